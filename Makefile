@@ -77,9 +77,9 @@ docs: $(VENV)/.orch23-test ## write the generated pages anew
 define PAGES
 from pathlib import Path
 from orch23.cli.catalogue import diagnostics_page
-from orch23.cli.event_reference import events_page
-from orch23.cli.reference import commands_page
-from orch23.load.reference import reference_page
+from orch23.cli.reference_pages import events_page
+from orch23.cli.reference_pages import commands_page
+from orch23.resolve.schema import reference_page
 pages = {"pipeline-reference": reference_page, "commands": commands_page, "diagnostics": diagnostics_page}
 pages["events"] = events_page
 for name, page in pages.items():

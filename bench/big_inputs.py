@@ -16,12 +16,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from orch23.model.digest import FileEntry
-from orch23.store.clone import hash_file
-from orch23.store.index import Index
-from orch23.store.meter import silent
-from orch23.store.opening import Store, open_store
-from orch23.store.stat_rows import to_bytes
-from orch23.store.workspace import TABLE
+from orch23.store.file_copy import hash_file, no_progress
+from orch23.store.index import StoreIndex
+from orch23.store.index_tables import pack_hashed_file
+from orch23.store.project_store import ProjectStore, open_store
+from orch23.store.workspace import FILES_TABLE
 
 SIZE_MB, FILES, ROUNDS = 1024, 100_000, 5
 PER_FOLDER = 1000
@@ -82,18 +81,18 @@ def _many(root: Path, files: int, rounds: int) -> None:
     _once("hashed for the first time", lambda: [store.workspace.entry(path) for path in paths])
     _once("put into the store", lambda: [store.take_in(path) for path in paths])
     found = {path: store.workspace._known(path) for path in paths}  # noqa: SLF001 - files this young are not written
-    rows = {path.encode(): to_bytes(seen) for path, seen in found.items() if seen is not None}
-    index = Index(root / "index.sqlite")
-    _once("index of files, written", lambda: index.write({TABLE: rows}))
+    rows = {path.encode(): pack_hashed_file(seen) for path, seen in found.items() if seen is not None}
+    index = StoreIndex(root / "index.sqlite")
+    _once("index of files, written", lambda: index.write({FILES_TABLE: rows}))
     index.close()
-    _once("index of files, read", lambda: dict(index.rows(TABLE)))
+    _once("index of files, read", lambda: dict(index.rows(FILES_TABLE)))
     _once("looked at again", lambda: [store.workspace.entry(path) for path in paths])
     print(f"  peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MB")
 
 
 def _hash(path: Path) -> None:
     with path.open("rb") as stream:
-        hash_file(stream.fileno(), silent("hashing", "", 0))
+        hash_file(stream.fileno(), no_progress("hashing", "", 0))
 
 
 def _copied(root: Path, argv: list[str | Path], *, summed: bool = False) -> None:
@@ -104,7 +103,7 @@ def _copied(root: Path, argv: list[str | Path], *, summed: bool = False) -> None
     target.unlink()
 
 
-def _laid(store: Store, root: Path, entry: FileEntry) -> None:
+def _laid(store: ProjectStore, root: Path, entry: FileEntry) -> None:
     target = root / "laid"
     assert store.sources.copy_into("in.bin", entry, target)
     target.unlink()

@@ -27,29 +27,29 @@ STAGES = 1_000
 def parts() -> Mapping[str, list[tuple[type, str]]]:
     """Return the parts: classes with the names of their methods."""
     from orch23.decide.secrets import Secrets  # noqa: PLC0415 - heavy
-    from orch23.engine.appraise import Appraiser  # noqa: PLC0415 - heavy
     from orch23.engine.commit import Committer  # noqa: PLC0415 - heavy
-    from orch23.engine.work import Worker  # noqa: PLC0415 - heavy
-    from orch23.execute.cleaning import Cleaner  # noqa: PLC0415 - heavy
-    from orch23.execute.local import LocalExecutor  # noqa: PLC0415 - heavy
-    from orch23.execute.rooms import Rooms  # noqa: PLC0415 - heavy
+    from orch23.engine.decisions import StageDecider  # noqa: PLC0415 - heavy
+    from orch23.engine.worker import Worker  # noqa: PLC0415 - heavy
+    from orch23.execute.cleanup import BackgroundCleaner  # noqa: PLC0415 - heavy
+    from orch23.execute.local_executor import LocalExecutor  # noqa: PLC0415 - heavy
+    from orch23.execute.sandbox_dir import SandboxDirs  # noqa: PLC0415 - heavy
     from orch23.report.text import TextScreen  # noqa: PLC0415 - heavy
-    from orch23.store.contents import Contents  # noqa: PLC0415 - heavy
-    from orch23.store.journal import Journal  # noqa: PLC0415 - heavy
-    from orch23.store.opening import Store  # noqa: PLC0415 - heavy
+    from orch23.store.content_store import DiskContentStore  # noqa: PLC0415 - heavy
+    from orch23.store.project_store import ProjectStore  # noqa: PLC0415 - heavy
     from orch23.store.records import Records  # noqa: PLC0415 - heavy
+    from orch23.store.run_logs import Journal  # noqa: PLC0415 - heavy
     from orch23.store.run_state import StateFile  # noqa: PLC0415 - heavy
 
     return {
-        "deciding: inputs, manifest, key, records": [(Appraiser, "appraise")],
+        "deciding: inputs, manifest, key, records": [(StageDecider, "appraise")],
         "inputs and outputs copied into the store": [
-            (Store, "take_in"),
-            (Contents, "adopt"),
-            (Contents, "put"),
+            (ProjectStore, "take_in"),
+            (DiskContentStore, "adopt"),
+            (DiskContentStore, "put"),
         ],
-        "rooms laid": [(Rooms, "lay")],
-        "rooms looked through": [(Rooms, "scan")],
-        "rooms cleared": [(Rooms, "clear"), (Rooms, "discard"), (Cleaner, "_run")],
+        "rooms laid": [(SandboxDirs, "lay")],
+        "rooms looked through": [(SandboxDirs, "scan")],
+        "rooms cleared": [(SandboxDirs, "clear"), (SandboxDirs, "discard"), (BackgroundCleaner, "_run")],
         "processes started and waited for": [(LocalExecutor, "_start")],
         "searched for secrets": [(Secrets, "find"), (Secrets, "suspects"), (Secrets, "redact")],
         "journal, state and screen": [(Journal, "notice"), (StateFile, "notice"), (TextScreen, "notice")],

@@ -14,14 +14,14 @@ import time
 from pathlib import Path
 
 from orch23.execute.launch import Launcher, PlainLauncher
-from orch23.execute.local import LocalExecutor
-from orch23.execute.rooms import Rooms
-from orch23.execute.sandbox.bubblewrap import PROGRAMS, Bubblewrap, Namespaces
-from orch23.execute.sandbox.restricted import Restricted
-from orch23.execute.sandbox.self_test import fault
+from orch23.execute.local_executor import LocalExecutor
+from orch23.execute.sandbox.bubblewrap import BWRAP_PATHS, BubblewrapLauncher, NamespacesLauncher
+from orch23.execute.sandbox.restricted import LandlockLauncher
+from orch23.execute.sandbox.tier_selection import tier_fault
+from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.model.action import Action, Completed
 from orch23.model.digest import FileEntry
-from orch23.store.contents import Contents
+from orch23.store.content_store import DiskContentStore
 
 WORK = {"true": ("true",), "python -c pass": ("python", "-I", "-c", "pass")}
 ROUNDS = 100
@@ -39,11 +39,13 @@ class Nothing:
 def kinds() -> dict[str, Launcher]:
     """Return the launchers that work here."""
     found: dict[str, Launcher] = {"no sandbox": PlainLauncher()}
-    candidates: list[tuple[str, Launcher]] = [("tier B, Landlock", Restricted())]
-    candidates += [("tier A, bubblewrap", Bubblewrap(Path(name))) for name in PROGRAMS if Path(name).exists()][:1]
-    candidates += [("tier A, namespaces", Namespaces())]
+    candidates: list[tuple[str, Launcher]] = [("tier B, Landlock", LandlockLauncher())]
+    candidates += [
+        ("tier A, bubblewrap", BubblewrapLauncher(Path(name))) for name in BWRAP_PATHS if Path(name).exists()
+    ][:1]
+    candidates += [("tier A, namespaces", NamespacesLauncher())]
     for name, launcher in candidates:
-        reason = fault(launcher)
+        reason = tier_fault(launcher)
         if reason is None:
             found[name] = launcher
         else:
@@ -55,7 +57,7 @@ def measure(rounds: int) -> dict[str, dict[str, list[float]]]:
     """Return the seconds of each round, by piece of work and kind of sandbox."""
     measured: dict[str, dict[str, list[float]]] = {}
     with tempfile.TemporaryDirectory(prefix="orch23-bench-") as folder:
-        rooms, contents = Rooms(Path(folder, "rooms"), Nothing()), Contents(Path(folder, "cas"))
+        rooms, contents = SandboxDirs(Path(folder, "rooms"), Nothing()), DiskContentStore(Path(folder, "cas"))
         executors = {
             name: LocalExecutor(rooms=rooms, contents=contents, workers=1, launcher=launcher)
             for name, launcher in kinds().items()

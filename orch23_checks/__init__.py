@@ -1,1 +1,1 @@
-"""Checks that the shipped templates alone use, built on what any plugin has: `orch23.checks` and `orch23.model`."""
+"""Checks that only the shipped templates use. They import the plugin API alone."""

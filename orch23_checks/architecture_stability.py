@@ -1,4 +1,4 @@
-"""Hold an architecture to its layers: in order and with one owner a file, and no less than was accepted last.
+"""The check `architecture_stability`: layers stay in order and keep what was accepted.
 
 An architecture is a JSON object with a list `execution_layers`. Of a layer this check reads `name`, `kind`,
 `depends_on` (names of layers), `files` (what it makes), `uses` (files of others that it imports) and `purpose` (what a
@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from orch23.checks.check import Check, CheckInput, Codes, unknown_options
-from orch23.checks.plan_options import plan_file, read_json, words
-from orch23.checks.schema_errors import complaints
+from orch23.checks.check_options import parse_json_output, plan_path, text_list_option
+from orch23.checks.schema_errors import describe_violation
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 
@@ -61,12 +61,12 @@ CODES: Codes = {
 """The codes of this check alone."""
 
 
-NAME = "architecture_stability"
+_NAME = "architecture_stability"
 _OPTIONS = ("file", "released")
-_NAME: Json = {"type": "string", "minLength": 1}
-_NAMES: Mapping[str, Json] = {"type": "array", "items": _NAME}
+_TEXT_SCHEMA: Json = {"type": "string", "minLength": 1}
+_TEXT_LIST_SCHEMA: Mapping[str, Json] = {"type": "array", "items": _TEXT_SCHEMA}
 
-SHAPE: Mapping[str, Json] = {
+ARCHITECTURE_SCHEMA: Mapping[str, Json] = {
     "type": "object",
     "required": ["execution_layers"],
     "properties": {
@@ -77,12 +77,12 @@ SHAPE: Mapping[str, Json] = {
                 "type": "object",
                 "required": ["name", "kind", "files"],
                 "properties": {
-                    "name": _NAME,
-                    "kind": _NAME,
+                    "name": _TEXT_SCHEMA,
+                    "kind": _TEXT_SCHEMA,
                     "purpose": {"type": "string"},
-                    "depends_on": _NAMES,
-                    "files": {**_NAMES, "minItems": 1},
-                    "uses": _NAMES,
+                    "depends_on": _TEXT_LIST_SCHEMA,
+                    "files": {**_TEXT_LIST_SCHEMA, "minItems": 1},
+                    "uses": _TEXT_LIST_SCHEMA,
                 },
             },
         }
@@ -92,14 +92,14 @@ SHAPE: Mapping[str, Json] = {
 
 def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
     """Judge one architecture; against the one before it only if both have their shape."""
-    wrong = unknown_options(NAME, given.options, _OPTIONS)
-    read = plan_file(NAME, given), words(NAME, given.options, "released", ())
+    wrong = unknown_options(_NAME, given.options, _OPTIONS)
+    read = plan_path(_NAME, given), text_list_option(_NAME, given.options, "released", ())
     match read:
         case (str() as file, tuple() as released):
             pass
         case _:
             return (*wrong, *(one for one in read if isinstance(one, Diagnostic)))
-    document = read_json(file, given.outputs[file], "E313")
+    document = parse_json_output(file, given.outputs[file], "E313")
     if isinstance(document, Diagnostic):
         return (*wrong, document)
     shape = tuple(_shape_problems(file, document))
@@ -109,7 +109,7 @@ def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
     return (*wrong, *_order(layers), *_owners(layers), *_changes(_before(file, given), layers, released))
 
 
-ARCHITECTURE_STABILITY = Check(NAME, 1, _run)
+ARCHITECTURE_STABILITY = Check(_NAME, 1, _run)
 
 
 class _Layer(Struct, frozen=True):
@@ -149,7 +149,7 @@ def _texts(value: Json) -> tuple[str, ...]:
 def _before(file: str, given: CheckInput) -> tuple[_Layer, ...]:
     """Return the layers that were accepted last: none, if there are none or they were judged by another shape."""
     data = given.previous.get(file)
-    document = None if data is None else read_json(file, data, "E313")
+    document = None if data is None else parse_json_output(file, data, "E313")
     if document is None or isinstance(document, Diagnostic) or next(_shape_problems(file, document), None):
         return ()
     return _layers(document)
@@ -158,8 +158,10 @@ def _before(file: str, given: CheckInput) -> tuple[_Layer, ...]:
 def _shape_problems(file: str, document: Json) -> Iterator[Diagnostic]:
     from jsonschema import Draft7Validator  # noqa: PLC0415 - heavy, and hardly ever needed
 
-    for error in sorted(Draft7Validator(SHAPE).iter_errors(document), key=lambda one: list(map(str, one.path))):
-        for pointer, message in complaints(error):
+    for error in sorted(
+        Draft7Validator(ARCHITECTURE_SCHEMA).iter_errors(document), key=lambda one: list(map(str, one.path))
+    ):
+        for pointer, message in describe_violation(error):
             hint = "a layer has a `name`, a `kind` and its `files`"
             yield Diagnostic("E314", message, hint=hint, subject=f"{file}#{pointer}")
 

@@ -1,15 +1,143 @@
-"""Follow work orders one after another: what is there before and after each, and what then cannot hold."""
+"""Schema and values of work orders, and the errors of their sequence."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from msgspec import Struct
+
 from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.digest import Json
-from orch23_checks.dependencies import Dependencies, Present
-from orch23_checks.work_order import Order, conditions
+from orch23_checks.acceptance_commands import CommandDependencies, PresentFiles
+
+MAX_ORDERS = 99  # an id has two digits
+MAX_CONTEXT_FILES = 10
+
+_TEXT: Json = {"type": "string", "minLength": 1}
+
+
+def _conditions(*kinds: str) -> Json:
+    return {
+        "type": "array",
+        "items": {
+            "type": "object",
+            "required": ["kind", "path"],
+            "additionalProperties": False,
+            "properties": {"kind": {"enum": list(kinds)}, "path": _TEXT},
+        },
+    }
+
+
+_REQUIRED: Json = [
+    *("id", "title", "intent", "preconditions", "postconditions"),
+    *("allowed_files", "forbidden", "acceptance_commands", "context_files"),
+]
+
+WORK_ORDER_SCHEMA: Mapping[str, Json] = {
+    "$schema": "http://json-schema.org/draft-07/schema#",
+    "title": "work_order.v1",
+    "description": "One piece of work: what holds before and after it, which files it may write, what shows it done.",
+    "type": "object",
+    "required": _REQUIRED,
+    "additionalProperties": False,
+    "properties": {
+        "id": {"type": "string", "description": "WO-01, WO-02 and so on, in the order of the work."},
+        "title": _TEXT,
+        "intent": _TEXT,
+        "preconditions": _conditions("file_exists", "file_absent"),
+        "postconditions": _conditions("file_exists"),
+        "allowed_files": {"type": "array", "items": _TEXT, "uniqueItems": True, "minItems": 1},
+        "forbidden": {"type": "array", "items": _TEXT},
+        "acceptance_commands": {"type": "array", "items": _TEXT, "minItems": 1},
+        "context_files": {"type": "array", "items": _TEXT, "uniqueItems": True, "maxItems": MAX_CONTEXT_FILES},
+        "notes": {"type": ["string", "null"]},
+        "verify_exempt": {"type": "boolean", "description": "Computed from the contract; a plan need not have it."},
+    },
+}
+
+_CONTRACT: Json = {
+    "type": "object",
+    "description": "What must be there before the whole verification can pass.",
+    "required": ["requires"],
+    "additionalProperties": False,
+    "properties": {"command": _TEXT, "requires": _conditions("file_exists")},
+}
+
+MANIFEST_SCHEMA: Mapping[str, Json] = {
+    "type": "object",
+    "required": ["work_orders"],
+    "additionalProperties": False,
+    "properties": {
+        "system_overview": {"type": ["string", "array"], "items": {"type": "string"}},
+        "work_orders": {"type": "array", "minItems": 1, "maxItems": MAX_ORDERS},
+        "verify_contract": _CONTRACT,
+    },
+}
+"""The manifest without a look into its orders."""
+
+
+def manifest_schema() -> dict[str, Json]:
+    """Return the schema of a whole manifest, `work_orders.v1`."""
+    order: dict[str, Json] = {key: value for key, value in WORK_ORDER_SCHEMA.items() if key not in ("$schema", "title")}
+    properties: dict[str, Json] = dict(_mapping(MANIFEST_SCHEMA["properties"]))
+    properties["work_orders"] = {**_mapping(properties["work_orders"]), "items": order}
+    head: dict[str, Json] = {"$schema": WORK_ORDER_SCHEMA["$schema"], "title": "work_orders.v1"}
+    return {**head, **MANIFEST_SCHEMA, "properties": properties}
+
+
+class WorkOrder(Struct, frozen=True):
+    """A work order whose shape is right. `label` is how complaints call it; conditions are pairs of kind and path."""
+
+    label: str
+    preconditions: tuple[tuple[str, str], ...]
+    postconditions: tuple[str, ...]
+    allowed_files: tuple[str, ...]
+    context_files: tuple[str, ...]
+    acceptance_commands: tuple[str, ...]
+
+
+def read_order(label: str, order: Mapping[str, Json]) -> WorkOrder:
+    """Return an order as a value; what is not of the right shape is left out."""
+    return WorkOrder(
+        label,
+        conditions(order.get("preconditions")),
+        tuple(path for kind, path in conditions(order.get("postconditions")) if kind == "file_exists"),
+        text_items(order.get("allowed_files")),
+        text_items(order.get("context_files")),
+        text_items(order.get("acceptance_commands")),
+    )
+
+
+def conditions(value: Json) -> tuple[tuple[str, str], ...]:
+    """Return kind and path of each condition in a list."""
+    found = []
+    for one in _items(value):
+        kind, path = (one.get("kind"), one.get("path")) if isinstance(one, Mapping) else (None, None)
+        if isinstance(kind, str) and isinstance(path, str):
+            found.append((kind, path))
+    return tuple(found)
+
+
+def required_paths(manifest: Mapping[str, Json]) -> tuple[str, ...]:
+    """Return the paths that the contract of a manifest requires; none without a contract."""
+    contract = manifest.get("verify_contract")
+    requires = contract.get("requires") if isinstance(contract, Mapping) else None
+    return tuple(path for kind, path in conditions(requires) if kind == "file_exists")
+
+
+def text_items(value: Json) -> tuple[str, ...]:
+    """Return the texts in a list."""
+    return tuple(one for one in _items(value) if isinstance(one, str))
+
+
+def _items(value: Json) -> Sequence[Json]:
+    return value if isinstance(value, Sequence) and not isinstance(value, str) else ()
+
+
+def _mapping(value: Json) -> Mapping[str, Json]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def chain_problems(
-    orders: Sequence[tuple[Order, Sequence[tuple[str, Dependencies]]]],
+    orders: Sequence[tuple[WorkOrder, Sequence[tuple[str, CommandDependencies]]]],
     required: Sequence[str],
     present: Iterable[str],
     *,
@@ -21,7 +149,7 @@ def chain_problems(
     Each order comes with what its commands need, by the subject that a complaint of the command has. `present` are the
     paths that are there before the first order; each order adds those that its postconditions promise.
     """
-    state = Present(roots)
+    state = PresentFiles(roots)
     state.add(present)
     for order, needs in orders:
         yield from _before(order, state.files)
@@ -54,7 +182,7 @@ def with_verify_exempt(
     return tuple(found)
 
 
-def _before(order: Order, files: set[str]) -> Iterator[Diagnostic]:
+def _before(order: WorkOrder, files: set[str]) -> Iterator[Diagnostic]:
     kinds: dict[str, set[str]] = {}
     for kind, path in order.preconditions:
         kinds.setdefault(path, set()).add(kind)
@@ -76,7 +204,7 @@ def _before(order: Order, files: set[str]) -> Iterator[Diagnostic]:
             yield Diagnostic("E101", what, hint=hint, subject=subject)
 
 
-def _scope(order: Order) -> Iterator[Diagnostic]:
+def _scope(order: WorkOrder) -> Iterator[Diagnostic]:
     allowed, promised = set(order.allowed_files), set(order.postconditions)
     for number, path in enumerate(order.postconditions):
         if path not in allowed:
@@ -96,7 +224,9 @@ def _scope(order: Order) -> Iterator[Diagnostic]:
             )
 
 
-def _missing(subject: str, needed: Dependencies, state: Present, installed: frozenset[str]) -> Iterator[Diagnostic]:
+def _missing(
+    subject: str, needed: CommandDependencies, state: PresentFiles, installed: frozenset[str]
+) -> Iterator[Diagnostic]:
     absent = [
         f"imports `{name}`, which is not guaranteed to exist"
         for name in needed.modules

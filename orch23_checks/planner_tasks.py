@@ -1,10 +1,17 @@
-"""Hold a planner's tasks to four promises: shape, stable ids, artifacts that are sure, and no tests among them."""
+"""The check `planner_tasks`: shape, stable ids and unambiguous artifacts of a plan's tasks."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
 from orch23.checks.check import Check, CheckInput, Codes, unknown_options
-from orch23.checks.plan_options import SHARED, patterns, plan_file, present_paths, read_json, text
-from orch23.checks.schema_errors import complaints
+from orch23.checks.check_options import (
+    PLAN_OPTIONS,
+    parse_json_output,
+    pattern_list_option,
+    plan_path,
+    project_paths,
+    text_option,
+)
+from orch23.checks.schema_errors import describe_violation
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.paths import match_any, unsafe_reason
@@ -35,12 +42,12 @@ CODES: Codes = {
 """The codes of this check alone."""
 
 
-NAME = "planner_tasks"
-_OPTIONS = (*SHARED, "plan_id", "tests")
+_NAME = "planner_tasks"
+_OPTIONS = (*PLAN_OPTIONS, "plan_id", "tests")
 _TESTS = ("**/test_*.py", "**/*_test.py", "**/conftest.py")
 _TEXT: Json = {"type": "string", "minLength": 1, "maxLength": 4000}
 
-PLAN: Mapping[str, Json] = {
+PLAN_SCHEMA: Mapping[str, Json] = {
     "$schema": "http://json-schema.org/draft-07/schema#",
     "title": "plan.v1",
     "description": "A minimal, ordered set of small tasks that can be tested.",
@@ -76,19 +83,19 @@ PLAN: Mapping[str, Json] = {
 
 def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
     """Judge one plan; ids and artifacts only where its shape is right."""
-    wrong = unknown_options(NAME, given.options, _OPTIONS)
+    wrong = unknown_options(_NAME, given.options, _OPTIONS)
     read = (
-        plan_file(NAME, given),
-        present_paths(NAME, given),
-        text(NAME, given.options, "plan_id", "plan_0001"),
-        patterns(NAME, given.options, "tests", _TESTS),
+        plan_path(_NAME, given),
+        project_paths(_NAME, given),
+        text_option(_NAME, given.options, "plan_id", "plan_0001"),
+        pattern_list_option(_NAME, given.options, "tests", _TESTS),
     )
     match read:
         case (str() as file, tuple() as present, str() as plan_id, tuple() as tests):
             pass
         case _:
             return (*wrong, *(one for one in read if isinstance(one, Diagnostic)))
-    plan = read_json(file, given.outputs[file], "E313")
+    plan = parse_json_output(file, given.outputs[file], "E313")
     if isinstance(plan, Diagnostic):
         return (*wrong, plan)
     shape = tuple(_shape_problems(file, plan))
@@ -102,7 +109,7 @@ def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
     )
 
 
-PLANNER_TASKS = Check(NAME, 1, _run)
+PLANNER_TASKS = Check(_NAME, 1, _run)
 
 
 class _Project:
@@ -138,9 +145,11 @@ class _Project:
 def _shape_problems(file: str, plan: Json) -> Iterator[Diagnostic]:
     from jsonschema import Draft7Validator  # noqa: PLC0415 - heavy, and hardly ever needed
 
-    for error in sorted(Draft7Validator(PLAN).iter_errors(plan), key=lambda one: list(map(str, one.absolute_path))):
-        for pointer, message in complaints(error):
-            hint = f"see the schema `{PLAN['title']}`"
+    for error in sorted(
+        Draft7Validator(PLAN_SCHEMA).iter_errors(plan), key=lambda one: list(map(str, one.absolute_path))
+    ):
+        for pointer, message in describe_violation(error):
+            hint = f"see the schema `{PLAN_SCHEMA['title']}`"
             yield Diagnostic(code="E314", message=message, hint=hint, subject=f"{file}#{pointer}")
 
 

@@ -1,4 +1,4 @@
-"""Hold a plan of work orders to its contract, order by order and then as a chain."""
+"""The check `work_orders`: a manifest of work orders, each order and their sequence."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -6,15 +6,29 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from orch23.checks.check import Check, CheckInput, Codes, unknown_options, wrong_option
-from orch23.checks.plan_options import SHARED, patterns, plan_file, present_paths, read_json, text, words
-from orch23.checks.schema_errors import complaints
+from orch23.checks.check_options import (
+    PLAN_OPTIONS,
+    parse_json_output,
+    pattern_list_option,
+    plan_path,
+    project_paths,
+    text_list_option,
+    text_option,
+)
+from orch23.checks.schema_errors import describe_violation
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.paths import unsafe_reason
-from orch23_checks.acceptance import judge_command
-from orch23_checks.dependencies import Dependencies, dependencies
-from orch23_checks.order_chain import chain_problems, with_verify_exempt
-from orch23_checks.work_order import FRAME, WORK_ORDER, Order, read_order, required_paths
+from orch23_checks.acceptance_commands import CommandDependencies, command_dependencies, judge_command
+from orch23_checks.order_chain import (
+    MANIFEST_SCHEMA,
+    WORK_ORDER_SCHEMA,
+    WorkOrder,
+    chain_problems,
+    read_order,
+    required_paths,
+    with_verify_exempt,
+)
 
 CODES: Codes = {
     "E000": (
@@ -46,8 +60,8 @@ CODES: Codes = {
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
 
-NAME = "work_orders"
-_OPTIONS = (*SHARED, "verify", "verify_exempt", "installed", "pythonpath")
+_NAME = "work_orders"
+_OPTIONS = (*PLAN_OPTIONS, "verify", "verify_exempt", "installed", "pythonpath")
 _GLOB = frozenset("*?[]")
 _EXEMPT = ("optional", "required")
 
@@ -65,11 +79,11 @@ class _Options(Struct, frozen=True):
 
 def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
     """Judge one manifest: its frame, each order, each command, and the chain if all orders can be read."""
-    wrong = unknown_options(NAME, given.options, _OPTIONS)
+    wrong = unknown_options(_NAME, given.options, _OPTIONS)
     options = _read_options(given)
     if not isinstance(options, _Options):
         return (*wrong, *options)
-    manifest = read_json(options.file, given.outputs[options.file], "E000")
+    manifest = parse_json_output(options.file, given.outputs[options.file], "E000")
     if isinstance(manifest, Diagnostic):
         return (*wrong, manifest)
     frame = tuple(_frame_problems(options.file, manifest))
@@ -79,17 +93,20 @@ def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
     return (*wrong, *_order_problems(manifest, orders, options))
 
 
-WORK_ORDERS = Check(NAME, 1, _run)
+WORK_ORDERS = Check(_NAME, 1, _run)
 
 
 def _read_options(given: CheckInput) -> _Options | tuple[Diagnostic, ...]:
     options = given.options
-    file, present = plan_file(NAME, given), present_paths(NAME, given)
-    verify = text(NAME, options, "verify", "scripts/verify.sh")
-    exempt = text(NAME, options, "verify_exempt", "optional")
-    installed, roots = words(NAME, options, "installed", ()), patterns(NAME, options, "pythonpath", (".",))
+    file, present = plan_path(_NAME, given), project_paths(_NAME, given)
+    verify = text_option(_NAME, options, "verify", "scripts/verify.sh")
+    exempt = text_option(_NAME, options, "verify_exempt", "optional")
+    installed, roots = (
+        text_list_option(_NAME, options, "installed", ()),
+        pattern_list_option(_NAME, options, "pythonpath", (".",)),
+    )
     if not isinstance(exempt, Diagnostic) and exempt not in _EXEMPT:
-        exempt = wrong_option(NAME, "verify_exempt", f"is `{exempt}`", "write `verify_exempt: optional` or `required`")
+        exempt = wrong_option(_NAME, "verify_exempt", f"is `{exempt}`", "write `verify_exempt: optional` or `required`")
     read = (file, present, verify, exempt, installed, roots)
     match read:
         case (str(), tuple(), str(), str(), tuple(), tuple()):
@@ -101,7 +118,7 @@ def _read_options(given: CheckInput) -> _Options | tuple[Diagnostic, ...]:
 def _frame_problems(file: str, manifest: Json) -> Iterator[Diagnostic]:
     """Give E000 of everything outside of the orders."""
     hint = "write `{work_orders: [...], verify_contract: {requires: [...]}}`"
-    for where, message in _violations(FRAME, manifest):
+    for where, message in _violations(MANIFEST_SCHEMA, manifest):
         yield Diagnostic("E000", message, hint=hint, subject=where.lstrip(".") or file)
     for number, path in enumerate(required_paths(manifest) if isinstance(manifest, Mapping) else ()):
         yield from _path_problems(f"verify_contract requires[{number}].path", path)
@@ -109,7 +126,7 @@ def _frame_problems(file: str, manifest: Json) -> Iterator[Diagnostic]:
 
 def _order_problems(manifest: Mapping[str, Json], orders: Sequence[Json], options: _Options) -> Iterator[Diagnostic]:
     """Give what is wrong with each order, and with their chain where each can be read."""
-    read: list[tuple[Order, Sequence[tuple[str, Dependencies]]]] = []
+    read: list[tuple[WorkOrder, Sequence[tuple[str, CommandDependencies]]]] = []
     mappings: list[Mapping[str, Json]] = []
     for number, order in enumerate(orders):
         expected = f"WO-{number + 1:02d}"
@@ -128,7 +145,7 @@ def _order_problems(manifest: Mapping[str, Json], orders: Sequence[Json], option
             subject = f"{label} acceptance_commands[{position}]"
             judged = judge_command(command, subject, options.verify)
             yield from judged.problems
-            needs.append((subject, dependencies(judged.argv)))
+            needs.append((subject, command_dependencies(judged.argv)))
         if not shape:
             read.append((value, needs))
             mappings.append(order)
@@ -142,8 +159,8 @@ def _order_problems(manifest: Mapping[str, Json], orders: Sequence[Json], option
 
 def _shape_problems(label: str, order: Json) -> Iterator[Diagnostic]:
     """Give E005 of each value that the schema does not have so, and E004 and E005 of each path."""
-    hint = f"see the schema `{WORK_ORDER['title']}`"
-    for where, message in _violations(WORK_ORDER, order):
+    hint = f"see the schema `{WORK_ORDER_SCHEMA['title']}`"
+    for where, message in _violations(WORK_ORDER_SCHEMA, order):
         yield Diagnostic("E005", message, hint=hint, subject=f"{label} {where.lstrip('.')}".rstrip())
     if not isinstance(order, Mapping):
         return
@@ -185,7 +202,7 @@ def _violations(schema: Mapping[str, Json], value: Json) -> Iterator[tuple[str, 
     from jsonschema import Draft7Validator  # noqa: PLC0415 - heavy, and hardly ever needed
 
     for error in sorted(Draft7Validator(schema).iter_errors(value), key=_place):
-        for _, message in complaints(error):
+        for _, message in describe_violation(error):
             yield _place(error), message
 
 

@@ -14,7 +14,7 @@ from orch23.model.errors import MissingBytesError, ProviderError
 from orch23.model.llm import Request, Response
 from orch23.model.ports import ContentStore, FileContentStore
 from orch23.model.record import Record
-from orch23.store.transfers import with_transfers
+from orch23.store.remote_stores import with_file_access
 
 
 class MemoryContents:
@@ -81,7 +81,7 @@ class MemoryResults:
 
 def memory() -> FileContentStore:
     """Return contents in memory for who copies from and to files."""
-    return with_transfers(MemoryContents())
+    return with_file_access(MemoryContents())
 
 
 def completed(

@@ -22,10 +22,10 @@ from msgspec import Struct
 
 from orch23.checks.check import Check
 from orch23.engine.attempt import Run
-from orch23.engine.failure import command_failed
-from orch23.engine.process_run import ProcessRun
-from orch23.engine.running import Launch, Ran
-from orch23.engine.turn import Pass
+from orch23.engine.outcomes import command_failed
+from orch23.engine.attempt import ProcessRun
+from orch23.engine.process_runner import Launch, Ran
+from orch23.engine.attempt import Pass
 from orch23.model.action import ActionResult, Completed
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry

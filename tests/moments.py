@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from orch23.cli.idle_snapshot import IdleSnapshotWriter
 from orch23.cli.partial_build import partial_build
-from orch23.cli.resting import Rest
-from orch23.engine.preview import replan
+from orch23.engine.dry_run import replan
 from orch23.entry import main
 from orch23.load.pipeline import load_pipeline
 from orch23.model.digest import FileEntry
 from orch23.model.errors import ExitCode
 from orch23.model.event import Event
-from orch23.report.fanout import Fanout
-from orch23.snapshot.looks import Looks
-from orch23.store.beneath import open_file
-from orch23.store.listing import Declared
+from orch23.report.observers import Fanout
+from orch23.snapshot.stat_snapshot import StatSnapshot
+from orch23.store.listing import DeclaredOutputs
+from orch23.store.safe_files import open_file
 from orch23.store.workspace import Workspace
 from tests.project import Outcome, _stream, _text
 
@@ -105,7 +105,7 @@ def noticed(fewest: int = 0) -> Iterator[Moments]:
             return super().open(path)
 
         def listing(
-            self, pattern: str, outputs: Declared | None = None, exclude: tuple[str, ...] = ()
+            self, pattern: str, outputs: DeclaredOutputs | None = None, exclude: tuple[str, ...] = ()
         ) -> tuple[str, ...]:
             moments.reached("look")
             return super().listing(pattern, outputs, exclude)
@@ -131,16 +131,16 @@ def noticed(fewest: int = 0) -> Iterator[Moments]:
         return called
 
     changed: Mapping[str, Any] = {
-        "orch23.snapshot.looks.RACY_NS": RACY_NS,
-        "orch23.engine.at_rest.FEWEST": fewest,
-        "orch23.store.opening.Workspace": Watched,
-        "orch23.cli.wiring.Fanout": Told,
+        "orch23.snapshot.stat_snapshot.RACY_NS": RACY_NS,
+        "orch23.engine.idle_build.FEWEST": fewest,
+        "orch23.store.project_store.Workspace": Watched,
+        "orch23.cli.build_run.Fanout": Told,
         "orch23.load.pipeline.load_pipeline": after("loaded", load_pipeline),
         "orch23.load.pipeline.open_file": before("read", open_file),
-        "orch23.snapshot.looks.Looks.differ": after("compared", Looks.differ),
-        "orch23.cli.wiring.partial_build": after("part", partial_build),
-        "orch23.cli.resting.Rest.end": before("end", Rest.end),
-        "orch23.engine.at_rest.replan": after("replan", replan),
+        "orch23.snapshot.stat_snapshot.StatSnapshot.differ": after("compared", StatSnapshot.differ),
+        "orch23.cli.project_loading.partial_build": after("part", partial_build),
+        "orch23.cli.idle_snapshot.IdleSnapshotWriter.end": before("end", IdleSnapshotWriter.end),
+        "orch23.engine.idle_build.replan": after("replan", replan),
     }
     with contextlib.ExitStack() as patches:
         for name, value in changed.items():

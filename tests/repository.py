@@ -114,7 +114,7 @@ class EchoModel:
         def complete(_self: object, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
             return self.complete(request)
 
-        with patch("orch23.providers.command.Command.complete", complete):
+        with patch("orch23.providers.command.CommandProvider.complete", complete):
             yield self
 
 

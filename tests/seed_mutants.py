@@ -7,37 +7,37 @@ M = Mutant
 
 ASKING = "orch23/steps/llm/run.py"
 ATTEMPT = "orch23/engine/attempt.py"
-COMMANDS = "orch23_checks/acceptance.py"
-CONTENTS = "orch23/decide/proposal_contents.py"
+COMMANDS = "orch23_checks/acceptance_commands.py"
+CONTENTS = "orch23/decide/proposal_files.py"
 CHAIN = "orch23_checks/order_chain.py"
-ENVELOPE = "orch23/decide/proposal_envelope.py"
+ENVELOPE = "orch23/decide/response_parser.py"
 EXCERPT = "orch23/decide/excerpt.py"
-FAILURE = "orch23/engine/failure.py"
+FAILURE = "orch23/engine/outcomes.py"
 FRESHNESS = "orch23/decide/freshness.py"
-GUARDING = "orch23/engine/guarding.py"
-JOURNAL = "orch23/store/journal.py"
+GUARDING = "orch23/engine/egress.py"
+JOURNAL = "orch23/store/run_logs.py"
 LAYERED = "pipelines/layered_app.yaml"
-LOCAL = "orch23/execute/local.py"
+LOCAL = "orch23/execute/local_executor.py"
 LOG = "specs/planner_coder_tester/tools/communication_log.py"
-ORDER = "orch23_checks/work_order.py"
+ORDER = "orch23_checks/order_chain.py"
 ORDERS = "orch23_checks/work_orders.py"
-PATHS = "orch23/decide/proposal_paths.py"
+PATHS = "orch23/decide/proposal_files.py"
 PCT = "pipelines/planner_coder_tester.yaml"
 PROCESS = "orch23/execute/process.py"
-PROMOTE = "orch23/store/promote.py"
+PROMOTE = "orch23/store/promotion.py"
 PROPOSAL = "orch23/decide/proposal.py"
-READINESS = "orch23/engine/readiness.py"
-RECORDED = "orch23/providers/recorded.py"
+READINESS = "orch23/engine/preflight.py"
+RECORDED = "orch23/providers/recordings.py"
 RESPONSES = "orch23/providers/openai_responses.py"
 RENDERING = "orch23/steps/render/run.py"
-RUNNING = "orch23/engine/running.py"
+RUNNING = "orch23/engine/process_runner.py"
 TESTING = "orch23/steps/pytest/run.py"
 STAGES = "orch23/resolve/stages.py"
 STATE = "orch23/store/run_state.py"
 TASKS = "orch23_checks/planner_tasks.py"
 TDD = "pipelines/tdd_loop.yaml"
-TELLING = "orch23/engine/telling.py"
-TRANSPORT = "orch23/providers/transport.py"
+TELLING = "orch23/engine/run_events.py"
+TRANSPORT = "orch23/providers/middleware.py"
 VERIFICATION = "orch23/engine/verification.py"
 WORK = "pipelines/work_orders.yaml"
 
@@ -74,7 +74,7 @@ NO_FAILURE_TEXT = M(ATTEMPT, 'attempt, "failure.txt", text', 'attempt, "failed.t
 NO_RESPONSE_TEXT = M(TELLING, 'self._keep("response.txt", response.text)', "pass")
 NO_PROMPT_TEXT = M(TELLING, 'self._keep("prompt.txt", ', 'str("prompt.txt" + ')
 FOLLOWED = M(
-    "orch23/store/beneath.py",
+    "orch23/store/safe_files.py",
     "_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC",
     "_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC",
 )
@@ -89,11 +89,11 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S0-01": (M(TDD, "      max: ${{ vars.max_retries }}\n", "      max: 0\n"), NO_RETRY),
     "S0-02": (
         M(
-            "orch23/load/variables.py",
+            "orch23/load/overrides.py",
             "            given[name] = _Given(parse_scalar(text), COMMAND_LINE, None, is_text=True)",
             "            given.setdefault(name, _Given(parse_scalar(text), COMMAND_LINE, None, is_text=True))",
         ),
-        M("orch23/load/variables.py", "    if file_text is not None:", "    if file_text is None:"),
+        M("orch23/load/overrides.py", "    if file_text is not None:", "    if file_text is None:"),
     ),
     "S0-03": (
         M(
@@ -188,7 +188,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "S0-23": (IMPORTS_ITSELF, M("orch23/model/digest.py", "import hashlib\n", "import abc\nimport hashlib\n")),
-    "S0-24": (M("orch23/store/removal.py", "import os\n", "import os\n\nimport yaml\n"),),
+    "S0-24": (M("orch23/store/access.py", "import os\n", "import os\n\nimport yaml\n"),),
     "S0-25": (M(STATE, "isinstance(event.data, RunStarted | RunFinished)", "isinstance(event.data, RunStarted)"),),
     "S0-26": (
         NO_PATCH_PROMPT,
@@ -243,7 +243,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S1-12": (
         M(VERIFICATION, '            why = "it is outside the fence"\n', "            continue\n"),
         M(
-            "orch23/decide/protected.py",
+            "orch23/decide/write_protection.py",
             "    return protected_reason(path) is not None or match_any(also, path)",
             "    return False",
         ),
@@ -251,7 +251,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S1-13": (
         STDERR_LOST,
         M(LOCAL, "            cwd=room.work / action.working_directory,\n", "            cwd=room.work,\n"),
-        M("orch23/resolve/acceptance.py", "    return ShellStep(tuple(argv))\n", "    return ShellStep(command)\n"),
+        M("orch23/resolve/commands.py", "    return ShellStep(tuple(argv))\n", "    return ShellStep(command)\n"),
     ),
     "S1-14": (
         M(TDD, "  timeout: ${{ [vars.timeout_s, 600] | min }}\n", "  timeout: ${{ vars.timeout_s }}\n"),
@@ -267,8 +267,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(LOCAL, "    if names:\n", "    if False:\n"),
     ),
     "S1-16": (
-        M("orch23/store/removal.py", "import os\n", "import os\nimport urllib.request\n"),
-        M("orch23/store/removal.py", "import os\n", "import os\n\nimport requests\n"),
+        M("orch23/store/access.py", "import os\n", "import os\nimport urllib.request\n"),
+        M("orch23/store/access.py", "import os\n", "import os\n\nimport requests\n"),
     ),
     "S1-17": (
         M(
@@ -308,7 +308,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             "        told += set_journals_aside(root)\n        __import__('shutil').rmtree(root / 'logs')\n",
         ),
         M(
-            "orch23/cli/outputs.py",
+            "orch23/cli/actions/clean.py",
             "        elif not session.world.known_bytes(path, there):\n",
             "        elif False:\n",
         ),
@@ -321,7 +321,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "S1-25": (M(RENDERING, 'attempts.resolved.rendered or b""', 'b""'),),
-    "S1-26": (M("orch23/store/removal.py", "import os\n", "import os\n\nimport yaml\n"),),
+    "S1-26": (M("orch23/store/access.py", "import os\n", "import os\n\nimport yaml\n"),),
     "S1-27": (
         M(
             TDD,
@@ -419,11 +419,11 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S2-19": (
         NO_PROMPT_TEXT,
-        M("orch23/cli/showing.py", '    "prompt": ("prompt.txt",),', '    "prompt": ("response.txt",),'),
+        M("orch23/cli/actions/show.py", '    "prompt": ("prompt.txt",),', '    "prompt": ("response.txt",),'),
     ),
     "S2-20": (
         M(
-            "orch23/plan/network.py",
+            "orch23/plan/stage_graph.py",
             "tuple(nx.lexicographical_topological_sort(graph))",
             "tuple(nx.topological_sort(graph))",
         ),
@@ -453,7 +453,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S3-01": (M(PCT, "  runs: workspace/planner_coder_tester/runs ", "  runs: workspace/elsewhere/runs "),),
     "S3-02": (
         M(
-            "orch23/model/strict_json.py",
+            "orch23/model/parsing.py",
             '            self.fail("there is text after the value", end, "trailing")',
             "            pass",
         ),
@@ -481,7 +481,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             "    lines = placeholders(full, entry.content, base)[:_SHOWN_PLACEHOLDERS]\n",
             "    lines: tuple[tuple[int, str], ...] = ()\n",
         ),
-        M("orch23/decide/proposal_syntax.py", "_SHRINK = 0.5", "_SHRINK = 0.0"),
+        M("orch23/decide/source_syntax.py", "_SHRINK = 0.5", "_SHRINK = 0.0"),
     ),
     "S3-07": (
         M(
@@ -561,11 +561,11 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S3-18": (M(TASKS, '"minLength": 1, "maxLength": 4000}', '"minLength": 1, "maxLength": 4001}'),),
     "S3-19": (FOLLOWED, M(PROMOTE, "                make_directories(self._root, names)\n", "                raise\n")),
     "S3-20": (
-        M("orch23/resolve/acceptance.py", "    if argv[0] not in allow:\n", "    if False:\n"),
+        M("orch23/resolve/commands.py", "    if argv[0] not in allow:\n", "    if False:\n"),
         TIMEOUT_UNTOLD,
     ),
     "S3-21": (
-        M("orch23/providers/redacting.py", "            text=self.redact(response.text),\n", ""),
+        M("orch23/providers/middleware.py", "            text=self.redact(response.text),\n", ""),
         M(PROCESS, "            env=dict(env),\n", "            env={**os.environ, **env},\n"),
     ),
     "S3-22": (M(PCT, "    on_failure: keep ", "    on_failure: rollback "), M(PCT, "  retry: 0 ", "  retry: 1 ")),
@@ -626,7 +626,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S4-08": (M(ORDERS, "    frame = tuple(_frame_problems(options.file, manifest))\n", "    frame = ()\n"),),
     "S4-09": (M(ORDERS, '        expected = f"WO-{number + 1:02d}"', '        expected = f"WO-{number + 1}"'),),
-    "S4-10": (M("orch23_checks/codes.py", '"E003": (', '"E002": ('),),
+    "S4-10": (M("orch23_checks/work_orders.py", '"E003": (', '"E002": ('),),
     "S4-11": (M(COMMANDS, "    operators = shell_operators(command)\n", "    operators: tuple[str, ...] = ()\n"),),
     "S4-12": (M(ORDERS, '_GLOB = frozenset("*?[]")', '_GLOB = frozenset("*?")'),),
     "S4-13": (M(ORDERS, "        shape = tuple(_shape_problems(label, order))\n", "        shape = ()\n"),),
@@ -669,11 +669,11 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S4-24": (
         M(
-            "orch23_checks/dependencies.py",
+            "orch23_checks/acceptance_commands.py",
             "        return Dependencies(scripts=(plain_path(called.value),))\n",
             "        return Dependencies()\n",
         ),
-        M("orch23_checks/dependencies.py", ' if name.partition(".")[0] not in STANDARD))', "))"),
+        M("orch23_checks/acceptance_commands.py", ' if name.partition(".")[0] not in STANDARD))', "))"),
     ),
     "S4-25": (
         M(
@@ -685,11 +685,11 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-26": (
         M(WORK, "      schema: specs/schemas/work_orders.v1.json\n", ""),
         M("prompts/work_orders/planner.md.j2", "{{ inputs | blocks }}", ""),
-        M("orch23/resolve/sandbox.py", "StrictUndefined", "Undefined"),
+        M("orch23/resolve/templates.py", "StrictUndefined", "Undefined"),
     ),
     "S4-27": (
         M(
-            "orch23/engine/question.py",
+            "orch23/engine/conversation.py",
             "    text, _ = sources.text(step.schema) if step.schema else (None, None)\n",
             "    text = None\n",
         ),
@@ -735,14 +735,14 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-32": (M(FRESHNESS, "    if known.edited:\n        return _edited(known)\n", ""),),
     "S4-33": (
         M(
-            "orch23/cli/options.py",
+            "orch23/cli/declaration.py",
             '        "--model", metavar="NAME", envvar="ORCH23_MODEL"',
             '        "--llm", "model", metavar="NAME", envvar="ORCH23_MODEL"',
         ),
     ),
     "S4-34": (
         M(
-            "orch23/decide/protected.py",
+            "orch23/decide/write_protection.py",
             "    return protected_reason(path) is not None or match_any(also, path)",
             "    return False",
         ),
@@ -756,7 +756,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S4-36": (
         M(
-            "orch23/cli/failing.py",
+            "orch23/cli/error_report.py",
             '        path.write_text(text, encoding="utf-8", errors="replace")\n',
             "        path.unlink()\n",
         ),
@@ -837,7 +837,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "S4-49": (
-        M("orch23/resolve/acceptance.py", "    return ShellStep(tuple(argv))\n", "    return ShellStep(command)\n"),
+        M("orch23/resolve/commands.py", "    return ShellStep(tuple(argv))\n", "    return ShellStep(command)\n"),
     ),
     "S4-50": (NO_RESPONSE_TEXT, M(GUARDING, "    return (*shown, *(_shown(path", "    return (*(), *(_shown(path")),
     "S4-51": (M(VERIFICATION, "            return _together(failures)\n", "            return None\n"),),
@@ -943,7 +943,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S4-67": (
         M(
-            "orch23/engine/pools.py",
+            "orch23/engine/worker_threads.py",
             "        return self.jobs if pool == _JOBS else self.sizes[pool]",
             "        return 1 if pool == _JOBS else self.sizes[pool]",
         ),
@@ -1001,7 +1001,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "C13": (M("orch23/cli/actions/reset.py", "            told += forget(root)\n", ""), ASKED_AGAIN),
-    "C14": (M("orch23/execute/git.py", "    if prefix is None:\n", "    if False:\n"),),
+    "C14": (M("orch23/execute/git_revision.py", "    if prefix is None:\n", "    if False:\n"),),
     "C15": (M(FRESHNESS, "    if known.edited:\n        return _edited(known)\n", ""),),
     "C16": (
         M(CONTENTS, "    if is_diff(full, entry.content, base):", "    if False:"),
@@ -1069,9 +1069,9 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             "    return adapter.check(step, environ, root)\n",
         ),
     ),
-    "C29": (M("orch23_checks/codes.py", '"E003": (', '"E002": ('),),
+    "C29": (M("orch23_checks/work_orders.py", '"E003": (', '"E002": ('),),
     "C30": (
-        M("orch23/resolve/acceptance.py", "    return ShellStep(tuple(argv))\n", "    return ShellStep(command)\n"),
+        M("orch23/resolve/commands.py", "    return ShellStep(tuple(argv))\n", "    return ShellStep(command)\n"),
         M(
             "orch23/resolve/item_rules.py",
             '    if kind is None or (kind == _ARGUMENT and place.endswith("shell/0")):\n',
@@ -1080,7 +1080,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "C31": (
         M(
-            "orch23/cli/outputs.py",
+            "orch23/cli/actions/clean.py",
             "        elif not session.world.known_bytes(path, there):\n",
             "        elif False:\n",
         ),

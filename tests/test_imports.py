@@ -51,7 +51,7 @@ for name in sys.argv[1:]:
         os._exit("_socket" in sys.modules)
     print(name, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
-PAIR = "orch23.execute.report_channel"
+PAIR = "orch23.execute.pytest_report"
 
 
 def modules() -> dict[str, Path]:
@@ -129,11 +129,17 @@ def test_only_providers_can_reach_the_network() -> None:
         "orch23.model.plugins": set(),  # it loads what a registry, a class of orch23 or a plugin names
         PAIR: {"socketpair", "SHUT_RD"},  # a pair for a child
         "orch23.execute.sandbox.bubblewrap": {"socketpair"},  # to tell the command to begin
-        "orch23.execute.sandbox.self_test": {"create_server"},  # a listener that no step may reach
+        "orch23.execute.sandbox.tier_selection": {"create_server"},  # a listener that no step may reach
         "orch23.execute.sandbox.namespaces_child": set(),  # it takes orders from its parent by one
-        "orch23.execute.sandbox.confinement": {"socket", "AF_INET", "SOCK_DGRAM"},  # to switch a loopback on
         "orch23.execute.supervisor": {"socketpair"},  # to tell the supervisor what to start
-        "orch23.execute.supervisor_child": {"socket", "send_fds", "CMSG_SPACE", "MSG_CMSG_CLOEXEC"},  # its other end
+        "orch23.execute.supervisor_child": {
+            "socket",
+            "send_fds",
+            "CMSG_SPACE",
+            "MSG_CMSG_CLOEXEC",
+            "AF_INET",
+            "SOCK_DGRAM",
+        },
         # to the servers that a pipeline names and the user allows
         "orch23.steps.fetch.download": {"socket", "getaddrinfo", "create_connection", "SOCK_STREAM", "SHUT_RDWR"},
     }, "none of the others connects to anybody"

@@ -1,1 +1,1 @@
-"""Validators of artifacts: pure functions from an artifact to diagnostics."""
+"""Checks of a stage's outputs: pure functions from files to diagnostics."""

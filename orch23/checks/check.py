@@ -1,13 +1,12 @@
-"""What a check is: a pure function from a stage's outputs to complaints, with a name and a revision."""
+"""The interface of a check: a named, versioned function from a stage's files to diagnostics."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 from msgspec import Struct, field
 
-from orch23.model.diagnostic import Diagnostic
+from orch23.model.diagnostic import Diagnostic, nearest_names
 from orch23.model.digest import Json
-from orch23.model.nearest import nearest
 
 Codes: TypeAlias = Mapping[str, tuple[str, str]]
 """Diagnostic codes: for each a title and a paragraph that ends in a way out."""
@@ -62,7 +61,7 @@ def exclusion(check: str, name: str, values: Iterable[Json]) -> Diagnostic | Non
 
 
 def _nearest(name: str, known: tuple[str, ...]) -> str:
-    near = nearest(name, known)
+    near = nearest_names(name, known)
     if near:
         return f"did you mean `{near[0]}`?"
     return f"it has {', '.join(f'`{option}`' for option in known)}"

@@ -1,14 +1,14 @@
-"""Hold JSON outputs to a draft-07 schema that the stage declares as an input."""
+"""The check `json_schema`: JSON outputs must be valid by a draft-07 schema."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from orch23.checks.check import Check, CheckInput, Codes, exclusion, unknown_options, wrong_option
-from orch23.checks.schema_errors import complaints
+from orch23.checks.schema_errors import describe_violation
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
+from orch23.model.parsing import StrictJsonError, parse_json
 from orch23.model.paths import match_any
-from orch23.model.strict_json import StrictJsonError, parse
 
 CODES: Codes = {
     "E316": (
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from jsonschema import Draft7Validator
     from jsonschema.exceptions import ValidationError
 
-NAME = "json_schema"
-_SUBJECT = f"check `{NAME}`"
+_NAME = "json_schema"
+_SUBJECT = f"check `{_NAME}`"
 _OPTIONS = ("schema", "files")
 _DEFAULT_FILES = ("**/*.json",)
 
 
 def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
     """Judge every output that `files` means, by default every `.json` file."""
-    found = list(unknown_options(NAME, given.options, _OPTIONS))
+    found = list(unknown_options(_NAME, given.options, _OPTIONS))
     files = _files(given.options)
     if isinstance(files, Diagnostic):
         return (*found, files)
@@ -50,7 +50,7 @@ def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
     return tuple(found)
 
 
-JSON_SCHEMA = Check(NAME, 1, _run)
+JSON_SCHEMA = Check(_NAME, 1, _run)
 
 
 def _files(options: Mapping[str, Json]) -> tuple[str, ...] | Diagnostic:
@@ -58,10 +58,10 @@ def _files(options: Mapping[str, Json]) -> tuple[str, ...] | Diagnostic:
     files = options.get("files", _DEFAULT_FILES)
     listed = (files,) if isinstance(files, str) else files
     if isinstance(listed, Sequence) and listed and all(isinstance(pattern, str) for pattern in listed):
-        if excluding := exclusion(NAME, "files", listed):
+        if excluding := exclusion(_NAME, "files", listed):
             return excluding
         return tuple(str(pattern) for pattern in listed)
-    return wrong_option(NAME, "files", "is not a pattern or a list of patterns", "write `files: [build/*.json]`")
+    return wrong_option(_NAME, "files", "is not a pattern or a list of patterns", "write `files: [build/*.json]`")
 
 
 def _validator(given: CheckInput) -> "Draft7Validator | Diagnostic":
@@ -69,7 +69,7 @@ def _validator(given: CheckInput) -> "Draft7Validator | Diagnostic":
     path = given.options.get("schema")
     if not isinstance(path, str):
         what = "is missing" if path is None else "is not a path"
-        return wrong_option(NAME, "schema", what, "write `with: {schema: specs/schemas/plan.json}`")
+        return wrong_option(_NAME, "schema", what, "write `with: {schema: specs/schemas/plan.json}`")
     if path not in given.inputs:
         return _unusable(path, "is no declared input", "list it under the stage's `inputs` or under `verify.inputs`")
     schema = _parse(path, given.inputs[path])
@@ -77,19 +77,19 @@ def _validator(given: CheckInput) -> "Draft7Validator | Diagnostic":
         return _unusable(path, f"is no strict JSON: {schema.message}", "write it as plain JSON", schema.location)
     if not isinstance(schema, (Mapping, bool)):
         return _unusable(path, "is not a schema", "a schema is an object, or true, or false")
-    from orch23.checks.schema_validator import unusable, validator_of  # noqa: PLC0415 - heavy, and hardly ever needed
+    from orch23.checks.schema_validator import make_validator, schema_fault  # noqa: PLC0415 - heavy, and hardly ever needed
 
-    fault = unusable(schema)
+    fault = schema_fault(schema)
     if fault is not None:
         return _unusable(f"{path}#{fault[1]}", f"cannot be used: {fault[0]}", "see the keywords of draft-07")
-    return validator_of(schema)
+    return make_validator(schema)
 
 
 def _judge(path: str, data: bytes, validator: "Draft7Validator") -> Iterator[Diagnostic]:
     """Give everything that is wrong with one file."""
     from referencing.exceptions import Unresolvable  # noqa: PLC0415 - heavy, and hardly ever needed
 
-    from orch23.checks.patterns import PatternError  # noqa: PLC0415 - as below
+    from orch23.checks.schema_validator import PatternError  # noqa: PLC0415 - as below
 
     value = _parse(path, data)
     if isinstance(value, Diagnostic):
@@ -98,7 +98,7 @@ def _judge(path: str, data: bytes, validator: "Draft7Validator") -> Iterator[Dia
     schema = str(validator.schema.get("title", "")) if isinstance(validator.schema, Mapping) else ""
     try:
         for error in sorted(validator.iter_errors(value), key=_order):
-            for pointer, message in complaints(error):
+            for pointer, message in describe_violation(error):
                 yield Diagnostic(
                     code="E314",
                     message=message,
@@ -117,7 +117,7 @@ def _parse(path: str, data: bytes) -> "Json | Diagnostic":
     """Read strict JSON, or say where it is none."""
     hint = "write one JSON document and nothing else"
     try:
-        return parse(data.decode("utf-8"))
+        return parse_json(data.decode("utf-8"))
     except UnicodeDecodeError as error:
         before = data[: error.start]
         place = Location(path, before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1)

@@ -1,10 +1,10 @@
-"""Hold a JSON object to values that are known beforehand, and its keys to a fixed order."""
+"""The check `json_values`: keys of a JSON object must have given values, in a given order."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from orch23.checks.check import Check, CheckInput, Codes, unknown_options, wrong_option
-from orch23.checks.plan_options import plan_file, read_json, words
+from orch23.checks.check_options import parse_json_output, plan_path, text_list_option
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 
@@ -24,21 +24,21 @@ CODES: Codes = {
 """The codes of this check alone."""
 
 
-NAME = "json_values"
+_NAME = "json_values"
 _OPTIONS = ("file", "values", "order")
 _SHOWN = 80
 
 
 def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
     """Judge one file: every key that differs, then the order of all."""
-    wrong = unknown_options(NAME, given.options, _OPTIONS)
-    read = (plan_file(NAME, given), _values(given.options), words(NAME, given.options, "order", ()))
+    wrong = unknown_options(_NAME, given.options, _OPTIONS)
+    read = (plan_path(_NAME, given), _values(given.options), text_list_option(_NAME, given.options, "order", ()))
     match read:
         case (str() as file, dict() as values, tuple() as order):
             pass
         case _:
             return (*wrong, *(one for one in read if isinstance(one, Diagnostic)))
-    found = read_json(file, given.outputs[file], "E313")
+    found = parse_json_output(file, given.outputs[file], "E313")
     if isinstance(found, Diagnostic):
         return (*wrong, found)
     if not isinstance(found, Mapping):
@@ -46,14 +46,14 @@ def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
     return (*wrong, *_differences(file, found, values), *_disorder(file, tuple(found), order))
 
 
-JSON_VALUES = Check(NAME, 1, _run)
+JSON_VALUES = Check(_NAME, 1, _run)
 
 
 def _values(options: Mapping[str, Json]) -> dict[str, Json] | Diagnostic:
     values = options.get("values", {})
     if isinstance(values, Mapping):
         return dict(values)
-    return wrong_option(NAME, "values", "is not a mapping", "write `values: {passed: true}`")
+    return wrong_option(_NAME, "values", "is not a mapping", "write `values: {passed: true}`")
 
 
 def _differences(file: str, found: Mapping[str, Json], values: Mapping[str, Json]) -> Iterator[Diagnostic]:

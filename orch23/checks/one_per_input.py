@@ -1,9 +1,9 @@
-"""Hold a list in a JSON output to the stage's input files: one entry each, in their order."""
+"""The check `one_per_input`: a JSON list must have one entry for each input file, in order."""
 
 from collections.abc import Mapping, Sequence
 
 from orch23.checks.check import Check, CheckInput, Codes, unknown_options
-from orch23.checks.plan_options import patterns, plan_file, read_json, text
+from orch23.checks.check_options import parse_json_output, pattern_list_option, plan_path, text_option
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.paths import match_any
@@ -19,25 +19,25 @@ CODES: Codes = {
 """The codes of this check alone."""
 
 
-NAME = "one_per_input"
+_NAME = "one_per_input"
 _OPTIONS = ("file", "list", "field", "inputs")
 
 
 def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
     """Compare the paths that a list says with those of the inputs: by the patterns of `inputs`, then by name."""
-    wrong = unknown_options(NAME, given.options, _OPTIONS)
+    wrong = unknown_options(_NAME, given.options, _OPTIONS)
     read = (
-        plan_file(NAME, given),
-        text(NAME, given.options, "list", "history"),
-        text(NAME, given.options, "field", "source"),
-        patterns(NAME, given.options, "inputs", ("**",)),
+        plan_path(_NAME, given),
+        text_option(_NAME, given.options, "list", "history"),
+        text_option(_NAME, given.options, "field", "source"),
+        pattern_list_option(_NAME, given.options, "inputs", ("**",)),
     )
     match read:
         case (str() as file, str() as key, str() as field, tuple() as counted):
             pass
         case _:
             return (*wrong, *(one for one in read if isinstance(one, Diagnostic)))
-    document = read_json(file, given.outputs[file], "E313")
+    document = parse_json_output(file, given.outputs[file], "E313")
     if isinstance(document, Diagnostic):
         return (*wrong, document)
     wanted = _wanted(given.inputs, counted)
@@ -49,7 +49,7 @@ def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
     return (*wrong, Diagnostic("E317", f"`{field}` of its entries is {shown}", hint=hint, subject=f"{file} {key}"))
 
 
-ONE_PER_INPUT = Check(NAME, 1, _run)
+ONE_PER_INPUT = Check(_NAME, 1, _run)
 
 
 def _wanted(inputs: Mapping[str, bytes], patterns: Sequence[str]) -> tuple[str, ...]:

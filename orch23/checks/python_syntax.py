@@ -1,13 +1,33 @@
-"""Hold Python outputs to two promises: each parses, and each binds the names that were asked of it."""
+"""The check `python_syntax`: Python outputs must parse and define the required names."""
 
 import ast
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from threading import Lock
 
 from orch23.checks.check import Check, CheckInput, Codes, unknown_options, wrong_option
-from orch23.checks.python_source import parse_python
-from orch23.model.diagnostic import Diagnostic, Location, Severity
+from orch23.model.diagnostic import Diagnostic, Location, Severity, nearest_names
 from orch23.model.digest import Json
-from orch23.model.nearest import nearest
+
+_WARNINGS_LOCK = Lock()
+
+
+def parse_python(source: str | bytes, name: str) -> ast.Module:
+    r"""Return the syntax tree of a text.
+
+    Newer Pythons print a SyntaxWarning for "\d" in the text; the filters that silence it are the whole process's.
+
+    Raises:
+        SyntaxError: it does not parse; `lineno` and `offset` may be missing or 0.
+        ValueError: it holds a null byte (in some Pythons).
+        RecursionError: it is nested too deeply, as with MemoryError.
+        MemoryError: the parser's own stack is too small for it.
+
+    """
+    with _WARNINGS_LOCK, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(source, filename=name)
+
 
 CODES: Codes = {
     "E311": (
@@ -26,13 +46,13 @@ CODES: Codes = {
 """The codes of this check alone."""
 
 
-NAME = "python_syntax"
+_NAME = "python_syntax"
 _OPTIONS = ("defines",)
 
 
 def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
     """Judge every `.py` output, and the names that the option `defines` asks for."""
-    found = list(unknown_options(NAME, given.options, _OPTIONS))
+    found = list(unknown_options(_NAME, given.options, _OPTIONS))
     wanted, wrong = _wanted(given.options)
     found.extend(wrong)
     paths = sorted(path for path in given.outputs if path.endswith(".py"))
@@ -43,7 +63,7 @@ def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
         else:
             found.extend(_missing(path, parsed, wanted.get(path, ())))
     found.extend(
-        wrong_option(NAME, "defines", f"names `{path}`, which is no Python output", "correct the path")
+        wrong_option(_NAME, "defines", f"names `{path}`, which is no Python output", "correct the path")
         for path in sorted(set(wanted) - set(paths))
     )
     if not paths and not wanted:
@@ -53,13 +73,13 @@ def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
                 message="there is no `.py` file among the outputs",
                 hint="remove the check, or add the output",
                 severity=Severity.WARNING,
-                subject=f"check `{NAME}`",
+                subject=f"check `{_NAME}`",
             )
         )
     return tuple(found)
 
 
-PYTHON_SYNTAX = Check(NAME, 1, _run)
+PYTHON_SYNTAX = Check(_NAME, 1, _run)
 
 
 def _wanted(options: Mapping[str, Json]) -> tuple[dict[str, tuple[str, ...]], tuple[Diagnostic, ...]]:
@@ -67,14 +87,14 @@ def _wanted(options: Mapping[str, Json]) -> tuple[dict[str, tuple[str, ...]], tu
     defines = options.get("defines", {})
     hint = "write `defines: {src/app.py: [main, Config]}`"
     if not isinstance(defines, Mapping):
-        return {}, (wrong_option(NAME, "defines", "is not a mapping from path to names", hint),)
+        return {}, (wrong_option(_NAME, "defines", "is not a mapping from path to names", hint),)
     wanted: dict[str, tuple[str, ...]] = {}
     wrong: list[Diagnostic] = []
     for path, names in defines.items():
         if isinstance(names, Sequence) and not isinstance(names, str) and all(isinstance(n, str) for n in names):
             wanted[path] = tuple(str(name) for name in names)
         else:
-            wrong.append(wrong_option(NAME, "defines", f"has no list of names for `{path}`", hint))
+            wrong.append(wrong_option(_NAME, "defines", f"has no list of names for `{path}`", hint))
     return wanted, tuple(wrong)
 
 
@@ -116,7 +136,7 @@ def _missing(path: str, module: ast.Module, wanted: Sequence[str]) -> Iterator[D
     bound = frozenset(_bound(module.body))
     for name in wanted:
         if name not in bound:
-            near = nearest(name, sorted(bound))
+            near = nearest_names(name, sorted(bound))
             hint = f"rename `{near[0]}`?" if near else f"define `{name}` at the top level of the file"
             yield Diagnostic(code="E312", message=f"does not define `{name}`", hint=hint, subject=path)
 

@@ -1,13 +1,40 @@
-"""The checks there are, by the name that a pipeline calls them; each is loaded when it is asked for."""
+"""Registry of checks by name, and the diagnostic codes that they share."""
 
 from functools import cache
 from typing import Final
 
 from orch23.checks.check import Check, Codes
-from orch23.model.on_demand import OnDemand
-from orch23.model.plugins import Registry, is_a, load
+from orch23.model.plugins import LazyMapping, Registry, load_object, type_validator
 
-GROUP: Final = "orch23.checks"
+SHARED_CODES: Codes = {
+    "E310": (
+        "a check found nothing to look at",
+        "The stage's outputs hold no file of the kind that this check judges, so its verdict would be empty. "
+        "Where the stage may rightly write other files alone this is a warning; where the check was told which "
+        "files to expect it is an error. Give the stage such an output, correct the check's `files`, or remove "
+        "the check.",
+    ),
+    "E313": (
+        "an output is not strict JSON",
+        "The file is not one JSON document in UTF-8: it may have a duplicate key, a NaN, text around the "
+        "document, a code fence or a syntax error. The message names the first such place. Write plain JSON and "
+        "nothing else.",
+    ),
+    "E314": (
+        "an output does not fit its schema",
+        "The file is JSON, but a value in it is not what the schema asks for. The complaint names the value by "
+        "its JSON pointer, as in `plan.json#/tasks/0/id`; all such values are listed at once. Change the value, "
+        "or the schema.",
+    ),
+    "E315": (
+        "a check was given a wrong option",
+        "Under `with:` stands an option that the check does not have, one of the wrong kind, or one that it "
+        "needs is missing. Correct the option that is named; the hint says what the check takes.",
+    ),
+}
+
+
+CHECK_GROUP: Final = "orch23.checks"
 """The entry points of plugins that are checks."""
 
 
@@ -24,27 +51,27 @@ _PLACES: Final = {
 
 def _load(name: str) -> Check:
     """Return the check that stands, in capitals, in the module of its name."""
-    check: Check = load(f"{_PLACES[name]}:{name.upper()}")
+    check: Check = load_object(f"{_PLACES[name]}:{name.upper()}")
     return check
 
 
-CHECKS = OnDemand(_PLACES, _load)
+CHECKS = LazyMapping(_PLACES, _load)
 
 
-def all_codes() -> Codes:
+def check_codes() -> Codes:
     """Return the codes of all checks. Loads them all."""
-    shared = [load(f"{package}.codes:CODES") for package in ("orch23.checks", "orch23_checks")]
-    own = [load(f"{place}:CODES") for place in _PLACES.values()]
+    shared = [load_object(f"{package}.codes:CODES") for package in ("orch23.checks", "orch23_checks")]
+    own = [load_object(f"{place}:CODES") for place in _PLACES.values()]
     return {code: told for table in (*shared, *own) for code, told in table.items()}
 
 
 @cache
-def checks_of(plugins: tuple[str, ...]) -> Registry[Check]:
+def available_checks(plugins: tuple[str, ...]) -> Registry[Check]:
     """Return the checks that a pipeline with these plugins can name."""
-    return Registry(CHECKS, GROUP, plugins, is_a(Check))
+    return Registry(CHECKS, CHECK_GROUP, plugins, type_validator(Check))
 
 
-def revision_of(checks: Registry[Check], name: str) -> int | str:
+def check_revision(checks: Registry[Check], name: str) -> int | str:
     """Return what the key of a stage has of a check: its revision, and of a plugin its name and version too."""
     origin, revision = checks.origin(name), checks[name].revision
     return f"{origin}, revision {revision}" if origin else revision

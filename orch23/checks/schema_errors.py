@@ -1,13 +1,14 @@
-"""Word what a draft-07 validator found: for each violation a JSON pointer and one plain sentence."""
+"""Describe each error of a draft-07 validator: a JSON pointer and one sentence."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from orch23.model.diagnostic import nearest_names
+
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
 
-from orch23.model.nearest import nearest
 
 _MAX_SHOWN = 80
 _MAX_NAMED = 5
@@ -17,7 +18,7 @@ _TYPES = {"object": "an object", "array": "a list", "string": "text", "integer":
 _Value: TypeAlias = Any
 
 
-def complaints(error: "ValidationError") -> Iterator[tuple[str, str]]:
+def describe_violation(error: "ValidationError") -> Iterator[tuple[str, str]]:
     """Give the pointer and the message of each thing that one violation says."""
     at = "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in error.absolute_path)
     keyword, wanted, value = str(error.validator), error.validator_value, error.instance
@@ -74,12 +75,12 @@ def _is_of_a_key(error: "ValidationError") -> bool:
 
 def _unwelcome(error: "ValidationError") -> str:
     """Name the keys that an object may not have."""
-    from orch23.checks.patterns import unmatched_keys  # noqa: PLC0415 - what found the error has loaded it
+    from orch23.checks.schema_validator import undeclared_keys  # noqa: PLC0415 - what found the error has loaded it
 
     schema: _Value = error.schema
     instance: _Value = error.instance
     known = sorted(schema.get("properties", {}))
-    extra = unmatched_keys(instance, schema)
+    extra = undeclared_keys(instance, schema)
     named = ", ".join(f"`{key}`" for key in extra[:_MAX_NAMED])
     more = f" and {len(extra) - _MAX_NAMED} more" if len(extra) > _MAX_NAMED else ""
     return f"has keys that the schema does not know: {named}{more}{_guess(extra[0], known)}"
@@ -91,7 +92,7 @@ def _none_of(error: "ValidationError") -> str:
     if not branches:
         return "fits more than one of the forms that exclude each other"
     nearest = max(branches, key=lambda branch: (len(branch.absolute_path), branch.validator != "type"))
-    pointer, message = next(complaints(nearest))
+    pointer, message = next(describe_violation(nearest))
     return f"fits none of the forms that the schema allows; nearest: `{pointer or '/'}` {message}"
 
 
@@ -118,7 +119,7 @@ def _kind(value: _Value) -> str:
 
 def _guess(value: _Value, known: _Value) -> str:
     words = [word for word in known if isinstance(word, str)]
-    near = nearest(value, words) if isinstance(value, str) else []
+    near = nearest_names(value, words) if isinstance(value, str) else []
     return f" (did you mean `{near[0]}`?)" if near else ""
 
 

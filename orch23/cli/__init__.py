@@ -1,1 +1,1 @@
-"""Arguments to a call to an exit code."""
+"""The command line: arguments, commands, exit codes."""

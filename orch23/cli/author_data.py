@@ -1,22 +1,20 @@
-"""Read the data that an author wrote beside the pipeline: scripted answers, schemas, and the inputs held to those."""
+"""Read scripted responses and JSON schemas of a project; check inputs against their schemas."""
 
 import contextlib
 from collections.abc import Mapping
 
 from msgspec import Struct
 
-from orch23.load.data import schema_faults, validate_data
-from orch23.load.yaml_text import ParsedText
-from orch23.load.yaml_text import parse as parse_yaml
+from orch23.load.data import invalid_schema_errors, validate_data
+from orch23.load.yaml_text import ParsedText, parse_yaml
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
 from orch23.model.errors import InvalidInputError
+from orch23.model.parsing import StrictJsonError, parse_json, to_struct
 from orch23.model.pipeline import PathInput, Pipeline, Stage
-from orch23.model.strict_json import StrictJsonError, parse
-from orch23.model.typed import decode
-from orch23.providers.adapter import Answers, Case
-from orch23.providers.codes import NO_ANSWER
-from orch23.resolve.prompts import Sources
+from orch23.providers.adapter import ScriptedCase, ScriptedResponses
+from orch23.providers.codes import NO_SCRIPTED_RESPONSE
+from orch23.resolve.prompts import AuthorTexts
 from orch23.store.workspace import Workspace
 
 
@@ -25,7 +23,7 @@ class _Case(Struct, frozen=True, forbid_unknown_fields=True):
     when: str = ""
 
 
-def read_answers(sources: Sources, path: str) -> Answers:
+def read_scripted_responses(sources: AuthorTexts, path: str) -> ScriptedResponses:
     """Return the scripted answers of a YAML file: stage or `stage@item` -> a list of texts, or of cases.
 
     Raises:
@@ -47,30 +45,30 @@ def read_answers(sources: Sources, path: str) -> Answers:
         message = f"`{path}` is no mapping of stages to lists of answers{f': {wrong}' if wrong else ''}"
         first = next((name for name in answers if name not in found), None)
         place = parsed.place("", first) or Location(path, 1, 1)
-        raise InvalidInputError(Diagnostic(NO_ANSWER, message, place, hint))
+        raise InvalidInputError(Diagnostic(NO_SCRIPTED_RESPONSE, message, place, hint))
     return found
 
 
-def validate_answer(
-    sources: Sources, path: str, value: Json, *, parsed: ParsedText | None = None
+def validate_by_schema(
+    sources: AuthorTexts, path: str, value: Json, *, parsed: ParsedText | None = None
 ) -> tuple[Diagnostic, ...]:
     """Return what is wrong with a value by the schema file at a path; with its place, if it was read from a file."""
     text, problem = sources.text(path)
     if text is None:
         return (problem,) if problem else ()
     try:
-        return validate_data(value, parse(text), path, parsed=parsed)
+        return validate_data(value, parse_json(text), path, parsed=parsed)
     except StrictJsonError as error:
         return (_no_json(path, error),)
 
 
-def check_schema(sources: Sources, path: str | None) -> tuple[Diagnostic, ...]:
+def check_schema_file(sources: AuthorTexts, path: str | None) -> tuple[Diagnostic, ...]:
     """Return what makes a schema of the author's unusable, before anybody is asked for what is held to it."""
     text = sources.text(path)[0] if path is not None else None
     if path is None or text is None:
         return ()
     try:
-        return schema_faults(parse(text), path)
+        return invalid_schema_errors(parse_json(text), path)
     except StrictJsonError as error:
         return (_no_json(path, error),)
 
@@ -80,7 +78,7 @@ def _no_json(path: str, error: StrictJsonError) -> Diagnostic:
     return Diagnostic("E831", message, Location(path, error.line, error.column), "mend the schema")
 
 
-def check_input_schemas(pipeline: Pipeline, workspace: Workspace, sources: Sources) -> None:
+def check_input_schemas(pipeline: Pipeline, workspace: Workspace, sources: AuthorTexts) -> None:
     """Hold the inputs that name a schema to it, before anything runs.
 
     Raises:
@@ -96,15 +94,15 @@ def check_input_schemas(pipeline: Pipeline, workspace: Workspace, sources: Sourc
             if data is None:
                 continue
             parsed = parse_yaml(data.decode("utf-8", "replace"), one.path)
-            problems += parsed.diagnostics or validate_answer(sources, one.schema, parsed.tree, parsed=parsed)
+            problems += parsed.diagnostics or validate_by_schema(sources, one.schema, parsed.tree, parsed=parsed)
     if problems:
         raise InvalidInputError(*problems)
 
 
-def _cases(value: Json) -> tuple[Case, ...] | None:
+def _cases(value: Json) -> tuple[ScriptedCase, ...] | None:
     """Return the cases of one stage; None where it is neither a list of texts nor one of cases."""
     with contextlib.suppress(ValueError):
-        return (Case(decode(value, tuple[str, ...])),)
+        return (ScriptedCase(to_struct(value, tuple[str, ...])),)
     with contextlib.suppress(ValueError):
-        return tuple(Case(one.answers, one.when) for one in decode(value, tuple[_Case, ...]))
+        return tuple(ScriptedCase(one.answers, one.when) for one in to_struct(value, tuple[_Case, ...]))
     return None

@@ -1,8 +1,10 @@
-"""The diagnostics of the command line: code -> (title, what it means and the way out)."""
+"""Diagnostic codes of the command line, and hints for errors of the operating system (E650)."""
 
+import errno
 from collections.abc import Mapping
+from typing import Final
 
-CODES: Mapping[str, tuple[str, str]] = {
+CLI_CODES: Mapping[str, tuple[str, str]] = {
     "E641": (
         "the command line makes no sense",
         "An option lacks its value, two options contradict each other, or a command got more names than it takes. "
@@ -61,4 +63,20 @@ CODES: Mapping[str, tuple[str, str]] = {
         "known. What its lock file and its last run need is kept; what it would need besides may go, and is made "
         "again when a build needs it. `orch23 validate PIPELINE` says what is wrong with it.",
     ),
+}
+
+
+OS_ERROR_HINTS: Final = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "make room on the disk"),
+    errno.EIO: "see what is wrong with the disk (`dmesg`)",
+    errno.EROFS: "the file system is mounted read-only; mount it for writing",
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "allow more open files (`ulimit -n`), or build with fewer jobs"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "let this user write there"),
+    **dict.fromkeys(
+        (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY, errno.ELOOP, errno.ENXIO),
+        "something else stands in the place of a file or folder of orch23; move it away",
+    ),
+    errno.EINTR: "a signal interrupted a call of the file system",
+    errno.ENAMETOOLONG: "take a shorter name, or a folder that lies less deep",
+    **dict.fromkeys((errno.ENOMEM, errno.EAGAIN), "free memory, or build with fewer jobs"),
 }

@@ -1,25 +1,45 @@
-"""What the user has allowed a project to run and to send, and how the user is asked."""
+"""Consent of the user: which grants a project needs and has, and how the user is asked."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import os
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-import click
 from msgspec import Struct
 
-from orch23.cli.console import Console
-from orch23.model.consent import Grant
+from orch23.cli.discovery import find_project
+from orch23.cli.project_loading import (
+    Project,
+    ProjectSettings,
+    open_read_session,
+)
+from orch23.engine.preflight import llm_steps
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import ConfigurationError, ProviderError
-from orch23.providers.registry import consent
-from orch23.report.diagnostics import visible
-from orch23.store.user_state import Grants, grants_of
+from orch23.model.pipeline import Stage
+from orch23.model.step import Grant
+from orch23.store.grants import Grants
 from orch23.store.workspace import Workspace
 
 if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep
 
-TRUST: Final = "ORCH23_TRUST"
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from orch23.cli.console import Console
+from orch23.model.errors import ConfigurationError, ProviderError
+from orch23.providers.registry import required_grant
+from orch23.report.diagnostics import visible
+from orch23.store.grants import grants_of
+
+if TYPE_CHECKING:
+    from orch23.steps.llm.spec import LLMStep
+
+
+CONSENT_VARIABLE: Final = "ORCH23_TRUST"
 """The variable that, as `1`, allows everything for one process."""
 
 
@@ -35,7 +55,7 @@ class Consent(Struct):
     @classmethod
     def of(cls, root: Path, environ: Mapping[str, str]) -> "Consent":
         """Return what the user has allowed the project at `root`."""
-        return cls(root, grants_of(root, environ), Workspace(root, None), environ.get(TRUST) == "1")
+        return cls(root, grants_of(root, environ), Workspace(root, None), environ.get(CONSENT_VARIABLE) == "1")
 
     def is_granted(self, grant: Grant) -> bool:
         """Return whether the user has allowed something."""
@@ -48,7 +68,7 @@ class Consent(Struct):
     def lacking(self, step: "LLMStep", environ: Mapping[str, str]) -> Grant | None:
         """Return what a step needs and the user has not allowed. A program that is not there needs nothing."""
         try:
-            grant = consent(step, environ, self.root, self.files)
+            grant = required_grant(step, environ, self.root, self.files)
         except ProviderError:
             return None
         return None if grant is None or self.is_granted(grant) else grant
@@ -62,7 +82,7 @@ class Consent(Struct):
         """
         if self.grants.path is None:
             message = "there is no state directory outside of the project to keep consent in"
-            hint = f"set HOME or XDG_STATE_HOME, or {TRUST}=1 for one process"
+            hint = f"set HOME or XDG_STATE_HOME, or {CONSENT_VARIABLE}=1 for one process"
             raise ConfigurationError(Diagnostic("E644", message, hint=hint))
         given = set(grants)
         self.grants.add(given, self.root.resolve())
@@ -70,15 +90,15 @@ class Consent(Struct):
         return True
 
 
-def asked_consent(console: Console, grants: Sequence[Grant]) -> bool:
+def ask_consent(console: Console, grants: Sequence[Grant]) -> bool:
     """Ask the user on the terminal; False where there is none."""
     if not console.is_asked:
         return False
-    console.tell(f"This pipeline would, for the first time:\n{listed(grants)}")
+    console.tell(f"This pipeline would, for the first time:\n{grants_text(grants)}")
     return click.confirm("Allow this for this project?", default=False, err=True)
 
 
-def listed(grants: Iterable[Grant]) -> str:
+def grants_text(grants: Iterable[Grant]) -> str:
     """Return a line for each grant, and one for the files of the project that it is about."""
     lines: list[str] = []
     for grant in grants:
@@ -86,3 +106,33 @@ def listed(grants: Iterable[Grant]) -> str:
         if grant.files:
             lines.append(f"    from {', '.join(grant.files)}")
     return "".join(f"{visible(line)}\n" for line in lines)
+
+
+def trust_command(settings: ProjectSettings) -> str:
+    """Return the command that grants what a pipeline needs, as it can be run where the user is."""
+    root = settings.root
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:  # it was removed
+        here = Path("/")
+    pipeline = os.path.relpath(settings.pipeline_path, here)
+    inside = here.is_relative_to(root) and find_project(here, (pipeline,)).root == root
+    pipeline = pipeline if inside else os.path.relpath(settings.pipeline_path, root)
+    options = [
+        *(part for name, value in settings.sets.items() for part in ("--set", f"{name}={value}")),
+        *(("--vars", str(settings.vars_file)) if settings.vars_file is not None else ()),
+        *(("--provider", settings.provider) if settings.provider is not None else ()),
+    ]
+    return shlex.join(["orch23", *(() if inside else ("-C", str(root))), "trust", pipeline, *options])
+
+
+def needed_grants(project: Project) -> tuple[Grant, ...]:
+    """Return all that the steps of a pipeline need the user's consent for, as its plan is now."""
+    settings = project.settings
+    nothing_yet = Consent(settings.root, Grants(None), Workspace(settings.root, None))
+    plan = open_read_session(project).world.plan
+    steps = llm_steps(plan)
+    found = dict.fromkeys(nothing_yet.lacking(step, settings.environ) for step in steps)
+    nodes = plan.nodes.values()
+    of_others = dict.fromkeys(grant for node in nodes if isinstance(node, Stage) for grant in node.step.grants)
+    return (*(grant for grant in found if grant is not None), *of_others)

@@ -1,4 +1,4 @@
-"""The two streams of a command and how they may be written to."""
+"""Write to stdout and stderr: redaction, colors, closed pipes."""
 
 import contextlib
 import errno
@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Literal, TextIO, TypeAlias
 
 from msgspec import Struct, field
 
-from orch23.model.errors import Orch23Error
-from orch23.model.exit_numbers import exit_number
+from orch23.model.errors import Orch23Error, custom_exit_code
 from orch23.report.marks import Style, marks_for
-from orch23.snapshot.reply import Unrest
-from orch23.snapshot.reply import wants_color as wanted_color
+from orch23.snapshot.fast_path import StaleSnapshot
+from orch23.snapshot.fast_path import color_by_environment as wanted_color
 
 if TYPE_CHECKING:
     from orch23.cli.found_project import FoundProject
     from orch23.decide.secrets import Secrets
     from orch23.report.progress import ProgressLine
+
 
 ColorChoice: TypeAlias = Literal["auto", "always", "never"]
 
@@ -41,7 +41,7 @@ class Console(Struct, frozen=True, kw_only=True):
     argv: tuple[str, ...] = ()
     began_ns: int = field(default_factory=lambda: time_ns())  # noqa: PLW0108 - looked up late: a test has its own clock
     told: list[str] = field(default_factory=list)
-    unrest: Unrest | None = None
+    unrest: StaleSnapshot | None = None
     found: "list[FoundProject]" = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     _lines: "list[ProgressLine]" = field(default_factory=list)
@@ -54,13 +54,13 @@ class Console(Struct, frozen=True, kw_only=True):
             from orch23.report.progress import ProgressLine  # noqa: PLC0415 - for what reads or copies files
 
             terminal = sys.stderr.isatty() and self.environ.get("TERM", "dumb") != "dumb"
-            write = lossy(lambda text: _write(sys.stderr, self.plain(text)), sys.stderr)
+            write = ignore_closed_pipe(lambda text: _write(sys.stderr, self.plain(text)), sys.stderr)
             self._lines.append(ProgressLine(write=write, clock=monotonic, is_terminal=terminal))
         return self._lines[0]
 
     def number_of(self, stopped: Orch23Error) -> int:
         """Return the number to end with for what stopped a command."""
-        return exit_number(stopped.exit_code, stopped.diagnostics, self.exit_codes)
+        return custom_exit_code(stopped.exit_code, stopped.diagnostics, self.exit_codes)
 
     def answer(self, text: str) -> None:
         """Write to stdout: what the command was asked for."""
@@ -85,9 +85,9 @@ class Console(Struct, frozen=True, kw_only=True):
     def _secrets(self) -> "Secrets":
         """Return the secrets of the environment, which are looked for once."""
         if not self._known:
-            from orch23.decide.secrets import secrets_of  # noqa: PLC0415 - not for a page of help
+            from orch23.decide.secrets import secrets_from  # noqa: PLC0415 - not for a page of help
 
-            self._known.append(secrets_of(self.environ))
+            self._known.append(secrets_from(self.environ))
         return self._known[0]
 
     @property
@@ -106,7 +106,7 @@ class Console(Struct, frozen=True, kw_only=True):
         return self._style(sys.stderr)
 
     def _style(self, stream: TextIO) -> Style:
-        return Style(marks=marks_for(stream.encoding), color=wants_color(self.color, self.environ, stream))
+        return Style(marks=marks_for(stream.encoding), color=use_color(self.color, self.environ, stream))
 
 
 def working_directory() -> Path | None:
@@ -117,7 +117,7 @@ def working_directory() -> Path | None:
         return None
 
 
-def lossy(write: Callable[[str], None], stream: TextIO) -> Callable[[str], None]:
+def ignore_closed_pipe(write: Callable[[str], None], stream: TextIO) -> Callable[[str], None]:
     """Return a write that is given up in silence once nobody reads the stream: a build goes on without its screen."""
     gone = False
 
@@ -131,12 +131,12 @@ def lossy(write: Callable[[str], None], stream: TextIO) -> Callable[[str], None]
             if error.errno != errno.EPIPE:
                 raise
             gone = True
-            silence(stream)
+            redirect_to_devnull(stream)
 
     return attempt
 
 
-def silence(stream: TextIO) -> None:
+def redirect_to_devnull(stream: TextIO) -> None:
     """Let a stream that nobody reads end nowhere, so that the interpreter's last flush does not complain."""
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -144,7 +144,7 @@ def silence(stream: TextIO) -> None:
         os.close(nowhere)
 
 
-def wants_color(choice: ColorChoice, environ: Mapping[str, str], stream: TextIO) -> bool:
+def use_color(choice: ColorChoice, environ: Mapping[str, str], stream: TextIO) -> bool:
     """Say whether a stream gets colours: by the option, else NO_COLOR, else CLICOLOR_FORCE, else what it is."""
     if choice != "auto":
         return choice == "always"

@@ -1,4 +1,4 @@
-"""What is found of the project that a command line is about, and of files of other users that were not used for it."""
+"""The project of a command: its root, its pipeline file, and what was searched."""
 
 import shlex
 from pathlib import Path

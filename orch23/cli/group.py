@@ -1,4 +1,4 @@
-"""The group of all commands, with the options that stand before a command."""
+"""The group of all commands, and the options before a command."""
 
 from importlib import import_module
 from pathlib import Path
@@ -7,16 +7,16 @@ import click
 
 from orch23 import __version__
 from orch23.cli.console import ColorChoice, Console, working_directory
-from orch23.cli.flags import option
+from orch23.cli.declaration import option
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode, NotFoundError
 
-PROGRAM = "orch23"
+PROGRAM_NAME = "orch23"
 _NAMES_TEXT = """
     build plan status explain validate graph affected vars schema runs log show accept release clean reset gc cache
     trust init template model doctor help
 """
-NAMES = tuple(_NAMES_TEXT.split())
+COMMAND_NAMES = tuple(_NAMES_TEXT.split())
 """The commands, the most used first. Each is declared in the module of its name in `commands`."""
 
 
@@ -29,17 +29,17 @@ class NoSuchCommandError(click.UsageError):
         self.name = name
 
 
-class Commands(click.Group):
+class LazyGroup(click.Group):
     """A group that loads a command when it is asked for: a build needs no other."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands."""
         del ctx
-        return list(NAMES)
+        return list(COMMAND_NAMES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of a name; there may be none."""
-        if cmd_name in NAMES and cmd_name not in self.commands:
+        if cmd_name in COMMAND_NAMES and cmd_name not in self.commands:
             self.commands[cmd_name] = import_module(f"orch23.cli.commands.{cmd_name}").command
         return super().get_command(ctx, cmd_name)
 
@@ -59,8 +59,8 @@ class Commands(click.Group):
 
 
 @click.group(
-    name=PROGRAM,
-    cls=Commands,
+    name=PROGRAM_NAME,
+    cls=LazyGroup,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
@@ -71,7 +71,7 @@ class Commands(click.Group):
     default="auto",
     help="Colours: auto asks NO_COLOR, CLICOLOR_FORCE and the terminal.",
 )
-@click.version_option(__version__, prog_name=PROGRAM, message="%(prog)s %(version)s", allow_from_autoenv=False)
+@click.version_option(__version__, prog_name=PROGRAM_NAME, message="%(prog)s %(version)s", allow_from_autoenv=False)
 @click.pass_context
 def orch23(context: click.Context, directory: str, color: ColorChoice) -> int:
     """Build software with language models: stages declared in YAML, verified results, nothing made twice.

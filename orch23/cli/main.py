@@ -1,4 +1,4 @@
-"""The door: arguments to a command to an exit code. Holds the program's one try."""
+"""Run a command line and return its exit code. Every exception ends here."""
 
 import contextlib
 import os
@@ -8,16 +8,16 @@ from collections.abc import Sequence
 import click
 from click.shell_completion import shell_complete
 
+from orch23.cli.codes import OS_ERROR_HINTS
 from orch23.cli.console import Console
-from orch23.cli.group import PROGRAM, orch23
-from orch23.cli.machine import WAYS_OUT
+from orch23.cli.group import PROGRAM_NAME, orch23
 from orch23.model.errors import ExitCode
-from orch23.snapshot.reply import Unrest
+from orch23.snapshot.fast_path import StaleSnapshot
 
 _COMPLETE = "_ORCH23_COMPLETE"
 
 
-def main(argv: Sequence[str], unrest: Unrest | None = None) -> int:
+def main(argv: Sequence[str], unrest: StaleSnapshot | None = None) -> int:
     """Run a command line and return its exit code; never leaves by an exception.
 
     `unrest` is what is known of it from a build before.
@@ -32,7 +32,7 @@ def main(argv: Sequence[str], unrest: Unrest | None = None) -> int:
 
 def _unreported(error: Exception) -> ExitCode:
     """Report in a line, with what is loaded, a fault of which the report itself failed."""
-    is_refused = isinstance(error, OSError) and error.errno in WAYS_OUT
+    is_refused = isinstance(error, OSError) and error.errno in OS_ERROR_HINTS
     text = ascii(f"{type(error).__name__}: {error}")[1:-1]
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(f"error: {Console().plain(text)}\n")
@@ -40,14 +40,14 @@ def _unreported(error: Exception) -> ExitCode:
     return ExitCode.MACHINE if is_refused else ExitCode.BUG
 
 
-def _run(argv: Sequence[str], unrest: Unrest | None) -> int:
+def _run(argv: Sequence[str], unrest: StaleSnapshot | None) -> int:
     instruction = os.environ.get(_COMPLETE)
     if instruction:
-        return shell_complete(orch23, {}, PROGRAM, _COMPLETE, instruction)
+        return shell_complete(orch23, {}, PROGRAM_NAME, _COMPLETE, instruction)
     context: click.Context | None = None
     try:
         with orch23.make_context(
-            PROGRAM, list(argv), auto_envvar_prefix="ORCH23", obj=(tuple(argv), unrest)
+            PROGRAM_NAME, list(argv), auto_envvar_prefix="ORCH23", obj=(tuple(argv), unrest)
         ) as context:
             code = orch23.invoke(context)
         sys.stdout.flush()
@@ -56,9 +56,9 @@ def _run(argv: Sequence[str], unrest: Unrest | None) -> int:
     except (KeyboardInterrupt, click.Abort):
         return ExitCode.SIGINT
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the last resort: a bug is told, never shown as a traceback
-        from orch23.cli.failing import report  # noqa: PLC0415 - only where something went wrong
+        from orch23.cli.error_report import report_error  # noqa: PLC0415 - only where something went wrong
 
-        reported = report(error, _console(context))
+        reported = report_error(error, _console(context))
         return main(argv) if reported is None else reported
     return code if isinstance(code, int) else ExitCode.OK
 

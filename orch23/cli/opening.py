@@ -1,26 +1,41 @@
-"""Open the project that a command line is about, and read its selection."""
+"""Open the project that a command line names, and read its stage selection."""
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 
 import click
 
-from orch23.cli.command import Wanted
 from orch23.cli.console import Console
+from orch23.cli.declaration import PipelineArguments
+from orch23.cli.discovery import find_project, required_pipeline
 from orch23.cli.found_project import FoundProject
-from orch23.cli.memory import nothing_collected
-from orch23.cli.project import find_project, required_pipeline
-from orch23.cli.wiring import Project, Settings, open_part, open_project
+from orch23.cli.project_loading import Project, ProjectSettings, open_partial, open_project
 from orch23.load.loaded import InvalidPipelineError
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import NotFoundError, Orch23Error, UsageError
-from orch23.model.fields import decimal_of
+from orch23.model.fields import parse_decimal
 from orch23.model.plan import Plan
-from orch23.plan.select import EVERYTHING, Selection
-from orch23.report.diagnostics import render, visible
-from orch23.snapshot.reply import Unrest
-from orch23.store.standing import strange_store
+from orch23.plan.planner import ALL_STAGES, Selection
+from orch23.report.diagnostics import render_diagnostics, visible
+from orch23.snapshot.fast_path import StaleSnapshot
+from orch23.store.access import foreign_store_warning
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Look for no cycles within, and never among what is there at the end: a big pipeline is read in half the time."""
+    was_enabled = gc.isenabled()
+    gc.unfreeze()  # in a process that reads several, one after the other
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if was_enabled:
+            gc.enable()
 
 
 def project_root(console: Console, arguments: tuple[str, ...] = ()) -> Path:
@@ -41,7 +56,7 @@ def _tell_place(console: Console, found: FoundProject) -> None:
     """Write once which directory paths are relative to, if it is not the user's, and what was passed over."""
     if console.notes:
         return
-    note = render(found.warnings, {}, color=console.err_style.color)
+    note = render_diagnostics(found.warnings, {}, color=console.err_style.color)
     if found.root != found.start and not console.progress.is_quiet:
         note += f"project: {visible(str(found.root))} (paths are relative to it)\n"
     console.notes.append(note)
@@ -49,7 +64,7 @@ def _tell_place(console: Console, found: FoundProject) -> None:
         console.tell(note)
 
 
-def settings_of(console: Console, wanted: Wanted) -> Settings:
+def settings_of(console: Console, wanted: PipelineArguments) -> ProjectSettings:
     """Return the settings of a command on one pipeline file.
 
     Raises:
@@ -59,11 +74,11 @@ def settings_of(console: Console, wanted: Wanted) -> Settings:
     found = found_project(console, wanted.arguments)
     path = required_pipeline(found)
     _tell_place(console, found)
-    return Settings(
+    return ProjectSettings(
         root=found.root,
         pipeline_path=path,
         environ=console.environ,
-        sets=read_sets(wanted.sets),
+        sets=parse_sets(wanted.sets),
         vars_file=None if wanted.vars_file is None else console.here / wanted.vars_file,
         provider=_named("--provider", wanted.provider),
         model=_named("--model", wanted.model),
@@ -71,10 +86,12 @@ def settings_of(console: Console, wanted: Wanted) -> Settings:
     )
 
 
-def open_edited(console: Console, wanted: Wanted, unrest: Unrest) -> tuple[Project, Selection] | None:
+def open_partial_project(
+    console: Console, wanted: PipelineArguments, unrest: StaleSnapshot
+) -> tuple[Project, Selection] | None:
     """Return the part of the project that an edit reaches, and a selection of it; None where all is to be decided."""
     try:
-        project = open_part(settings_of(console, wanted), unrest)
+        project = open_partial(settings_of(console, wanted), unrest)
     except Orch23Error:  # what is wrong is reported of the whole
         return None
     if project is None or project.part is None:
@@ -83,7 +100,9 @@ def open_edited(console: Console, wanted: Wanted, unrest: Unrest) -> tuple[Proje
     return project, Selection(only=project.part.names)
 
 
-def open_wanted(console: Console, wanted: Wanted, *, most_stages: int | None = None) -> tuple[Project, tuple[str, ...]]:
+def open_for_command(
+    console: Console, wanted: PipelineArguments, *, most_stages: int | None = None
+) -> tuple[Project, tuple[str, ...]]:
     """Return the project and the stages that are named. Warnings of the pipeline go to stderr. Writes nothing.
 
     Raises:
@@ -94,16 +113,18 @@ def open_wanted(console: Console, wanted: Wanted, *, most_stages: int | None = N
     """
     settings = settings_of(console, wanted)
     stages = found_project(console, wanted.arguments).stages
-    check_number(stages, most_stages)
-    project = open_noted(console, settings)
-    strange = (strange_store(project.store.folder),) if project.store.is_strange else ()
-    told = render((*strange, *project.loaded.warnings), project.loaded.sources, color=console.err_style.color)
+    check_stage_count(stages, most_stages)
+    project = open_with_exit_codes(console, settings)
+    strange = (foreign_store_warning(project.store.folder),) if project.store.is_strange else ()
+    told = render_diagnostics(
+        (*strange, *project.loaded.warnings), project.loaded.sources, color=console.err_style.color
+    )
     if told:
         console.tell(told)
     return project, stages
 
 
-def check_number(stages: Sequence[str], most: int | None) -> None:
+def check_stage_count(stages: Sequence[str], most: int | None) -> None:
     """Do nothing if a command takes so many stages.
 
     Raises:
@@ -118,7 +139,7 @@ def check_number(stages: Sequence[str], most: int | None) -> None:
     raise UsageError(Diagnostic("E641", f"the command takes {takes}; {names} is too much", hint=hint))
 
 
-def open_noted(console: Console, settings: Settings) -> Project:
+def open_with_exit_codes(console: Console, settings: ProjectSettings) -> Project:
     """Return the project, and let the console know the exit codes of its pipeline, also where that is not valid.
 
     Raises:
@@ -127,7 +148,7 @@ def open_noted(console: Console, settings: Settings) -> Project:
 
     """
     try:
-        with nothing_collected():
+        with collector_paused():
             project = open_project(settings)
     except InvalidPipelineError as invalid:
         if invalid.parsed is not None and invalid.parsed.partial is not None:
@@ -157,24 +178,24 @@ def named_plugins(console: Console, arguments: tuple[str, ...] = ()) -> tuple[st
     found = found_project(console, arguments)
     if found.pipeline is None:
         return ()
-    check_number(found.stages, 0)
+    check_stage_count(found.stages, 0)
     return plugins_of(found.pipeline, project_root(console, arguments))
 
 
-def open_one_stage(console: Console, wanted: Wanted) -> tuple[Project, str]:
+def open_one_stage(console: Console, wanted: PipelineArguments) -> tuple[Project, str]:
     """Return the project and the one stage that is named.
 
     Raises:
         UsageError: not exactly one is named.
 
     """
-    project, stages = open_wanted(console, wanted, most_stages=1)
+    project, stages = open_for_command(console, wanted, most_stages=1)
     if not stages:
         raise UsageError(Diagnostic("E641", "name a stage", hint="`orch23 status` lists the stages"))
     return project, stages[0]
 
 
-def chosen_run(known: list[str], run: str | None) -> str:
+def select_run(known: list[str], run: str | None) -> str:
     """Return the run that is meant: of these ids, newest first, the one named, else the newest.
 
     Raises:
@@ -193,7 +214,7 @@ def chosen_run(known: list[str], run: str | None) -> str:
     return found[0]
 
 
-def read_sets(sets: Sequence[str]) -> dict[str, str]:
+def parse_sets(sets: Sequence[str]) -> dict[str, str]:
     """Return the vars that `--set` gives.
 
     Raises:
@@ -212,7 +233,7 @@ def read_sets(sets: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def read_budget(text: str | None) -> Decimal | None:
+def parse_budget(text: str | None) -> Decimal | None:
     """Return what `--budget` gives: US dollars, exactly as they are written.
 
     Raises:
@@ -221,7 +242,7 @@ def read_budget(text: str | None) -> Decimal | None:
     """
     if text is None:
         return None
-    amount = decimal_of(text.strip())
+    amount = parse_decimal(text.strip())
     if amount is None or not amount:
         hint = "write US dollars, more than 0, as in `--budget 2.50`"
         raise UsageError(Diagnostic("E641", f"`--budget {text}` is no limit", hint=hint))
@@ -234,7 +255,7 @@ def _named(flag: str, name: str | None) -> str | None:
     return name
 
 
-def selection_of(wanted: Wanted, stages: tuple[str, ...]) -> Selection:
+def selection_of(wanted: PipelineArguments, stages: tuple[str, ...]) -> Selection:
     """Return the selection that stages and options stand for.
 
     Raises:
@@ -248,7 +269,7 @@ def selection_of(wanted: Wanted, stages: tuple[str, ...]) -> Selection:
     if chosen and not stages:
         raise UsageError(Diagnostic("E641", f"`--{chosen[0]}` needs a stage", hint="name one or more stages"))
     if not stages:
-        return EVERYTHING
+        return ALL_STAGES
     match chosen:
         case ["only"]:
             return Selection(only=stages)

@@ -1,4 +1,4 @@
-"""Open the part of a project that an edit reaches, from the snapshot of the last build, which had nothing to do."""
+"""Decide only the stages that an edit reaches, using the index of the last build."""
 
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -7,19 +7,19 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from orch23.engine.dependency_index import OutdatedIndexError
-from orch23.engine.memory import lock_path
-from orch23.engine.reach import Part, Since, part_of
+from orch23.engine.partial_plan import Part, Since, part_of
+from orch23.engine.session import lock_path
 from orch23.model.digest import Digest
 from orch23.model.pipeline import Stage
-from orch23.snapshot.looks import Detail, Looks, detail_from
-from orch23.snapshot.reply import Unrest, place
-from orch23.store.opening import Store
+from orch23.snapshot.fast_path import StaleSnapshot, snapshot_path
+from orch23.snapshot.stat_snapshot import FileState, StatSnapshot, parse_file_state
+from orch23.store.project_store import ProjectStore
 
 PAIR = "index"
 """The fact of a snapshot that pairs it with its table of the index."""
 TABLE = "stages "
 """Begins the names of these tables."""
-Declared: TypeAlias = Callable[[str], Mapping[str, Stage] | None]
+StageReader: TypeAlias = Callable[[str], Mapping[str, Stage] | None]
 """Read the stages of a text of the pipeline that may lack some of them; None where it is not sound."""
 _MOST_EDITED = 100
 
@@ -27,7 +27,7 @@ _MOST_EDITED = 100
 class PartialBuild(Struct, frozen=True, kw_only=True):
     """The part that an edit reaches, with the snapshot that it was found by."""
 
-    unrest: Unrest
+    unrest: StaleSnapshot
     part: Part
 
     @property
@@ -47,7 +47,7 @@ class PartialBuild(Struct, frozen=True, kw_only=True):
         """Give the models of all stages."""
         return tuple(self.unrest.looks.facts["models"].splitlines())
 
-    def renewed(self, looks: Looks, written: Collection[str], **facts: str) -> Looks:
+    def renewed(self, looks: StatSnapshot, written: Collection[str], **facts: str) -> StatSnapshot:
         """Return the last build's snapshot, with what this build decided on or wrote, and with these facts.
 
         `written` are the paths that it wrote, or that it compared with what it read. A folder into which it wrote is
@@ -62,7 +62,7 @@ class PartialBuild(Struct, frozen=True, kw_only=True):
         before.facts |= facts
         return before
 
-    def check_age(self, store: Store) -> None:
+    def check_age(self, store: ProjectStore) -> None:
         """Do nothing if nobody has built since it was found; for the holder of the build lock.
 
         Raises:
@@ -73,7 +73,7 @@ class PartialBuild(Struct, frozen=True, kw_only=True):
             raise OutdatedIndexError
 
 
-def partial_build(unrest: Unrest, store: Store, declared: Declared) -> PartialBuild | None:
+def partial_build(unrest: StaleSnapshot, store: ProjectStore, declared: StageReader) -> PartialBuild | None:
     """Return what an edit can reach; None where that is not known, or is nearly everything."""
     looks = unrest.looks
     since = Since(
@@ -87,38 +87,38 @@ def partial_build(unrest: Unrest, store: Store, declared: Declared) -> PartialBu
     return None if part is None else PartialBuild(unrest=unrest, part=part)
 
 
-def table_name(looks: Looks) -> str:
+def table_name(looks: StatSnapshot) -> str:
     """Return the name of the table that belongs to the command line of a snapshot."""
-    return TABLE + place(looks.facts["question"]).rpartition("/")[2]
+    return TABLE + snapshot_path(looks.facts["question"]).rpartition("/")[2]
 
 
 def is_cut(text: str, names: frozenset[str]) -> bool:
     """Return whether the lines of a text show stages of these names, so that an edited one can be read by itself."""
-    from orch23.load.pieces import cut  # noqa: PLC0415 - loaded with the pipeline
+    from orch23.load.stage_texts import split_stages  # noqa: PLC0415 - loaded with the pipeline
 
-    pieces = cut(text)
+    pieces = split_stages(text)
     return pieces is not None and set(pieces.stages) == names
 
 
-def _edited(before: str, after: str, declared: Declared) -> Mapping[str, Stage] | None:
+def _edited(before: str, after: str, declared: StageReader) -> Mapping[str, Stage] | None:
     """Return the stages that a text declares otherwise than the one before; None where more differs."""
-    from orch23.load.pieces import are_whole, edit_between  # noqa: PLC0415 - it loads the reader of YAML
+    from orch23.load.stage_texts import are_valid_alone, edit_between  # noqa: PLC0415 - it loads the reader of YAML
 
     edit = edit_between(before, after)
     if edit is None or list(edit.before.stages) != list(edit.after.stages):
         return None
-    if not 0 < len(edit.names) <= _MOST_EDITED or not are_whole(edit.after, edit.names):
+    if not 0 < len(edit.names) <= _MOST_EDITED or not are_valid_alone(edit.after, edit.names):
         return None
     found = declared(edit.after.alone(edit.names))
     return found if found is not None and set(found) == set(edit.names) else None
 
 
-def _digest(looks: Looks, path: str) -> Digest | None:
+def _digest(looks: StatSnapshot, path: str) -> Digest | None:
     if path not in looks.paths:
         return None
     detail = _detail(looks, looks.paths.index(path))
     return Digest(detail.sha256.hex(), detail.size)
 
 
-def _detail(looks: Looks, number: int) -> Detail:
-    return detail_from(looks.detail(number))
+def _detail(looks: StatSnapshot, number: int) -> FileState:
+    return parse_file_state(looks.detail(number))

@@ -1,4 +1,4 @@
-"""Notice that a store has grown beyond its cap, at the end of a build, without measuring it each time."""
+"""Warn at the end of a build when the store exceeds its size limit."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,10 +8,12 @@ from msgspec import Struct
 from orch23.engine.build import Build
 from orch23.model.errors import Orch23Error
 from orch23.model.event import Event, Warned
-from orch23.model.typed import Count, decode, encode
-from orch23.report.figures import size
-from orch23.store.durable import PRIVATE_FILE, seal, unseal, write_atomic
-from orch23.store.opening import DEFAULT_CAP_BYTES, KEEP_VARIABLE, Store
+from orch23.model.parsing import NaturalNumber, from_struct, to_struct
+from orch23.report.values import format_size
+from orch23.store.garbage_collection import collector_of
+from orch23.store.json_text import decode_with_checksum, encode_with_checksum
+from orch23.store.project_store import DEFAULT_CAP_BYTES, KEEP_VARIABLE, ProjectStore
+from orch23.store.safe_files import PRIVATE_FILE_MODE, write_atomic
 
 _FILE = "size.json"
 _DAY_S = 86_400
@@ -22,58 +24,60 @@ _WORTH_SAYING = 100
 class _Measured(Struct, frozen=True, forbid_unknown_fields=True):
     """The size of a store, and when it was measured, in seconds since 1970."""
 
-    size_bytes: Count
-    measured_s: Count
+    size_bytes: NaturalNumber
+    measured_s: NaturalNumber
 
 
-def tell_of_growth(store: Store, build: Build, environ: Mapping[str, str], now_s: int) -> None:
+def warn_about_size(store: ProjectStore, build: Build, environ: Mapping[str, str], now_s: int) -> None:
     """Say in one line what `orch23 gc` would free, where the store is beyond its cap. Only under the build lock."""
     cap: int | None = DEFAULT_CAP_BYTES
     if environ.get(KEEP_VARIABLE):
-        from orch23.cli.keeping import cap_of  # noqa: PLC0415 - only where the user sets a cap
+        from orch23.cli.retention import size_limit  # noqa: PLC0415 - only where the user sets a cap
 
-        cap = cap_of(environ)
+        cap = size_limit(environ)
     if cap is None or _grown(store, cap, now_s) <= cap:
         return
-    from orch23.cli.locks import lock_needs  # noqa: PLC0415 - only for a store beyond its cap
-    from orch23.store.collection import Wish  # noqa: PLC0415 - likewise
+    from orch23.cli.retention import lock_file_needs  # noqa: PLC0415 - only for a store beyond its cap
+    from orch23.store.garbage_collection import GcLimits  # noqa: PLC0415 - likewise
 
     keys = frozenset(record.key for record in build.session.world.results.values())
     try:
-        chosen = store.collector().choose(lock_needs(store.root, keys), Wish(most_bytes=cap))
+        chosen = collector_of(store).choose(lock_file_needs(store.root, keys), GcLimits(most_bytes=cap))
     except Orch23Error:  # of another pipeline's lock file: `orch23 gc` says which
         return
     if chosen.freed_bytes > cap // _WORTH_SAYING:
         told = (
-            f"the store holds {size(chosen.size_bytes)}, over {size(cap)}: "
-            f"`orch23 gc` would free up to {size(chosen.freed_bytes)}"
+            f"the store holds {format_size(chosen.size_bytes)}, over {format_size(cap)}: "
+            f"`orch23 gc` would free up to {format_size(chosen.freed_bytes)}"
         )
         build.observer.notice(Event(Warned(), told, level="warning"))
 
 
-def note_size(folder: Path, now_s: int) -> int:
+def record_size(folder: Path, now_s: int) -> int:
     """Measure a store, and keep the number for the builds to come."""
-    from orch23.store.collection import stored_bytes  # noqa: PLC0415 - once a day
+    from orch23.store.garbage_collection import stored_bytes  # noqa: PLC0415 - once a day
 
     size_bytes = stored_bytes(folder)
     _write(folder, size_bytes, now_s)
     return size_bytes
 
 
-def _grown(store: Store, cap: int, now_s: int) -> int:
+def _grown(store: ProjectStore, cap: int, now_s: int) -> int:
     """Return the size of a store as it was last measured, with what was put since; measured again once a day."""
     folder, added = store.folder, store.disk.contents.added_bytes
     try:
-        measured = decode(unseal((folder / _FILE).read_bytes()), _Measured)
+        measured = to_struct(decode_with_checksum((folder / _FILE).read_bytes()), _Measured)
     except (OSError, ValueError):
-        return note_size(folder, now_s)
+        return record_size(folder, now_s)
     known, measured_s = measured.size_bytes + added, measured.measured_s
     if added and (known > cap or not 0 <= now_s - measured_s < _DAY_S):
-        return note_size(folder, now_s)
+        return record_size(folder, now_s)
     if added >= cap // _FINE:
         _write(folder, known, measured_s)
     return known
 
 
 def _write(folder: Path, size_bytes: int, measured_s: int) -> None:
-    write_atomic(folder / _FILE, seal(encode(_Measured(size_bytes, measured_s))), mode=PRIVATE_FILE)
+    write_atomic(
+        folder / _FILE, encode_with_checksum(from_struct(_Measured(size_bytes, measured_s))), mode=PRIVATE_FILE_MODE
+    )

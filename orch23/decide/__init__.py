@@ -1,1 +1,1 @@
-"""Pure judgements: is a stage fresh, may a proposal be written, did the tests pass."""
+"""Pure decisions: is a stage fresh, may a proposal be written, did the tests pass."""

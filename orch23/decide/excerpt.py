@@ -1,4 +1,4 @@
-"""Bring the text of a failure into the form in which it is told: normalised, and cut to its limit."""
+"""Prepare output for messages: normalize what differs between runs, shorten, escape."""
 
 import re
 
@@ -62,7 +62,7 @@ def _with_short_paths(end: re.Pattern[str], form: str, text: str) -> str:
     return "".join((*parts, text[done:]))
 
 
-def shown(text: str, limit: int = 120) -> str:
+def escape_text(text: str, limit: int = 120) -> str:
     """Give a text from outside as it may be printed: escaped and bounded."""
     plain = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text[: limit + 1])
     return plain if len(plain) <= limit else f"{plain[:limit]}..."

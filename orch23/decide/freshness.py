@@ -1,15 +1,14 @@
-"""Decide what is to be done with a stage, from values alone: its manifest, its records, what is on disk."""
+"""Decide what to do with a stage, from its manifest, its records and the files on disk."""
 
 from collections.abc import Iterable, Mapping
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.model.decision import Decision, Edited, Fresh, Maybe, Restore, Run, VerifyOnly
 from orch23.model.digest import FileEntry, Json
-from orch23.model.manifest import Manifest, Reason, ReasonCode, is_verify
-from orch23.model.paths import meets
-from orch23.model.record import Record
+from orch23.model.paths import may_overlap
+from orch23.model.plan import Decision, Edited, Fresh, Maybe, Restore, Run, VerifyOnly
+from orch23.model.record import Manifest, Reason, ReasonCode, Record, is_verify_aspect
 
 Target = Mapping[str, FileEntry | None]
 """What a record wants of the workspace: path -> entry, None for a path that must not hold its former bytes."""
@@ -61,7 +60,7 @@ class Candidate(Struct, frozen=True, kw_only=True):
     claim: bool = False
 
 
-class Known(Struct, frozen=True, kw_only=True):
+class StageFacts(Struct, frozen=True, kw_only=True):
     """All that a decision rests on.
 
     `todays` are the records of today's key, the lock's first, then the newest. `same_core` is a record that differs
@@ -91,7 +90,7 @@ class Known(Struct, frozen=True, kw_only=True):
     others: tuple[Record, ...] = ()
 
 
-def decide(known: Known) -> Decision:
+def decide(known: StageFacts) -> Decision:
     """Return the decision. Today's key settles it; where upstream may change, only what holds whatever it writes."""
     if known.edited:
         return _edited(known)
@@ -105,7 +104,7 @@ def decide(known: Known) -> Decision:
     return settled or Run(_why(known))
 
 
-def _edited(known: Known) -> Decision:
+def _edited(known: StageFacts) -> Decision:
     """Return what is to be done with a stage of which a user edited outputs: nothing, but for verifying a decided edit.
 
     The stage is in place if all but the edit is as a record of today's key says.
@@ -114,7 +113,7 @@ def _edited(known: Known) -> Decision:
     found = None
     if not known.forced and known.cacheable and not known.waiting_on:
         rests = ((c, {p: e for p, e in c.target.items() if p not in known.edited}) for c in known.todays)
-        found = next((c.record for c, rest in rests if not mismatches(rest, known.disk, known.foreign)), None)
+        found = next((c.record for c, rest in rests if not mismatched_paths(rest, known.disk, known.foreign)), None)
     if found is None or not known.decided or any(path not in found.outputs for path in known.edited):
         return Edited(known.edited, found, existed)
     edits = {path: entry for path in known.edited if (entry := known.disk.get(path)) is not None}
@@ -122,10 +121,10 @@ def _edited(known: Known) -> Decision:
     return VerifyOnly(replace(found, outputs={**found.outputs, **edits}), reasons, adopted=known.edited)
 
 
-def _by_records(known: Known) -> Decision | None:
+def _by_records(known: StageFacts) -> Decision | None:
     """Return what the records of today's key, or of one that differs in verification alone, allow."""
     for candidate in known.todays:
-        if candidate.obtainable and not mismatches(candidate.target, known.disk, known.foreign):
+        if candidate.obtainable and not mismatched_paths(candidate.target, known.disk, known.foreign):
             return _claim(candidate) or Fresh(candidate.record)
     for candidate in known.todays:
         if candidate.obtainable:
@@ -139,7 +138,9 @@ def _claim(candidate: Candidate) -> VerifyOnly | None:
     return VerifyOnly(candidate.record, (Reason("claim"),), claim=True) if candidate.claim else None
 
 
-def mismatches(target: Target, disk: Mapping[str, FileEntry | None], foreign: Iterable[str] = ()) -> tuple[str, ...]:
+def mismatched_paths(
+    target: Target, disk: Mapping[str, FileEntry | None], foreign: Iterable[str] = ()
+) -> tuple[str, ...]:
     """Return the paths where the disk is not as the target wants. A person's file where nothing is wanted is fine."""
     allowed = frozenset(foreign)
     return tuple(
@@ -149,7 +150,7 @@ def mismatches(target: Target, disk: Mapping[str, FileEntry | None], foreign: It
     )
 
 
-def compare(then: Manifest, now: Manifest) -> tuple[Reason, ...]:
+def change_reasons(then: Manifest, now: Manifest) -> tuple[Reason, ...]:
     """Return why two manifests differ: one reason an aspect, inputs first."""
     reasons = []
     for aspect in sorted(set(then) | set(now)):
@@ -161,7 +162,7 @@ def compare(then: Manifest, now: Manifest) -> tuple[Reason, ...]:
 
 def _reason(aspect: str, old: Json, new: Json) -> Reason:
     prefix, _, subject = aspect.partition(":")
-    if is_verify(aspect):
+    if is_verify_aspect(aspect):
         return Reason("verify_changed", aspect, old, new)
     if prefix in ("input", "slice"):
         code: ReasonCode = "input_added" if old is None else "input_removed" if new is None else "input_changed"
@@ -170,12 +171,12 @@ def _reason(aspect: str, old: Json, new: Json) -> Reason:
     return Reason(_BY_ASPECT.get(prefix, by_kind), subject or prefix, old, new)
 
 
-def _why(known: Known) -> tuple[Reason, ...]:
+def _why(known: StageFacts) -> tuple[Reason, ...]:
     """Return every reason for running: what changed since the last record, what is missing, what failed."""
     if known.previous is None:
         first = Reason("previous_failed") if known.failed_before else Reason("first_run")
         return (first,)
-    reasons = list(compare(known.previous.manifest, known.manifest))
+    reasons = list(change_reasons(known.previous.manifest, known.manifest))
     if known.failed_before:
         reasons.append(Reason("previous_failed"))
     if not reasons:
@@ -183,21 +184,21 @@ def _why(known: Known) -> tuple[Reason, ...]:
     return tuple(reasons) or (Reason("output_missing"),)
 
 
-def _verify_reasons(known: Known) -> tuple[Reason, ...]:
+def _verify_reasons(known: StageFacts) -> tuple[Reason, ...]:
     then = known.same_core.record.manifest if known.same_core else {}
-    return tuple(r for r in compare(then, known.manifest) if r.code == "verify_changed")
+    return tuple(r for r in change_reasons(then, known.manifest) if r.code == "verify_changed")
 
 
-def _disk_reasons(target: Target, known: Known) -> tuple[Reason, ...]:
+def _disk_reasons(target: Target, known: StageFacts) -> tuple[Reason, ...]:
     reasons = []
-    for path in mismatches(target, known.disk, known.foreign):
+    for path in mismatched_paths(target, known.disk, known.foreign):
         there, wanted = known.disk.get(path), target[path]
         code: ReasonCode = "output_missing" if there is None else "output_edited"
         reasons.append(Reason(code, path, str(wanted) if wanted else None, str(there) if there else None))
     return tuple(reasons)
 
 
-def _may_match(known: Known) -> bool:
+def _may_match(known: StageFacts) -> bool:
     """Say whether some record might be today's, or differ from it in verification alone, once upstream has settled."""
     return any(_agrees(record.manifest, known.manifest, known.uncertain) for record in known.others)
 
@@ -206,7 +207,7 @@ def _agrees(then: Manifest, now: Manifest, uncertain: tuple[str, ...]) -> bool:
     return all(
         then.get(aspect) == now.get(aspect)
         for aspect in set(then) | set(now)
-        if not is_verify(aspect) and not _is_uncertain(aspect, uncertain)
+        if not is_verify_aspect(aspect) and not _is_uncertain(aspect, uncertain)
     )
 
 
@@ -226,4 +227,4 @@ def _is_uncertain(aspect: str, patterns: tuple[str, ...]) -> bool:
 
 
 def _met(path: str, patterns: tuple[str, ...]) -> bool:
-    return any(meets(pattern, path) for pattern in patterns)
+    return any(may_overlap(pattern, path) for pattern in patterns)

@@ -1,4 +1,4 @@
-"""Judge an answer: make a proposal of it, or say all that is wrong with it, so that one revision can mend it all.
+"""Judge a model's response: return a proposal, or every error in it.
 
 Pure: nothing is written or read here. What the files of the room were, the caller says.
 """
@@ -11,38 +11,52 @@ from typing import TYPE_CHECKING, TypeAlias, assert_never
 from msgspec.structs import replace
 
 from orch23.decide import proposal_codes as codes
-from orch23.decide.excerpt import shown
-from orch23.decide.proposal_contents import base_faults, content_faults, size_faults, text_digest
-from orch23.decide.proposal_envelope import Entry, Envelope, first_block, read_envelope, read_json, stated_error
-from orch23.decide.proposal_paths import Scope, path_faults
-from orch23.decide.proposal_syntax import is_source
+from orch23.decide.excerpt import escape_text
+from orch23.decide.proposal_files import (
+    ProposalScope,
+    base_errors,
+    content_errors,
+    path_errors,
+    size_errors,
+    text_digest,
+)
+from orch23.decide.response_parser import (
+    FilesEnvelope,
+    ProposedFile,
+    first_code_block,
+    parse_envelope,
+    parse_json_response,
+    stated_error,
+)
+from orch23.decide.source_syntax import is_source
 from orch23.model.diagnostic import Diagnostic, errors
 from orch23.model.digest import Json
-from orch23.model.llm import ExchangeOutcome, Judgement, Proposal, ProposedWrite, Refused, StopReason
+from orch23.model.llm import ExchangeOutcome, Judgement, Proposal, ProposedWrite, RefusedResponse, StopReason
 from orch23.model.paths import unsafe_reason
-from orch23.model.pipeline import FailureKind, Fence
+from orch23.model.pipeline import FailureKind, WriteScope
 
 if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep
 
+
 _SHOWN = 50  # of one answer; a model that is wrong more often needs no longer list
 
-_SCOPE = frozenset({codes.OUTSIDE_FENCE, codes.UNSAFE_PATH, codes.PROTECTED, codes.DELETE})
+_SCOPE = frozenset({codes.OUTSIDE_WRITE_SCOPE, codes.UNSAFE_PATH, codes.PROTECTED, codes.FORBIDDEN_DELETE})
 _STALE = frozenset({codes.STALE_BASE, codes.NOT_SHOWN})
 
-Validate: TypeAlias = Callable[[Json], tuple[Diagnostic, ...]]
+JsonValidator: TypeAlias = Callable[[Json], tuple[Diagnostic, ...]]
 
 
-def judge_answer(  # noqa: PLR0913 - all of it decides, and all but the answer is by name
+def judge_response(  # noqa: PLR0913 - all of it decides, and all but the answer is by name
     text: str,
     stop: StopReason,
     *,
     step: "LLMStep",
     cwd: str,
-    fence: Fence,
+    fence: WriteScope,
     outputs: tuple[str, ...],
     base: Mapping[str, str | None],
-    validate: Validate | None = None,
+    validate: JsonValidator | None = None,
     hidden: AbstractSet[str] = frozenset(),
     protected: tuple[str, ...] = (),
 ) -> Judgement:
@@ -56,7 +70,7 @@ def judge_answer(  # noqa: PLR0913 - all of it decides, and all but the answer i
     ended = _judge_stop(text, stop, step)
     if ended is not None:
         return ended
-    scope = Scope(cwd=cwd, fence=fence, base=base, hidden=hidden, protected=protected)
+    scope = ProposalScope(cwd=cwd, fence=fence, base=base, hidden=hidden, protected=protected)
     match step.returns:
         case "files":
             return _judge_files(text, scope, validate)
@@ -70,7 +84,7 @@ def judge_answer(  # noqa: PLR0913 - all of it decides, and all but the answer i
             assert_never(step.returns)
 
 
-def _judge_stop(text: str, stop: StopReason, step: "LLMStep") -> Refused | None:
+def _judge_stop(text: str, stop: StopReason, step: "LLMStep") -> RefusedResponse | None:
     """Refuse an answer by how it ended. A code block that is closed is complete, whatever chatter was cut off."""
     if stop == "refusal":
         message = f"the model refused to answer: {_excerpt(text)}" if text.strip() else "the model refused to answer"
@@ -99,53 +113,53 @@ _SOMETHING = {
 
 
 def _is_whole(text: str, step: "LLMStep") -> bool:
-    block = first_block(text) if step.returns == "code" else None
+    block = first_code_block(text) if step.returns == "code" else None
     return block is not None and block.closed
 
 
-def _judge_files(text: str, scope: Scope, validate: Validate | None) -> Judgement:
-    value, fault = read_json(text)
+def _judge_files(text: str, scope: ProposalScope, validate: JsonValidator | None) -> Judgement:
+    value, fault = parse_json_response(text)
     if fault is not None:
-        return Refused("llm_output_invalid", "invalid", (fault,))
+        return RefusedResponse("llm_output_invalid", "invalid", (fault,))
     reason = stated_error(value)
     if reason is not None:
         return _agent_error(reason)
-    envelope = read_envelope(value)
+    envelope = parse_envelope(value)
     found = [*envelope.faults, *(validate(value) if validate else ())]
     if not envelope.entries and not envelope.deletes and not envelope.faults:
         empty = Diagnostic(codes.EMPTY, "the answer proposes no file", hint=_SOMETHING["files"])
-        return Refused("llm_output_invalid", "empty", (*found, empty))
-    found += path_faults(tuple(e.path for e in envelope.entries), envelope.deletes, scope)
+        return RefusedResponse("llm_output_invalid", "empty", (*found, empty))
+    found += path_errors(tuple(e.path for e in envelope.entries), envelope.deletes, scope)
     safe = tuple(e for e in envelope.entries if unsafe_reason(e.path) is None)
-    found += size_faults(envelope.entries)
-    found += [d for e in safe for d in base_faults(e, scope)]
-    found += content_faults(safe, scope)
+    found += size_errors(envelope.entries)
+    found += [d for e in safe for d in base_errors(e, scope)]
+    found += content_errors(safe, scope)
     return _conclude(_proposal(envelope, scope), found)
 
 
-def _judge_json(text: str, output: str, scope: Scope, validate: Validate | None) -> Judgement:
-    value, fault = read_json(text)
+def _judge_json(text: str, output: str, scope: ProposalScope, validate: JsonValidator | None) -> Judgement:
+    value, fault = parse_json_response(text)
     if fault is not None:
-        return Refused("llm_output_invalid", "invalid", (fault,))
+        return RefusedResponse("llm_output_invalid", "invalid", (fault,))
     reason = stated_error(value)
     if reason is not None:
         return _agent_error(reason)
     found = list(validate(value) if validate else ())
     content = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
-    found += size_faults((Entry(output, content),))
+    found += size_errors((ProposedFile(output, content),))
     return _conclude(_one_file(output, content, scope), found)
 
 
-def _judge_text(text: str, output: str, scope: Scope) -> Judgement:
+def _judge_text(text: str, output: str, scope: ProposalScope) -> Judgement:
     reason = None if output.endswith(".json") else _stated_in(text)
     return _agent_error(reason) if reason is not None else _judge_single(_one_newline(text), output, scope)
 
 
-def _judge_code(text: str, output: str, scope: Scope) -> Judgement:
+def _judge_code(text: str, output: str, scope: ProposalScope) -> Judgement:
     reason = _stated_in(text)
     if reason is not None:
         return _agent_error(reason)
-    block = first_block(text)
+    block = first_code_block(text)
     if block is not None:
         if not block.text.strip():
             return _refuse(codes.EMPTY, "the code block is empty", _SOMETHING["code"], outcome="empty")
@@ -155,11 +169,11 @@ def _judge_code(text: str, output: str, scope: Scope) -> Judgement:
     return _refuse(codes.NO_CODE, "the answer has no code block", _SOMETHING["code"])
 
 
-def _judge_single(content: str, output: str, scope: Scope) -> Judgement:
+def _judge_single(content: str, output: str, scope: ProposalScope) -> Judgement:
     """Judge the one file of a stage whose path its author has typed: only the content is in question."""
-    entry = Entry(output, content)
+    entry = ProposedFile(output, content)
     at_root = replace(scope, cwd=".")
-    found = [*size_faults((entry,)), *content_faults((entry,), at_root)]
+    found = [*size_errors((entry,)), *content_errors((entry,), at_root)]
     return _conclude(_one_file(output, content, scope), found)
 
 
@@ -167,15 +181,15 @@ def _stated_in(text: str) -> str | None:
     """Return the error that an answer of another form states as JSON, as all seeds' agents may."""
     if not text.lstrip().startswith("{"):
         return None
-    value, fault = read_json(text)
+    value, fault = parse_json_response(text)
     return None if fault else stated_error(value)
 
 
-def _one_file(output: str, content: str, scope: Scope) -> Proposal:
+def _one_file(output: str, content: str, scope: ProposalScope) -> Proposal:
     return Proposal("", (ProposedWrite(output, content, text_digest(scope.base.get(output))),))
 
 
-def _proposal(envelope: Envelope, scope: Scope) -> Proposal:
+def _proposal(envelope: FilesEnvelope, scope: ProposalScope) -> Proposal:
     writes = tuple(
         sorted((ProposedWrite(scope.full(e.path), e.content, e.base) for e in envelope.entries), key=lambda w: w.path)
     )
@@ -196,7 +210,7 @@ def _conclude(proposal: Proposal, found: Iterable[Diagnostic]) -> Judgement:
         kind = "write_scope_violation"
     elif blocking <= _STALE:
         kind = "stale_context"
-    return Refused(kind, "invalid", diagnostics)
+    return RefusedResponse(kind, "invalid", diagnostics)
 
 
 def _bounded(found: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:
@@ -209,9 +223,9 @@ def _bounded(found: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:
     return (*(d for d in found if d in set(kept)), Diagnostic(found[-1].code, rest, hint="mend those that are first"))
 
 
-def _agent_error(reason: str) -> Refused:
+def _agent_error(reason: str) -> RefusedResponse:
     hint = "mend the spec, the fence or the context: the same question brings the same answer"
-    return _refuse(codes.AGENT_ERROR, f"the model says: {_excerpt(reason)}", hint, kind="agent_error")
+    return _refuse(codes.MODEL_ERROR, f"the model says: {_excerpt(reason)}", hint, kind="agent_error")
 
 
 def _refuse(
@@ -221,8 +235,8 @@ def _refuse(
     *,
     outcome: ExchangeOutcome = "invalid",
     kind: FailureKind = "llm_output_invalid",
-) -> Refused:
-    return Refused(kind, outcome, (Diagnostic(code, message, hint=hint),))
+) -> RefusedResponse:
+    return RefusedResponse(kind, outcome, (Diagnostic(code, message, hint=hint),))
 
 
 def _only(outputs: tuple[str, ...]) -> str:
@@ -238,4 +252,4 @@ def _one_newline(text: str) -> str:
 
 
 def _excerpt(text: str) -> str:
-    return shown(" ".join(text.split()), 200)
+    return escape_text(" ".join(text.split()), 200)

@@ -1,30 +1,30 @@
-"""The diagnostics of proposals, E2xx: code -> title and explanation with a way out."""
+"""Diagnostic codes of proposals (E2xx): title, meaning and solution of each."""
 
 from collections.abc import Mapping
 
 NOT_JSON = "E201"
 WRONG_SHAPE = "E202"
 EMPTY = "E203"
-OUTSIDE_FENCE = "E204"
+OUTSIDE_WRITE_SCOPE = "E204"
 UNSAFE_PATH = "E205"
 DUPLICATE_PATH = "E206"
 FILE_AND_DIRECTORY = "E207"
 PROTECTED = "E208"
-DELETE = "E209"
+FORBIDDEN_DELETE = "E209"
 TOO_LARGE = "E210"
-BAD_TEXT = "E211"
+INVALID_TEXT = "E211"
 STALE_BASE = "E212"
 NOT_SHOWN = "E213"
-ELIDED = "E214"
+INCOMPLETE_FILE = "E214"
 UNPARSABLE = "E215"
-NAMES_LOST = "E216"
-AGENT_ERROR = "E217"
+LOST_DEFINITIONS = "E216"
+MODEL_ERROR = "E217"
 NO_CODE = "E218"
 TRUNCATED = "E219"
 REFUSED = "E220"
 DIFF = "E221"
 
-CODES: Mapping[str, tuple[str, str]] = {
+PROPOSAL_CODES: Mapping[str, tuple[str, str]] = {
     NOT_JSON: (
         "the answer is not strict JSON",
         "The whole answer must be one JSON value: no prose, no Markdown fence, no key twice, no NaN, nothing after it. "
@@ -40,7 +40,7 @@ CODES: Mapping[str, tuple[str, str]] = {
         "The model answered nothing, or proposes no file. Nothing would change, so the attempt has failed. If there is "
         "nothing to do, the stage should not have been asked: look at its inputs with `orch23 explain`.",
     ),
-    OUTSIDE_FENCE: (
+    OUTSIDE_WRITE_SCOPE: (
         "a file outside the fence",
         "A stage may write only what `allowed_paths.write` (by default its outputs) means and `protect` does not. "
         "Paths in an answer are relative to the stage's `cwd`. Widen the fence if the file belongs there.",
@@ -67,7 +67,7 @@ CODES: Mapping[str, tuple[str, str]] = {
         "`allowed_paths.write` or `outputs` names them literally; a glob does not admit them. Name the file there, if "
         "the stage shall write it.",
     ),
-    DELETE: (
+    FORBIDDEN_DELETE: (
         "a delete that is not allowed",
         "Deletes are off unless `allowed_paths.delete` lists them, and only a file that exists can be deleted. List "
         "the path there, or say in the prompt that nothing is to be deleted.",
@@ -76,7 +76,7 @@ CODES: Mapping[str, tuple[str, str]] = {
         "the proposal is too large",
         "A file may have 200 KB and an answer 500 KB in all. Split the work into stages or items.",
     ),
-    BAD_TEXT: (
+    INVALID_TEXT: (
         "text that cannot be stored",
         "The content holds half of a surrogate pair or a NUL character, or the existing file is no text in UTF-8, so "
         "that the model was shown it with holes and would destroy it. A `shell` stage can make binary files; a model "
@@ -92,7 +92,7 @@ CODES: Mapping[str, tuple[str, str]] = {
         "The answer would replace a whole file that the model has never seen. Add the file to `inputs`, raise "
         "`context.max_files`, or narrow the fence.",
     ),
-    ELIDED: (
+    INCOMPLETE_FILE: (
         "code left out",
         'A placeholder such as "rest of code unchanged", or a bare `...`, stands where text should be and was not '
         "there before. Files are written whole, so what is left out would be lost. If the file is too long for the "
@@ -103,12 +103,12 @@ CODES: Mapping[str, tuple[str, str]] = {
         "A proposed Python, JSON or TOML file does not parse (Python as the one that runs orch23 reads it). The line "
         "is named; the next attempt is told. A file that did not parse before is not held to this.",
     ),
-    NAMES_LOST: (
+    LOST_DEFINITIONS: (
         "definitions lost",
         "The proposed file is less than half as long as before, and top-level names are gone that no other proposed "
         "file defines: an answer that was cut short looks like this. Delete the names in smaller steps if it is meant.",
     ),
-    AGENT_ERROR: (
+    MODEL_ERROR: (
         "the model says that it cannot do it",
         'The model answered with `{"error": "..."}` or `{"status": "error", "reason": "..."}`. It is not asked again '
         "unless `retry.when` lists `agent_error`: read the reason and mend the spec, the fence or the context.",

@@ -1,16 +1,66 @@
-"""Know the secrets of whoever called orch23, find them in what would be sent, and take them out of what is written."""
+"""Find the secrets of the environment in text that is sent or written, and redact them."""
 
 import bisect
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct, field
 
-from orch23.decide.secret_cuts import remains
-from orch23.decide.secret_forms import FORMS
-from orch23.decide.secret_spellings import spellings
+from orch23.decide.secret_patterns import KEY_FORMATS, encodings_of
+
+_LEAST: Final = 8
+_CUT = re.compile(r"(?:\n|\\{1,2}n)?(?:\.{3}|\u2026)")
+_RESUMED = re.compile(r"(?:\.{3}|\u2026)(?:\n|\\{1,2}n)?")
+
+
+def find_cut_secrets(text: str, spellings: Sequence[tuple[str, str]]) -> Iterator[tuple[int, int, str]]:
+    """Give the place of each beginning of a secret that ends in a cut, and of each end that a cut precedes.
+
+    Fewer than 8 characters are no remains, nor is the head that all keys of a vendor have: prose may say `sk-ant-...`.
+    """
+    if "..." not in text and "\u2026" not in text:  # the search for these two is far quicker than that for a cut
+        return
+    ends = [match.start() for match in _CUT.finditer(text)]
+    begins = [match.end() for match in _RESUMED.finditer(text)]
+    around = _around(text, ends, max((len(spelling) for spelling, _ in spellings), default=0))
+    for spelling, name in spellings:
+        head, tail = _telling(spelling)
+        if len(head) >= len(spelling) or not (head in around or tail in around):
+            continue
+        for start in _occurrences(text, head):
+            number = bisect.bisect_left(ends, start + len(head))
+            if number < len(ends) and spelling.startswith(text[start : min(ends[number], start + len(spelling) + 1)]):
+                yield start, ends[number], name
+        for start in _occurrences(text, tail):
+            end = start + len(tail)
+            number = bisect.bisect_right(begins, start) - 1
+            if number >= 0 and spelling.endswith(text[max(begins[number], end - len(spelling) - 1) : end]):
+                yield begins[number], end, name
+
+
+def _around(text: str, cuts: Sequence[int], width: int) -> str:
+    """Return what stands near the cuts: most texts have few of them, and most secrets are not there."""
+    reach = width + _LEAST
+    if 2 * reach * len(cuts) >= len(text):
+        return text
+    return "\n".join(text[max(0, cut - reach) : cut + reach] for cut in cuts)
+
+
+@lru_cache(maxsize=32_768)
+def _telling(spelling: str) -> tuple[str, str]:
+    """Return the shortest beginning and end of a spelling that tell it from anything else."""
+    vendors = max((len(form.head) for form in KEY_FORMATS if spelling.startswith(form.head)), default=0)
+    return spelling[: vendors + _LEAST], spelling[-_LEAST:]
+
+
+def _occurrences(text: str, part: str) -> Iterator[int]:
+    at = text.find(part)
+    while at >= 0:
+        yield at
+        at = text.find(part, at + 1)
+
 
 _MIN_LENGTH: Final = 8
 _MIN_DISTINCT: Final = 4
@@ -41,7 +91,7 @@ _ODD = re.compile(r"[^A-Za-z0-9_. -]")
 _BREAK = re.compile(r"(?<=[A-Za-z0-9+/_=-])\r?\n[ \t]*+(?=[A-Za-z0-9+/_=-])")
 
 
-class Finding(Struct, frozen=True, order=True):
+class SecretFinding(Struct, frozen=True, order=True):
     """A secret in a text: its line, from 1, and what it is called (never its value)."""
 
     name: str
@@ -59,16 +109,16 @@ class Secrets(Struct, frozen=True):
 
     def names(self) -> tuple[str, ...]:
         """Return everything that a secret may be called, those of vendors' forms included."""
-        return tuple(sorted({*self.values, *(form.name for form in FORMS)}))
+        return tuple(sorted({*self.values, *(form.name for form in KEY_FORMATS)}))
 
-    def find(self, text: str) -> tuple[Finding, ...]:
+    def find(self, text: str) -> tuple[SecretFinding, ...]:
         """Return every secret in a text, and whatever has the form of a known vendor's key, in order."""
-        found: dict[Finding, None] = {}
+        found: dict[SecretFinding, None] = {}
         line, at = 1, 0
         for start, _, name in self._spans(text):
             line += text.count("\n", at, start)
             at = start
-            found[Finding(name, line)] = None
+            found[SecretFinding(name, line)] = None
         return tuple(found)
 
     def suspects(self, texts: Iterable[str]) -> bool:
@@ -81,10 +131,10 @@ class Secrets(Struct, frozen=True):
         for spelling, _ in known.spellings:
             if spelling in joined:
                 return True
-        for form in FORMS:
+        for form in KEY_FORMATS:
             if form.head in joined and form.suspects(joined):
                 return True
-        return any(True for _ in remains(joined, known.spellings))
+        return any(True for _ in find_cut_secrets(joined, known.spellings))
 
     def redact(self, text: str) -> str:
         """Return a text without secrets, in whatever spelling they stand there. Doing it again changes nothing."""
@@ -92,7 +142,7 @@ class Secrets(Struct, frozen=True):
             pieces: list[str] = []
             at = 0
             for start, end, name in spans:
-                pieces += (text[at:start], mark(name))
+                pieces += (text[at:start], redaction_mark(name))
                 at = end
             text = "".join((*pieces, text[at:]))
         return text
@@ -107,10 +157,10 @@ class Secrets(Struct, frozen=True):
             if spelling in joined
             for start in _places(joined, spelling)
         ]
-        for form in FORMS:
+        for form in KEY_FORMATS:
             if form.head in joined:
                 found += ((start, end, form.name) for start, end in form.places(joined))
-        found += remains(joined, known.spellings)
+        found += find_cut_secrets(joined, known.spellings)
         if not found:
             return []
         there = [match.span() for match in re.finditer(known.marks, joined)]
@@ -118,12 +168,12 @@ class Secrets(Struct, frozen=True):
         return [(_before(breaks, start), _before(breaks, end - 1) + 1, name) for start, end, name in _merged(clear)]
 
 
-def mark(name: str) -> str:
+def redaction_mark(name: str) -> str:
     """Return what stands in the place of a secret; safe inside of JSON, whatever the variable is called."""
     return f"[redacted {_ODD.sub('?', name)}]"
 
 
-def secrets_of(environ: Mapping[str, str]) -> Secrets:
+def secrets_from(environ: Mapping[str, str]) -> Secrets:
     """Return the secrets of an environment: the values of variables whose names say that they hold one.
 
     A value that would be found in any prose is none: shorter than 8 characters, one plain word, one of the usual
@@ -135,14 +185,14 @@ def secrets_of(environ: Mapping[str, str]) -> Secrets:
         match = _WITH_PASSWORD.match(given)
         if match is not None:
             given = match[1]
-        elif not holds_secret(name):
+        elif not is_secret_name(name):
             continue
         if _is_telling(given):
             found[name] = given
     return Secrets(found)
 
 
-def holds_secret(name: str) -> bool:
+def is_secret_name(name: str) -> bool:
     """Say whether the name of a variable says that it holds a secret."""
     upper = name.upper()
     return _NAMES.fullmatch(upper) is not None and _NO_VALUE.fullmatch(upper) is None
@@ -171,16 +221,16 @@ class _Known(Struct, frozen=True):
 
 @lru_cache(maxsize=8)
 def _known(values: tuple[tuple[str, str], ...]) -> _Known:
-    names = sorted({*(name for name, _ in values), *(form.name for form in FORMS)})
-    marks = "\n".join(mark(name) for name in names)
+    names = sorted({*(name for name, _ in values), *(form.name for form in KEY_FORMATS)})
+    marks = "\n".join(redaction_mark(name) for name in names)
     found: dict[str, str] = {}
     for name, value in values:
         for part in _parts(value):
-            for spelling in spellings(part):
+            for spelling in encodings_of(part):
                 plain = _joined(spelling)[0]
                 if plain not in marks and "[redacted " not in plain:
                     found.setdefault(plain, name)
-    return _Known(tuple(found.items()), "|".join(re.escape(mark(name)) for name in names))
+    return _Known(tuple(found.items()), "|".join(re.escape(redaction_mark(name)) for name in names))
 
 
 def _parts(value: str) -> Iterable[str]:

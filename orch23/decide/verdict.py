@@ -1,25 +1,29 @@
-"""Judge a run of pytest by its own report and the tests expected of it, never by its exit code alone."""
+"""Judge a pytest run by its report and the expected tests, not by its exit code alone."""
 
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import TypeAlias, assert_never
 
-from msgspec import Struct, ValidationError, convert, field
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.decide.excerpt import normalise
-from orch23.decide.expected_tests import base_id, is_test_file
+from orch23.decide.pytest_discovery import id_without_parameters, is_test_file
+from orch23.decide.pytest_report import (
+    NOT_RUN,
+    PytestReport,
+    ReportedFailure,
+    ReportedSkip,
+    read_report,
+)
 from orch23.model.diagnostic import Diagnostic, Location, Severity
-from orch23.model.strict_json import parse
 
 _SHOWN = 10
-_NOT_RUN = "not run"
 _TESTS_FAILED, _NO_TESTS_COLLECTED = 1, 5
 _INSTEAD = {
     "skipped": "was skipped",
     "xfailed": "is marked as an expected failure",
-    _NOT_RUN: "was not run",
+    NOT_RUN: "was not run",
 }
 _GREEN_HINT = (
     "call the code in the test and assert what it returns or raises, so that it fails as long as there is none"
@@ -41,104 +45,6 @@ class Verdict(Struct, frozen=True, kw_only=True):
     tests: Mapping[str, str] = field(default_factory=dict)
 
 
-class _Failure(Struct, frozen=True):
-    test: str
-    error: str
-    place: str
-    text: str
-    when: str
-
-
-class _Skip(Struct, frozen=True):
-    """A test or a whole module that was skipped: where the skip was raised, why, and what `importorskip` wanted."""
-
-    name: str
-    place: str = ""
-    reason: str = ""
-    module: str = ""
-
-
-class _Start(Struct, frozen=True, tag_field="event", tag="start", forbid_unknown_fields=True):
-    pytest: str = ""
-
-
-class _Collected(Struct, frozen=True, tag_field="event", tag="collected", forbid_unknown_fields=True):
-    ids: tuple[str, ...]
-
-
-class _Deselected(Struct, frozen=True, tag_field="event", tag="deselected", forbid_unknown_fields=True):
-    ids: tuple[str, ...]
-
-
-class _Collect(Struct, frozen=True, tag_field="event", tag="collect", forbid_unknown_fields=True):
-    """A module or another collector that did not pass."""
-
-    id: str
-    outcome: str
-    error: str = ""
-    place: str = ""
-    reason: str = ""
-    module: str = ""
-    text: str = ""
-
-
-class _Test(Struct, frozen=True, tag_field="event", tag="test", forbid_unknown_fields=True):
-    """A phase of a test. `made` is the outcome that pytest gave it, `outcome` what it was at the end."""
-
-    id: str
-    when: str
-    outcome: str
-    made: str = ""
-    raised: str = ""
-    xfail: bool = False
-    place: str = ""
-    reason: str = ""
-    module: str = ""
-    text: str = ""
-
-
-class _Foreign(Struct, frozen=True, tag_field="event", tag="foreign", forbid_unknown_fields=True):
-    """Modules that came from elsewhere: their names and files."""
-
-    modules: tuple[tuple[str, str], ...]
-
-
-class _Finish(Struct, frozen=True, tag_field="event", tag="finish", forbid_unknown_fields=True):
-    status: int
-
-
-class _Forged(Struct, frozen=True, tag_field="event", tag="forged", forbid_unknown_fields=True):
-    """Put there by the reader of the report: a line that the plugin did not write."""
-
-    line: int
-
-
-class _TooLong(Struct, frozen=True, tag_field="event", tag="too_long", forbid_unknown_fields=True):
-    """Put there by the reader of the report: it is over a limit of bytes."""
-
-    limit: int
-
-
-_Event: TypeAlias = _Start | _Collected | _Deselected | _Collect | _Test | _Foreign | _Finish | _Forged | _TooLong
-"""A line of a report, as `orch23_reporter` and `report_channel` write it."""
-
-
-class _Report(Struct):
-    """The lines of a report, folded."""
-
-    begun: bool = False
-    status: int | None = None
-    broken: str | None = None
-    collected: list[str] = field(default_factory=list)
-    deselected: set[str] = field(default_factory=set)
-    outcomes: dict[str, str] = field(default_factory=dict)
-    ended: set[str] = field(default_factory=set)
-    failures: list[_Failure] = field(default_factory=list)
-    skipped: list[_Skip] = field(default_factory=list)
-    skipped_modules: list[_Skip] = field(default_factory=list)
-    foreign: list[tuple[str, str]] = field(default_factory=list)
-
-
 def judge_pytest(
     exit_code: int,
     report: bytes | None,
@@ -155,7 +61,7 @@ def judge_pytest(
     `may_be_made` says of the module that no stage can make it: else code could skip its tests by not being there. A
     file of tests that a stage makes, by `is_made`, cannot skip itself as a whole: nobody would notice that it is empty.
     """
-    folded = _fold(report)
+    folded = read_report(report)
     known = (*_skips(folded, expected, may_be_made, is_made), *_foreign(folded))
     diagnostics = (
         *_untrue(folded, exit_code),
@@ -184,7 +90,7 @@ def judge_failing(exit_code: int, report: bytes | None, expected: Collection[str
     Passed = a whole report of a finished session, every expected test collected, and each of them failed, in its setup
     or its call. A test that passes there would pass whatever the code does; one that is skipped proves nothing.
     """
-    folded = _fold(report)
+    folded = read_report(report)
     unbelievable = tuple(_untrue(folded, exit_code))
     folded.failures, failed = _split(folded.failures)
     green = () if unbelievable or not folded.begun else tuple(_not_failed(folded, failed, expected))
@@ -218,105 +124,19 @@ def report_json(verdict: Verdict) -> bytes:
 # ---- reading the report -----------------------------------------------------------------------
 
 
-def _fold(report: bytes | None) -> _Report:
-    folded = _Report()
-    for event in _events(report, folded):
-        if folded.status is not None and not isinstance(event, _Forged | _TooLong):
-            folded.broken = "it goes on after its end"
-            break
-        _take(folded, event)
-    return folded
-
-
-def _events(report: bytes | None, folded: _Report) -> Iterator[_Event]:
-    for line in (report or b"").split(b"\n"):
-        if not line:
-            continue
-        try:
-            # Texts of tests may hold halves of surrogate pairs: names of files that are not UTF-8, for one.
-            yield convert(parse(line, max_bytes=None, lone_surrogates=True), _Event)
-        except ValueError as error:
-            why = str(error) if isinstance(error, ValidationError) else "no JSON"
-            folded.broken = f"a line of it is not valid: {why}"
-            return
-
-
-def _take(folded: _Report, event: _Event) -> None:  # noqa: C901 - one a kind of event
-    match event:
-        case _Start():
-            if folded.begun:
-                folded.broken = "it begins twice"
-            folded.begun = True
-        case _Collected(ids):
-            new = [name for name in ids if name not in folded.outcomes]
-            folded.collected.extend(new)
-            folded.outcomes.update(dict.fromkeys(new, _NOT_RUN))
-        case _Deselected(ids):
-            folded.deselected.update(map(base_id, ids))
-        case _Collect():
-            _take_collect(folded, event)
-        case _Test():
-            _take_test(folded, event)
-        case _Foreign(modules):
-            folded.foreign.extend(modules)
-        case _Finish(status):
-            folded.status = status
-        case _Forged(line):
-            folded.broken = f"line {line} of it was not written by the plugin"
-        case _TooLong(limit):
-            folded.broken = f"it is over {limit} bytes"
-        case _:
-            assert_never(event)
-
-
-def _take_collect(folded: _Report, event: _Collect) -> None:
-    if event.outcome == "failed":
-        folded.failures.append(_failure(event, event.error, "collect"))
-    else:
-        folded.skipped_modules.append(_skip_of(event))
-
-
-def _skip_of(event: _Collect | _Test) -> _Skip:
-    return _Skip(event.id, event.place, " ".join(normalise(event.reason).split()), event.module)
-
-
-def _failure(event: _Collect | _Test, error: str, when: str) -> _Failure:
-    return _Failure(event.id, error or "Failed", event.place, normalise(event.text), when)
-
-
-def _take_test(folded: _Report, event: _Test) -> None:
-    name, when, outcome = event.id, event.when, event.outcome
-    if name not in folded.outcomes:
-        folded.broken = f"{name} was never collected, and yet it ran"
-    elif not event.made:
-        folded.broken = f"the outcome of {name} was not made by pytest"
-    elif event.made == "failed" != outcome or (outcome == "passed" and event.raised and not event.xfail):
-        folded.broken = f"{name} raised {event.raised or 'an error'}, and its outcome was changed to {outcome}"
-    if outcome == "failed":
-        folded.failures.append(_failure(event, event.raised, when))
-        folded.outcomes[name] = "failed" if when == "call" else "error"
-    elif outcome == "skipped":
-        folded.outcomes[name] = "xfailed" if event.xfail else "skipped"
-        folded.skipped.append(_skip_of(event))
-    elif when == "call" and outcome == "passed":
-        folded.outcomes[name] = "xpassed" if event.xfail else "passed"
-    if when == "teardown":
-        folded.ended.add(name)
-
-
 def _is_of_code(place: str) -> bool:
     """Say whether a place is in the code under test: what a test skips itself is its own affair."""
     path = place.rpartition(":")[0]
     return bool(path) and not is_test_file(path) and path.rpartition("/")[2] != "conftest.py"
 
 
-def _split(failures: list[_Failure]) -> tuple[list[_Failure], frozenset[str]]:
+def _split(failures: list[ReportedFailure]) -> tuple[list[ReportedFailure], frozenset[str]]:
     """Return the failures to collect, and the names of the tests that failed before or in their call."""
     failed = frozenset(one.test for one in failures if one.when in {"setup", "call"})
     return [one for one in failures if one.when == "collect"], failed
 
 
-def _not_failed(folded: _Report, failed: frozenset[str], expected: Iterable[str]) -> Iterator[tuple[str, str]]:
+def _not_failed(folded: PytestReport, failed: frozenset[str], expected: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield the name of each test that did not fail, and what it did instead."""
     for name, outcome in sorted(folded.outcomes.items()):
         if name not in failed:
@@ -337,12 +157,12 @@ def _green(tests: tuple[tuple[str, str], ...]) -> Iterator[Diagnostic]:
 # ---- what speaks against it -------------------------------------------------------------------
 
 
-def _untrue(folded: _Report, exit_code: int) -> Iterator[Diagnostic]:
+def _untrue(folded: PytestReport, exit_code: int) -> Iterator[Diagnostic]:
     why = folded.broken
     if why is None and not folded.begun and exit_code != 0:
         yield Diagnostic("E320", f"pytest ended with {exit_code} before any test", hint="its last output says why")
         return
-    cut_short = [i for i in folded.collected if i not in folded.ended or folded.outcomes[i] == _NOT_RUN]
+    cut_short = [i for i in folded.collected if i not in folded.ended or folded.outcomes[i] == NOT_RUN]
     if why is None and not folded.begun:
         why = "there is none"
     if why is None and folded.status is None:
@@ -356,7 +176,7 @@ def _untrue(folded: _Report, exit_code: int) -> Iterator[Diagnostic]:
         yield Diagnostic("E308", message, hint="let pytest end by itself; its last output says what stopped it")
 
 
-def _red(folded: _Report) -> Iterator[Diagnostic]:
+def _red(folded: PytestReport) -> Iterator[Diagnostic]:
     names = sorted({f.test for f in folded.failures})
     if not names:
         return
@@ -374,7 +194,7 @@ def _location(place: str) -> Location | None:
     return Location(path, int(line), 1) if path and line.isdecimal() else None
 
 
-def _missing(folded: _Report, expected: Iterable[str]) -> Iterator[Diagnostic]:
+def _missing(folded: PytestReport, expected: Iterable[str]) -> Iterator[Diagnostic]:
     if not folded.begun:
         return  # E308 says it all
     lost = _lost(folded, expected)
@@ -390,9 +210,9 @@ def _missing(folded: _Report, expected: Iterable[str]) -> Iterator[Diagnostic]:
         yield Diagnostic("E305", more, hint="collect them, or name what is meant in `expect`")
 
 
-def _lost(folded: _Report, expected: Iterable[str]) -> list[str]:
+def _lost(folded: PytestReport, expected: Iterable[str]) -> list[str]:
     """Return the expected tests that were not collected, sorted, but for those of files that cannot be."""
-    have = {base_id(i) for i in folded.collected}
+    have = {id_without_parameters(i) for i in folded.collected}
     broken_files = {f.test.partition("::")[0] for f in folded.failures if f.when == "collect"}
     return sorted(
         e for e in set(expected) if e.partition("::")[0] not in broken_files and not any(_covers(e, h) for h in have)
@@ -400,7 +220,7 @@ def _lost(folded: _Report, expected: Iterable[str]) -> list[str]:
 
 
 def _skips(
-    folded: _Report,
+    folded: PytestReport,
     expected: Iterable[str],
     may_be_made: Callable[[str], bool],
     is_made: Callable[[str], bool],
@@ -427,7 +247,7 @@ def _skips(
         yield Diagnostic("E305", message, hint="let one run at least")
 
 
-def _against(skip: _Skip, may_be_made: Callable[[str], bool], *, whole: bool = False) -> str:
+def _against(skip: ReportedSkip, may_be_made: Callable[[str], bool], *, whole: bool = False) -> str:
     """Return why a skip does not count, or an empty string where it is the decision of the test's author."""
     reason = f": {skip.reason}" if skip.reason else ""
     skipped = "was skipped with its whole module" if whole else "was skipped"
@@ -438,7 +258,7 @@ def _against(skip: _Skip, may_be_made: Callable[[str], bool], *, whole: bool = F
     return ""
 
 
-def _against_whole(skip: _Skip, may_be_made: Callable[[str], bool], is_made: Callable[[str], bool]) -> str:
+def _against_whole(skip: ReportedSkip, may_be_made: Callable[[str], bool], is_made: Callable[[str], bool]) -> str:
     """Return why the skip of a whole module does not count, or an empty string."""
     why = _against(skip, may_be_made, whole=True)
     reason = f": {skip.reason}" if skip.reason else ""
@@ -449,7 +269,7 @@ def _against_whole(skip: _Skip, may_be_made: Callable[[str], bool], is_made: Cal
     return why
 
 
-def _skipped_with(name: str, folded: _Report) -> _Skip | None:
+def _skipped_with(name: str, folded: PytestReport) -> ReportedSkip | None:
     """Return the skip of the whole module that a test is in."""
     return next((one for one in folded.skipped_modules if _covers(one.name, name)), None)
 
@@ -458,13 +278,13 @@ def _covers(expected: str, collected: str) -> bool:
     return collected == expected or collected.startswith((f"{expected}::", f"{expected}/"))
 
 
-def _why_lost(name: str, folded: _Report) -> str:
+def _why_lost(name: str, folded: PytestReport) -> str:
     if name in folded.deselected:
         return "was deselected"
     return "is expected, and was not collected"
 
 
-def _foreign(folded: _Report) -> Iterator[Diagnostic]:
+def _foreign(folded: PytestReport) -> Iterator[Diagnostic]:
     for name, file in folded.foreign[:_SHOWN]:
         yield Diagnostic(
             "E307",
@@ -480,7 +300,7 @@ def _other_exit(exit_code: int) -> Diagnostic:
     return Diagnostic("E320", f"pytest ended with {exit_code}", hint="its last output says why")
 
 
-def _excerpt(folded: _Report, diagnostics: tuple[Diagnostic, ...], output: str) -> str:
+def _excerpt(folded: PytestReport, diagnostics: tuple[Diagnostic, ...], output: str) -> str:
     """Return what a person or a model should read: each failure's own text, else the complaints and the output."""
     parts = [f"{f.test} ({f.when}): {f.error}\n{f.text}".rstrip() for f in sorted(folded.failures, key=_by_test)]
     others = [str(replace(d, severity=Severity.ERROR)) for d in diagnostics if d.code != "E301"]
@@ -489,5 +309,5 @@ def _excerpt(folded: _Report, diagnostics: tuple[Diagnostic, ...], output: str) 
     return "\n\n".join(part for part in (*parts, *others) if part) + "\n"
 
 
-def _by_test(failure: _Failure) -> tuple[str, str]:
+def _by_test(failure: ReportedFailure) -> tuple[str, str]:
     return failure.test, failure.when

@@ -1,1 +1,1 @@
-"""The build loop, the attempt loop and the dry-run."""
+"""Decide the stages of a plan, run their attempts, and publish their results."""

@@ -1,16 +1,14 @@
-"""Take a person's edit of outputs as a legal result: verify it, keep it as an exchange by hand, record it."""
+"""Accept user edits of outputs as a result: verify and record them."""
 
 from collections.abc import Mapping
 
-from orch23.engine.attempt import Attempted
+from orch23.engine.attempt import StageResult
 from orch23.engine.build import Build
-from orch23.engine.ends import told_lost
-from orch23.engine.guarding import guard_edit
-from orch23.engine.outlook import Outlook
-from orch23.engine.running import Files
-from orch23.engine.user_edits import keep_edit
-from orch23.engine.work import InputsChangedError
-from orch23.model.decision import Decision, Edited, Fresh, Restore, VerifyOnly
+from orch23.engine.dry_run import DryRun
+from orch23.engine.egress import guard_edit
+from orch23.engine.outcomes import missing_bytes_error
+from orch23.engine.process_runner import Files
+from orch23.engine.worker import InputsChangedError, record_edit
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.errors import (
@@ -20,14 +18,15 @@ from orch23.model.errors import (
     NotFoundError,
     SafetyError,
     UsageError,
+    custom_exit_code,
 )
 from orch23.model.event import Event, StageFinished
-from orch23.model.exit_numbers import exit_number
 from orch23.model.pipeline import Stage
+from orch23.model.plan import Decision, Edited, Fresh, Restore, VerifyOnly
 from orch23.model.record import Record
 from orch23.model.stage_status import StageStatus
-from orch23.resolve.resolution import Resolved
-from orch23.store.promote import refused_paths
+from orch23.resolve.resolution import ResolvedStage
+from orch23.store.promotion import refused_path_errors
 
 
 def accept(build: Build, stage: str) -> int:
@@ -43,7 +42,7 @@ def accept(build: Build, stage: str) -> int:
 
     """
     session = build.session
-    outlook = Outlook(session.appraiser)
+    outlook = DryRun(session.appraiser)
     decisions = outlook.look()
     names = [name for name in decisions if stage in (name, name.partition("@")[0])]
     if not names:
@@ -112,7 +111,7 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
     try:
         failure = build.worker.verify(resolved, outputs)
     except MissingBytesError as lost:
-        problem = told_lost(name, lost)
+        problem = missing_bytes_error(name, lost)
         return _failed(build, resolved, f"{edit} could not be verified", str(problem), (problem,))
     except InputsChangedError as changed:
         problem = Diagnostic("E711", f"{', '.join(changed.paths)} changed meanwhile", hint="accept again", subject=name)
@@ -121,10 +120,10 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
         text = f"{edit} does not pass: {failure.summary}"
         return _failed(build, resolved, text, failure.brief.excerpt, failure.diagnostics)
     if refused := build.committer.refused(outputs):
-        raise SafetyError(*refused_paths(refused))
-    fingerprint = keep_edit(session, resolved, outputs)
+        raise SafetyError(*refused_path_errors(refused))
+    fingerprint = record_edit(session, resolved, outputs)
     accepted = tuple(p for p, entry in outputs.items() if p in paths or world.ownership.is_accepted(p, entry))
-    done = Attempted(
+    done = StageResult(
         outputs=outputs,
         deleted=(),
         exchanges=(fingerprint,),
@@ -144,13 +143,13 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
     return ExitCode.OK
 
 
-def _failed(build: Build, resolved: Resolved, text: str, failure: str, problems: tuple[Diagnostic, ...]) -> int:
+def _failed(build: Build, resolved: ResolvedStage, text: str, failure: str, problems: tuple[Diagnostic, ...]) -> int:
     data = StageFinished(status=StageStatus.FAILED, key=resolved.key, failure=failure)
     build.observer.notice(Event(data, text, resolved.stage.name, "error"))
-    return exit_number(ExitCode.FAILED, problems, build.session.pipeline.exit_codes)
+    return custom_exit_code(ExitCode.FAILED, problems, build.session.pipeline.exit_codes)
 
 
-def _outputs(build: Build, resolved: Resolved, paths: tuple[str, ...], recorded: Record | None) -> Files:
+def _outputs(build: Build, resolved: ResolvedStage, paths: tuple[str, ...], recorded: Record | None) -> Files:
     """Return what the stage would own: its result of today's key, else its last, with the edited files as on disk."""
     store, world = build.session.store, build.session.world
     record = recorded or world.former.get(resolved.stage.name)

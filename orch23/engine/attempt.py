@@ -1,57 +1,90 @@
-"""The attempt loop of one stage: run, judge, verify, brief, and again, as often as `retry` allows.
+"""Run the attempts of one stage: run its step, verify the result, retry with feedback.
 
 Runs in a worker thread. Writes bytes into the store and exchanges through the conversation; changes no state.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.decide.secrets import Secrets
-from orch23.engine.conversation import RecordedConversation
-from orch23.engine.failure import Failure, fit, likeness, refusal
-from orch23.engine.guarding import guard_manifest
-from orch23.engine.outside import Outside
-from orch23.engine.question import Questions
-from orch23.engine.reporting import StageReporter
-from orch23.engine.running import Files, Runner
-from orch23.engine.spending import NOTHING, Spent
-from orch23.engine.turn import Pass, Turn
-from orch23.engine.verification import Verifier
-from orch23.model.consent import Grant
+from orch23.engine.conversation import RecordedConversation, RequestBuilder
+from orch23.engine.egress import NetworkAccess, guard_manifest, guard_paths
+from orch23.engine.outcomes import (
+    NO_USAGE,
+    Failure,
+    LeftoverFiles,
+    StageUsage,
+    failure_identity,
+    failure_of,
+    fit_feedback,
+)
+from orch23.engine.process_runner import Files, FinishedProcess, ProcessRunner
+from orch23.engine.run_events import StageReporter
+from orch23.engine.verification import Verifier, first_errors, undeclared_writes
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.event import AttemptFinished, AttemptStarted
 from orch23.model.paths import is_glob
 from orch23.model.pipeline import Condition
-from orch23.model.plugins import load_as
+from orch23.model.plugins import load_object_as
 from orch23.model.ports import ContentStore
 from orch23.model.record import Record
-from orch23.model.step import Step
-from orch23.resolve.commands import short_command
-from orch23.resolve.prompts import GivenInput
-from orch23.resolve.resolution import Resolved
-from orch23.resolve.tree import Tree
+from orch23.model.step import Grant, ProcessStep, Step
+from orch23.resolve.commands import shorten_command
+from orch23.resolve.prompts import PromptInput
+from orch23.resolve.resolution import ResolvedStage, VisibleFiles
 
-Validate: TypeAlias = Callable[[str, Json], tuple[Diagnostic, ...]]
+if TYPE_CHECKING:
+    from orch23.decide.verdict import Verdict
+
+
+class AttemptInput(Struct, frozen=True, kw_only=True):
+    """What an attempt goes on from: the stage's own files, the exchanges behind them, the failure and answer before."""
+
+    attempt: int
+    start: Files
+    laid: tuple[str, ...] = ()
+    failure: Failure | None = None
+    previous: str | None = None
+
+
+class AttemptResult(Struct, frozen=True):
+    """What one attempt left: the tree of the stage's own files, the exchanges it rests on, what is wrong with it.
+
+    `written` are the paths that the responses behind the tree wrote, also where the bytes are those of the base. `left`
+    is what a program had written when it failed: no attempt goes on from it, but `on_failure: keep` promotes it.
+    """
+
+    tree: Files
+    exchanges: tuple[str, ...] = ()
+    failure: Failure | None = None
+    answer: str | None = None
+    proposal: str | None = None
+    took_s: float = 0.0
+    written: frozenset[str] = frozenset()
+    left: Files | None = None
+
+
+ValidateBySchema: TypeAlias = Callable[[str, Json], tuple[Diagnostic, ...]]
 """Judge a value by the schema file at a path."""
 
 
 class Conversing(Protocol):
     """What opens the conversations with models."""
 
-    def open(self, resolved: Resolved, attempt: int, asked: set[str]) -> RecordedConversation:
+    def open(self, resolved: ResolvedStage, attempt: int, asked: set[str]) -> RecordedConversation:
         """Return the conversation of one attempt. `asked` are the fingerprints that the stage's attempts share."""
 
 
 class Models(Struct, frozen=True, kw_only=True):
     """How all stages of a build call models: by which requests, through what, and which values they may return."""
 
-    questions: Questions
+    questions: RequestBuilder
     conversations: Conversing
-    validate: Validate
+    validate: ValidateBySchema
 
 
 class Safeguards(Struct, frozen=True, kw_only=True):
@@ -64,7 +97,7 @@ class Safeguards(Struct, frozen=True, kw_only=True):
     secrets: Secrets
     protected: tuple[str, ...]
     pace: Callable[[str], None]
-    outside: Outside
+    outside: NetworkAccess
 
 
 class Shown(Struct, frozen=True):
@@ -73,7 +106,7 @@ class Shown(Struct, frozen=True):
     `hidden` are the files within the write scope that exist and are not shown: a model may not write over them.
     """
 
-    own: tuple[GivenInput, ...] = ()
+    own: tuple[PromptInput, ...] = ()
     hidden: frozenset[str] = frozenset()
 
 
@@ -81,10 +114,10 @@ class Calls(Struct):
     """The calls of models by one stage's attempts so far: the fingerprints of the requests, and what they took."""
 
     asked: set[str] = field(default_factory=set)
-    spent: Spent = NOTHING
+    spent: StageUsage = NO_USAGE
 
 
-class Attempted(Struct, frozen=True, kw_only=True):
+class StageResult(Struct, frozen=True, kw_only=True):
     """How a stage ended. `failure` is None where it passed; `outputs` are its result, or the last attempt's.
 
     `took_s` is what the process of the last attempt took. `accepted` are outputs that a user wrote. `partial` says that
@@ -97,7 +130,7 @@ class Attempted(Struct, frozen=True, kw_only=True):
     deleted: tuple[str, ...]
     exchanges: tuple[str, ...]
     attempts: int
-    spent: Spent = NOTHING
+    spent: StageUsage = NO_USAGE
     failure: Failure | None = None
     note: str = ""
     took_s: float = 0.0
@@ -107,11 +140,11 @@ class Attempted(Struct, frozen=True, kw_only=True):
     verified: bool = False
 
 
-class Attempts(Struct, frozen=True, kw_only=True):
+class AttemptLoop(Struct, frozen=True, kw_only=True):
     """One stage's way through its attempts."""
 
-    resolved: Resolved
-    runner: Runner
+    resolved: ResolvedStage
+    runner: ProcessRunner
     verifier: Verifier
     models: Models
     safeguards: Safeguards
@@ -125,24 +158,24 @@ class Attempts(Struct, frozen=True, kw_only=True):
         return self.runner.contents
 
     @property
-    def tree(self) -> Tree:
+    def tree(self) -> VisibleFiles:
         """Give the project as the stage sees it."""
         return self.runner.tree
 
-    def run(self, start: tuple[Files, Failure] | None = None, written: Iterable[str] = ()) -> Attempted:
+    def run(self, start: tuple[Files, Failure] | None = None, written: Iterable[str] = ()) -> StageResult:
         """Go through the attempts. `start` is a recorded result that a changed verification failed, with its brief.
 
         `written` are the paths of it that the stage wrote.
         """
         stage, retry = self.resolved.stage, self.resolved.stage.retry
         if self.resolved.broken:
-            return self._done(Pass({}, ()), 0, refusal("preflight", self.resolved.broken, retryable=False))
+            return self._done(AttemptResult({}, ()), 0, failure_of("preflight", self.resolved.broken, retryable=False))
         unmet = self._requirements()
         if unmet:
-            return self._done(Pass({}, ()), 0, refusal("preflight", unmet, retryable=False))
+            return self._done(AttemptResult({}, ()), 0, failure_of("preflight", unmet, retryable=False))
         base = self.resolved.base
-        failure = fit(start[1], stage) if start else None
-        last = Pass(start[0] if start else base, (), answer=None, written=frozenset(written))
+        failure = fit_feedback(start[1], stage) if start else None
+        last = AttemptResult(start[0] if start else base, (), answer=None, written=frozenset(written))
         seen: set[str] = set()
         same: list[dict[str, Json]] = []
         for attempt in range(1, retry.max + 2):
@@ -151,34 +184,38 @@ class Attempts(Struct, frozen=True, kw_only=True):
             from_tree = last.tree if failure is not None and retry.start_from == "current" else base
             laid = last.exchanges if retry.start_from == "current" else ()
             earlier: frozenset[str] = last.written if retry.start_from == "current" else frozenset()
-            turn = Turn(attempt=attempt, start=from_tree, laid=laid, failure=failure, previous=last.answer)
-            last = run_of(stage.step).attempt(self, stage.step, turn)
+            turn = AttemptInput(attempt=attempt, start=from_tree, laid=laid, failure=failure, previous=last.answer)
+            last = step_runner(stage.step).attempt(self, stage.step, turn)
             last = replace(last, written=(earlier | last.written) & last.tree.keys())
             failure = last.failure or self.verifier.verify(self._owned(last), last.tree, attempt)
-            failure = fit(failure, stage) if failure else None
+            failure = fit_feedback(failure, stage) if failure else None
             self._end(attempt, failure)
             if failure is None:
                 return self._done(last, attempt, None)
-            same = [*same, likeness(failure)]
+            same = [*same, failure_identity(failure)]
             if stop := self._stop(failure, same, last.proposal in seen and last.proposal is not None):
                 return self._done(last, attempt, failure, stop)
             seen |= {last.proposal} if last.proposal else set()
         return self._done(last, retry.max + 1, failure, "retries exhausted" if retry.max else "")
 
-    def forbidden(self) -> Attempted | None:
+    def forbidden(self) -> StageResult | None:
         """Return how a stage ends before any of its inputs is taken into the store: what of it would leave a secret.
 
         Every request is looked at again before it is sent, with what the attempts before have added.
         """
         problems, step = guard_manifest(self.safeguards.secrets, self.resolved), self.resolved.stage.step
         if not problems and not self.resolved.broken:
-            problems = run_of(step).forbidden(self, step)
-        return self._done(Pass({}, ()), 0, refusal("preflight", problems, retryable=False)) if problems else None
+            problems = step_runner(step).forbidden(self, step)
+        return (
+            self._done(AttemptResult({}, ()), 0, failure_of("preflight", problems, retryable=False))
+            if problems
+            else None
+        )
 
     def verify_recorded(self, outputs: Files, deleted: tuple[str, ...]) -> Failure | None:
         """Verify a recorded result as it is, for a verification that changed; what is broken can verify nothing."""
         if self.resolved.broken:
-            return refusal("preflight", self.resolved.broken, retryable=False)
+            return failure_of("preflight", self.resolved.broken, retryable=False)
         return self.verifier.verify(outputs, recorded_tree(self.resolved, outputs, deleted))
 
     def _stop(self, failure: Failure, same: list[dict[str, Json]], repeated: bool) -> str:  # noqa: FBT001 - a fact
@@ -197,7 +234,7 @@ class Attempts(Struct, frozen=True, kw_only=True):
 
     # ---- values ---------------------------------------------------------------------------
 
-    def _owned(self, last: Pass, tree: Files | None = None) -> Files:
+    def _owned(self, last: AttemptResult, tree: Files | None = None) -> Files:
         """Return what a tree has of this stage's own: what differs from the base or was written as it is there already.
 
         Literal outputs are its own in any case: a program leaves no trace where it writes the same bytes.
@@ -213,9 +250,9 @@ class Attempts(Struct, frozen=True, kw_only=True):
         unmet = [c for c in required if manifest.get(f"requires:{c.kind}:{c.path}") is not True]
         return tuple(_unmet(c, is_folder=bool(self.tree.matching(f"{c.path.rstrip('/')}/**"))) for c in unmet)
 
-    def _done(self, last: Pass, attempts: int, failure: Failure | None, note: str = "") -> Attempted:
+    def _done(self, last: AttemptResult, attempts: int, failure: Failure | None, note: str = "") -> StageResult:
         tree = last.tree if failure is None or last.left is None else last.left
-        return Attempted(
+        return StageResult(
             outputs=self._owned(last, tree),
             deleted=tuple(sorted(path for path in self.resolved.base if path not in tree)),
             exchanges=last.exchanges,
@@ -237,7 +274,7 @@ class Attempts(Struct, frozen=True, kw_only=True):
     def _end(self, attempt: int, failure: Failure | None) -> None:
         brief = failure.brief if failure else None
         if failure is not None:
-            command = f"$ {short_command(failure.brief.command)}\n" if failure.brief.command else ""
+            command = f"$ {shorten_command(failure.brief.command)}\n" if failure.brief.command else ""
             text = f"{failure.summary}\n{command}\n{failure.brief.excerpt}\n"
             self.report.keep(attempt, "failure.txt", text)
         data = AttemptFinished(
@@ -252,7 +289,7 @@ class Attempts(Struct, frozen=True, kw_only=True):
         self.report.tell(data, f"attempt {attempt} {'failed: ' + failure.summary if failure else 'passed'}")
 
 
-class Needs(Struct, frozen=True):
+class StepRequirements(Struct, frozen=True):
     """What a step would need of the user if it ran now.
 
     `grants` are what the user has to consent to; `barred` is the complaint where nothing beyond this machine may be
@@ -263,18 +300,18 @@ class Needs(Struct, frozen=True):
     barred: Diagnostic | None = None
 
 
-NEEDS_NOTHING = Needs()
+NO_REQUIREMENTS = StepRequirements()
 
 
-class Run:
+class StepRunner:
     """How a kind of step runs. One value serves all stages, in several threads at once."""
 
-    def needs(self, step: Any, contents: ContentStore) -> Needs:
+    def needs(self, step: Any, contents: ContentStore) -> StepRequirements:
         """Return what a step that has `grants` needs, looked up before the first stage starts."""
         del step, contents
-        return NEEDS_NOTHING
+        return NO_REQUIREMENTS
 
-    def attempt(self, attempts: Attempts, step: Any, turn: Turn) -> Pass:
+    def attempt(self, attempts: AttemptLoop, step: Any, turn: AttemptInput) -> AttemptResult:
         """Run a step once.
 
         Raises:
@@ -286,18 +323,18 @@ class Run:
         """
         raise NotImplementedError
 
-    def forbidden(self, attempts: Attempts, step: Any) -> tuple[Diagnostic, ...]:
+    def forbidden(self, attempts: AttemptLoop, step: Any) -> tuple[Diagnostic, ...]:
         """Return what of a step may not leave this machine, before anything of the stage is stored."""
         del attempts, step
         return ()
 
 
-def run_of(step: Step) -> Run:
+def step_runner(step: Step) -> StepRunner:
     """Return how a step runs."""
-    return load_as(Run, step.run)
+    return load_object_as(StepRunner, step.run)
 
 
-def recorded_tree(resolved: Resolved, outputs: Files, deleted: tuple[str, ...]) -> Files:
+def recorded_tree(resolved: ResolvedStage, outputs: Files, deleted: tuple[str, ...]) -> Files:
     """Return the stage's own files as a record leaves them: the base, less what it deleted, under its outputs."""
     return {**{path: e for path, e in resolved.base.items() if path not in deleted}, **outputs}
 
@@ -313,3 +350,54 @@ def _unmet(condition: Condition, *, is_folder: bool) -> Diagnostic:
         hint = f"write `{condition.path}/`: then there must be a file below it"
         return Diagnostic("E318", f"requires {condition.kind} {condition.path}: it is a folder", hint=hint)
     return Diagnostic("E318", message, hint="no model was asked; make it so, or drop the condition")
+
+
+class ProcessStepRunner(StepRunner):
+    """Runs programs. A kind of step adds what `engine.running.Starting` asks for."""
+
+    def attempt(self, attempts: AttemptLoop, step: ProcessStep, turn: AttemptInput) -> AttemptResult:
+        """StepRunner the program, and take what it made within the stage's write scope."""
+        resolved, start = attempts.resolved, turn.start
+        stage = resolved.stage
+        files = {**resolved.parts, **resolved.files}
+        ran = attempts.runner.run(step, {**files, **start})
+        if not isinstance(ran, FinishedProcess):
+            return AttemptResult(start, (), ran, left=self._left(attempts, step, start, ran))
+        result = ran.result
+        if result.output.text:
+            attempts.report.keep(turn.attempt, "output.txt", result.output.text)
+        changed = {**result.written, **dict.fromkeys(result.removed)}
+        inputs = {path: e for path, e in files.items() if path not in start}
+        problems = first_errors(undeclared_writes(stage, changed, inputs, attempts.safeguards.protected))
+        tree = {p: e for p, e in start.items() if p not in result.removed} | dict(result.written)
+        if problems:
+            failure = replace(
+                failure_of("write_scope_violation", problems), left=LeftoverFiles(result.written, result.removed)
+            )
+            return AttemptResult(start, (), failure, left=self._left(attempts, step, start, failure))
+        named = guard_paths(attempts.safeguards.secrets, result.written)
+        if named:
+            return AttemptResult(start, (), failure_of("write_scope_violation", named, retryable=False))
+        if ran.verdict is not None:
+            tree |= self.reported(step, ran.verdict, attempts.contents)
+        return AttemptResult(tree, (), took_s=result.duration_s)
+
+    def reported(self, step: ProcessStep, verdict: "Verdict", contents: ContentStore) -> Files:
+        """Return the outputs that follow from a verdict."""
+        del step, verdict, contents
+        return {}
+
+    def _left(self, attempts: AttemptLoop, step: ProcessStep, start: Files, failure: Failure) -> Files | None:
+        """Return the stage's own files as a failed program left them: what it changed within its write scope."""
+        resolved, left = attempts.resolved, failure.left
+        if left is None or guard_paths(attempts.safeguards.secrets, left.written):
+            return None
+        files = {**resolved.parts, **resolved.files}
+        inputs = {path: e for path, e in files.items() if path not in start}
+        changed = {**left.written, **dict.fromkeys(left.removed)}
+        refused = undeclared_writes(resolved.stage, changed, inputs, attempts.safeguards.protected)
+        mine = {path: entry for path, entry in changed.items() if path not in refused}
+        tree = {path: entry for path, entry in {**start, **mine}.items() if entry is not None}
+        if left.verdict is not None:
+            tree |= self.reported(step, left.verdict, attempts.contents)
+        return tree

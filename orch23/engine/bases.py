@@ -1,14 +1,18 @@
-"""Choose the base of a stage: the bytes that it starts from, or sees before a later stage edits them (ADR 19)."""
+"""Choose the files that a stage starts from, and rebuild recorded outputs on them."""
 
 from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from orch23.engine.world import World
-from orch23.model.digest import FileEntry
+from orch23.engine.project_state import ProjectState
+from orch23.model.digest import FileEntry, digest_bytes
+from orch23.model.errors import MissingBytesError
+from orch23.model.llm import Exchange, Proposal
 from orch23.model.pipeline import Stage
 from orch23.model.record import Record, same_result
-from orch23.plan.reads import reads_of
+from orch23.plan.nodes import reads_of
+from orch23.resolve.resolution import ResolvedStage
+from orch23.steps.registry import is_llm
 
 
 class Bases(Struct, frozen=True):
@@ -18,7 +22,7 @@ class Bases(Struct, frozen=True):
     the item before.
     """
 
-    world: World
+    world: ProjectState
 
     def in_force(self, name: str) -> Mapping[str, FileEntry]:
         """Return the bases that have moved for a stage: as its record says, or the kept failure that is on disk."""
@@ -170,3 +174,59 @@ def _is_of_user(path: str, text: str, makers: Mapping[str, list[Record]]) -> boo
         start for r in every for start in (r.originals.get(path), r.bases[path].start if path in r.bases else None)
     )
     return any(start is not None and str(start) == text for start in starts)
+
+
+def rebuild_outputs(world: ProjectState, resolved: ResolvedStage, record: Record) -> bool:
+    """Make a record's outputs from its exchanges, into `world.laid`. Say whether they came out the same."""
+    step = resolved.stage.step
+    transcripts = step.transcripts if is_llm(step) else None
+    try:
+        tree = {path: world.read(path, entry) for path, entry in resolved.base.items()}
+    except MissingBytesError:
+        return False
+    if not record.exchanges:
+        return False
+    for fingerprint in record.exchanges:
+        exchange = world.store.exchanges.get(fingerprint, transcripts)
+        if exchange is None or not _lay_one(resolved, exchange, tree):
+            return False
+    made = {path: digest_bytes(data) for path, data in tree.items()}
+    if any(made.get(path) != entry.digest for path, entry in record.outputs.items()):
+        return False
+    for path, entry in record.outputs.items():
+        world.laid[entry.digest.sha256] = tree[path]
+    return True
+
+
+def _lay_one(resolved: ResolvedStage, exchange: Exchange, tree: dict[str, bytes]) -> bool:
+    """Lay one exchange on the tree; say whether it could be."""
+    from orch23.decide.proposal import judge_response  # noqa: PLC0415 - for answers of models alone
+
+    stage = resolved.stage
+    if exchange.outcome == "accepted_by_hand":
+        for path, text in exchange.files.items():
+            if text is None:
+                tree.pop(path, None)
+            else:
+                tree[path] = text.encode("utf-8")
+        return True
+    if not is_llm(stage.step):
+        return False
+    shown = {path: data.decode("utf-8", errors="surrogateescape") for path, data in tree.items()}
+    judged = judge_response(
+        exchange.response,
+        exchange.stop,
+        step=stage.step,
+        cwd=stage.cwd,
+        fence=stage.fence,
+        outputs=stage.outputs,
+        base=shown,
+        validate=None,
+    )
+    if not isinstance(judged, Proposal):
+        return False
+    for write in judged.writes:
+        tree[write.path] = write.content.encode("utf-8")
+    for path in judged.deletes:
+        tree.pop(path, None)
+    return True

@@ -1,4 +1,4 @@
-"""The build loop: decide what is ready, run it in threads, and commit what comes back. One thread changes state."""
+"""The build loop: start ready stages in threads and commit their results in one thread."""
 
 import queue
 from collections.abc import Callable
@@ -8,43 +8,57 @@ from typing import TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.engine.appraise import Appraised
-from orch23.engine.attempt import Attempted
+from orch23.engine.attempt import StageResult
 from orch23.engine.commit import Committer
-from orch23.engine.ends import BuildResult, StageEnd, Stopped, blocked_by, lost_bytes, stopped_by, verdict
-from orch23.engine.hands import Hands
-from orch23.engine.ledger import Ledger, StageLimitError, wall_is_over
-from orch23.engine.narrator import Narrator
-from orch23.engine.pools import Pools
-from orch23.engine.results import Results
-from orch23.engine.running import CancelledBuildError
+from orch23.engine.decisions import DecidedStage
+from orch23.engine.ledger import Ledger, StageLimitError, wall_time_error
+from orch23.engine.outcomes import (
+    BuildResult,
+    RunStop,
+    StageOutcome,
+    blocked_by,
+    missing_bytes_outcome,
+    run_outcome,
+    stopped_by,
+)
+from orch23.engine.plan_walk import PlanWalk
+from orch23.engine.process_runner import CancelledBuildError
+from orch23.engine.results import StageResults
+from orch23.engine.run_events import RunEvents
 from orch23.engine.session import Session
-from orch23.engine.walk import Walk
-from orch23.engine.work import InputsChangedError, Worker
-from orch23.model.decision import Edited, Fresh, Restore, Run, VerifyOnly
+from orch23.engine.worker import InputsChangedError, Worker
+from orch23.engine.worker_threads import StagePools, WorkerThreads
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import ConfigurationError, ExitCode, LimitError, MissingBytesError, ProviderError, SafetyError
+from orch23.model.errors import (
+    ConfigurationError,
+    ExitCode,
+    LimitError,
+    MissingBytesError,
+    ProviderError,
+    SafetyError,
+    custom_exit_code,
+)
 from orch23.model.event import FilesReleased, Observer, StagesAdded, Warned
-from orch23.model.exit_numbers import exit_number
 from orch23.model.pipeline import ForeachStage, Stage
-from orch23.model.plugins import at_fault
+from orch23.model.plan import Edited, Fresh, Restore, Run, VerifyOnly
+from orch23.model.plugins import plugin_error_of
 from orch23.model.ports import Executor
 from orch23.model.record import Record
 from orch23.model.stage_status import StageStatus
-from orch23.plan.select import EVERYTHING, Selection
-from orch23.resolve.resolution import Resolved
-from orch23.store.promote import Promoted
+from orch23.plan.planner import ALL_STAGES, Selection
+from orch23.resolve.resolution import ResolvedStage
+from orch23.store.promotion import PromotionResult
 
 _MAX_RESTARTS = 5
 _LAST_WORDS_S = 0.7
 _SIGNALLED = 128  # what is added to a signal's number, as in a shell
-_NOT_RUN = StageEnd(status=StageStatus.BLOCKED, text="not run: another stage failed")
+_NOT_RUN = StageOutcome(status=StageStatus.BLOCKED, text="not run: another stage failed")
 
 
 class BuildOptions(Struct, frozen=True, kw_only=True):
     """What a build is asked for."""
 
-    selection: Selection = EVERYTHING
+    selection: Selection = ALL_STAGES
     jobs: int = 1
     keep_going: bool = False
 
@@ -54,21 +68,21 @@ def _least(*times: float | None) -> float | None:
 
 
 class _Ready(Struct, frozen=True):
-    resolved: Resolved
+    resolved: ResolvedStage
     decision: Run | VerifyOnly
 
 
 class _Finished(Struct, frozen=True):
     name: str
-    resolved: Resolved
-    outcome: "Outcome"
+    resolved: ResolvedStage
+    outcome: "WorkOutcome"
 
 
 class _Stop(Struct, frozen=True):
     signum: int
 
 
-Outcome: TypeAlias = Attempted | Exception | SystemExit
+WorkOutcome: TypeAlias = StageResult | Exception | SystemExit
 Clock: TypeAlias = Callable[[], float]
 
 
@@ -89,29 +103,29 @@ class Build(Struct, kw_only=True, dict=True):
     break_off: Callable[[], None]
     _running: set[str] = field(default_factory=set)
     _messages: "queue.SimpleQueue[_Finished | _Stop]" = field(default_factory=queue.SimpleQueue)
-    _stopped: Stopped | None = None
+    _stopped: RunStop | None = None
     _restarts: dict[str, int] = field(default_factory=dict)
-    _hands: Hands = field(default_factory=Hands)
+    _hands: WorkerThreads = field(default_factory=WorkerThreads)
 
     def interrupt(self, signum: int) -> None:
         """Ask the build to stop: kill what runs, start nothing more, keep what there is."""
         self._messages.put(_Stop(signum))
 
     @cached_property
-    def _walk(self) -> Walk:
-        return Walk(self.session.appraiser, self.options.selection, self)
+    def _walk(self) -> PlanWalk:
+        return PlanWalk(self.session.appraiser, self.options.selection, self)
 
     @cached_property
-    def _pools(self) -> Pools[_Ready]:
-        return Pools(self.session.pipeline.pools, self.options.jobs)
+    def _pools(self) -> StagePools[_Ready]:
+        return StagePools(self.session.pipeline.pools, self.options.jobs)
 
     @cached_property
-    def _narrator(self) -> Narrator:
-        return Narrator(self.observer, self.clock)
+    def _narrator(self) -> RunEvents:
+        return RunEvents(self.observer, self.clock)
 
     @cached_property
-    def _results(self) -> Results:
-        return Results(
+    def _results(self) -> StageResults:
+        return StageResults(
             committer=self.committer,
             narrator=self._narrator,
             walk=self._walk,
@@ -142,7 +156,7 @@ class Build(Struct, kw_only=True, dict=True):
             except queue.Empty:
                 if until is not None and until <= self.clock():
                     until = None
-                    over = wall_is_over(most_s or 0.0)
+                    over = wall_time_error(most_s or 0.0)
                     self._stop(ExitCode.LIMIT, str(over), (over,))
                     self.executor.cancel()
                 continue
@@ -207,7 +221,7 @@ class Build(Struct, kw_only=True, dict=True):
     def not_expanded(self, node: ForeachStage, problems: tuple[Diagnostic, ...]) -> None:
         """End the foreach."""
         text = "\n".join(str(d) for d in problems) or "the bytes of its list are lost"
-        end = StageEnd(status=StageStatus.FAILED, text=text, code=ExitCode.INVALID, failure=text, problems=problems)
+        end = StageOutcome(status=StageStatus.FAILED, text=text, code=ExitCode.INVALID, failure=text, problems=problems)
         self._results.end(node.name, end)
 
     def not_decided(self, name: str, error: ConfigurationError) -> None:
@@ -222,7 +236,7 @@ class Build(Struct, kw_only=True, dict=True):
         """Take it as its last record says; nobody asked for it, so nobody hears of it."""
         self._results.leave_out(name, StageStatus.NOT_BUILT if record is None else StageStatus.PASSED_OVER)
 
-    def decided(self, name: str, appraised: Appraised) -> None:
+    def decided(self, name: str, appraised: DecidedStage) -> None:
         """Begin with what is to be done."""
         decision, resolved = appraised.decision, appraised.resolved
         self._narrator.decided(name, decision, resolved.key)
@@ -252,7 +266,8 @@ class Build(Struct, kw_only=True, dict=True):
         for name in self.options.selection.skipped(plan):
             if name not in self._results.ends:
                 self._results.end(
-                    name, StageEnd(status=StageStatus.SKIPPED, text=f"`if` is false: {plan.skipped[name].condition}")
+                    name,
+                    StageOutcome(status=StageStatus.SKIPPED, text=f"`if` is false: {plan.skipped[name].condition}"),
                 )
 
     def _leave_edited(self, name: str, decision: Edited) -> None:
@@ -260,12 +275,12 @@ class Build(Struct, kw_only=True, dict=True):
         text, in_place = "; ".join(decision.clauses), decision.record is not None
         self._results.end(
             name,
-            StageEnd(
+            StageOutcome(
                 status=StageStatus.EDITED, text=text, code=ExitCode.DECISION, paths=decision.paths, in_place=in_place
             ),
         )
 
-    def _restore(self, name: str, resolved: Resolved, record: Record) -> None:
+    def _restore(self, name: str, resolved: ResolvedStage, record: Record) -> None:
         """Put a result back. Bytes that turn out damaged are gone by then: without them the stage is decided anew."""
         try:
             self._results.restore(resolved, record)
@@ -275,7 +290,7 @@ class Build(Struct, kw_only=True, dict=True):
             self.session.store.workspace.invalidate((*record.outputs, *record.deleted))
             self._walk.decide(name)
 
-    def _launch(self, resolved: Resolved, decision: Run | VerifyOnly) -> None:
+    def _launch(self, resolved: ResolvedStage, decision: Run | VerifyOnly) -> None:
         name = resolved.stage.name
         if self._over_failure_limit():  # since it was lined up
             self._pools.leave(name)
@@ -292,7 +307,7 @@ class Build(Struct, kw_only=True, dict=True):
 
         def work() -> Callable[[], None]:
             try:
-                outcome: Outcome = self.worker.work(resolved, verify)
+                outcome: WorkOutcome = self.worker.work(resolved, verify)
             except (Exception, SystemExit) as error:  # noqa: BLE001 - the loop thread raises what it does not know
                 outcome = error
             return partial(self._messages.put, _Finished(name, resolved, outcome))
@@ -307,29 +322,29 @@ class Build(Struct, kw_only=True, dict=True):
         self._hands.done()
         self._pools.leave(name)
         match outcome:
-            case Attempted(failure=None):
+            case StageResult(failure=None):
                 self._succeed(name, resolved, outcome)
-            case Attempted(failure=failure) if failure is not None:
+            case StageResult(failure=failure) if failure is not None:
                 self._results.fail(resolved, outcome, failure)
             case InputsChangedError(paths=paths):
                 self._decide_again(name, resolved, paths)
             case MissingBytesError():
-                self._results.end(name, lost_bytes(name, resolved.key, outcome))
+                self._results.end(name, missing_bytes_outcome(name, resolved.key, outcome))
             case CancelledBuildError():
-                self._results.end(name, StageEnd(status=StageStatus.CANCELLED, text="cancelled", key=resolved.key))
+                self._results.end(name, StageOutcome(status=StageStatus.CANCELLED, text="cancelled", key=resolved.key))
             case ProviderError() | ConfigurationError() | SafetyError() | StageLimitError():
                 self._results.end(name, stopped_by(resolved.key, *outcome.diagnostics, code=outcome.exit_code))
             case LimitError():
                 text = "a stop condition was reached"
-                self._results.end(name, StageEnd(status=StageStatus.CANCELLED, text=text, key=resolved.key))
+                self._results.end(name, StageOutcome(status=StageStatus.CANCELLED, text=text, key=resolved.key))
                 text = "; ".join(f"[{d.code}] {d.message} ({d.hint})" for d in outcome.diagnostics)
                 self._stop(ExitCode.LIMIT, text, outcome.diagnostics)
-            case Exception() | SystemExit() if (fault := at_fault(outcome)) is not None:
+            case Exception() | SystemExit() if (fault := plugin_error_of(outcome)) is not None:
                 self._results.end(name, stopped_by(resolved.key, *fault.diagnostics, code=fault.exit_code))
             case _:
                 raise outcome if isinstance(outcome, Exception | SystemExit) else TypeError(outcome)
 
-    def _decide_again(self, name: str, resolved: Resolved, paths: tuple[str, ...]) -> None:
+    def _decide_again(self, name: str, resolved: ResolvedStage, paths: tuple[str, ...]) -> None:
         """Start over with a stage of which inputs changed before anything was done; a few times, not for ever."""
         self.session.store.workspace.invalidate(paths)
         self._narrator.warn(f"inputs changed while the stage was prepared: {', '.join(paths)}", name)
@@ -342,7 +357,7 @@ class Build(Struct, kw_only=True, dict=True):
         restless = Diagnostic("E711", text, hint="stop what writes there, and build again")
         self._results.end(name, stopped_by(resolved.key, restless))
 
-    def _succeed(self, name: str, resolved: Resolved, done: Attempted) -> None:
+    def _succeed(self, name: str, resolved: ResolvedStage, done: StageResult) -> None:
         refused = self.session.world.refused_claims(name, (*done.outputs, *done.deleted), only_new=True)
         if refused:  # of a folder it is only known now which files are written
             self._results.end(name, stopped_by(resolved.key, *refused))
@@ -352,7 +367,7 @@ class Build(Struct, kw_only=True, dict=True):
     def _stop(self, code: ExitCode, text: str, diagnostics: tuple[Diagnostic, ...] = ()) -> None:
         """Start nothing more, and ask no model any more. What runs goes on, unless the caller has it killed."""
         if self._stopped is None:
-            self._stopped = Stopped(code, diagnostics)
+            self._stopped = RunStop(code, diagnostics)
             self.ledger.close()
             self._narrator.warn(text, data=Warned(exit_code=int(code)))
 
@@ -360,10 +375,10 @@ class Build(Struct, kw_only=True, dict=True):
         """Remove the files of ended stages that are theirs alone, and report those that are the user's from now on."""
         world = self.session.world
         dead, released = world.dead_files(), world.released_files()
-        buried = self.committer.bury(dead) if dead else Promoted()
+        buried = self.committer.bury(dead) if dead else PromotionResult()
         if buried.removed or buried.written:
             text = "files of stages that have ended were removed"
-            self._narrator.promoted("orch23", text, Promoted(removed=(*buried.removed, *buried.written)))
+            self._narrator.promoted("orch23", text, PromotionResult(removed=(*buried.removed, *buried.written)))
         if buried.foreign:
             self._narrator.warn(f"files of stages that have ended were left as they are: {', '.join(buried.foreign)}")
         if released:
@@ -375,7 +390,7 @@ class Build(Struct, kw_only=True, dict=True):
         rest = StageStatus.BLOCKED if self._stopped is None else StageStatus.CANCELLED
         ends = {
             name: end
-            for name, end in self._results.close(StageEnd(status=rest, text="not run")).items()
+            for name, end in self._results.close(StageOutcome(status=rest, text="not run")).items()
             if name in self._walk.wanted or name in world.plan.skipped or end.code
         }
         green = self._stopped is None and all(end.is_green for end in ends.values())
@@ -385,6 +400,6 @@ class Build(Struct, kw_only=True, dict=True):
             {name for name, end in ends.items() if end.status.has_result},
             complete=green and everything,
         )
-        how = verdict(ends, self._stopped)
-        number = exit_number(how.code, how.diagnostics, self.session.pipeline.exit_codes)
+        how = run_outcome(ends, self._stopped)
+        number = custom_exit_code(how.code, how.diagnostics, self.session.pipeline.exit_codes)
         return BuildResult(stages=ends, exit_code=how.code, exit_number=number)

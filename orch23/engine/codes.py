@@ -1,8 +1,8 @@
-"""The diagnostics of the engine: code -> (title, what it means and the way out)."""
+"""Diagnostic codes of the engine: title, meaning and solution of each."""
 
 from collections.abc import Mapping
 
-CODES: Mapping[str, tuple[str, str]] = {
+ENGINE_CODES: Mapping[str, tuple[str, str]] = {
     "E302": (
         "a condition on the result does not hold",
         "`ensures` names a file that must, or must not, be there when the stage is done. Make it so, or drop the "

@@ -1,4 +1,4 @@
-"""Make results last: bytes, the record, the workspace, the lock file. Only the loop thread calls this."""
+"""Make results durable: bytes, records, workspace, lock file. Only the loop thread calls this."""
 
 import contextlib
 from collections.abc import Iterable, Mapping
@@ -7,33 +7,33 @@ from functools import cached_property
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.engine.attempt import Attempted
-from orch23.engine.declared import DeclaredByPlan
-from orch23.engine.proof import is_proven
+from orch23.engine.attempt import StageResult
+from orch23.engine.ownership import is_proven
+from orch23.engine.protected_files import DeclaredByPlan
 from orch23.engine.session import Session
 from orch23.model.digest import FileEntry, git_blob_id
 from orch23.model.errors import MissingBytesError
 from orch23.model.record import Base, LockFile, Record
-from orch23.resolve.resolution import Resolved
+from orch23.resolve.resolution import ResolvedStage
 from orch23.steps.registry import is_llm
-from orch23.store.promote import Promoted
+from orch23.store.promotion import PromotionResult
 
-Target = Mapping[str, FileEntry | None]
+_Target = Mapping[str, FileEntry | None]
 
 _LARGEST_BLOB = 4 << 20
 """Bytes of the largest file whose git blob id is recorded: it is read as a whole for that."""
 
 
-class Change(Struct, frozen=True):
+class WorkspaceChange(Struct, frozen=True):
     """What promoting some results changes: which file becomes which, and which are a person's and stay.
 
     `targets` is what each of the results wants of the workspace, by stage. `refused` are protected paths that no stage
     declares and that stay as they are, each with the reason.
     """
 
-    targets: Mapping[str, Target]
-    new: Target
-    old: Target
+    targets: Mapping[str, _Target]
+    new: _Target
+    old: _Target
     foreign: tuple[str, ...] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
 
@@ -53,7 +53,7 @@ class Committer(Struct, dict=True):
     def _declared(self) -> DeclaredByPlan:
         return DeclaredByPlan(self.session)
 
-    def keep(self, resolved: Resolved, done: Attempted) -> Record:
+    def keep(self, resolved: ResolvedStage, done: StageResult) -> Record:
         """Make a verified result durable, and what other stages see. The workspace stays as it is."""
         record = self._record(resolved, done, failed=False)
         self.session.world.settle(resolved.stage.name, record)
@@ -61,7 +61,7 @@ class Committer(Struct, dict=True):
             self.session.world.ran.add(resolved.stage.name)
         return record
 
-    def gather(self, resolved: Resolved, done: Attempted) -> Record:
+    def gather(self, resolved: ResolvedStage, done: StageResult) -> Record:
         """Write a verified result that is soon made again, and let other stages see it. It lasts once promoted."""
         record = self._record_of(resolved, done, failed=False)
         self.session.store.records.add(record)
@@ -78,7 +78,7 @@ class Committer(Struct, dict=True):
         """Make durable what was gathered."""
         self.session.store.sync()
 
-    def recall(self, resolved: Resolved, record: Record) -> None:
+    def recall(self, resolved: ResolvedStage, record: Record) -> None:
         """Let other stages see the result of a record. The workspace stays as it is."""
         self._keep_laid(record)
         self.session.store.records.use(record)
@@ -96,12 +96,12 @@ class Committer(Struct, dict=True):
         self._at_hand({path: entry for path, entry in target.items() if world.on_disk(path) != entry})
         world.promised |= target
 
-    def change(self, records: Mapping[str, Record]) -> Change:
+    def change(self, records: Mapping[str, Record]) -> WorkspaceChange:
         """Return what the promotion of these results would change: nothing of a person's."""
         targets = {name: self.session.world.target(name, record) for name, record in records.items()}
         return self._compare(targets)
 
-    def check(self, change: Change) -> None:
+    def check(self, change: WorkspaceChange) -> None:
         """Do nothing if a change can be made in full.
 
         Raises:
@@ -110,7 +110,7 @@ class Committer(Struct, dict=True):
         """
         self._at_hand(change.new)
 
-    def promote(self, records: Mapping[str, Record], change: Change) -> Promoted:
+    def promote(self, records: Mapping[str, Record], change: WorkspaceChange) -> PromotionResult:
         """Make a change, in one transaction; these records are what the lock file will say of their stages."""
         self._locked.update(records)
         for path in (path for target in change.targets.values() for path in target):
@@ -125,7 +125,7 @@ class Committer(Struct, dict=True):
         change = self.change({name: record})
         return not change.new and not change.refused
 
-    def keep_failure(self, resolved: Resolved, done: Attempted) -> Promoted:
+    def keep_failure(self, resolved: ResolvedStage, done: StageResult) -> PromotionResult:
         """Promote the last attempt of a stage that failed, with a record that makes nothing fresh."""
         record = self._record(resolved, done, failed=True)
         name = resolved.stage.name
@@ -134,7 +134,7 @@ class Committer(Struct, dict=True):
             target = {path: wanted for path, wanted in target.items() if path in (*record.outputs, *record.deleted)}
         return self._make(self._compare({name: target}))
 
-    def changed_inputs(self, resolved: Resolved) -> tuple[str, ...]:
+    def changed_inputs(self, resolved: ResolvedStage) -> tuple[str, ...]:
         """Return the source inputs that are no longer what the stage was given."""
         world, name = self.session.world, resolved.stage.name
         given = {**resolved.files, **resolved.verify_files}
@@ -142,15 +142,15 @@ class Committer(Struct, dict=True):
             path for path, entry in given.items() if world.look(name, path) != entry and path not in resolved.base
         )
 
-    def bury(self, dead: Mapping[str, FileEntry | None]) -> Promoted:
+    def bury(self, dead: Mapping[str, FileEntry | None]) -> PromotionResult:
         """Remove dead files, or put the base of a newer result there; leave those of which no one has these bytes."""
         found = {path: entry for path, entry in dead.items() if entry is None or self._obtain(path, entry)}
         change = self._compare({"": found})
-        promoted = self._make(change) if change.new or change.foreign else Promoted()
+        promoted = self._make(change) if change.new or change.foreign else PromotionResult()
         left = (*change.refused, *sorted(dead.keys() - found.keys()))
         return replace(promoted, foreign=(*promoted.foreign, *left))
 
-    def refused(self, target: Target) -> dict[str, str]:
+    def refused(self, target: _Target) -> dict[str, str]:
         """Return the paths at which the workspace differs and that no stage may change, each with the reason."""
         on_disk = self.session.store.workspace.entry
         return {
@@ -191,14 +191,14 @@ class Committer(Struct, dict=True):
 
     # ---- parts ----------------------------------------------------------------------------
 
-    def _record(self, resolved: Resolved, done: Attempted, *, failed: bool) -> Record:
+    def _record(self, resolved: ResolvedStage, done: StageResult, *, failed: bool) -> Record:
         """Write the record of a result: durable when this returns, after all its bytes."""
         record = self._record_of(resolved, done, failed=failed)
         self.session.store.sync()
         self.session.store.records.put(record)
         return record
 
-    def _record_of(self, resolved: Resolved, done: Attempted, *, failed: bool) -> Record:
+    def _record_of(self, resolved: ResolvedStage, done: StageResult, *, failed: bool) -> Record:
         name, world = resolved.stage.name, self.session.world
         if done.claim is not None:
             return replace(done.claim, stage=name)
@@ -222,7 +222,7 @@ class Committer(Struct, dict=True):
             failed=failed,
         )
 
-    def _bases(self, resolved: Resolved) -> dict[str, Base]:
+    def _bases(self, resolved: ResolvedStage) -> dict[str, Base]:
         """Return the moved bases that a stage started from, their bytes kept with the transcripts."""
         world, name = self.session.world, resolved.stage.name
         found: dict[str, Base] = {}
@@ -231,7 +231,7 @@ class Committer(Struct, dict=True):
             self._keep_start(resolved, path, start)
         return found
 
-    def _keep_start(self, resolved: Resolved, path: str, entry: FileEntry) -> None:
+    def _keep_start(self, resolved: ResolvedStage, path: str, entry: FileEntry) -> None:
         """Keep bytes that a stage started from where they outlive the store; a clone may have none of them."""
         store, step = self.session.store, resolved.stage.step
         try:
@@ -250,7 +250,7 @@ class Committer(Struct, dict=True):
                     found[entry.digest.sha256] = git_blob_id(self.session.world.read(path, entry))
         return found
 
-    def _originals(self, resolved: Resolved, done: Attempted) -> dict[str, FileEntry | None]:
+    def _originals(self, resolved: ResolvedStage, done: StageResult) -> dict[str, FileEntry | None]:
         """Return version 0 of each path that a chain wrote, its bytes kept with the transcripts.
 
         What was not there when the stage was resolved is none: somebody made it while the model answered.
@@ -272,7 +272,7 @@ class Committer(Struct, dict=True):
             if entry.digest.sha256 in laid and not self.session.store.contents.has(entry.digest):
                 self.session.store.contents.put(laid[entry.digest.sha256])
 
-    def _at_hand(self, target: Target) -> None:
+    def _at_hand(self, target: _Target) -> None:
         """Have the bytes of these files in the store, and good."""
         contents = self.session.store.contents
         for path, entry in target.items():
@@ -281,7 +281,7 @@ class Committer(Struct, dict=True):
             elif entry is not None:
                 contents.put(self.session.world.read(path, entry))
 
-    def _compare(self, targets: Mapping[str, Target]) -> Change:
+    def _compare(self, targets: Mapping[str, _Target]) -> WorkspaceChange:
         """Hold the targets against the workspace; what no record knows and is no version 0 is not replaced."""
         workspace = self.session.store.workspace
         whole = {path: wanted for target in targets.values() for path, wanted in target.items()}
@@ -296,7 +296,7 @@ class Committer(Struct, dict=True):
             and not any(self.session.world.has_started_from(name, path, there) for name in targets)
             and not self._may_replace(path, there)
         }
-        return Change(
+        return WorkspaceChange(
             targets=targets,
             new={path: wanted for path, wanted in differing.items() if path not in kept},
             old={path: old[path] for path in differing if path not in kept},
@@ -304,7 +304,7 @@ class Committer(Struct, dict=True):
             refused=refused,
         )
 
-    def _make(self, change: Change) -> Promoted:
+    def _make(self, change: WorkspaceChange) -> PromotionResult:
         """Bring the workspace to what a change wants of it, and keep what it replaces."""
         store, world = self.session.store, self.session.world
         for path, wanted in change.new.items():

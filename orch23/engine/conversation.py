@@ -1,4 +1,4 @@
-"""Talk to a stage's provider: the one place where the wrapping of providers is written.
+"""Build the request of an attempt and get its response: from recordings or from the provider.
 
 From the outside in: an answer that was cut off is asked for again with more room; the transcripts answer where they
 may, and record what a provider answers; secrets are taken out of it; faults of the transport are tried again; each
@@ -11,33 +11,84 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.decide.difference import difference
+from orch23.decide.request_difference import describe_difference
 from orch23.decide.secrets import Secrets
+from orch23.engine.egress import guard_request
+from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
-from orch23.model.llm import Exchange, ExchangeOutcome, Mode, OnTruncated, Provider, Request, Response
-from orch23.providers.adapter import Asking, Setting
-from orch23.providers.calls import Calls
-from orch23.providers.codes import OFFLINE, UNRECORDED
-from orch23.providers.metered import Meter, Metered
-from orch23.providers.prepared import Prepared
-from orch23.providers.recorded import Once, Recorded
-from orch23.providers.redacting import Redacting
-from orch23.providers.registry import is_remote, make, on_truncated, request_parameters
-from orch23.providers.transport import Transport
-from orch23.providers.unasked import Unasked
-from orch23.resolve.resolution import Resolved
+from orch23.model.llm import Exchange, ExchangeOutcome, OnTruncated, Provider, RecordingMode, Request, Response
+from orch23.model.parsing import StrictJsonError, parse_json
+from orch23.providers.adapter import CallContext, ProviderContext
+from orch23.providers.codes import NOT_RECORDED, OFFLINE
+from orch23.providers.connections import OpenCalls
+from orch23.providers.middleware import CallMeter, CheckedProvider, MeteredProvider, RedactingProvider, RetryingProvider
+from orch23.providers.recordings import RecordingProvider, ReplayOnlyProvider, UniqueCalls
+from orch23.providers.registry import (
+    api_version_of,
+    endpoint_of,
+    is_remote,
+    make_provider,
+    request_parameters,
+    truncation_policy,
+    wire_schema_of,
+)
+from orch23.resolve.prompts import AttemptContext, AuthorTexts, make_request
+from orch23.resolve.resolution import ResolvedStage
 from orch23.steps.registry import is_llm
 from orch23.store.exchanges import Exchanges
 
 if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep
 
+
+class RequestBuilder(Struct, frozen=True):
+    """Makes the requests of stages: the prompt rendered, without what must not be sent."""
+
+    secrets: Secrets
+    sources: AuthorTexts
+    variables: Mapping[str, Json]
+
+    def request(
+        self, resolved: ResolvedStage, step: "LLMStep", this: AttemptContext, params: Mapping[str, Json]
+    ) -> tuple[Request | None, tuple[Diagnostic, ...]]:
+        """Return the request of one attempt, and what forbids it; without a request, what is wrong with its prompt."""
+        request, problems = make_request(
+            resolved.stage,
+            step,
+            this,
+            self.sources,
+            variables=self.variables,
+            endpoint=endpoint_of(step),
+            params=params,
+            wire_schema=wire_schema_of(step, _schema(step, self.sources)),
+        )
+        if request is None:
+            return None, problems
+        request = replace(request, api=api_version_of(step))
+        return guard_request(self.secrets, request, resolved.stage, this, self.sources)
+
+
+def model_of_attempt(resolved: ResolvedStage, step: "LLMStep", attempt: int) -> str:
+    """Return who is asked at an attempt (from 1): the n-th of `retry.escalate`, of which the last repeats."""
+    models = resolved.stage.retry.escalate
+    return models[min(attempt, len(models)) - 1] if models else step.model
+
+
+def _schema(step: "LLMStep", sources: AuthorTexts) -> Json:
+    """Return the schema of the step's file; None where there is none, or no JSON in it (complained of already)."""
+    text, _ = sources.text(step.schema) if step.schema else (None, None)
+    try:
+        return None if text is None else parse_json(text)
+    except StrictJsonError:
+        return None
+
+
 _REPLAY_HINT = "build without --replay to ask the model, or undo the change"
 _MODE_HINT = "the stage says `mode: replay`; `orch23 build --resample {stage}` asks the model, or undo the change"
 _OFFLINE_HINT = "build without --offline to ask the model, undo the change, or name a provider on this machine"
 
 
-class Listener(Protocol):
+class CallListener(Protocol):
     """Who is told of each request before it goes out, and of each answer once it is recorded."""
 
     def asking(self, request: Request, /) -> None:
@@ -50,7 +101,7 @@ class Listener(Protocol):
         """Hear of an answer, which is on disk."""
 
 
-class Answered(Struct, frozen=True):
+class CallResult(Struct, frozen=True):
     """An answer, with the request that it answers: not the first one, if that was cut off and asked with more room."""
 
     request: Request
@@ -64,15 +115,15 @@ class RecordedConversation(Struct, frozen=True, kw_only=True):
     sample. `passed` are recorded answers that this attempt does not use, since others are asked for in their place.
     """
 
-    recorded: Recorded
-    meter: Meter
-    asking: Asking
+    recorded: RecordingProvider
+    meter: CallMeter
+    asking: CallContext
     params: Mapping[str, Json]
     asked: set[str] = field(default_factory=set)
     passed: list[str] = field(default_factory=list)
 
     @property
-    def mode(self) -> Mode:
+    def mode(self) -> RecordingMode:
         """Give what holds for recorded answers."""
         return self.recorded.mode
 
@@ -85,7 +136,7 @@ class RecordedConversation(Struct, frozen=True, kw_only=True):
         self.asked.add(fingerprint)
         return request
 
-    def complete(self, request: Request, deadline_s: float, listener: Listener) -> Answered:
+    def complete(self, request: Request, deadline_s: float, listener: CallListener) -> CallResult:
         """Answer a chosen request; one that was cut off is settled as such and asked again with more room.
 
         Raises:
@@ -93,16 +144,16 @@ class RecordedConversation(Struct, frozen=True, kw_only=True):
             LimitError: a limit of the run or the stage is reached; nothing was sent.
 
         """
-        more = on_truncated(self.asking.step)
+        more = truncation_policy(self.asking.step)
         response = self._once(request, deadline_s, listener)
         for _ in range(more.retries):
-            wider = roomier(request, response.stop, more)
+            wider = with_more_tokens(request, response.stop, more)
             if wider is None:
                 break
             self.settle(request.fingerprint(), "truncated", ())
             request = self.choose(wider)
             response = self._once(request, deadline_s, listener)
-        return Answered(request, response)
+        return CallResult(request, response)
 
     def is_recorded(self, request: Request) -> bool:
         """Say whether a chosen request will be answered from the transcripts: then nothing leaves the machine."""
@@ -112,7 +163,7 @@ class RecordedConversation(Struct, frozen=True, kw_only=True):
         """Keep what became of an answer."""
         self.recorded.settle(fingerprint, outcome, diagnostics)
 
-    def _once(self, request: Request, deadline_s: float, listener: Listener) -> Response:
+    def _once(self, request: Request, deadline_s: float, listener: CallListener) -> Response:
         listener.asking(request)
         try:
             response = self.recorded.complete(request, deadline_s, listener.wrote)
@@ -127,7 +178,7 @@ class RecordedConversation(Struct, frozen=True, kw_only=True):
         return response
 
 
-def roomier(request: Request, stop: str, more: OnTruncated) -> Request | None:
+def with_more_tokens(request: Request, stop: str, more: OnTruncated) -> Request | None:
     """Return a request whose answer was cut off as it is asked again, with more room; None where it was not cut off."""
     room = request.params.get("max_tokens")
     if stop != "max_tokens" or not isinstance(room, int):
@@ -135,29 +186,29 @@ def roomier(request: Request, stop: str, more: OnTruncated) -> Request | None:
     return replace(request, params={**request.params, "max_tokens": room * more.factor})
 
 
-class Way(Struct, frozen=True, kw_only=True):
+class RecordedResponses(Struct, frozen=True, kw_only=True):
     """The recorded answers that the first attempt of a stage would come to, and the request that none is for."""
 
     found: tuple[Exchange, ...] = ()
     missing: Request | None = None
 
 
-def walk(recorded: Recorded, step: "LLMStep", request: Request) -> Way:
+def find_recorded(recorded: RecordingProvider, step: "LLMStep", request: Request) -> RecordedResponses:
     """Go the way of `complete` through what is recorded, asking nobody."""
-    more = on_truncated(step)
+    more = truncation_policy(step)
     found: list[Exchange] = []
     for _ in range(more.retries + 1):
         while recorded.passes(request):
             request = replace(request, sample=request.sample + 1)
         known = recorded.known(request)
         if known is None:
-            return Way(found=tuple(found), missing=request)
+            return RecordedResponses(found=tuple(found), missing=request)
         found.append(known)
-        wider = roomier(request, known.stop, more)
+        wider = with_more_tokens(request, known.stop, more)
         if wider is None:
             break
         request = wider
-    return Way(found=tuple(found))
+    return RecordedResponses(found=tuple(found))
 
 
 class Conversations(Struct, frozen=True, kw_only=True):
@@ -166,25 +217,25 @@ class Conversations(Struct, frozen=True, kw_only=True):
     `resample` are stages whose recorded answers are passed over; `once` knows those that are the run's own.
     """
 
-    setting: Setting
+    setting: ProviderContext
     exchanges: Exchanges
-    meter: Meter
+    meter: CallMeter
     secrets: Secrets
-    once: Once = field(default_factory=Once)
+    once: UniqueCalls = field(default_factory=UniqueCalls)
     replay: bool = False
     offline: bool = False
     resample: frozenset[str] = field(default_factory=frozenset)
 
-    def open(self, resolved: Resolved, attempt: int, asked: set[str]) -> RecordedConversation:
+    def open(self, resolved: ResolvedStage, attempt: int, asked: set[str]) -> RecordedConversation:
         """Return the conversation of one attempt of an llm stage. `asked` is shared by the stage's attempts."""
         stage = resolved.stage
         step = stage.step
         if not is_llm(step):
             message = f"BUG: {stage.name} is no llm stage"
             raise TypeError(message)
-        asking = Asking(step, stage.name, attempt)
+        asking = CallContext(step, stage.name, attempt)
         mode = self._mode(step, stage.name, stage.family)
-        recorded = Recorded(
+        recorded = RecordingProvider(
             inner=self._inner(asking, mode),
             store=self.exchanges,
             stage=stage.name,
@@ -195,27 +246,27 @@ class Conversations(Struct, frozen=True, kw_only=True):
         params = request_parameters(self.setting, asking)
         return RecordedConversation(recorded=recorded, meter=self.meter, asking=asking, params=params, asked=asked)
 
-    def compared(self, resolved: Resolved, request: Request) -> str:
+    def compared(self, resolved: ResolvedStage, request: Request) -> str:
         """Return how an unrecorded request of a stage differs from the nearest that is recorded, if any is."""
         stage, parts = resolved.stage, request.parts()
         place = stage.step.transcripts if is_llm(stage.step) else None
         near = self.exchanges.nearest(stage.name, parts, place)
-        return difference(near.request, parts, self.secrets.redact) if near else ""
+        return describe_difference(near.request, parts, self.secrets.redact) if near else ""
 
-    def _inner(self, asking: Asking, mode: Mode) -> Provider:
+    def _inner(self, asking: CallContext, mode: RecordingMode) -> Provider:
         """Return who is asked for what is not recorded."""
         if mode == "replay":
             hint = _REPLAY_HINT if self.replay else _MODE_HINT.format(stage=asking.stage)
-            return self._refusing(asking, UNRECORDED, hint)
+            return self._refusing(asking, NOT_RECORDED, hint)
         if self.offline and is_remote(asking.step):
             return self._refusing(asking, OFFLINE, _OFFLINE_HINT)
-        metered = Metered(inner=make(self.setting, asking), stage=asking.stage, meter=self.meter)
-        sleep = self.setting.share(Calls, Calls).wait
-        transport = Transport(inner=metered, stage=asking.stage, notice=self.setting.notice, sleep=sleep)
-        return Redacting(Prepared(transport, self.setting, asking), self.secrets.redact)
+        metered = MeteredProvider(inner=make_provider(self.setting, asking), stage=asking.stage, meter=self.meter)
+        sleep = self.setting.share(OpenCalls, OpenCalls).wait
+        transport = RetryingProvider(inner=metered, stage=asking.stage, notice=self.setting.notice, sleep=sleep)
+        return RedactingProvider(CheckedProvider(transport, self.setting, asking), self.secrets.redact)
 
-    def _refusing(self, asking: Asking, code: str, hint: str) -> Unasked:
-        return Unasked(
+    def _refusing(self, asking: CallContext, code: str, hint: str) -> ReplayOnlyProvider:
+        return ReplayOnlyProvider(
             store=self.exchanges,
             stage=asking.stage,
             transcripts=asking.step.transcripts,
@@ -224,7 +275,7 @@ class Conversations(Struct, frozen=True, kw_only=True):
             redact=self.secrets.redact,
         )
 
-    def _mode(self, step: "LLMStep", *names: str) -> Mode:
+    def _mode(self, step: "LLMStep", *names: str) -> RecordingMode:
         if self.replay:
             return "replay"
         return "record" if self.resample.intersection(names) else step.mode

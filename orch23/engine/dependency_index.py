@@ -1,4 +1,4 @@
-"""What the stages of a project rest on, where a build had nothing to do: a table of the store's index.
+"""Index what each stage depends on, and find the stages that an edit affects.
 
 There is one table for each command line. A path leads to the stages that looked at it, and a stage to those that follow
 it (`engine.reach`). So what an edit costs does not grow with the number of stages.
@@ -11,13 +11,13 @@ from typing import TypeVar
 import msgspec
 
 from orch23.model.event import RunStarted
-from orch23.model.paths import is_glob, meets
+from orch23.model.paths import is_glob, may_overlap
 from orch23.model.pipeline import ForeachStage, ListInput, Pipeline, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import Record
-from orch23.plan.writers import Writers, writes_of
-from orch23.steps.registry import stored
-from orch23.store.index import Index, IndexFaultError
+from orch23.plan.nodes import WriterIndex, writes_of
+from orch23.steps.registry import decode_step
+from orch23.store.index import IndexFaultError, StoreIndex
 
 _T = TypeVar("_T")
 _HEAD, _TEXT = b"head", b"text"
@@ -28,7 +28,7 @@ _MOST_BESIDE = 100
 """If stages list the files of more others than this, on average, the table is not written: it would be too large."""
 
 
-class Row(msgspec.Struct, frozen=True):
+class StageRow(msgspec.Struct, frozen=True):
     """One stage: its declaration, its place in the plan, what it looked at, and the files that it makes.
 
     `looked` are files by their path, and folders that it listed by their whole path. `beside` are stages that it does
@@ -56,7 +56,7 @@ class _Other(msgspec.Struct, frozen=True):
     node: Stage | ForeachStage
 
 
-class Head(msgspec.Struct, frozen=True):
+class IndexHead(msgspec.Struct, frozen=True):
     """What is said once for all stages. `token` pairs it with a snapshot; `began` is the event that begins a build.
 
     `ends` counts the stages by how they end in a build with nothing to do. `read` are the pipeline and the vars file,
@@ -74,7 +74,7 @@ class OutdatedIndexError(Exception):
     """The index does not say what an edit reaches: everything is to be decided."""
 
 
-class Rows:
+class DependencyIndex:
     """The table of one command line.
 
     Raises:
@@ -82,10 +82,10 @@ class Rows:
 
     """
 
-    def __init__(self, index: Index, table: str) -> None:
+    def __init__(self, index: StoreIndex, table: str) -> None:
         """Take the index and the name of the table, and read the head."""
         self._index, self._table = index, table
-        self.head = self._value(_HEAD, Head)
+        self.head = self._value(_HEAD, IndexHead)
         self.row = cache(self._row)
 
     def family(self, name: str) -> ForeachStage | None:
@@ -119,12 +119,12 @@ class Rows:
             rows = [*self._index.rows(self._table)]
         except IndexFaultError as fault:
             raise OutdatedIndexError from fault
-        nodes = [_decoded(data, Row).node for key, data in rows if key.startswith(_STAGE)]
+        nodes = [_decoded(data, StageRow).node for key, data in rows if key.startswith(_STAGE)]
         others = [_decoded(data, _Other).node for key, data in rows if key.startswith(_OTHER)]
         return {node.name: node for node in (*nodes, *others)}
 
-    def _row(self, name: str) -> Row:
-        return self._value(_STAGE + _bytes(name), Row)
+    def _row(self, name: str) -> StageRow:
+        return self._value(_STAGE + _bytes(name), StageRow)
 
     def _names(self, kind: bytes, name: str) -> tuple[str, ...]:
         data = self._get(kind + _bytes(name))
@@ -147,7 +147,7 @@ class Rows:
 
 
 def all_rows(
-    head: Head,
+    head: IndexHead,
     text: str,
     plan: Plan,
     wanted: frozenset[str],
@@ -176,7 +176,7 @@ def all_rows(
             rows[_OTHER + _bytes(name)] = _encode(_Other(node))
             continue
         looked = tuple(sorted(reads.get(name, ())))
-        row = Row(
+        row = StageRow(
             node,
             number,
             plan.upstream[name],
@@ -186,7 +186,7 @@ def all_rows(
             beside.get(name, ()),
             tuple(sorted(plan.above.get(name, ()))),
             plan.group_of(name) or "",
-            any(meets(pattern, source) for pattern in writes_of(node) for source in sources),
+            any(may_overlap(pattern, source) for pattern in writes_of(node) for source in sources),
             name in recorded,
         )
         rows[_STAGE + _bytes(name)] = _encode(row)
@@ -205,9 +205,9 @@ def all_rows(
 
 
 def changed_rows(
-    head: Head,
+    head: IndexHead,
     text: str | None,
-    rows_before: Rows,
+    rows_before: DependencyIndex,
     names: Collection[str],
     plan: Plan,
     reads: Mapping[str, Collection[str]],
@@ -264,7 +264,7 @@ def _beside(
     found: dict[str, tuple[str, ...]] = {}
     may_list: dict[str, tuple[str, ...]] = {}
     nodes = {name: node for name, node in plan.nodes.items() if _is_open(node)}
-    writers = Writers(nodes) if nodes else None
+    writers = WriterIndex(nodes) if nodes else None
     for name in wanted:
         node = plan.nodes[name]
         if isinstance(node, ForeachStage):
@@ -300,6 +300,6 @@ def _bytes(name: str) -> bytes:
 
 def _decoded(data: bytes, kind: type[_T]) -> _T:
     try:
-        return msgspec.msgpack.decode(data, type=kind, dec_hook=stored)
+        return msgspec.msgpack.decode(data, type=kind, dec_hook=decode_step)
     except (msgspec.MsgspecError, UnicodeError) as error:  # of another orch23
         raise OutdatedIndexError from error

@@ -1,4 +1,4 @@
-"""Say beforehand what the stages of a plan may take, and keep to what is known: the rest is None."""
+"""Estimate calls, tokens, cost and duration of the stages of a plan; what is not known is None."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -8,25 +8,39 @@ from typing import TypeAlias, assert_never
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.model.decision import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run, Skipped, VerifyOnly
 from orch23.model.digest import Json
-from orch23.model.estimate import NOTHING, Calls, Estimate, Price
 from orch23.model.llm import Exchange, Message, Request, Usage
 from orch23.model.pipeline import ForeachStage, Stage
+from orch23.model.plan import (
+    EMPTY_ESTIMATE,
+    Blocked,
+    CallRange,
+    Decision,
+    Edited,
+    Estimate,
+    Expand,
+    Fresh,
+    Maybe,
+    PriceKind,
+    Restore,
+    Run,
+    Skipped,
+    VerifyOnly,
+)
 from orch23.providers.prices import Tariff, worst_case
-from orch23.providers.registry import adapter_named, on_truncated
-from orch23.resolve.prompts import MAX_PREVIOUS
+from orch23.providers.registry import adapter_named, truncation_policy
+from orch23.resolve.prompts import MAX_PREVIOUS_LENGTH
 from orch23.steps.registry import is_llm
-from orch23.store.past import Past
+from orch23.store.run_statistics import StageStatistics
 
-CHARACTERS_A_TOKEN = 4
+CHARACTERS_PER_TOKEN = 4
 
 
 TariffOf: TypeAlias = Callable[[str, str], Tariff | None]
 """Know the tariff of a provider and model; None where nobody does."""
 
 
-class Ground(Struct, frozen=True, kw_only=True):
+class EstimateBasis(Struct, frozen=True, kw_only=True):
     """What an estimate of one stage rests on.
 
     `request` is its first one, as far as it can be made today; `recorded` the exchanges that will answer it for sure;
@@ -37,20 +51,20 @@ class Ground(Struct, frozen=True, kw_only=True):
     decision: Decision
     request: Request | None = None
     recorded: tuple[Exchange, ...] = ()
-    past: Past = field(default_factory=Past)
+    past: StageStatistics = field(default_factory=StageStatistics)
 
 
-def estimate(ground: Ground, tariff_of: TariffOf) -> Estimate:
+def estimate(ground: EstimateBasis, tariff_of: TariffOf) -> Estimate:
     """Return what a stage may take. Tariffs are looked up only where a provider may be asked."""
     decision = ground.decision
     times = decision.last_count if isinstance(decision, Expand) else 1
-    found = NOTHING
+    found = EMPTY_ESTIMATE
     if isinstance(decision, Run | Maybe | Expand) and times and ground.past.durations_s:
         past = ground.past.durations_s
         from statistics import median  # noqa: PLC0415 - where there is something to estimate
 
         found = replace(found, duration_s=median(past) * times, runs=len(past))
-    calls = calls_of(ground.node, decision, recorded=bool(ground.recorded))
+    calls = possible_calls(ground.node, decision, recorded=bool(ground.recorded))
     if calls.most == 0:
         return found
     tariff = tariff_of(*_asked(ground.node, 1))
@@ -74,22 +88,22 @@ def estimate(ground: Ground, tariff_of: TariffOf) -> Estimate:
     return replace(found, least_cost=Decimal(0) if calls.least == 0 else found.likely_cost)
 
 
-def calls_of(node: Stage | ForeachStage, decision: Decision, *, recorded: bool) -> Calls:
+def possible_calls(node: Stage | ForeachStage, decision: Decision, *, recorded: bool) -> CallRange:
     """Return how many requests a stage may make; none if it asks no model."""
     if not _asks(node):
-        return Calls()
+        return CallRange()
     attempts = _calls_of_attempts(node)
     match decision:
         case Run():
-            return Calls(0 if recorded else 1, attempts)
+            return CallRange(0 if recorded else 1, attempts)
         case VerifyOnly(is_final=True):
-            return Calls()
+            return CallRange()
         case VerifyOnly() | Maybe():
-            return Calls(0, attempts)
+            return CallRange(0, attempts)
         case Expand(last_count=last):
-            return Calls(0, attempts * last if last else None)
+            return CallRange(0, attempts * last if last else None)
         case Fresh() | Restore() | Blocked() | Edited() | Skipped():
-            return Calls()
+            return CallRange()
         case _ as never:
             assert_never(never)
 
@@ -100,7 +114,7 @@ def _asks(node: Stage | ForeachStage) -> bool:
 
 def _calls_of_attempts(node: Stage | ForeachStage) -> int:
     if isinstance(node, Stage):
-        more = on_truncated(node.step).retries if is_llm(node.step) else 0
+        more = truncation_policy(node.step).retries if is_llm(node.step) else 0
         most = (node.retry.max + 1) * (1 + more)
         limit = node.stop.max_llm_calls
         return most if limit is None else min(most, limit)
@@ -123,7 +137,7 @@ def _whole(value: Json) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
-def _first(ground: Ground) -> tuple[tuple[int, int | None] | None, int]:
+def _first(ground: EstimateBasis) -> tuple[tuple[int, int | None] | None, int]:
     """Return input and output of a stage's first request, and how many earlier answers they rest on.
 
     The input is that of the request as it is rendered today, else the median of earlier ones; the output is always the
@@ -134,7 +148,7 @@ def _first(ground: Ground) -> tuple[tuple[int, int | None] | None, int]:
 
     written = median_low([one[1] for one in answers]) if answers else None
     if ground.request is not None:
-        return (-(-_characters(ground.request) // CHARACTERS_A_TOKEN), written), len(answers)
+        return (-(-_characters(ground.request) // CHARACTERS_PER_TOKEN), written), len(answers)
     if answers:
         return (median_low([one[0] for one in answers]), written), len(answers)
     return None, 0
@@ -147,7 +161,7 @@ def _characters(request: Request) -> int:
     return sum(map(len, texts))
 
 
-def _price(tariff: Tariff | None) -> Price:
+def _price(tariff: Tariff | None) -> PriceKind:
     if tariff is None:
         return "unknown"
     return "known" if tariff.cost(Usage(1000, 1000)) else "free"
@@ -165,7 +179,7 @@ def _asked(node: Stage | ForeachStage, attempt: int) -> tuple[str, str]:
     return str(asked.get("provider", "")), str(asked.get("model", ""))
 
 
-def _most(ground: Ground, tariff_of: TariffOf) -> Decimal | None:
+def _most(ground: EstimateBasis, tariff_of: TariffOf) -> Decimal | None:
     """Return a bound: each attempt asks the worst of its requests, and each answer is cut off as often as it may be.
 
     A later attempt may send the answer before it and a brief as well.
@@ -173,8 +187,8 @@ def _most(ground: Ground, tariff_of: TariffOf) -> Decimal | None:
     node, request = ground.node, ground.request
     if not isinstance(node, Stage) or not is_llm(node.step) or request is None:
         return None
-    step, more, total = node.step, on_truncated(node.step), Decimal(0)
-    brief = Message("user", "." * (MAX_PREVIOUS + step.brief.limit))
+    step, more, total = node.step, truncation_policy(node.step), Decimal(0)
+    brief = Message("user", "." * (MAX_PREVIOUS_LENGTH + step.brief.limit))
     room = request.params.get("max_tokens")
     for attempt in range(1, node.retry.max + 2):
         tariff = tariff_of(*_asked(node, attempt))

@@ -1,31 +1,31 @@
-"""Look up, once for each interpreter, what is true of the machine: versions, tools, what providers take."""
+"""Find the facts of this machine that stage keys contain: interpreters, tools, checks, plugins."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from msgspec import Struct, field
 
-from orch23.checks.registry import checks_of, revision_of
-from orch23.execute.environment import SYSTEM_PATH
+from orch23.checks.registry import available_checks, check_revision
 from orch23.execute.interpreters import (
+    SYSTEM_PATH,
     InterpreterFacts,
     check_interpreter,
     find_interpreter,
     interpreter_candidates,
     interpreter_facts,
     interpreter_files,
-    tool_identity,
+    tool_digest,
 )
 from orch23.execute.registry import executors_of
 from orch23.model.action import Interpreter
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
-from orch23.model.facts import Facts
-from orch23.model.pipeline import LOCAL, CheckStep, CommandsStep, Stage
-from orch23.model.plugins import folders_of
+from orch23.model.pipeline import LOCAL_EXECUTOR, CheckStep, CommandsStep, Stage
+from orch23.model.plugins import plugin_folders
+from orch23.model.record import Facts
 from orch23.model.step import ProcessStep
-from orch23.providers.registry import api, endpoint, origin_of, parameters
-from orch23.snapshot.looks import signature
+from orch23.providers.registry import api_version_of, endpoint_of, parameters_of, plugin_of
+from orch23.snapshot.stat_snapshot import signature
 from orch23.steps.registry import is_llm, kinds_of
 
 
@@ -42,7 +42,7 @@ class FactFinder(Struct):
     _tools: dict[tuple[str, str], str] = field(default_factory=dict)
     looked_at: dict[Path, str] = field(default_factory=dict)
     plugins: tuple[str, ...] = ()
-    executor: str = LOCAL
+    executor: str = LOCAL_EXECUTOR
 
     def facts_of(self, stage: Stage) -> Facts:
         """Return the facts that a stage's manifest takes.
@@ -58,9 +58,9 @@ class FactFinder(Struct):
             pytest=pytest,
             interpreter=path,
             tools={name: self._tool(name, path) for name in stage.tools},
-            endpoint=endpoint(step) if is_llm(step) else "",
-            api=api(step) if is_llm(step) else "",
-            params=parameters(step) if is_llm(step) else {},
+            endpoint=endpoint_of(step) if is_llm(step) else "",
+            api=api_version_of(step) if is_llm(step) else "",
+            params=parameters_of(step) if is_llm(step) else {},
             plugins=self._plugins_of(stage),
             verify_plugins=self._plugins_of_verify(stage),
             checks=self._revisions({step.name for step in stage.verify.steps if isinstance(step, CheckStep)}),
@@ -89,19 +89,19 @@ class FactFinder(Struct):
 
     def _revisions(self, names: set[str]) -> dict[str, int | str]:
         """Return the revisions of these checks; a past pipeline may name one that does not exist now."""
-        checks = checks_of(self.plugins)
-        return {name: revision_of(checks, name) for name in sorted(names) if name in checks}
+        checks = available_checks(self.plugins)
+        return {name: check_revision(checks, name) for name in sorted(names) if name in checks}
 
     def _plugins_of(self, stage: Stage) -> tuple[str, ...]:
         """Return name and version of the plugins whose kind of step or provider a stage uses."""
         if not self.plugins:
             return ()
-        self._look_at(map(Path, folders_of(self.plugins)))
+        self._look_at(map(Path, plugin_folders(self.plugins)))
         found = {kinds_of(self.plugins).origin(stage.kind)}
-        if self.executor != LOCAL and has_process(stage):
+        if self.executor != LOCAL_EXECUTOR and has_process(stage):
             found.add(executors_of(self.plugins).origin(self.executor))
         if is_llm(stage.step):
-            found.add(origin_of(stage.step))
+            found.add(plugin_of(stage.step))
         return tuple(sorted(filter(None, found)))
 
     def _plugins_of_verify(self, stage: Stage) -> dict[str, str]:
@@ -115,7 +115,7 @@ class FactFinder(Struct):
             own = (str(Path(interpreter).parent),) if interpreter else ()
             folders = (*own, *SYSTEM_PATH)
             self._look_at(Path(folder, name) for folder in folders)
-            identity = tool_identity(name, folders)
+            identity = tool_digest(name, folders)
             if identity is None:
                 hint = "install it; PATH is set by orch23 and not inherited"
                 raise ConfigurationError(Diagnostic("E482", f"the declared tool `{name}` was not found", hint=hint))

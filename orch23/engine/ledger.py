@@ -1,4 +1,4 @@
-"""Count calls, tokens and money: reserved before a request is sent, settled after, never over a limit."""
+"""Count calls, tokens and cost of a run: reserve before a request, settle after it, enforce limits."""
 
 from collections.abc import Callable, Mapping
 from decimal import Decimal
@@ -7,18 +7,18 @@ from threading import Condition
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.engine.ends import NOTHING_PAID, Paid
-from orch23.engine.running import CancelledBuildError
+from orch23.engine.outcomes import NO_COST, StageCost
+from orch23.engine.process_runner import CancelledBuildError
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, LimitError
-from orch23.model.event import Amount, CallReserved, CallSettled, Event, Limits, RunFinished, Took, Warned
+from orch23.model.event import CallReserved, CallSettled, CostText, Event, RequestTotals, RunFinished, RunLimits, Warned
 from orch23.model.llm import Request, Response
 from orch23.model.pipeline import StopConditions
-from orch23.providers.prices import FREE, Prices, Tariff, plain, unknown_price, worst_case
-from orch23.store.history import Tally
+from orch23.providers.prices import FREE_TARIFF, Prices, Tariff, decimal_text, unknown_price_error, worst_case
+from orch23.store.history import UsageTotals
 
 _ONWARD = "a further build goes on where this one stopped"
-_NOTHING = Tally()
+_NOTHING = UsageTotals()
 
 
 class StageLimitError(LimitError):
@@ -34,12 +34,12 @@ class _Account(Struct):
 
     owner: str
     limits: StopConditions
-    spent: Tally = _NOTHING
-    held: Tally = _NOTHING
-    own: Tally = _NOTHING
+    spent: UsageTotals = _NOTHING
+    held: UsageTotals = _NOTHING
+    own: UsageTotals = _NOTHING
     unpriced: int = 0
 
-    def misfit(self, worst: Tally) -> Diagnostic | None:
+    def misfit(self, worst: UsageTotals) -> Diagnostic | None:
         """Return which limit a request could pass, if any."""
         limits, taken = self.limits, self.spent.plus(self.held)
         if limits.max_llm_calls is not None and taken.calls + worst.calls > limits.max_llm_calls:
@@ -47,11 +47,11 @@ class _Account(Struct):
             return self._refusal("E501", "max_llm_calls", message)
         if limits.max_cost_usd is not None and taken.cost + worst.cost > limits.max_cost_usd:
             message = (
-                f"max_cost_usd is ${plain(limits.max_cost_usd)}, ${plain(self.spent.cost)} is spent, "
-                f"and the next request could cost ${plain(worst.cost)}"
+                f"max_cost_usd is ${decimal_text(limits.max_cost_usd)}, ${decimal_text(self.spent.cost)} is spent, "
+                f"and the next request could cost ${decimal_text(worst.cost)}"
             )
             alone = worst.cost > limits.max_cost_usd
-            return self._refusal("E502", "max_cost_usd", message, f"${plain(worst.cost)}" if alone else "")
+            return self._refusal("E502", "max_cost_usd", message, f"${decimal_text(worst.cost)}" if alone else "")
         if limits.max_tokens is not None and taken.tokens + worst.tokens > limits.max_tokens:
             message = (
                 f"max_tokens is {limits.max_tokens:,}, {self.spent.tokens:,} are spent, "
@@ -73,12 +73,12 @@ class _Reservation(Struct, frozen=True):
     """One request under way: the most that it can take, and whether anybody pays for it by a price that is known."""
 
     fingerprint: str
-    worst: Tally
+    worst: UsageTotals
     tariff: Tariff | None
 
-    def cost(self, tally: Tally) -> Amount:
+    def cost(self, tally: UsageTotals) -> CostText:
         """Return what requests cost, None where their price is not known."""
-        return None if self.tariff is None else plain(tally.cost)
+        return None if self.tariff is None else decimal_text(tally.cost)
 
 
 class Ledger(Struct, kw_only=True):
@@ -94,7 +94,7 @@ class Ledger(Struct, kw_only=True):
     prices: Prices
     notice: Callable[[Event], None]
     clock: Callable[[], float]
-    before: Mapping[str, Tally] = field(default_factory=dict)
+    before: Mapping[str, UsageTotals] = field(default_factory=dict)
     _run: _Account = field(default_factory=lambda: _Account("", StopConditions(), _NOTHING))
     _stages: dict[str, _Account] = field(default_factory=dict)
     _under_way: dict[str, _Reservation] = field(default_factory=dict)
@@ -125,8 +125,8 @@ class Ledger(Struct, kw_only=True):
         worst = worst_case(request, tariff)
         limits = self.limits_of(stage)
         if worst.cost is None and not (self.limits.max_cost_usd is None and limits.max_cost_usd is None):
-            raise ConfigurationError(unknown_price(request.provider, request.model, stage))
-        most = Tally(1, worst.tokens, worst.cost or Decimal(0))
+            raise ConfigurationError(unknown_price_error(request.provider, request.model, stage))
+        most = UsageTotals(1, worst.tokens, worst.cost or Decimal(0))
         with self._changed:
             own = self._stages.setdefault(stage, _Account(stage, limits, self.before.get(stage, _NOTHING)))
             while self._has_to_wait(own, most):
@@ -144,24 +144,24 @@ class Ledger(Struct, kw_only=True):
         tariff = self.prices.of(request.provider, request.model)
         if tariff is None:
             return replace(response, cost=None, prices="")
-        if _is_counted(response) or tariff is FREE:
-            return replace(response, cost=plain(tariff.cost(response.usage)), prices=tariff.source)
+        if _is_counted(response) or tariff is FREE_TARIFF:
+            return replace(response, cost=decimal_text(tariff.cost(response.usage)), prices=tariff.source)
         most = worst_case(request, tariff).cost
         source = f"{tariff.source}, at most: the provider counted no tokens"
-        return replace(response, cost=None if most is None else plain(most), prices=source)
+        return replace(response, cost=None if most is None else decimal_text(most), prices=source)
 
     def settle(self, stage: str, response: Response) -> None:
         """Count what an answer took instead of what was reserved: the truth, also where that is more."""
         with self._changed:
             held = self._under_way[stage]
-            counted = _is_counted(response) or held.tariff is FREE
+            counted = _is_counted(response) or held.tariff is FREE_TARIFF
             cost = Decimal(response.cost) if response.cost is not None else Decimal(0)
-            truth = Tally(1, response.usage.total if counted else held.worst.tokens, cost)
+            truth = UsageTotals(1, response.usage.total if counted else held.worst.tokens, cost)
             self._close(stage, truth, unpriced=response.cost is None)
         if truth.tokens > held.worst.tokens or truth.cost > held.worst.cost:
             text = (
-                f"the provider counted {truth.tokens:,} tokens, ${plain(truth.cost)}, where a request of this size "
-                f"could take {held.worst.tokens:,}, ${plain(held.worst.cost)}; what it counted is what holds"
+                f"the provider counted {truth.tokens:,} tokens, ${decimal_text(truth.cost)}, where a request of this "
+                f"size could take {held.worst.tokens:,}, ${decimal_text(held.worst.cost)}; its count is used"
             )
             self.notice(Event(Warned(fingerprint=held.fingerprint), text, stage, "warning"))
 
@@ -191,26 +191,26 @@ class Ledger(Struct, kw_only=True):
                 ended,
                 calls=own.calls,
                 tokens=own.tokens,
-                cost=plain(own.cost),
+                cost=decimal_text(own.cost),
                 unpriced=self._run.unpriced,
                 before=_took(self._run.spent.minus(own)),
-                limits=Limits(
+                limits=RunLimits(
                     max_llm_calls=limits.max_llm_calls,
                     max_tokens=limits.max_tokens,
-                    max_cost_usd=None if limits.max_cost_usd is None else plain(limits.max_cost_usd),
+                    max_cost_usd=None if limits.max_cost_usd is None else decimal_text(limits.max_cost_usd),
                     max_wall_s=limits.max_wall_s,
                 ),
             )
 
-    def paid(self, stage: str) -> Paid:
+    def paid(self, stage: str) -> StageCost:
         """Return what a stage took in this run."""
         with self._changed:
             account = self._stages.get(stage)
             if account is None:
-                return NOTHING_PAID
-            return Paid(account.own.calls, None if account.unpriced else account.own.cost)
+                return NO_COST
+            return StageCost(account.own.calls, None if account.unpriced else account.own.cost)
 
-    def _has_to_wait(self, own: _Account, most: Tally) -> bool:
+    def _has_to_wait(self, own: _Account, most: UsageTotals) -> bool:
         """Say whether a request must wait for others, which may take less than they could; or refuse it."""
         if self._closed:
             raise CancelledBuildError
@@ -224,7 +224,7 @@ class Ledger(Struct, kw_only=True):
         return refusal is not None
 
     def _close(
-        self, stage: str, truth: Tally, *, unpriced: bool = False, forfeited: bool = False, released: bool = False
+        self, stage: str, truth: UsageTotals, *, unpriced: bool = False, forfeited: bool = False, released: bool = False
     ) -> None:
         """Put what a request took in the place of what was set aside for it, and wake who waits for the difference."""
         held, own = self._under_way.pop(stage), self._stages[stage]
@@ -271,11 +271,11 @@ class Ledger(Struct, kw_only=True):
             return None
         left_s = self._began.setdefault(stage, self.clock()) + limit - self.clock()
         if left_s <= 0:
-            raise StageLimitError(wall_is_over(limit, stage))
+            raise StageLimitError(wall_time_error(limit, stage))
         return left_s
 
 
-def wall_is_over(limit_s: float, stage: str | None = None) -> Diagnostic:
+def wall_time_error(limit_s: float, stage: str | None = None) -> Diagnostic:
     """Complain that the wall time of the run, or of one stage, is over."""
     owner = "the stage" if stage else "the run"
     hint = f"raise stop_conditions.max_wall of {owner}; {_ONWARD}"
@@ -287,5 +287,5 @@ def _is_counted(response: Response) -> bool:
     return response.usage.input_tokens > 0 and (response.usage.output_tokens > 0 or not response.text)
 
 
-def _took(tally: Tally) -> Took:
-    return Took(tally.calls, tally.tokens, plain(tally.cost))
+def _took(tally: UsageTotals) -> RequestTotals:
+    return RequestTotals(tally.calls, tally.tokens, decimal_text(tally.cost))

@@ -1,19 +1,206 @@
-"""Say whose the bytes at a path are: a run's, a user's who had them accepted, or git's. Reads; never writes."""
+"""Determine who owns a file of the project: a stage, another pipeline, the user, or git.
 
-from collections.abc import Collection, Iterator, Mapping
-from typing import Protocol
+A lock file comes with a clone, so anything can stand in it. The store does not: a record that it also has is proven.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple, Protocol, TypeAlias
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
-from orch23.engine.locked import Locked
-from orch23.model.digest import FileEntry, digest_bytes, git_blob_id
-from orch23.model.errors import Orch23Error
-from orch23.model.pipeline import Pipeline
-from orch23.model.record import Record
-from orch23.store.opening import Store
+from orch23.decide.write_protection import allows_write
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import FileEntry, digest_bytes, digest_json, git_blob_id
+from orch23.model.errors import CorruptStateError, Orch23Error
+from orch23.model.pipeline import ForeachStage, Pipeline, Stage
+from orch23.model.plan import Plan
+from orch23.model.ports import ResultIndex
+from orch23.model.record import LockFile, Record, identity_of
+from orch23.plan.nodes import writes_of
+from orch23.store.lock_file import read_lock
+from orch23.store.project_store import ProjectStore
 
 
-class Git(Protocol):
+class LockIndex:
+    """The records of one lock file, in the order of their names; each index is made when it is first asked for."""
+
+    def __init__(self, lock: LockFile) -> None:
+        """Keep the lock, and index the paths."""
+        self.records = [record for _, record in sorted(lock.owning().items())]
+        self._owning: dict[str, list[Record]] = {}
+        self._deleting: dict[str, list[Record]] = {}
+        for record in self.records:
+            for path in record.outputs:
+                self._owning.setdefault(path, []).append(record)
+            for path in record.deleted:
+                self._deleting.setdefault(path, []).append(record)
+
+    def owning(self, path: str) -> Iterable[Record]:
+        """Return the records that have an output of that path."""
+        return self._owning.get(path, ())
+
+    def having(self, path: str, entry: FileEntry | None) -> Iterable[Record]:
+        """Return the records whose output of that path is this very file."""
+        return (record for record in self._owning.get(path, ()) if record.outputs[path] == entry)
+
+    def deleting(self, path: str) -> Iterable[Record]:
+        """Return the records that took away what was at that path."""
+        return self._deleting.get(path, ())
+
+    def of_key(self, key: str) -> Iterable[Record]:
+        """Return the records of a stage key."""
+        return self._by_key.get(key, ())
+
+    def of_identity(self, identity: str) -> Iterable[Record]:
+        """Return the records of what is the same stage under any name."""
+        return self._by_identity.get(identity, ())
+
+    def paths(self) -> set[str]:
+        """Return every path that a record has as an output, or took away."""
+        return {*self._owning, *self._deleting}
+
+    @cached_property
+    def _by_key(self) -> dict[str, list[Record]]:
+        found: dict[str, list[Record]] = {}
+        for record in self.records:
+            found.setdefault(record.key, []).append(record)
+        return found
+
+    @cached_property
+    def _by_identity(self) -> dict[str, list[Record]]:
+        found: dict[str, list[Record]] = {}
+        for record in self.records:
+            found.setdefault(identity_of(record.manifest), []).append(record)
+        return found
+
+
+def is_proven(record: Record, records: ResultIndex) -> bool:
+    """Return whether the store has a record of a lock file as well, under any name of the stage.
+
+    Of what `reset` retained, the store has the part that was on disk then.
+    """
+    if not record.failed:
+        return any(_content(record) == _content(one) for one in records.by_key(record.key))
+    retained = (one for one in records.by_identity(identity_of(record.manifest)) if one.key == record.key)
+    return any(one.outputs.items() <= record.outputs.items() for one in retained)
+
+
+def without_impossible_records(lock: LockFile, plan: Plan, records: ResultIndex) -> LockFile:
+    """Return a lock file without claims of today's stages on files that these may not write."""
+
+    def stays(name: str, record: Record) -> bool:
+        node = plan.nodes.get(name) or plan.nodes.get(name.partition("@")[0])
+        return node is None or may_write_outputs_of(node, record) or is_proven(record, records)
+
+    return LockFile(
+        {name: record for name, record in lock.records.items() if stays(name, record)},
+        {name: record for name, record in lock.retained.items() if stays(name, record)},
+    )
+
+
+def may_write_outputs_of(node: Stage | ForeachStage, record: Record) -> bool:
+    """Return whether a stage may write every path of a record: inside its write scope, and of no protected name."""
+    patterns = writes_of(node)
+    return all(allows_write(patterns, path) for path in _paths(record))
+
+
+def _paths(record: Record) -> Iterable[str]:
+    return {*record.outputs, *record.deleted, *record.originals, *record.bases}
+
+
+def _content(record: Record) -> tuple[object, ...]:
+    return (
+        dict(record.outputs),
+        record.deleted,
+        record.exchanges,
+        dict(record.originals),
+        dict(record.bases),
+        record.accepted,
+    )
+
+
+DeclaresOutput: TypeAlias = Callable[[str, str, str], bool]
+"""Return whether a pipeline file declares a stage of that name with an output that covers a path."""
+
+_SUFFIXES = (".yaml", ".yml")
+
+
+class PathOwner(NamedTuple):
+    """The lock file of a pipeline gives a path to one of its stages."""
+
+    pipeline: str
+    stage: str
+    record: Record
+
+
+class OtherPipelines:
+    """What the other pipelines of a project own. Their lock files are searched for at the first question.
+
+    `declares` loads a pipeline: it is called only where a lock file claims a path that is asked for.
+    """
+
+    def __init__(
+        self, root: Path, own_lock: Path, declares: DeclaresOutput = lambda _pipeline, _stage, _path: True
+    ) -> None:
+        """Take the root of the project, the lock file that is not another's, and what tells what is declared."""
+        self.root = root
+        self.own_lock = own_lock
+        self.declares = declares
+        self._claims: dict[str, list[PathOwner]] | None = None
+        self._declared: dict[tuple[str, str, str], bool] = {}
+
+    def owner(self, path: str) -> PathOwner | None:
+        """Return the claim of another pipeline that still declares the path as an output; None if there is none."""
+        for claim in self._all().get(path, ()):
+            asked = (claim.pipeline, claim.stage, path)
+            if asked not in self._declared:
+                self._declared[asked] = self.declares(*asked)
+            if self._declared[asked]:
+                return claim
+        return None
+
+    def refusals(self, stage: str, paths: Collection[str]) -> tuple[Diagnostic, ...]:
+        """Return an error for each path that a stage would write and another pipeline owns."""
+        owners = ((path, self.owner(path)) for path in sorted(set(paths)))
+        return tuple(_refusal(stage, path, claim) for path, claim in owners if claim is not None)
+
+    def _all(self) -> dict[str, list[PathOwner]]:
+        if self._claims is None:
+            from orch23.store.lock_file import find_lock_files  # noqa: PLC0415 - few builds claim a path
+
+            self._claims = {}
+            locks, _ = find_lock_files(self.root)
+            for lock in sorted(locks - {self.own_lock}):
+                self._add(lock)
+        return self._claims
+
+    def _add(self, lock: Path) -> None:
+        pipeline = next((p for suffix in _SUFFIXES if (p := lock.with_suffix(suffix)).is_file()), None)
+        if pipeline is None or self._claims is None:  # the lock file of a pipeline that is gone claims nothing
+            return
+        try:
+            known = read_lock(lock).owning()
+        except CorruptStateError:  # reported when that pipeline is built
+            return
+        name = pipeline.relative_to(self.root).as_posix()
+        for stage, record in known.items():
+            for path in record.outputs:
+                self._claims.setdefault(path, []).append(PathOwner(name, stage, record))
+
+
+def _refusal(stage: str, path: str, claim: PathOwner) -> Diagnostic:
+    message = f"`{stage}` would write `{path}`, which is an output of stage `{claim.stage}` in {claim.pipeline}"
+    hint = (
+        f"run `orch23 release {claim.pipeline} {claim.stage}` and remove that stage, "
+        "or make both items of one sequential `foreach` in one pipeline"
+    )
+    return Diagnostic("E712", message, hint=hint, subject=stage)
+
+
+class GitFiles(Protocol):
     """What git has of the project."""
 
     was_asked: bool
@@ -29,7 +216,7 @@ class Git(Protocol):
         """Give the bytes that HEAD has at a path, and those that the index has."""
 
 
-class NoGit:
+class NoGitFiles:
     """A project without git: nothing is committed."""
 
     was_asked: bool = False
@@ -50,17 +237,17 @@ class NoGit:
         return iter(())
 
 
-RELEASED = "released"
+RELEASED_KIND = "released"
 """The kind of a record that says whose bytes are by now: those of the user, who released them."""
 
 
 class Ownership(Struct):
     """Answers by the records of the store and of one lock file, and by git where these do not decide."""
 
-    store: Store
+    store: ProjectStore
     pipeline: Pipeline
-    locked: Locked
-    git: Git
+    locked: LockIndex
+    git: GitFiles
     _committed: dict[str, str | None] = field(default_factory=dict)
     _blobs: dict[str, str] | None = None
 
@@ -79,7 +266,7 @@ class Ownership(Struct):
 
     def is_released(self, path: str, entry: FileEntry) -> bool:
         """Return whether these bytes were released by `orch23 release`."""
-        return any(record.manifest.get("kind") == RELEASED for record in self.store.records.having(path, entry))
+        return any(record.manifest.get("kind") == RELEASED_KIND for record in self.store.records.having(path, entry))
 
     def is_committed(self, path: str) -> bool:
         """Return whether the path is in the tree of HEAD, with whatever bytes."""
@@ -128,3 +315,25 @@ class Ownership(Struct):
             if exchange is not None:
                 return tuple(record.outputs) if exchange.outcome == "accepted_by_hand" else ()
         return ()
+
+
+def release_files(store: ProjectStore, lock: LockFile, stage: str) -> tuple[str, ...]:
+    """Note for each file on disk that a stage (or an item of it) owns that it is the user's; return the paths.
+
+    The lock file is the caller's to change. Only for the holder of the build lock.
+    """
+    known = [record for name, record in lock.owning().items() if stage in (name, name.partition("@")[0])]
+    kept = [record for record in store.records.labelled(stage) if record.failed]
+    released: list[str] = []
+    for record in (*known, *kept):
+        there = {path: entry for path in record.outputs if (entry := store.workspace.entry(path)) is not None}
+        if there:
+            store.records.put(_released(record, there))
+            released += there
+    return tuple(dict.fromkeys(released))
+
+
+def _released(record: Record, there: Mapping[str, FileEntry]) -> Record:
+    key = digest_json({"released": {path: str(entry) for path, entry in there.items()}})
+    manifest = {"kind": RELEASED_KIND}
+    return replace(record, key=key, manifest=manifest, outputs=there, deleted=(), accepted=tuple(there), failed=True)

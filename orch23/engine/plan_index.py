@@ -1,15 +1,14 @@
-"""Find what the stages of one plan declare to read and write: indexes, each made when it is first used."""
+"""Index what the stages of a plan declare to read and write."""
 
 from collections.abc import Iterator
 from functools import cached_property
 
 from msgspec import Struct, field
 
-from orch23.model.paths import is_glob, match_any, normal
+from orch23.model.paths import is_glob, match_any, normalize_pattern
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import Plan
-from orch23.plan.reads import meets_rest, reads_of
-from orch23.plan.writers import Outputs, Writers, WrittenPaths, writes_of
+from orch23.plan.nodes import OutputIndex, WriterIndex, WrittenPaths, may_overlap_unexcluded, reads_of, writes_of
 
 _MOST_ANSWERS = 100
 
@@ -35,19 +34,19 @@ class PlanIndex(Struct, dict=True):
         return WrittenPaths(self.plan.all_nodes)
 
     @cached_property
-    def outputs(self) -> Outputs:
+    def outputs(self) -> OutputIndex:
         """Return the index of what all stages declare as outputs."""
-        return Outputs(self.plan.all_nodes)
+        return OutputIndex(self.plan.all_nodes)
 
     @cached_property
     def sources(self) -> frozenset[str]:
         """Return the files that stages name as inputs."""
         nodes = self.plan.all_nodes.values()
-        return frozenset(normal(read) for node in nodes for read in reads_of(node) if not is_glob(read))
+        return frozenset(normalize_pattern(read) for node in nodes for read in reads_of(node) if not is_glob(read))
 
     @cached_property
-    def _writers(self) -> Writers:
-        return Writers(self.plan.nodes)
+    def _writers(self) -> WriterIndex:
+        return WriterIndex(self.plan.nodes)
 
     def makers(self, pattern: str, exclude: tuple[str, ...] = ()) -> frozenset[str]:
         """Return the nodes that may write what a pattern means and no exclusion covers.
@@ -59,7 +58,9 @@ class PlanIndex(Struct, dict=True):
             nodes, found = self.plan.nodes, self._writers.meeting(pattern)
             if exclude:
                 writes = ((name, writes_of(nodes[name])) for name in found)
-                found = tuple(name for name, some in writes if any(meets_rest(pattern, exclude, one) for one in some))
+                found = tuple(
+                    name for name, some in writes if any(may_overlap_unexcluded(pattern, exclude, one) for one in some)
+                )
             if len(self._makers) >= _MOST_ANSWERS:
                 self._makers.clear()
             known = self._makers[pattern, exclude] = frozenset(found)
@@ -77,7 +78,7 @@ class PlanIndex(Struct, dict=True):
     def _chain(self, chain: str) -> _Chain:
         if chain not in self._chains:
             patterns = dict.fromkeys(self._patterns(chain))
-            literal = frozenset(normal(one) for one in patterns if not is_glob(one))
+            literal = frozenset(normalize_pattern(one) for one in patterns if not is_glob(one))
             items = (self.plan.nodes[name] for name in self.plan.chains.get(chain, ()))
             last = {path: at for at, item in enumerate(items) if isinstance(item, Stage) for path in item.outputs}
             self._chains[chain] = _Chain(literal, tuple(one for one in patterns if is_glob(one)), last)

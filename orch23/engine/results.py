@@ -1,29 +1,226 @@
-"""Keep what became of each stage of a run, and promote its files when their time has come."""
+"""Track the outcome of each stage and promote its files: alone, in an atomic group, or write-behind."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cached_property
+from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.engine.attempt import Attempted
-from orch23.engine.commit import Committer
-from orch23.engine.declared import unnamed_tools
-from orch23.engine.ends import Paid, StageEnd, blocked_by, lost_bytes
-from orch23.engine.failure import Failure
-from orch23.engine.gathering import Gathering, is_soon_made_again
-from orch23.engine.narrator import Narrator
-from orch23.engine.together import Ends, Success, Together
-from orch23.engine.walk import Walk, may_see
+from orch23.engine.attempt import StageResult
+from orch23.engine.commit import Committer, WorkspaceChange
+from orch23.engine.outcomes import Failure, StageCost, StageOutcome, blocked_by, missing_bytes_outcome, stopped_by
+from orch23.engine.plan_walk import PlanWalk, may_access
+from orch23.engine.protected_files import undeclared_tool_files
+from orch23.engine.run_events import RunEvents
 from orch23.model.errors import ExitCode, MissingBytesError
 from orch23.model.event import Warned
-from orch23.model.pipeline import ForeachStage, Stage
+from orch23.model.pipeline import CheckStep, EnsuresStep, ForeachStage, Stage
 from orch23.model.record import Record
-from orch23.model.stage_status import StageStatus, moved
-from orch23.resolve.resolution import Resolved
+from orch23.model.stage_status import StageStatus, checked_transition
+from orch23.resolve.resolution import ResolvedStage
+from orch23.store.promotion import PromotionResult, refused_path_errors
+
+Outcomes: TypeAlias = Mapping[str, StageOutcome]
+_MOST_NAMES = 3
 
 
-class Results(Struct, kw_only=True, dict=True):
+class PassedStage(Struct, frozen=True, kw_only=True):
+    """A stage that is green but for its promotion. `how` its files come is told; what is fresh has none to come."""
+
+    resolved: ResolvedStage
+    record: Record
+    end: StageOutcome
+    how: Literal["promoted", "restored", "fresh"]
+
+
+class AtomicGroups(Struct):
+    """Holds what is green until it is promoted with all that belongs to it. Only the loop thread calls this."""
+
+    committer: Committer
+    narrator: RunEvents
+    _waiting: dict[str, PassedStage] = field(default_factory=dict)
+
+    @property
+    def waiting(self) -> Collection[str]:
+        """Give the stages that are green and not promoted."""
+        return self._waiting.keys()
+
+    def add(self, name: str, success: PassedStage, group: Collection[str]) -> Outcomes:
+        """Take a success and promote its group if that is complete; return the ends that are known by that.
+
+        Raises:
+            MissingBytesError: nobody has its bytes any more; it is as if it had not come.
+
+        """
+        if len(group) == 1:
+            members = {name: success}
+            change = self._change(members)
+            return _refused(members, change) or self._promote(members, change)
+        if success.how != "fresh":
+            self.committer.hold(name, success.record)
+        self._waiting[name] = success
+        missing = [other for other in group if other not in self._waiting]
+        if missing:
+            self.narrator.held(name, success.end.key, missing)
+            return {}
+        return self.complete(group)
+
+    def complete(self, group: Collection[str]) -> Outcomes:
+        """Promote a group if all of its members are waiting; return the ends that are known by that."""
+        if not group or any(other not in self._waiting for other in group):
+            return {}
+        members = {other: self._waiting.pop(other) for other in group}
+        change = self._change(members)
+        stuck = self._stuck(members, change)
+        if stuck:
+            self._waiting |= {other: one for other, one in members.items() if other not in stuck}
+            return stuck
+        return self._promote(members, change)
+
+    def add_all(self, members: Mapping[str, PassedStage]) -> Outcomes | None:
+        """Promote what was gathered, in one transaction; None, and nothing is done, where one of them cannot be.
+
+        Then they have to be added one after the other.
+        """
+        self.committer.make_last()
+        change = self._change(members)
+        try:
+            return None if change.foreign or change.refused else self._promote(members, change)
+        except MissingBytesError:
+            return None
+
+    def held_back(self, ends: Outcomes, groups: Mapping[str, Collection[str]]) -> Outcomes:
+        """Return how all ended that waits in vain. What lock file and workspace hold already is fresh all the same."""
+        found = {}
+        for name, success in self._waiting.items():
+            stands = success.how == "fresh" and self.committer.stands(name, success.record)
+            red = {other: ends[other] for other in groups[name] if other in ends and not ends[other].is_green}
+            found[name] = success.end if stands else _held(success.end, red)
+        return found
+
+    # ---- parts ----------------------------------------------------------------------------
+
+    def _change(self, members: Mapping[str, PassedStage]) -> WorkspaceChange:
+        return self.committer.change({name: one.record for name, one in members.items() if one.how != "fresh"})
+
+    def _promote(self, members: Mapping[str, PassedStage], change: WorkspaceChange) -> Outcomes:
+        promoted = self.committer.promote({name: one.record for name, one in members.items()}, change)
+        ends = {}
+        for name, one in members.items():
+            own = _part(promoted, change.targets.get(name, {}))
+            if one.how == "restored":
+                self.narrator.restored(name, own)
+            elif one.how == "promoted":
+                self.narrator.promoted(name, "promoted", own)
+            if one.how != "fresh":
+                self.narrator.caution(name, undeclared_tool_files(self.committer.session.world.plan, name, own.written))
+            ends[name] = _edited(one.end, own.foreign) if own.foreign else one.end
+        return ends
+
+    def _stuck(self, members: Mapping[str, PassedStage], change: WorkspaceChange) -> Outcomes:
+        """Return the ends of those that keep a group from being promoted: a person's files, and bytes that are lost."""
+        stuck = {}
+        for name, target in change.targets.items():
+            foreign = tuple(path for path in change.foreign if path in target)
+            try:
+                own = {path: entry for path, entry in change.new.items() if path in target}
+                self.committer.check(replace(change, new=own))
+            except MissingBytesError as lost:
+                stuck[name] = missing_bytes_outcome(name, members[name].end.key, lost)
+            if foreign:
+                stuck[name] = _edited(members[name].end, foreign)
+        return stuck | _refused(members, change)
+
+
+def _refused(members: Mapping[str, PassedStage], change: WorkspaceChange) -> dict[str, StageOutcome]:
+    """Return the ends of those that want to change a protected path which no stage declares."""
+    found = {}
+    for name, target in change.targets.items():
+        own = {path: reason for path, reason in change.refused.items() if path in target}
+        if own:
+            found[name] = stopped_by(members[name].end.key, *refused_path_errors(own), code=ExitCode.SAFETY)
+    return found
+
+
+def _part(promoted: PromotionResult, paths: Collection[str]) -> PromotionResult:
+    """Return what a promotion did to some of its paths."""
+    return PromotionResult(
+        tuple(path for path in promoted.written if path in paths),
+        tuple(path for path in promoted.removed if path in paths),
+        tuple(path for path in promoted.foreign if path in paths),
+    )
+
+
+def _held(end: StageOutcome, red: Outcomes) -> StageOutcome:
+    """Return the end of a stage that is held back by these: by those that failed or were edited, if any did."""
+    by = [name for name, one in red.items() if one.status in (StageStatus.FAILED, StageStatus.EDITED)] or list(red)
+    told = [f"{name} {red[name].status}" for name in by[:_MOST_NAMES]]
+    more = f" and {len(by) - _MOST_NAMES} more" if len(by) > _MOST_NAMES else ""
+    return replace(end, status=StageStatus.HELD, text=f"held back: {', '.join(told)}{more}", by=tuple(by))
+
+
+def _edited(end: StageOutcome, foreign: tuple[str, ...]) -> StageOutcome:
+    """Return the end of a stage of which somebody edited files meanwhile."""
+    text = f"left as they are, since somebody edited them meanwhile: {', '.join(foreign)}"
+    return StageOutcome(status=StageStatus.EDITED, text=text, code=ExitCode.DECISION, key=end.key, paths=foreign)
+
+
+_SOON_S = 0.15
+_MOST = 256
+_PATIENCE_S, _MOST_PATIENCE_S = 0.3, 2.0
+_SHARE = 10
+
+
+def is_cheap_to_rebuild(stage: Stage, done: StageResult) -> bool:
+    """Say whether a crash may cost this result: nothing was paid for it, and it took no time.
+
+    What belongs to a chain has versions that others start from, and is none.
+    """
+    if done.exchanges or stage.chain is not None or not stage.step.is_cheap:
+        return False
+    checked = all(isinstance(step, CheckStep | EnsuresStep) for step in stage.verify.steps)
+    return checked and done.attempts == 1 and done.took_s <= _SOON_S
+
+
+class WriteBehind(Struct):
+    """Successes that other stages see already, and that are not promoted. Only the loop thread calls this."""
+
+    clock: Callable[[], float]
+    _members: dict[str, PassedStage] = field(default_factory=dict)
+    _since: float = 0.0
+    _took_s: float = 0.0
+
+    def add(self, success: PassedStage) -> None:
+        """Take a success; the first one sets the time until which all are to be committed."""
+        if not self._members:
+            self._since = self.clock()
+        self._members[success.resolved.stage.name] = success
+
+    @property
+    def is_due(self) -> bool:
+        """Say whether it is time to commit."""
+        return len(self._members) >= _MOST or (bool(self._members) and self.left_s == 0)
+
+    @property
+    def left_s(self) -> float | None:
+        """Give how long the successes may wait yet; None where there are none."""
+        if not self._members:
+            return None
+        patience_s = max(_PATIENCE_S, min(_MOST_PATIENCE_S, _SHARE * self._took_s))
+        return max(0.0, self._since + patience_s - self.clock())
+
+    def committed(self, took_s: float) -> None:
+        """Note how long it took to commit: on a slow disk more is gathered, so that it is a tenth of the time."""
+        self._took_s = took_s
+
+    def take(self) -> dict[str, PassedStage]:
+        """Return all of them in the order they came in, and hold none."""
+        taken, self._members = self._members, {}
+        return taken
+
+
+class StageResults(Struct, kw_only=True, dict=True):
     """The status and the end of each stage. Only the loop thread calls this.
 
     A cheap result is written behind (ADR 16): other stages see it at once, and many are promoted in one transaction.
@@ -31,21 +228,21 @@ class Results(Struct, kw_only=True, dict=True):
     """
 
     committer: Committer
-    narrator: Narrator
-    walk: Walk
+    narrator: RunEvents
+    walk: PlanWalk
     clock: Callable[[], float]
-    paid: Callable[[str], Paid]
-    ends: dict[str, StageEnd] = field(default_factory=dict)
+    paid: Callable[[str], StageCost]
+    ends: dict[str, StageOutcome] = field(default_factory=dict)
     failed: int = 0
     _statuses: dict[str, StageStatus] = field(default_factory=dict)
 
     @cached_property
-    def _together(self) -> Together:
-        return Together(self.committer, self.narrator)
+    def _together(self) -> AtomicGroups:
+        return AtomicGroups(self.committer, self.narrator)
 
     @cached_property
-    def _gathering(self) -> Gathering:
-        return Gathering(self.clock)
+    def _gathering(self) -> WriteBehind:
+        return WriteBehind(self.clock)
 
     # ---- what the loop asks ---------------------------------------------------------------
 
@@ -57,7 +254,7 @@ class Results(Struct, kw_only=True, dict=True):
     def keeps_back(self, up: str, node: Stage | ForeachStage) -> bool:
         """Say whether a node upstream has ended and is not there; an edit in place matters to what may read it."""
         end = self.ends.get(up)
-        return end is not None and not end.status.lets_pass and not (end.in_place and not may_see(node, end.paths))
+        return end is not None and not end.status.lets_pass and not (end.in_place and not may_access(node, end.paths))
 
     def before(self, stage: Stage) -> tuple[str, ...]:
         """Prepare for the start of a stage, and return what turns out to block it.
@@ -73,25 +270,25 @@ class Results(Struct, kw_only=True, dict=True):
 
     def move(self, name: str, status: StageStatus) -> None:
         """Note how a stage goes on."""
-        self._statuses[name] = moved(self._statuses.get(name, StageStatus.WAITING), status, name)
+        self._statuses[name] = checked_transition(self._statuses.get(name, StageStatus.WAITING), status, name)
 
-    def end(self, name: str, end: StageEnd) -> None:
+    def end(self, name: str, end: StageOutcome) -> None:
         """Note and tell how a stage ended; nothing waits for it any more."""
         self._then(self._ending(name, end))
 
     def leave_out(self, name: str, status: StageStatus) -> None:
         """Note what nobody asked for, and nobody hears of."""
         self.move(name, status)
-        self.ends[name] = StageEnd(status=status)
+        self.ends[name] = StageOutcome(status=status)
         self.walk.let_pass(name)
 
-    def fresh(self, resolved: Resolved, record: Record) -> None:
+    def fresh(self, resolved: ResolvedStage, record: Record) -> None:
         """Take a result that is on disk already."""
         self.committer.adopt(record)
-        end = StageEnd(status=StageStatus.FRESH, text="fresh", key=resolved.key)
-        self._then(self._taking(Success(resolved=resolved, record=record, end=end, how="fresh")))
+        end = StageOutcome(status=StageStatus.FRESH, text="fresh", key=resolved.key)
+        self._then(self._taking(PassedStage(resolved=resolved, record=record, end=end, how="fresh")))
 
-    def restore(self, resolved: Resolved, record: Record) -> None:
+    def restore(self, resolved: ResolvedStage, record: Record) -> None:
         """Put the files of a record back.
 
         Raises:
@@ -100,17 +297,17 @@ class Results(Struct, kw_only=True, dict=True):
         """
         self.committer.adopt(record)
         self.committer.recall(resolved, record)
-        end = StageEnd(status=StageStatus.RESTORED, text="restored from the store", key=resolved.key)
-        self._then(self._taking(Success(resolved=resolved, record=record, end=end, how="restored")))
+        end = StageOutcome(status=StageStatus.RESTORED, text="restored from the store", key=resolved.key)
+        self._then(self._taking(PassedStage(resolved=resolved, record=record, end=end, how="restored")))
 
-    def finish(self, resolved: Resolved, done: Attempted) -> None:
+    def finish(self, resolved: ResolvedStage, done: StageResult) -> None:
         """Keep the result of a stage that passed. Other stages see it; its files are promoted now or soon."""
         name = resolved.stage.name
-        cheap = is_soon_made_again(resolved.stage, done) and len(self._group(name)) == 1
+        cheap = is_cheap_to_rebuild(resolved.stage, done) and len(self._group(name)) == 1
         record = self.committer.gather(resolved, done) if cheap else self.committer.keep(resolved, done)
         self._warn_of_changes(resolved)
         status = StageStatus.VERIFIED if done.verified else StageStatus.BUILT
-        end = StageEnd(
+        end = StageOutcome(
             status=status,
             text=status.value,
             key=resolved.key,
@@ -118,13 +315,13 @@ class Results(Struct, kw_only=True, dict=True):
             spent=done.spent,
             record=record,
         )
-        success = Success(resolved=resolved, record=record, end=end, how="promoted")
+        success = PassedStage(resolved=resolved, record=record, end=end, how="promoted")
         if cheap:
             self._gather(success)
         else:
             self._then(self._taking(success))
 
-    def fail(self, resolved: Resolved, done: Attempted, failure: Failure) -> None:
+    def fail(self, resolved: ResolvedStage, done: StageResult, failure: Failure) -> None:
         """End a stage whose attempts failed; promote what the last one left if the stage keeps that."""
         self._then(self._failing(resolved, done, failure))
 
@@ -139,7 +336,7 @@ class Results(Struct, kw_only=True, dict=True):
         """
         return (idle or self._gathering.is_due) and self._flush()
 
-    def close(self, rest: StageEnd) -> Mapping[str, StageEnd]:
+    def close(self, rest: StageOutcome) -> Mapping[str, StageOutcome]:
         """End all that was asked for and has not ended, `rest` being how; return the ends, in the order of the plan."""
         self._then(self._closing(rest))
         order = self.committer.session.world.plan.order
@@ -147,7 +344,7 @@ class Results(Struct, kw_only=True, dict=True):
 
     # ---- write-behind ---------------------------------------------------------------------
 
-    def _then(self, steps: Iterator[Ends]) -> None:
+    def _then(self, steps: Iterator[Outcomes]) -> None:
         """Go through some steps, each of which may promote files and end stages, once all that waits is on disk."""
         self._flush()
         for ends in steps:
@@ -168,7 +365,7 @@ class Results(Struct, kw_only=True, dict=True):
             self._then(self._taking(success))
         return True
 
-    def _gather(self, success: Success) -> None:
+    def _gather(self, success: PassedStage) -> None:
         name = success.resolved.stage.name
         self.move(name, StageStatus.GATHERED)
         self._gathering.add(success)
@@ -177,12 +374,12 @@ class Results(Struct, kw_only=True, dict=True):
 
     # ---- steps: what they do is done after what waits is on disk --------------------------------
 
-    def _ending(self, name: str, end: StageEnd) -> Iterator[Ends]:
+    def _ending(self, name: str, end: StageOutcome) -> Iterator[Outcomes]:
         yield {name: end}
         if end.in_place:  # the others of its group do not wait for it
             yield from self._completing()
 
-    def _taking(self, success: Success) -> Iterator[Ends]:
+    def _taking(self, success: PassedStage) -> Iterator[Outcomes]:
         """Promote a result, or hold it for the others of its group; what waits for it goes on."""
         name = success.resolved.stage.name
         stuck = self._stuck(name)  # by what was found only when it was to be promoted
@@ -191,28 +388,28 @@ class Results(Struct, kw_only=True, dict=True):
         except MissingBytesError as lost:
             if success.how == "restored":
                 raise
-            ends = {name: lost_bytes(name, success.end.key, lost)}
+            ends = {name: missing_bytes_outcome(name, success.end.key, lost)}
         if name in self._together.waiting:
             self.move(name, StageStatus.HELD)
         yield ends
         self.walk.let_pass(name)
 
-    def _failing(self, resolved: Resolved, done: Attempted, failure: Failure) -> Iterator[Ends]:
+    def _failing(self, resolved: ResolvedStage, done: StageResult, failure: Failure) -> Iterator[Outcomes]:
         name = resolved.stage.name
         if resolved.stage.on_failure == "keep" and done.outputs:
             kept = self.committer.keep_failure(resolved, done)
             self.narrator.promoted(name, "kept, although it failed", kept)
-            self.narrator.caution(name, unnamed_tools(self.committer.session.world.plan, name, kept.written))
+            self.narrator.caution(name, undeclared_tool_files(self.committer.session.world.plan, name, kept.written))
         yield {name: _failed(resolved, done, failure)}
 
-    def _completing(self) -> Iterator[Ends]:
+    def _completing(self) -> Iterator[Outcomes]:
         """Promote each group of which all members are held."""
         plan = self.committer.session.world.plan
         held = {plan.group_of(name): name for name in self._together.waiting}
         for name in held.values():
             yield self._together.complete(self._group(name))
 
-    def _closing(self, rest: StageEnd) -> Iterator[Ends]:
+    def _closing(self, rest: StageOutcome) -> Iterator[Outcomes]:
         waiting, wanted = self._together.waiting, self.walk.wanted
         order = self.committer.session.world.plan.order
         yield {name: rest for name in order if name not in self.ends and name not in waiting and name in wanted}
@@ -220,7 +417,7 @@ class Results(Struct, kw_only=True, dict=True):
 
     # ---- parts ----------------------------------------------------------------------------
 
-    def _note(self, name: str, end: StageEnd) -> None:
+    def _note(self, name: str, end: StageOutcome) -> None:
         self.move(name, end.status)
         end = replace(end, paid=self.paid(name))
         self.ends[name] = end
@@ -239,16 +436,16 @@ class Results(Struct, kw_only=True, dict=True):
         asked = (other for other in together if other in self.walk.wanted)
         return tuple(other for other in asked if other not in self.ends or self.ends[other].is_waited_for)
 
-    def _warn_of_changes(self, resolved: Resolved) -> None:
+    def _warn_of_changes(self, resolved: ResolvedStage) -> None:
         changed = self.committer.changed_inputs(resolved)
         if changed:
             text = f"inputs changed while it ran, so it is stale again: {', '.join(changed)}"
             self.narrator.warn(text, resolved.stage.name, Warned(paths=tuple(changed)))
 
 
-def _failed(resolved: Resolved, done: Attempted, failure: Failure) -> StageEnd:
+def _failed(resolved: ResolvedStage, done: StageResult, failure: Failure) -> StageOutcome:
     """Return the end of a stage whose last attempt failed."""
-    return StageEnd(
+    return StageOutcome(
         status=StageStatus.FAILED,
         text=f"{failure.summary}{'; ' + done.note if done.note else ''}",
         code=ExitCode.SAFETY if failure.safety else ExitCode.FAILED,

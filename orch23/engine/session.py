@@ -1,63 +1,181 @@
-"""Open a pipeline for planning or building: its plan, its world, everything that is wrong with it."""
+"""Open a pipeline for planning or building: lock file, history, plan, state, and all of its errors."""
 
+import contextlib
+import os
 from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.checks.registry import checks_of
-from orch23.engine.appraise import Appraiser, FactsOf
-from orch23.engine.claims import Claims
-from orch23.engine.expansion import expanded, source_producers
-from orch23.engine.memory import Memory
-from orch23.engine.ownership import Git, NoGit
-from orch23.engine.proof import bounded
-from orch23.engine.unknown_names import unknown_check, unknown_executor
-from orch23.engine.walk import expand_now
-from orch23.engine.world import World
-from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import InvalidInputError
+from orch23.checks.registry import available_checks
+from orch23.engine.decisions import FactsOf, StageDecider
+from orch23.engine.ownership import GitFiles, NoGitFiles, OtherPipelines, without_impossible_records
+from orch23.engine.plan_walk import (
+    expand_foreach,
+    list_producers,
+    plan_with_items,
+    unknown_check_error,
+    unknown_executor_errors,
+)
+from orch23.engine.project_state import ProjectState
+from orch23.model.diagnostic import Diagnostic, Location
+from orch23.model.digest import digest_bytes
+from orch23.model.errors import CorruptStateError, InvalidInputError
 from orch23.model.pipeline import CheckStep, ForeachStage, Pipeline, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import LockFile, Record
-from orch23.plan.graph import build_plan, unknown_needs
-from orch23.plan.inputs import inputs_of_nobody, literal_reads, missing_inputs
-from orch23.resolve.prompts import Sources
+from orch23.plan.diagnostics import literal_reads, missing_inputs_errors, unmade_inputs_errors
+from orch23.plan.planner import build_plan, unknown_needs_errors
+from orch23.resolve.prompts import AuthorTexts
 from orch23.resolve.slices import YamlReader
 from orch23.steps.registry import is_llm
-from orch23.store.history import History
-from orch23.store.opening import Store
+from orch23.store.codes import E_LOCK_DAMAGED
+from orch23.store.history import RunHistory, read_history
+from orch23.store.lock_file import LockWrite, lock_digest, read_lock, read_lock_records, write_lock, write_lock_records
+from orch23.store.project_store import ProjectStore
+from orch23.store.safe_files import read_regular
 
 if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep
 
-CheckStepOf = Callable[["LLMStep"], tuple[Diagnostic, ...]]
+
+class PriorState(Protocol):
+    """The lock file of a pipeline, and what its runs left."""
+
+    @property
+    def lock_path(self) -> Path:
+        """Give the lock file's place."""
+
+    def read(self) -> tuple[LockFile, RunHistory]:
+        """Return both as they are now.
+
+        Raises:
+            CorruptStateError: the lock file or the journal is damaged.
+
+        """
+
+    def write(self, lock: LockFile, pipeline_name: str) -> LockWrite:
+        """Let these be the records of the lock file; the sha256 of the result is empty if its bytes are not known."""
+
+
+def lock_path(root: Path, pipeline_file: str) -> Path:
+    """Return the lock file's place: beside the pipeline, `x.yaml` -> `x.lock`."""
+    return (root / pipeline_file).with_suffix(".lock")
+
+
+class WholePriorState(Struct, frozen=True):
+    """All that there is."""
+
+    root: Path
+    logs: Path
+    pipeline_file: str
+
+    @property
+    def lock_path(self) -> Path:
+        """Give the lock file's place."""
+        return lock_path(self.root, self.pipeline_file)
+
+    def read(self) -> tuple[LockFile, RunHistory]:
+        """Return both as they are now.
+
+        Raises:
+            CorruptStateError: the lock file or the journal is damaged.
+
+        """
+        place = self.lock_path
+        history = read_history(self.logs, self.pipeline_file, lock_digest(place))
+        return read_lock(place), history
+
+    def write(self, lock: LockFile, pipeline_name: str) -> LockWrite:
+        """Let these be the records of the lock file.
+
+        Raises:
+            SafetyError: a directory of its path is a link.
+
+        """
+        return write_lock(self.root, self.lock_path.relative_to(self.root).as_posix(), lock, pipeline_name)
+
+
+class PartialPriorState(Struct):
+    """The records of some stages, where the build before found nothing to do: it left nothing else.
+
+    `sha256` is that of the lock file that the build before left, in hex. A file with the change
+    time `ctime_ns` still is that one; if that is 0, it is hashed. `_data` are its bytes, once it was read.
+    """
+
+    root: Path
+    pipeline_file: str
+    stages: Collection[str]
+    sha256: str
+    ctime_ns: int = 0
+    _data: bytes = b""
+
+    @property
+    def lock_path(self) -> Path:
+        """Give the lock file's place."""
+        return lock_path(self.root, self.pipeline_file)
+
+    def read(self) -> tuple[LockFile, RunHistory]:
+        """Return the records of the stages.
+
+        Raises:
+            CorruptStateError: the lock file is not the one that the build before left.
+
+        """
+        place = self.lock_path
+        self._data = read_regular(place) or b""
+        if not self._is_unchanged() and digest_bytes(self._data).sha256 != self.sha256:
+            message = "the lock file was changed since the last build"
+            hint = "build again: the whole of it is read then"
+            raise CorruptStateError(Diagnostic(E_LOCK_DAMAGED, message, Location(str(place), 1, 1), hint))
+        return read_lock_records(place, self.stages, self._data, is_known=True), RunHistory()
+
+    def write(self, lock: LockFile, pipeline_name: str) -> LockWrite:
+        """Let these be the records of the stages; those of others stay.
+
+        The sha256 of the result is empty if the file was changed since it was read.
+
+        Raises:
+            SafetyError: a directory of its path is a link.
+
+        """
+        place = self.lock_path.relative_to(self.root).as_posix()
+        return write_lock_records(self.root, place, lock, pipeline_name, self._data, is_unchanged=self._is_unchanged())
+
+    def _is_unchanged(self) -> bool:
+        """Return whether the file's change time shows that it is the one that the build before left."""
+        with contextlib.suppress(OSError):
+            return self.ctime_ns != 0 and os.lstat(self.lock_path).st_ctime_ns == self.ctime_ns
+        return False
+
+
+CheckProvider = Callable[["LLMStep"], tuple[Diagnostic, ...]]
 """Say what keeps a stage's provider from being asked, as far as can be known before any stage starts."""
 
 
-class Machinery(Struct, frozen=True, kw_only=True):
+class PlanningTools(Struct, frozen=True, kw_only=True):
     """What planning needs besides the pipeline: facts of the machine, files of the author, providers' own checks."""
 
     facts_of: FactsOf
-    sources: Sources
+    sources: AuthorTexts
     read_yaml: YamlReader
-    check_provider: CheckStepOf
+    check_provider: CheckProvider
 
 
 class Session(Struct, frozen=True, kw_only=True):
     """One pipeline, opened: what decisions are taken from."""
 
     pipeline: Pipeline
-    store: Store
-    memory: Memory
+    store: ProjectStore
+    memory: PriorState
     lock: LockFile
-    history: History
-    appraiser: Appraiser
+    history: RunHistory
+    appraiser: StageDecider
 
     @property
-    def world(self) -> World:
+    def world(self) -> ProjectState:
         """Give the world that is decided on."""
         return self.appraiser.world
 
@@ -69,14 +187,14 @@ class Session(Struct, frozen=True, kw_only=True):
 
 def open_session(  # noqa: PLR0913 - what a build knows, each with its own name
     pipeline: Pipeline,
-    store: Store,
-    machinery: Machinery,
-    memory: Memory,
+    store: ProjectStore,
+    machinery: PlanningTools,
+    memory: PriorState,
     *,
     forced: Collection[str] = (),
     overwrite_edited: bool = False,
-    git: Git | None = None,
-    claims: Claims | None = None,
+    git: GitFiles | None = None,
+    claims: OtherPipelines | None = None,
     trusts_lock: bool = False,
     plan: Plan | None = None,
 ) -> Session:
@@ -94,20 +212,20 @@ def open_session(  # noqa: PLR0913 - what a build knows, each with its own name
     part = plan
     if plan is None:
         plan = check_plan(pipeline, store, machinery)
-    elif problems := [*_without_plan(pipeline, machinery), *nobody_makes(plan, store)]:
+    elif problems := [*_without_plan(pipeline, machinery), *missing_input_errors(plan, store)]:
         raise InvalidInputError(*problems)
     lock, history = memory.read()
-    lock = bounded(_with_interrupted(lock, history, store), plan, store.records)
-    world = World(
+    lock = without_impossible_records(_with_interrupted(lock, history, store), plan, store.records)
+    world = ProjectState(
         plan,
         store,
         lock,
         promised=dict(store.promoter.pending()),
-        git=git or NoGit(),
+        git=git or NoGitFiles(),
         claims=claims,
         trusts_lock=trusts_lock,
     )
-    appraiser = Appraiser(
+    appraiser = StageDecider(
         world,
         machinery.facts_of,
         machinery.sources,
@@ -121,7 +239,7 @@ def open_session(  # noqa: PLR0913 - what a build knows, each with its own name
     return Session(pipeline=pipeline, store=store, memory=memory, lock=lock, history=history, appraiser=appraiser)
 
 
-def check_plan(pipeline: Pipeline, store: Store, machinery: Machinery) -> Plan:
+def check_plan(pipeline: Pipeline, store: ProjectStore, machinery: PlanningTools) -> Plan:
     """Return the plan of a pipeline before any expansion, or raise all that is wrong with it at once.
 
     Raises:
@@ -132,25 +250,30 @@ def check_plan(pipeline: Pipeline, store: Store, machinery: Machinery) -> Plan:
     plan, found = build_plan(pipeline, compiled=store.plans)
     problems += found
     if plan is None:
-        problems += inputs_of_nobody(
+        problems += unmade_inputs_errors(
             pipeline, lambda path: store.workspace.found(path) is not None, store.workspace.is_folder
         )
     else:
-        problems += nobody_makes(plan, store)
+        problems += missing_input_errors(plan, store)
     if problems or plan is None:
         raise InvalidInputError(*problems)
     return plan
 
 
-def sound_part(
-    pipeline: Pipeline, store: Store, machinery: Machinery, *, names: Collection[str], unread: tuple[str, ...]
+def errors_of_sound_stages(
+    pipeline: Pipeline,
+    store: ProjectStore,
+    machinery: PlanningTools,
+    *,
+    names: Collection[str],
+    unread: tuple[str, ...],
 ) -> tuple[Diagnostic, ...]:
     """Return what is wrong with the sound stages of a pipeline that has unsound ones as well, to tell it in one run.
 
     `names` are all stages that are declared. Of an input that a text of the unsound ones might make nothing is said.
     """
     problems = _without_plan(pipeline, machinery)
-    problems += unknown_needs(pipeline, names)
+    problems += unknown_needs_errors(pipeline, names)
     made = tuple(text for text in unread if text and not text.isspace())
 
     def may_exist(path: str) -> bool:
@@ -158,26 +281,26 @@ def sound_part(
             return True
         return any(path in text or (text.endswith("/") and path.startswith(text)) for text in made)
 
-    return (*problems, *inputs_of_nobody(pipeline, may_exist, store.workspace.is_folder))
+    return (*problems, *unmade_inputs_errors(pipeline, may_exist, store.workspace.is_folder))
 
 
-def _without_plan(pipeline: Pipeline, machinery: Machinery) -> list[Diagnostic]:
+def _without_plan(pipeline: Pipeline, machinery: PlanningTools) -> list[Diagnostic]:
     """Return what is wrong with the stages of a pipeline, each by itself."""
     return [
-        *unknown_executor(pipeline),
+        *unknown_executor_errors(pipeline),
         *_unknown_checks(pipeline),
         *_prompt_files(pipeline, machinery),
         *_providers(pipeline, machinery),
     ]
 
 
-def nobody_makes(plan: Plan, store: Store) -> tuple[Diagnostic, ...]:
+def missing_input_errors(plan: Plan, store: ProjectStore) -> tuple[Diagnostic, ...]:
     """Return a complaint for each literal input that is neither on disk nor made by a stage."""
     exists = {path: store.workspace.found(path) is not None for path in literal_reads(plan)}
-    return missing_inputs(plan, exists, store.workspace.is_folder)
+    return missing_inputs_errors(plan, exists, store.workspace.is_folder)
 
 
-def _expand_sources(appraiser: Appraiser, check: CheckStepOf) -> None:
+def _expand_sources(appraiser: StageDecider, check: CheckProvider) -> None:
     """Expand every foreach over a static list or a file that no stage makes, so that its mistakes show at once.
 
     They are expanded together: an expansion orders the whole plan. What one of them turns out not to make may be the
@@ -191,27 +314,27 @@ def _expand_sources(appraiser: Appraiser, check: CheckStepOf) -> None:
     while found := {
         node.name: (node, expansion)
         for node in world.plan.unexpanded
-        if node.name not in seen and not source_producers(world.plan, node)
-        if (expansion := expand_now(appraiser, node)) is not None
+        if node.name not in seen and not list_producers(world.plan, node)
+        if (expansion := expand_foreach(appraiser, node)) is not None
     }:
         seen |= found.keys()
         problems += (problem for _, expansion in found.values() for problem in expansion.problems)
         sound = {name: one for name, one in found.items() if not one[1].problems}
-        plan, wrong = expanded(world.plan, {name: expansion for name, (_, expansion) in sound.items()})
+        plan, wrong = plan_with_items(world.plan, {name: expansion for name, (_, expansion) in sound.items()})
         problems += wrong
         for node, expansion in sound.values():
-            if declared_llm_of(node) is None:
+            if declared_llm_step(node) is None:
                 problems += _item_providers(world.plan.pipeline, expansion.stages, check)
         if plan is not None:
             world.extend(plan)
     if not problems:  # what nobody makes any more is taken away, so it is no input
         exists = {path: world.remains(path) for path in literal_reads(world.plan)}
-        problems += missing_inputs(world.plan, exists, world.store.workspace.is_folder)
+        problems += missing_inputs_errors(world.plan, exists, world.store.workspace.is_folder)
     if problems:
         raise InvalidInputError(*problems)
 
 
-def _item_providers(pipeline: Pipeline, items: tuple[Stage, ...], check: CheckStepOf) -> Iterator[Diagnostic]:
+def _item_providers(pipeline: Pipeline, items: tuple[Stage, ...], check: CheckProvider) -> Iterator[Diagnostic]:
     """Give what is wrong with the llm steps of items that differ in them."""
     for item in items:
         if is_llm(item.step):
@@ -219,7 +342,7 @@ def _item_providers(pipeline: Pipeline, items: tuple[Stage, ...], check: CheckSt
                 yield replace(one, subject=item.name)
 
 
-def _with_interrupted(lock: LockFile, history: History, store: Store) -> LockFile:
+def _with_interrupted(lock: LockFile, history: RunHistory, store: ProjectStore) -> LockFile:
     """Return the lock with what an interrupted run had finished, since it had no time to write it."""
     records: dict[str, Record] = dict(lock.records)
     for name, key in history.unlocked.items():
@@ -231,17 +354,17 @@ def _with_interrupted(lock: LockFile, history: History, store: Store) -> LockFil
 
 
 def _unknown_checks(pipeline: Pipeline) -> list[Diagnostic]:
-    known = checks_of(pipeline.plugins)
+    known = available_checks(pipeline.plugins)
     problems: list[Diagnostic] = []
     for stage in pipeline.stages:
         if isinstance(stage, ForeachStage):
             problems += (
-                unknown_check(pipeline, stage.name, place, name) for place, name in _named_checks(known, stage)
+                unknown_check_error(pipeline, stage.name, place, name) for place, name in _named_checks(known, stage)
             )
             continue
         for position, step in zip(stage.verify.places, stage.verify.steps, strict=True):
             if isinstance(step, CheckStep) and step.name not in known:
-                problems.append(unknown_check(pipeline, stage.name, ("verify", position), step.name))
+                problems.append(unknown_check_error(pipeline, stage.name, ("verify", position), step.name))
     return problems
 
 
@@ -256,7 +379,7 @@ def _named_checks(known: Container[str], node: ForeachStage) -> Iterator[tuple[t
             yield (("verify", "steps", number) if whole else ("verify", number)), name
 
 
-def _prompt_files(pipeline: Pipeline, machinery: Machinery) -> list[Diagnostic]:
+def _prompt_files(pipeline: Pipeline, machinery: PlanningTools) -> list[Diagnostic]:
     """Complain of every prompt, template and schema file that cannot be read."""
     problems = []
     for stage in pipeline.stages:
@@ -270,22 +393,22 @@ def _prompt_files(pipeline: Pipeline, machinery: Machinery) -> list[Diagnostic]:
     return problems
 
 
-def _providers(pipeline: Pipeline, machinery: Machinery) -> list[Diagnostic]:
+def _providers(pipeline: Pipeline, machinery: PlanningTools) -> list[Diagnostic]:
     problems: list[Diagnostic] = []
     for node in pipeline.stages:
-        step = node.step if isinstance(node, Stage) else declared_llm_of(node)
+        step = node.step if isinstance(node, Stage) else declared_llm_step(node)
         if is_llm(step):
             problems += _provider(pipeline, node.name, step, machinery.check_provider)
     return list(dict.fromkeys(problems))  # a schema may serve several stages
 
 
-def _provider(pipeline: Pipeline, name: str, step: "LLMStep", check: CheckStepOf) -> list[Diagnostic]:
+def _provider(pipeline: Pipeline, name: str, step: "LLMStep", check: CheckProvider) -> list[Diagnostic]:
     where = ("stages", name, "llm", "provider")
     return [replace(one, location=one.location or pipeline.locate(*where)) for one in check(step)]
 
 
-def declared_llm_of(node: ForeachStage) -> "LLMStep | None":
+def declared_llm_step(node: ForeachStage) -> "LLMStep | None":
     """Return the llm step of a foreach where all of its items have the same; None where an item has a say in it."""
-    from orch23.resolve.steps import declared_llm  # noqa: PLC0415 - it loads the language of pipelines
+    from orch23.resolve.stage_fields import declared_llm  # noqa: PLC0415 - it loads the language of pipelines
 
     return declared_llm(node)

@@ -1,4 +1,4 @@
-"""Hold a frozen result to everything it must pass: declared outputs, the fence, checks, steps, conditions."""
+"""Verify a result: declared outputs, write scope, checks, processes, conditions."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
@@ -7,23 +7,22 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.checks.check import Check, CheckInput
-from orch23.decide.protected import Declared
-from orch23.engine.failure import Failure, acceptance_failed, coded, command_failed, refusal
-from orch23.engine.reporting import StageReporter
-from orch23.engine.running import Files, Ran, Runner
+from orch23.decide.write_protection import DeclaredPatterns
+from orch23.engine.outcomes import Failure, acceptance_failed, command_failed, diagnostic_line, failure_of
+from orch23.engine.process_runner import Files, FinishedProcess, ProcessRunner
+from orch23.engine.run_events import StageReporter
 from orch23.model.diagnostic import Diagnostic, Severity, errors
 from orch23.model.digest import FileEntry
 from orch23.model.event import CheckResult, Warned
+from orch23.model.file_policy import sealed_reason
 from orch23.model.paths import is_glob, match_any
 from orch23.model.pipeline import CheckStep, CommandsStep, Condition, EnsuresStep, Stage
 from orch23.model.plugins import Registry
-from orch23.model.protected import sealed_reason
-from orch23.model.step import ProcessStep, VerifyStep, shown
-from orch23.resolve.acceptance import steps_of
-from orch23.resolve.commands import short_command
-from orch23.resolve.resolution import Resolved
+from orch23.model.step import ProcessStep, VerifyStep, describe_step
+from orch23.resolve.commands import command_steps, shorten_command
+from orch23.resolve.resolution import ResolvedStage
 
-Trial: TypeAlias = Callable[[Files], tuple[Diagnostic, ...]]
+TrialExpansion: TypeAlias = Callable[[Files], tuple[Diagnostic, ...]]
 """Expand every foreach that reads these files, on trial; return what is wrong with them."""
 
 _TOLD = 2000
@@ -33,9 +32,9 @@ _MOST_PATHS = 20
 class Verifier(Struct, frozen=True, kw_only=True):
     """Verifies results of one resolved stage. Each step gets a copy of its own: what it writes is thrown away."""
 
-    resolved: Resolved
-    runner: Runner
-    trial: Trial
+    resolved: ResolvedStage
+    runner: ProcessRunner
+    trial: TrialExpansion
     report: StageReporter
     previous: Files = field(default_factory=dict)
     checks: Registry[Check]
@@ -50,7 +49,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
         # A program that writes the bytes of its base leaves no trace, so there what it started from counts as written.
         missing = missing_outputs(stage, result if stage.step.asks_model else tree)
         if missing:
-            return refusal("verify_failed", missing)
+            return failure_of("verify_failed", missing)
         inputs = {**self.resolved.verify_parts, **self.resolved.files, **self.resolved.verify_files}
         room = {path: entry for path, entry in inputs.items() if path not in self.resolved.base} | dict(tree)
         failures: list[Failure] = []
@@ -69,7 +68,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
         if failures:
             return _together(failures)
         problems = self.trial(result)
-        return refusal("verify_failed", problems) if problems else None
+        return failure_of("verify_failed", problems) if problems else None
 
     def _step(self, step: VerifyStep, result: Files, room: Files) -> tuple[Failure | None, str | None]:
         """Return what is wrong, if anything, and what the processes of the step printed, if it has any."""
@@ -78,10 +77,10 @@ class Verifier(Struct, frozen=True, kw_only=True):
                 return self._check(step, result), None
             case EnsuresStep():
                 broken = [d for c in step.conditions if (d := _broken(c, room)) is not None]
-                return refusal("verify_failed", broken) if broken else None, None
+                return failure_of("verify_failed", broken) if broken else None, None
             case ProcessStep():
                 ran = self.runner.run(step, room, verifies=True)
-                return (None, ran.result.output.text) if isinstance(ran, Ran) else (ran, ran.printed)
+                return (None, ran.result.output.text) if isinstance(ran, FinishedProcess) else (ran, ran.printed)
             case CommandsStep():
                 return self._commands(step, room)
             case _:
@@ -93,16 +92,18 @@ class Verifier(Struct, frozen=True, kw_only=True):
 
         What is no failed command (its time was up, it left its bounds) is that failure, at once.
         """
-        passed: list[Ran] = []
+        passed: list[FinishedProcess] = []
         failed: list[Failure] = []
         printed = ""
-        for one in steps_of(step):
+        for one in command_steps(step):
             ran = self.runner.run(one, room, verifies=True)
             command, text = (
-                (ran.command, ran.result.output.text) if isinstance(ran, Ran) else (ran.brief.command, ran.printed)
+                (ran.command, ran.result.output.text)
+                if isinstance(ran, FinishedProcess)
+                else (ran.brief.command, ran.printed)
             )
-            printed += f"$ {short_command(command)}\n{text or ''}\n"
-            if isinstance(ran, Ran):
+            printed += f"$ {shorten_command(command)}\n{text or ''}\n"
+            if isinstance(ran, FinishedProcess):
                 passed.append(ran)
             elif ran.kind == "verify_failed":
                 failed.append(ran)
@@ -127,7 +128,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
         found = errors(told)
         if not found:
             return None
-        failure = refusal("verify_failed", found)
+        failure = failure_of("verify_failed", found)
         return command_failed(
             "verify_failed", f"check {step.name}", exit_code=None, output=failure.brief.excerpt, diagnostics=found
         )
@@ -136,7 +137,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
         """Tell what a check warns of; it fails nothing."""
         for one in told:
             if one.severity is Severity.WARNING:
-                self.report.tell(Warned(code=one.code), coded(one), "warning")
+                self.report.tell(Warned(code=one.code), diagnostic_line(one), "warning")
 
     def _bytes(self, files: Files) -> dict[str, bytes]:
         return {path: self.runner.tree.read(path, entry) for path, entry in files.items()}
@@ -176,7 +177,7 @@ def undeclared_writes(
     """
     problems: dict[str, Diagnostic] = {}
     scope = (*stage.fence.write, *stage.outputs)
-    declared = Declared(scope, own)
+    declared = DeclaredPatterns(scope, own)
     for path in sorted(changed):
         verb = "removed" if changed[path] is None else "wrote"
         hint = "declare it in `outputs` or `allowed_paths.write`, or list its name in `scratch`"
@@ -196,7 +197,7 @@ def undeclared_writes(
     return problems
 
 
-def in_short(problems: Mapping[str, Diagnostic]) -> tuple[Diagnostic, ...]:
+def first_errors(problems: Mapping[str, Diagnostic]) -> tuple[Diagnostic, ...]:
     """Return the errors of the first paths, and how many more there are."""
     found = [*problems.values()]
     if (more := len(found) - _MOST_PATHS) > 0:
@@ -245,7 +246,7 @@ def _name(step: VerifyStep) -> str:
         case CheckStep():
             return f"check {step.name}"
         case ProcessStep():
-            return shown(step)
+            return describe_step(step)
         case EnsuresStep():
             return "ensures"
         case CommandsStep():

@@ -1,1 +1,1 @@
-"""Run one action in a room of its own and say what came of it."""
+"""Run actions: processes in sandbox directories, limited, isolated and cleaned up."""

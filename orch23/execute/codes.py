@@ -1,8 +1,8 @@
-"""The diagnostics of running and of judging pytest: code -> (title, what it means and the way out)."""
+"""Diagnostic codes of running actions and judging pytest: title, meaning and solution of each."""
 
 from collections.abc import Mapping
 
-CODES: Mapping[str, tuple[str, str]] = {
+EXECUTE_CODES: Mapping[str, tuple[str, str]] = {
     "E665": (
         "no such git revision",
         "The project must lie in a git repository that has the revision. A shallow or partial clone may lack it: fetch "

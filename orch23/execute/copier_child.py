@@ -1,4 +1,4 @@
-"""The child process that renders templates: copier, with its git, its folders and its prints kept to itself.
+"""The child process that renders templates with copier.
 
 Run as a file, with nothing of orch23 on its path: `python -P copier_child.py CALLS RESULTS`, two JSON files. Only the
 questions on a terminal reach the screen.
@@ -22,7 +22,7 @@ def main(argv: list[str]) -> int:
     calls = json.loads(Path(argv[0]).read_text(encoding="utf-8"))
     results = []
     for call in calls:
-        results.append(rendered(call))
+        results.append(render_call(call))
         if "error" in results[-1]:
             break
     # A default may be a date, which JSON has not.
@@ -30,7 +30,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def rendered(call: dict[str, Any]) -> dict[str, Any]:
+def render_call(call: dict[str, Any]) -> dict[str, Any]:
     """Render one template into a folder and return what was answered, or what is wrong."""
     try:
         worker = copier.run_copy(
@@ -47,23 +47,23 @@ def rendered(call: dict[str, Any]) -> dict[str, Any]:
     except KeyboardInterrupt:  # first, since copier's own is an Exception too
         raise
     except errors.UnsafeTemplateError as error:
-        return told("unsafe", str(error).split("\n", 1)[0])
+        return error_result("unsafe", str(error).split("\n", 1)[0])
     except errors.InteractiveSessionError as error:
-        return told("unanswered", error)
+        return error_result("unanswered", error)
     except ProcessExecutionError as error:
         if "submodule" in error.argv:
-            return told("broken", "it has submodules, and they are not fetched")
-        return told("git", error.stderr.strip() or error)
+            return error_result("broken", "it has submodules, and they are not fetched")
+        return error_result("git", error.stderr.strip() or error)
     except ValueError as error:
         ours = isinstance(error, errors.CopierError)
         required = str(error).endswith("is required")
-        return told("broken" if ours else "unanswered" if required else "answer", error)
+        return error_result("broken" if ours else "unanswered" if required else "answer", error)
     except Exception as error:  # noqa: BLE001 - whatever a template makes copier raise, the parent is told
-        return told("broken", f"{error}" or type(error).__name__)
-    return answered(worker, call)
+        return error_result("broken", f"{error}" or type(error).__name__)
+    return rendering_result(worker, call)
 
 
-def answered(worker: Any, call: dict[str, Any]) -> dict[str, Any]:
+def rendering_result(worker: Any, call: dict[str, Any]) -> dict[str, Any]:
     """Return what a finished rendering knows."""
     questions = {
         name: {key: str(value) for key, value in asked.items() if key in {"help", "default", "choices"}}
@@ -82,7 +82,7 @@ def answered(worker: Any, call: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def told(kind: str, error: object) -> dict[str, Any]:
+def error_result(kind: str, error: object) -> dict[str, Any]:
     """Return a failure for the parent: its kind, and copier's words on one line."""
     return {"error": kind, "message": " ".join(str(error).split())}
 

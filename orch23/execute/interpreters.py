@@ -1,4 +1,4 @@
-"""Find the project's interpreter and what must be known of it, by reading files alone: no process is started."""
+"""Find the Python interpreter of a project and its version, from files, without starting it."""
 
 import hashlib
 import os
@@ -88,7 +88,7 @@ def interpreter_facts(path: Path) -> InterpreterFacts:
         ConfigurationError: nothing on disk says its version.
 
     """
-    config = read_config(path.parent.parent / "pyvenv.cfg")
+    config = read_pyvenv_config(path.parent.parent / "pyvenv.cfg")
     version = _version(path, config)
     if version is None:
         message = f"the version of the interpreter {path} cannot be read from its files"
@@ -114,12 +114,12 @@ def interpreter_candidates(declared: str | None, root: Path, environ: Mapping[st
 def interpreter_files(path: Path) -> Iterator[Path]:
     """Give the files and folders that `interpreter_facts` takes its facts of an interpreter from."""
     config = path.parent.parent / "pyvenv.cfg"
-    known = read_config(config)
+    known = read_pyvenv_config(config)
     yield from (path, config)
     yield from _libraries(path, _version(path, known) or "", known)
 
 
-def tool_identity(name: str, path_dirs: Iterable[str | Path]) -> str | None:
+def tool_digest(name: str, path_dirs: Iterable[str | Path]) -> str | None:
     """Return the sha256, in hex, of the program that a name stands for in these folders; None if there is none."""
     found = shutil.which(name, path=os.pathsep.join(str(folder) for folder in path_dirs))
     if found is None:
@@ -162,7 +162,7 @@ def _is_program(path: Path) -> bool:
     return path.is_file() and os.access(path, os.X_OK)
 
 
-def read_config(path: Path) -> dict[str, str]:
+def read_pyvenv_config(path: Path) -> dict[str, str]:
     """Return the keys of a pyvenv.cfg; none where there is none."""
     try:
         text = path.read_text("utf-8", "replace")
@@ -204,12 +204,12 @@ def _system_libraries(prefix: Path, version: str) -> list[Path]:
     return folders
 
 
-def installed_module(path: Path, name: str) -> bool:
+def has_installed_module(path: Path, name: str) -> bool:
     """Return whether an interpreter has a module of this name installed, other than from a folder of this machine.
 
     A project that is installed from its folder stands there under its own name.
     """
-    version = _version(path, config := read_config(path.parent.parent / "pyvenv.cfg")) or ""
+    version = _version(path, config := read_pyvenv_config(path.parent.parent / "pyvenv.cfg")) or ""
     for folder in _libraries(path, version, config):
         places = (folder / f"{name}.py", folder / name / "__init__.py", *folder.glob(f"{name}.*.so"))
         if any(place.is_file() for place in places):
@@ -241,3 +241,6 @@ def _pytest_major(folders: Iterable[Path]) -> str | None:
             if found := _PYTEST.match(name):
                 return found[1]
     return None
+
+
+SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")

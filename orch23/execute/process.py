@@ -1,4 +1,4 @@
-"""Run one process with bounded time and output, and leave nothing of it running."""
+"""Run one process with limited time and output, and leave nothing of it running."""
 
 import os
 import selectors
@@ -10,22 +10,22 @@ from typing import BinaryIO, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
-from orch23.execute import kinship
-from orch23.execute.supervisor import Confinement, Ended, give_back, take
+from orch23.execute import process_tree
+from orch23.execute.supervisor import Confinement, LeaderExit, acquire_supervisor, release_supervisor
 
 _READ_BYTES = 1 << 16
 _WAKE_S = 0.1
 _AFTER_LEADER_S = 2.0
 
 
-class CancelSignal(Protocol):
+class StopSignal(Protocol):
     """What says that a process must stop: a threading.Event, or the like."""
 
     def is_set(self) -> bool:
         """Say whether it must."""
 
 
-class OutputCaps(Struct, frozen=True):
+class OutputLimits(Struct, frozen=True):
     """How much is kept of what a process prints: in memory the head and the tail, in the log all up to a cap.
 
     A process that prints more than `log_bytes` is killed. `file_bytes` is the largest file that it may write.
@@ -37,10 +37,10 @@ class OutputCaps(Struct, frozen=True):
     file_bytes: int = 4 << 30
 
 
-End: TypeAlias = Literal["exited", "timed_out", "cancelled", "flooded", "overgrown"]
+EndReason: TypeAlias = Literal["exited", "timed_out", "cancelled", "flooded", "overgrown"]
 
 
-class ProcessEnd(Struct, frozen=True, kw_only=True):
+class ProcessOutcome(Struct, frozen=True, kw_only=True):
     """How a process ended and what it printed. `log` holds all of it where `head` and `tail` do not.
 
     `exit_code` is 128 + the signal's number for a process that died of one. `survivors` resisted being killed. `excess`
@@ -48,7 +48,7 @@ class ProcessEnd(Struct, frozen=True, kw_only=True):
     it is not known what is left of it. `errors` is the end of stderr, where that was apart.
     """
 
-    end: End
+    end: EndReason
     exit_code: int
     head: bytes
     tail: bytes
@@ -64,7 +64,7 @@ class ProcessEnd(Struct, frozen=True, kw_only=True):
 class _Capture:
     """The head and the tail of a stream in memory; the whole in a file, from the moment that they cannot hold it."""
 
-    def __init__(self, caps: OutputCaps, log: Path | None, on_output: Callable[[bytes], None] | None = None) -> None:
+    def __init__(self, caps: OutputLimits, log: Path | None, on_output: Callable[[bytes], None] | None = None) -> None:
         self.head = bytearray()
         self.tail = bytearray()
         self.size_bytes = 0
@@ -110,18 +110,18 @@ def run_process(  # noqa: PLR0913 - one process fully spelled out, all by keywor
     cwd: Path,
     env: Mapping[str, str],
     timeout_s: float,
-    cancel: CancelSignal,
+    cancel: StopSignal,
     log: Path,
-    caps: OutputCaps | None = None,
+    caps: OutputLimits | None = None,
     marker: str = "",
     pass_fds: tuple[int, ...] = (),
     stdin: int = subprocess.DEVNULL,
-    errors: OutputCaps | None = None,
+    errors: OutputLimits | None = None,
     on_output: Callable[[bytes], None] | None = None,
     confinement: Confinement | None = None,
-    gate: Callable[[kinship.Family], None] | None = None,
+    gate: Callable[[process_tree.ProcessTree], None] | None = None,
     fault: Callable[[Sequence[int]], str | None] = lambda _: None,
-) -> ProcessEnd:
+) -> ProcessOutcome:
     """Run a process to its end, its time, its cap or the wish to stop; then kill all that it started.
 
     stdin is /dev/null, if no other is given; stdout and stderr are one stream, in order, unless `errors` says how much
@@ -134,7 +134,7 @@ def run_process(  # noqa: PLR0913 - one process fully spelled out, all by keywor
         OSError: it could not be started.
 
     """
-    caps = caps if caps is not None else OutputCaps()
+    caps = caps if caps is not None else OutputLimits()
     capture = _Capture(caps, log, on_output)
     aside = None if errors is None else _Capture(errors, None)
     captures: dict[int, _Capture] = {}
@@ -171,7 +171,7 @@ def run_process(  # noqa: PLR0913 - one process fully spelled out, all by keywor
         for descriptor, one in captures.items():
             os.close(descriptor)
             one.close()
-    return ProcessEnd(
+    return ProcessOutcome(
         end=end,
         exit_code=ended.exit_code if ended.exit_code >= 0 else 128 - ended.exit_code,
         head=bytes(capture.head),
@@ -200,7 +200,7 @@ class _Searched:
         file_bytes: int,
         marker: str,
     ) -> None:
-        with kinship.births():
+        with process_tree.starting_leader():
             self._process = subprocess.Popen(
                 list(argv),
                 cwd=cwd,
@@ -211,19 +211,19 @@ class _Searched:
                 start_new_session=True,
                 pass_fds=pass_fds,
             )
-            self.family = kinship.adopt(self._process.pid, marker, file_bytes)
+            self.family = process_tree.register_leader(self._process.pid, marker, file_bytes)
         self.leader = self._process.pid
 
     def watch(self) -> Sequence[int]:
         """Return the processes that it has now."""
-        return kinship.watch(self.family)
+        return process_tree.find_members(self.family)
 
-    def end(self) -> Ended:
+    def end(self) -> LeaderExit:
         """Kill it and all that is left of it."""
-        survivors = kinship.end(self.family)
+        survivors = process_tree.kill_tree(self.family)
         status = self._process.wait()
-        kinship.release(self.family)
-        return Ended(status, survivors)
+        process_tree.forget_tree(self.family)
+        return LeaderExit(status, survivors)
 
 
 class _Supervised:
@@ -241,8 +241,8 @@ class _Supervised:
         marker: str,
         confinement: Confinement,
     ) -> None:
-        self._supervisor = take()
-        limit = kinship.own_number(file_bytes)
+        self._supervisor = acquire_supervisor()
+        limit = process_tree.unique_file_limit(file_bytes)
         try:
             self.leader = self._supervisor.start(
                 argv,
@@ -257,27 +257,27 @@ class _Supervised:
         except BaseException:
             self._supervisor.close()
             raise
-        self.family = kinship.Family(self.leader, marker, limit)
+        self.family = process_tree.ProcessTree(self.leader, marker, limit)
 
     def watch(self) -> Sequence[int]:
         """Return the processes that it has now."""
-        return kinship.below(self._supervisor.pid)
+        return process_tree.descendant_processes(self._supervisor.pid)
 
-    def end(self) -> Ended:
+    def end(self) -> LeaderExit:
         """Kill it and all that is left of it."""
         ended = self._supervisor.end(self.family)
         if not ended.survivors and not ended.lost:
-            give_back(self._supervisor)
+            release_supervisor(self._supervisor)
         return ended
 
 
 def _follow(
     started: _Searched | _Supervised,
     captures: Mapping[int, _Capture],
-    cancel: CancelSignal,
+    cancel: StopSignal,
     deadline: float,
     fault: Callable[[Sequence[int]], str | None],
-) -> tuple[End, str]:
+) -> tuple[EndReason, str]:
     """Read what it prints until there is a reason to stop; the leader is left unreaped, so its number is safe."""
     leader = os.pidfd_open(started.leader)
     try:
@@ -319,8 +319,8 @@ def _patience(deadline: float, exited_at: float | None) -> float:
 
 
 def _stop_reason(
-    captures: Iterable[_Capture], cancel: CancelSignal, deadline: float, exited_at: float | None, now: float
-) -> End | None:
+    captures: Iterable[_Capture], cancel: StopSignal, deadline: float, exited_at: float | None, now: float
+) -> EndReason | None:
     if any(one.flooded for one in captures):
         return "flooded"
     if cancel.is_set() and exited_at is None:

@@ -1,4 +1,4 @@
-"""The executors of plugins, by the name that a pipeline calls them. That of orch23 is made where a build is."""
+"""Registry of the executors of plugins."""
 
 from collections.abc import Callable
 from functools import cache
@@ -7,14 +7,14 @@ from typing import Final, TypeAlias
 from orch23.model.plugins import Registry
 from orch23.model.ports import Executor, Surroundings
 
-GROUP: Final = "orch23.executors"
+EXECUTOR_GROUP: Final = "orch23.executors"
 MakeExecutor: TypeAlias = Callable[[Surroundings], Executor]
 
 
 @cache
 def executors_of(plugins: tuple[str, ...]) -> Registry[MakeExecutor]:
     """Return what makes the executors that a pipeline with these plugins can name."""
-    return Registry({}, GROUP, plugins, _fault)
+    return Registry({}, EXECUTOR_GROUP, plugins, _fault)
 
 
 def _fault(found: object, _name: str) -> str:

@@ -1,4 +1,4 @@
-"""Processes that start steps, and end all that is left of them: kept for the next step, as starting one takes time."""
+"""Start and reuse supervisors: processes that start steps and kill all that is left of them."""
 
 import contextlib
 import os
@@ -14,8 +14,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from orch23.execute import kinship
-from orch23.execute.supervisor_child import END, receive, send
+from orch23.execute import process_tree
+from orch23.execute.supervisor_child import END_REQUEST, receive_message, send_message
 
 _MAIN = "import sys; sys.path.append(sys.argv[1]); from orch23.execute.supervisor_child import main; main()"
 _PACKAGES = str(Path(__file__).parents[2])
@@ -32,7 +32,7 @@ class Confinement(Struct, frozen=True):
     network: bool
 
 
-class Ended(Struct, frozen=True):
+class LeaderExit(Struct, frozen=True):
     """How the first process of a step ended (negative: by that signal), and the processes that could not be killed.
 
     `lost` is True where the supervisor itself was killed: then nothing is known of what the step left.
@@ -104,7 +104,7 @@ class Supervisor:
         )
         null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) if stdin == subprocess.DEVNULL else stdin
         try:
-            send(self._control, request, (null, *streams, confinement.rules, *pass_fds))
+            send_message(self._control, request, (null, *streams, confinement.rules, *pass_fds))
         finally:
             if null != stdin:
                 os.close(null)
@@ -113,18 +113,18 @@ class Supervisor:
             raise OSError(error, os.strerror(error), argv[0])
         return int(pid)
 
-    def end(self, family: kinship.Family) -> Ended:
+    def end(self, family: process_tree.ProcessTree) -> LeaderExit:
         """Kill all processes of the step, and return when they have ended. `family` serves where it was killed."""
         try:
-            send(self._control, END)
+            send_message(self._control, END_REQUEST)
             status, survivors = self._answer()
         except OSError:  # it was killed, or stopped
             self._process.kill()
             self.close()
-            return Ended(-signal.SIGKILL, _end_orphans(family), lost=True)
+            return LeaderExit(-signal.SIGKILL, _end_orphans(family), lost=True)
         if survivors:
             self._control.close()  # it goes on killing, and starts nothing more
-        return Ended(os.waitstatus_to_exitcode(status), tuple(survivors))
+        return LeaderExit(os.waitstatus_to_exitcode(status), tuple(survivors))
 
     def close(self) -> None:
         """End it, with all that it started."""
@@ -136,13 +136,13 @@ class Supervisor:
             self._process.wait()
 
     def _answer(self) -> tuple[Any, ...]:
-        answer = receive(self._control)
+        answer = receive_message(self._control)
         if answer is None:
             raise ConnectionResetError
         return answer[0]
 
 
-def take() -> Supervisor:
+def acquire_supervisor() -> Supervisor:
     """Return a supervisor that has no step.
 
     Raises:
@@ -158,13 +158,13 @@ def take() -> Supervisor:
     return Supervisor()
 
 
-def give_back(one: Supervisor) -> None:
+def release_supervisor(one: Supervisor) -> None:
     """Keep a supervisor whose step has ended for the next step."""
     with _LOCK:
         _IDLE.append(one)
 
 
-def close_idle() -> None:
+def close_idle_supervisors() -> None:
     """End all supervisors that have no step."""
     with _LOCK:
         idle, _IDLE[:] = tuple(_IDLE), []
@@ -172,10 +172,10 @@ def close_idle() -> None:
         one.close()
 
 
-def _end_orphans(family: kinship.Family) -> tuple[int, ...]:
+def _end_orphans(family: process_tree.ProcessTree) -> tuple[int, ...]:
     """Kill what became ours when its supervisor was killed, as far as it can be told."""
     with contextlib.suppress(ChildProcessError, ProcessLookupError):
-        survivors = kinship.end(family)
+        survivors = process_tree.kill_tree(family)
         os.waitpid(family.leader, 0)
         return survivors
     return ()

@@ -1,4 +1,6 @@
-"""The supervisor: starts one step after the other, and ends all processes of a step before the next.
+"""The supervisor process: start and confine one step after the other, and kill what is left.
+
+Imported by the supervisor, which starts steps: it must load fast.
 
 It is a subreaper and starts nothing but steps, so all its children are of the step, whatever they changed of
 themselves; and where it has no child left, the kernel says that no process of the step is left. It runs alone with one
@@ -6,6 +8,7 @@ thread, so that code between its fork and its exec is safe. When orch23 ends, ho
 """
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import gc
@@ -21,14 +24,59 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from orch23.execute.sandbox.confinement import confine, prepare
-from orch23.execute.sandbox.system_calls import libc
+from orch23.execute.sandbox import landlock, seccomp
+from orch23.execute.sandbox.system_calls import libc, machine, system_call
 
-PREFIX = struct.Struct("=I")
+_CLONE_NEWNET = 0x4000_0000
+_SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
+_CAPABILITY_VERSION = 0x2008_0522
+
+
+def build_all_filters() -> None:
+    """Build the filters, so that what is forked from now on has them."""
+    for sockets in (seccomp.AllowedSockets.SHARED, seccomp.AllowedSockets.NONE):
+        seccomp.build_filter(sockets, machine(), alone=False)
+
+
+def confine(rules: int, *, network: bool) -> None:
+    """Restrict this thread, and all that it starts, by a Landlock ruleset and a filter of system calls.
+
+    Raises:
+        OSError: the kernel has no Landlock or no such filters.
+
+    """
+    own = not network and _own_network()
+    sockets = seccomp.AllowedSockets.SHARED if own or network else seccomp.AllowedSockets.NONE
+    _drop_capabilities()
+    seccomp.give_up_privileges()
+    landlock.restrict(rules)
+    seccomp.install_filter(seccomp.build_filter(sockets, machine(), alone=False))
+
+
+def _own_network() -> bool:
+    """Move this thread to a network where nobody else is, with a loopback; False where that is not allowed."""
+    try:
+        system_call("unshare", ctypes.c_int(_CLONE_NEWNET))
+    except OSError:
+        return False
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        name = struct.pack("16sH14x", b"lo", 0)
+        flags = struct.unpack("16sH14x", fcntl.ioctl(any_socket, _SIOCGIFFLAGS, name))[1]
+        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", flags | _IFF_UP))
+    return True
+
+
+def _drop_capabilities() -> None:
+    """Leave root without its privileges; with no_new_privs no program gives them back."""
+    header = ctypes.create_string_buffer(struct.pack("=Ii", _CAPABILITY_VERSION, 0), 8)
+    system_call("capset", header, ctypes.create_string_buffer(24))
+
+
+LENGTH_PREFIX = struct.Struct("=I")
 """The length of a message, in front of it; the descriptors come with it."""
 
-END = ("end",)
-MOST_DESCRIPTORS = 64
+END_REQUEST = ("end",)
+MAX_DESCRIPTORS = 64
 _INT_BYTES = 4
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
@@ -44,13 +92,13 @@ def main() -> None:
     """Serve the requests that come through stdin, until its end."""
     control = socket.socket(fileno=fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 3))
     libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    prepare()
+    build_all_filters()
     gc.freeze()
     while True:
         _serve(control)
 
 
-def send(control: socket.socket, message: tuple[Any, ...], descriptors: Sequence[int] = ()) -> None:
+def send_message(control: socket.socket, message: tuple[Any, ...], descriptors: Sequence[int] = ()) -> None:
     """Send a message of plain values, with descriptors.
 
     Raises:
@@ -58,11 +106,11 @@ def send(control: socket.socket, message: tuple[Any, ...], descriptors: Sequence
 
     """
     data = marshal.dumps(message)
-    socket.send_fds(control, [PREFIX.pack(len(data))], descriptors)
+    socket.send_fds(control, [LENGTH_PREFIX.pack(len(data))], descriptors)
     control.sendall(data)
 
 
-def receive(control: socket.socket) -> "tuple[tuple[Any, ...], list[int]] | None":
+def receive_message(control: socket.socket) -> "tuple[tuple[Any, ...], list[int]] | None":
     """Return the next message with its descriptors; None where the other side is gone.
 
     Raises:
@@ -71,9 +119,9 @@ def receive(control: socket.socket) -> "tuple[tuple[Any, ...], list[int]] | None
     """
     try:
         # not socket.recv_fds, which forgets its flags: the step would inherit them
-        space = socket.CMSG_SPACE(MOST_DESCRIPTORS * _INT_BYTES)
-        head, sent, _, _ = control.recvmsg(PREFIX.size, space, socket.MSG_CMSG_CLOEXEC)
-        data = _exactly(control, PREFIX.unpack(head)[0]) if len(head) == PREFIX.size else None
+        space = socket.CMSG_SPACE(MAX_DESCRIPTORS * _INT_BYTES)
+        head, sent, _, _ = control.recvmsg(LENGTH_PREFIX.size, space, socket.MSG_CMSG_CLOEXEC)
+        data = _exactly(control, LENGTH_PREFIX.unpack(head)[0]) if len(head) == LENGTH_PREFIX.size else None
     except ConnectionError:
         return None
     descriptors = [one for _, _, numbers in sent for one in memoryview(numbers).cast("i")]
@@ -97,17 +145,17 @@ def _serve(control: socket.socket) -> None:
     if error:
         _end(leader, None)
     with contextlib.suppress(OSError):
-        send(control, (leader, error))
+        send_message(control, (leader, error))
     if error:
         return
     waiting = select.poll()
     waiting.register(control, select.POLLIN)
     while not waiting.poll(_REAP_EACH_MS):
         _reap(leader)
-    asked = receive(control)
+    asked = receive_message(control)
     status, left = _end(leader, _END_WITHIN_S if asked is not None else None)
     with contextlib.suppress(OSError):
-        send(control, (status, left))
+        send_message(control, (status, left))
     if left:  # they are killed as long as it takes, and nothing else is started here
         _end(leader, None)
         os._exit(0)
@@ -126,7 +174,7 @@ def _start(control: socket.socket) -> tuple[int, int]:
     if not pid:
         error = _FAILED
         try:
-            asked = receive(control)
+            asked = receive_message(control)
             if asked is not None:
                 os.write(writing, _BEGUN)
                 request, descriptors = asked

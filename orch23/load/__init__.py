@@ -1,1 +1,1 @@
-"""Text to values: strict YAML with positions, one schema, variables."""
+"""Turn the text of a pipeline into values: strict YAML with positions, variables, stages."""

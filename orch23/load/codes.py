@@ -1,8 +1,8 @@
-"""The catalogue of what can be wrong with a pipeline or a data file: code -> (title, explanation with a way out)."""
+"""Diagnostic codes of pipelines and data files: title, meaning and solution of each."""
 
 from collections.abc import Mapping
 
-CODES: Mapping[str, tuple[str, str]] = {
+LOAD_CODES: Mapping[str, tuple[str, str]] = {
     "E801": (
         "the text is not YAML",
         "The YAML reader stopped here; nothing after this place was looked at. Most often a value needs quotes "

@@ -1,11 +1,24 @@
-"""Read data files as strictly as pipelines, and hold values to a JSON schema."""
+"""Read data files, and validate values by a JSON schema."""
 
 from collections.abc import Mapping
 from typing import Any, cast
 
-from orch23.load.yaml_text import ParsedText, parse
+from orch23.checks.schema_validator import make_validator, undeclared_keys
+from orch23.load.yaml_text import ParsedText, parse_yaml
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
+from orch23.resolve.schema_errors import SchemaError, schema_errors_of
+
+
+def data_errors(value: Json, schema: Mapping[str, Any]) -> tuple[SchemaError, ...]:
+    """Return everything in a value that breaks a schema; of alternatives, what breaks the one that was meant.
+
+    Raises:
+        Exception: the schema cannot be used; of which kind depends on the validator.
+
+    """
+    return schema_errors_of(make_validator(schema), value, undeclared_keys)
+
 
 _INSIDE = "`$ref` may only point inside the schema itself, as in `#/definitions/name`"
 _FLATTER = "write a flatter schema, and no `$ref` that leads back to itself"
@@ -13,7 +26,7 @@ _FLATTER = "write a flatter schema, and no `$ref` that leads back to itself"
 
 def parse_yaml_data(text: str, file: str) -> tuple[Json, tuple[Diagnostic, ...]]:
     """Return the value of a YAML file, and what is wrong with its text (then the value may be None, or a part)."""
-    parsed = parse(text, file)
+    parsed = parse_yaml(text, file)
     return parsed.tree, parsed.diagnostics
 
 
@@ -24,14 +37,15 @@ def validate_data(
 
     With `parsed`, the text that the value was read from, each complaint has its place.
     """
-    from orch23.checks.patterns import PatternError  # noqa: PLC0415 - beside the next one
-    from orch23.load.complaints import complaints  # noqa: PLC0415 - heavy, and hardly ever needed
+    from orch23.checks.schema_validator import PatternError  # noqa: PLC0415 - beside the next one
 
-    unusable = schema_faults(schema_json, file)
+    # DROPPED
+
+    unusable = invalid_schema_errors(schema_json, file)
     if unusable:
         return unusable
     try:
-        found = complaints(value, cast("Mapping[str, Any]", schema_json))
+        found = data_errors(value, cast("Mapping[str, Any]", schema_json))
     except RecursionError:
         message = "the schema refers to itself without end, or the data is nested too deeply"
         return (Diagnostic("E861", message, Location(file, 1, 1), _FLATTER),)
@@ -47,13 +61,13 @@ def validate_data(
     return tuple(out)
 
 
-def schema_faults(schema_json: Json, file: str) -> tuple[Diagnostic, ...]:
+def invalid_schema_errors(schema_json: Json, file: str) -> tuple[Diagnostic, ...]:
     """Return what makes a value no JSON schema of draft 7."""
-    from orch23.checks.schema_validator import unusable  # noqa: PLC0415 - heavy, and hardly ever needed
+    from orch23.checks.schema_validator import schema_fault  # noqa: PLC0415 - heavy, and hardly ever needed
 
     if not isinstance(schema_json, Mapping | bool):
         return (Diagnostic("E861", "a schema is a mapping", Location(file, 1, 1), "write a JSON schema of draft 7"),)
-    fault = unusable(schema_json)
+    fault = schema_fault(schema_json)
     if fault is None:
         return ()
     message, pointer = fault

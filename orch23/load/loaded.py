@@ -1,4 +1,4 @@
-"""What loading a pipeline gives: a valid one, or an error with everything that is wrong. It loads no reader."""
+"""Results of loading a pipeline: the pipeline, or an error with all diagnostics."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ from orch23.model.errors import InvalidInputError
 from orch23.model.pipeline import Pipeline
 
 
-class Parsed(Struct, frozen=True):
+class ParsedPipeline(Struct, frozen=True):
     """What a text means: the pipeline (None where there are errors), all complaints, and where each var came from.
 
     Where there are errors, `partial` holds the stages that are sound, so that the rest of their complaints can be told
@@ -24,7 +24,7 @@ class Parsed(Struct, frozen=True):
     unread: tuple[str, ...] = ()
 
 
-class Loaded(Struct, frozen=True):
+class LoadedPipeline(Struct, frozen=True):
     """A valid pipeline, its warnings, where each var came from, and the texts that were read, by file.
 
     `digests` are those of the bytes that were read, by the name of the file below the root.
@@ -40,7 +40,9 @@ class Loaded(Struct, frozen=True):
 class InvalidPipelineError(InvalidInputError):
     """The pipeline is not valid; `sources` are the texts that the diagnostics point into, `parsed` is what is sound."""
 
-    def __init__(self, *diagnostics: Diagnostic, sources: Mapping[str, str], parsed: Parsed | None = None) -> None:
+    def __init__(
+        self, *diagnostics: Diagnostic, sources: Mapping[str, str], parsed: ParsedPipeline | None = None
+    ) -> None:
         """Keep the texts and the sound part beside the diagnostics."""
         super().__init__(*diagnostics)
         self.sources = sources

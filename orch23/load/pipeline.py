@@ -1,4 +1,4 @@
-"""Load a pipeline file: turn its text into a validated Pipeline, or into everything that is wrong with it."""
+"""Load a pipeline file: a validated pipeline, or everything that is wrong with it."""
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -10,42 +10,41 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.load.loaded import InvalidPipelineError, Loaded, Parsed
-from orch23.load.pieces import Pieces, are_whole, edit_between, moved
-from orch23.load.stage_bodies import Reading, read_stage
-from orch23.load.swap import NO_SWAP, Swap, Swapping
-from orch23.load.variables import read_variables
-from orch23.load.yaml_text import PIPELINE, ParsedText, UpperPlaces, decode, parse, too_large
-from orch23.model.diagnostic import Diagnostic, Location, Severity, errors
+from orch23.load.loaded import InvalidPipelineError, LoadedPipeline, ParsedPipeline
+from orch23.load.overrides import NO_MODEL_OVERRIDE, ModelOverride, ModelOverrides, read_variables
+from orch23.load.stage_bodies import LoadContext, read_stage
+from orch23.load.stage_texts import StageTexts, are_valid_alone, edit_between, shift_locations
+from orch23.load.yaml_text import PIPELINE_LIMITS, LazyLocations, ParsedText, decode_text, parse_yaml, too_large_error
+from orch23.model.diagnostic import Diagnostic, Location, Severity, did_you_mean, errors
 from orch23.model.digest import Digest, Json, digest_bytes
 from orch23.model.errors import NotFoundError
 from orch23.model.fields import Problem, Problems, given
-from orch23.model.language import INSTALLED, keys_of
-from orch23.model.pipeline import LOCAL, ForeachStage, Pipeline, Price, SkippedStage, Stage, StopConditions
-from orch23.model.plan import Compiled
-from orch23.model.plugins import not_installed
-from orch23.resolve.document import SettingsDocument
-from orch23.resolve.limits import read_prices, read_run_limits
-from orch23.resolve.nearest import did_you_mean
+from orch23.model.language import DISTRIBUTION_PATTERN, keys_of
+from orch23.model.pipeline import LOCAL_EXECUTOR, ForeachStage, Pipeline, Price, SkippedStage, Stage, StopConditions
+from orch23.model.plan import CompileCache
+from orch23.model.plugins import missing_plugins
+from orch23.resolve.pipeline_document import SettingsDocument
 from orch23.resolve.reading import (
-    NO_NODES,
-    OF_KEYS,
-    ONE_OF,
-    Nodes,
-    beside,
+    CODES_OF_KEYS,
+    E_NOT_EXACTLY_ONE,
+    NO_NODES_BROKEN,
+    NodeSet,
     form_errors,
-    is_of_kind,
-    path_of,
+    independent_problems,
+    is_missing_kind,
+    path_of_error,
     read_document,
 )
+from orch23.resolve.stage_fields import read_prices, read_run_limits
+from orch23.steps.registry import decode_step as stored_step
 from orch23.steps.registry import kinds_of
-from orch23.steps.registry import stored as stored_step
-from orch23.store.beneath import open_file, read_all
+from orch23.store.safe_files import open_file, read_and_close
 
 if TYPE_CHECKING:
-    from orch23.resolve.complaints import Complaint
+    from orch23.resolve.schema_errors import SchemaError
 
-_INSTALLED = re.compile(INSTALLED)
+
+_INSTALLED = re.compile(DISTRIBUTION_PATTERN)
 _MARK_BYTES = 3  # of a byte order mark, which is no part of the text
 
 
@@ -64,10 +63,10 @@ def load_pipeline(
     *,
     sets: Mapping[str, str] | None = None,
     vars_file: Path | None = None,
-    swap: Swap = NO_SWAP,
+    swap: ModelOverride = NO_MODEL_OVERRIDE,
     text: str | None = None,
-    compiled: Compiled | None = None,
-) -> Loaded:
+    compiled: CompileCache | None = None,
+) -> LoadedPipeline:
     """Read a pipeline of the project at `root`. `swap` says who is asked in place of what it says itself.
 
     `text` is parsed in the place of the file's. `compiled` are pipelines that were parsed before.
@@ -96,15 +95,15 @@ def load_pipeline(
         if compiled is not None and stored is not None:
             compiled.put(file, made_of, msgspec.msgpack.encode(stored))
     if stored is not None:
-        pipeline = replace(stored.pipeline, locations=UpperPlaces(text, file, stored.upper))
-        return Loaded(pipeline, (), stored.origins, sources, digests)
+        pipeline = replace(stored.pipeline, locations=LazyLocations(text, file, stored.upper))
+        return LoadedPipeline(pipeline, (), stored.origins, sources, digests)
     parsed = parsing(text)
     if parsed.pipeline is None:
         raise InvalidPipelineError(*parsed.diagnostics, sources=sources, parsed=parsed)
     if compiled is not None and made_of and not parsed.diagnostics and not parsed.pipeline.plugins:
         stored = _Stored(text, replace(parsed.pipeline, locations={}), _upper(parsed.pipeline), parsed.origins)
         compiled.put(file, made_of, msgspec.msgpack.encode(stored))
-    return Loaded(parsed.pipeline, parsed.diagnostics, parsed.origins, sources, digests)
+    return LoadedPipeline(parsed.pipeline, parsed.diagnostics, parsed.origins, sources, digests)
 
 
 def _decoded(data: bytes) -> _Stored | None:
@@ -115,7 +114,7 @@ def _decoded(data: bytes) -> _Stored | None:
         return None
 
 
-def _edited(stored: _Stored, text: str, parsing: Callable[[str], Parsed]) -> _Stored | None:
+def _edited(stored: _Stored, text: str, parsing: Callable[[str], ParsedPipeline]) -> _Stored | None:
     """Return a stored pipeline with another text of which only stages differ: these alone are read.
 
     None where more differs, a stage cannot be read by itself, or something is wrong or to be warned of. Promotion
@@ -126,17 +125,17 @@ def _edited(stored: _Stored, text: str, parsing: Callable[[str], Parsed]) -> _St
         return None
     before, after, changed = edit.before, edit.after, edit.names
     known = {one.name: one for one in (*stored.pipeline.stages, *stored.pipeline.skipped)}
-    if set(before.stages) != set(known) or 2 * len(changed) > len(known) or not are_whole(after, changed):
+    if set(before.stages) != set(known) or 2 * len(changed) > len(known) or not are_valid_alone(after, changed):
         return None
-    upper = moved(stored.upper, before, after)
+    upper = shift_locations(stored.upper, before, after)
     if changed:
         alone = parsing(after.alone(changed))
         if alone.pipeline is None or alone.diagnostics:
             return None
         known |= {one.name: one for one in (*alone.pipeline.stages, *alone.pipeline.skipped)}
-        only = Pieces(after.head, {name: after.stages[name] for name in changed}, after.tail)
+        only = StageTexts(after.head, {name: after.stages[name] for name in changed}, after.tail)
         of_stages = {path: place for path, place in _upper(alone.pipeline).items() if path.startswith("stages/")}
-        upper |= moved(of_stages, only, after)
+        upper |= shift_locations(of_stages, only, after)
     found = [known[name] for name in after.stages]
     if any(one.promote is not None for one in found):
         return None
@@ -147,10 +146,10 @@ def _edited(stored: _Stored, text: str, parsing: Callable[[str], Parsed]) -> _St
 
 def _upper(pipeline: Pipeline) -> dict[str, Location]:
     """Return the places that a sound pipeline has at hand."""
-    return pipeline.locations.upper if isinstance(pipeline.locations, UpperPlaces) else {}
+    return pipeline.locations.upper if isinstance(pipeline.locations, LazyLocations) else {}
 
 
-def _made_of(sets: Mapping[str, str], vars_name: str, vars_text: str | None, swap: Swap) -> bytes:
+def _made_of(sets: Mapping[str, str], vars_name: str, vars_text: str | None, swap: ModelOverride) -> bytes:
     """Return all that a pipeline follows from besides its text; nothing where it cannot be written."""
     parts = (sorted(sets.items()), vars_name, vars_text, swap.provider, swap.model, sorted(swap.unfit))
     try:
@@ -183,14 +182,14 @@ def _read(path: Path, root: Path) -> tuple[str, str, Digest, tuple[Diagnostic, .
         if descriptor is None:
             whole.lstat()
             raise NotFoundError(Diagnostic("E862", f"`{path}` is no regular file", hint=hint))
-        data = read_all(descriptor, PIPELINE.size_bytes + _MARK_BYTES + 1)
+        data = read_and_close(descriptor, PIPELINE_LIMITS.size_bytes + _MARK_BYTES + 1)
     except OSError as error:
         what = "there is no file" if isinstance(error, FileNotFoundError) else "cannot read"
         reason = "" if isinstance(error, FileNotFoundError) else f" ({error.strerror})"
         raise NotFoundError(Diagnostic("E862", f"{what} `{path}`{reason}", hint=hint)) from None
-    if len(data) > PIPELINE.size_bytes + _MARK_BYTES:
-        return name, "", digest_bytes(data), (too_large(name, PIPELINE),)
-    text, refused = decode(data, name)
+    if len(data) > PIPELINE_LIMITS.size_bytes + _MARK_BYTES:
+        return name, "", digest_bytes(data), (too_large_error(name, PIPELINE_LIMITS),)
+    text, refused = decode_text(data, name)
     return name, text, digest_bytes(data), refused
 
 
@@ -201,20 +200,20 @@ def parse_pipeline(
     sets: Mapping[str, str] | None = None,
     vars_text: str | None = None,
     vars_name: str = "",
-    swap: Swap = NO_SWAP,
-) -> Parsed:
+    swap: ModelOverride = NO_MODEL_OVERRIDE,
+) -> ParsedPipeline:
     """Turn the text of a pipeline into its value. Pure; never raises for a bad text."""
-    parsed = parse(text, file, PIPELINE)
+    parsed = parse_yaml(text, file, PIPELINE_LIMITS)
     tree = parsed.tree
     if not isinstance(tree, Mapping):
-        return Parsed(None, parsed.diagnostics or (_no_mapping(parsed, file),))
+        return ParsedPipeline(None, parsed.diagnostics or (_no_mapping(parsed, file),))
     named, is_known = _plugins(tree)
-    missing = not_installed(tuple(named))
+    missing = missing_plugins(tuple(named))
     plugins = tuple(name for name in named if name not in missing)
     is_known = is_known and not missing  # else what they add to the language is not known
     without_kind = frozenset[str]() if is_known else _without_kind(tree, plugins)
     refused = form_errors(tree, plugins)
-    found = tuple(one for one in refused if not is_of_kind(one.code, path_of(one), without_kind))
+    found = tuple(one for one in refused if not is_missing_kind(one.code, path_of_error(one), without_kind))
     told = {one.location for one in parsed.diagnostics}
     broken = [
         Diagnostic(one.code, one.message, where, one.hint)
@@ -222,11 +221,11 @@ def parse_pipeline(
         if (where := parsed.place(one.path, one.key)) not in told  # one mistake, one complaint
     ]
     variables = read_variables(parsed, sets=sets or {}, file_text=vars_text, file_name=vars_name)
-    reading = Reading(
+    reading = LoadContext(
         parsed,
         variables.values,
         variables.broken,
-        Swapping(swap),
+        ModelOverrides(swap),
         plugins=plugins,
         without_kind=without_kind,
         outside=variables.outside,
@@ -266,13 +265,13 @@ def parse_pipeline(
         locations=parsed.positions,
     )
     if not errors(diagnostics):
-        sound = replace(pipeline, locations=UpperPlaces(text, file, parsed.positions))
-        return Parsed(sound, diagnostics, variables.origins)
+        sound = replace(pipeline, locations=LazyLocations(text, file, parsed.positions))
+        return ParsedPipeline(sound, diagnostics, variables.origins)
     if not is_known:  # nor what its names mean: of checks, of providers
-        return Parsed(None, diagnostics, variables.origins)
+        return ParsedPipeline(None, diagnostics, variables.origins)
     names = {stage.name for stage in read}
     rest = [body for key, body in _declared(tree).items() if key not in names]
-    return Parsed(None, diagnostics, variables.origins, pipeline, tuple(_strings(rest)))
+    return ParsedPipeline(None, diagnostics, variables.origins, pipeline, tuple(_strings(rest)))
 
 
 def _declared(tree: Mapping[str, Json]) -> Mapping[str, Json]:
@@ -316,10 +315,10 @@ def plugins_of(path: Path, root: Path) -> tuple[str, ...]:
 
     """
     file, text, _, _ = _read(path, root)
-    parsed = parse(text, file, PIPELINE)
+    parsed = parse_yaml(text, file, PIPELINE_LIMITS)
     tree = parsed.tree
     named, _ = _plugins(tree) if isinstance(tree, Mapping) else ({}, True)
-    if missing := not_installed(tuple(named)):
+    if missing := missing_plugins(tuple(named)):
         problems = _not_installed(parsed, {name: named[name] for name in missing})
         raise InvalidPipelineError(*problems, sources={file: text})
     return tuple(named)
@@ -352,13 +351,13 @@ def _stem(file: str) -> str:
     return file.rpartition("/")[2].partition(".")[0] or file
 
 
-def _usable(defaults: Json, found: "Sequence[Complaint]") -> Json:
+def _usable(defaults: Json, found: "Sequence[SchemaError]") -> Json:
     """Return the defaults without the nodes that are complained of already, or every stage would repeat it."""
-    spoilt = {one.path if one.code in OF_KEYS else path_of(one) for one in found}
-    return _without(defaults, "defaults", Nodes.at(spoilt)) if isinstance(defaults, Mapping) else None
+    spoilt = {one.path if one.code in CODES_OF_KEYS else path_of_error(one) for one in found}
+    return _without(defaults, "defaults", NodeSet.at(spoilt)) if isinstance(defaults, Mapping) else None
 
 
-def _without(node: Mapping[str, Json], at: str, spoilt: Nodes) -> dict[str, Json]:
+def _without(node: Mapping[str, Json], at: str, spoilt: NodeSet) -> dict[str, Json]:
     """Return a mapping without the nodes that are spoilt; of a list with such a node nothing is left."""
     out: dict[str, Json] = {}
     for key, value in node.items():
@@ -371,21 +370,21 @@ def _without(node: Mapping[str, Json], at: str, spoilt: Nodes) -> dict[str, Json
 
 
 def _stages(
-    tree: Mapping[str, Json], defaults: Json, reading: Reading, found: "Sequence[Complaint]"
+    tree: Mapping[str, Json], defaults: Json, reading: LoadContext, found: "Sequence[SchemaError]"
 ) -> tuple[Stage | ForeachStage | SkippedStage, ...]:
     """Return the sound stages. Of a stage with `found` errors of form, the other errors are noted."""
     broken: dict[str, set[str]] = {}
     for one in found:
-        if one.path.startswith("stages/") and one.code != ONE_OF:
-            broken.setdefault(one.path.split("/")[1], set()).add(path_of(one))
+        if one.path.startswith("stages/") and one.code != E_NOT_EXACTLY_ONE:
+            broken.setdefault(one.path.split("/")[1], set()).add(path_of_error(one))
     stages: list[Stage | ForeachStage | SkippedStage] = []
     for name, raw in _declared(tree).items():
         if not isinstance(raw, Mapping):
             continue
         if name in broken:
-            reading.broken_nodes = Nodes.at(broken[name])
+            reading.broken_nodes = NodeSet.at(broken[name])
             read_stage(name, raw, defaults, reading)
-            reading.broken_nodes = NO_NODES
+            reading.broken_nodes = NO_NODES_BROKEN
         elif (stage := read_stage(name, raw, defaults, reading)) is not None:
             stages.append(stage)
     return tuple(stages)
@@ -399,14 +398,14 @@ class _Limits(Struct, frozen=True):
     jobs: int | None = None
     pools: Mapping[str, int] = field(default_factory=dict)
     exit_codes: Mapping[str, int] = field(default_factory=dict)
-    executor: str = LOCAL
+    executor: str = LOCAL_EXECUTOR
 
 
-def _limits(tree: Mapping[str, Json], reading: Reading, found: "Sequence[Complaint]") -> _Limits:
+def _limits(tree: Mapping[str, Json], reading: LoadContext, found: "Sequence[SchemaError]") -> _Limits:
     """Return what the sound keys of the top level say, with errors noted beside the `found` ones of the form."""
     body = {key: tree[key] for key in keys_of(SettingsDocument) if key in tree}
-    refused = [path_of(one) for one in found]
-    reading.broken_nodes = Nodes.at(refused)
+    refused = [path_of_error(one) for one in found]
+    reading.broken_nodes = NodeSet.at(refused)
     rendered = reading.render(body, "")
     reading.note_errors(rendered)
     settings, wrong = read_document(rendered.tree, SettingsDocument, "", rendered.failed)
@@ -421,8 +420,10 @@ def _limits(tree: Mapping[str, Json], reading: Reading, found: "Sequence[Complai
         exit_codes=given(settings.exit_codes, {}),
         executor=settings.executor,
     )
-    reading.note_all(Nodes.at(rendered.failed).without((*wrong, *beside(wrong, at.found))), rendered.moved)
-    reading.broken_nodes = NO_NODES
+    reading.note_all(
+        NodeSet.at(rendered.failed).without((*wrong, *independent_problems(wrong, at.found))), rendered.moved
+    )
+    reading.broken_nodes = NO_NODES_BROKEN
     broken = {path.partition("/")[0] for path in (*refused, *rendered.failed, *(one.path for one in wrong))}
     keys = {"stop": "stop_conditions"}
     return _Limits(
@@ -430,7 +431,7 @@ def _limits(tree: Mapping[str, Json], reading: Reading, found: "Sequence[Complai
     )
 
 
-def _check_groups(read: Sequence[Stage | ForeachStage | SkippedStage], reading: Reading) -> None:
+def _check_groups(read: Sequence[Stage | ForeachStage | SkippedStage], reading: LoadContext) -> None:
     """Warn of each promotion group that has one stage alone: most often its name is misspelt."""
     stages: dict[str, list[Stage | ForeachStage | SkippedStage]] = {}
     for stage in read:
@@ -443,7 +444,7 @@ def _check_groups(read: Sequence[Stage | ForeachStage | SkippedStage], reading: 
             reading.note(Problem(f"stages/{members[0].name}/promote", "W804", message, hint, Severity.WARNING))
 
 
-def _check_pools(pools: Collection[str], reading: Reading) -> None:
+def _check_pools(pools: Collection[str], reading: LoadContext) -> None:
     """Complain of each pool that a stage names and the file does not have."""
     for path, name in reading.named_pools:
         if name not in pools:

@@ -1,4 +1,4 @@
-"""Make the stages of a parsed pipeline: defaults merged, vars rendered, each foreach tried as far as it is known."""
+"""Read the stages of a pipeline: merge defaults, render variables, check foreach stages."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, cast
@@ -6,27 +6,33 @@ from typing import Final, cast
 from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
 
-from orch23.load.swap import Swapping
-from orch23.load.variables import COMMAND_LINE
+from orch23.load.overrides import SET_OPTION, ModelOverrides
 from orch23.load.yaml_text import ParsedText
 from orch23.model.diagnostic import Diagnostic, Location, Related, Severity
 from orch23.model.digest import Json
 from orch23.model.fields import Problem, Problems, given
 from orch23.model.language import language_of
-from orch23.model.pipeline import Foreach, ForeachStage, SkippedStage, Stage, written_paths
+from orch23.model.pipeline import Foreach, ForeachStage, SkippedStage, Stage, definition_paths
 from orch23.model.step import Step
 from orch23.resolve.document import CommonDocument, ForeachDocument
-from orch23.resolve.expressions import Rendered, members_used, mentions, node_at, render_watched, wild_patterns
-from orch23.resolve.promotion import EACH, clashing_groups, kept_alone, label, read_group, read_item_group
-from orch23.resolve.reading import NO_NODES, Nodes, beside, is_of_kind, read_document
-from orch23.resolve.stages import expression_problems, make_stage, render_foreach, written_at
-from orch23.resolve.wild import WILD, Value
+from orch23.resolve.expression_syntax import UNKNOWN, ExpressionValue
+from orch23.resolve.expressions import RenderedTree, members_used, node_at, possible_patterns, render_watched, uses_name
+from orch23.resolve.reading import NO_NODES_BROKEN, NodeSet, independent_problems, is_missing_kind, read_document
+from orch23.resolve.stage_fields import (
+    PROMOTE_EACH,
+    group_conflict,
+    group_label,
+    on_failure_conflict,
+    read_group,
+    read_item_group,
+)
+from orch23.resolve.stages import expression_problems, make_stage, render_foreach, source_path
 from orch23.steps.registry import kinds_of
 
-NOT_MOVED: Final[Mapping[str, str]] = {}
+NOTHING_MOVED: Final[Mapping[str, str]] = {}
 
 
-class Reading(Struct):
+class LoadContext(Struct):
     """What is known while the stages of one text are read, and the complaints so far.
 
     `without_kind` are the mappings of which no kind of step is known, since a plugin is not installed. `outside` are
@@ -36,10 +42,10 @@ class Reading(Struct):
     parsed: ParsedText
     variables: Mapping[str, Json]
     broken: frozenset[str] = frozenset()
-    swapping: Swapping = field(default_factory=Swapping)
+    swapping: ModelOverrides = field(default_factory=ModelOverrides)
     diagnostics: list[Diagnostic] = field(default_factory=list)
     seen: set[tuple[str, str, Location | None]] = field(default_factory=set)
-    broken_nodes: Nodes = NO_NODES
+    broken_nodes: NodeSet = NO_NODES_BROKEN
     named_pools: list[tuple[str, str]] = field(default_factory=list)
     plugins: tuple[str, ...] = ()
     without_kind: Collection[str] = ()
@@ -58,40 +64,40 @@ class Reading(Struct):
                 )
             )
 
-    def render(self, tree: Json, at: str, *, item: str | None = None, defer: bool = False) -> Rendered:
+    def render(self, tree: Json, at: str, *, item: str | None = None, defer: bool = False) -> RenderedTree:
         """Evaluate a tree with the vars. An item of this name is not known yet: watched, or deferred.
 
         Nodes that use a var without a value fail without an error: that is reported already.
         """
-        names: dict[str, Value] = {"vars": self.variables}
+        names: dict[str, ExpressionValue] = {"vars": self.variables}
         if item is not None:
-            names[item] = WILD
+            names[item] = UNKNOWN
         watch, later = (None, item) if defer else (item, None)
         return render_watched(tree, names, at, watch=watch, defer=later, lacking=self.broken)
 
     def note_all(
-        self, problems: Iterable[Problem], moved: Mapping[str, str] = NOT_MOVED, subject: str | None = None
+        self, problems: Iterable[Problem], moved: Mapping[str, str] = NOTHING_MOVED, subject: str | None = None
     ) -> bool:
         """Note problems where their nodes are written; return whether one of them is an error.
 
         Those that may follow from a broken node are left out: its own errors are reported already. So are those
         of a kind of step that a plugin may add which is not installed.
         """
-        found = [replace(problem, path=written_at(problem.path, moved)) for problem in problems]
+        found = [replace(problem, path=source_path(problem.path, moved)) for problem in problems]
         for problem in self.broken_nodes.without(found):
-            if not is_of_kind(problem.code, problem.path, self.without_kind):
+            if not is_missing_kind(problem.code, problem.path, self.without_kind):
                 self.note(problem, subject)
         return any(problem.severity is Severity.ERROR for problem in found)
 
-    def take_pools(self, at: str, rendered: Rendered) -> None:
+    def take_pools(self, at: str, rendered: RenderedTree) -> None:
         """Note which pools the stage at a path names, and where."""
         named = rendered.tree.get("pools") if isinstance(rendered.tree, Mapping) else None
         for number, name in enumerate(named if isinstance(named, list | tuple) else ()):
             path = f"{at}/pools/{number}"
             if isinstance(name, str) and path not in rendered.unknown:
-                self.named_pools.append((written_at(path, rendered.moved), name))
+                self.named_pools.append((source_path(path, rendered.moved), name))
 
-    def note_errors(self, rendered: Rendered) -> bool:
+    def note_errors(self, rendered: RenderedTree) -> bool:
         """Note what is wrong with the expressions of a tree; return whether a node of it failed."""
         for problem in expression_problems(rendered):
             self.note(problem)
@@ -100,7 +106,7 @@ class Reading(Struct):
     def _written(self, path: str) -> tuple[str, Location | None]:
         """Return where a node is written: in the stage, else among the defaults, else at its nearest ancestor."""
         keys, values = self.parsed.key_positions, self.parsed.positions
-        for one, is_above in written_paths(path.split("/"), values):
+        for one, is_above in definition_paths(path.split("/"), values):
             place = (keys.get(one) if is_above else None) or values.get(one)
             if place is not None:
                 return one, place
@@ -111,14 +117,14 @@ class Reading(Struct):
         text = node_at(self.parsed.tree, path) if self.outside else None
         for name in sorted(members_used(text, "vars") & self.outside.keys()) if isinstance(text, str) else ():
             place = self.outside[name]
-            yield Related(f"`vars.{name}` is set {'here' if place else f'by `{COMMAND_LINE}`'}", place)
+            yield Related(f"`vars.{name}` is set {'here' if place else f'by `{SET_OPTION}`'}", place)
 
 
 def read_stage(
-    name: str, raw: Mapping[str, Json], defaults: Json, reading: Reading
+    name: str, raw: Mapping[str, Json], defaults: Json, reading: LoadContext
 ) -> Stage | ForeachStage | SkippedStage | None:
     """Return one declared stage, or None with all of its errors noted."""
-    body = merged(raw, defaults, reading.plugins)
+    body = _with_defaults(raw, defaults, reading.plugins)
     if "foreach" in body:
         return _read_foreach(name, body, reading)
     rendered = reading.render(body, f"stages/{name}")
@@ -138,7 +144,7 @@ def _as_written(raw: Mapping[str, Json]) -> str:
     return condition if isinstance(condition, str) else "false"
 
 
-def merged(raw: Mapping[str, Json], defaults: Json, plugins: tuple[str, ...] = ()) -> Mapping[str, Json]:
+def _with_defaults(raw: Mapping[str, Json], defaults: Json, plugins: tuple[str, ...] = ()) -> Mapping[str, Json]:
     """Return a stage with the defaults: mappings merge, the stage wins; those of a kind of step where it has it."""
     if not isinstance(defaults, Mapping):
         return raw
@@ -164,7 +170,7 @@ def _merge(below: Mapping[str, Json], above: Mapping[str, Json]) -> dict[str, Js
 # ---- foreach ----------------------------------------------------------------------------------
 
 
-def _read_foreach(name: str, body: Mapping[str, Json], reading: Reading) -> ForeachStage | SkippedStage | None:
+def _read_foreach(name: str, body: Mapping[str, Json], reading: LoadContext) -> ForeachStage | SkippedStage | None:
     """Return a foreach, or None with all of its errors noted. What its items share is checked before they are known."""
     at = f"stages/{name}"
     rest = {key: value for key, value in body.items() if key not in ("foreach", "promote")}
@@ -174,7 +180,7 @@ def _read_foreach(name: str, body: Mapping[str, Json], reading: Reading) -> Fore
     ok = not reading.note_errors(unknown) and header.is_sound
     ok = not _note_refused(foreach, unknown, at, reading) and ok
     on_failure = cast("Mapping[str, Json]", unknown.tree).get("on_failure")
-    alone = kept_alone(label(foreach, group), on_failure, at)
+    alone = on_failure_conflict(group_label(foreach, group), on_failure, at)
     if alone is not None:
         reading.note_all((alone,))
         ok = False
@@ -183,7 +189,7 @@ def _read_foreach(name: str, body: Mapping[str, Json], reading: Reading) -> Fore
     stage = _node(name, foreach, unknown, body_left, group, reading)
     ok = _try_unknown(name, unknown, reading) and ok
     holds = Problems(at).condition("if", cast("Mapping[str, Json]", unknown.tree).get("if", True))
-    is_off = not mentions(rest.get("if"), foreach.name) and not holds
+    is_off = not uses_name(rest.get("if"), foreach.name) and not holds
     if foreach.values:  # those of a stage that is off are checked as if it were on, like any stage that is off
         tried = replace(stage, body={key: value for key, value in stage.body.items() if not is_off or key != "if"})
         ok = _try_items(tried, body_left.failed, reading) and ok
@@ -203,7 +209,7 @@ class _Header(Struct, frozen=True):
     is_sound: bool = True
 
 
-def _read_header(at: str, body: Mapping[str, Json], reading: Reading) -> _Header:
+def _read_header(at: str, body: Mapping[str, Json], reading: LoadContext) -> _Header:
     """Return what a foreach says beside the body of its items, with its errors noted."""
     rendered = reading.render(body["foreach"], f"{at}/foreach")
     failed = reading.note_errors(rendered)
@@ -214,7 +220,7 @@ def _read_header(at: str, body: Mapping[str, Json], reading: Reading) -> _Header
     foreach, group_of_items = _foreach(document, found.below("foreach"))
     group = _group_of_stage(body, document, found, reading) or group_of_items
     _check_item(body, foreach, found)
-    problems = Nodes.at(rendered.failed).without((*wrong, *beside(wrong, found.found)))
+    problems = NodeSet.at(rendered.failed).without((*wrong, *independent_problems(wrong, found.found)))
     is_broken = reading.note_all(problems, rendered.moved)
     return _Header(foreach, group, is_sound=not (failed or is_broken))
 
@@ -223,30 +229,30 @@ def _check_item(body: Mapping[str, Json], foreach: Foreach, problems: Problems) 
     """Report keys that are the same for all items and mention the item."""
     ways = {"needs": "use `foreach.needs`", "pools": "write names of pools out"}
     for key, way in ways.items():
-        if mentions(body.get(key), foreach.name):
+        if uses_name(body.get(key), foreach.name):
             problems.add(key, "E857", f"an item may not decide `{key}`", way)
-    if foreach.source is not None and mentions(body.get("if"), foreach.name):
+    if foreach.source is not None and uses_name(body.get("if"), foreach.name):
         way = "leave items out of the list where it is made"
         problems.add("if", "E857", "an item of a file may not decide `if`", way)
 
 
-def _note_refused(foreach: Foreach, unknown: Rendered, at: str, reading: Reading) -> bool:
+def _note_refused(foreach: Foreach, unknown: RenderedTree, at: str, reading: LoadContext) -> bool:
     """Note where the stage leaves a program or its code to the items of a file, whatever these are."""
     if foreach.source is None:
         return False
-    from orch23.resolve.item_rules import template_faults  # noqa: PLC0415 - for lists in files only
+    from orch23.resolve.item_rules import foreach_template_errors  # noqa: PLC0415 - for lists in files only
 
-    return reading.note_all(template_faults(unknown.tree, unknown.watched, at), unknown.moved)
+    return reading.note_all(foreach_template_errors(unknown.tree, unknown.watched, at), unknown.moved)
 
 
 def _group_of_stage(
-    body: Mapping[str, Json], header: ForeachDocument, problems: Problems, reading: Reading
+    body: Mapping[str, Json], header: ForeachDocument, problems: Problems, reading: LoadContext
 ) -> str | None:
     """Return the promotion group that the stage names itself.
 
     It is read here and is no part of the body that items are rendered from: it is the same for all items.
     """
-    if mentions(body.get("promote"), header.name):
+    if uses_name(body.get("promote"), header.name):
         way = "all items belong to one group: write its name out"
         problems.add("promote", "E857", "an item may not decide `promote`", way)
         return None
@@ -258,7 +264,7 @@ def _group_of_stage(
         problems.found += wrong
         return None
     group = read_group(document.promote, problems)
-    clash = clashing_groups(group, given(header.promote, None), problems.path)
+    clash = group_conflict(group, given(header.promote, None), problems.path)
     problems.found += [] if clash is None else [clash]
     return group
 
@@ -271,7 +277,7 @@ def _foreach(document: ForeachDocument, at: Problems) -> tuple[Foreach, str | No
         source = at.path_at("from", path)
         if pointer and not pointer.startswith("/"):
             at.add("from", "E850", f"`{document.source}` points at no list", "write file.json#/field, or file.json")
-    together, group = read_item_group(given(document.promote, EACH), at)
+    together, group = read_item_group(given(document.promote, PROMOTE_EACH), at)
     foreach = Foreach(
         source=source,
         pointer=pointer,
@@ -286,7 +292,7 @@ def _foreach(document: ForeachDocument, at: Problems) -> tuple[Foreach, str | No
 
 
 def _node(
-    name: str, foreach: Foreach, unknown: Rendered, body: Rendered, group: str | None, reading: Reading
+    name: str, foreach: Foreach, unknown: RenderedTree, body: RenderedTree, group: str | None, reading: LoadContext
 ) -> ForeachStage:
     """Return the foreach as one node, with the patterns that it may turn out to read and write.
 
@@ -307,10 +313,10 @@ def _node(
         moved=body.moved,
         kind=kind,
         needs=tuple(need for need in _list(needs) if isinstance(need, str)),
-        reads=wild_patterns(
+        reads=possible_patterns(
             [*_list(tree.get("inputs")), *_verified(verify), *_files(tree, kind, step), *step.inputs_of(body_of_step)]
         ),
-        writes=wild_patterns([*_list(tree.get("outputs")), *named] if writes is None else _list(writes)),
+        writes=possible_patterns([*_list(tree.get("outputs")), *named] if writes is None else _list(writes)),
         promote=group,
         starts_processes=step.starts_processes,
         uses_network=step.network_of(body_of_step),
@@ -343,14 +349,14 @@ def _files(tree: Mapping[str, Json], kind: str, step: type[Step]) -> list[Json]:
     return [one for one in (*found, again) if isinstance(one, str)]
 
 
-def _try_unknown(name: str, unknown: Rendered, reading: Reading) -> bool:
+def _try_unknown(name: str, unknown: RenderedTree, reading: LoadContext) -> bool:
     """Check what does not depend on the item, as if it were a stage; True if nothing was wrong."""
     tree = cast("Mapping[str, Json]", unknown.tree)
     built = make_stage(name, tree, unknown=unknown.unknown, plugins=reading.plugins)
     return not reading.note_all(built.problems, unknown.moved)
 
 
-def _try_items(stage: ForeachStage, failed: frozenset[str], reading: Reading) -> bool:
+def _try_items(stage: ForeachStage, failed: frozenset[str], reading: LoadContext) -> bool:
     """Render the stages of a list that is written in the pipeline, so that their mistakes show now.
 
     `failed` are the nodes of the body that have no value: their errors are noted already.

@@ -1,4 +1,4 @@
-"""Turn YAML text into plain values with a place for every node; what two readers could read in two ways is refused.
+"""Parse YAML strictly into plain values, with the location of every node.
 
 libyaml does the scanning; the values are made here, from its events. So there is no recursion to exhaust, no alias to
 expand, no tag to construct, and no YAML 1.1 surprise: `on`, `1:30`, `0o17` and `2024-01-01` are strings.
@@ -13,13 +13,20 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct
 
+from orch23.load.yaml_errors import (
+    QUOTE_EXPRESSION_HINT,
+    Mark,
+    location_at,
+    syntax_error,
+)
 from orch23.model.diagnostic import Diagnostic, Location, Related
 from orch23.model.digest import Json
 
 if TYPE_CHECKING:
     import yaml
 
-MAX_DEPTH = 64
+
+MAX_YAML_DEPTH = 64
 MAX_INTEGER = 2**63 - 1
 _DEPTH_OF_LIBYAML = "exceeded maximum nesting depth"
 
@@ -32,10 +39,6 @@ _UNREADABLE = re.compile(
 )
 # The stubs of PyYAML give events and marks no common shape.
 _Event: TypeAlias = Any
-_Mark: TypeAlias = Any
-
-QUOTE_EXPRESSION = 'put the expression in quotes: "${{ … }}"'
-QUOTE_GLOB = 'a pattern that starts with * needs quotes: "*.py"'
 
 
 @cache
@@ -44,7 +47,7 @@ def _yaml() -> ModuleType:
     return importlib.import_module("yaml")
 
 
-class Caps(Struct, frozen=True):
+class TextLimits(Struct, frozen=True):
     """How much a text may hold: bytes, values, and characters of the paths of all values.
 
     A path repeats the keys above it: of 50 keys of 1,000 characters, 40,000 values below them would make 2 GB.
@@ -55,17 +58,17 @@ class Caps(Struct, frozen=True):
     paths: int = 16 << 20
 
 
-DATA = Caps()
+DATA_LIMITS = TextLimits()
 """For what a model may have written."""
 
-PIPELINE = Caps(size_bytes=16 << 20, nodes=2_000_000, paths=128 << 20)
+PIPELINE_LIMITS = TextLimits(size_bytes=16 << 20, nodes=2_000_000, paths=128 << 20)
 """For what a person writes, or lets a program write: some 100,000 stages."""
 
 
 _UPPER = 2
 
 
-class Places(Mapping[str, Location]):
+class NodeLocations(Mapping[str, Location]):
     """Where the nodes of a text are, by path. Few places are ever asked for: each is made when it is."""
 
     __slots__ = ("_file", "_spans")
@@ -100,7 +103,7 @@ class Places(Mapping[str, Location]):
         return len(self._spans)
 
 
-class UpperPlaces(Mapping[str, Location]):
+class LazyLocations(Mapping[str, Location]):
     """Where the nodes of a sound text are, of which few are asked for: those of its two upper levels are kept.
 
     For all others the text is read once more.
@@ -128,7 +131,7 @@ class UpperPlaces(Mapping[str, Location]):
 
     def _read(self) -> Mapping[str, Location]:
         if self._whole is None:
-            self._whole = parse(self._text, self._file, PIPELINE).positions
+            self._whole = parse_yaml(self._text, self._file, PIPELINE_LIMITS).positions
         return self._whole
 
 
@@ -158,24 +161,24 @@ class ParsedText(Struct, frozen=True):
             path = path.rpartition("/")[0]
 
 
-def decode(data: bytes, file: str) -> tuple[str, tuple[Diagnostic, ...]]:
+def decode_text(data: bytes, file: str) -> tuple[str, tuple[Diagnostic, ...]]:
     """Return the text of a file, without a byte order mark, or the place where it is not UTF-8."""
     try:
         return data.decode("utf-8-sig"), ()
     except UnicodeDecodeError as error:
         before = data[: error.start].decode("utf-8", "replace")
-        where = _place(file, before, len(before))
+        where = location_at(file, before, len(before))
         message = f"the byte 0x{data[error.start]:02x} is not UTF-8"
         return "", (Diagnostic("E805", message, where, "save the file as UTF-8"),)
 
 
-def too_large(file: str, caps: Caps) -> Diagnostic:
+def too_large_error(file: str, caps: TextLimits) -> Diagnostic:
     """Return the complaint about a file that is larger than its caps."""
     hint = "keep data in files of its own, or split the pipeline"
     return Diagnostic("E805", f"the file is over {caps.size_bytes} bytes", Location(file, 1, 1), hint)
 
 
-def parse(text: str, file: str, caps: Caps = DATA) -> ParsedText:
+def parse_yaml(text: str, file: str, caps: TextLimits = DATA_LIMITS) -> ParsedText:
     """Read one YAML document. Never raises for bad text: everything wrong with it is in `diagnostics`.
 
     Where the syntax is broken `tree` is None; where only rules were broken (a duplicate key, an anchor) it is whole,
@@ -194,13 +197,13 @@ def parse(text: str, file: str, caps: Caps = DATA) -> ParsedText:
         if _DEPTH_OF_LIBYAML in (error.problem or "") and error.problem_mark is not None:
             # libyaml 0.2.6 scans ahead of its events and stops at 1,000 levels, where we have seen none of them yet:
             # what is before that place is deep enough for our own limit, and is reported where that is passed.
-            return parse(text[: error.problem_mark.index], file, caps)
-        building.complaints.append(_syntax(error, text, file))
+            return parse_yaml(text[: error.problem_mark.index], file, caps)
+        building.complaints.append(syntax_error(error, text, file))
         building.tree = None
     return ParsedText(building.tree, building.positions, building.key_positions, tuple(building.complaints))
 
 
-def parse_scalar(text: str) -> Json:
+def parse_yaml_scalar(text: str) -> Json:
     """Read text as one plain scalar of YAML: `3`, `true`, `null`; all else is the text itself."""
     value = _plain(text)
     return text if isinstance(value, _OutOfRange) else value
@@ -216,19 +219,14 @@ def _events(text: str) -> Iterator[_Event]:
         loader.dispose()
 
 
-def _unreadable(text: str, file: str, caps: Caps) -> Diagnostic | None:
+def _unreadable(text: str, file: str, caps: TextLimits) -> Diagnostic | None:
     bad = _UNREADABLE.search(text)
     if bad is not None:
         message = f"the character U+{ord(bad.group()):04X} may not stand in YAML"
         hint = "remove it, or write it as an escape in a double-quoted string"
-        return Diagnostic("E805", message, _place(file, text, bad.start()), hint)
+        return Diagnostic("E805", message, location_at(file, text, bad.start()), hint)
     is_large = len(text) > caps.size_bytes or len(text.encode()) > caps.size_bytes
-    return too_large(file, caps) if is_large else None
-
-
-def _place(file: str, text: str, index: int, length: int = 1) -> Location:
-    start = text.rfind("\n", 0, index) + 1
-    return Location(file, text.count("\n", 0, index) + 1, index - start + 1, length)
+    return too_large_error(file, caps) if is_large else None
 
 
 class _OutOfRange(Struct, frozen=True):
@@ -258,7 +256,7 @@ class _Frame(Struct):
 
     path: str
     value: list[Json] | dict[str, Json]
-    start: _Mark
+    start: Mark
     flow: bool
     key: str | None = None
     skip: bool = False
@@ -267,10 +265,10 @@ class _Frame(Struct):
 class _Building:
     """The state of one pass over the events of a document."""
 
-    def __init__(self, text: str, file: str, caps: Caps) -> None:
+    def __init__(self, text: str, file: str, caps: TextLimits) -> None:
         self.tree: Json = None
-        self.positions = Places(file)
-        self.key_positions = Places(file)
+        self.positions = NodeLocations(file)
+        self.key_positions = NodeLocations(file)
         self.complaints: list[Diagnostic] = []
         self._text = text
         self._taking = _taking()
@@ -338,15 +336,15 @@ class _Building:
         self._refuse_properties(event)
         frame = self._frames[-1] if self._frames else None
         if frame is not None and isinstance(frame.value, dict) and frame.key is None:
-            hint = QUOTE_EXPRESSION if self._starts(event, "{") else "a key is one word or a quoted string"
+            hint = QUOTE_EXPRESSION_HINT if self._starts(event, "{") else "a key is one word or a quoted string"
             self._complain("E806", "a key may not be a list or a mapping", event, hint)
             self.tree = None
             return False
         value: list[Json] | dict[str, Json] = {} if isinstance(event, _yaml().MappingStartEvent) else []
         path = self._add(value, event)
         self._frames.append(_Frame(path, value, event.start_mark, bool(event.flow_style)))
-        if len(self._frames) > MAX_DEPTH:
-            self._complain("E805", f"the nesting is over {MAX_DEPTH} levels deep", event, "flatten it")
+        if len(self._frames) > MAX_YAML_DEPTH:
+            self._complain("E805", f"the nesting is over {MAX_YAML_DEPTH} levels deep", event, "flatten it")
             self.tree = None
             return False
         return self._within_limits(event)
@@ -423,13 +421,13 @@ class _Building:
         place = self._location(event.start_mark, event.end_mark)
         self.complaints.append(Diagnostic(code, message, place, hint))
 
-    def _location(self, start: _Mark, end: _Mark) -> Location:
+    def _location(self, start: Mark, end: Mark) -> Location:
         return Location(self._file, *self._span(start, end))
 
-    def _span(self, start: _Mark, end: _Mark) -> tuple[int, int, int]:
+    def _span(self, start: Mark, end: Mark) -> tuple[int, int, int]:
         line, column = start.line, start.column
         if line > self._last_line:  # libyaml sees a line break at the end of every text
-            place = _place(self._file, self._text, len(self._text))
+            place = location_at(self._file, self._text, len(self._text))
             return place.line, place.column, place.length
         length = end.column - column if end is not None and end.line == line else 1
         return line + 1, column + 1, max(1, length)
@@ -453,61 +451,3 @@ def _taking() -> "Mapping[type[yaml.Event], Callable[[_Building, _Event], bool]]
 
 def _below(path: str, name: str) -> str:
     return f"{path}/{name}" if path else name
-
-
-# What libyaml says, and what we say instead. The first entry whose words occur in its message is used.
-_SYNTAX: tuple[tuple[str, str, str | None], ...] = (
-    ("cannot start any token", "no value may start with this character", "put the value in quotes"),
-    ("mapping values are not allowed", "a `:` may not stand here", "check the indentation, or put the value in quotes"),
-    ("block sequence entries are not allowed", "a list item may not stand here", "start the list on a line of its own"),
-    ("did not find expected ',' or ']'", "the list started with `[` is not closed", "add the missing `,` or `]`"),
-    ("did not find expected ',' or '}'", "the mapping started with `{` is not closed", "add the missing `,` or `}`"),
-    ("did not find expected '-' indicator", "a list item is expected here", "check the indentation"),
-    ("did not find expected node content", "a value is expected here", "write one, or put the characters in quotes"),
-    ("did not find expected key", "a key is expected here", "check the indentation"),
-    ("could not find expected ':'", "a key without its `:`", "add a `:`, or check the indentation"),
-    ("unexpected end of stream", "a quoted string is not closed", "add the closing quote"),
-    ("unexpected document indicator", "a quoted string is not closed", "add the closing quote"),
-    ("unknown escape character", "an unknown escape in a quoted string", "use single quotes, or write `\\\\`"),
-    ("found undefined tag handle", "tags (`!…`) are not allowed", "remove the tag; quotes make a string"),
-    ("did not find expected alphabetic", "a value may not start with this character", "put the value in quotes"),
-    ("duplicate", "a directive appears twice", "remove it"),
-    ("did not find expected <document start>", "a second value starts here", "check the indentation"),
-    ("found a tab", "a tab may not indent", "indent with spaces"),
-)
-
-
-def _index(lines: list[str], where: Location) -> int:
-    """Return how many characters stand before a place."""
-    return sum(len(line) + 1 for line in lines[: where.line - 1]) + where.column - 1
-
-
-def _syntax(error: "yaml.MarkedYAMLError", text: str, file: str) -> Diagnostic:
-    mark: _Mark = error.problem_mark or error.context_mark
-    lines = text.split("\n")
-    line = lines[mark.line] if mark is not None and mark.line < len(lines) else ""
-    problem = error.problem or ""
-    known = next((entry for entry in _SYNTAX if entry[0] in problem), None)
-    _, message, hint = known or ("", f"this is no YAML: {problem}", None)
-    where = Location(file, 1, 1)
-    if mark is not None:
-        inside = mark.line < len(lines)
-        where = Location(file, mark.line + 1, mark.column + 1) if inside else _place(file, text, len(text))
-    context: _Mark = error.context_mark
-    if "alias" in (error.context or "") and context is not None:
-        where = Location(file, context.line + 1, context.column + 1)
-        return Diagnostic("E801", "a value may not start with `*`", where, QUOTE_GLOB)
-    if line[where.column - 1 : where.column] == "\t":
-        return Diagnostic("E801", "a tab may not stand here", where, "indent with spaces")
-    related: tuple[Related, ...] = ()
-    opened = context is not None and "flow" in (error.context or "")
-    if "${{" in line:
-        hint = QUOTE_EXPRESSION
-        where = Location(file, where.line, line.index("${{") + 1, 3)
-    elif opened and context is not None and not text[_index(lines, where) :].strip():
-        where = Location(file, context.line + 1, context.column + 1)
-    elif opened and context is not None:
-        related = (Related("opened here", Location(file, context.line + 1, context.column + 1)),)
-    elif "quoted" in (error.context or "") and context is not None and "escape" not in problem:
-        where = Location(file, context.line + 1, context.column + 1)
-    return Diagnostic("E801", message, where, hint, related=related)

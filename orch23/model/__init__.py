@@ -1,1 +1,1 @@
-"""The values that every layer shares: what was declared, what was done, what happened. No I/O."""
+"""Values that all packages share. No I/O, no clock."""

@@ -1,4 +1,4 @@
-"""One process fully spelled out, and what came of it: the shapes of Bazel's Remote Execution API v2, as values.
+"""Processes as values: an action with its limits and files, and the outcome of running it.
 
 Both can be sent to another machine: they name files by digest, and no path of this machine is in them.
 """
@@ -12,7 +12,24 @@ from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry, digest_bytes, digest_json
-from orch23.model.step_limits import DEFAULT_LIMITS, StepLimits
+
+
+class StepLimits(Struct, frozen=True, kw_only=True):
+    """Limits while a process and its descendants run; sizes are in bytes.
+
+    `memory` is what they use together. `files` and `disk` are what the sandbox directory holds, with temporary files.
+    `address_space` is of each process; None sets no limit.
+    """
+
+    memory: int = 8 << 30
+    processes: int = 4096
+    files: int = 1_000_000
+    disk: int = 8 << 30
+    address_space: int | None = None
+
+
+DEFAULT_LIMITS = StepLimits()
+
 
 PYTHON = "python"
 """The first word of a command that stands for the interpreter of the action."""

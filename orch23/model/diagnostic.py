@@ -1,5 +1,6 @@
-"""The one shape of every complaint: code, severity, place, message, way out."""
+"""Diagnostics: code, severity, location, message and hint; hints for misspelt names."""
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 from msgspec import Struct
@@ -55,3 +56,31 @@ class Diagnostic(Struct, frozen=True):
 def errors(diagnostics: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:
     """Return those diagnostics that block."""
     return tuple(d for d in diagnostics if d.severity is Severity.ERROR)
+
+
+_LONGEST = 200  # characters; to compare two texts takes the product of their lengths
+
+
+def nearest_names(word: str, known: Iterable[str]) -> list[str]:
+    """Return the known word that is nearest, alone in a list; an empty one where none is near, or the word is long.
+
+    Upper and lower case are the same.
+    """
+    if len(word) > _LONGEST:
+        return []
+    from difflib import get_close_matches  # noqa: PLC0415 - only for who mistyped
+
+    words = {one.casefold(): one for one in known}
+    return [words[near] for near in get_close_matches(word.casefold(), list(words), n=1)]
+
+
+def did_you_mean_or(name: str, known: list[str], otherwise: str) -> str:
+    """Return a did-you-mean, or another hint where nothing is near."""
+    close = nearest_names(name, known)
+    return f"did you mean `{close[0]}`?" if close else otherwise
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str | None:
+    """Return a hint that names the nearest known word, or None."""
+    near = nearest_names(word, sorted(set(known)))
+    return f"did you mean `{near[0]}`?" if near else None

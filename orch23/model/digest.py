@@ -1,12 +1,17 @@
-"""Content digests and the one canonical JSON form that everything hashed goes through."""
+"""Digests of bytes, files and JSON values; the canonical form of JSON."""
 
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct
 
-from orch23.model.plain import Json
+if TYPE_CHECKING:
+    Json: TypeAlias = bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | None
+else:
+    Json: TypeAlias = Any  # msgspec cannot decode a type that refers to itself and is no class
+
 
 __all__ = ["Digest", "FileEntry", "Json", "canonical_json", "digest_bytes", "digest_json", "git_blob_id"]
 

@@ -1,8 +1,9 @@
-"""What stops the tool, as exceptions: each carries its diagnostics and its exit code."""
+"""Exceptions that stop orch23, its exit codes, and exit codes that a pipeline sets."""
 
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
 
-from orch23.model.diagnostic import Diagnostic
+from orch23.model.diagnostic import Diagnostic, Severity
 
 
 class ExitCode(IntEnum):
@@ -106,3 +107,23 @@ class MissingBytesError(Exception):
         """Keep the digest that was asked for."""
         super().__init__(sha256)
         self.sha256 = sha256
+
+
+FIXED_EXIT_CODES = frozenset(
+    {ExitCode.OK, ExitCode.SAFETY, ExitCode.CONSENT, ExitCode.SIGHUP, ExitCode.SIGINT, ExitCode.SIGTERM}
+)
+"""What no pipeline can give another number: success, a safety violation, missing consent to the pipeline, signals."""
+
+MIN_CUSTOM_EXIT_CODE, MAX_CUSTOM_EXIT_CODE = 1, 125
+"""The numbers that a pipeline may give: 126 and above mean something to shells."""
+
+
+def custom_exit_code(code: ExitCode, diagnostics: Iterable[Diagnostic], families: Mapping[str, int]) -> int:
+    """Return the number to end with: of the first error that a family fits, by the longest; else the code as it is."""
+    if code in FIXED_EXIT_CODES:
+        return code
+    for one in diagnostics:
+        fitting = [family for family in families if one.code.startswith(family)]
+        if fitting and one.severity is Severity.ERROR:
+            return families[max(fitting, key=len)]
+    return code

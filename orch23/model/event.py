@@ -1,4 +1,4 @@
-"""What happens in a run, one type an event. The journal, `--output jsonl` and docs/events.md follow from these.
+"""Events of a run: one type each, as the journal and `--output jsonl` write them.
 
 A field may be added to a type, with a default; one that is removed, or means another thing, makes another
 `EVENT_VERSION`. Who reads a journal passes over fields that it does not know.
@@ -9,21 +9,21 @@ from typing import ClassVar, Final, Literal, Protocol, TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType, field
 
-from orch23.model.llm import Mode, StopReason
+from orch23.model.llm import RecordingMode, StopReason
+from orch23.model.parsing import JsonObject, NaturalNumber, from_struct, to_struct
 from orch23.model.pipeline import FailureKind
 from orch23.model.stage_status import StageStatus
-from orch23.model.typed import Count, Object, decode, encode
 
 EVENT_VERSION = 1
-ORCH23 = "orch23"
+ORCH23_ROLE = "orch23"
 """The role of an event that is about no stage."""
 
-Level: TypeAlias = Literal["debug", "info", "warning", "error"]
+EventLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 RunStatus: TypeAlias = Literal["ok", "failed", "interrupted", "limit", "decision"]
-Decided: TypeAlias = Literal["fresh", "run", "restore", "verify", "edited"]
-Failed: TypeAlias = Literal[FailureKind, ""]
+DecisionName: TypeAlias = Literal["fresh", "run", "restore", "verify", "edited"]
+FailureName: TypeAlias = Literal[FailureKind, ""]
 """The kind of a failure; empty where nothing failed."""
-Amount: TypeAlias = str | None
+CostText: TypeAlias = str | None
 """US dollars, as a decimal; None where a price is not known."""
 
 
@@ -36,14 +36,14 @@ class EventData(Struct, frozen=True, kw_only=True):
 # ---- parts --------------------------------------------------------------------------------------
 
 
-class Because(Struct, frozen=True):
+class EventReason(Struct, frozen=True):
     """A reason for a decision: a code, and the input, key or stage that it is about."""
 
     code: str
     subject: str = ""
 
 
-class Problem(Struct, frozen=True):
+class EventProblem(Struct, frozen=True):
     """A diagnostic: its code, what is wrong, where, and what to do."""
 
     code: str
@@ -58,18 +58,18 @@ class SentFile(Struct, frozen=True):
     path: str
     slice: str
     sha256: str
-    bytes: Count
+    bytes: NaturalNumber
 
 
-class Took(Struct, frozen=True):
+class RequestTotals(Struct, frozen=True):
     """What requests took: their number, tokens of input and output together, cost."""
 
     calls: int = 0
     tokens: int = 0
-    cost: Amount = "0"
+    cost: CostText = "0"
 
 
-class Limits(Struct, frozen=True):
+class RunLimits(Struct, frozen=True):
     """The `stop_conditions` of the pipeline that are about money and time; null is no limit."""
 
     max_llm_calls: int | None = None
@@ -96,9 +96,9 @@ class RunStarted(EventData, frozen=True, kw_only=True):
     lock: str = ""
     spec_file: str = ""
     spec_hash: str = ""
-    stages: Count = 0
-    max_retries: Count = 0
-    jobs: Count = 1
+    stages: NaturalNumber = 0
+    max_retries: NaturalNumber = 0
+    jobs: NaturalNumber = 1
     provider: tuple[str, ...] = ()
     model: tuple[str, ...] = ()
     sandbox: str = ""
@@ -133,10 +133,10 @@ class RunFinished(EventData, frozen=True, kw_only=True):
     saved: str = "0"
     calls: int = 0
     tokens: int = 0
-    cost: Amount = "0"
+    cost: CostText = "0"
     unpriced: int = 0
-    before: Took = Took()
-    limits: Limits = Limits()
+    before: RequestTotals = RequestTotals()
+    limits: RunLimits = RunLimits()
 
 
 class Warned(EventData, frozen=True, kw_only=True, omit_defaults=True):
@@ -151,7 +151,7 @@ class Warned(EventData, frozen=True, kw_only=True, omit_defaults=True):
     of_steps: bool = False
 
 
-class Healed(EventData, frozen=True, kw_only=True):
+class StoreRepaired(EventData, frozen=True, kw_only=True):
     """Damage to the store, or what a killed build left, was repaired."""
 
     kind: ClassVar[str] = "healed"
@@ -171,9 +171,9 @@ class StageDecided(EventData, frozen=True, kw_only=True):
     """It is decided what to do with a stage, and why."""
 
     kind: ClassVar[str] = "stage_decided"
-    decision: Decided
+    decision: DecisionName
     key: str = ""
-    reasons: tuple[Because, ...] = ()
+    reasons: tuple[EventReason, ...] = ()
 
 
 class StageStarted(EventData, frozen=True, kw_only=True):
@@ -183,13 +183,13 @@ class StageStarted(EventData, frozen=True, kw_only=True):
     key: str = ""
 
 
-class StageHeld(EventData, frozen=True, kw_only=True):
+class StageWithheld(EventData, frozen=True, kw_only=True):
     """A stage has a result, and its files wait for others of its promotion group: `for` names the first of them."""
 
     kind: ClassVar[str] = "stage_held"
     key: str = ""
     missing: tuple[str, ...] = field(default=(), name="for")
-    waits_for: Count = 0
+    waits_for: NaturalNumber = 0
 
 
 class StageRestored(EventData, frozen=True, kw_only=True):
@@ -230,16 +230,16 @@ class StageFinished(EventData, frozen=True, kw_only=True):
     attempts: int = 0
     calls: int = 0
     recorded: int = 0
-    input_tokens: Count = 0
-    output_tokens: Count = 0
-    cost: Amount = "0"
+    input_tokens: NaturalNumber = 0
+    output_tokens: NaturalNumber = 0
+    cost: CostText = "0"
     saved: str = "0"
     by_hand: int = 0
     outputs: tuple[str, ...] = ()
     unchanged: bool = False
     failure: str = ""
-    problems: tuple[Problem, ...] = ()
-    failure_kind: Failed = field(default="", name="kind")
+    problems: tuple[EventProblem, ...] = ()
+    failure_kind: FailureName = field(default="", name="kind")
     command: str = ""
     by: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
@@ -252,8 +252,8 @@ class AttemptStarted(EventData, frozen=True, kw_only=True):
     """An attempt of a stage begins; `attempt` counts from 1."""
 
     kind: ClassVar[str] = "attempt_started"
-    attempt: Count = 1
-    max_attempts: Count = 1
+    attempt: NaturalNumber = 1
+    max_attempts: NaturalNumber = 1
     key: str = ""
 
 
@@ -272,7 +272,7 @@ class CheckResult(EventData, frozen=True, kw_only=True):
     passed: bool = False
     exit_code: int | None = None
     excerpt: str = ""
-    attempt: Count = 0
+    attempt: NaturalNumber = 0
     printed: str = ""
 
 
@@ -280,9 +280,9 @@ class AttemptFinished(EventData, frozen=True, kw_only=True):
     """An attempt has ended. Of a failure: its class, the command, what tests failed, and an excerpt."""
 
     kind: ClassVar[str] = "attempt_finished"
-    attempt: Count = 1
+    attempt: NaturalNumber = 1
     passed: bool = False
-    failure_kind: Failed = field(default="", name="kind")
+    failure_kind: FailureName = field(default="", name="kind")
     command: str = ""
     exit_code: int | None = None
     failing: tuple[str, ...] = ()
@@ -316,13 +316,13 @@ class LlmRequest(EventData, frozen=True, kw_only=True):
     model: str = ""
     provider: str = ""
     endpoint: str = ""
-    attempt: Count = 1
+    attempt: NaturalNumber = 1
     recorded: bool = False
-    mode: Mode = "cached"
+    mode: RecordingMode = "cached"
     files: tuple[SentFile, ...] = ()
-    bytes: Count = 0
-    previous_bytes: Count = 0
-    brief_bytes: Count = 0
+    bytes: NaturalNumber = 0
+    previous_bytes: NaturalNumber = 0
+    brief_bytes: NaturalNumber = 0
 
 
 class CallReserved(EventData, frozen=True, kw_only=True):
@@ -332,7 +332,7 @@ class CallReserved(EventData, frozen=True, kw_only=True):
     fingerprint: str = ""
     calls: int = 0
     tokens: int = 0
-    cost: Amount = None
+    cost: CostText = None
 
 
 class CallSubmitted(EventData, frozen=True, kw_only=True, omit_defaults=True):
@@ -354,7 +354,7 @@ class CallSettled(EventData, frozen=True, kw_only=True):
     fingerprint: str = ""
     calls: int = 0
     tokens: int = 0
-    cost: Amount = None
+    cost: CostText = None
     forfeited: bool = False
     released: bool = False
 
@@ -366,7 +366,7 @@ class HttpRetry(EventData, frozen=True, kw_only=True):
     status: int | None = None
     code: str = ""
     delay_s: float = 0.0
-    number: Count = field(default=2, name="try")
+    number: NaturalNumber = field(default=2, name="try")
 
 
 class LlmResponse(EventData, frozen=True, kw_only=True):
@@ -377,13 +377,13 @@ class LlmResponse(EventData, frozen=True, kw_only=True):
 
     kind: ClassVar[str] = "llm_response"
     fingerprint: str = ""
-    attempt: Count = 1
-    mode: Mode = "cached"
+    attempt: NaturalNumber = 1
+    mode: RecordingMode = "cached"
     replayed: bool | None = None
-    input_tokens: Count = 0
-    output_tokens: Count = 0
-    cache_read_tokens: Count = 0
-    cost: Amount = None
+    input_tokens: NaturalNumber = 0
+    output_tokens: NaturalNumber = 0
+    cache_read_tokens: NaturalNumber = 0
+    cost: CostText = None
     prices: str = ""
     requests: int = 0
     model: str = ""
@@ -398,12 +398,12 @@ class LlmText(EventData, frozen=True, kw_only=True):
     """
 
     kind: ClassVar[str] = "llm_text"
-    attempt: Count = 1
+    attempt: NaturalNumber = 1
     line: str = ""
     cut: bool = False
 
 
-KINDS: Final[Mapping[str, type[EventData]]] = {
+EVENT_KINDS: Final[Mapping[str, type[EventData]]] = {
     one.kind: one
     for one in (
         RunStarted,
@@ -424,11 +424,11 @@ KINDS: Final[Mapping[str, type[EventData]]] = {
         StepOutput,
         CheckResult,
         AttemptFinished,
-        StageHeld,
+        StageWithheld,
         FilesPromoted,
         FilesReleased,
         StageFinished,
-        Healed,
+        StoreRepaired,
         Warned,
         RunFinished,
     )
@@ -441,31 +441,33 @@ class Event(Struct, frozen=True):
 
     data: EventData
     message: str
-    role: str = ORCH23
-    level: Level = "info"
+    role: str = ORCH23_ROLE
+    level: EventLevel = "info"
 
     @property
     def type(self) -> str:
         """Give the name of its type."""
         return self.data.kind
 
-    def facts(self) -> Object:
+    def facts(self) -> JsonObject:
         """Return its data as a JSON object."""
-        return encode(self.data)
+        return from_struct(self.data)
 
 
-def event_from(kind: str, message: str, role: str = ORCH23, level: Level = "info", data: Object | None = None) -> Event:
+def parse_event(
+    kind: str, message: str, role: str = ORCH23_ROLE, level: EventLevel = "info", data: JsonObject | None = None
+) -> Event:
     """Return an event of the name of its type and the JSON object of its data.
 
     Raises:
         ValueError: there is no such type, or a fact is of another form.
 
     """
-    form = KINDS.get(kind)
+    form = EVENT_KINDS.get(kind)
     if form is None:
         problem = f"is of the unknown type {kind}"
         raise ValueError(problem)
-    return Event(decode(data or {}, form), message, role, level)
+    return Event(to_struct(data or {}, form), message, role, level)
 
 
 def run_started(began: RunStarted) -> Event:

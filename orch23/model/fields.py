@@ -1,4 +1,4 @@
-"""Report what is wrong in a document at its path, and read the scalars of the language: paths, durations, counts."""
+"""Collect problems of a document by path; parse paths, durations, sizes, counts and amounts."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -69,7 +69,7 @@ class Problems(Struct, eq=False):
         if why is not None:
             self.add(key, "E850", f"the path `{value}` {why}", "paths are relative to the root of the project")
             return None
-        path = normal_path(value)
+        path = normalize_path(value)
         if kind == "pattern" or not is_glob(path):
             return path
         if kind == "place" and path.endswith("/") and not is_glob(path.rstrip("/")):
@@ -112,20 +112,20 @@ class Problems(Struct, eq=False):
 
     def duration(self, key: str, value: str | float) -> float:
         """Return seconds: of a number, or of `300s`, `45m`, `1h30m`."""
-        seconds = seconds_of(value)
+        seconds = parse_seconds(value)
         if seconds is None:
             hint = "write 300s, 45m, 2h, 1h30m or a number of seconds"
-            self.add(key, "E815", f"`{key}` is {shown(value)}, which is no duration", hint)
+            self.add(key, "E815", f"`{key}` is {describe_value(value)}, which is no duration", hint)
         elif seconds <= 0:
-            self.add(key, "E812", f"`{key}` is {shown(value)}; it must be more than 0")
+            self.add(key, "E812", f"`{key}` is {describe_value(value)}; it must be more than 0")
         return seconds or 1.0
 
     def dollars(self, key: str, value: str | float) -> Decimal:
         """Return an amount of money, exactly as it is written: a number, or a decimal in quotes."""
-        amount = decimal_of(value)
+        amount = parse_decimal(value)
         if amount is None:
             hint = "write 2.50, or '2.50'"
-            self.add(key, "E815", f"`{key}` is {shown(value)}, which is no amount of US dollars", hint)
+            self.add(key, "E815", f"`{key}` is {describe_value(value)}, which is no amount of US dollars", hint)
         return amount if amount is not None else Decimal(0)
 
     def condition(self, key: str, value: Json) -> bool:
@@ -137,7 +137,7 @@ class Problems(Struct, eq=False):
         hint = "compare it with something, as in `${{ vars.x == 'y' }}`"
         if isinstance(value, str) and value.lower() in _BOOLEANS:
             hint = f"write `{_BOOLEANS[value.lower()]}`, without quotes"
-        self.add(key, "E811", f"`{key}` is {shown(value)}; it must be `true` or `false`", hint)
+        self.add(key, "E811", f"`{key}` is {describe_value(value)}; it must be `true` or `false`", hint)
         return True
 
 
@@ -149,7 +149,7 @@ def given(value: _Value | UnsetType, default: _Default) -> _Value | _Default:
 _BOOLEANS = {"yes": "true", "on": "true", "true": "true", "no": "false", "off": "false", "false": "false"}
 
 
-def seconds_of(value: Json) -> float | None:
+def parse_seconds(value: Json) -> float | None:
     """Return a duration in seconds, or None if the value is none."""
     if isinstance(value, bool):
         return None
@@ -166,7 +166,7 @@ def seconds_of(value: Json) -> float | None:
     return int(hours or 0) * 3600 + int(minutes or 0) * 60 + float(seconds or 0)
 
 
-def decimal_of(value: Json) -> Decimal | None:
+def parse_decimal(value: Json) -> Decimal | None:
     """Return a number, or a decimal written as text, without any rounding; None if the value is neither."""
     if isinstance(value, bool):
         return None
@@ -191,13 +191,13 @@ def path_fault(path: str) -> str | None:
     return next((why for broken, why in rules if broken), None)
 
 
-def normal_path(path: str) -> str:
+def normalize_path(path: str) -> str:
     """Return a path without `.` and empty segments; a closing `/` stays."""
     names = [name for name in path.split("/") if name not in ("", ".")]
     return "/".join(names) + ("/" if path.endswith(("/", "/.")) else "")
 
 
-def shown(value: Json) -> str:
+def describe_value(value: Json) -> str:
     """Return a value as a message shows it: short, and by its kind where it is long."""
     if value is None:
         return "null"

@@ -1,4 +1,4 @@
-"""What the language of pipelines is made of: documents and scalars, which the kinds of steps and the file share.
+"""Building blocks of the pipeline language: documents, scalar types, kinds of steps.
 
 A document is what a user writes, after its expressions are evaluated. The JSON schema, the reference page, the lists of
 known keys and the reader follow from its class.
@@ -11,18 +11,18 @@ from msgspec import UNSET, Meta, Struct
 from msgspec.structs import fields
 
 from orch23.model.fields import Problems
-from orch23.model.plugins import load_as
+from orch23.model.plugins import load_object_as
 from orch23.model.step import Step
 
 _MOST_SECONDS: Final = 1_000_000_000
 _MOST_DOLLARS: Final = 1_000_000_000_000
-END: Final = r"$(?!\n)"
+END_OF_TEXT: Final = r"$(?!\n)"
 """The end of a text: `$` of Python also matches before a line break there."""
-NAME: Final = r"^(?!\.+$)[A-Za-z0-9._-]{1,64}" + END
+NAME_PATTERN: Final = r"^(?!\.+$)[A-Za-z0-9._-]{1,64}" + END_OF_TEXT
 """What stages and pools may be called."""
-LITERAL: Final = {"x-literal": True}
+LITERAL_NODE: Final = {"x-literal": True}
 """Said of a node that is known before anything is rendered: no expression."""
-INSTALLED: Final = r"^[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?" + END
+DISTRIBUTION_PATTERN: Final = r"^[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?" + END_OF_TEXT
 """What an installed distribution and its entry points may be called."""
 
 
@@ -56,10 +56,10 @@ Text: TypeAlias = Annotated[str, Meta(pattern=r"\S")]
 Word: TypeAlias = Annotated[str | int | float, Meta(description="One argument: a string or a number.")]
 Path: TypeAlias = Annotated[str, Meta(min_length=1, description="A path relative to the root of the project.")]
 Paths: TypeAlias = Path | Annotated[tuple[Path, ...], Meta(description="Several paths.")]
-Program: TypeAlias = Annotated[tuple[Word, ...], Meta(min_length=1)]
-Condition: TypeAlias = bool | str
+ProgramArguments: TypeAlias = Annotated[tuple[Word, ...], Meta(min_length=1)]
+IfCondition: TypeAlias = bool | str
 ConditionKind: TypeAlias = Literal["file_exists", "file_absent"]
-Name: TypeAlias = Annotated[str, Meta(pattern=NAME, extra_json_schema=LITERAL)]
+Name: TypeAlias = Annotated[str, Meta(pattern=NAME_PATTERN, extra_json_schema=LITERAL_NODE)]
 
 Duration: TypeAlias = Annotated[
     Annotated[int, Meta(gt=0, le=_MOST_SECONDS)]
@@ -68,29 +68,30 @@ Duration: TypeAlias = Annotated[
         str,
         Meta(
             pattern=r"^(?=[0-9])(?:[0-9]{1,9}(?:\.[0-9]+)?|(?:[0-9]{1,5}h)?(?:[0-9]{1,7}m)?(?:[0-9]{1,9}(?:\.[0-9]+)?s)?)"
-            + END
+            + END_OF_TEXT
         ),
     ],
     Meta(extra_json_schema={"x-code": "E815", "x-form": "write 300s, 45m, 2h, 1h30m or a number of seconds"}),
 ]
 Count: TypeAlias = Annotated[
-    Annotated[int, Meta(ge=1)] | Annotated[str, Meta(pattern="^[0-9]+[kM]?" + END)],
+    Annotated[int, Meta(ge=1)] | Annotated[str, Meta(pattern="^[0-9]+[kM]?" + END_OF_TEXT)],
     Meta(extra_json_schema={"x-code": "E815", "x-form": "write 4000, 4k or 2M"}),
 ]
 Size: TypeAlias = Annotated[
-    Annotated[int, Meta(ge=1)] | Annotated[str, Meta(pattern=r"^[0-9]{1,12}(?:\.[0-9]{1,6})? ?(?:[KMGT]i?)?B?" + END)],
+    Annotated[int, Meta(ge=1)]
+    | Annotated[str, Meta(pattern=r"^[0-9]{1,12}(?:\.[0-9]{1,6})? ?(?:[KMGT]i?)?B?" + END_OF_TEXT)],
     Meta(extra_json_schema={"x-code": "E815", "x-form": "write 512MiB, 4GiB or a number of bytes"}),
 ]
 Amount: TypeAlias = Annotated[
     Annotated[int, Meta(gt=0, le=_MOST_DOLLARS)]
     | Annotated[float, Meta(gt=0, le=_MOST_DOLLARS)]
-    | Annotated[str, Meta(pattern=r"^(?=.*[1-9])[0-9]{1,12}(?:\.[0-9]{1,12})?" + END)],
+    | Annotated[str, Meta(pattern=r"^(?=.*[1-9])[0-9]{1,12}(?:\.[0-9]{1,12})?" + END_OF_TEXT)],
     Meta(extra_json_schema={"x-code": "E815", "x-form": "write US dollars, more than 0: 2.50, or '2.50'"}),
 ]
-Rate: TypeAlias = Annotated[
+TokenRate: TypeAlias = Annotated[
     Annotated[int, Meta(ge=0, le=_MOST_DOLLARS)]
     | Annotated[float, Meta(ge=0, le=_MOST_DOLLARS)]
-    | Annotated[str, Meta(pattern=r"^[0-9]{1,12}(?:\.[0-9]{1,12})?" + END)],
+    | Annotated[str, Meta(pattern=r"^[0-9]{1,12}(?:\.[0-9]{1,12})?" + END_OF_TEXT)],
     Meta(extra_json_schema={"x-code": "E815", "x-form": "write US dollars for a million tokens: 2.50, or '2.50'"}),
 ]
 
@@ -116,7 +117,7 @@ class Language(Struct, frozen=True, kw_only=True, eq=False):
 
 def language_of(kind: type[Step]) -> Language:
     """Return how a kind of step is written."""
-    return load_as(Language, kind.language)
+    return load_object_as(Language, kind.language)
 
 
 def keys_of(kind: type[Document]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What is asked of a model and what it answered; the port that a provider fills; the exchange that is kept of both."""
+"""Requests to models, their responses, the exchanges that record both, and the provider port."""
 
 from collections.abc import Callable, Mapping
 from typing import Literal, Protocol, TypeAlias
@@ -8,7 +8,7 @@ from msgspec import Struct, field
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, digest_json
 
-Mode: TypeAlias = Literal["cached", "record", "replay"]
+RecordingMode: TypeAlias = Literal["cached", "record", "replay"]
 """Which recorded answers are used: all, those of this run alone, or nothing else."""
 
 StopReason: TypeAlias = Literal["end", "max_tokens", "stop_sequence", "refusal", "unknown"]
@@ -169,7 +169,7 @@ class Proposal(Struct, frozen=True):
         return digest_json({"writes": {w.path: w.content for w in self.writes}, "deletes": sorted(self.deletes)})
 
 
-class Refused(Struct, frozen=True):
+class RefusedResponse(Struct, frozen=True):
     """An answer that may not be written, with everything that is wrong with it and the kind of failure it is."""
 
     kind: str
@@ -177,10 +177,10 @@ class Refused(Struct, frozen=True):
     diagnostics: tuple[Diagnostic, ...]
 
 
-Judgement: TypeAlias = Proposal | Refused
+Judgement: TypeAlias = Proposal | RefusedResponse
 
 
-class Brief(Struct, frozen=True, kw_only=True):
+class RetryFeedback(Struct, frozen=True, kw_only=True):
     """What the next attempt is told of a failure. `identity` is the part of it that is in the fingerprint."""
 
     kind: str

@@ -1,4 +1,4 @@
-"""Path patterns as pure text: does one match, can two meet, may a path be named by a model.
+"""Match path patterns; recognize unsafe paths, and files that orch23 itself writes.
 
 Paths are POSIX and relative to the root. In a pattern `*` and `?` stay within a segment, `[...]` is a character set
 (`[!...]` and `[^...]` its complement), `**` is any number of segments; a pattern that ends in `/` means everything
@@ -12,9 +12,45 @@ from collections.abc import Callable
 from functools import lru_cache
 from itertools import pairwise
 
-from orch23.model.own_files import OWN_NAMES, is_of_a_run
+from orch23.model.digest import digest_bytes
 
-IGNORED_NAMES = OWN_NAMES | frozenset(
+OWN_FOLDERS = frozenset({".orch23", ".orch23-aside"})
+"""Folders of orch23, at any depth."""
+FORBIDDEN_LINK_TARGETS = OWN_FOLDERS | frozenset({".git", ".hg", ".jj", ".svn"})
+"""Folders that no link may lead into."""
+LOGS_FOLDER = "logs"
+LOCK_MARK = b'"orch23_lock"'
+
+ORIGINALS_FOLDER = "originals"
+"""The folder among transcripts with bytes that a stage started from."""
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_TRANSCRIPT = re.compile(r"[0-9a-f]{64}\.json")
+_TRANSCRIPT_MARK = b'"orch23_exchange"'
+_OF_A_RUN = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{8}(?:-\d+)?(?:\.jsonl)?|crash-\d{8}T\d{12}Z\.txt")
+
+
+def is_run_file(folder: str, name: str) -> bool:
+    """Return whether a name in a folder is a journal, the folder of a run's artifacts or a crash report."""
+    return folder.rpartition("/")[2] == LOGS_FOLDER and _OF_A_RUN.fullmatch(name) is not None
+
+
+def is_own_file(path: str, read: Callable[[], bytes]) -> bool:
+    """Return whether a file is a lock file of orch23, a transcript, or an original that lies beside transcripts.
+
+    Files of other names are not read.
+    """
+    above, _, name = path.rpartition("/")
+    if name.endswith(".lock"):
+        return LOCK_MARK in read()
+    if _TRANSCRIPT.fullmatch(name) is not None:
+        return _TRANSCRIPT_MARK in read()
+    if above.rpartition("/")[2] == ORIGINALS_FOLDER and _DIGEST.fullmatch(name) is not None:
+        return digest_bytes(read()).sha256 == name
+    return False
+
+
+IGNORED_NAMES = OWN_FOLDERS | frozenset(
     {
         ".git",
         ".hg",
@@ -28,13 +64,15 @@ IGNORED_NAMES = OWN_NAMES | frozenset(
     }
 )
 MAX_PATH_BYTES = 1024
-MAX_NAME_BYTES = 200
-MAX_DEPTH = 32
+MAX_SEGMENT_BYTES = 200
+MAX_PATH_DEPTH = 32
 _WILD = re.compile(r"[*?\[]")
 _FORBIDDEN = frozenset('\\:*?"<>|')
 _INVISIBLE = frozenset({"Cf", "Zl", "Zp"})  # zero-width, bidi and tag characters; line and paragraph separators
 # Letters and marks that leave no trace either: fillers, joiners, variation selectors (Unicode's default ignorables).
-IGNORABLE = re.compile(r"[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
+IGNORABLE_CHARACTERS = re.compile(
+    r"[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
 _DEVICES = frozenset(
     {"con", "prn", "aux", "nul", "conin$", "conout$"}
     | {f"{port}{n}" for port in ("com", "lpt") for n in "123456789¹²³"}
@@ -46,7 +84,7 @@ def is_glob(pattern: str) -> bool:
     return pattern.endswith("/") or _WILD.search(pattern) is not None
 
 
-def normal(pattern: str) -> str:
+def normalize_pattern(pattern: str) -> str:
     """Return the pattern without a leading `./`, and a directory `d/` as `d/**`."""
     while pattern.startswith("./"):
         pattern = pattern[2:]
@@ -55,15 +93,15 @@ def normal(pattern: str) -> str:
 
 def match(pattern: str, path: str) -> bool:
     """Say whether a path is one that the pattern means."""
-    wanted = normal(pattern)
+    wanted = normalize_pattern(pattern)
     if _WILD.search(wanted) is None:
         return wanted == path
     return _regex(wanted).fullmatch(path) is not None
 
 
-def matcher(pattern: str) -> Callable[[str], object]:
+def compile_pattern(pattern: str) -> Callable[[str], object]:
     """Return what says of path after path, by something or None, whether the pattern means it: `match` for many."""
-    return _regex(normal(pattern)).fullmatch
+    return _regex(normalize_pattern(pattern)).fullmatch
 
 
 def match_any(patterns: tuple[str, ...], path: str) -> bool:
@@ -73,7 +111,7 @@ def match_any(patterns: tuple[str, ...], path: str) -> bool:
 
 def covers(wide: str, narrow: str) -> bool:
     """Return whether `wide` surely means every path that `narrow` means; False where that is not certain."""
-    one, other = normal(wide), normal(narrow)
+    one, other = normalize_pattern(wide), normalize_pattern(narrow)
     if _WILD.search(other) is None:
         return match(one, other)
     folder = one.removesuffix("**")
@@ -82,7 +120,7 @@ def covers(wide: str, narrow: str) -> bool:
     return folder.endswith("/") and _WILD.search(folder) is None and static_prefix(other).startswith(folder)
 
 
-def escaped(name: str) -> str:
+def escape_pattern(name: str) -> str:
     """Return the pattern that means the file of a name alone, whatever signs are in it."""
     return re.sub(r"[*?\[#]", lambda sign: f"[{sign[0]}]", name)
 
@@ -97,7 +135,7 @@ def split_slice(text: str) -> tuple[str, str]:
 
 def static_prefix(pattern: str) -> str:
     """Return the directory (`""` or ending in `/`) below which everything lies that the pattern means."""
-    pattern = normal(pattern)
+    pattern = normalize_pattern(pattern)
     wild = _WILD.search(pattern)
     literal = pattern if wild is None else pattern[: wild.start()]
     return literal[: literal.rfind("/") + 1]
@@ -105,22 +143,22 @@ def static_prefix(pattern: str) -> str:
 
 def is_ignored(path: str, pattern: str) -> bool:
     """Say whether a wildcard would have to enter an ignored name, or a file of a run, to reach a path."""
-    closed = closed_names(pattern)
+    closed = unentered_names(pattern)
     names = path.split("/")
     if not closed.isdisjoint(names):
         return True
-    return any(is_of_a_run(folder, name) for folder, name in pairwise(names))
+    return any(is_run_file(folder, name) for folder, name in pairwise(names))
 
 
-def closed_names(pattern: str) -> frozenset[str]:
+def unentered_names(pattern: str) -> frozenset[str]:
     """Return the names that no wildcard of a pattern enters."""
-    return IGNORED_NAMES.difference(pattern.split("/")) | OWN_NAMES
+    return IGNORED_NAMES.difference(pattern.split("/")) | OWN_FOLDERS
 
 
 @lru_cache(maxsize=65536)
-def meets(one: str, other: str) -> bool:
+def may_overlap(one: str, other: str) -> bool:
     """Say whether some path is meant by both patterns."""
-    a, b = normal(one), normal(other)
+    a, b = normalize_pattern(one), normalize_pattern(other)
     if _WILD.search(a) is None:
         return match(b, a)
     if _WILD.search(b) is None:
@@ -137,7 +175,7 @@ def unsafe_reason(path: str) -> str | None:
         (unicodedata.normalize("NFC", path) != path, "is not in Unicode form NFC"),
         (any(unicodedata.category(c) in ("Cc", "Cs") for c in path), "holds a control character"),
         (
-            any(unicodedata.category(c) in _INVISIBLE for c in path) or IGNORABLE.search(path) is not None,
+            any(unicodedata.category(c) in _INVISIBLE for c in path) or IGNORABLE_CHARACTERS.search(path) is not None,
             "holds an invisible or direction-changing character",
         ),
         (any(c in _FORBIDDEN for c in path), 'holds one of \\ : * ? " < > |'),
@@ -146,9 +184,9 @@ def unsafe_reason(path: str) -> str | None:
         (any(name.startswith(("-", "~")) for name in names), "has a segment that starts with - or ~"),
         (any(name.endswith((".", " ")) for name in names), "has a segment that ends in a dot or a space"),
         (any(name.split(".")[0].rstrip(" ").lower() in _DEVICES for name in names), "names a Windows device"),
-        (any(_size(name) > MAX_NAME_BYTES for name in names), f"has a segment over {MAX_NAME_BYTES} bytes"),
+        (any(_size(name) > MAX_SEGMENT_BYTES for name in names), f"has a segment over {MAX_SEGMENT_BYTES} bytes"),
         (_size(path) > MAX_PATH_BYTES, f"is over {MAX_PATH_BYTES} bytes"),
-        (len(names) > MAX_DEPTH, f"is over {MAX_DEPTH} levels deep"),
+        (len(names) > MAX_PATH_DEPTH, f"is over {MAX_PATH_DEPTH} levels deep"),
     )
     return next((why for broken, why in rules if broken), None)
 

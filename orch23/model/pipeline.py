@@ -1,4 +1,4 @@
-"""What a user declared, after validation: pipeline, stages, steps. Frozen, no defaults left open."""
+"""A validated pipeline: stages, inputs, verification, retries, limits."""
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -7,15 +7,15 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
 
+from orch23.model.action import DEFAULT_LIMITS, StepLimits
 from orch23.model.diagnostic import Location
 from orch23.model.digest import Json
 from orch23.model.step import Step, VerifyStep
-from orch23.model.step_limits import DEFAULT_LIMITS, StepLimits
 
-DEFAULT_FILE = "pipeline.yaml"
+DEFAULT_PIPELINE = "pipeline.yaml"
 """The pipeline that a command line means when it names none."""
 
-LOCAL = "local"
+LOCAL_EXECUTOR = "local"
 """The executor that is orch23's own: this machine."""
 
 DEFAULT_SCRATCH = ("__pycache__", "*.pyc", ".pytest_cache", ".mypy_cache", ".ruff_cache", "*.egg-info")
@@ -162,7 +162,7 @@ class Verify(Struct, frozen=True, omit_defaults=True):
         return self.steps, self.inputs, self.run_all
 
 
-class Fence(Struct, frozen=True, omit_defaults=True):
+class WriteScope(Struct, frozen=True, omit_defaults=True):
     """Where a stage may write. `protect` is stronger than `write`; deletes are off unless listed."""
 
     write: tuple[str, ...]
@@ -234,7 +234,7 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     needs: tuple[str, ...] = ()
     inputs: tuple[Input, ...] = ()
     outputs: tuple[str, ...] = ()
-    fence: Fence = Fence(())
+    fence: WriteScope = WriteScope(())
     verify: Verify = Verify()
     requires: tuple[Condition, ...] = ()
     ensures: tuple[Condition, ...] = ()
@@ -350,7 +350,7 @@ class Pipeline(Struct, frozen=True, omit_defaults=True, kw_only=True, dict=True)
     pools: Mapping[str, int] = field(default_factory=dict)
     exit_codes: Mapping[str, int] = field(default_factory=dict)
     plugins: tuple[str, ...] = ()
-    executor: str = LOCAL
+    executor: str = LOCAL_EXECUTOR
     locations: Mapping[str, Location] = field(default_factory=dict)
     transcripts: tuple[str, ...] = ()
 
@@ -380,11 +380,11 @@ class Pipeline(Struct, frozen=True, omit_defaults=True, kw_only=True, dict=True)
 
     def locate_written(self, path: str) -> Location | None:
         """Return the place of a node that may be written among the defaults, or of its nearest ancestor."""
-        found = (self.locations.get(one) for one, _ in written_paths(path.split("/"), self.locations))
+        found = (self.locations.get(one) for one, _ in definition_paths(path.split("/"), self.locations))
         return next((place for place in found if place is not None), None)
 
 
-def written_paths(parts: Sequence[str], written: Container[str]) -> Iterator[tuple[str, bool]]:
+def definition_paths(parts: Sequence[str], written: Container[str]) -> Iterator[tuple[str, bool]]:
     """Yield where a node may be written: in its stage, else among the defaults; then the same of each node above it.
 
     With each comes whether it is one above. A list of the stage takes the place of the default one, so that its items

@@ -1,7 +1,7 @@
-"""What installed distributions add to a pipeline that names them. One that is only installed adds nothing."""
+"""Registries: load objects by name, from orch23 or from installed plugins."""
 
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cache, cached_property
 from importlib import import_module
 from itertools import takewhile
@@ -15,16 +15,50 @@ from orch23.model.errors import ConfigurationError
 if TYPE_CHECKING:
     from importlib.metadata import Distribution, EntryPoint
 
+
 _Value = TypeVar("_Value")
+
+
+class LazyMapping(Mapping[str, _Value]):
+    """What there is by name, in the order of the names; a name that is not known is never made."""
+
+    __slots__ = ("_made", "_make", "_names")
+
+    def __init__(self, names: Iterable[str], make: Callable[[str], _Value]) -> None:
+        """Take the names, and what makes the value of one."""
+        self._names, self._make = tuple(names), make
+        self._made: dict[str, _Value] = {}
+
+    def __getitem__(self, name: str) -> _Value:
+        """Return the value of a name, the same each time."""
+        if name not in self._made:
+            if name not in self._names:
+                raise KeyError(name)
+            self._made[name] = self._make(name)
+        return self._made[name]
+
+    def __contains__(self, name: object) -> bool:
+        """Say whether there is such a name, and make nothing."""
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        """Give the names."""
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        """Count the names."""
+        return len(self._names)
+
+
 _GROUPS = "orch23."
 _OWN = frozenset({"orch23", "orch23_checks"})
 _KNOWN: "dict[str, Distribution | None]" = {}
 """The distributions that were looked up, by the name that a pipeline gives them; None for one that is not installed."""
 _LONGEST = 300
-REPORT_IT = "report it to the author of the plugin, or remove it from `plugins`"
+REPORT_PLUGIN_HINT = "report it to the author of the plugin, or remove it from `plugins`"
 
 
-def is_a(kind: type[object]) -> Callable[[object, str], str]:
+def type_validator(kind: type[object]) -> Callable[[object, str], str]:
     """Return a function that returns why a value cannot be used where it has to be of a type."""
 
     def fault(found: object, _name: str) -> str:
@@ -33,7 +67,7 @@ def is_a(kind: type[object]) -> Callable[[object, str], str]:
     return fault
 
 
-def in_words(error: BaseException) -> str:
+def exception_text(error: BaseException) -> str:
     """Return an exception in one line."""
     said = " ".join(str(error).split())
     return _cut(f"{type(error).__name__}: {said}" if said else type(error).__name__)
@@ -43,7 +77,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
-def load(place: str) -> Any:
+def load_object(place: str) -> Any:
     """Return what stands at `module:attribute`.
 
     Raises:
@@ -56,19 +90,19 @@ def load(place: str) -> Any:
     except (Exception, SystemExit) as error:
         if _top(module) in _OWN:
             raise
-        raise _unusable(place, in_words(error)) from error
+        raise _unusable(place, exception_text(error)) from error
 
 
-def load_as(kind: type[_Value], place: str) -> _Value:
+def load_object_as(kind: type[_Value], place: str) -> _Value:
     """Return what stands at `module:attribute`, which has to be of a type.
 
     Raises:
         ConfigurationError: it is of a plugin, and cannot be loaded or is of another type.
 
     """
-    found = load(place)
+    found = load_object(place)
     if not isinstance(found, kind):
-        raise _unusable(place, is_a(kind)(found, place))
+        raise _unusable(place, type_validator(kind)(found, place))
     return found
 
 
@@ -76,10 +110,12 @@ def _unusable(place: str, why: str) -> ConfigurationError:
     """Return the error that a part of a step, which the class of a plugin names, cannot be used."""
     owner = next((one for one in _KNOWN.values() if one is not None and _top(place) in _tops(one)), None)
     of_plugin = f" of the plugin {_versioned(owner)}" if owner is not None else ""
-    return ConfigurationError(Diagnostic("E845", f"`{place}`{of_plugin} cannot be used: {why}", hint=REPORT_IT))
+    return ConfigurationError(
+        Diagnostic("E845", f"`{place}`{of_plugin} cannot be used: {why}", hint=REPORT_PLUGIN_HINT)
+    )
 
 
-def at_fault(error: BaseException) -> ConfigurationError | None:
+def plugin_error_of(error: BaseException) -> ConfigurationError | None:
     """Return the error that the code of a plugin failed, if it raised an exception; None if it did not.
 
     It also did if it called what raised it. What the system refuses to code of orch23 that it called is not its fault.
@@ -95,11 +131,11 @@ def at_fault(error: BaseException) -> ConfigurationError | None:
         below = below.tb_next
     if found is None:
         return None
-    message = f"the code of the plugin {_versioned(found)} failed: {in_words(error)} ({place})"
-    return ConfigurationError(Diagnostic("E847", message, hint=REPORT_IT))
+    message = f"the code of the plugin {_versioned(found)} failed: {exception_text(error)} ({place})"
+    return ConfigurationError(Diagnostic("E847", message, hint=REPORT_PLUGIN_HINT))
 
 
-def looked_up() -> tuple[str, ...]:
+def used_plugins() -> tuple[str, ...]:
     """Return name and version of the plugins that were looked up so far."""
     return tuple(_versioned(plugin) for plugin in _KNOWN.values() if plugin is not None)
 
@@ -176,14 +212,14 @@ class Registry(Mapping[str, _Value], Generic[_Value]):
     def unusable(self, name: str, why: str) -> ConfigurationError:
         """Return the error that what a plugin has under a name cannot be used."""
         message = f"`{name}` of the plugin {self.origin(name)} ({self._group}) cannot be used: {why}"
-        return ConfigurationError(Diagnostic("E845", message, hint=REPORT_IT))
+        return ConfigurationError(Diagnostic("E845", message, hint=REPORT_PLUGIN_HINT))
 
     def _load(self, name: str) -> _Value:
         entry = self._added[name].entry
         try:
             found = entry.load()
         except (Exception, SystemExit) as error:
-            raise self.unusable(name, in_words(error)) from error
+            raise self.unusable(name, exception_text(error)) from error
         if why := self._fault(found, name):
             raise self.unusable(name, why)
         value: _Value = found
@@ -198,12 +234,12 @@ class Registry(Mapping[str, _Value], Generic[_Value]):
         return found
 
 
-def not_installed(plugins: tuple[str, ...]) -> tuple[str, ...]:
+def missing_plugins(plugins: tuple[str, ...]) -> tuple[str, ...]:
     """Return the plugins that are not installed."""
     return tuple(name for name in plugins if _installed(name) is None)
 
 
-def codes_of(plugins: tuple[str, ...]) -> Mapping[str, tuple[str, str, str]]:
+def plugin_codes(plugins: tuple[str, ...]) -> Mapping[str, tuple[str, str, str]]:
     """Return title, explanation and plugin of each diagnostic code that plugins explain, by the code in capitals.
 
     They are in `CODES` of the modules that their entry points are in. Loads them.
@@ -215,20 +251,20 @@ def codes_of(plugins: tuple[str, ...]) -> Mapping[str, tuple[str, str, str]]:
     found: dict[str, tuple[str, str, str]] = {}
     for plugin in filter(None, map(_installed, plugins)):
         for module in dict.fromkeys(entry.value.partition(":")[0].strip() for entry in _entries(plugin)):
-            table = load(f"{module}:__dict__").get("CODES")
+            table = load_object(f"{module}:__dict__").get("CODES")
             if isinstance(table, Mapping):
                 found |= {str(code).upper(): (*told, _versioned(plugin)) for code, told in table.items()}
     return found
 
 
 @cache
-def modules_of(plugins: tuple[str, ...]) -> frozenset[str]:
+def plugin_modules(plugins: tuple[str, ...]) -> frozenset[str]:
     """Return the top-level modules that plugins name as theirs."""
     return frozenset().union(*(_tops(plugin) for plugin in map(_installed, plugins) if plugin is not None))
 
 
 @cache
-def folders_of(plugins: tuple[str, ...]) -> tuple[str, ...]:
+def plugin_folders(plugins: tuple[str, ...]) -> tuple[str, ...]:
     """Return the folders of which one changes when another version of one of the plugins is found, or none.
 
     They are the one that each is installed in, and those that Python searches before that one.

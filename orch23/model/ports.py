@@ -1,4 +1,4 @@
-"""The ports to storage and execution. They name contents by digest, results by key and files by open descriptors.
+"""Ports to storage and execution: content store, result store, executor.
 
 No path of this machine is in them, so that a remote cache and a remote worker can implement them.
 """
@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from orch23.model.action import Action, ActionOutcome
 from orch23.model.digest import Digest, FileEntry
-from orch23.model.lines import Hear
 from orch23.model.record import Record
+from orch23.model.text import LineListener
 
 
 class ContentStore(Protocol):
@@ -158,7 +158,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
 class Executor(Protocol):
     """Runs actions, on this machine or elsewhere. The inputs and the results are in a content store, by digest."""
 
-    def run(self, action: Action, hear: Hear | None = None) -> ActionOutcome:
+    def run(self, action: Action, hear: LineListener | None = None) -> ActionOutcome:
         """Run an action to its end, in the calling thread, and return its outcome. Never raises.
 
         `hear` gets each line that the process prints, while it runs; a long one is cut when it is shown. An executor

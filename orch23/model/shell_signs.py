@@ -1,22 +1,22 @@
-"""Read a command as a shell would, up to one question: which of its characters are left to be acted on."""
+"""Find the characters of a command that a shell would interpret."""
 
 from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-Quote: TypeAlias = Literal["", '"']
+ShellQuote: TypeAlias = Literal["", '"']
 
 
-class Sign(Struct, frozen=True):
+class ShellCharacter(Struct, frozen=True):
     """A character that no backslash and no single quote protects: where it is, and the quote it stands in."""
 
     at: int
     char: str
-    quote: Quote
+    quote: ShellQuote
 
 
-def shell_signs(command: str) -> Iterator[Sign]:
+def shell_signs(command: str) -> Iterator[ShellCharacter]:
     """Give the characters of a command that a shell looks at, in order; quotes and escapes themselves are left out."""
     quote, at = "", 0
     while at < len(command):
@@ -28,5 +28,5 @@ def shell_signs(command: str) -> Iterator[Sign]:
         elif char == '"' or (char == "'" and not quote):
             quote = "" if quote else char
         else:
-            yield Sign(at, char, '"' if quote else "")
+            yield ShellCharacter(at, char, '"' if quote else "")
         at += 1

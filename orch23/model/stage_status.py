@@ -1,4 +1,4 @@
-"""Where a stage stands in a run. The tables here are the one place that says what follows from a status."""
+"""The status of a stage in a run: what each one implies, and which may follow it."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -72,7 +72,7 @@ TRANSITIONS: Final[Mapping[StageStatus, frozenset[StageStatus]]] = {
 """What may follow a status: a stage whose inputs change while it is prepared waits again. What is not here is final."""
 
 
-def moved(before: StageStatus, after: StageStatus, name: str) -> StageStatus:
+def checked_transition(before: StageStatus, after: StageStatus, name: str) -> StageStatus:
     """Return the next status of a stage; the one gate that every transition passes.
 
     Raises:

@@ -1,19 +1,62 @@
-"""What a stage does: the base of every kind of step. A kind is a folder of `orch23/steps`, and a line of its registry.
+"""Base classes of the kinds of steps, and the grants that a step needs from the user.
 
 Each class is a frozen Struct. Its other parts are named as `module:attribute`, and loaded where they are needed: a plan
 that is stored needs no language, a plan that is shown runs nothing.
 """
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from orch23.model.consent import Grant
+from msgspec import Struct
+
 from orch23.model.digest import Json
-from orch23.model.facts import Facts
-from orch23.model.plugins import load
+from orch23.model.plugins import load_object
+from orch23.model.record import Facts
 
 if TYPE_CHECKING:
     from orch23.model.fields import Problems
+
+
+class Grant(Struct, frozen=True, kw_only=True):
+    """One thing that the user allows a project, as a whole: if any field differs, it is another grant.
+
+    `name` is the program as the pipeline names it, or the origin of a server (`https://host:port`). `sha256` is over
+    the program's bytes, its arguments and the files that it is given, in hex; empty for a server. `keys` are the names
+    of the environment variables that it gets. `reads` are the paths outside of the project that a program may read.
+    `detail` tells the user what exactly is run, `files` which files of the project that gets; they are not compared,
+    and not kept.
+    """
+
+    kind: Literal["program", "server", "download"]
+    name: str
+    keys: tuple[str, ...] = ()
+    sha256: str = ""
+    network: bool = False
+    reads: tuple[str, ...] = ()
+    detail: str = ""
+    files: tuple[str, ...] = ()
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether it allows the same: `detail` and `files` are not compared."""
+        return self._compared() == other._compared() if isinstance(other, Grant) else NotImplemented
+
+    def __hash__(self) -> int:
+        """Return a hash of what is compared."""
+        return hash(self._compared())
+
+    def _compared(self) -> tuple[object, ...]:
+        return self.kind, self.name, self.keys, self.sha256, self.network, self.reads
+
+    def __str__(self) -> str:
+        """Describe it in one line, for a message."""
+        whats = {
+            "program": f"run `{self.detail or self.name}`",
+            "server": f"send prompts to {self.name}",
+            "download": f"download from {self.name}",
+        }
+        what = whats[self.kind]
+        given = ", ".join((*self.keys, *(("the network",) if self.network else ()), *self.reads))
+        return f"{what} with {given}" if given else what
 
 
 class Step:
@@ -116,17 +159,17 @@ class ProcessStep(Step, VerifyStep):
         raise NotImplementedError
 
 
-def shown(step: Step) -> str:
+def describe_step(step: Step) -> str:
     """Return what a step does, in one line."""
-    show: Callable[[Step], str] = load(step.show)
+    show: Callable[[Step], str] = load_object(step.show)
     return show(step)
 
 
-def one_literal(outputs: tuple[str, ...]) -> bool:
+def is_one_file(outputs: tuple[str, ...]) -> bool:
     """Say whether outputs are one file."""
     return len(outputs) == 1 and not outputs[0].endswith("/")
 
 
-def name_one(outputs: tuple[str, ...]) -> str:
+def one_file_hint(outputs: tuple[str, ...]) -> str:
     """Return the way out for a stage that has to make one file."""
     return f"it has {len(outputs)}; name exactly one literal file under `outputs`"

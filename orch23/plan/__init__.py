@@ -1,1 +1,1 @@
-"""Values to a plan: the graph of stages, its order and its complaints."""
+"""Build the graph of stages: edges, a fixed order, cycles, conflicts."""

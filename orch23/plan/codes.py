@@ -1,8 +1,8 @@
-"""The diagnostics of plans: code -> title and explanation with a way out."""
+"""Diagnostic codes of plans: title, meaning and solution of each."""
 
 from collections.abc import Mapping
 
-CODES: Mapping[str, tuple[str, str]] = {
+PLAN_CODES: Mapping[str, tuple[str, str]] = {
     "E820": (
         "cycle between stages",
         "Each stage named waits for the next, so none can start. Every edge is listed with the path or the `needs` "

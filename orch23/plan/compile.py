@@ -1,4 +1,4 @@
-"""Compile a plan: the edges of a pipeline's stages, their order, and what is wrong with them.
+"""Compile a plan: compute edges and order, and report cycles and write conflicts.
 
 Edges come from outputs and write scopes against inputs, and from `needs`. An edge out of a chain, or one that rests on
 a pattern that an unexpanded foreach may turn out to have, yields where its reader is upstream of its producer by firmer
@@ -15,15 +15,31 @@ from orch23.model.diagnostic import Diagnostic, Related
 from orch23.model.paths import is_glob
 from orch23.model.pipeline import ForeachStage, Pipeline, SkippedStage, Stage
 from orch23.model.plan import Edge, Plan
-from orch23.plan.network import Graph, connect, cycles, descendants, graph_of, leading_to, ordered, reason
-from orch23.plan.nodes import chains_of, groups_of
-from orch23.plan.promotion import between_members
-from orch23.plan.reads import Node, limited_reads, meets_rest, reads_of
-from orch23.plan.reasons import because, no_such_stage, unbounded_output
-from orch23.plan.writers import Writers, writes_of
+from orch23.plan.diagnostics import explain_edge, unbounded_output, unknown_stage_error
+from orch23.plan.nodes import (
+    Node,
+    WriterIndex,
+    chains_of,
+    exclusions_of,
+    groups_of,
+    may_overlap_unexcluded,
+    reads_of,
+    writes_of,
+)
+from orch23.plan.stage_graph import (
+    StageGraph,
+    add_edge,
+    edge_reason,
+    find_cycles,
+    new_graph,
+    promotion_cycle_errors,
+    reachable_goals,
+    topological_order,
+    with_descendants,
+)
 
 
-class Firmness(IntEnum):
+class EdgeFirmness(IntEnum):
     """How firmly an edge stands: those of a lower rank yield to those above."""
 
     FIRM = 0
@@ -33,7 +49,7 @@ class Firmness(IntEnum):
 
 class _Candidate(Struct, frozen=True):
     edge: Edge
-    firmness: Firmness
+    firmness: EdgeFirmness
 
 
 def compile_plan(
@@ -48,23 +64,23 @@ def compile_plan(
     """
     chains = chains_of(nodes)
     need_edges, problems = _need_edges(pipeline, nodes, expansions, skipped)
-    writers = Writers(nodes)
+    writers = WriterIndex(nodes)
     problems += _two_owners(pipeline, nodes, writers)
-    candidates = [_Candidate(edge, Firmness.FIRM) for edge in need_edges]
-    candidates += [_Candidate(edge, Firmness.FIRM) for edge in _chain_edges(chains)]
-    candidates += [_Candidate(edge, Firmness.FIRM) for edge in _list_edges(pipeline, expansions, writers)]
+    candidates = [_Candidate(edge, EdgeFirmness.FIRM) for edge in need_edges]
+    candidates += [_Candidate(edge, EdgeFirmness.FIRM) for edge in _chain_edges(chains)]
+    candidates += [_Candidate(edge, EdgeFirmness.FIRM) for edge in _list_edges(pipeline, expansions, writers)]
     candidates += list(_file_edges(nodes, writers))
     groups = groups_of(pipeline, expansions)
     graph, dropped = _settle(nodes, candidates)
     named = {stage.promote for stage in pipeline.stages}
-    between = between_members(
+    between = promotion_cycle_errors(
         pipeline, nodes, graph, {group: names for group, names in groups.items() if group in named}
     )
     problems += between
     if not between:
         _wait_for_all(graph, groups, frozenset(named))
         _gather_before_chains(graph, chains)
-    order = ordered(graph)
+    order = topological_order(graph)
     if len(order) < len(nodes):
         problems += _cycles(pipeline, nodes, graph)
     if problems:
@@ -76,7 +92,9 @@ def compile_plan(
             order=order,
             upstream={name: tuple(sorted(graph.predecessors(name))) for name in order},
             downstream={name: tuple(sorted(graph.successors(name))) for name in order},
-            edges=tuple(Edge(a, b, reason(graph, a, b)) for a in sorted(nodes) for b in sorted(graph.successors(a))),
+            edges=tuple(
+                Edge(a, b, edge_reason(graph, a, b)) for a in sorted(nodes) for b in sorted(graph.successors(a))
+            ),
             expansions=expansions,
             chains=chains,
             above=_above(nodes, dropped),
@@ -93,7 +111,9 @@ def _chain_edges(chains: Mapping[str, tuple[str, ...]]) -> Iterator[Edge]:
             yield Edge(before, after, f"order of {chain}")
 
 
-def _list_edges(pipeline: Pipeline, expansions: Mapping[str, tuple[Stage, ...]], writers: Writers) -> Iterator[Edge]:
+def _list_edges(
+    pipeline: Pipeline, expansions: Mapping[str, tuple[Stage, ...]], writers: WriterIndex
+) -> Iterator[Edge]:
     """Let items come after whoever makes the list that they were expanded from."""
     for foreach in pipeline.stages:
         source = foreach.foreach.source if isinstance(foreach, ForeachStage) else None
@@ -119,7 +139,7 @@ def _need_edges(
         for position, need in enumerate(node.needs):
             producers = _needed(node, need, nodes, foreach, expansions, skipped)
             if producers is None:
-                problems.append(no_such_stage(pipeline, name, position, need, known))
+                problems.append(unknown_stage_error(pipeline, name, position, need, known))
             elif name in producers:
                 problems.append(_needs_itself(pipeline, name, position, need))
             else:
@@ -170,10 +190,10 @@ def _same_list(one: ForeachStage, other: ForeachStage) -> bool:
 # ---- files ------------------------------------------------------------------------------------
 
 
-def _file_edges(nodes: Mapping[str, Node], writers: Writers) -> Iterator[_Candidate]:
+def _file_edges(nodes: Mapping[str, Node], writers: WriterIndex) -> Iterator[_Candidate]:
     found: dict[tuple[str, str], tuple[str, ...]] = {}
     for name, node in nodes.items():
-        limited = limited_reads(node)
+        limited = exclusions_of(node)
         own = node.chain.chain if isinstance(node, Stage) and node.chain is not None else ""
         for pattern in reads_of(node):
             if (pattern, own) not in found:  # the items of a chain often read the same
@@ -183,7 +203,7 @@ def _file_edges(nodes: Mapping[str, Node], writers: Writers) -> Iterator[_Candid
                 if producer == name:
                     continue
                 if pattern in limited and not any(
-                    meets_rest(pattern, exclude, written)
+                    may_overlap_unexcluded(pattern, exclude, written)
                     for exclude in limited[pattern]
                     for written in writes_of(nodes[producer])
                 ):
@@ -192,15 +212,15 @@ def _file_edges(nodes: Mapping[str, Node], writers: Writers) -> Iterator[_Candid
                 yield _Candidate(Edge(producer, name, pattern), firmness)
 
 
-def _firmness(reader: Node, producer: Node, pattern: str) -> Firmness:
+def _firmness(reader: Node, producer: Node, pattern: str) -> EdgeFirmness:
     if isinstance(reader, ForeachStage):
         source = reader.foreach.source
-        return Firmness.FIRM if pattern == source else Firmness.CHAIN_PATTERN
+        return EdgeFirmness.FIRM if pattern == source else EdgeFirmness.CHAIN_PATTERN
     if isinstance(producer, ForeachStage):
-        return Firmness.CHAIN_PATTERN
+        return EdgeFirmness.CHAIN_PATTERN
     if producer.chain is None:
-        return Firmness.FIRM
-    return Firmness.CHAIN_PATTERN if is_glob(pattern) else Firmness.CHAIN_FILE
+        return EdgeFirmness.FIRM
+    return EdgeFirmness.CHAIN_PATTERN if is_glob(pattern) else EdgeFirmness.CHAIN_FILE
 
 
 def _one_chain(one: Node, other: Node) -> bool:
@@ -209,42 +229,42 @@ def _one_chain(one: Node, other: Node) -> bool:
     return one.chain is not None and other.chain is not None and one.chain.chain == other.chain.chain
 
 
-def _settle(nodes: Mapping[str, Node], candidates: list[_Candidate]) -> tuple[Graph, list[Edge]]:
+def _settle(nodes: Mapping[str, Node], candidates: list[_Candidate]) -> tuple[StageGraph, list[Edge]]:
     """Add the edges rank by rank; a yielding one is dropped where the ranks above it lead from reader to producer."""
-    graph = graph_of(nodes)
+    graph = new_graph(nodes)
     dropped: list[Edge] = []
-    for rank in Firmness:
+    for rank in EdgeFirmness:
         edges = [one.edge for one in candidates if one.firmness is rank]
-        if rank is not Firmness.FIRM and edges:
+        if rank is not EdgeFirmness.FIRM and edges:
             producers = {name: number for number, name in enumerate(dict.fromkeys(edge.producer for edge in edges))}
-            leads = leading_to(graph, producers)
+            leads = reachable_goals(graph, producers)
             yields = [bool(leads[edge.reader] >> producers[edge.producer] & 1) for edge in edges]
             dropped += [edge for edge, is_dropped in zip(edges, yields, strict=True) if is_dropped]
             edges = [edge for edge, is_dropped in zip(edges, yields, strict=True) if not is_dropped]
         for edge in edges:
-            connect(graph, edge.producer, edge.reader, edge.why)
+            add_edge(graph, edge.producer, edge.reader, edge.why)
     return graph, dropped
 
 
-def _wait_for_all(graph: Graph, groups: Mapping[str, tuple[str, ...]], named: Collection[str | None]) -> None:
+def _wait_for_all(graph: StageGraph, groups: Mapping[str, tuple[str, ...]], named: Collection[str | None]) -> None:
     """Let a stage that comes after one member of a promotion group come after all of them."""
     for group, items in groups.items():
         why = f"promote: {group}" if group in named else f"promote: together of {group.removesuffix('[*]')}"
         inside = set(items)
         for reader in sorted({after for item in items for after in graph.successors(item)} - inside):
             for item in items:
-                connect(graph, item, reader, why)
+                add_edge(graph, item, reader, why)
 
 
-def _gather_before_chains(graph: Graph, chains: Mapping[str, tuple[str, ...]]) -> None:
+def _gather_before_chains(graph: StageGraph, chains: Mapping[str, tuple[str, ...]]) -> None:
     """Let all that a chain's items wait for come before its first item, so that the chain can be looked at as one."""
     for chain, items in chains.items():
         if len(items) == 1:
             continue
-        after = descendants(graph, items)
+        after = with_descendants(graph, items)
         outside = {up for item in items[1:] for up in graph.predecessors(item)} - after
         for up in sorted(outside):
-            connect(graph, up, items[0], f"order of {chain}")
+            add_edge(graph, up, items[0], f"order of {chain}")
 
 
 def _above(nodes: Mapping[str, Node], dropped: Iterable[Edge]) -> dict[str, frozenset[str]]:
@@ -259,7 +279,7 @@ def _above(nodes: Mapping[str, Node], dropped: Iterable[Edge]) -> dict[str, froz
 # ---- complaints -------------------------------------------------------------------------------
 
 
-def _two_owners(pipeline: Pipeline, nodes: Mapping[str, Node], writers: Writers) -> list[Diagnostic]:
+def _two_owners(pipeline: Pipeline, nodes: Mapping[str, Node], writers: WriterIndex) -> list[Diagnostic]:
     problems = []
     for one, other, path in writers.overlaps():
         a, b = nodes[one], nodes[other]
@@ -277,10 +297,10 @@ def _two_owners(pipeline: Pipeline, nodes: Mapping[str, Node], writers: Writers)
     return problems
 
 
-def _cycles(pipeline: Pipeline, nodes: Mapping[str, Node], graph: Graph) -> list[Diagnostic]:
+def _cycles(pipeline: Pipeline, nodes: Mapping[str, Node], graph: StageGraph) -> list[Diagnostic]:
     """Name a cycle in each part of the graph that has one, with its edges."""
     problems = []
-    for edges in cycles(graph):
+    for edges in find_cycles(graph):
         steps = [(nodes[a], nodes[b], why) for a, b, why in edges]
         path = [a for a, _, _ in edges]
         problems.append(
@@ -289,7 +309,7 @@ def _cycles(pipeline: Pipeline, nodes: Mapping[str, Node], graph: Graph) -> list
                 "cycle: " + " -> ".join([*path, path[0]]),
                 pipeline.locate("stages", path[0]),
                 _way_out_of_cycle(pipeline, steps),
-                related=tuple(because(pipeline, *step) for step in steps),
+                related=tuple(explain_edge(pipeline, *step) for step in steps),
             )
         )
     return sorted(problems, key=lambda d: d.message)

@@ -1,1 +1,1 @@
-"""One vendor of models a file, behind one method."""
+"""Call models: adapters for vendors, and what every call goes through."""

@@ -1,4 +1,4 @@
-"""What is known of a provider apart from asking it: data beside each adapter, and what the providers of a run share."""
+"""The interface of a provider: what is known without a call, and what the calls of a run share."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -7,31 +7,30 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct, field
 
-from orch23.model.consent import Grant
-from orch23.model.diagnostic import Diagnostic
+from orch23.model.diagnostic import Diagnostic, nearest_names
 from orch23.model.digest import FileEntry, Json
 from orch23.model.event import Event
 from orch23.model.llm import OnTruncated, Provider, Request
-from orch23.model.nearest import nearest
+from orch23.model.step import Grant
 
 if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep
 
 
-class Case(Struct, frozen=True):
+class ScriptedCase(Struct, frozen=True):
     """Scripted answers by attempt, for requests that hold the text `when`; every request holds the empty one."""
 
     texts: tuple[str, ...]
     when: str = ""
 
 
-BY_HAND = "scripted: written by hand, no model was asked"
+SCRIPTED_PROVENANCE = "scripted: written by hand, no model was asked"
 """Where a scripted answer is from, as its record says."""
 
-Answers: TypeAlias = Mapping[str, Sequence[Case]]
+ScriptedResponses: TypeAlias = Mapping[str, Sequence[ScriptedCase]]
 """Stage or `stage@item` -> its cases, of which the first that fits a request counts."""
 
-ReadAnswers: TypeAlias = Callable[[str], Answers]
+ReadScriptedResponses: TypeAlias = Callable[[str], ScriptedResponses]
 """Reads the file that `llm.answers` names (YAML, relative to the root)."""
 
 Pricing: TypeAlias = Literal["free", "unknown", "anthropic", "openai"]
@@ -69,7 +68,7 @@ class ProgramCall(Struct, frozen=True, kw_only=True):
     on_output: Callable[[bytes], None]
 
 
-class ProgramEnd(Struct, frozen=True, kw_only=True):
+class ProgramResult(Struct, frozen=True, kw_only=True):
     """How a program ended. `fault` says why it was killed, if it was; `stderr` is the last part of what it printed."""
 
     exit_code: int
@@ -85,7 +84,7 @@ class ProgramRunner(Protocol):
     def missing(self) -> Diagnostic | None:
         """Return why no program can be run on this machine; None where they can."""
 
-    def run(self, call: ProgramCall) -> ProgramEnd:
+    def run(self, call: ProgramCall) -> ProgramResult:
         """Run a program to its end.
 
         Raises:
@@ -109,7 +108,7 @@ class Closable(Protocol):
 Shared = TypeVar("Shared", bound=Closable)
 
 
-class Setting(Struct, frozen=True, kw_only=True):
+class ProviderContext(Struct, frozen=True, kw_only=True):
     """What the adapters of a run make their providers from.
 
     `is_granted` tells whether the user has consented to something; `files` are those of the project; `runner` runs
@@ -120,7 +119,7 @@ class Setting(Struct, frozen=True, kw_only=True):
 
     environ: Mapping[str, str]
     root: Path
-    read_answers: ReadAnswers
+    read_answers: ReadScriptedResponses
     notice: Callable[[Event], None]
     is_granted: Callable[[Grant], bool]
     files: ProjectFiles
@@ -147,7 +146,7 @@ class Setting(Struct, frozen=True, kw_only=True):
                 one.close()
 
 
-class Asking(Struct, frozen=True):
+class CallContext(Struct, frozen=True):
     """Who asks: the step, the stage, the attempt (from 1)."""
 
     step: "LLMStep"
@@ -180,7 +179,7 @@ class Adapter(Struct, frozen=True, kw_only=True):
     is what the user has to consent to before a step is asked; None where that is nothing.
     """
 
-    make: Callable[[Setting, Asking], Provider]
+    make: Callable[[ProviderContext, CallContext], Provider]
     takes: frozenset[str] = frozenset()
     parameters: "Callable[[LLMStep], Mapping[str, Json]]"
     endpoint: "Callable[[LLMStep], str]"
@@ -194,9 +193,9 @@ class Adapter(Struct, frozen=True, kw_only=True):
     on_truncated: OnTruncated = field(default_factory=OnTruncated)
 
 
-def did_you_mean(name: str, known: Sequence[str]) -> str:
+def nearest_hint(name: str, known: Sequence[str]) -> str:
     """Return a hint with the nearest of the known names, or with all of them."""
-    close = nearest(name, known)
+    close = nearest_names(name, known)
     return f"did you mean `{close[0]}`?" if close else f"known are: {', '.join(known)}"
 
 

@@ -1,4 +1,4 @@
-"""Ask Anthropic's Messages API, always in a stream: a long answer without one would be cut by whatever is between."""
+"""The provider `anthropic`: Messages API, streamed."""
 
 import importlib.util
 import time
@@ -8,32 +8,41 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
-from orch23.model.address import is_loopback, normal_url, plain_model, url_fault
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import ConfigurationError
 from orch23.model.llm import Message, Provider, Request, Response, StopReason, Usage
+from orch23.model.server_url import is_loopback, normalize_url, recordable_model, url_fault
 from orch23.providers import codes
-from orch23.providers.adapter import Adapter, Asking, Setting, did_you_mean
-from orch23.providers.anthropic_faults import context_full, garbled, hold_to_stream, refusal
-from orch23.providers.anthropic_rehearsal import rehearse
-from orch23.providers.calls import Calls, Sockets
-from orch23.providers.consent import server_grant
-from orch23.providers.event_stream import joined
-from orch23.providers.faults import (
-    ODD,
-    TransportError,
-    cut,
-    gave_up,
-    reply_too_long,
-    strange_stop,
-    timed_out,
-    unreachable,
+from orch23.providers.adapter import Adapter, CallContext, ProviderContext, nearest_hint
+from orch23.providers.anthropic_sdk import (
+    WarmUp,
+    api_error,
+    check_event_stream,
+    context_full_error,
+    invalid_event,
+    warm_up_anthropic,
 )
-from orch23.providers.rehearsal import Rehearsal
-from orch23.providers.replies import text_at, tokens
-from orch23.providers.reply_limits import MAX_ANSWER_CHARACTERS, UNCOMPRESSED, limit_reply
-from orch23.providers.trust import Trust
+from orch23.providers.connections import CallSockets, OpenCalls, TlsContexts
+from orch23.providers.faults import (
+    UNEXPECTED_ERRORS,
+    TransportError,
+    incomplete_error,
+    library_error,
+    timeout_error,
+    too_long_error,
+    unknown_stop_error,
+    unreachable_error,
+)
+from orch23.providers.registry import server_grant
+from orch23.providers.server_replies import (
+    IDENTITY_ENCODING,
+    MAX_RESPONSE_CHARACTERS,
+    join_text,
+    limit_reply,
+    text_at,
+    token_count,
+)
 from orch23.providers.wire import wire_schema
 from orch23.steps.llm.spec import LLMStep
 
@@ -43,13 +52,16 @@ if TYPE_CHECKING:
     from anthropic.types import ParsedMessage
     from anthropic.types import Usage as SdkUsage
 
-KEY = "ANTHROPIC_API_KEY"
-DEFAULT_URL = "https://api.anthropic.com"
+
+ANTHROPIC_KEY = "ANTHROPIC_API_KEY"
+ANTHROPIC_URL = "https://api.anthropic.com"
 API_VERSION = "2026-10-21"
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
-THINKING = ("adaptive", "disabled")
-LEAST_BUDGET = 1024
-LEAST_CACHED = 2_000  # characters; the API caches no prefix under 1024 tokens, and marks of shorter ones are void
+THINKING_MODES = ("adaptive", "disabled")
+MIN_THINKING_TOKENS = 1024
+MIN_CACHED_CHARACTERS = (
+    2_000  # characters; the API caches no prefix under 1024 tokens, and marks of shorter ones are void
+)
 STALL_S = 120.0
 _CONNECT_S = 15.0
 _LEAST_S = 0.001
@@ -69,9 +81,9 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
     url: str
     key: str
     shares_system: bool = False
-    calls: Calls = field(default_factory=Calls)
-    trust: Trust = field(default_factory=Trust)
-    rehearsal: Rehearsal | None = None
+    calls: OpenCalls = field(default_factory=OpenCalls)
+    trust: TlsContexts = field(default_factory=TlsContexts)
+    rehearsal: WarmUp | None = None
     stall_s: float = STALL_S
     clock: Callable[[], float] = time.monotonic
 
@@ -94,7 +106,7 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
         import anthropic  # noqa: F401, PLC0415 - heavy: importing it is no part of the time that the provider has
 
         if self.rehearsal is not None:
-            self.rehearsal.begin(rehearse)
+            self.rehearsal.begin(warm_up_anthropic)
         began = self.clock()
         until = began + deadline_s
         with self.calls.under_way(max(deadline_s, _LEAST_S)) as sockets:
@@ -102,15 +114,15 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
                 message = self._converse(request, until, sockets, on_text)
             except TransportError:
                 if sockets.is_cut or self.clock() >= until:
-                    raise timed_out() from None
+                    raise timeout_error() from None
                 raise
             try:
                 return _response(message, self.url, request, self.clock() - began)
-            except ODD as error:
-                raise garbled(self.url, error) from None
+            except UNEXPECTED_ERRORS as error:
+                raise invalid_event(self.url, error) from None
 
     def _converse(
-        self, request: Request, until: float, sockets: Sockets, on_text: Callable[[str], None]
+        self, request: Request, until: float, sockets: CallSockets, on_text: Callable[[str], None]
     ) -> "ParsedMessage[None]":
         """Return the final message of one stream.
 
@@ -124,26 +136,26 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
         begun = False
         try:
             with (
-                new_client(self.url, self.key, self._timeouts(until), sockets, self.trust) as client,
-                client.messages.stream(**body(request, shares_system=self.shares_system)) as stream,
+                make_anthropic_client(self.url, self.key, self._timeouts(until), sockets, self.trust) as client,
+                client.messages.stream(**stream_arguments(request, shares_system=self.shares_system)) as stream,
             ):
                 begun = True
-                hold_to_stream(self.url, stream.response)
+                check_event_stream(self.url, stream.response)
                 return self._listen(stream, until, on_text)
         except anthropic.APIStatusError as error:
-            raise refusal(self.url, error, charged=begun) from None
+            raise api_error(self.url, error, charged=begun) from None
         except anthropic.APIConnectionError as error:
             if isinstance(error.__cause__, httpx2.ReadTimeout):
                 raise self._stalled() from None
-            raise unreachable(self.url, error.__cause__ or error) from None
+            raise unreachable_error(self.url, error.__cause__ or error) from None
         except anthropic.AnthropicError as error:
-            raise garbled(self.url, error) from None
+            raise invalid_event(self.url, error) from None
         except httpx2.TimeoutException:
             raise self._stalled() from None
         except httpx2.HTTPError as error:
-            raise cut(self.url, f"{error} ({type(error).__name__})") from None
-        except ODD as error:
-            raise gave_up(error, "anthropic") from None
+            raise incomplete_error(self.url, f"{error} ({type(error).__name__})") from None
+        except UNEXPECTED_ERRORS as error:
+            raise library_error(error, "anthropic") from None
 
     def _listen(
         self, stream: "MessageStream[None]", until: float, on_text: Callable[[str], None]
@@ -158,24 +170,24 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
         events = iter(stream)
         while True:
             if self.clock() >= until:
-                raise cut(self.url, "the time was up")
+                raise incomplete_error(self.url, "the time was up")
             before = event
             try:
                 event = next(events, None)
                 if event is None and before is not None:
                     return stream.get_final_message()
-            except ODD as error:
-                raise garbled(self.url, error) from None
+            except UNEXPECTED_ERRORS as error:
+                raise invalid_event(self.url, error) from None
             if event is None:
-                raise cut(self.url, "it ended before it began")
+                raise incomplete_error(self.url, "it ended before it began")
             if event.type == "text":
                 received += len(event.text)
-                if received > MAX_ANSWER_CHARACTERS:
-                    raise reply_too_long(self.url, f"an answer of more than {MAX_ANSWER_CHARACTERS:,} characters")
+                if received > MAX_RESPONSE_CHARACTERS:
+                    raise too_long_error(self.url, f"an answer of more than {MAX_RESPONSE_CHARACTERS:,} characters")
                 on_text(event.text)
 
     def _stalled(self) -> TransportError:
-        return cut(self.url, f"not a byte came for {self.stall_s:g} s")
+        return incomplete_error(self.url, f"not a byte came for {self.stall_s:g} s")
 
     def _timeouts(self, until: float) -> "Timeout":
         import anthropic  # noqa: PLC0415 - heavy
@@ -184,7 +196,7 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
         return anthropic.Timeout(min(left, self.stall_s), connect=min(left, _CONNECT_S))
 
 
-def body(request: Request, *, shares_system: bool = False) -> dict[str, Any]:
+def stream_arguments(request: Request, *, shares_system: bool = False) -> dict[str, Any]:
     """Return the arguments of `messages.stream`: the request, with one mark for prompt caching where it helps."""
     params = request.params
     marked = _is_marked(request)
@@ -200,7 +212,7 @@ def body(request: Request, *, shares_system: bool = False) -> dict[str, Any]:
         ],
     }
     if request.system:
-        shared = shares_system and not marked and len(request.system) >= LEAST_CACHED
+        shared = shares_system and not marked and len(request.system) >= MIN_CACHED_CHARACTERS
         sent["system"] = [{"type": "text", "text": request.system, **_CACHE_MARK}] if shared else request.system
     config: dict[str, Json] = {"effort": params["effort"]} if "effort" in params else {}
     if request.schema is not None:
@@ -216,7 +228,7 @@ def _is_marked(request: Request) -> bool:
     """Say whether the first message is sent in two blocks: the API takes none that is blank."""
     text, stable = request.messages[0].content, request.stable
     head, tail = text[:stable], text[stable:]
-    long_enough = len(request.system) + stable >= LEAST_CACHED
+    long_enough = len(request.system) + stable >= MIN_CACHED_CHARACTERS
     return long_enough and bool(head.strip()) and (not tail or bool(tail.strip()))
 
 
@@ -226,7 +238,9 @@ def _blocks(message: Message, stable: int) -> list[dict[str, Any]]:
     return [head, {"type": "text", "text": tail}] if tail else [head]
 
 
-def new_client(url: str, key: str, timeout: "Timeout", sockets: Sockets, trust: Trust) -> "Anthropic":
+def make_anthropic_client(
+    url: str, key: str, timeout: "Timeout", sockets: CallSockets, trust: TlsContexts
+) -> "Anthropic":
     """Return a client of the SDK to which the environment says nothing of who is asked.
 
     The SDK reads eight of its own variables and a file of profiles; with key and address given, all but
@@ -253,7 +267,7 @@ def new_client(url: str, key: str, timeout: "Timeout", sockets: Sockets, trust: 
             follow_redirects=False,
             verify=trust.of(url),
             mounts=mounts,
-            headers=UNCOMPRESSED,
+            headers=IDENTITY_ENCODING,
             event_hooks={"request": [follow], "response": [lambda reply: limit_reply(reply, url, sockets)]},
         ),
     )
@@ -272,13 +286,13 @@ def _response(message: "ParsedMessage[None]", url: str, request: Request, durati
 
     reason = message.stop_reason
     if reason is None:
-        raise cut(url, "it ended without a stop reason")
+        raise incomplete_error(url, "it ended without a stop reason")
     if reason == _CONTEXT_FULL:
-        raise context_full(request)
+        raise context_full_error(request)
     if str(reason) not in _STOPS:
-        raise strange_stop(str(reason))
-    model = plain_model(text_at(message.model))
-    text = joined(block.text for block in message.content if block.type == "text")
+        raise unknown_stop_error(str(reason))
+    model = recordable_model(text_at(message.model))
+    text = join_text(block.text for block in message.content if block.type == "text")
     details = message.stop_details
     if reason == "refusal" and not text.strip() and details is not None:
         text = details.explanation or ""
@@ -295,30 +309,30 @@ def _response(message: "ParsedMessage[None]", url: str, request: Request, durati
 
 def _usage(usage: "SdkUsage") -> Usage:
     """Count all input: the API counts what it read from and wrote to the cache apart."""
-    read, written = tokens(usage.cache_read_input_tokens), tokens(usage.cache_creation_input_tokens)
-    return Usage(tokens(usage.input_tokens) + read + written, tokens(usage.output_tokens), read, written)
+    read, written = token_count(usage.cache_read_input_tokens), token_count(usage.cache_creation_input_tokens)
+    return Usage(token_count(usage.input_tokens) + read + written, token_count(usage.output_tokens), read, written)
 
 
 # ---- what is known without asking -------------------------------------------------------------------
 
 
 def _url(step: LLMStep) -> str:
-    return normal_url(step.base_url or DEFAULT_URL)
+    return normalize_url(step.base_url or ANTHROPIC_URL)
 
 
-def _make(setting: Setting, asking: Asking) -> Provider:
+def _make(setting: ProviderContext, asking: CallContext) -> Provider:
     return AnthropicMessages(
         url=_url(asking.step),
         key=_key(setting.environ),
         shares_system="@" in asking.stage,
-        calls=setting.share(Calls, Calls),
-        trust=setting.share(Trust, Trust),
-        rehearsal=setting.share(Rehearsal, Rehearsal),
+        calls=setting.share(OpenCalls, OpenCalls),
+        trust=setting.share(TlsContexts, TlsContexts),
+        rehearsal=setting.share(WarmUp, WarmUp),
     )
 
 
 def _key(environ: Mapping[str, str]) -> str:
-    return environ.get(KEY, "").strip()
+    return environ.get(ANTHROPIC_KEY, "").strip()
 
 
 def _parameters(step: LLMStep) -> Mapping[str, Json]:
@@ -339,21 +353,21 @@ def _check(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tupl
     found = []
     if step.effort is not None and step.effort not in EFFORTS:
         message = f"the provider `anthropic` has no effort `{step.effort}`"
-        found.append(Diagnostic(codes.PARAMETER, message, hint=did_you_mean(step.effort, EFFORTS)))
+        found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, message, hint=nearest_hint(step.effort, EFFORTS)))
     if step.thinking is not None and (wrong := _thinking_fault(step.thinking, step.max_tokens)):
         hint = 'give `adaptive`, `disabled`, or the most tokens to think with, in quotes: "4096"'
-        found.append(Diagnostic(codes.PARAMETER, f"`thinking: {step.thinking}` {wrong}", hint=hint))
+        found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, f"`thinking: {step.thinking}` {wrong}", hint=hint))
     if step.base_url is not None and (wrong := url_fault(step.base_url)):
-        hint = f"give it as {DEFAULT_URL}, and the key in {KEY} alone"
-        found.append(Diagnostic(codes.PARAMETER, f"`base_url` {wrong}", hint=hint))
+        hint = f"give it as {ANTHROPIC_URL}, and the key in {ANTHROPIC_KEY} alone"
+        found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, f"`base_url` {wrong}", hint=hint))
     return tuple(found)
 
 
 def _thinking_fault(value: str, max_tokens: int) -> str | None:
     if not value.isdecimal():
-        return None if value in THINKING else "is nothing that the provider `anthropic` knows"
-    if int(value) < LEAST_BUDGET:
-        return f"is under {LEAST_BUDGET} tokens, the least"
+        return None if value in THINKING_MODES else "is nothing that the provider `anthropic` knows"
+    if int(value) < MIN_THINKING_TOKENS:
+        return f"is under {MIN_THINKING_TOKENS} tokens, the least"
     return None if int(value) < max_tokens else f"is not under `max_tokens: {max_tokens}`, of which it is a part"
 
 
@@ -366,11 +380,13 @@ def _missing(key: str) -> tuple[Diagnostic, ...]:
     """Say what keeps everyone from being asked: the key, the library."""
     found = []
     if not key:
-        hint = f"set {KEY}, or build with --replay from recorded answers"
-        found.append(Diagnostic(codes.NO_KEY, f"the provider `anthropic` needs {KEY}, which is not set", hint=hint))
+        hint = f"set {ANTHROPIC_KEY}, or build with --replay from recorded answers"
+        found.append(
+            Diagnostic(codes.NO_KEY, f"the provider `anthropic` needs {ANTHROPIC_KEY}, which is not set", hint=hint)
+        )
     elif not (key.isascii() and key.isprintable()) or " " in key:
         hint = "set it to the key alone"
-        found.append(Diagnostic(codes.NO_KEY, f"{KEY} holds a character that no key has", hint=hint))
+        found.append(Diagnostic(codes.NO_KEY, f"{ANTHROPIC_KEY} holds a character that no key has", hint=hint))
     if importlib.util.find_spec("anthropic") is None:
         hint = "`pip install 'anthropic>=2,<3'` into the Python that runs orch23"
         found.append(Diagnostic(codes.NO_LIBRARY, "the library `anthropic` is not installed", hint=hint))
@@ -388,5 +404,5 @@ ADAPTER = Adapter(
     wire=wire_schema,
     check=_check,
     ready=_ready,
-    consent=lambda step, *_: server_grant(_url(step), DEFAULT_URL, KEY),
+    consent=lambda step, *_: server_grant(_url(step), ANTHROPIC_URL, ANTHROPIC_KEY),
 )

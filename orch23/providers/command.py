@@ -1,4 +1,4 @@
-"""Ask a program: the request as JSON on its stdin, the answer on its stdout. It runs in a sandbox."""
+"""The provider `command`: a sandboxed program with the request on stdin."""
 
 import codecs
 import errno
@@ -14,19 +14,19 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from orch23.model.consent import Grant
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, digest_json
 from orch23.model.errors import ConsentError, ProviderError, SafetyError
 from orch23.model.llm import Provider, Request, Response
+from orch23.model.step import Grant
 from orch23.providers import codes
-from orch23.providers.adapter import Adapter, Asking, ProgramCall, ProgramEnd, ProjectFiles, Setting
-from orch23.providers.consent import not_granted
-from orch23.providers.faults import plain
+from orch23.providers.adapter import Adapter, CallContext, ProgramCall, ProgramResult, ProjectFiles, ProviderContext
+from orch23.providers.faults import redacted
+from orch23.providers.registry import not_granted_error
 from orch23.steps.llm.spec import LLMStep
 
-MAX_ANSWER_BYTES = 4 * 1_048_576
-MAX_NOISE_BYTES = 16 << 20
+MAX_STDOUT_BYTES = 4 * 1_048_576
+MAX_STDERR_BYTES = 16 << 20
 _STDERR_KEPT = 64_000
 _MARGIN = 16_000
 """A secret that the cut of what is kept has split is in it, and nothing of it is shown."""
@@ -38,7 +38,7 @@ _OF_THE_MACHINE = frozenset(
 _SIGNALS = 128  # a process that dies of signal n has the exit code 128 + n
 
 
-class Program(Struct, frozen=True):
+class ResolvedProgram(Struct, frozen=True):
     """A program as it is on disk now. `path` is None if it is a file of the project: then it is one of `files`."""
 
     argv: tuple[str, ...]
@@ -48,11 +48,11 @@ class Program(Struct, frozen=True):
     grant: Grant
 
 
-class Command(Struct, frozen=True, kw_only=True):
+class CommandProvider(Struct, frozen=True, kw_only=True):
     """The provider: one process for each request."""
 
     step: LLMStep
-    setting: Setting
+    setting: ProviderContext
     clock: Callable[[], float] = time.monotonic
 
     def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
@@ -66,28 +66,30 @@ class Command(Struct, frozen=True, kw_only=True):
 
         """
         started = self.clock()
-        end = self._run(request_json(request), deadline_s, on_text)
+        end = self._run(request_stdin(request), deadline_s, on_text)
         if end.fault:
             raise ProviderError(self._complaint(*_fault(end)))
         if end.exit_code != 0:
             why = _exit_text(end.exit_code)
-            raise ProviderError(self._complaint(codes.FAILED, why, _last_lines(end.stderr)))
+            raise ProviderError(self._complaint(codes.PROVIDER_FAILED, why, _last_lines(end.stderr)))
         try:
             text = end.stdout.decode("utf-8")
         except UnicodeDecodeError:
-            raise ProviderError(self._complaint(codes.FAILED, "answered something that is no UTF-8 text")) from None
+            raise ProviderError(
+                self._complaint(codes.PROVIDER_FAILED, "answered something that is no UTF-8 text")
+            ) from None
         return Response(text=text, duration_s=self.clock() - started, provenance=f"command {self.step.command[0]}")
 
-    def _run(self, question: bytes, deadline_s: float, on_text: Callable[[str], None]) -> ProgramEnd:
+    def _run(self, question: bytes, deadline_s: float, on_text: Callable[[str], None]) -> ProgramResult:
         setting, step = self.setting, self.step
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         if setting.runner is None:
             message = "BUG: there is nothing to run programs with"
             raise TypeError(message)
         try:
-            program = program_of(step, setting.environ, setting.root, setting.files)
+            program = resolve_program(step, setting.environ, setting.root, setting.files)
             if not setting.is_granted(program.grant):
-                raise ConsentError(not_granted(program.grant, setting.trust_command))
+                raise ConsentError(not_granted_error(program.grant, setting.trust_command))
             return setting.runner.run(
                 ProgramCall(
                     argv=program.argv,
@@ -98,8 +100,8 @@ class Command(Struct, frozen=True, kw_only=True):
                     network=step.network,
                     stdin=question,
                     timeout_s=deadline_s,
-                    stdout_bytes=MAX_ANSWER_BYTES,
-                    stderr_bytes=MAX_NOISE_BYTES,
+                    stdout_bytes=MAX_STDOUT_BYTES,
+                    stderr_bytes=MAX_STDERR_BYTES,
                     on_output=lambda data: on_text(decoder.decode(data)),
                 )
             )
@@ -107,7 +109,7 @@ class Command(Struct, frozen=True, kw_only=True):
             if error.errno in _OF_THE_MACHINE:
                 raise
             why = f"could not be started: {error.strerror or error}"
-            raise ProviderError(self._complaint(codes.NOT_FOUND, why)) from None
+            raise ProviderError(self._complaint(codes.PROGRAM_NOT_FOUND, why)) from None
 
     def _complaint(self, code: str, why: str, printed: str = "") -> Diagnostic:
         message = f"`{self.step.command[0]}` {why}" + (f":\n{printed}" if printed else "")
@@ -118,7 +120,7 @@ class Command(Struct, frozen=True, kw_only=True):
         return Diagnostic(code, message, hint=hint)
 
 
-def request_json(request: Request) -> bytes:
+def request_stdin(request: Request) -> bytes:
     """Return what a program is told: `{"model", "system", "messages", "params", "schema"}`."""
     body = {
         "model": request.model,
@@ -130,7 +132,7 @@ def request_json(request: Request) -> bytes:
     return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
 
 
-def program_of(step: LLMStep, environ: Mapping[str, str], root: Path, files: ProjectFiles) -> Program:
+def resolve_program(step: LLMStep, environ: Mapping[str, str], root: Path, files: ProjectFiles) -> ResolvedProgram:
     """Return the program that a step names, with all that it is given and the grant that it needs.
 
     It is given the arguments that are files of the project, and what `read` names.
@@ -168,7 +170,7 @@ def program_of(step: LLMStep, environ: Mapping[str, str], root: Path, files: Pro
         files=tuple(sorted(given)),
     )
     argv = (f"./{own[0]}" if own is not None else str(path), *arguments)
-    return Program(argv, path, given, tuple(_expanded(one, environ) for one in outside), grant)
+    return ResolvedProgram(argv, path, given, tuple(_expanded(one, environ) for one in outside), grant)
 
 
 def _project_file(text: str, files: ProjectFiles) -> Iterator[tuple[str, FileEntry]]:
@@ -208,19 +210,19 @@ def _hashed(path: Path, _stamp: tuple[int, ...]) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _fault(end: ProgramEnd) -> tuple[str, str]:
+def _fault(end: ProgramResult) -> tuple[str, str]:
     """Return the code of a kill, and what to say of it."""
     match end.fault:
         case "time":
             return codes.TIMED_OUT, "gave no answer in time, and was killed"
-        case "output" if len(end.stdout) > MAX_ANSWER_BYTES:
-            return codes.TOO_MUCH, f"printed more than {MAX_ANSWER_BYTES:,} bytes, and was killed"
+        case "output" if len(end.stdout) > MAX_STDOUT_BYTES:
+            return codes.RESPONSE_TOO_LONG, f"printed more than {MAX_STDOUT_BYTES:,} bytes, and was killed"
         case "output":
-            return codes.TOO_MUCH, f"printed more than {MAX_NOISE_BYTES:,} bytes on stderr, and was killed"
+            return codes.RESPONSE_TOO_LONG, f"printed more than {MAX_STDERR_BYTES:,} bytes on stderr, and was killed"
         case "limit":
-            return codes.TOO_MUCH, f"was killed: {end.excess}"
+            return codes.RESPONSE_TOO_LONG, f"was killed: {end.excess}"
         case _:
-            return codes.FAILED, "was killed, since the build ends"
+            return codes.PROVIDER_FAILED, "was killed, since the build ends"
 
 
 def _exit_text(code: int) -> str:
@@ -229,14 +231,14 @@ def _exit_text(code: int) -> str:
 
 def _last_lines(err: bytes) -> str:
     """Return the last of what was printed, without secrets; where its beginning was cut off, a margin goes as well."""
-    text = plain(err[-_STDERR_KEPT:].decode("utf-8", "replace"))
+    text = redacted(err[-_STDERR_KEPT:].decode("utf-8", "replace"))
     if len(err) >= _STDERR_KEPT:
         text = text[_MARGIN:]
     return "\n".join(text.strip().splitlines()[-_SHOWN_LINES:])
 
 
-def _make(setting: Setting, asking: Asking) -> Provider:
-    return Command(step=asking.step, setting=setting)
+def _make(setting: ProviderContext, asking: CallContext) -> Provider:
+    return CommandProvider(step=asking.step, setting=setting)
 
 
 def _check(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tuple[Diagnostic, ...]:
@@ -244,7 +246,7 @@ def _check(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tupl
     if step.command:
         return ()
     hint = "give it as `command: [program, argument]`"
-    return (Diagnostic(codes.NOT_FOUND, "the provider `command` needs a command", hint=hint),)
+    return (Diagnostic(codes.PROGRAM_NOT_FOUND, "the provider `command` needs a command", hint=hint),)
 
 
 def _ready(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tuple[Diagnostic, ...]:
@@ -257,15 +259,17 @@ def _ready(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tupl
     if found:
         return ()
     where = "no program that can be run" if "/" in program else "not on PATH"
-    return (Diagnostic(codes.NOT_FOUND, f"`{program}` is {where}", hint="install it, or correct `llm.command`"),)
+    return (
+        Diagnostic(codes.PROGRAM_NOT_FOUND, f"`{program}` is {where}", hint="install it, or correct `llm.command`"),
+    )
 
 
 def _consent(step: LLMStep, environ: Mapping[str, str], root: Path, files: ProjectFiles) -> Grant:
     try:
-        return program_of(step, environ, root, files).grant
+        return resolve_program(step, environ, root, files).grant
     except OSError as error:
         message = f"`{step.command[0]}` could not be read: {error.strerror or error}"
-        raise ProviderError(Diagnostic(codes.NOT_FOUND, message, hint="correct `llm.command`")) from None
+        raise ProviderError(Diagnostic(codes.PROGRAM_NOT_FOUND, message, hint="correct `llm.command`")) from None
 
 
 ADAPTER = Adapter(

@@ -1,4 +1,4 @@
-"""What goes wrong between an adapter and its server, before anyone has decided whether to ask again."""
+"""Errors of one request: which are transient, which may be charged, what to do."""
 
 import contextlib
 import math
@@ -19,7 +19,7 @@ _CLIENT_ERRORS = 400
 _SERVER_ERRORS = 500
 _SHOWN = 300
 _YEAR_S = 365 * 86_400.0  # whoever says longer than that means never
-ODD = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+UNEXPECTED_ERRORS = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 """What a vendor's library raises, beyond what it says it would, where a server answers what none of its API would."""
 
 _CONNECTING = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError"})
@@ -30,7 +30,7 @@ _WAYS_OUT: Mapping[str, str] = {
     codes.OVERLOADED: "build again later: nothing that was answered is asked again",
     codes.REJECTED_KEY: "check the variable that holds the key, and what its owner may use",
     codes.BAD_REQUEST: "change what the message names",
-    codes.NO_ANSWER_OF_API: "check `llm.base_url`",
+    codes.INVALID_REPLY: "check `llm.base_url`",
 }
 
 
@@ -59,7 +59,7 @@ class TransportError(Exception):
         self.retry_after_s = retry_after_s
 
 
-def refused(
+def status_error(
     who: str,
     status: int,
     said: str,
@@ -77,7 +77,7 @@ def refused(
     given = headers or {}
     code = _code_of(status)
     transient = code in {codes.RATE_LIMITED, codes.OVERLOADED} and given.get("x-should-retry", "") != "false"
-    message = f"{who} answered {status}" + (f": {shown(said)}" if said.strip() else "")
+    message = f"{who} answered {status}" + (f": {printable_line(said)}" if said.strip() else "")
     return TransportError(
         Diagnostic(code, message, hint=_WAYS_OUT[code]),
         transient=transient,
@@ -87,57 +87,57 @@ def refused(
     )
 
 
-def unreachable(url: str, why: BaseException) -> TransportError:
+def unreachable_error(url: str, why: BaseException) -> TransportError:
     """Return the fault of a request that got no reply; it is charged unless there was no connection to send it by.
 
     A library wraps in this way what `reply_limits` raises while it reads: that fault is returned as it is.
     """
     if isinstance(why, TransportError):
         return why
-    said = shown(str(why)) or "no reason given"
+    said = printable_line(str(why)) or "no reason given"
     message = f"{url} cannot be reached: {said} ({type(why).__name__})"
     hint = "check the network and `llm.base_url`, then build again"
     charged = type(why).__name__ not in _CONNECTING
     return TransportError(Diagnostic(codes.UNREACHABLE, message, hint=hint), transient=True, charged=charged)
 
 
-def gave_up(error: Exception, library: str) -> TransportError:
+def library_error(error: Exception, library: str) -> TransportError:
     """Return the fault of a library that raised what none of its errors is; the request may have arrived."""
-    message = f"the library `{library}` gave up: {type(error).__name__}: {shown(str(error))}"
+    message = f"the library `{library}` gave up: {type(error).__name__}: {printable_line(str(error))}"
     hint = "see what it says; another version of the library may do"
-    return TransportError(Diagnostic(codes.FAILED, message, hint=hint), charged=True)
+    return TransportError(Diagnostic(codes.PROVIDER_FAILED, message, hint=hint), charged=True)
 
 
-def cut(url: str, why: str) -> TransportError:
+def incomplete_error(url: str, why: str) -> TransportError:
     """Return the fault of an answer that is not whole. It was worked on, and so is charged."""
-    message = f"the answer of {url} broke off: {shown(why)}"
-    diagnostic = Diagnostic(codes.CUT_STREAM, message, hint="build again: half an answer is never used")
+    message = f"the answer of {url} broke off: {printable_line(why)}"
+    diagnostic = Diagnostic(codes.INCOMPLETE_RESPONSE, message, hint="build again: half an answer is never used")
     return TransportError(diagnostic, transient=True, charged=True)
 
 
-def reply_too_long(url: str, what: str) -> TransportError:
+def too_long_error(url: str, what: str) -> TransportError:
     """Return the fault of a reply that is over a limit. A model that is called again is likely to do the same."""
     message = f"the reply of {url} is too long: {what}"
     hint = "check `llm.base_url`; if a model answers there, lower `llm.max_tokens`"
-    return TransportError(Diagnostic(codes.TOO_MUCH, message, hint=hint), charged=True)
+    return TransportError(Diagnostic(codes.RESPONSE_TOO_LONG, message, hint=hint), charged=True)
 
 
-def timed_out() -> TransportError:
+def timeout_error() -> TransportError:
     """Return the fault of a call that had no whole answer at its deadline: no further try has any time."""
     message = "there was no complete answer within `llm.timeout`"
     return TransportError(Diagnostic(codes.TIMED_OUT, message, hint="raise `llm.timeout`"), charged=True)
 
 
-def strange_stop(reason: str) -> TransportError:
+def unknown_stop_error(reason: str) -> TransportError:
     """Return the fault of an answer that stopped for a reason that is not known."""
-    message = f"the answer stopped for a reason that is not known: {shown(reason)}"
+    message = f"the answer stopped for a reason that is not known: {printable_line(reason)}"
     hint = "ask another model, or shorten the prompt if its context is full; a newer orch23 may know the reason"
-    return TransportError(Diagnostic(codes.STRANGE_STOP, message, hint=hint), charged=True)
+    return TransportError(Diagnostic(codes.UNKNOWN_STOP, message, hint=hint), charged=True)
 
 
-def no_answer_of_api(message: str) -> Diagnostic:
+def invalid_reply_diagnostic(message: str) -> Diagnostic:
     """Return the complaint of a reply that is none of the interface: whoever answered is somebody else."""
-    return Diagnostic(codes.NO_ANSWER_OF_API, message, hint=_WAYS_OUT[codes.NO_ANSWER_OF_API])
+    return Diagnostic(codes.INVALID_REPLY, message, hint=_WAYS_OUT[codes.INVALID_REPLY])
 
 
 def retry_after_s(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
@@ -163,7 +163,7 @@ def retry_after_s(headers: Mapping[str, str], now: datetime | None = None) -> fl
 
 
 @contextlib.contextmanager
-def redacting(redact: Callable[[str], str]) -> Iterator[None]:
+def redacted_messages(redact: Callable[[str], str]) -> Iterator[None]:
     """Let `plain`, and so all that is shown of a server, be without secrets while a call of this thread is made."""
     token = _REDACT.set(redact)
     try:
@@ -172,15 +172,15 @@ def redacting(redact: Callable[[str], str]) -> Iterator[None]:
         _REDACT.reset(token)
 
 
-def plain(text: str) -> str:
+def redacted(text: str) -> str:
     """Return a text from outside without secrets; this comes before any cut, which would hide a part of one."""
     redact = _REDACT.get()
     return text if redact is None else redact(text)
 
 
-def shown(text: str) -> str:
+def printable_line(text: str) -> str:
     """Return a server's text as it may be printed: without secrets, on one line, escaped, bounded."""
-    line = "".join(c if c.isprintable() else " " for c in plain(text)[: 4 * _SHOWN])
+    line = "".join(c if c.isprintable() else " " for c in redacted(text)[: 4 * _SHOWN])
     short = " ".join(line.split())
     return short if len(short) <= _SHOWN else f"{short[:_SHOWN]}..."
 
@@ -192,4 +192,4 @@ def _code_of(status: int) -> str:
         return codes.RATE_LIMITED
     if status in _BUSY or status >= _SERVER_ERRORS:
         return codes.OVERLOADED
-    return codes.BAD_REQUEST if status >= _CLIENT_ERRORS else codes.NO_ANSWER_OF_API
+    return codes.BAD_REQUEST if status >= _CLIENT_ERRORS else codes.INVALID_REPLY

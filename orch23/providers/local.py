@@ -1,4 +1,4 @@
-"""Ask a small model on llama.cpp, offline, in a child process on a loopback port: a toy, for trying the loop."""
+"""The provider `local`: a small model on llama.cpp, offline, in a child process."""
 
 import http.client
 import importlib.util
@@ -20,12 +20,12 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import ConfigurationError, ProviderError
 from orch23.model.llm import Provider, Request, Response, StopReason, Usage
-from orch23.model.strict_json import StrictJsonError, parse
+from orch23.model.parsing import StrictJsonError, parse_json
 from orch23.providers import codes, local_model
-from orch23.providers.adapter import Adapter, Asking, Setting, did_you_mean, seed_of
-from orch23.providers.calls import Calls, Sockets
-from orch23.providers.faults import shown
-from orch23.providers.replies import at, count
+from orch23.providers.adapter import Adapter, CallContext, ProviderContext, nearest_hint, seed_of
+from orch23.providers.connections import CallSockets, OpenCalls
+from orch23.providers.faults import printable_line
+from orch23.providers.server_replies import json_at, token_count_at
 from orch23.steps.llm.spec import LLMStep
 
 DEFAULT_SEED = 1
@@ -85,7 +85,7 @@ class LocalServer:
             self._running.clear()
 
 
-class Local(Struct, frozen=True):
+class LocalProvider(Struct, frozen=True):
     """The provider: one request to the shared server, which answers one at a time."""
 
     server: LocalServer
@@ -101,13 +101,13 @@ class Local(Struct, frozen=True):
         until = time.monotonic() + deadline_s
         running = self.server.running(request.model)
         started = time.monotonic()
-        answer = _post(running, request_body(request), until - started)
+        answer = _post(running, local_request_body(request), until - started)
         response = _response(answer, request.model, time.monotonic() - started)
         on_text(response.text)
         return response
 
 
-def request_body(request: Request) -> dict[str, Json]:
+def local_request_body(request: Request) -> dict[str, Json]:
     """Return the body of `/v1/chat/completions`: the one endpoint of llama.cpp where seed and schema work."""
     messages: list[Json] = [{"role": "system", "content": request.system}] if request.system else []
     messages += [{"role": m.role, "content": m.content} for m in request.messages]
@@ -126,7 +126,7 @@ def server_argv(model: str, environ: Mapping[str, str]) -> tuple[str, ...]:
         ConfigurationError: with both ways out.
 
     """
-    weights = local_model.installed(model, local_model.data_dir(environ))
+    weights = local_model.installed_weights(model, local_model.user_data_dir(environ))
     missing = _missing(model, environ)
     if missing or weights is None:
         raise ConfigurationError(*missing)
@@ -156,7 +156,7 @@ def _start(argv: Sequence[str], environ: Mapping[str, str]) -> _Running:
         return _Running(process, url.hostname, url.port, token)
     _stop(process)
     why = rest.strip() if word == "failed" else "it ended, or took too long, before it was ready"
-    raise ProviderError(Diagnostic(codes.FAILED, f"the local model does not start: {why}", hint=_WAYS_OUT))
+    raise ProviderError(Diagnostic(codes.PROVIDER_FAILED, f"the local model does not start: {why}", hint=_WAYS_OUT))
 
 
 def _first_line(process: subprocess.Popen[str], token: str) -> str:
@@ -194,7 +194,7 @@ def _post(running: _Running, body: Mapping[str, Json], timeout_s: float) -> Json
             Diagnostic(codes.TIMED_OUT, "the local model was not ready in time", hint="raise `llm.timeout`")
         )
     status, data, why = 0, b"", ""
-    with Calls().under_way(timeout_s) as sockets:  # the timeout of a socket begins anew with each byte
+    with OpenCalls().under_way(timeout_s) as sockets:  # the timeout of a socket begins anew with each byte
         try:
             status, data = _exchange(running, json.dumps(body), timeout_s, sockets)
         except (OSError, http.client.HTTPException) as error:
@@ -204,19 +204,19 @@ def _post(running: _Running, body: Mapping[str, Json], timeout_s: float) -> Json
             raise ProviderError(Diagnostic(codes.TIMED_OUT, message, hint="raise `llm.timeout`"))
     if why:
         message = f"the local model's server cannot be reached: {why}"
-        raise ProviderError(Diagnostic(codes.FAILED, message, hint=_AGAIN))
+        raise ProviderError(Diagnostic(codes.PROVIDER_FAILED, message, hint=_AGAIN))
     text = data.decode("utf-8", "replace")
     if status != http.client.OK:
-        message = f"the local model's server says {status}: {shown(text)}"
-        raise ProviderError(Diagnostic(codes.FAILED, message, hint=_AGAIN))
+        message = f"the local model's server says {status}: {printable_line(text)}"
+        raise ProviderError(Diagnostic(codes.PROVIDER_FAILED, message, hint=_AGAIN))
     try:
-        return parse(text, max_bytes=_MAX_BODY)
+        return parse_json(text, max_bytes=_MAX_BODY)
     except StrictJsonError as error:
         message = f"the local model's server gave no JSON: {error}"
-        raise ProviderError(Diagnostic(codes.FAILED, message, hint=_AGAIN)) from None
+        raise ProviderError(Diagnostic(codes.PROVIDER_FAILED, message, hint=_AGAIN)) from None
 
 
-def _exchange(running: _Running, body: str, timeout_s: float, sockets: Sockets) -> tuple[int, bytes]:
+def _exchange(running: _Running, body: str, timeout_s: float, sockets: CallSockets) -> tuple[int, bytes]:
     """Send a request; return the status of the reply and what of its body is under the limit."""
     connection = http.client.HTTPConnection(running.host, running.port, timeout=timeout_s)
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {running.token}"}
@@ -232,16 +232,18 @@ def _exchange(running: _Running, body: str, timeout_s: float, sockets: Sockets) 
 
 def _response(answer: Json, model: str, duration_s: float) -> Response:
     """Read a chat completion; anything else than its documented shape is a failure of the provider."""
-    choice = at(answer, "choices", 0)
-    text = at(choice, "message", "content")
+    choice = json_at(answer, "choices", 0)
+    text = json_at(choice, "message", "content")
     if not isinstance(text, str):
         message = "the local model's server gave no answer in its reply"
-        raise ProviderError(Diagnostic(codes.FAILED, message, hint=_AGAIN))
-    finish = at(choice, "finish_reason")
+        raise ProviderError(Diagnostic(codes.PROVIDER_FAILED, message, hint=_AGAIN))
+    finish = json_at(choice, "finish_reason")
     return Response(
         text=text,
         stop=_STOPS.get(str(finish), "unknown"),
-        usage=Usage(count(answer, "usage", "prompt_tokens"), count(answer, "usage", "completion_tokens")),
+        usage=Usage(
+            token_count_at(answer, "usage", "prompt_tokens"), token_count_at(answer, "usage", "completion_tokens")
+        ),
         duration_s=duration_s,
         provenance=f"local {model} on llama.cpp, a toy model",
     )
@@ -253,7 +255,7 @@ def _missing(model: str, environ: Mapping[str, str]) -> tuple[Diagnostic, ...]:
     if importlib.util.find_spec("xllamacpp") is None:
         missing.append("llama.cpp (xllamacpp) is not installed")
         ways.append("`pip install 'orch23[local]'`")
-    if local_model.installed(model, local_model.data_dir(environ)) is None:
+    if local_model.installed_weights(model, local_model.user_data_dir(environ)) is None:
         missing.append(f"the weights of {model} are not installed")
         ways.append(f"`orch23 model install {model}`")
     if not missing:
@@ -262,9 +264,9 @@ def _missing(model: str, environ: Mapping[str, str]) -> tuple[Diagnostic, ...]:
     return (Diagnostic(codes.NO_LOCAL_MODEL, message, hint=f"install with {' and '.join(ways)}"),)
 
 
-def _make(setting: Setting, asking: Asking) -> Provider:
+def _make(setting: ProviderContext, asking: CallContext) -> Provider:
     del asking
-    return Local(setting.share(LocalServer, lambda: LocalServer(setting.environ)))
+    return LocalProvider(setting.share(LocalServer, lambda: LocalServer(setting.environ)))
 
 
 def _parameters(step: LLMStep) -> Mapping[str, Json]:
@@ -281,7 +283,7 @@ def _check(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tupl
     if step.model in known:
         return ()
     message = f"the provider `local` has no model `{step.model}`"
-    return (Diagnostic(codes.UNKNOWN_MODEL, message, hint=did_you_mean(step.model, known)),)
+    return (Diagnostic(codes.UNKNOWN_MODEL, message, hint=nearest_hint(step.model, known)),)
 
 
 def _ready(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tuple[Diagnostic, ...]:

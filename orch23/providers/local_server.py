@@ -1,4 +1,4 @@
-"""The child process of the provider `local`: llama.cpp's own HTTP server on a loopback port, until stdin ends.
+"""Child process of the provider `local`: llama.cpp's HTTP server on a loopback port.
 
 Run as a file, with nothing of orch23 on its path: `python -P local_server.py MODEL THREADS CONTEXT`. The first line of
 stdin is the bearer token that each request must carry. The first line of stdout says `ready URL` or `failed REASON`.

@@ -1,4 +1,4 @@
-"""Ask a vendor whether it has a model: for `doctor --online` alone. No build asks, since the answer may change."""
+"""Ask a vendor whether it has a model, for `doctor --online`."""
 
 from collections.abc import Callable, Mapping
 
@@ -7,13 +7,12 @@ from msgspec import Struct
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ProviderError
 from orch23.providers import anthropic_messages, openai_client
-from orch23.providers.calls import Calls
-from orch23.providers.faults import TransportError, no_answer_of_api, refused, unreachable
-from orch23.providers.registry import endpoint
-from orch23.providers.trust import Trust
+from orch23.providers.connections import OpenCalls, TlsContexts
+from orch23.providers.faults import TransportError, invalid_reply_diagnostic, status_error, unreachable_error
+from orch23.providers.registry import endpoint_of
 from orch23.steps.llm.spec import LLMStep
 
-TIMEOUT_S = 20.0
+LOOKUP_TIMEOUT_S = 20.0
 
 
 class _Question(Struct, frozen=True):
@@ -22,12 +21,12 @@ class _Question(Struct, frozen=True):
     model: str
 
 
-def can_look_up(step: LLMStep) -> bool:
+def can_find_models(step: LLMStep) -> bool:
     """Say whether the step's provider can be asked for its models at all."""
     return step.provider in _WAYS
 
 
-def look_up(step: LLMStep, environ: Mapping[str, str]) -> Diagnostic | None:
+def find_model(step: LLMStep, environ: Mapping[str, str]) -> Diagnostic | None:
     """Ask the step's provider for its model, once; return what is wrong, None if the provider has it.
 
     Raises:
@@ -37,7 +36,7 @@ def look_up(step: LLMStep, environ: Mapping[str, str]) -> Diagnostic | None:
     variable, ask = _WAYS[step.provider]
     key = environ.get(variable, "").strip() or "none"  # a server on this machine may want none
     try:
-        ask(_Question(endpoint(step), key, step.model))
+        ask(_Question(endpoint_of(step), key, step.model))
     except TransportError as fault:
         return fault.diagnostic
     except ProviderError as ended:
@@ -48,24 +47,26 @@ def look_up(step: LLMStep, environ: Mapping[str, str]) -> Diagnostic | None:
 def _ask_anthropic(question: _Question) -> None:
     import anthropic  # noqa: PLC0415 - heavy
 
-    timeout = anthropic.Timeout(TIMEOUT_S)
+    timeout = anthropic.Timeout(LOOKUP_TIMEOUT_S)
     try:
         with (
-            Calls().under_way(TIMEOUT_S) as sockets,
-            anthropic_messages.new_client(question.url, question.key, timeout, sockets, Trust()) as client,
+            OpenCalls().under_way(LOOKUP_TIMEOUT_S) as sockets,
+            anthropic_messages.make_anthropic_client(
+                question.url, question.key, timeout, sockets, TlsContexts()
+            ) as client,
         ):
             found = client.models.retrieve(question.model)
     except anthropic.APIStatusError as error:
         said = error.api_message or (error.body if isinstance(error.body, str) else "")
-        raise refused(question.url, error.status_code, said) from None
+        raise status_error(question.url, error.status_code, said) from None
     except anthropic.AnthropicError as error:
-        raise unreachable(question.url, error.__cause__ or error) from None
+        raise unreachable_error(question.url, error.__cause__ or error) from None
     _hold_to_model(getattr(found, "id", None), question.url)
 
 
 def _ask_openai(question: _Question) -> None:
-    line = openai_client.Line(server=openai_client.Server(question.url, question.key))
-    with line.open(line.clock() + TIMEOUT_S) as client:
+    line = openai_client.ServerConnection(server=openai_client.ServerAccess(question.url, question.key))
+    with line.open(line.clock() + LOOKUP_TIMEOUT_S) as client:
         found = client.models.retrieve(question.model)
     _hold_to_model(getattr(found, "id", None), question.url)
 
@@ -78,10 +79,10 @@ def _hold_to_model(name: object, url: str) -> None:
 
     """
     if not isinstance(name, str) or not name:
-        raise TransportError(no_answer_of_api(f"{url} answered something that is no model"))
+        raise TransportError(invalid_reply_diagnostic(f"{url} answered something that is no model"))
 
 
 _WAYS: Mapping[str, tuple[str, Callable[[_Question], None]]] = {
-    "anthropic": (anthropic_messages.KEY, _ask_anthropic),
-    "openai": (openai_client.KEY_VARIABLE, _ask_openai),
+    "anthropic": (anthropic_messages.ANTHROPIC_KEY, _ask_anthropic),
+    "openai": (openai_client.OPENAI_KEY, _ask_openai),
 }

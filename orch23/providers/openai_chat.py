@@ -1,34 +1,37 @@
-"""Ask by Chat Completions, streamed: the one interface that all servers speak which call themselves compatible."""
+"""Call OpenAI's Chat Completions interface, streamed."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct, field
 
-from orch23.model.address import plain_model
 from orch23.model.digest import Json
 from orch23.model.llm import Request, Response, StopReason
+from orch23.model.server_url import recordable_model
 from orch23.providers import codes
 from orch23.providers.adapter import seed_of
-from orch23.providers.event_stream import joined
-from orch23.providers.faults import TransportError, cut, reply_too_long, strange_stop, timed_out
-from orch23.providers.openai_client import Line, client_name, strange_reply, usage_of
-from orch23.providers.openai_schema import answer_format
-from orch23.providers.replies import at, text_at
-from orch23.providers.reply_limits import MAX_ANSWER_CHARACTERS
+from orch23.providers.faults import TransportError, incomplete_error, timeout_error, too_long_error, unknown_stop_error
+from orch23.providers.openai_client import (
+    ServerConnection,
+    invalid_reply_error,
+    openai_version,
+    response_format,
+    token_usage,
+)
+from orch23.providers.server_replies import MAX_RESPONSE_CHARACTERS, join_text, json_at, text_at
 
 _STREAM = "text/event-stream"
 _UNFINISHED = "it is not complete"
-_BROKEN = frozenset({codes.UNREACHABLE, codes.NO_ANSWER_OF_API})
+_BROKEN = frozenset({codes.UNREACHABLE, codes.INVALID_REPLY})
 """What, after good parts of a stream, says no more of the server than that this one answer was spoilt on its way."""
 
 _STOPS: Mapping[str, StopReason] = {"stop": "end", "length": "max_tokens", "content_filter": "refusal"}
 
 
-class Chat(Struct, frozen=True, kw_only=True):
+class ChatCompletions(Struct, frozen=True, kw_only=True):
     """The provider. `room` is what the server calls the limit of tokens: the vendor's newer name, or the usual one."""
 
-    line: Line
+    line: ServerConnection
     room: str = "max_tokens"
 
     def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
@@ -46,53 +49,53 @@ class Chat(Struct, frozen=True, kw_only=True):
             self._listen(request, until, answer, on_text)
         except TransportError as fault:
             broke_off = answer.began and fault.diagnostic.code in _BROKEN
-            raise (cut(self.line.server.url, _UNFINISHED) if broke_off else fault) from None
+            raise (incomplete_error(self.line.server.url, _UNFINISHED) if broke_off else fault) from None
         text, stop = self._judged(answer, until)
         return Response(
             text=text,
             stop=stop,
-            usage=usage_of(answer.usage, "prompt", "completion"),
+            usage=token_usage(answer.usage, "prompt", "completion"),
             duration_s=self.line.clock() - began,
             provenance=f"openai {answer.model or request.model}",
             model=answer.model,
-            client=client_name(),
+            client=openai_version(),
         )
 
     def _listen(self, request: Request, until: float, answer: "_Answer", on_text: Callable[[str], None]) -> None:
         with self.line.open(until) as client:
             create: Any = client.chat.completions.create
-            stream = create(**request_body(request, self.room))
+            stream = create(**chat_request_body(request, self.room))
             kind = stream.response.headers.get("content-type", "")
             if not kind.startswith(_STREAM):
                 what = f"it sent {kind or 'something without a type'} in place of a stream"
-                raise strange_reply(what, self.line.server.url)
+                raise invalid_reply_error(what, self.line.server.url)
             for chunk in self._chunks(stream):
                 said = answer.take(chunk)
-                if answer.length > MAX_ANSWER_CHARACTERS:
-                    what = f"an answer of more than {MAX_ANSWER_CHARACTERS:,} characters"
-                    raise reply_too_long(self.line.server.url, what)
+                if answer.length > MAX_RESPONSE_CHARACTERS:
+                    what = f"an answer of more than {MAX_RESPONSE_CHARACTERS:,} characters"
+                    raise too_long_error(self.line.server.url, what)
                 on_text(said)
 
     def _chunks(self, stream: Iterable[Any]) -> Iterator[Json]:
         for chunk in stream:
             if not hasattr(chunk, "to_dict"):
                 what = "a part of the stream is no JSON object"
-                raise strange_reply(what, self.line.server.url)
+                raise invalid_reply_error(what, self.line.server.url)
             yield chunk.to_dict(mode="json", warnings=False)
 
     def _judged(self, answer: "_Answer", until: float) -> tuple[str, StopReason]:
         """Return the text of an answer that has ended, and why it ended."""
         if answer.finish is None:
-            raise timed_out() if self.line.clock() >= until else cut(self.line.server.url, _UNFINISHED)
+            raise timeout_error() if self.line.clock() >= until else incomplete_error(self.line.server.url, _UNFINISHED)
         try:
             text, refusal = answer.text, answer.refusal
         except ValueError:
             what = "half of a character is missing"
-            raise cut(self.line.server.url, what) from None
+            raise incomplete_error(self.line.server.url, what) from None
         if refusal:
             return refusal, "refusal"
         if answer.finish not in _STOPS:
-            raise strange_stop(answer.finish)
+            raise unknown_stop_error(answer.finish)
         return text, _STOPS[answer.finish]
 
 
@@ -110,18 +113,18 @@ class _Answer(Struct):
     @property
     def text(self) -> str:
         """Give what the model has said so far."""
-        return joined(self._texts)
+        return join_text(self._texts)
 
     @property
     def refusal(self) -> str:
         """Give what it says when it refuses."""
-        return joined(self._refusals)
+        return join_text(self._refusals)
 
     def take(self, chunk: Json) -> str:
         """Take one part of the stream, and return what it adds. The last ones have no choice, but the usage."""
         self.began = True
-        self.model = plain_model(text_at(chunk, "model")) or self.model
-        usage, choice = at(chunk, "usage"), at(chunk, "choices", 0)
+        self.model = recordable_model(text_at(chunk, "model")) or self.model
+        usage, choice = json_at(chunk, "usage"), json_at(chunk, "choices", 0)
         self.usage = usage if isinstance(usage, Mapping) else self.usage
         said = text_at(choice, "delta", "content")
         self._texts.append(said)
@@ -132,7 +135,7 @@ class _Answer(Struct):
         return said + refusal
 
 
-def request_body(request: Request, room: str) -> dict[str, Json]:
+def chat_request_body(request: Request, room: str) -> dict[str, Json]:
     """Return the body of `/chat/completions`."""
     params = request.params
     sent: list[Json] = [{"role": "system", "content": request.system}] if request.system else []
@@ -149,5 +152,5 @@ def request_body(request: Request, room: str) -> dict[str, Json]:
     body |= {"temperature": params["temperature"]} if "temperature" in params else {}
     body |= seed_of(request)
     if request.schema is not None:
-        body["response_format"] = {"type": "json_schema", "json_schema": answer_format(request.schema)}
+        body["response_format"] = {"type": "json_schema", "json_schema": response_format(request.schema)}
     return body

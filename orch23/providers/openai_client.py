@@ -1,4 +1,4 @@
-"""Reach a server of OpenAI's interfaces through the library `openai`: one client a call, one deadline for all of it."""
+"""Client of servers with OpenAI's interfaces: connection, errors, token usage, response format."""
 
 import contextlib
 import time
@@ -7,31 +7,69 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from orch23.model.address import is_loopback
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.llm import Usage
-from orch23.model.strict_json import StrictJsonError, parse
+from orch23.model.parsing import StrictJsonError, parse_json
+from orch23.model.server_url import is_loopback
 from orch23.providers import codes
-from orch23.providers.calls import Calls, Sockets
+from orch23.providers.connections import CallSockets, OpenCalls, TlsContexts
 from orch23.providers.faults import (
-    ODD,
+    UNEXPECTED_ERRORS,
     TransportError,
-    gave_up,
-    no_answer_of_api,
-    refused,
-    shown,
-    timed_out,
-    unreachable,
+    invalid_reply_diagnostic,
+    library_error,
+    printable_line,
+    status_error,
+    timeout_error,
+    unreachable_error,
 )
-from orch23.providers.replies import count
-from orch23.providers.reply_limits import MAX_REPLY_BYTES, UNCOMPRESSED, limit_reply
-from orch23.providers.trust import Trust
+from orch23.providers.server_replies import IDENTITY_ENCODING, MAX_REPLY_BYTES, limit_reply, token_count_at
 
 if TYPE_CHECKING:
     from openai import OpenAI
 
-KEY_VARIABLE = "OPENAI_API_KEY"
+
+SCHEMA_NAME = "answer"
+_DEEPEST = 10
+_UNKNOWN_FORMATS = frozenset({"uri"})
+
+
+def response_format(schema: Json) -> dict[str, Json]:
+    """Return the named schema as both interfaces take it."""
+    return {"name": SCHEMA_NAME, "schema": schema, "strict": is_strict_schema(schema)}
+
+
+def is_object_schema(schema: Json) -> bool:
+    """Say whether the answer is an object: the vendor takes no other schema."""
+    return isinstance(schema, Mapping) and schema.get("type") == "object"
+
+
+def is_strict_schema(schema: Json) -> bool:
+    """Say whether a schema keeps the further rules of strict outputs; one that breaks them would be refused.
+
+    The root is an object, all properties of all objects are required, nothing is nested deeper than ten times.
+    """
+    return is_object_schema(schema) and _is_fit(schema, 0)
+
+
+def _is_fit(schema: Json, depth: int) -> bool:
+    if not isinstance(schema, Mapping) or depth > _DEEPEST or schema.get("format") in _UNKNOWN_FORMATS:
+        return False
+    properties, required = schema.get("properties"), schema.get("required")
+    inner: list[Json] = [schema["items"]] if "items" in schema else []
+    if schema.get("type") == "object":
+        if not isinstance(properties, Mapping) or not isinstance(required, list | tuple):
+            return False
+        if set(properties) != set(required) or schema.get("additionalProperties") is not False:
+            return False
+        inner += properties.values()
+    branches = schema.get("anyOf")
+    inner += branches if isinstance(branches, list | tuple) else ()
+    return all(_is_fit(one, depth + 1) for one in inner)
+
+
+OPENAI_KEY = "OPENAI_API_KEY"
 _CONNECT_S = 15.0
 _STALL_S = 300.0  # a model on a slow machine reads a long prompt for minutes before its first word
 _LATER_S = 5.0  # than the deadline, which cuts the connection and so says what it was
@@ -41,7 +79,7 @@ _SERVERS_OWN = frozenset({"server_error", "overloaded", "overloaded_error", "rat
 _SERVERS_STATUS = frozenset({"408", "409", "429", "500", "502", "503", "504", "529"})
 
 
-class Server(Struct, frozen=True):
+class ServerAccess(Struct, frozen=True):
     """Who is asked: the normal address, and the key that it gets."""
 
     url: str
@@ -52,12 +90,12 @@ class Server(Struct, frozen=True):
         return f"Server(url={self.url!r})"
 
 
-class Line(Struct, frozen=True, kw_only=True):
+class ServerConnection(Struct, frozen=True, kw_only=True):
     """The way to a server: who it is, what else is under way, what is trusted, and the clock of all deadlines."""
 
-    server: Server
-    calls: Calls = field(default_factory=Calls)
-    trust: Trust = field(default_factory=Trust)
+    server: ServerAccess
+    calls: OpenCalls = field(default_factory=OpenCalls)
+    trust: TlsContexts = field(default_factory=TlsContexts)
     clock: Callable[[], float] = time.monotonic
 
     def left(self, until: float) -> float:
@@ -78,13 +116,13 @@ class Line(Struct, frozen=True, kw_only=True):
 
         with self.calls.under_way(self.left(until)) as sockets:
             try:
-                with new_client(self.server, self.left(until), sockets, self.trust) as client:
+                with make_openai_client(self.server, self.left(until), sockets, self.trust) as client:
                     yield client
-            except (TransportError, openai.OpenAIError, httpx2.HTTPError, *ODD) as error:
-                raise (timed_out() if sockets.is_cut else fault_of(error, self.server.url)) from None
+            except (TransportError, openai.OpenAIError, httpx2.HTTPError, *UNEXPECTED_ERRORS) as error:
+                raise (timeout_error() if sockets.is_cut else transport_error(error, self.server.url)) from None
 
 
-def new_client(server: Server, timeout_s: float, sockets: Sockets, trust: Trust) -> "OpenAI":
+def make_openai_client(server: ServerAccess, timeout_s: float, sockets: CallSockets, trust: TlsContexts) -> "OpenAI":
     """Return a client that knows nothing of the environment: the library would take six of its variables.
 
     It retries nothing (that would hide requests), follows no redirect (the prompt goes to the address that is in the
@@ -96,7 +134,7 @@ def new_client(server: Server, timeout_s: float, sockets: Sockets, trust: Trust)
         follow_redirects=False,
         trust_env=not is_loopback(server.url),
         verify=trust.of(server.url),
-        headers=UNCOMPRESSED,
+        headers=IDENTITY_ENCODING,
         event_hooks={
             "request": [lambda request: request.extensions.update(trace=sockets.trace)],
             "response": [lambda reply: limit_reply(reply, server.url, sockets)],
@@ -121,13 +159,13 @@ def new_client(server: Server, timeout_s: float, sockets: Sockets, trust: Trust)
 # ---- what goes wrong ------------------------------------------------------------------------------
 
 
-def strange_reply(what: str, url: str) -> TransportError:
+def invalid_reply_error(what: str, url: str) -> TransportError:
     """Return the fault of a reply that is none of the interface."""
-    message = f"{url} gave no answer of OpenAI's interface: {shown(what)}"
-    return TransportError(no_answer_of_api(message), charged=True)
+    message = f"{url} gave no answer of OpenAI's interface: {printable_line(what)}"
+    return TransportError(invalid_reply_diagnostic(message), charged=True)
 
 
-def fault_of(error: Exception, url: str) -> TransportError:
+def transport_error(error: Exception, url: str) -> TransportError:
     """Return what an exception of the library means to whoever decides whether to ask again."""
     import httpx2  # noqa: PLC0415 - heavy
     import openai  # noqa: PLC0415 - heavy
@@ -138,32 +176,32 @@ def fault_of(error: Exception, url: str) -> TransportError:
         case openai.APIStatusError():
             return _status_fault(error.status_code, error.body, error.response.headers, url)
         case openai.APIConnectionError() | httpx2.HTTPError():
-            return unreachable(url, error.__cause__ or error)
+            return unreachable_error(url, error.__cause__ or error)
         case openai.APIError():  # in the middle of a stream
-            return server_failed(said(error.body), str(error.code or ""), str(error.type or ""))
+            return server_error(server_message(error.body), str(error.code or ""), str(error.type or ""))
         case ValueError() | RecursionError():  # what reading JSON may raise: also too deep, also a number too long
-            return strange_reply("a line of it is no JSON", url)
+            return invalid_reply_error("a line of it is no JSON", url)
         case _:
-            return gave_up(error, "openai")
+            return library_error(error, "openai")
 
 
-def server_failed(what: str, *marks: str) -> TransportError:
+def server_error(what: str, *marks: str) -> TransportError:
     """Return the fault of a request that was taken and failed; its marks (code, type) say if a later one may not."""
     transient = any(mark in _SERVERS_OWN or mark in _SERVERS_STATUS for mark in marks)
     hint = "build again; if it fails the same way, ask another model or change the prompt"
-    diagnostic = Diagnostic(codes.FAILED, f"the provider failed: {what}", hint=hint)
+    diagnostic = Diagnostic(codes.PROVIDER_FAILED, f"the provider failed: {what}", hint=hint)
     return TransportError(diagnostic, transient=transient, charged=True)
 
 
-def said(body: object) -> str:
+def server_message(body: object) -> str:
     """Return the server's own words in an error, short and on one line."""
     error = body.get("error", body) if isinstance(body, Mapping) else body
     found = error.get("message") if isinstance(error, Mapping) else error
-    return shown(found) if isinstance(found, str) else ""
+    return printable_line(found) if isinstance(found, str) else ""
 
 
 def _status_fault(status: int, body: object, headers: Mapping[str, str], url: str) -> TransportError:
-    fault = refused(url, status, said(body), {name.lower(): value for name, value in headers.items()})
+    fault = status_error(url, status, server_message(body), {name.lower(): value for name, value in headers.items()})
     if fault.transient and _is_without_credit(body):
         hint = "fill the account of the key, or name another provider"
         return TransportError(Diagnostic(codes.BAD_REQUEST, fault.diagnostic.message, hint=hint), status=status)
@@ -179,7 +217,7 @@ def _is_without_credit(body: object) -> bool:
 # ---- what is sent and what comes back --------------------------------------------------------------
 
 
-def read_reply(text: str, url: str) -> Mapping[str, Json]:
+def parse_reply(text: str, url: str) -> Mapping[str, Json]:
     """Return the JSON object of a reply.
 
     Raises:
@@ -187,26 +225,26 @@ def read_reply(text: str, url: str) -> Mapping[str, Json]:
 
     """
     try:
-        value = parse(text, max_bytes=MAX_REPLY_BYTES)
+        value = parse_json(text, max_bytes=MAX_REPLY_BYTES)
     except StrictJsonError as error:
-        raise strange_reply(str(error), url) from None
+        raise invalid_reply_error(str(error), url) from None
     if not isinstance(value, Mapping):
         what = "it is no JSON object"
-        raise strange_reply(what, url)
+        raise invalid_reply_error(what, url)
     return value
 
 
-def usage_of(usage: Json, sent: str, answered: str) -> Usage:
+def token_usage(usage: Json, sent: str, answered: str) -> Usage:
     """Return the tokens of a `usage` object, of which the two interfaces differ in the names of what went each way."""
     return Usage(
-        input_tokens=count(usage, f"{sent}_tokens"),
-        output_tokens=count(usage, f"{answered}_tokens"),
-        cache_read_tokens=count(usage, f"{sent}_tokens_details", "cached_tokens"),
-        cache_write_tokens=count(usage, f"{sent}_tokens_details", "cache_write_tokens"),
+        input_tokens=token_count_at(usage, f"{sent}_tokens"),
+        output_tokens=token_count_at(usage, f"{answered}_tokens"),
+        cache_read_tokens=token_count_at(usage, f"{sent}_tokens_details", "cached_tokens"),
+        cache_write_tokens=token_count_at(usage, f"{sent}_tokens_details", "cache_write_tokens"),
     )
 
 
-def client_name() -> str:
+def openai_version() -> str:
     """Return the library and its version."""
     import openai  # noqa: PLC0415 - heavy
 

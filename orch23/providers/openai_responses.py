@@ -1,4 +1,4 @@
-"""Ask by OpenAI's Responses API in the background: submit, tell the id, collect; no answer is paid for twice."""
+"""Call OpenAI's Responses API in the background: submit, record the id, poll."""
 
 import threading
 import time
@@ -9,26 +9,26 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.model.address import plain_model
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import ProviderError
 from orch23.model.event import CallSubmitted, Event, Warned
 from orch23.model.llm import Request, Response, StopReason, Usage
+from orch23.model.server_url import recordable_model
 from orch23.providers import codes
-from orch23.providers.calls import Calls
-from orch23.providers.faults import TransportError, strange_stop, timed_out
+from orch23.providers.connections import OpenCalls
+from orch23.providers.faults import TransportError, timeout_error, unknown_stop_error
 from orch23.providers.openai_client import (
-    Line,
-    client_name,
-    read_reply,
-    said,
-    server_failed,
-    strange_reply,
-    usage_of,
+    ServerConnection,
+    invalid_reply_error,
+    openai_version,
+    parse_reply,
+    response_format,
+    server_error,
+    server_message,
+    token_usage,
 )
-from orch23.providers.openai_schema import answer_format
-from orch23.providers.replies import at, listed, text_at
+from orch23.providers.server_replies import json_at, list_at, text_at
 
 _WAITING = frozenset({"queued", "in_progress"})
 _ENDED = frozenset({"completed", "incomplete"})
@@ -41,7 +41,7 @@ _CANCEL_S = 5.0
 _STOPS: Mapping[str, StopReason] = {"max_output_tokens": "max_tokens", "content_filter": "refusal"}
 
 
-class Submitted(Struct):
+class SubmittedResponses(Struct):
     """The responses that servers work on for a run. Closed with the run, it cancels those that nobody waits for then.
 
     A run that crashes does not get here: what it submitted goes on, and the next run collects it.
@@ -78,14 +78,14 @@ class Submitted(Struct):
             cancel.join(max(0.0, until - time.monotonic()))
 
 
-class Responses(Struct, frozen=True, kw_only=True):
+class ResponsesApi(Struct, frozen=True, kw_only=True):
     """The provider. `earlier` maps fingerprints to the ids of answers that an earlier run submitted and never got."""
 
-    line: Line
+    line: ServerConnection
     stage: str
     notice: Callable[[Event], None]
     earlier: Mapping[str, str] = field(default_factory=dict)
-    submitted: Submitted = field(default_factory=Submitted)
+    submitted: SubmittedResponses = field(default_factory=SubmittedResponses)
     first_poll_s: float = 0.25
 
     def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
@@ -105,7 +105,10 @@ class Responses(Struct, frozen=True, kw_only=True):
             reply = self._await(reply, request, until)
         text, stop = self._judged(reply)
         on_text(text)
-        usage, model = usage_of(at(reply, "usage"), "input", "output"), plain_model(text_at(reply, "model"))
+        usage, model = (
+            token_usage(json_at(reply, "usage"), "input", "output"),
+            recordable_model(text_at(reply, "model")),
+        )
         return Response(
             text=text,
             stop="max_tokens" if stop == "end" and _is_full(usage, request) else stop,
@@ -113,7 +116,7 @@ class Responses(Struct, frozen=True, kw_only=True):
             duration_s=self.line.clock() - began,
             provenance=f"openai {model or request.model}",
             model=model,
-            client=client_name(),
+            client=openai_version(),
         )
 
     # ---- submitting -----------------------------------------------------------------------
@@ -121,15 +124,15 @@ class Responses(Struct, frozen=True, kw_only=True):
     def _submit(self, request: Request, until: float) -> Json:
         with self.line.open(until) as client:
             create: Any = client.responses.with_raw_response.create
-            reply = create(**request_body(request))
-        return read_reply(reply.text, self.line.server.url)
+            reply = create(**responses_request_body(request))
+        return parse_reply(reply.text, self.line.server.url)
 
     def _await(self, reply: Json, request: Request, until: float) -> Json:
         """Return the ended response that a submitted one becomes. Its id is on disk before anything else happens."""
         response_id = text_at(reply, "id")
         if not response_id:
             what = "a response that is not ready, and has no id"
-            raise strange_reply(what, self.line.server.url)
+            raise invalid_reply_error(what, self.line.server.url)
         data = CallSubmitted(fingerprint=request.fingerprint(), response_id=response_id, provider=request.provider)
         self.notice(Event(data, f"submitted as {response_id}", self.stage))
         try:
@@ -181,7 +184,7 @@ class Responses(Struct, frozen=True, kw_only=True):
         while True:
             self.line.calls.wait(min(wait_s, self.line.left(until)))
             if self.line.clock() >= until:
-                raise timed_out()
+                raise timeout_error()
             wait_s = min(_LONGEST_POLL_S, max(wait_s, self.first_poll_s) * _SLOWER)
             try:
                 reply = self._retrieve(response_id, until)
@@ -199,11 +202,11 @@ class Responses(Struct, frozen=True, kw_only=True):
     def _retrieve(self, response_id: str, until: float) -> Json:
         with self.line.open(until) as client:
             reply = client.responses.with_raw_response.retrieve(response_id)
-        return read_reply(reply.text, self.line.server.url)
+        return parse_reply(reply.text, self.line.server.url)
 
     def _cancel(self, response_id: str) -> None:
         """Tell the server that nobody waits any more, so that it stops working and charging. The build may be over."""
-        line = replace(self.line, calls=Calls())
+        line = replace(self.line, calls=OpenCalls())
         with suppress(TransportError), line.open(line.clock() + _CANCEL_S) as client:
             client.responses.with_raw_response.cancel(response_id)
 
@@ -213,14 +216,14 @@ class Responses(Struct, frozen=True, kw_only=True):
         """Return the text of an ended response, and why it ended."""
         status = text_at(reply, "status")
         if status == "failed":
-            error = at(reply, "error")
-            raise server_failed(said(error), text_at(error, "code"))
+            error = json_at(reply, "error")
+            raise server_error(server_message(error), text_at(error, "code"))
         if status == "cancelled":
             what = "somebody cancelled the response"
-            raise server_failed(what)
+            raise server_error(what)
         if status not in _ENDED:
             what = f"a response of status {status!r}" if status else "it has no status"
-            raise strange_reply(what, self.line.server.url)
+            raise invalid_reply_error(what, self.line.server.url)
         text, refusal = _texts(reply)
         if refusal:
             return refusal, "refusal"
@@ -228,11 +231,11 @@ class Responses(Struct, frozen=True, kw_only=True):
             return text, "end"
         reason = text_at(reply, "incomplete_details", "reason")
         if reason not in _STOPS:
-            raise strange_stop(reason or "it is incomplete, and does not say why")
+            raise unknown_stop_error(reason or "it is incomplete, and does not say why")
         return text, _STOPS[reason]
 
 
-def request_body(request: Request) -> dict[str, Json]:
+def responses_request_body(request: Request) -> dict[str, Json]:
     """Return the body of `/responses`."""
     params = request.params
     sent: list[Json] = [{"role": m.role, "content": m.content} for m in request.messages]
@@ -250,7 +253,7 @@ def request_body(request: Request) -> dict[str, Json]:
     if "temperature" in params:
         body["temperature"] = params["temperature"]
     if request.schema is not None:
-        body["text"] = {"format": {"type": "json_schema", **answer_format(request.schema)}}
+        body["text"] = {"format": {"type": "json_schema", **response_format(request.schema)}}
     return body
 
 
@@ -262,9 +265,9 @@ def _is_full(usage: Usage, request: Request) -> bool:
 
 def _texts(reply: Json) -> tuple[str, str]:
     """Return what the model says at last, and what it says when it refuses; remarks on the way are neither."""
-    messages = [item for item in listed(reply, "output") if text_at(item, "type") == "message"]
+    messages = [item for item in list_at(reply, "output") if text_at(item, "type") == "message"]
     final = [item for item in messages if text_at(item, "phase") != "commentary"]
-    parts = [part for item in final for part in listed(item, "content")]
+    parts = [part for item in final for part in list_at(item, "content")]
     said_texts = "".join(text_at(part, "text") for part in parts if text_at(part, "type") == "output_text")
     refusals = "".join(text_at(part, "refusal") for part in parts if text_at(part, "type") == "refusal")
     return said_texts, refusals

@@ -1,4 +1,4 @@
-"""Know what requests cost: by the pipeline's own prices, by a vendor's table, or not at all, which is never nothing."""
+"""Prices of requests: stated in the pipeline, from a vendor's table, or unknown."""
 
 import json
 from collections.abc import Mapping
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from genai_prices.types import TieredPrices
 
     from orch23.steps.llm.spec import LLMStep
+
 
 Rate: TypeAlias = tuple[tuple[int, Decimal], ...]
 """Dollars for a million tokens, each with the number of input tokens above which it holds for all tokens of a request.
@@ -60,11 +61,11 @@ class Tariff(Struct, frozen=True, kw_only=True):
 
 
 _NOTHING: Rate = ((-1, Decimal(0)),)
-FREE = Tariff(input=_NOTHING, output=_NOTHING, cache_read=_NOTHING, cache_write=_NOTHING, source="free")
+FREE_TARIFF = Tariff(input=_NOTHING, output=_NOTHING, cache_read=_NOTHING, cache_write=_NOTHING, source="free")
 """The tariff of providers that nobody pays."""
 
 
-class Worst(Struct, frozen=True):
+class WorstCase(Struct, frozen=True):
     """The most that a request can take: tokens of input and output together, US dollars (None: no price is known)."""
 
     tokens: int
@@ -88,14 +89,14 @@ class Prices(Struct, frozen=True):
         adapter = adapter_named(provider, self.plugins)
         match adapter.pricing if adapter else "unknown":
             case "free":
-                return FREE
+                return FREE_TARIFF
             case "unknown":
                 return None
             case vendor:
                 return _tabled(vendor, model)
 
 
-def worst_case(request: Request, tariff: Tariff | None) -> Worst:
+def worst_case(request: Request, tariff: Tariff | None) -> WorstCase:
     """Return the most that a request can take, without a tokenizer and without asking anybody.
 
     Each token of a byte-level tokenizer stands for at least one byte, so a text has no more tokens than bytes in UTF-8.
@@ -108,11 +109,11 @@ def worst_case(request: Request, tariff: Tariff | None) -> Worst:
     input_tokens = sent + _FRAME_TOKENS + _MESSAGE_TOKENS * len(request.messages)
     limit = request.params.get("max_tokens")
     if isinstance(limit, int):
-        return Worst(input_tokens + limit, None if tariff is None else tariff.dearest(input_tokens, limit))
-    return Worst(input_tokens, Decimal(0) if tariff is FREE else None)
+        return WorstCase(input_tokens + limit, None if tariff is None else tariff.dearest(input_tokens, limit))
+    return WorstCase(input_tokens, Decimal(0) if tariff is FREE_TARIFF else None)
 
 
-def unpriced(step: "LLMStep", pipeline: Pipeline, *models: str) -> Diagnostic | None:
+def unpriced_error(step: "LLMStep", pipeline: Pipeline, *models: str) -> Diagnostic | None:
     """Return what is wrong with asking a step under a limit of cost: a price that nobody knows. None if all are known.
 
     `models` are those of the stage's `retry.escalate`, if any; they are asked in place of the step's own.
@@ -120,18 +121,18 @@ def unpriced(step: "LLMStep", pipeline: Pipeline, *models: str) -> Diagnostic | 
     prices = Prices(pipeline.prices, pipeline.plugins)
     for model in models or (step.model,):
         if prices.of(step.provider, model) is None:
-            return unknown_price(step.provider, model)
+            return unknown_price_error(step.provider, model)
     return None
 
 
-def unknown_price(provider: str, model: str, stage: str | None = None) -> Diagnostic:
+def unknown_price_error(provider: str, model: str, stage: str | None = None) -> Diagnostic:
     """Complain that a limit of cost cannot be kept."""
     message = f"the price of {provider} `{model}` is not known, so `max_cost_usd` could not be kept; nothing was sent"
     hint = f"state it under `prices: {{{model}: {{input: …, output: …}}}}`, or remove the limit"
     return Diagnostic(codes.UNKNOWN_PRICE, message, hint=hint, subject=stage)
 
 
-def plain(amount: Decimal) -> str:
+def decimal_text(amount: Decimal) -> str:
     """Return an amount exactly, as a decimal string without an exponent and without zeros that say nothing."""
     return format(amount.normalize(), "f") if amount else "0"
 

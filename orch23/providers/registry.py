@@ -1,4 +1,4 @@
-"""Know the providers by name: how each is made, what it takes, and what of it is in the key."""
+"""Registry of providers by name: parameters, schema, readiness and consent of a step."""
 
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -6,18 +6,19 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from orch23.model.consent import Grant
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import InvalidInputError
 from orch23.model.llm import OnTruncated, Provider
-from orch23.model.on_demand import OnDemand
-from orch23.model.plugins import Registry, is_a
+from orch23.model.plugins import LazyMapping, Registry, type_validator
+from orch23.model.server_url import url_origin
+from orch23.model.step import Grant
 from orch23.providers import codes
-from orch23.providers.adapter import Adapter, Asking, ProjectFiles, Setting, did_you_mean
+from orch23.providers.adapter import Adapter, CallContext, ProjectFiles, ProviderContext, nearest_hint
 
 if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep
+
 
 _SPECIFIC_TEXT = "effort thinking base_url endpoint_alias command read pass_env network answers seed temperature api"
 _SPECIFIC = tuple(_SPECIFIC_TEXT.split())
@@ -36,14 +37,14 @@ def _load(name: str) -> Adapter:
     return adapter
 
 
-ADAPTERS = OnDemand(_MODULES, _load)
-GROUP: Final = "orch23.providers"
+ADAPTERS = LazyMapping(_MODULES, _load)
+PROVIDER_GROUP: Final = "orch23.providers"
 """The entry points of plugins that are providers."""
 
 
 @cache
 def _of_plugins(plugins: tuple[str, ...]) -> Registry[Adapter]:
-    return Registry({}, GROUP, plugins, is_a(Adapter))
+    return Registry({}, PROVIDER_GROUP, plugins, type_validator(Adapter))
 
 
 def adapter_named(provider: str, plugins: tuple[str, ...]) -> Adapter | None:
@@ -57,7 +58,7 @@ def adapter_of(step: "LLMStep") -> Adapter | None:
     return adapter_named(step.provider, step.from_plugins)
 
 
-def origin_of(step: "LLMStep") -> str:
+def plugin_of(step: "LLMStep") -> str:
     """Return name and version of the plugin that a step's provider is of; empty for one of orch23."""
     added = _of_plugins(step.from_plugins)
     return added.origin(step.provider) if step.provider not in ADAPTERS and step.provider in added else ""
@@ -70,7 +71,7 @@ def _adapter(step: "LLMStep") -> Adapter:
     return found
 
 
-def make(setting: Setting, asking: Asking) -> Provider:
+def make_provider(setting: ProviderContext, asking: CallContext) -> Provider:
     """Return the provider of one attempt of a stage. Making it starts nothing and imports no client library.
 
     Raises:
@@ -80,21 +81,21 @@ def make(setting: Setting, asking: Asking) -> Provider:
     return _adapter(asking.step).make(setting, asking)
 
 
-def request_parameters(setting: Setting, asking: Asking) -> Mapping[str, Json]:
+def request_parameters(setting: ProviderContext, asking: CallContext) -> Mapping[str, Json]:
     """Return `Request.params`: the parameters, and for `scripted` the digest of the answer that will be given.
 
     So an edited answer is another request, and two attempts with one prompt but two answers are two.
     """
     step = asking.step
     if step.provider != "scripted":
-        return parameters(step)
-    from orch23.providers.scripted import Scripted  # noqa: PLC0415 - as the registry does: where one is scripted
+        return parameters_of(step)
+    from orch23.providers.scripted import ScriptedProvider  # noqa: PLC0415 - as the registry does: where one is scripted
 
     answers = setting.read_answers(step.answers or "")
-    return {**parameters(step), "answer": Scripted(answers, asking.stage, asking.attempt).digest()}
+    return {**parameters_of(step), "answer": ScriptedProvider(answers, asking.stage, asking.attempt).digest()}
 
 
-def check(step: "LLMStep", environ: Mapping[str, str], root: Path | None = None) -> tuple[Diagnostic, ...]:
+def step_errors(step: "LLMStep", environ: Mapping[str, str], root: Path | None = None) -> tuple[Diagnostic, ...]:
     """Return what is wrong with a step wherever it runs: the caller adds the location.
 
     Keys, libraries and weights are not looked for: recordings may answer in the provider's place. See `ready`.
@@ -112,12 +113,12 @@ def check(step: "LLMStep", environ: Mapping[str, str], root: Path | None = None)
     return (*strange, *adapter.check(step, environ, root))
 
 
-def ready(step: "LLMStep", environ: Mapping[str, str], root: Path | None = None) -> tuple[Diagnostic, ...]:
+def readiness_errors(step: "LLMStep", environ: Mapping[str, str], root: Path | None = None) -> tuple[Diagnostic, ...]:
     """Return what keeps a sound step from being asked on this machine now: no key, no library, no weights."""
     return _adapter(step).ready(step, environ, root)
 
 
-def consent(step: "LLMStep", environ: Mapping[str, str], root: Path, files: ProjectFiles) -> Grant | None:
+def required_grant(step: "LLMStep", environ: Mapping[str, str], root: Path, files: ProjectFiles) -> Grant | None:
     """Return what the user has to consent to before a sound step is asked; None where that is nothing.
 
     Raises:
@@ -127,7 +128,7 @@ def consent(step: "LLMStep", environ: Mapping[str, str], root: Path, files: Proj
     return _adapter(step).consent(step, environ, root, files)
 
 
-def unfit_fields(provider: str, plugins: Callable[[], tuple[str, ...]]) -> frozenset[str]:
+def unsupported_fields(provider: str, plugins: Callable[[], tuple[str, ...]]) -> frozenset[str]:
     """Return the fields of `llm` that a provider does not take and others do.
 
     `plugins` returns those of the pipeline. It is called if orch23 does not have the provider.
@@ -143,18 +144,18 @@ def unfit_fields(provider: str, plugins: Callable[[], tuple[str, ...]]) -> froze
     return frozenset(_SPECIFIC) - adapter.takes
 
 
-def parameters(step: "LLMStep") -> Mapping[str, Json]:
+def parameters_of(step: "LLMStep") -> Mapping[str, Json]:
     """Return the parameters that go into the stage key and the fingerprint, explicit where they have a default."""
     found = _adapter(step).parameters(step)
     return found if step.structured_output else {**found, "structured_output": False}
 
 
-def endpoint(step: "LLMStep") -> str:
+def endpoint_of(step: "LLMStep") -> str:
     """Return who is asked, in the form that is hashed: the alias if there is one, never a key or an absolute path."""
     return step.endpoint_alias or _adapter(step).endpoint(step)
 
 
-def api(step: "LLMStep") -> str:
+def api_version_of(step: "LLMStep") -> str:
     """Return the interface that is spoken, with its version."""
     return _adapter(step).api(step)
 
@@ -164,22 +165,40 @@ def is_remote(step: "LLMStep") -> bool:
     return _adapter(step).remote(step)
 
 
-def wire_schema(step: "LLMStep", schema: Json) -> Json:
+def wire_schema_of(step: "LLMStep", schema: Json) -> Json:
     """Return the reduced schema that is sent, from that of the step's file (None if it has none); None for none."""
     return _adapter(step).wire(step, schema) if step.structured_output else None
 
 
-def on_truncated(step: "LLMStep") -> OnTruncated:
+def truncation_policy(step: "LLMStep") -> OnTruncated:
     """Return what follows an answer that was cut off: what the step says, or else the provider's default."""
     return step.on_truncated if step.on_truncated is not None else _adapter(step).on_truncated
 
 
 def _unknown(name: str, plugins: tuple[str, ...]) -> Diagnostic:
-    hint = did_you_mean(name, sorted((*ADAPTERS, *_of_plugins(plugins))))
+    hint = nearest_hint(name, sorted((*ADAPTERS, *_of_plugins(plugins))))
     return Diagnostic(codes.UNKNOWN_PROVIDER, f"there is no provider `{name}`", hint=hint)
 
 
 def _strange(name: str, provider: str) -> Diagnostic:
     takers = [other for other, adapter in sorted(ADAPTERS.items()) if name in adapter.takes]
     hint = f"remove it; taken by: {', '.join(takers)}" if takers else "remove it; no provider of this version takes it"
-    return Diagnostic(codes.PARAMETER, f"the provider `{provider}` does not take `{name}`", hint=hint)
+    return Diagnostic(codes.UNSUPPORTED_PARAMETER, f"the provider `{provider}` does not take `{name}`", hint=hint)
+
+
+def server_grant(url: str, vendor_url: str, key: str) -> Grant | None:
+    """Return the grant to send prompts and the key of a variable to an address; None for the vendor's own server."""
+    return (
+        None if url_origin(url) == url_origin(vendor_url) else Grant(kind="server", name=url_origin(url), keys=(key,))
+    )
+
+
+def grant_for(step: "LLMStep", setting: ProviderContext) -> Grant | None:
+    """Return what asking a sound step needs; None where that is nothing."""
+    return required_grant(step, setting.environ, setting.root, setting.files)
+
+
+def not_granted_error(grant: Grant, trust_command: str) -> Diagnostic:
+    """Return the complaint that a grant is missing, with the command that gives it."""
+    hint = f"read what it is, then run `{trust_command}`: it lists and allows what this pipeline needs"
+    return Diagnostic(codes.NOT_GRANTED, f"you have not allowed this project to {grant}", hint=hint)

@@ -1,4 +1,4 @@
-"""Answer from a list that a person wrote: the test double, and what templates ship where no model was asked."""
+"""The provider `scripted`: responses from a file, for tests and templates."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -10,14 +10,21 @@ from orch23.model.digest import Json, digest_bytes, digest_json
 from orch23.model.errors import ProviderError
 from orch23.model.llm import Provider, Request, Response
 from orch23.providers import codes
-from orch23.providers.adapter import BY_HAND, Adapter, Answers, Asking, Case, Setting
+from orch23.providers.adapter import (
+    SCRIPTED_PROVENANCE,
+    Adapter,
+    CallContext,
+    ProviderContext,
+    ScriptedCase,
+    ScriptedResponses,
+)
 from orch23.steps.llm.spec import LLMStep
 
 
-class Scripted(Struct, frozen=True):
+class ScriptedProvider(Struct, frozen=True):
     """The answer of one attempt (from 1) of one stage: of the first case whose `when` the request holds."""
 
-    answers: Answers
+    answers: ScriptedResponses
     stage: str
     attempt: int
 
@@ -36,7 +43,7 @@ class Scripted(Struct, frozen=True):
         if text is None:
             raise ProviderError(self._missing(cases, case))
         on_text(text)
-        return Response(text=text, provenance=BY_HAND)
+        return Response(text=text, provenance=SCRIPTED_PROVENANCE)
 
     def digest(self) -> Json:
         """Return what stands for the answer in the request: its digest, or that of what each case has to say."""
@@ -46,37 +53,37 @@ class Scripted(Struct, frozen=True):
             return digest_json([[case.when, text] for case, text in zip(cases, texts, strict=True)])
         return digest_bytes(texts[0].encode()).sha256 if texts and texts[0] is not None else None
 
-    def _missing(self, cases: Sequence[Case], case: Case | None) -> Diagnostic:
+    def _missing(self, cases: Sequence[ScriptedCase], case: ScriptedCase | None) -> Diagnostic:
         message = f"there is no scripted answer for attempt {self.attempt}"
         if case is not None:
             message += f", only {len(case.texts)}" if case.texts else ", nor any for this stage"
         else:
             message += ": the request holds the text of no `when`" if cases else ", nor any for this stage"
         hint = f"add it under `{self.stage}` in the file that `llm.answers` names"
-        return Diagnostic(codes.NO_ANSWER, message, subject=self.stage, hint=hint)
+        return Diagnostic(codes.NO_SCRIPTED_RESPONSE, message, subject=self.stage, hint=hint)
 
 
-def _cases(answers: Answers, stage: str) -> Sequence[Case]:
+def _cases(answers: ScriptedResponses, stage: str) -> Sequence[ScriptedCase]:
     """Return what a stage is answered; an item's own wins over its stage's."""
     own = answers.get(stage)
     return own if own is not None else answers.get(stage.partition("@")[0], ())
 
 
-def _text(case: Case, attempt: int) -> str | None:
+def _text(case: ScriptedCase, attempt: int) -> str | None:
     return case.texts[attempt - 1] if 0 < attempt <= len(case.texts) else None
 
 
-def _make(setting: Setting, asking: Asking) -> Provider:
-    return Scripted(setting.read_answers(asking.step.answers or ""), asking.stage, asking.attempt)
+def _make(setting: ProviderContext, asking: CallContext) -> Provider:
+    return ScriptedProvider(setting.read_answers(asking.step.answers or ""), asking.stage, asking.attempt)
 
 
 def _check(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tuple[Diagnostic, ...]:
     del environ
     hint = "give it as `answers: FILE`, a mapping of stage to a list of answers"
     if not step.answers:
-        return (Diagnostic(codes.NO_ANSWER, "the provider `scripted` needs a file of answers", hint=hint),)
+        return (Diagnostic(codes.NO_SCRIPTED_RESPONSE, "the provider `scripted` needs a file of answers", hint=hint),)
     if root is not None and not (root / step.answers).is_file():
-        return (Diagnostic(codes.NO_ANSWER, f"there is no file `{step.answers}`", hint=hint),)
+        return (Diagnostic(codes.NO_SCRIPTED_RESPONSE, f"there is no file `{step.answers}`", hint=hint),)
     return ()
 
 

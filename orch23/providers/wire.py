@@ -1,4 +1,4 @@
-"""Reduce a JSON schema to what structured output takes; what a model answers is still held to the whole schema, here.
+"""Reduce a JSON schema to the wire schema: the subset that structured output supports.
 
 The wire schema is in the fingerprint, so it is made without the client library of any vendor. It is flat: references
 are written out. What cannot be said in it is left to the description, where a model may read it; a schema that the
@@ -14,9 +14,10 @@ from orch23.model.digest import Json
 if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep
 
-MAX_NODES = 2_000
-MAX_DEPTH = 32
-MAX_OPTIONAL = 24
+
+MAX_SCHEMA_NODES = 2_000
+MAX_SCHEMA_DEPTH = 32
+MAX_OPTIONAL_PROPERTIES = 24
 MAX_UNIONS = 16
 
 _PLAIN_TYPES = ("string", "integer", "number", "boolean", "null")
@@ -26,7 +27,7 @@ _UNSAID = frozenset({"$schema", "$id", "$anchor", "$comment", "$defs", "definiti
 _TEXT: Mapping[str, Json] = {"type": "string"}
 _TEXT_OR_NULL: Sequence[Json] = [{"type": "string"}, {"type": "null"}]
 
-FILES: Mapping[str, Json] = {
+FILES_SCHEMA: Mapping[str, Json] = {
     "type": "object",
     "properties": {
         "summary": {"type": "string", "description": "What was done, in a sentence or two."},
@@ -67,11 +68,11 @@ FILES: Mapping[str, Json] = {
 def wire_schema(step: "LLMStep", schema: Json) -> Json:
     """Return what is sent for a step: the envelope for files, its own schema reduced for JSON, nothing for text."""
     if step.returns == "files":
-        return FILES
-    return reduced(schema) if step.returns == "json" else None
+        return FILES_SCHEMA
+    return reduce_schema(schema) if step.returns == "json" else None
 
 
-def reduced(schema: Json) -> Json:
+def reduce_schema(schema: Json) -> Json:
     """Return a schema in the reduced form, or None where that form would refuse what the schema wants."""
     if not isinstance(schema, Mapping):
         return None
@@ -83,7 +84,7 @@ def reduced(schema: Json) -> Json:
     nodes = list(_nodes(found))
     optional = sum(len(_mapping(n.get("properties"))) - len(_list(n.get("required"))) for n in nodes)
     unions = sum("anyOf" in node for node in nodes)
-    return found if optional <= MAX_OPTIONAL and unions <= MAX_UNIONS else None
+    return found if optional <= MAX_OPTIONAL_PROPERTIES and unions <= MAX_UNIONS else None
 
 
 class _InexpressibleError(Exception):
@@ -102,7 +103,7 @@ class _Reduction:
         """Return one node reduced. A reference to what it stands in never ends, and so is too deep."""
         self._nodes += 1
         self._depth += 1
-        if not isinstance(schema, Mapping) or self._nodes > MAX_NODES or self._depth > MAX_DEPTH:
+        if not isinstance(schema, Mapping) or self._nodes > MAX_SCHEMA_NODES or self._depth > MAX_SCHEMA_DEPTH:
             raise _InexpressibleError
         found = self._node(schema)
         self._depth -= 1

@@ -1,1 +1,1 @@
-"""Events and decisions to text and JSON."""
+"""Text and JSON that several commands, or the screens of a build, write."""

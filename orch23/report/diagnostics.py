@@ -1,4 +1,4 @@
-"""Write diagnostics for people (with the source line, or one line each) and for programs (JSON, GitHub, SARIF)."""
+"""Write diagnostics for people (source excerpt, one line) and programs (JSON, GitHub, SARIF)."""
 
 import json
 import re
@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from orch23.model.diagnostic import Diagnostic, Location, Severity
-from orch23.model.hidden import HIDDEN
-from orch23.model.plain import Json
-from orch23.report.figures import count
+from orch23.model.digest import Json
+from orch23.model.text import HIDDEN_CHARACTERS
+from orch23.report.values import pluralize
 
-Style: TypeAlias = Literal["full", "concise", "json", "github", "sarif"]
+DiagnosticStyle: TypeAlias = Literal["full", "concise", "json", "github", "sarif"]
 
 MAX_WIDTH = 160
 _MOST_RELATED = 9
@@ -22,8 +22,12 @@ _COLOURS = {Severity.ERROR: "\x1b[1;31m", Severity.WARNING: "\x1b[1;33m", Severi
 _BOLD, _BLUE, _PLAIN = "\x1b[1m", "\x1b[1;34m", "\x1b[0m"
 
 
-def render(
-    diagnostics: Sequence[Diagnostic], sources: Mapping[str, str], *, style: Style = "full", color: bool = False
+def render_diagnostics(
+    diagnostics: Sequence[Diagnostic],
+    sources: Mapping[str, str],
+    *,
+    style: DiagnosticStyle = "full",
+    color: bool = False,
 ) -> str:
     """Return the text of some diagnostics, ending in a newline unless there are none.
 
@@ -46,7 +50,7 @@ def render(
 
 def visible(text: str) -> str:
     """Return a text in which nothing steers a terminal or hides: such characters are shown as escapes."""
-    return HIDDEN.sub(_escape, text)
+    return HIDDEN_CHARACTERS.sub(_escape, text)
 
 
 def _escape(found: re.Match[str]) -> str:
@@ -86,7 +90,7 @@ def _full(one: Diagnostic, sources: Mapping[str, Sequence[str]], *, color: bool)
         lines.append(f"{' ' * width}{paint(arrow, _BLUE)} {visible(str(place))}")
         lines += _excerpt(place, visible(_short(label)), sources, width, paint)
     if more > 0:
-        lines.append(f"{' ' * width} {paint('=', _BLUE)} note: and {count(more, 'more place')}")
+        lines.append(f"{' ' * width} {paint('=', _BLUE)} note: and {pluralize(more, 'more place')}")
     if one.hint:
         lines.append(f"{' ' * width} {paint('=', _BLUE)} help: {visible(_short(one.hint))}")
     return "\n".join(lines) + "\n"
@@ -152,10 +156,10 @@ def _concise(diagnostics: Sequence[Diagnostic]) -> str:
 
 
 def _json(diagnostics: Sequence[Diagnostic]) -> str:
-    return json.dumps([as_json(one) for one in diagnostics], indent=2) + "\n"
+    return json.dumps([diagnostic_json(one) for one in diagnostics], indent=2) + "\n"
 
 
-def as_json(one: Diagnostic) -> dict[str, Json]:
+def diagnostic_json(one: Diagnostic) -> dict[str, Json]:
     """Return a diagnostic as plain values; keys without a value are null, so that every object has the same."""
     return {
         "code": one.code,

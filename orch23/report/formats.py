@@ -1,4 +1,4 @@
-"""What a form is in which a build is shown, and what it is given."""
+"""The interface of an output format of `build`."""
 
 from collections.abc import Callable
 from pathlib import Path

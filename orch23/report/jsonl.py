@@ -1,4 +1,4 @@
-"""Copy a run's journal to a stream while it is written, line by line, byte for byte."""
+"""The output format `jsonl`: copy the journal of a run to stdout."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -32,4 +32,4 @@ class JournalCopy(Struct):
             self.write(whole.decode("utf-8", "replace"))
 
 
-FORMAT = Format(make=lambda view: JournalCopy(view.logs, view.answer), is_alone=True)
+JSONL = Format(make=lambda view: JournalCopy(view.logs, view.answer), is_alone=True)

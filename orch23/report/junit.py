@@ -1,4 +1,4 @@
-"""Write a build as JUnit XML, as CI servers read it: a test case for each stage. People read the text beside it."""
+"""The output format `junit`: write a build as JUnit XML."""
 
 import re
 from collections.abc import Callable
@@ -11,21 +11,21 @@ from orch23.model.event import Event, Observer, RunFinished, RunStarted, StageFi
 from orch23.model.stage_status import StageStatus
 from orch23.report.diagnostics import visible
 from orch23.report.formats import Format, View
-from orch23.report.stage_line import Ended
-from orch23.report.text import PLAIN
+from orch23.report.stage_text import FinishedStage
+from orch23.report.text import PLAIN_TEXT
 
 _ILLEGAL: Final = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What no XML document may hold, not even as an escape."""
 
 
-class JUnit(Struct, kw_only=True):
+class JUnitReport(Struct, kw_only=True):
     """An observer that writes one document when the run is over. `beside` shows the build meanwhile."""
 
     name: str
     write: Callable[[str], None]
     beside: Observer
     _run: str = ""
-    _ends: dict[str, Ended] = field(default_factory=dict)
+    _ends: dict[str, FinishedStage] = field(default_factory=dict)
 
     def notice(self, event: Event) -> None:
         """Take one event."""
@@ -34,7 +34,7 @@ class JUnit(Struct, kw_only=True):
             case RunStarted(run_id=run_id):
                 self._run = run_id
             case StageFinished():
-                self._ends[event.role] = Ended(event.role, event.message, event.data)
+                self._ends[event.role] = FinishedStage(event.role, event.message, event.data)
             case RunFinished():
                 self.write(self._document())
             case _:
@@ -67,7 +67,7 @@ class JUnit(Struct, kw_only=True):
         return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(suites, encoding="unicode")}\n'
 
 
-def _is_failure(end: Ended) -> bool:
+def _is_failure(end: FinishedStage) -> bool:
     return end.status in (StageStatus.FAILED, StageStatus.EDITED)
 
 
@@ -75,8 +75,8 @@ def _legal(text: str) -> str:
     return _ILLEGAL.sub("\ufffd", "\n".join(map(visible, text.split("\n"))))
 
 
-def _made(view: View) -> JUnit:
-    return JUnit(name=view.pipeline.name, write=view.answer, beside=PLAIN.make(view))
+def _made(view: View) -> JUnitReport:
+    return JUnitReport(name=view.pipeline.name, write=view.answer, beside=PLAIN_TEXT.make(view))
 
 
-FORMAT = Format(make=_made)
+JUNIT = Format(make=_made)

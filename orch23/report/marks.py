@@ -1,4 +1,4 @@
-"""The signs and colours of lines on a screen, and what an encoding can show of them."""
+"""Symbols and colors of lines on a terminal."""
 
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
@@ -17,7 +17,7 @@ _ESCAPES: Mapping[Tone, str] = {
 }
 _RESET = "\x1b[0m"
 
-MOST_DULL_LINES = 64
+MAX_IDLE_LINES = 64
 """So many stages are told one by one although nothing happens to them; of more only the number is."""
 
 

@@ -1,22 +1,20 @@
-"""Write a plan for programs: one JSON document of a documented, versioned shape."""
+"""Write a plan as one JSON document."""
 
 from decimal import Decimal
 
-from orch23.model.decision import Decision, Expand, Maybe
 from orch23.model.diagnostic import Location
 from orch23.model.digest import Json
-from orch23.model.estimate import Calls, Estimate
-from orch23.model.manifest import Reason
-from orch23.report.document import document
-from orch23.report.plan_view import PlanLine, PlanView
-from orch23.report.reasons import why, words
+from orch23.model.plan import CallRange, Decision, Estimate, Expand, Maybe
+from orch23.model.record import Reason
+from orch23.report.plan_view import PlanLine, PlanView, reason_text, reason_texts
+from orch23.report.values import json_document
 
 PLAN_VERSION = 1
 
 
 def plan_json(view: PlanView) -> str:
     """Return the plan as JSON, ending in a newline."""
-    return document(plan_document(view))
+    return json_document(plan_document(view))
 
 
 def plan_document(view: PlanView) -> dict[str, Json]:
@@ -47,7 +45,7 @@ def stage_document(line: PlanLine) -> dict[str, Json]:
         "stage": line.stage,
         "kind": line.kind,
         "action": decision.label,
-        "why": list(why(decision)),
+        "why": list(reason_texts(decision)),
         "reasons": [reason_document(one) for one in reasons_of(decision)],
         "waiting_on": list(decision.waiting_on) if isinstance(decision, Maybe | Expand) else [],
         "would_write": list(line.outputs),
@@ -85,7 +83,7 @@ def reason_document(reason: Reason) -> dict[str, Json]:
         "subject": reason.subject,
         "old": reason.old,
         "new": reason.new,
-        "text": words(reason),
+        "text": reason_text(reason),
     }
 
 
@@ -104,5 +102,5 @@ def _amount(amount: Decimal | None) -> str | None:
     return None if amount is None else format(amount, "f")
 
 
-def _calls(calls: Calls) -> dict[str, Json]:
+def _calls(calls: CallRange) -> dict[str, Json]:
     return {"min": calls.least, "max": calls.most}

@@ -1,4 +1,4 @@
-"""Show on a screen that files are being hashed or copied, where that takes more than a second."""
+"""Show on stderr that files are being hashed or copied."""
 
 import threading
 from collections.abc import Callable
@@ -6,14 +6,14 @@ from collections.abc import Callable
 from msgspec import Struct, field
 
 from orch23.report.diagnostics import visible
-from orch23.report.figures import count, size
-from orch23.store.meter import Advance, Verb
+from orch23.report.values import format_size, pluralize
+from orch23.store.file_copy import AdvanceProgress, FileActivity
 
 PATIENCE_S = 1.0
 PAUSE_S = 0.5
 _AGAIN_S = 0.1
 _LARGE_BYTES = 32 << 20
-_DONE: dict[Verb, str] = {"hashing": "hashed", "copying": "copied", "checking": "checked"}
+_DONE: dict[FileActivity, str] = {"hashing": "hashed", "copying": "copied", "checking": "checked"}
 _CLEAR = "\r\x1b[K"
 
 
@@ -38,7 +38,7 @@ class ProgressLine(Struct, kw_only=True):
     _visible: bool = False
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
-    def __call__(self, verb: Verb, name: str, size_bytes: int, /) -> Advance:
+    def __call__(self, verb: FileActivity, name: str, size_bytes: int, /) -> AdvanceProgress:
         """Take the beginning of the work on a file."""
         if self.is_quiet:
             return _ignore
@@ -76,17 +76,19 @@ class ProgressLine(Struct, kw_only=True):
         self._last = now
         return now
 
-    def _show(self, now: float, verb: Verb, name: str, done: int, size_bytes: int) -> None:
+    def _show(self, now: float, verb: FileActivity, name: str, done: int, size_bytes: int) -> None:
         is_large = size_bytes >= _LARGE_BYTES
         if not self.is_terminal:
             if not self._told:
-                what = f"{_plain(name)} ({size(size_bytes)})" if is_large else "many files"
+                what = f"{_plain(name)} ({format_size(size_bytes)})" if is_large else "many files"
                 self.write(f"{verb} {what}\n")
             self._told = True
         elif now - self._shown >= _AGAIN_S:
             self._shown, self._visible = now, True
-            sums = f"{_DONE[verb]} {count(self._files, 'file')}, {size(self._bytes)}"
-            share = f"{verb} {_plain(name)}  {100 * done // size_bytes}% of {size(size_bytes)}" if is_large else sums
+            sums = f"{_DONE[verb]} {pluralize(self._files, 'file')}, {format_size(self._bytes)}"
+            share = (
+                f"{verb} {_plain(name)}  {100 * done // size_bytes}% of {format_size(size_bytes)}" if is_large else sums
+            )
             self.write(f"{_CLEAR}{share}")
 
 

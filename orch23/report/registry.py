@@ -1,23 +1,22 @@
-"""The forms in which a build is shown, by the name that `--output` takes; each is loaded when it is asked for."""
+"""Output formats of `build` by name; each is loaded when it is used."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from orch23.model.diagnostic import Diagnostic
+from orch23.model.diagnostic import Diagnostic, nearest_names
 from orch23.model.errors import UsageError
-from orch23.model.nearest import nearest
-from orch23.model.on_demand import OnDemand
-from orch23.model.plugins import Registry, is_a
+from orch23.model.plugins import LazyMapping, Registry, type_validator
 
 if TYPE_CHECKING:
     from orch23.report.formats import Format
 
+
 _PLACES: Final = {
-    "auto": "text:PLAIN",
-    "plain": "text:PLAIN",
-    "quiet": "text:QUIET",
-    "jsonl": "jsonl:FORMAT",
-    "junit": "junit:FORMAT",
+    "auto": "text:PLAIN_TEXT",
+    "plain": "text:PLAIN_TEXT",
+    "quiet": "text:QUIET_TEXT",
+    "jsonl": "jsonl:JSONL",
+    "junit": "junit:JUNIT",
 }
 
 
@@ -27,8 +26,8 @@ def _load(name: str) -> "Format":
     return found
 
 
-FORMATS = OnDemand(_PLACES, _load)
-GROUP: Final = "orch23.reports"
+FORMATS = LazyMapping(_PLACES, _load)
+REPORT_ENTRY_POINTS: Final = "orch23.reports"
 """The entry points of plugins that are forms."""
 
 
@@ -42,9 +41,9 @@ def format_of(name: str, plugins: tuple[str, ...]) -> "Format":
     """
     from orch23.report.formats import Format  # noqa: PLC0415 - for pipelines with plugins alone
 
-    formats = Registry(FORMATS, GROUP, plugins, is_a(Format))
+    formats = Registry(FORMATS, REPORT_ENTRY_POINTS, plugins, type_validator(Format))
     if name in formats:
         return formats[name]
-    close = nearest(name, list(formats))
+    close = nearest_names(name, list(formats))
     hint = f"did you mean `{close[0]}`?" if close else f"there are: {', '.join(formats)}"
     raise UsageError(Diagnostic("E641", f"there is no output format `{name}`", hint=hint))

@@ -1,4 +1,4 @@
-"""Show a build on a screen, one line a stage: an observer that writes text."""
+"""The output formats `plain` and `quiet`: show a build on a terminal, one line per stage."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -9,38 +9,36 @@ from typing import cast, get_args
 from msgspec import Struct, field
 
 from orch23.model.event import (
-    ORCH23,
+    ORCH23_ROLE,
     AttemptFinished,
     AttemptStarted,
-    Because,
     CheckResult,
     Event,
+    EventReason,
     FilesPromoted,
     FilesReleased,
-    Healed,
     HttpRetry,
     LlmText,
     RunFinished,
     RunStarted,
     StageDecided,
     StageFinished,
-    StageHeld,
     StageRestored,
     StagesAdded,
+    StageWithheld,
     StepOutput,
+    StoreRepaired,
     Warned,
 )
-from orch23.model.manifest import Reason, ReasonCode
 from orch23.model.pipeline import Pipeline
+from orch23.model.record import Reason, ReasonCode
 from orch23.model.stage_status import StageStatus
 from orch23.report.diagnostics import visible
-from orch23.report.failures import failure_text
-from orch23.report.figures import count, counts, duration
 from orch23.report.formats import Format, View
-from orch23.report.marks import MOST_DULL_LINES, Style
-from orch23.report.money import money
-from orch23.report.reasons import words
-from orch23.report.stage_line import Ended, is_unpriced, money_of, stage_line
+from orch23.report.marks import MAX_IDLE_LINES, Style
+from orch23.report.plan_view import reason_text
+from orch23.report.stage_text import FinishedStage, failure_text, has_unknown_price, parse_amount, stage_line
+from orch23.report.values import format_counts, format_duration, format_money, pluralize
 
 _ORDER = (
     StageStatus.BUILT,
@@ -80,9 +78,9 @@ class _Sums(Struct):
         self.input_tokens += ended.input_tokens
         self.output_tokens += ended.output_tokens
         self.recorded += ended.recorded
-        self.unpriced += is_unpriced(ended)
-        self.cost += money_of(ended.cost) or Decimal(0)
-        self.saved += money_of(ended.saved) or Decimal(0)
+        self.unpriced += has_unknown_price(ended)
+        self.cost += parse_amount(ended.cost) or Decimal(0)
+        self.saved += parse_amount(ended.saved) or Decimal(0)
 
 
 class TextScreen(Struct, kw_only=True):
@@ -100,9 +98,9 @@ class TextScreen(Struct, kw_only=True):
     _began: float = 0.0
     _head: str = ""
     _log: str = ""
-    _held: list[Event | Ended] = field(default_factory=list)
+    _held: list[Event | FinishedStage] = field(default_factory=list)
     _sums: _Sums = field(default_factory=_Sums)
-    _last: dict[str, Ended] = field(default_factory=dict)
+    _last: dict[str, FinishedStage] = field(default_factory=dict)
     _again: dict[str, list[str]] = field(default_factory=dict)
     _restored: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _kinds: dict[str, str] = field(default_factory=dict)
@@ -126,22 +124,22 @@ class TextScreen(Struct, kw_only=True):
                 self._width = max([self._width, *(len(name) for name in items)])
             case StageDecided():
                 self._decided(event.role, event.data)
-            case AttemptStarted() | AttemptFinished() | CheckResult() | StageHeld():
+            case AttemptStarted() | AttemptFinished() | CheckResult() | StageWithheld():
                 self._attempt(event)
             case StepOutput(line=line, cut=cut) | LlmText(line=line, cut=cut):
                 self._live(event.role, event.message if cut else line)
             case HttpRetry(status=status, code=code):
                 self._again.setdefault(event.role, []).append(code if status is None else str(status))
                 self._attempt(event)
-            case FilesPromoted(removed=removed) if event.role == ORCH23:
+            case FilesPromoted(removed=removed) if event.role == ORCH23_ROLE:
                 self._note("removed, since no stage makes it any more", removed)
             case FilesReleased(files=files):
                 self._note("released, now a source", files)
             case StageRestored(files=files):
                 self._restored[event.role] = files
             case StageFinished():
-                self._finished(Ended(event.role, event.message, event.data))
-            case Warned() | Healed():
+                self._finished(FinishedStage(event.role, event.message, event.data))
+            case Warned() | StoreRepaired():
                 self._warn(event)
             case RunFinished():
                 self._finish(event.data)
@@ -152,7 +150,7 @@ class TextScreen(Struct, kw_only=True):
         self._total = began.stages or len(self.pipeline.stages)
         self._at_rest = Counter(began.at_rest or {})
         providers, models = ", ".join(began.provider), ", ".join(began.model)
-        facts = [f"{visible(self.pipeline.name)}: {count(self._total, 'stage')}"]
+        facts = [f"{visible(self.pipeline.name)}: {pluralize(self._total, 'stage')}"]
         facts += [f"provider {visible(providers)} model {visible(models)}"] if providers else []
         facts += [f"sandbox: {began.sandbox or 'none'}"]
         self._head = "   ".join(facts)
@@ -178,7 +176,7 @@ class TextScreen(Struct, kw_only=True):
             self._show()
             self._line(f" {self.style.marks.idle} {what}: {visible(' '.join(files))}")
 
-    def _finished(self, ended: Ended) -> None:
+    def _finished(self, ended: FinishedStage) -> None:
         self._sums.add(ended.data)
         if ended.status in _TOLD:
             self._last[ended.name] = ended
@@ -186,7 +184,7 @@ class TextScreen(Struct, kw_only=True):
             self._last.pop(ended.name, None)
         self._width = max(self._width, len(ended.name))
         if ended.status.is_idle and not self.verbose:
-            if self._total > MOST_DULL_LINES:
+            if self._total > MAX_IDLE_LINES:
                 return
             if not self._open:
                 self._held.append(ended)
@@ -194,7 +192,7 @@ class TextScreen(Struct, kw_only=True):
         self._show()
         self._stage(ended)
 
-    def _stage(self, ended: Ended) -> None:
+    def _stage(self, ended: FinishedStage) -> None:
         kind = self._kinds.get(ended.name.partition("@")[0], "")
         again, restored = self._again.pop(ended.name, ()), self._restored.get(ended.name, ())
         self._line(stage_line(ended, kind, self._width, self.style, again=again, restored=restored))
@@ -205,7 +203,7 @@ class TextScreen(Struct, kw_only=True):
             return
         self._show()
         sign_ = self.style.paint("warning", "notice")
-        role = "" if event.role == ORCH23 else f"{visible(event.role)}: "
+        role = "" if event.role == ORCH23_ROLE else f"{visible(event.role)}: "
         self.write(f"{sign_}: {role}{visible(event.message)}\n")
 
     def _show(self) -> None:
@@ -216,7 +214,7 @@ class TextScreen(Struct, kw_only=True):
         if self._head:
             self._line(self._head)
         for event in self._held:
-            if isinstance(event, Ended):
+            if isinstance(event, FinishedStage):
                 self._stage(event)
             else:
                 self._warn(event)
@@ -233,7 +231,7 @@ class TextScreen(Struct, kw_only=True):
         if not self._open and ended.exit_code == 0:
             skips = statuses[StageStatus.SKIPPED]
             skipped = f", {skips} skipped" if skips else ""
-            stages = count(statuses.total() - skips, "stage")
+            stages = pluralize(statuses.total() - skips, "stage")
             self._line(f"{visible(self.pipeline.name)}: up to date ({stages}{skipped})")
             return
         self._show()
@@ -247,32 +245,36 @@ class TextScreen(Struct, kw_only=True):
     def _summary(self, statuses: Counter[str], ended: RunFinished) -> str:
         sums = self._sums
         calls, recorded, saved = sums.calls, sums.recorded, sums.saved
-        facts = [f" {count(statuses.total(), 'stage')}: {counts({name.value: statuses[name] for name in _ORDER})}"]
-        facts += [duration(self.clock() - self._began)]
-        spent = [count(calls, "call")] if calls else []
+        facts = [
+            f" {pluralize(statuses.total(), 'stage')}: {format_counts({name.value: statuses[name] for name in _ORDER})}"
+        ]
+        facts += [format_duration(self.clock() - self._began)]
+        spent = [pluralize(calls, "call")] if calls else []
         tokens = f"{sums.input_tokens:,}+{sums.output_tokens:,} tokens"
         spent += [tokens] if calls and (sums.input_tokens or sums.output_tokens) else []
         spent += self._money(ended)
         facts += [", ".join(spent)] if spent else []
-        facts += [f"saved {count(recorded, 'call')}{f', {money(saved)}' if saved else ''}"] if recorded else []
+        facts += (
+            [f"saved {pluralize(recorded, 'call')}{f', {format_money(saved)}' if saved else ''}"] if recorded else []
+        )
         return "   ".join(facts)
 
     def _money(self, ended: RunFinished) -> list[str]:
         """Return what was paid, of how much; nothing where nothing was, and no sum that leaves something out."""
-        before, most = money_of(ended.before.cost), money_of(ended.limits.max_cost_usd)
+        before, most = parse_amount(ended.before.cost), parse_amount(ended.limits.max_cost_usd)
         unpriced, cost = self._sums.unpriced, self._sums.cost
-        limit = f" of {money(most)}" if most is not None else ""
-        paid = [f"{money(cost)}{limit}"] if cost else []
-        paid += [f"{money(before)} before it was interrupted"] if before else []
+        limit = f" of {format_money(most)}" if most is not None else ""
+        paid = [f"{format_money(cost)}{limit}"] if cost else []
+        paid += [f"{format_money(before)} before it was interrupted"] if before else []
         if not unpriced:
             return paid
-        return [*paid, f"and {count(unpriced, 'stage')} of unknown price"] if paid else ["price unknown"]
+        return [*paid, f"and {pluralize(unpriced, 'stage')} of unknown price"] if paid else ["price unknown"]
 
 
-def _reason(reason: Because) -> str:
+def _reason(reason: EventReason) -> str:
     if reason.code not in REASON_CODES:
         return ""
-    return words(Reason(cast("ReasonCode", reason.code), reason.subject))
+    return reason_text(Reason(cast("ReasonCode", reason.code), reason.subject))
 
 
 def _screen(view: View, *, quiet: bool) -> TextScreen:
@@ -286,5 +288,5 @@ def _screen(view: View, *, quiet: bool) -> TextScreen:
     )
 
 
-PLAIN = Format(make=partial(_screen, quiet=False), in_a_line=True)
-QUIET = Format(make=partial(_screen, quiet=True), in_a_line=True, is_alone=True)
+PLAIN_TEXT = Format(make=partial(_screen, quiet=False), in_a_line=True)
+QUIET_TEXT = Format(make=partial(_screen, quiet=True), in_a_line=True, is_alone=True)

@@ -1,1 +1,1 @@
-"""A stage to everything that determines its result: inputs, slices, prompts, the manifest."""
+"""Resolve stages: read their documents, render expressions and prompts, compute manifests."""

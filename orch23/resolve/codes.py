@@ -1,8 +1,8 @@
-"""The diagnostics of resolving: code -> title and explanation with a way out."""
+"""Diagnostic codes of inputs, prompts and commands: title, meaning and solution of each."""
 
 from collections.abc import Mapping
 
-CODES: Mapping[str, tuple[str, str]] = {
+RESOLVE_CODES: Mapping[str, tuple[str, str]] = {
     "E831": (
         "a prompt, template or schema cannot be read",
         "The file that the pipeline names is missing, is no UTF-8 text, or too large. Paths are relative to the root "

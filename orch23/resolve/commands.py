@@ -1,15 +1,33 @@
-"""Commands as people read them, and the names that orch23 adds to a pytest command."""
+"""Format commands for display, and check commands that a model wrote."""
 
+import re
 import shlex
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from orch23.model.action import PYTHON
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Json
+from orch23.model.fields import Problems, describe_value
+from orch23.model.parsing import parse_json
+from orch23.model.paths import is_glob
+from orch23.model.pipeline import CommandsStep, SliceInput, Stage
+from orch23.model.shell_signs import shell_signs
 
-SHELL = ("bash", "-euo", "pipefail", "-c")
+if TYPE_CHECKING:
+    from orch23.resolve.document import CommandsDocument
+    from orch23.steps.pytest.spec import PytestStep
+    from orch23.steps.shell.spec import ShellStep
+
+
+SHELL_COMMAND = ("bash", "-euo", "pipefail", "-c")
 """What runs a command that is one text."""
 
 _MOST_SHOWN, _HEAD, _TAIL = 400, 240, 80
 REPORTER_MODULE = "orch23_reporter"
-EMPTY_CONFIG = "orch23.ini"
+EMPTY_PYTEST_CONFIG = "orch23.ini"
 
 
 def display_command(argv: tuple[str, ...]) -> str:
@@ -20,8 +38,174 @@ def display_command(argv: tuple[str, ...]) -> str:
     return shlex.join(argv)
 
 
-def short_command(command: str) -> str:
+def shorten_command(command: str) -> str:
     """Return a command as it is printed: of a long one its beginning and its end."""
     if len(command) <= _MOST_SHOWN:
         return command
     return f"{command[:_HEAD]}... {len(command) - _HEAD - _TAIL:,} characters ...{command[-_TAIL:]}"
+
+
+MAX_COMMANDS = 32
+MAX_COMMAND_LENGTH = 4000
+E_REFUSED_COMMAND = "E835"
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*")
+_SHELLS_TEXT = "sh bash dash zsh ksh fish csh tcsh busybox env xargs sudo nohup timeout eval exec"
+_SHELLS = frozenset(_SHELLS_TEXT.split())
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_OPERATORS = "|&;<>()"
+_PYTEST_FLAGS = re.compile(r"-[qvxsl]+|-r[A-Za-z]+|--(?:quiet|verbose|exitfirst|showlocals|no-header|no-summary)")
+_PYTEST_VALUES = frozenset({"-k", "-m", "--tb", "--maxfail"})
+
+
+# ---- one command ------------------------------------------------------------------------------
+
+
+def command_step(command: str, allow: Sequence[str]) -> "ShellStep | PytestStep | str":
+    """Return what a command runs, or why it is refused. pytest is run as a step of that name: by its own report."""
+    refused = _text_fault(command) or _operator_fault(command)
+    if refused is not None:
+        return refused
+    try:
+        argv = shlex.split(command)
+    except ValueError as error:
+        return f"it cannot be split into arguments: {str(error).lower()}"
+    if not argv:
+        return "it is empty"
+    if "/" in argv[0] or "\\" in argv[0] or ".." in argv[0]:
+        return f"the program `{argv[0]}` is a path; programs are named plainly"
+    if argv[0] not in allow:
+        return f"the program `{argv[0]}` is not allowed; allowed are {', '.join(f'`{name}`' for name in allow)}"
+    if argv[0] == "pytest":
+        return _pytest(argv[1:])
+    if argv[:3] == ["python", "-m", "pytest"]:
+        return _pytest(argv[3:])
+    from orch23.steps.shell.spec import ShellStep  # noqa: PLC0415 - for pipelines with commands alone
+
+    return ShellStep(tuple(argv))
+
+
+def _text_fault(command: str) -> str | None:
+    if len(command) > MAX_COMMAND_LENGTH:
+        return f"it has {len(command):,} characters; the most is {MAX_COMMAND_LENGTH:,}"
+    return "it holds a control character" if _CONTROL.search(command) else None
+
+
+def _operator_fault(command: str) -> str | None:
+    """Return what only a shell would understand: an operator outside of quotes, or a substitution that they let by."""
+    for sign in shell_signs(command):
+        if sign.char == "`" or command.startswith("$(", sign.at):
+            return f"it holds {'a backtick' if sign.char == '`' else '`$(`'}, and no shell runs it"
+        if not sign.quote and sign.char in _OPERATORS:
+            return f"it holds the shell operator `{sign.char}`, and no shell runs it"
+        if not sign.quote and sign.char == "\n":
+            return "it has more than one line"
+    return None
+
+
+def _pytest(words: Sequence[str]) -> "PytestStep | str":
+    """Return a pytest step of a model's arguments: paths, and options that can change no verdict."""
+    args: list[str] = []
+    paths: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        name, sign, _ = word.partition("=")
+        if not word.startswith("-"):
+            why = _test_path_fault(word)
+            if why is not None:
+                return why
+            paths.append(word)
+        elif _PYTEST_FLAGS.fullmatch(word) or (sign and name in _PYTEST_VALUES):
+            args.append(word)
+        elif word in _PYTEST_VALUES:
+            value = next(rest, None)
+            if value is None:
+                return f"the option `{word}` lacks its value"
+            args += [word, value]
+        else:
+            return f"the option `{word}` of pytest is not allowed; allowed are -q -v -x -s -l -r -k -m --tb --maxfail"
+    from orch23.steps.pytest.spec import PytestStep  # noqa: PLC0415 - likewise
+
+    return PytestStep(args=tuple(args), paths=tuple(paths))
+
+
+def _test_path_fault(word: str) -> str | None:
+    path = word.partition("::")[0]
+    if path.startswith(("/", "~")) or ".." in path.split("/") or is_glob(path.rstrip("/")):
+        return f"`{path}` is no plain path below the working directory"
+    return None
+
+
+# ---- the step ---------------------------------------------------------------------------------
+
+
+def read_commands(body: "CommandsDocument", at: Problems) -> CommandsStep | None:
+    """Return a `commands` step: where its commands come from, and which programs they may name."""
+    for number, name in enumerate(body.allow):
+        if not _NAME.fullmatch(name) or name in _SHELLS:
+            why = "runs other commands" if name in _SHELLS else "is no plain name of a program"
+            at.add(f"allow/{number}", "E812", f"`{name}` {why}", "allow programs such as python or pytest")
+    if isinstance(body.source, str):
+        return _of_slice(body.source, body.allow, at)
+    for place, text in _faults(body.source, body.allow):
+        at.add(f"from{place}", E_REFUSED_COMMAND, text, "correct the data, or `allow`")
+    return CommandsStep(allow=body.allow, commands=body.source)
+
+
+def _of_slice(text: str, allow: tuple[str, ...], at: Problems) -> CommandsStep | None:
+    path, _, pointer = text.partition("#")
+    if not pointer.startswith("/"):
+        hint = "write a list, or name one: plan.json#/commands"
+        at.add("from", "E812", f"`from` is {describe_value(text)}, which is no list of commands", hint)
+        return None
+    literal = at.path_at("from", path)
+    return None if literal is None else CommandsStep(allow=allow, source=SliceInput(literal, pointer.strip()))
+
+
+def _faults(given: Json, allow: Sequence[str]) -> list[tuple[str, str]]:
+    """Return what is refused of a list of commands, each with its place below the list."""
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        return [("", f"the commands are {describe_value(given)}; they must be a list")]
+    if len(given) > MAX_COMMANDS:
+        return [("", f"there are {len(given)} commands; the most is {MAX_COMMANDS}")]
+    found = []
+    for number, command in enumerate(given):
+        refused = command_step(command, allow) if isinstance(command, str) else f"it is {describe_value(command)}"
+        if isinstance(refused, str):
+            found.append((f"/{number}", f"the command {describe_value(command)} is refused: {refused}"))
+    return found
+
+
+# ---- once it is resolved ----------------------------------------------------------------------
+
+
+def command_steps(step: CommandsStep) -> "tuple[ShellStep | PytestStep, ...]":
+    """Return what the commands of a step run; one that is refused runs nothing: whoever read it has complained."""
+    found = (command_step(command, step.allow) for command in step.commands)
+    return tuple(one for one in found if not isinstance(one, str))
+
+
+def resolve_commands(stage: Stage, slices: Mapping[tuple[str, str], str]) -> tuple[Stage, list[Diagnostic]]:
+    """Return a stage with the commands that its steps take from files, and what is refused of them.
+
+    `slices` are the texts of the inputs of its verification, by path and pointer; one that is missing is complained of
+    elsewhere.
+    """
+    problems: list[Diagnostic] = []
+    steps = list(stage.verify.steps)
+    for number, step in enumerate(steps):
+        if not isinstance(step, CommandsStep) or step.source is None:
+            continue
+        text = slices.get((step.source.path, step.source.selector))
+        given = [] if text is None else parse_json(text)
+        faults = _faults(given, step.allow)
+        name = f"{step.source.path}#{step.source.selector}"
+        problems += [
+            Diagnostic(E_REFUSED_COMMAND, f"{name}{at}: {why}", hint=f"correct `{step.source.path}`")
+            for at, why in faults
+        ]
+        if not faults and isinstance(given, Sequence):
+            steps[number] = replace(step, commands=tuple(str(command) for command in given))
+    if steps == list(stage.verify.steps):
+        return stage, problems
+    return replace(stage, verify=replace(stage.verify, steps=tuple(steps))), problems

@@ -1,43 +1,31 @@
-"""The pipeline language: every key of a pipeline file, with its type, rules, default and meaning, declared once.
+"""The pipeline language: every key with its type, rules, default and meaning, declared once.
 
 A document is what a user writes, after its expressions are evaluated. The JSON schema, the reference page, the lists of
 known keys and the reader follow from these classes. What needs more than the document itself (paths, names of other
 stages, the item of a foreach) is checked by the readers beside this module. Each kind of step declares its own key.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
-from keyword import iskeyword
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
-from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
+from msgspec import UNSET, Meta, UnsetType
 
-from orch23.model.digest import Json
-from orch23.model.exit_numbers import LEAST, MOST
 from orch23.model.language import (
-    END,
-    INSTALLED,
-    LITERAL,
-    NAME,
+    END_OF_TEXT,
+    LITERAL_NODE,
     Amount,
-    Condition,
     ConditionKind,
     Count,
     Document,
     Duration,
-    Name,
+    IfCondition,
     OneOf,
     Path,
     Paths,
-    Rate,
     Size,
     Text,
-    keys_of,
-    language_of,
 )
 from orch23.model.pipeline import DEFAULT_RETRY_WHEN, MAX_RETRIES, FailureKind
-from orch23.model.step import VerifyStep
-from orch23.steps.registry import kinds_of
 
 # ---- inputs and conditions --------------------------------------------------------------------
 
@@ -65,7 +53,7 @@ class InputDocument(OneOf, frozen=True, kw_only=True, forbid_unknown_fields=True
     ] = UNSET
 
 
-Input: TypeAlias = Annotated[
+InputEntry: TypeAlias = Annotated[
     Annotated[str, Meta(min_length=1, description="A file, a glob, a slice or an exclusion.")] | InputDocument,
     Meta(
         description="A literal file, a glob (`src/**/*.py`, `src/`), a slice (`spec.md#Heading`, `plan.json#/tasks/0`: "
@@ -137,7 +125,7 @@ class VerifyStepDocument(
         Conditions | UnsetType, Meta(description="Files that the result must have, or must not have.")
     ] = UNSET
     if_: Annotated[
-        Condition,
+        IfCondition,
         Meta(
             description="`true` or `false`, as a rule an expression of vars. A step that it switches off is left out."
         ),
@@ -151,14 +139,14 @@ class VerifyStepDocument(
     ] = UNSET
 
 
-_IN_ORDER = Meta(description="Checks run first, then in order to the first failure.")
-VerifySteps: TypeAlias = Annotated[tuple[VerifyStepDocument, ...], _IN_ORDER]
+STEPS_MEANING = Meta(description="Checks run first, then in order to the first failure.")
+VerifySteps: TypeAlias = Annotated[tuple[VerifyStepDocument, ...], STEPS_MEANING]
 
 
 class VerifyDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """With inputs of its own."""
 
-    inputs: Annotated[tuple[Input, ...], Meta(description="Inputs for these steps only; no model sees them.")] = ()
+    inputs: Annotated[tuple[InputEntry, ...], Meta(description="Inputs for these steps only; no model sees them.")] = ()
     steps: VerifySteps = ()
     all: Annotated[bool, Meta(description="Run all steps, also after a failure.")] = False
 
@@ -286,9 +274,9 @@ class ForeachDocument(
     name: Annotated[
         str,
         Meta(
-            pattern=r"^(?!vars$)[A-Za-z_][A-Za-z0-9_]*" + END,
+            pattern=r"^(?!vars$)[A-Za-z_][A-Za-z0-9_]*" + END_OF_TEXT,
             description="What expressions call the item.",
-            extra_json_schema=LITERAL,
+            extra_json_schema=LITERAL_NODE,
         ),
     ] = "item"
     order: Annotated[
@@ -308,7 +296,7 @@ class ForeachDocument(
     ] = UNSET
 
 
-_MUST_PASS = Meta(description="What a result must pass before it reaches the workspace.")
+VERIFY_MEANING = Meta(description="What a result must pass before it reaches the workspace.")
 
 
 class CommonDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -321,7 +309,7 @@ class CommonDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=
     allowed_paths: Annotated[
         AllowedPathsDocument | UnsetType, Meta(description="The fence: where the stage may write.")
     ] = UNSET
-    verify: Annotated[VerifySteps | VerifyDocument, _MUST_PASS] = ()
+    verify: Annotated[VerifySteps | VerifyDocument, VERIFY_MEANING] = ()
     requires: Annotated[
         Conditions, Meta(description="What must hold before the stage runs; a model is not asked otherwise.")
     ] = ()
@@ -425,7 +413,7 @@ class StageDocument(CommonDocument, OneOf, frozen=True, kw_only=True, forbid_unk
         Meta(description="Make one stage an item of a list. Exactly one of `from` and `in`."),
     ] = UNSET
     if_: Annotated[
-        Condition,
+        IfCondition,
         Meta(
             description="`true` or `false`, as a rule an expression of vars: `${{ vars.docs }}`. A stage that it "
             "switches off is skipped, as if it were not declared. Never part of the key."
@@ -436,7 +424,7 @@ class StageDocument(CommonDocument, OneOf, frozen=True, kw_only=True, forbid_unk
         Meta(description="Stages that come first, without any file of theirs being read."),
     ] = ()
     inputs: Annotated[
-        tuple[Input, ...],
+        tuple[InputEntry, ...],
         Meta(
             description="What the stage reads. Nothing else of the project is in its sandbox directory. `!PATTERN` "
             "removes files from the globs and listings before it in the list; a later entry can add them again."
@@ -446,330 +434,3 @@ class StageDocument(CommonDocument, OneOf, frozen=True, kw_only=True, forbid_unk
         tuple[Path, ...],
         Meta(description="What the stage makes: literal files, or directories ending in `/`."),
     ] = ()
-
-
-# ---- the file ---------------------------------------------------------------------------------
-
-
-class PriceDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The price of one model, in US dollars for a million tokens."""
-
-    input: Annotated[Rate, Meta(description="A million tokens of prompts.")]
-    output: Annotated[Rate, Meta(description="A million tokens of answers.")]
-    cache_read: Annotated[
-        Rate | UnsetType,
-        Meta(description="A million tokens read from the provider's prompt cache. Default: as `input`."),
-    ] = UNSET
-    cache_write: Annotated[
-        Rate | UnsetType, Meta(description="A million tokens written to it. Default: as `input`.")
-    ] = UNSET
-
-
-_NAMED_LITERALLY: dict[str, Any] = {
-    **LITERAL,
-    "x-form": "write the name itself, of letters, digits and . _ -; an expression cannot be here",
-}
-
-
-class SettingsDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What holds for a whole run, and may hold expressions of vars."""
-
-    stop_conditions: Annotated[
-        RunStopConditionsDocument | UnsetType,
-        Meta(description="What ends a run; the next build goes on from there."),
-    ] = UNSET
-    prices: Annotated[
-        Mapping[Annotated[str, Meta(min_length=1, description="a model's name, or PROVIDER/MODEL")], PriceDocument]
-        | UnsetType,
-        Meta(
-            description="What models cost, where the packaged price table does not know it or does not hold: by "
-            "`MODEL` or `PROVIDER/MODEL`."
-        ),
-    ] = UNSET
-    jobs: Annotated[
-        Annotated[int, Meta(ge=1)] | UnsetType,
-        Meta(description="How many stages may run at once. Default: the number of cores."),
-    ] = UNSET
-    pools: Annotated[
-        Mapping[
-            Annotated[
-                str,
-                Meta(pattern=NAME, description="a kind of step, or a name made of letters, digits and . _ -"),
-            ],
-            Annotated[int, Meta(ge=1, description="How many stages at once, 1 or more.")],
-        ]
-        | UnsetType,
-        Meta(
-            description="How many stages of a kind of step (`llm`, `shell`), or of a name that stages give under "
-            "`pools`, may run at once. Never part of the key."
-        ),
-    ] = UNSET
-    exit_codes: Annotated[
-        Mapping[
-            Annotated[
-                str,
-                Meta(
-                    pattern="^E[0-9]{1,3}" + END,
-                    description="a diagnostic code or its beginning: E and 1 to 3 digits",
-                ),
-            ],
-            Annotated[int, Meta(ge=LEAST, le=MOST, description=f"The number to end with, {LEAST} to {MOST}.")],
-        ]
-        | UnsetType,
-        Meta(
-            description="Numbers of your own to end with, by the diagnostic that stopped the run: a code or its "
-            "beginning, the longest first. `{E201: 4, E1: 2, E4: 3}`. 0, 2 for safety, 129, 130 and 143 stay."
-        ),
-    ] = UNSET
-    plugins: Annotated[
-        tuple[
-            Annotated[
-                str,
-                Meta(
-                    pattern=INSTALLED,
-                    description="The name of an installed distribution.",
-                    extra_json_schema=_NAMED_LITERALLY,
-                ),
-            ],
-            ...,
-        ],
-        Meta(
-            extra_json_schema=LITERAL,
-            description="Installed distributions that this pipeline can use the checks, providers, kinds of steps, "
-            "executors and output formats of. Their names and versions are part of the keys of the stages that use "
-            "them.",
-        ),
-    ] = ()
-    executor: Annotated[
-        str,
-        Meta(
-            pattern=INSTALLED,
-            description="Who runs the processes of stages: `local` is this machine; another name is that of an "
-            "executor which a plugin has.",
-            extra_json_schema=_NAMED_LITERALLY,
-        ),
-    ] = "local"
-
-
-_StageName: TypeAlias = Annotated[
-    str,
-    Meta(pattern=NAME, description="a name is made of letters, digits and . _ - (at most 64, not dots alone)"),
-]
-
-
-class PipelineDocument(SettingsDocument, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A pipeline of orch23, version 1."""  # `pipeline_form` adds the keys of kinds of steps
-
-    later = ("include",)
-
-    version: Annotated[Literal[1], Meta(description="The version of the pipeline language.", extra_json_schema=LITERAL)]
-    name: Annotated[Name | UnsetType, Meta(description="What the pipeline is called. Default: the file's name.")] = (
-        UNSET
-    )
-    vars: Annotated[
-        Mapping[
-            Annotated[
-                str,
-                Meta(
-                    pattern="^[A-Za-z_][A-Za-z0-9_]*" + END,
-                    description="a name is made of letters, digits and _",
-                ),
-            ],
-            Any,
-        ]
-        | UnsetType,
-        Meta(description="Values for `${{ vars.NAME }}`. A var may use a var."),
-    ] = UNSET
-    defaults: Annotated[
-        DefaultsDocument | UnsetType,
-        Meta(description="What every stage has unless it says otherwise. Mappings are merged, the stage wins."),
-    ] = UNSET
-    stages: Annotated[Mapping[_StageName, StageDocument], Meta(min_length=1, description="The stages, by name.")]
-
-
-# ---- kinds of steps ---------------------------------------------------------------------------
-
-
-_annotated: Any = Annotated
-_mapping: Any = Mapping
-_tuple: Any = tuple
-
-
-class KindsInUse(Struct, frozen=True, kw_only=True):
-    """The kinds of steps that a document may have: of stages, of their defaults, of steps of `verify`.
-
-    `plugins` are those of the pipeline.
-    """
-
-    plugins: tuple[str, ...] = ()
-    stages: tuple[str, ...] = ()
-    defaults: tuple[str, ...] = ()
-    verify: tuple[str, ...] = ()
-
-
-@cache
-def all_kinds(plugins: tuple[str, ...] = ()) -> KindsInUse:
-    """Return all kinds that a pipeline with these plugins can use. Loads them.
-
-    Raises:
-        ConfigurationError: what a plugin adds cannot be a kind of step.
-
-    """
-    names = _names(plugins)
-    return KindsInUse(plugins=plugins, stages=names, defaults=names, verify=_verifying(plugins, names))
-
-
-def kinds_in(tree: Json, plugins: tuple[str, ...]) -> KindsInUse:
-    """Return the kinds that occur in a parsed pipeline; others are not loaded.
-
-    Raises:
-        ConfigurationError: what a plugin adds cannot be a kind of step.
-
-    """
-    names = _names(plugins)
-    whole = tree if isinstance(tree, Mapping) else {}
-    stages, defaults = whole.get("stages"), whole.get("defaults")
-    bodies = [body for body in (stages.values() if isinstance(stages, Mapping) else ()) if isinstance(body, Mapping)]
-    keys = {key for body in bodies for key in body}
-    usual = defaults if isinstance(defaults, Mapping) else {}
-    return KindsInUse(
-        plugins=plugins,
-        stages=tuple(name for name in names if name in keys),
-        defaults=tuple(name for name in names if name in usual),
-        verify=_kinds_of_verify(
-            plugins, frozenset(keys for body in (*bodies, usual) for keys in _keys_of_verify(body))
-        ),
-    )
-
-
-def kinds_in_stage(body: Mapping[str, Json], plugins: tuple[str, ...]) -> KindsInUse:
-    """Return the kinds that occur in the body of a stage; all, where it does not have exactly one."""
-    names = _names(plugins)
-    written = tuple(name for name in names if name in body)
-    stages = written if len(written) == 1 else names
-    return KindsInUse(
-        plugins=plugins, stages=stages, verify=_kinds_of_verify(plugins, frozenset(_keys_of_verify(body)))
-    )
-
-
-def _keys_of_verify(body: Mapping[str, Json]) -> Iterator[frozenset[str]]:
-    """Give the keys of each step of the `verify` of a stage, or of the defaults."""
-    verify = body.get("verify")
-    steps = verify.get("steps") if isinstance(verify, Mapping) else verify
-    if isinstance(steps, Sequence) and not isinstance(steps, str):
-        yield from (frozenset(step) for step in steps if isinstance(step, Mapping))
-
-
-@cache
-def _kinds_of_verify(plugins: tuple[str, ...], steps: frozenset[frozenset[str]]) -> tuple[str, ...]:
-    """Return the kinds that occur in steps with these keys; all that can verify where a step has none of them.
-
-    So an error about its keys names those that it could have.
-    """
-    occurring = tuple(name for name in _names(plugins) if any(name in keys for keys in steps))
-    able = _verifying(plugins, occurring)
-    known = {*VerifyStepDocument.exactly_one, *able}
-    return able if all(keys & known for keys in steps) else all_kinds(plugins).verify
-
-
-def _verifying(plugins: tuple[str, ...], names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return which of these kinds can be steps of `verify`."""
-    return tuple(name for name in names if issubclass(kinds_of(plugins)[name], VerifyStep))
-
-
-@cache
-def _names(plugins: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names of all kinds of steps.
-
-    Raises:
-        ConfigurationError: a plugin has one under the name of something else in a stage or in `verify`.
-
-    """
-    kinds = kinds_of(plugins)
-    for name in kinds.added:
-        taken = [one for one in (StageDocument, VerifyStepDocument) if name in (*keys_of(one), *one.later)]
-        if taken:
-            where = "a stage" if taken[0] is StageDocument else "a step of `verify`"
-            raise kinds.unusable(name, f"`{name}` is already a key of {where}; a kind of step needs another name")
-        if not (name.isascii() and name.isidentifier()) or iskeyword(name) or hasattr(StageDocument, name):
-            why = "a kind of step needs a name of letters, digits and `_` that is not reserved"
-            raise kinds.unusable(name, why)
-    return tuple(kinds)
-
-
-def whole_form(plugins: tuple[str, ...] = ()) -> type[PipelineDocument]:
-    """Return the class of all pipelines that have these plugins."""
-    return pipeline_form(all_kinds(plugins))
-
-
-@cache
-def pipeline_form(kinds: KindsInUse) -> type[PipelineDocument]:
-    """Return the class of pipelines whose stages, defaults and verifications are of these kinds."""
-    stages = _annotated[_mapping[_StageName, stage_form(kinds)], Meta(min_length=1, description="The stages, by name.")]
-    usual = _annotated[
-        _defaults_form(kinds) | UnsetType,
-        Meta(description="What every stage has unless it says otherwise. Mappings are merged, the stage wins."),
-    ]
-    fields = [("defaults", usual, UNSET), ("stages", stages)]
-    return _derived("PipelineDocument", fields, PipelineDocument, {"__doc__": PipelineDocument.__doc__})
-
-
-@cache
-def stage_form(kinds: KindsInUse) -> type[StageDocument]:
-    """Return the class of stages that do something of these kinds, verified by steps of these kinds."""
-    names = kinds.stages
-    fields = [
-        (name, _annotated[one.form | UnsetType, Meta(description=one.description)], UNSET)
-        for name in names
-        for one in (language_of(kinds_of(kinds.plugins)[name]),)
-    ]
-    doc = f"A unit of work: exactly one of {_listed(names)}, and what it reads and makes."
-    namespace = {"exactly_one": names, "__doc__": doc}
-    return _derived("StageDocument", [*fields, _verify_field(kinds)], StageDocument, namespace)
-
-
-@cache
-def _defaults_form(kinds: KindsInUse) -> type[DefaultsDocument]:
-    fields = [
-        (name, _annotated[one.defaults | UnsetType, Meta(description=f"Defaults of {name} stages.")], UNSET)
-        for name in kinds.defaults
-        for one in (language_of(kinds_of(kinds.plugins)[name]),)
-        if one.defaults is not None
-    ]
-    namespace = {"__doc__": DefaultsDocument.__doc__}
-    return _derived("DefaultsDocument", [*fields, _verify_field(kinds)], DefaultsDocument, namespace)
-
-
-def _verify_field(kinds: KindsInUse) -> tuple[str, Any, Any]:
-    """Return the key `verify` with steps of these kinds."""
-    steps, whole = _verify_forms(kinds.plugins, kinds.verify)
-    return "verify", _annotated[steps | whole, _MUST_PASS], ()
-
-
-@cache
-def _verify_forms(plugins: tuple[str, ...], names: tuple[str, ...]) -> tuple[Any, type[VerifyDocument]]:
-    """Return the type of a list of steps of `verify`, and the class of a `verify` with inputs of its own."""
-    languages = {name: language_of(kinds_of(plugins)[name]) for name in names}
-    fields = [
-        (name, _annotated[one.form | UnsetType, Meta(description=one.verifies or one.description)], UNSET)
-        for name, one in languages.items()
-    ]
-    first, *others = VerifyStepDocument.exactly_one
-    keys = (first, *names, *others)
-    namespace = {"exactly_one": keys, "__doc__": f"One step of verification: exactly one of {_listed(keys)}."}
-    step = _derived("VerifyStepDocument", fields, VerifyStepDocument, namespace)
-    steps = _annotated[_tuple[step, ...], _IN_ORDER]
-    whole = _derived("VerifyDocument", [("steps", steps, ())], VerifyDocument, {"__doc__": VerifyDocument.__doc__})
-    return steps, whole
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
-
-
-def _derived(name: str, fields: list[Any], base: type[Any], namespace: dict[str, Any]) -> type[Any]:
-    """Return a class of the language with more keys than its base."""
-    whole = {"__module__": __name__, **namespace}
-    return defstruct(
-        name, fields, bases=(base,), namespace=whole, frozen=True, kw_only=True, forbid_unknown_fields=True
-    )

@@ -1,4 +1,4 @@
-"""Evaluate one `${{ }}` to a plain value, and say which names it uses."""
+"""Evaluate one expression with Jinja, and find the names that it uses."""
 
 import functools
 import math
@@ -8,100 +8,107 @@ from collections.abc import Callable, Iterable, Mapping
 import jinja2
 from jinja2 import nodes
 
+from orch23.model.diagnostic import did_you_mean
 from orch23.model.digest import Json
-from orch23.resolve.nearest import did_you_mean
-from orch23.resolve.pieces import ExpressionFault
-from orch23.resolve.sandbox import GLOBALS, MAX_TEXT, environment, hint_of, plain_message
-from orch23.resolve.wild import MARK, WILD, Value, Wild
+from orch23.resolve.expression_syntax import UNKNOWN, UNKNOWN_MARK, EvaluationError, ExpressionValue, Unknown
+from orch23.resolve.templates import (
+    MAX_RENDERED_TEXT,
+    TEMPLATE_GLOBALS,
+    expression_environment,
+    first_line_of_error,
+    hint_of_error,
+)
 
-MAX_VALUES = 100_000
-MAX_EXPRESSION = 4096
-MAX_DEPTH = 64
+MAX_EXPRESSION_VALUES = 100_000
+MAX_EXPRESSION_LENGTH = 4096
+MAX_EXPRESSION_DEPTH = 64
 
 
-def evaluate(source: str, names: Mapping[str, Value]) -> Json:
+def evaluate(source: str, names: Mapping[str, ExpressionValue]) -> Json:
     """Return the value of one expression."""
-    unknown = sorted(set(uses_of(source)) - set(names))
+    unknown = sorted(set(names_used(source)) - set(names))
     if unknown:
         known = ", ".join(f"`{name}`" for name in sorted(names))
         hint = did_you_mean(unknown[0], names) or f"known here: {known}"
         message = f"`{unknown[0]}` is not defined"
-        raise ExpressionFault(message, hint, "E840")
-    hidden = [name for name, value in names.items() if value is WILD and name in uses_of(source)]
+        raise EvaluationError(message, hint, "E840")
+    hidden = [name for name, value in names.items() if value is UNKNOWN and name in names_used(source)]
     if hidden and not _is_transparent(source):
-        return MARK
+        return UNKNOWN_MARK
     try:
         result = _compiled(source)(dict(names))
         return _plain_value(result)
-    except ExpressionFault:
+    except EvaluationError:
         raise
     except jinja2.UndefinedError as error:
         raise _undefined(error, source, names) from None
     except Exception as error:  # noqa: BLE001 - an expression may raise anything; all of it is its author's to mend
-        message = f"`{source.strip()}` fails: {plain_message(error)}"
-        raise ExpressionFault(message, hint_of(error, names)) from None
+        message = f"`{source.strip()}` fails: {first_line_of_error(error)}"
+        raise EvaluationError(message, hint_of_error(error, names)) from None
 
 
-def _undefined(error: jinja2.UndefinedError, source: str, names: Mapping[str, Value]) -> ExpressionFault:
+def _undefined(error: jinja2.UndefinedError, source: str, names: Mapping[str, ExpressionValue]) -> EvaluationError:
     """Say which name lacks the member, where it is one of the top-level names."""
-    message, hint = plain_message(error), hint_of(error, names)
+    message, hint = first_line_of_error(error), hint_of_error(error, names)
     lacking = re.match(r"the mapping has no `(.+)`", message)
-    for name, members in uses_of(source).items() if lacking else ():
+    for name, members in names_used(source).items() if lacking else ():
         owner = names.get(name)
         if lacking and lacking[1] in members and isinstance(owner, Mapping) and lacking[1] not in owner:
             known = ", ".join(f"`{member}`" for member in owner)
             hint = hint or (f"known here: {known}" if known else f"`{name}` is empty")
-            return ExpressionFault(f"`{name}` has no `{lacking[1]}`", hint, "E840")
-    return ExpressionFault(message, hint, "E840")
+            return EvaluationError(f"`{name}` has no `{lacking[1]}`", hint, "E840")
+    return EvaluationError(message, hint, "E840")
 
 
 @functools.lru_cache(maxsize=4096)
 def _parsed(source: str) -> nodes.Expr:
-    if len(source) > MAX_EXPRESSION:
-        message = f"the expression is over {MAX_EXPRESSION} characters"
-        raise ExpressionFault(message)
+    if len(source) > MAX_EXPRESSION_LENGTH:
+        message = f"the expression is over {MAX_EXPRESSION_LENGTH} characters"
+        raise EvaluationError(message)
     if not source.strip():
         message = "the expression is empty"
-        raise ExpressionFault(message)
+        raise EvaluationError(message)
     try:
-        body = environment().parse("{{" + source + "\n}}").body
+        body = expression_environment().parse("{{" + source + "\n}}").body
     except jinja2.TemplateSyntaxError as error:
-        message = f"`{source.strip()}` is no expression: {plain_message(error)}"
-        raise ExpressionFault(message, hint_of(error, {})) from None
+        message = f"`{source.strip()}` is no expression: {first_line_of_error(error)}"
+        raise EvaluationError(message, hint_of_error(error, {})) from None
     except RecursionError:
         message = "the expression is nested too deeply"
-        raise ExpressionFault(message) from None
+        raise EvaluationError(message) from None
     output = body[0] if len(body) == 1 else None
     if isinstance(output, nodes.Output) and len(output.nodes) == 1:
         _refuse_depth(output.nodes[0])
         return output.nodes[0]
     message = f"`{source.strip()}` is more than one expression"
-    raise ExpressionFault(message)
+    raise EvaluationError(message)
 
 
 def _refuse_depth(tree: nodes.Node) -> None:
     """Refuse an expression that recursion could not walk: Jinja reads `a.b.b.b…` of any length."""
     level: list[nodes.Node] = [tree]
-    for _ in range(MAX_DEPTH):
+    for _ in range(MAX_EXPRESSION_DEPTH):
         level = [child for node in level for child in node.iter_child_nodes()]
         if not level:
             return
-    message = f"the expression is nested over {MAX_DEPTH} levels deep"
-    raise ExpressionFault(message)
+    message = f"the expression is nested over {MAX_EXPRESSION_DEPTH} levels deep"
+    raise EvaluationError(message)
 
 
 @functools.lru_cache(maxsize=4096)
 def _compiled(source: str) -> Callable[[Mapping[str, object]], object]:
     _parsed(source)
-    return environment().compile_expression(source, undefined_to_none=False)
+    return expression_environment().compile_expression(source, undefined_to_none=False)
 
 
 @functools.lru_cache(maxsize=4096)
-def uses_of(source: str) -> Mapping[str, frozenset[str]]:
+def names_used(source: str) -> Mapping[str, frozenset[str]]:
     """Return the top-level names of an expression, each with the members taken from it (`*`: the whole)."""
     tree = _parsed(source)
     found = [tree, *tree.find_all(nodes.Name)]
-    used: dict[str, set[str]] = {n.name: set() for n in found if isinstance(n, nodes.Name) and n.name not in GLOBALS}
+    used: dict[str, set[str]] = {
+        n.name: set() for n in found if isinstance(n, nodes.Name) and n.name not in TEMPLATE_GLOBALS
+    }
     _note_members(tree, used)
     return {name: frozenset(members) for name, members in used.items()}
 
@@ -139,26 +146,26 @@ def _is_transparent(source: str) -> bool:
 
 def _plain_value(value: object) -> Json:
     """Return what an expression gave as plain values, or refuse it."""
-    budget = [MAX_VALUES, MAX_TEXT]
+    budget = [MAX_EXPRESSION_VALUES, MAX_RENDERED_TEXT]
     return _plain_node(value, budget, 0)
 
 
 def _plain_node(value: object, budget: list[int], depth: int) -> Json:
     budget[0] -= 1
-    if budget[0] < 0 or depth > MAX_DEPTH:
+    if budget[0] < 0 or depth > MAX_EXPRESSION_DEPTH:
         message = "the result of the expression is too large"
-        raise ExpressionFault(message)
+        raise EvaluationError(message)
     if isinstance(value, jinja2.Undefined):
         str(value)  # raises, with the words of the undefined name
     if value is None or isinstance(value, bool | int):
         return value
-    if isinstance(value, Wild):
-        return MARK
+    if isinstance(value, Unknown):
+        return UNKNOWN_MARK
     if isinstance(value, str):
         budget[1] -= len(value)
         if budget[1] < 0:
-            message = f"the result of the expression is over {MAX_TEXT} characters"
-            raise ExpressionFault(message)
+            message = f"the result of the expression is over {MAX_RENDERED_TEXT} characters"
+            raise EvaluationError(message)
         return str.__str__(value)
     if isinstance(value, float) and math.isfinite(value):
         return value
@@ -167,4 +174,4 @@ def _plain_node(value: object, budget: list[int], depth: int) -> Json:
     if isinstance(value, Iterable) and not isinstance(value, Mapping | bytes):
         return [_plain_node(v, budget, depth + 1) for v in value]
     message = f"the expression gives a {type(value).__name__}, which is no plain value"
-    raise ExpressionFault(message)
+    raise EvaluationError(message)

@@ -1,4 +1,4 @@
-"""Expand a foreach: a list to stages, with every complaint about its items."""
+"""Expand a foreach: build the stages of its items, and report unusable items."""
 
 import math
 import re
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
 from orch23.model.pipeline import ForeachStage, SkippedStage, Stage
-from orch23.resolve.slices import SliceError, YamlReader, load, point
+from orch23.resolve.slices import SliceError, YamlReader, load_data, resolve_pointer
 from orch23.resolve.stages import render_foreach
 
 _KEY = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -40,7 +40,7 @@ def expand(
     source = foreach.foreach.source
     if source is not None:
         try:
-            value = point(load(text or "", source, read_yaml), foreach.foreach.pointer)
+            value = resolve_pointer(load_data(text or "", source, read_yaml), foreach.foreach.pointer)
         except SliceError as error:
             return Expansion((), (_problem("E824", foreach, str(error), locate, error.hint),))
     if isinstance(value, str) or not isinstance(value, Sequence):

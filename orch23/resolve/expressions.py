@@ -1,4 +1,4 @@
-"""Evaluate `${{ }}` in parsed values: sandboxed, strict, capped, without I/O.
+"""Evaluate the `${{ }}` expressions of a tree of plain values.
 
 What goes in and comes out are plain values. Text of a spec or of a model is only ever a value here, never a template.
 What evaluates is loaded with the first expression.
@@ -10,8 +10,14 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 from msgspec import Struct, field
 
 from orch23.model.digest import Json
-from orch23.resolve.pieces import ExpressionFault, Source, UnclosedError, pieces_of
-from orch23.resolve.wild import MARK, Value
+from orch23.resolve.expression_syntax import (
+    UNKNOWN_MARK,
+    EvaluationError,
+    ExpressionSource,
+    ExpressionValue,
+    UnclosedExpressionError,
+    split_expressions,
+)
 
 
 class ExpressionError(Struct, frozen=True):
@@ -23,7 +29,7 @@ class ExpressionError(Struct, frozen=True):
     code: str = "E841"
 
 
-class Rendered(Struct, frozen=True):
+class RenderedTree(Struct, frozen=True):
     """A tree without expressions. `watched` maps the nodes made with a watched name to their source text.
 
     `moved` maps the nodes that a spliced list shifted to where they were written. `failed` are the nodes that have no
@@ -45,7 +51,7 @@ class Rendered(Struct, frozen=True):
 # ---- trees ------------------------------------------------------------------------------------
 
 
-def render_tree(tree: Json, names: Mapping[str, Value], at: str) -> tuple[Json, tuple[ExpressionError, ...]]:
+def render_tree(tree: Json, names: Mapping[str, ExpressionValue], at: str) -> tuple[Json, tuple[ExpressionError, ...]]:
     """Evaluate every expression of a tree that stands at path `at`; a node that fails becomes MARK and an error."""
     rendered = render_watched(tree, names, at)
     return rendered.tree, rendered.errors
@@ -53,14 +59,14 @@ def render_tree(tree: Json, names: Mapping[str, Value], at: str) -> tuple[Json, 
 
 def render_watched(
     tree: Json,
-    names: Mapping[str, Value],
+    names: Mapping[str, ExpressionValue],
     at: str,
     *,
     watch: str | None = None,
     defer: str | None = None,
     lacking: frozenset[str] = frozenset(),
     failed: Container[str] = (),
-) -> Rendered:
+) -> RenderedTree:
     """Evaluate a tree, and note which of its nodes come from the name `watch`.
 
     Scalars that use the name `defer` stay as they are written, to be rendered later; literal `${{` in all others is
@@ -69,18 +75,18 @@ def render_watched(
     """
     walk = _Walk(names, watch, defer, lacking, failed)
     result = walk.value(tree, at, at)
-    return Rendered(result, tuple(walk.errors), walk.watched, walk.moved, frozenset(walk.failed))
+    return RenderedTree(result, tuple(walk.errors), walk.watched, walk.moved, frozenset(walk.failed))
 
 
 def has_expression(text: str) -> bool:
     """Say whether a scalar holds an expression (an escaped `$${{` is none)."""
     try:
-        return any(isinstance(piece, Source) for piece in pieces_of(text))
-    except UnclosedError:
+        return any(isinstance(piece, ExpressionSource) for piece in split_expressions(text))
+    except UnclosedExpressionError:
         return True
 
 
-def mentions(tree: Json, name: str) -> bool:
+def uses_name(tree: Json, name: str) -> bool:
     """Say whether any expression in a tree uses a top-level name."""
     return any(name in uses for uses in _all_uses(tree))
 
@@ -102,7 +108,7 @@ def node_at(tree: Json, path: str) -> Json:
     return tree
 
 
-def wild_patterns(values: Iterable[Json]) -> tuple[str, ...]:
+def possible_patterns(values: Iterable[Json]) -> tuple[str, ...]:
     """Return the path patterns that outputs or inputs rendered with WILD may turn out to mean.
 
     From the segment that holds something unknown on, anything is possible: `workspace/**`. Listings give no pattern,
@@ -114,8 +120,8 @@ def wild_patterns(values: Iterable[Json]) -> tuple[str, ...]:
         if not isinstance(text, str) or not text or text.startswith("!"):
             continue  # an exclusion reads nothing
         path = text.partition("#")[0]
-        if MARK in path:
-            head = path[: path.index(MARK)]
+        if UNKNOWN_MARK in path:
+            head = path[: path.index(UNKNOWN_MARK)]
             path = head[: head.rfind("/") + 1] + "**"
         found[path] = None
     return tuple(found)
@@ -129,7 +135,7 @@ class _Walk:
 
     def __init__(
         self,
-        names: Mapping[str, Value],
+        names: Mapping[str, ExpressionValue],
         watch: str | None,
         defer: str | None,
         lacking: frozenset[str],
@@ -168,7 +174,7 @@ class _Walk:
         self.failed.add(at)
         if error is not None:
             self.errors.append(error)
-        return MARK
+        return UNKNOWN_MARK
 
     def _list(self, tree: Sequence[Json], at: str, written: str) -> list[Json]:
         out: list[Json] = []
@@ -195,11 +201,11 @@ class _Walk:
         if "${{" not in text:
             return text
         try:
-            pieces = pieces_of(text)
-        except UnclosedError:
+            pieces = split_expressions(text)
+        except UnclosedExpressionError:
             hint = "close it with `}}`, or write `$${{` for the characters themselves"
             return self._fail(at, ExpressionError(written, "`${{` without its `}}`", hint))
-        sources = [piece for piece in pieces if isinstance(piece, Source)]
+        sources = [piece for piece in pieces if isinstance(piece, ExpressionSource)]
         try:
             uses = [_uses_of(source.text) for source in sources]
             if self._lacking and any(_are_among(one.get("vars", ()), self._lacking) for one in uses):
@@ -210,12 +216,12 @@ class _Walk:
             if self._watch in used:
                 self.watched[at] = text
             result = self._evaluate(pieces)
-        except ExpressionFault as fault:
+        except EvaluationError as fault:
             return self._fail(at, ExpressionError(written, fault.message, fault.hint, fault.code))
         return _escape(result) if self._defer is not None else result
 
-    def _evaluate(self, pieces: "tuple[str | Source, ...]") -> Json:
-        if len(pieces) == 1 and isinstance(pieces[0], Source):
+    def _evaluate(self, pieces: "tuple[str | ExpressionSource, ...]") -> Json:
+        if len(pieces) == 1 and isinstance(pieces[0], ExpressionSource):
             return _evaluate(pieces[0].text, self._names)
         parts = [p if isinstance(p, str) else _as_text(_evaluate(p.text, self._names), p.text) for p in pieces]
         return "".join(parts)
@@ -230,16 +236,16 @@ def _are_among(used: Collection[str], lacking: frozenset[str]) -> bool:
     return "*" in used or not lacking.isdisjoint(used)
 
 
-def _evaluate(source: str, names: Mapping[str, Value]) -> Json:
+def _evaluate(source: str, names: Mapping[str, ExpressionValue]) -> Json:
     from orch23.resolve.evaluation import evaluate  # noqa: PLC0415 - jinja2, for pipelines with expressions
 
     return evaluate(source, names)
 
 
 def _uses_of(source: str) -> Mapping[str, frozenset[str]]:
-    from orch23.resolve.evaluation import uses_of  # noqa: PLC0415 - likewise
+    from orch23.resolve.evaluation import names_used  # noqa: PLC0415 - likewise
 
-    return uses_of(source)
+    return names_used(source)
 
 
 def _as_text(value: Json, source: str) -> str:
@@ -251,7 +257,7 @@ def _as_text(value: Json, source: str) -> str:
     kind = "null" if value is None else "a mapping" if isinstance(value, Mapping) else "a list"
     hint = "make it the whole value, or turn it into text (`| join(' ')`, `| tojson`, `| default('')`)"
     message = f"`{source.strip()}` is {kind}; inside a text only strings, numbers and booleans can stand"
-    raise ExpressionFault(message, hint)
+    raise EvaluationError(message, hint)
 
 
 def _escape(value: Json) -> Json:
@@ -268,8 +274,10 @@ def _all_uses(tree: Json) -> Iterator[Mapping[str, frozenset[str]]]:
     """Give the names of each expression of a tree; a malformed one has none, rendering will complain of it."""
     for text in _texts(tree):
         try:
-            yield from [_uses_of(piece.text) for piece in pieces_of(text) if isinstance(piece, Source)]
-        except (UnclosedError, ExpressionFault):
+            yield from [
+                _uses_of(piece.text) for piece in split_expressions(text) if isinstance(piece, ExpressionSource)
+            ]
+        except (UnclosedExpressionError, EvaluationError):
             continue
 
 

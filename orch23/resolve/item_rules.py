@@ -1,17 +1,140 @@
-"""Hold what the items of a foreach decide to rule 9 of the language: data names plain paths and arguments, no more."""
+"""Limit what items of a foreach may decide: plain paths and arguments, never programs or code."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise, takewhile
 from typing import Final
 
 from msgspec import Struct
 
 from orch23.model.digest import Json
-from orch23.model.fields import Problem, normal_path
+from orch23.model.fields import Problem, normalize_path
+from orch23.model.file_policy import protected_reason, secret_file_reason
 from orch23.model.paths import is_glob, match_any, unsafe_reason
-from orch23.model.private import private_reason
-from orch23.model.protected import protected_reason
 from orch23.resolve.expressions import has_expression, node_at
-from orch23.resolve.item_arguments import pytest_fault, template_fault, value_fault
+
+_PROGRAMS: Final = (
+    r"(?:a|ba|c|da|fi|k|mk|pdk|r|tc|z)?sh|python|pypy|ipython|perl|raku|j?ruby|irb|node(?:js)?|deno|bun|php|lua(?:jit)?|"
+    r"tclsh|wish|expect|rscript|r|julia|octave|groovy|elixir|erl|ocaml|guile|racket|sbcl|osascript|pwsh|powershell|cmd|"
+    r"busybox|toybox|su|sudo|doas|runuser|script|flock|parallel|watch|ssh|git|g?make|psql|mysql|sqlite|gdb|lldb|"
+    r"n?vim?|ex|emacs"
+)
+_INTERPRETER: Final = re.compile(rf"(?:{_PROGRAMS})[\d.]*(?:\.exe)?", re.IGNORECASE)
+"""Programs that run the text that follows an option such as `-c` or `-e`; of others it is a name or a number."""
+
+_RUNS_TEXT: Final = frozenset({"-c", "-e", "--eval", "-lc", "-ec"})
+_CODE_OPTION: Final = re.compile(
+    r"-[A-Za-z0-9]*[ceEpr][A-Za-z0-9]*|--?(?i:eval|exec|execute|expression|print|(?:encoded)?command)"
+)
+_RUNS_PROGRAM: Final = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
+"""Options of find."""
+
+_PYTEST_OPTIONS: Final = frozenset({*_RUNS_TEXT, "-p", "-o"})
+_NUMBER: Final = re.compile(r"(?:0x)?[0-9a-f.]+[smhd]?")
+_SHELL_SIGNS: Final = frozenset("\"'\\;&|<>()$`{}!#~^=")
+
+_WRAPPERS: Final[Mapping[str, frozenset[str]]] = {
+    "env": frozenset({"-u", "-C", "--unset", "--chdir"}),
+    "timeout": frozenset({"-s", "-k", "--signal", "--kill-after"}),
+    "nice": frozenset({"-n", "--adjustment"}),
+    "ionice": frozenset({"-c", "-n"}),
+    "stdbuf": frozenset({"-i", "-o", "-e"}),
+    "time": frozenset({"-f", "-o"}),
+    "xargs": frozenset({"-a", "-d", "-E", "-I", "-L", "-n", "-P", "-s", "--arg-file", "--max-args", "--max-procs"}),
+    "sudo": frozenset({"-u", "-g"}),
+    **dict.fromkeys(("nohup", "setsid", "chrt", "taskset", "doas", "busybox"), frozenset[str]()),
+}
+"""Programs that run the program which their arguments name, with those of their options that take a value."""
+
+ArgumentError = tuple[str, str]
+"""Message and hint."""
+
+_HINT: Final = "pass the value as an argument of a script"
+_PROGRAM_HINT: Final = "write the program out in the pipeline"
+
+
+def template_argument_error(before: Sequence[str], source: str) -> ArgumentError | None:
+    """Return what is wrong with an argument that an item gives whatever it gives, or None.
+
+    `before` are the program and the arguments before it, `source` is how the author wrote it.
+    """
+    if before and before[-1] in _RUNS_PROGRAM:
+        return f"an item may not decide the program that `{before[-1]}` runs", _PROGRAM_HINT
+    if not any(_INTERPRETER.fullmatch(_name(one)) for one in before):
+        return None
+    attached = source.partition("${{")[0].removesuffix("=")
+    code = attached if source.startswith("-") and _CODE_OPTION.fullmatch(attached) else _code_option(before)
+    return None if code is None else (f"an item may not decide what `{code}` runs", _HINT)
+
+
+def argument_value_error(before: Sequence[str], source: str, value: str) -> ArgumentError | None:
+    """Return what is wrong with an argument of a command that an item gave, or None."""
+    if (found := template_argument_error(before, source)) is not None:
+        return found
+    wrapper = _awaits_program(before)
+    if wrapper is not None and "=" not in source.partition("${{")[0] and not _NUMBER.fullmatch(value):
+        return f"an item may not decide the program that `{wrapper}` runs", _PROGRAM_HINT
+    if before and before[-1] in _RUNS_TEXT and not _is_plain_path(value):
+        return f"an item may not decide what `{before[-1]}` runs: `{value[:80]}` is not a plain path", _HINT
+    return None
+
+
+def pytest_argument_error(before: Sequence[str]) -> ArgumentError | None:
+    """Return what is wrong with an argument of pytest that an item gives, or None."""
+    if not before or before[-1] not in _PYTEST_OPTIONS:
+        return None
+    return f"an item may not decide what `{before[-1]}` of pytest names", "write it out in the pipeline"
+
+
+def _code_option(before: Sequence[str]) -> str | None:
+    """Return the option by which the next argument of an interpreter is code.
+
+    What follows its script are arguments of the script; there, only the commonest spellings count.
+    """
+    options = tuple(takewhile(_is_option, reversed(before)))
+    known = _CODE_OPTION.fullmatch if _has_no_script(before[: len(before) - len(options)]) else _RUNS_TEXT.__contains__
+    if before[-1] == "eval":
+        return "eval"
+    return next((one for one in options if known(one)), None)
+
+
+def _has_no_script(before: Sequence[str]) -> bool:
+    """Return whether all that follows the last interpreter are options, and what may be their values."""
+    last = max(number for number, one in enumerate(before) if _INTERPRETER.fullmatch(_name(one)))
+    after = before[last:]
+    return all(_is_option(one) or _is_option(left) for left, one in pairwise(after))
+
+
+def _awaits_program(before: Sequence[str]) -> str | None:
+    """Return the wrapper, such as `timeout`, whose next argument is the program to run; None where there is none."""
+    wrapper, is_value = None, False
+    for one in before:
+        if is_value:
+            is_value = False
+        elif _name(one) in _WRAPPERS:
+            wrapper = _name(one)
+        elif wrapper is None:
+            return None
+        elif _is_option(one):
+            is_value = one in _WRAPPERS[wrapper]
+        elif "=" not in one and not _NUMBER.fullmatch(one):
+            return None
+    return None if is_value else wrapper
+
+
+def _is_plain_path(value: str) -> bool:
+    """Return whether a text is a path without any character that could make code of it."""
+    odd = any(char.isspace() or char in _SHELL_SIGNS for char in value)
+    return bool(value) and not odd and not is_glob(value) and unsafe_reason(value.removeprefix("./")) is None
+
+
+def _is_option(text: str) -> bool:
+    return text.startswith(("-", "+"))
+
+
+def _name(program: str) -> str:
+    return program.rpartition("/")[2]
+
 
 _READ: Final = "read"
 _SLICE: Final = "slice"
@@ -44,9 +167,9 @@ _PLACES: tuple[tuple[str, str], ...] = (
 )
 
 
-def item_faults(body: Mapping[str, Json], watched: Mapping[str, str], at: str) -> list[Problem]:
+def item_errors(body: Mapping[str, Json], watched: Mapping[str, str], at: str) -> list[Problem]:
     """Return what an item decides and may not. `watched` maps the rendered nodes to their source, below `at`."""
-    typed = tuple(normal_path(text) for text in _typed(body, watched, at, "write") if not is_glob(text))
+    typed = tuple(normalize_path(text) for text in _typed(body, watched, at, "write") if not is_glob(text))
     readable = _typed(body, watched, at, "read")
     problems: list[Problem] = []
     for path, source in watched.items():
@@ -58,7 +181,7 @@ def item_faults(body: Mapping[str, Json], watched: Mapping[str, str], at: str) -
     return problems
 
 
-def template_faults(body: Json, watched: Mapping[str, str], at: str) -> list[Problem]:
+def foreach_template_errors(body: Json, watched: Mapping[str, str], at: str) -> list[Problem]:
     """Return what an item decides and may not whatever the list holds, which is the fault of the pipeline."""
     problems: list[Problem] = []
     for path, source in watched.items():
@@ -67,7 +190,7 @@ def template_faults(body: Json, watched: Mapping[str, str], at: str) -> list[Pro
             message = f"an item of a file may not decide `{_shown(place)}`"
             hint = 'write the program out, as a list with the item as an argument: [program, "${{ ... }}"]'
             problems.append(Problem(path, "E857", message, hint))
-        elif _is_of_shell(place) and (fault := template_fault(_before(place, body), source)) is not None:
+        elif _is_of_shell(place) and (fault := template_argument_error(_before(place, body), source)) is not None:
             problems.append(Problem(path, "E857", *fault))
     return problems
 
@@ -131,7 +254,7 @@ def _name_fault(kind: str, path: str, typed: _Fence) -> tuple[str, str, str] | N
     if kind in (_READ, _SLICE) and typed.read:
         message = f"the item names `{path}`, outside of `allowed_paths.read`"
         return None if match_any(typed.read, path) else ("E857", message, "correct the item")
-    reason = protected_reason(path) or private_reason(path)
+    reason = protected_reason(path) or secret_file_reason(path)
     if reason is None:
         return None
     way = "name it literally under `allowed_paths.write`" if kind == _WRITE else "list it under `allowed_paths.read`"
@@ -144,7 +267,7 @@ def _argument_fault(place: str, value: str, source: str, body: Mapping[str, Json
         message = f"the argument `{value}`, which an item gives, is an option"
         return "E857", message, "write the option out in the pipeline"
     before = _before(place, body)
-    fault = value_fault(before, source, value) if _is_of_shell(place) else pytest_fault(before)
+    fault = argument_value_error(before, source, value) if _is_of_shell(place) else pytest_argument_error(before)
     return None if fault is None else ("E857", *fault)
 
 

@@ -1,4 +1,4 @@
-"""Render prompts and templates. They see exactly `vars item inputs own previous brief attempt schema`.
+"""Render prompts and templates, and build the request of an attempt.
 
 The same prompt is rendered three ways: for the key (no brief, no previous answer, no own outputs), as it is sent, and
 as its identity (the brief reduced to kind, command and failing ids), which is what the fingerprint takes. Where a
@@ -13,25 +13,26 @@ from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json, digest_json
-from orch23.model.llm import Brief, Message, Request
+from orch23.model.llm import Message, Request, RetryFeedback
+from orch23.model.parsing import StrictJsonError, parse_json
 from orch23.model.pipeline import Stage
-from orch23.model.strict_json import StrictJsonError, parse
 
 if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep
 
+
 ReadText: TypeAlias = Callable[[], str]
-MAX_PREVIOUS = 20_000
+MAX_PREVIOUS_LENGTH = 20_000
 
 
-class Sources(Protocol):
+class AuthorTexts(Protocol):
     """Files that the author of the pipeline wrote: prompts, templates, schemas."""
 
     def text(self, path: str) -> tuple[str | None, Diagnostic | None]:
         """Return a file's text, or None and what is wrong."""
 
 
-class GivenInput(Struct, frozen=True):
+class PromptInput(Struct, frozen=True):
     """One input as a prompt sees it: place, digest, `text`, `value`, and whether it is the base of a chain."""
 
     path: str
@@ -54,26 +55,26 @@ class GivenInput(Struct, frozen=True):
 
         """
         try:
-            return parse(self.text)
+            return parse_json(self.text)
         except StrictJsonError as error:
             message = f"the `value` of `{self.path}` is asked for, which is no JSON: {error}"
             raise ValueError(message) from None
 
 
-_OTHER_FILE = GivenInput("?", "", "?", lambda: "?", base=True)
-_OTHER_BRIEF = Brief(
+_OTHER_FILE = PromptInput("?", "", "?", lambda: "?", base=True)
+_OTHER_BRIEF = RetryFeedback(
     kind="?", command="?", exit_code=1, excerpt="?", failing=("?",), diagnostics=("?",), constraints=("?",)
 )
 
 
-class GivenInputs:
+class PromptInputs:
     """The inputs of a prompt: a list, and a lookup by path or by `path#slice`."""
 
-    def __init__(self, items: tuple[GivenInput, ...]) -> None:
+    def __init__(self, items: tuple[PromptInput, ...]) -> None:
         """Keep the items in declared order."""
         self._items = items
 
-    def __iter__(self) -> Iterator[GivenInput]:
+    def __iter__(self) -> Iterator[PromptInput]:
         """Go through them in declared order."""
         return iter(self._items)
 
@@ -81,7 +82,7 @@ class GivenInputs:
         """Count them."""
         return len(self._items)
 
-    def __getitem__(self, key: str | int) -> GivenInput:
+    def __getitem__(self, key: str | int) -> PromptInput:
         """Return the input at a position, or the one of that path or `path#slice`."""
         if isinstance(key, int):
             return self._items[key]
@@ -91,20 +92,20 @@ class GivenInputs:
         raise KeyError(key)
 
 
-class Round(Struct, frozen=True, kw_only=True):
+class AttemptContext(Struct, frozen=True, kw_only=True):
     """What one attempt adds to a prompt."""
 
     attempt: int = 1
     previous: str | None = None
-    brief: Brief | None = None
-    own: tuple[GivenInput, ...] = ()
-    given: tuple[GivenInput, ...] = ()
+    brief: RetryFeedback | None = None
+    own: tuple[PromptInput, ...] = ()
+    given: tuple[PromptInput, ...] = ()
     model: str
     sample: int = 0
 
 
 def key_texts(
-    stage: Stage, step: "LLMStep", given: tuple[GivenInput, ...], sources: Sources, variables: Mapping[str, Json]
+    stage: Stage, step: "LLMStep", given: tuple[PromptInput, ...], sources: AuthorTexts, variables: Mapping[str, Json]
 ) -> tuple[str, str, tuple[Diagnostic, ...]]:
     """Return prompt and system text as they stand in the key, and what is wrong with them."""
     names = _names(stage, given, variables, schema=_schema(step, sources))
@@ -114,7 +115,7 @@ def key_texts(
 
 
 def texts_digest(
-    step: "LLMStep", given: tuple[GivenInput, ...], sources: Sources, variables: Mapping[str, Json]
+    step: "LLMStep", given: tuple[PromptInput, ...], sources: AuthorTexts, variables: Mapping[str, Json]
 ) -> str:
     """Return the digest of all that a prompt is rendered from, but for the contents of the inputs and the item.
 
@@ -127,7 +128,7 @@ def texts_digest(
 
 
 def render_template(
-    stage: Stage, template: str, given: tuple[GivenInput, ...], sources: Sources, variables: Mapping[str, Json]
+    stage: Stage, template: str, given: tuple[PromptInput, ...], sources: AuthorTexts, variables: Mapping[str, Json]
 ) -> tuple[str | None, tuple[Diagnostic, ...]]:
     """Return the text that a template of a stage makes, or what is wrong."""
     return _render(template, _names(stage, given, variables, schema=None), sources)
@@ -136,8 +137,8 @@ def render_template(
 def make_request(
     stage: Stage,
     step: "LLMStep",
-    this: Round,
-    sources: Sources,
+    this: AttemptContext,
+    sources: AuthorTexts,
     *,
     variables: Mapping[str, Json],
     endpoint: str,
@@ -148,8 +149,8 @@ def make_request(
     template = stage.retry.prompt if this.brief is not None and stage.retry.prompt else step.prompt
     names = _names(stage, this.given, variables, schema=_schema(step, sources))
     names["attempt"] = this.attempt
-    names["previous"] = None if this.previous is None else this.previous[:MAX_PREVIOUS]
-    sent = {**names, "brief": this.brief, "own": GivenInputs(this.own) if this.own else None}
+    names["previous"] = None if this.previous is None else this.previous[:MAX_PREVIOUS_LENGTH]
+    sent = {**names, "brief": this.brief, "own": PromptInputs(this.own) if this.own else None}
     same = {**names, "brief": _reduced(this.brief), "own": None}
     system, problems = _render(step.system, sent, sources) if step.system else ("", ())
     text, more = _render(template, sent, sources)
@@ -174,7 +175,9 @@ def make_request(
     )
 
 
-def _stable(stage: Stage, step: "LLMStep", this: Round, sources: Sources, sent: Mapping[str, object], text: str) -> int:
+def _stable(
+    stage: Stage, step: "LLMStep", this: AttemptContext, sources: AuthorTexts, sent: Mapping[str, object], text: str
+) -> int:
     """Count the leading characters of a prompt, by whole lines, that all attempts of its stage share.
 
     They have to be the same number at every attempt, or a provider would keep what no other attempt asks for. So it
@@ -185,7 +188,7 @@ def _stable(stage: Stage, step: "LLMStep", this: Round, sources: Sources, sent: 
         return 0
     first = {**sent, "attempt": 1, "previous": None, "brief": None}
     given = (*(one for one in this.given if not one.base), _OTHER_FILE)
-    later = {**sent, "attempt": 2, "previous": "?", "brief": _OTHER_BRIEF, "inputs": GivenInputs(given)}
+    later = {**sent, "attempt": 2, "previous": "?", "brief": _OTHER_BRIEF, "inputs": PromptInputs(given)}
     earlier, _ = _render(step.prompt, first, sources)
     revised, _ = _render(stage.retry.prompt or step.prompt, later, sources)
     if earlier is None or revised is None:
@@ -197,12 +200,12 @@ def _stable(stage: Stage, step: "LLMStep", this: Round, sources: Sources, sent: 
 
 
 def _names(
-    stage: Stage, given: tuple[GivenInput, ...], variables: Mapping[str, Json], *, schema: str | None
+    stage: Stage, given: tuple[PromptInput, ...], variables: Mapping[str, Json], *, schema: str | None
 ) -> dict[str, object]:
     names: dict[str, object] = {
         "vars": variables,
         "item": stage.item.value if stage.item else None,
-        "inputs": GivenInputs(given),
+        "inputs": PromptInputs(given),
         "own": None,
         "previous": None,
         "brief": None,
@@ -212,11 +215,11 @@ def _names(
     return names
 
 
-def _schema(step: "LLMStep", sources: Sources) -> str | None:
+def _schema(step: "LLMStep", sources: AuthorTexts) -> str | None:
     return sources.text(step.schema)[0] if step.schema else None
 
 
-def _reduced(brief: Brief | None) -> Brief | None:
+def _reduced(brief: RetryFeedback | None) -> RetryFeedback | None:
     """Keep of a brief what is the same for the same failure: the excerpt gives way to the failing ids."""
     if brief is None:
         return None
@@ -225,13 +228,13 @@ def _reduced(brief: Brief | None) -> Brief | None:
     )
 
 
-def _render(path: str, names: Mapping[str, object], sources: Sources) -> tuple[str | None, tuple[Diagnostic, ...]]:
+def _render(path: str, names: Mapping[str, object], sources: AuthorTexts) -> tuple[str | None, tuple[Diagnostic, ...]]:
     text, problem = sources.text(path)
     if text is None:
         return None, (problem,) if problem else ()
-    from orch23.resolve.template_files import TemplateProblem, render_text  # noqa: PLC0415 - jinja2, where one is there
+    from orch23.resolve.templates import TemplateFileError, render_text  # noqa: PLC0415 - jinja2, where one is there
 
     try:
         return render_text(text, names, path), ()
-    except TemplateProblem as error:
+    except TemplateFileError as error:
         return None, (Diagnostic("E832", error.message, Location(path, error.line or 1, 1), error.hint),)

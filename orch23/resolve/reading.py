@@ -1,4 +1,4 @@
-"""Read documents: convert plain values to the classes of the language, or report everything that is wrong with them.
+"""Convert plain values to documents of the language, or report everything that is wrong.
 
 msgspec says quickly that a value is sound. Where it is not, jsonschema says what is wrong and where, all of it.
 """
@@ -13,20 +13,21 @@ from msgspec import Struct
 from orch23.model.digest import Json
 from orch23.model.fields import Problem
 from orch23.model.language import Document
-from orch23.resolve.document import kinds_in, pipeline_form
+from orch23.resolve.pipeline_document import kinds_in, pipeline_form
 
 if TYPE_CHECKING:
-    from orch23.resolve.complaints import Complaint
+    from orch23.resolve.schema_errors import SchemaError
+
 
 _OF_SEVERAL: Final = frozenset({"E835", "E856"})
 """Errors of a key beside others: if one of these is broken or unknown, they say nothing."""
 
-OF_KEYS: Final = frozenset({"E810", "E814", "E855"})
+CODES_OF_KEYS: Final = frozenset({"E810", "E814", "E855"})
 """Errors of which keys or entries there are, whatever these hold."""
 
 _STAGE: Final = re.compile("stages/[^/]*")
 
-ONE_OF: Final = "E814"
+E_NOT_EXACTLY_ONE: Final = "E814"
 """The error of a mapping that has none or several of the keys of which exactly one is needed."""
 
 _DISAGREE: Final = ("BUG: the schema accepts what the classes refuse", "report it as an error of orch23")
@@ -34,7 +35,7 @@ _DISAGREE: Final = ("BUG: the schema accepts what the classes refuse", "report i
 _Document = TypeVar("_Document", bound=Document)
 
 
-def conforms(tree: Json, plugins: tuple[str, ...] = ()) -> bool:
+def has_valid_form(tree: Json, plugins: tuple[str, ...] = ()) -> bool:
     """Return whether a parsed pipeline has the form of one. Expressions are taken for values of the right type."""
     form = pipeline_form(kinds_in(tree, plugins))
     if _converted(tree, form) is not None:
@@ -44,24 +45,24 @@ def conforms(tree: Json, plugins: tuple[str, ...] = ()) -> bool:
     return _converted(without_expressions(tree, form), form) is not None
 
 
-def form_errors(tree: Json, plugins: tuple[str, ...] = ()) -> "tuple[Complaint, ...]":
+def form_errors(tree: Json, plugins: tuple[str, ...] = ()) -> "tuple[SchemaError, ...]":
     """Return what is wrong with the form of a parsed pipeline, whose expressions are not evaluated yet."""
-    if conforms(tree, plugins):
+    if has_valid_form(tree, plugins):
         return ()
-    from orch23.resolve.complaints import Complaint, own_complaints  # noqa: PLC0415 - jsonschema, where it is needed
     from orch23.resolve.schema import relaxed_schema  # noqa: PLC0415 - likewise
+    from orch23.resolve.schema_errors import SchemaError, language_errors  # noqa: PLC0415 - jsonschema, where it is needed
 
-    return own_complaints(tree, relaxed_schema(plugins)) or (Complaint("", None, "E811", *_DISAGREE),)
+    return language_errors(tree, relaxed_schema(plugins)) or (SchemaError("", None, "E811", *_DISAGREE),)
 
 
-def path_of(complaint: "Complaint") -> str:
+def path_of_error(complaint: "SchemaError") -> str:
     """Return the path of the node or key that is meant."""
     return "/".join(part for part in (complaint.path, complaint.key) if part)
 
 
-def is_of_kind(code: str, path: str, mappings: Container[str]) -> bool:
+def is_missing_kind(code: str, path: str, mappings: Container[str]) -> bool:
     """Return whether an error is that one of these stages has no step, or one of these mappings an unknown key."""
-    return path in mappings if code == ONE_OF else code == "E802" and path.rpartition("/")[0] in mappings
+    return path in mappings if code == E_NOT_EXACTLY_ONE else code == "E802" and path.rpartition("/")[0] in mappings
 
 
 def read_document(
@@ -86,14 +87,14 @@ def read_document(
     return _converted(without_broken(known, kind, at, {one.path for one in problems}), kind), problems
 
 
-class Nodes(Struct, frozen=True):
+class NodeSet(Struct, frozen=True):
     """Some nodes of a document, by their paths, and all nodes that hold one of them."""
 
     paths: frozenset[str]
     above: frozenset[str]
 
     @classmethod
-    def at(cls, paths: Iterable[str]) -> "Nodes":
+    def at(cls, paths: Iterable[str]) -> "NodeSet":
         """Return the nodes at some paths."""
         found = frozenset(paths)
         return cls(found, frozenset(above for path in found for above in _and_above(path)))
@@ -109,12 +110,12 @@ class Nodes(Struct, frozen=True):
     def _may_cause(self, problem: Problem) -> bool:
         if problem.code in _OF_SEVERAL and not _STAGE.fullmatch(owner := _mapping_of(problem.path)):
             return self.concern(owner)
-        if problem.code in OF_KEYS:
+        if problem.code in CODES_OF_KEYS:
             return any(above in self.paths for above in _and_above(problem.path))
         return self.concern(problem.path)
 
 
-NO_NODES: Final = Nodes.at(())
+NO_NODES_BROKEN: Final = NodeSet.at(())
 
 
 def _mapping_of(path: str) -> str:
@@ -132,12 +133,12 @@ def _and_above(path: str) -> Iterator[str]:
         path = path.rpartition("/")[0]
 
 
-def beside(wrong: Sequence[Problem], found: Sequence[Problem]) -> list[Problem]:
+def independent_problems(wrong: Sequence[Problem], found: Sequence[Problem]) -> list[Problem]:
     """Return the problems that do not follow from those of the form."""
     if not wrong:
         return list(found)
-    every = Nodes.at(one.path for one in wrong)
-    broken = Nodes.at(one.path for one in wrong if one.code != ONE_OF)  # else the mapping itself is sound
+    every = NodeSet.at(one.path for one in wrong)
+    broken = NodeSet.at(one.path for one in wrong if one.code != E_NOT_EXACTLY_ONE)  # else the mapping itself is sound
     return [one for one in broken.without(found) if one.code not in _OF_SEVERAL or one in every.without((one,))]
 
 
@@ -150,13 +151,13 @@ def _converted(tree: Json, kind: type[_Document]) -> _Document | None:
 
 def _problems(tree: Json, kind: type[Document], at: str) -> list[Problem]:
     """Return what is wrong with a mapping, by its schema. The messages need to know where it is in the file."""
-    from orch23.resolve.complaints import own_complaints  # noqa: PLC0415 - jsonschema, where something is wrong
     from orch23.resolve.schema import schema_of  # noqa: PLC0415 - likewise
+    from orch23.resolve.schema_errors import language_errors  # noqa: PLC0415 - jsonschema, where something is wrong
 
     schema: dict[str, Any] = schema_of(kind)
     for name in reversed(at.split("/")) if at else ():
         schema, tree = {"properties": {name: schema}}, {name: tree}
-    found = own_complaints(tree, schema)
-    return [Problem(path_of(one), one.code, one.message, one.hint) for one in found] or [
+    found = language_errors(tree, schema)
+    return [Problem(path_of_error(one), one.code, one.message, one.hint) for one in found] or [
         Problem(at, "E811", *_DISAGREE)
     ]

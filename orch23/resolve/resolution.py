@@ -1,17 +1,16 @@
-"""Resolve a stage: everything that determines its result, as one manifest, with the files and texts behind it.
+"""Resolve a stage: its manifest, with the files and texts that determine its result.
 
 Pure: files are seen through a `Tree`, facts about the machine come as values.
 """
 
 from collections.abc import Container, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias, assert_never
+from typing import TYPE_CHECKING, Protocol, TypeAlias, assert_never
 
 from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry, Json, digest_bytes, digest_json
-from orch23.model.facts import Facts
-from orch23.model.manifest import ACTION_FORMAT, Manifest, core_of, key_of
+from orch23.model.file_policy import secret_file_reason
 from orch23.model.paths import match_any
 from orch23.model.pipeline import (
     CheckStep,
@@ -26,25 +25,48 @@ from orch23.model.pipeline import (
     SliceInput,
     Stage,
 )
-from orch23.model.private import private_reason
+from orch23.model.record import ACTION_FORMAT, Facts, Manifest, core_of, key_of
 from orch23.model.step import ProcessStep, VerifyStep
 from orch23.resolve import prompts
-from orch23.resolve.acceptance import steps_of, with_commands
-from orch23.resolve.partial_files import compose
-from orch23.resolve.prompts import GivenInput, Sources
-from orch23.resolve.slices import Slice, SliceError, YamlReader, take
-from orch23.resolve.tree import Tree
+from orch23.resolve.commands import command_steps, resolve_commands
+from orch23.resolve.prompts import AuthorTexts, PromptInput
+from orch23.resolve.slices import Slice, SliceError, YamlReader, compose_slices, take_slice
 from orch23.steps.registry import is_llm
 
 if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep
+
+
+class VisibleFiles(Protocol):
+    """The files a stage may see: sources as on disk, outputs of others as their records say, chains by version."""
+
+    def entry(self, path: str) -> FileEntry | None:
+        """Return what is at a path for this stage, or None."""
+
+    def matching(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
+        """Return the sorted paths that a glob means for this stage; of those that are excluded no link is followed."""
+
+    def listed(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
+        """Return the sorted paths of a listing: without what this pipeline made. `exclude` is as for `matching`."""
+
+    def versions(self) -> dict[str, FileEntry]:
+        """Return the base of a stage in a chain: the newest earlier version, or version 0, of each of its outputs."""
+
+    def read(self, path: str, entry: FileEntry) -> bytes:
+        """Return the bytes of an entry.
+
+        Raises:
+            MissingBytesError: neither the store nor the disk has them any more.
+
+        """
+
 
 _Slices: TypeAlias = Mapping[str, Sequence[Slice]]
 
 _SHOWN_INPUTS = 10  # of those that are too many; the rest is counted
 
 
-class Resolved(Struct, frozen=True, kw_only=True):
+class ResolvedStage(Struct, frozen=True, kw_only=True):
     """A stage with all that its result depends on.
 
     `files` are the inputs of its room, `unkeyed` the inputs for order only, which its step alone is given, `base` the
@@ -63,7 +85,7 @@ class Resolved(Struct, frozen=True, kw_only=True):
     files: Mapping[str, FileEntry]
     base: Mapping[str, FileEntry]
     verify_files: Mapping[str, FileEntry]
-    given: tuple[GivenInput, ...]
+    given: tuple[PromptInput, ...]
     rendered: bytes | None = None
     broken: tuple[Diagnostic, ...] = ()
     listings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -77,7 +99,7 @@ class Resolved(Struct, frozen=True, kw_only=True):
 class _Shown(Struct, frozen=True):
     """A tree as a model may be shown it: no pattern leads to a file that holds secrets, a literal path does."""
 
-    tree: Tree
+    tree: VisibleFiles
 
     def entry(self, path: str) -> FileEntry | None:
         return self.tree.entry(path)
@@ -87,14 +109,14 @@ class _Shown(Struct, frozen=True):
         return tuple(path for path in found if not self._is_private(path))
 
     def listed(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
-        return tuple(path for path in self.tree.listed(pattern, exclude) if private_reason(path) is None)
+        return tuple(path for path in self.tree.listed(pattern, exclude) if secret_file_reason(path) is None)
 
     def _is_private(self, path: str) -> bool:
         """Return whether a file holds secrets by its name, or is a link to one that does."""
-        if private_reason(path) is not None:
+        if secret_file_reason(path) is not None:
             return True
         entry = self.tree.entry(path)
-        return entry is not None and bool(entry.link) and private_reason(entry.link) is not None
+        return entry is not None and bool(entry.link) and secret_file_reason(entry.link) is not None
 
     def versions(self) -> dict[str, FileEntry]:
         return self.tree.versions()
@@ -109,15 +131,21 @@ class _Gathered(Struct):
     aspects: dict[str, Json] = field(default_factory=dict)
     files: dict[str, FileEntry] = field(default_factory=dict)
     unkeyed: dict[str, FileEntry] = field(default_factory=dict)
-    given: list[GivenInput] = field(default_factory=list)
+    given: list[PromptInput] = field(default_factory=list)
     slices: dict[str, list[Slice]] = field(default_factory=dict)
     listings: dict[str, tuple[str, ...]] = field(default_factory=dict)
     broken: list[Diagnostic] = field(default_factory=list)
 
 
 def resolve_stage(
-    stage: Stage, tree: Tree, facts: Facts, sources: Sources, *, variables: Mapping[str, Json], read_yaml: YamlReader
-) -> Resolved:
+    stage: Stage,
+    tree: VisibleFiles,
+    facts: Facts,
+    sources: AuthorTexts,
+    *,
+    variables: Mapping[str, Json],
+    read_yaml: YamlReader,
+) -> ResolvedStage:
     """Return the stage with its manifest. What is wrong with its inputs is in `broken`, and then it must not run."""
     step = stage.step
     asks = step.asks_model
@@ -126,12 +154,12 @@ def resolve_stage(
     verify = _gather(stage.verify.inputs, tree, read_yaml, prefix="verify.", given=False)
     base = dict(sorted(tree.versions().items())) if stage.chain else {}
     if asks:
-        base = {path: entry for path, entry in base.items() if path in stage.outputs or not private_reason(path)}
+        base = {path: entry for path, entry in base.items() if path in stage.outputs or not secret_file_reason(path)}
     given = [*inputs.given, *_given_base(base, inputs.files, tree)]
     parts, keys = _parts(inputs.slices if step.starts_processes else {}, inputs.files, prefix="")
     both = _joined(inputs.slices, verify.slices) if _is_verified_on_files(stage) else {}
     verify_parts, verify_keys = _parts(both, {**inputs.files, **verify.files}, prefix="verify.")
-    stage, refused = with_commands(stage, {(one.path, one.slice): one.text for one in verify.given if one.slice})
+    stage, refused = resolve_commands(stage, {(one.path, one.slice): one.text for one in verify.given if one.slice})
     aspects = _declared(stage, facts)
     aspects |= inputs.aspects | verify.aspects | keys | verify_keys
     aspects |= {f"base:{path}": str(entry) for path, entry in base.items()}
@@ -159,7 +187,7 @@ def resolve_stage(
         rendered = (text_or_none or "").encode()
         aspects["prompt"] = digest_bytes(rendered).sha256
     manifest = dict(sorted((a, v) for a, v in aspects.items() if v is not None))
-    return Resolved(
+    return ResolvedStage(
         stage=stage,
         manifest=manifest,
         key=key_of(manifest),
@@ -203,7 +231,7 @@ def _declared(stage: Stage, facts: Facts) -> dict[str, Json]:
     if stage.verify.steps:
         aspects["verify"] = [_verify_aspect(step, facts) for step in stage.verify.steps]
         aspects["verify.all"] = stage.verify.run_all or None
-        processes = processes_of(stage)
+        processes = _processes_of(stage)
         if processes:
             aspects["verify.python"] = facts.python
         if any(step.kind == "pytest" for step in processes):
@@ -213,14 +241,14 @@ def _declared(stage: Stage, facts: Facts) -> dict[str, Json]:
     return aspects
 
 
-def processes_of(stage: Stage) -> tuple[ProcessStep, ...]:
+def _processes_of(stage: Stage) -> tuple[ProcessStep, ...]:
     """Return the processes of a stage's verification, with those that commands stand for."""
     found: list[ProcessStep] = []
     for step in stage.verify.steps:
         if isinstance(step, ProcessStep):
             found.append(step)
         elif isinstance(step, CommandsStep):
-            found += steps_of(step)
+            found += command_steps(step)
     return tuple(found)
 
 
@@ -234,13 +262,15 @@ def _verify_aspect(step: VerifyStep, facts: Facts) -> Json:
         case EnsuresStep():
             return {"ensures": [f"{c.kind}:{c.path}" for c in step.conditions]}
         case CommandsStep():
-            return {"commands": [one.words for one in steps_of(step)]}
+            return {"commands": [one.words for one in command_steps(step)]}
         case _:
             message = f"BUG: {step} verifies nothing"
             raise TypeError(message)
 
 
-def _gather(declared: tuple[Input, ...], tree: Tree, read_yaml: YamlReader, *, prefix: str, given: bool) -> _Gathered:
+def _gather(
+    declared: tuple[Input, ...], tree: VisibleFiles, read_yaml: YamlReader, *, prefix: str, given: bool
+) -> _Gathered:
     out = _Gathered()
     for one in declared:
         match one:
@@ -265,7 +295,7 @@ def _gather(declared: tuple[Input, ...], tree: Tree, read_yaml: YamlReader, *, p
     return out
 
 
-def _add_path(out: _Gathered, one: PathInput | OrderInput, tree: Tree, *, prefix: str, given: bool) -> None:
+def _add_path(out: _Gathered, one: PathInput | OrderInput, tree: VisibleFiles, *, prefix: str, given: bool) -> None:
     entry = tree.entry(one.path)
     if entry is None:
         if isinstance(one, OrderInput) or not one.optional:
@@ -276,23 +306,23 @@ def _add_path(out: _Gathered, one: PathInput | OrderInput, tree: Tree, *, prefix
         _add_file(out, one.path, entry, tree, prefix=prefix, given=given)
 
 
-def _add_file(out: _Gathered, path: str, entry: FileEntry, tree: Tree, *, prefix: str, given: bool) -> None:
+def _add_file(out: _Gathered, path: str, entry: FileEntry, tree: VisibleFiles, *, prefix: str, given: bool) -> None:
     if path in out.files:
         return
     out.files[path] = entry
     out.aspects[f"{prefix}input:{path}"] = str(entry)
     if given:
-        out.given.append(GivenInput(path, "", entry.digest.sha256, lambda: _text(tree.read(path, entry))))
+        out.given.append(PromptInput(path, "", entry.digest.sha256, lambda: _text(tree.read(path, entry))))
 
 
-def _add_slice(out: _Gathered, one: SliceInput, tree: Tree, read_yaml: YamlReader, prefix: str) -> None:
+def _add_slice(out: _Gathered, one: SliceInput, tree: VisibleFiles, read_yaml: YamlReader, prefix: str) -> None:
     entry = tree.entry(one.path)
     if entry is None:
         if not one.optional:
             out.broken.append(_missing(one.path))
         return
     try:
-        part = take(_text(tree.read(one.path, entry)), one.path, one.selector, read_yaml)
+        part = take_slice(_text(tree.read(one.path, entry)), one.path, one.selector, read_yaml)
     except SliceError as error:
         out.broken.append(Diagnostic("E833", f"`{one.path}#{one.selector}`: {error}", hint=error.hint))
         return
@@ -316,27 +346,27 @@ def _parts(slices: _Slices, whole: Container[str], *, prefix: str) -> tuple[dict
     given = {path: ones for path, ones in slices.items() if path not in whole}
     named = ((f"{prefix}keys:{path}#{one.selector}", one) for path, ones in given.items() for one in ones)
     keys: dict[str, Json] = {aspect: list(one.keys) for aspect, one in named if one.keys}
-    return {path: compose(ones) for path, ones in given.items()}, keys
+    return {path: compose_slices(ones) for path, ones in given.items()}, keys
 
 
 def _entries(files: Mapping[str, bytes]) -> dict[str, FileEntry]:
     return {path: FileEntry(digest_bytes(data)) for path, data in files.items()}
 
 
-def _given_text(path: str, part: str, text: str, digest: Digest | None = None) -> GivenInput:
-    return GivenInput(path, part, (digest or digest_bytes(text.encode())).sha256, lambda: text)
+def _given_text(path: str, part: str, text: str, digest: Digest | None = None) -> PromptInput:
+    return PromptInput(path, part, (digest or digest_bytes(text.encode())).sha256, lambda: text)
 
 
-def _given_base(base: Mapping[str, FileEntry], files: Mapping[str, FileEntry], tree: Tree) -> list[GivenInput]:
+def _given_base(base: Mapping[str, FileEntry], files: Mapping[str, FileEntry], tree: VisibleFiles) -> list[PromptInput]:
     """Return what a model is shown of the versions it starts from, but for those that are inputs anyway."""
     shown = []
     for path, entry in base.items():
         if path not in files:
-            shown.append(GivenInput(path, "", entry.digest.sha256, _reader(tree, path, entry), base=True))
+            shown.append(PromptInput(path, "", entry.digest.sha256, _reader(tree, path, entry), base=True))
     return shown
 
 
-def _reader(tree: Tree, path: str, entry: FileEntry) -> prompts.ReadText:
+def _reader(tree: VisibleFiles, path: str, entry: FileEntry) -> prompts.ReadText:
     return lambda: _text(tree.read(path, entry))
 
 
@@ -344,14 +374,14 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", errors="replace")
 
 
-def _holds(condition: Condition, tree: Tree) -> bool:
+def _holds(condition: Condition, tree: VisibleFiles) -> bool:
     """Say whether a condition holds; of a directory, whether there is a file below it."""
     path = condition.path
     there = bool(tree.matching(path)) if path.endswith("/") else tree.entry(path) is not None
     return there == (condition.kind == "file_exists")
 
 
-def _context_limits(stage: str, step: "LLMStep", given: list[GivenInput]) -> list[Diagnostic]:
+def _context_limits(stage: str, step: "LLMStep", given: list[PromptInput]) -> list[Diagnostic]:
     """Hold what is given to a model to its limits, and name what was counted: the largest first."""
     sizes = sorted(((len(one.text.encode()), _counted(one)) for one in given), key=lambda pair: (-pair[0], pair[1]))
     size = sum(size for size, _ in sizes)
@@ -369,7 +399,7 @@ def _context_limits(stage: str, step: "LLMStep", given: list[GivenInput]) -> lis
     return problems
 
 
-def _counted(one: GivenInput) -> str:
+def _counted(one: PromptInput) -> str:
     return f"{one.path}#{one.slice}" if one.slice else one.path
 
 
@@ -377,7 +407,7 @@ def _missing(path: str) -> Diagnostic:
     return Diagnostic("E822", f"input `{path}` does not exist", hint="create it, or write {path: ..., optional: true}")
 
 
-def _answers_aspect(stage: Stage, path: str, sources: Sources, read_yaml: YamlReader) -> Json:
+def _answers_aspect(stage: Stage, path: str, sources: AuthorTexts, read_yaml: YamlReader) -> Json:
     """Return the digest of what a file of scripted answers has for a stage; of all of it where that cannot be told."""
     text = sources.text(path)[0] or ""
     try:

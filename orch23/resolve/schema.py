@@ -1,10 +1,11 @@
-"""Generate the JSON schema of pipelines from the classes of the language: strict, for editors, and for messages.
+"""Generate the JSON schema and the reference page of the pipeline language.
 
 msgspec gives a schema of draft 2020-12. Editors read draft 7, which differs in the place of definitions and in what may
 stand beside a `$ref`. What msgspec cannot express, that exactly one of some keys is needed, is added here.
 """
 
 import functools
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Literal, TypeAlias, get_args, get_origin, get_type_hints
@@ -12,9 +13,9 @@ from typing import Any, Final, Literal, TypeAlias, get_args, get_origin, get_typ
 import msgspec
 
 from orch23.model.language import Document, keys_of
-from orch23.resolve.document import whole_form
+from orch23.resolve.pipeline_document import full_form
 
-Schema: TypeAlias = dict[str, Any]
+JsonSchema: TypeAlias = dict[str, Any]
 
 _EXPRESSION: Final = {"type": "string", "pattern": r"\$\{\{"}
 _SCALARS: Final = frozenset({"boolean", "integer", "number", "string"})
@@ -24,12 +25,12 @@ _BELOW: Final = ("items", "additionalProperties")
 
 
 @functools.cache
-def schema(plugins: tuple[str, ...] = ()) -> Schema:
+def pipeline_schema(plugins: tuple[str, ...] = ()) -> JsonSchema:
     """Return the schema of pipelines whose expressions are evaluated, draft 7. It is shared: do not change it.
 
     `plugins` add kinds of steps to it.
     """
-    found = _definitions(whole_form(plugins))
+    found = _definitions(full_form(plugins))
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "orch23 pipeline",
@@ -39,26 +40,26 @@ def schema(plugins: tuple[str, ...] = ()) -> Schema:
 
 
 @functools.cache
-def published_schema(plugins: tuple[str, ...] = ()) -> Schema:
+def published_schema(plugins: tuple[str, ...] = ()) -> JsonSchema:
     """Return the schema of pipeline files for editors: where a scalar or list may be, an expression may be too."""
-    whole = schema(plugins)
+    whole = pipeline_schema(plugins)
     out = _relaxed(whole, whole, _or_expression)
     out["definitions"] = {name: _relaxed(node, whole, _or_expression) for name, node in whole["definitions"].items()}
     return out
 
 
 @functools.cache
-def relaxed_schema(plugins: tuple[str, ...] = ()) -> Schema:
+def relaxed_schema(plugins: tuple[str, ...] = ()) -> JsonSchema:
     """Return the same rules without references, in the form that messages are made from.
 
     `if` and `else` say of a value that is no expression what it should be, and nothing of expressions.
     """
-    whole = schema(plugins)
+    whole = pipeline_schema(plugins)
     return _relaxed(_inlined(whole, whole), whole, _unless_expression)
 
 
 @functools.cache
-def schema_of(kind: type[Document]) -> Schema:
+def schema_of(kind: type[Document]) -> JsonSchema:
     """Return the schema of one class, without references, for values whose expressions are evaluated."""
     found = _definitions(kind)
     return _inlined(found[_name(kind)], {"definitions": found})
@@ -68,7 +69,7 @@ def schema_of(kind: type[Document]) -> Schema:
 
 
 @functools.cache
-def _definitions(root: type[Document]) -> Mapping[str, Schema]:
+def _definitions(root: type[Document]) -> Mapping[str, JsonSchema]:
     """Return the schema of a class and of every class below it, by their names in the schema."""
     _, components = msgspec.json.schema_components([root], ref_template="#/definitions/{name}")
     classes = {one.__name__: one for one in _classes(root)}
@@ -94,10 +95,10 @@ def _snake(name: str) -> str:
     return _WORD.sub("_", name.removesuffix("Document")).lower()
 
 
-def _of_class(kind: type[Document], node: Schema) -> Schema:
+def _of_class(kind: type[Document], node: JsonSchema) -> JsonSchema:
     choices = _choices(kind)
     keys = {field.name: field.encode_name for field in msgspec.structs.fields(kind)}
-    out: Schema = {"type": "object", "description": node["description"]}
+    out: JsonSchema = {"type": "object", "description": node["description"]}
     out["properties"] = {name: _draft7(node["properties"][name], choices) for name in keys_of(kind)}
     if node["required"]:
         out["required"] = node["required"]
@@ -124,8 +125,8 @@ def _choices(kind: type[Document]) -> Mapping[frozenset[Any], tuple[Any, ...]]:
     return found
 
 
-def _draft7(node: Schema, choices: Mapping[frozenset[Any], tuple[Any, ...]]) -> Schema:
-    out: Schema = {}
+def _draft7(node: JsonSchema, choices: Mapping[frozenset[Any], tuple[Any, ...]]) -> JsonSchema:
+    out: JsonSchema = {}
     for key, value in node.items():
         match key:
             case "$ref":
@@ -145,13 +146,13 @@ def _draft7(node: Schema, choices: Mapping[frozenset[Any], tuple[Any, ...]]) -> 
     return out
 
 
-def _union(branches: list[Schema]) -> Schema:
+def _union(branches: list[JsonSchema]) -> JsonSchema:
     """Return scalars as one node with several types, all else as alternatives: scalars, mappings, lists."""
     if any(branch.get("type") not in _SCALARS for branch in branches):
         order = {"array": 2, None: 1}
         return {"oneOf": sorted(branches, key=lambda branch: order.get(branch.get("type"), 0))}
     kinds = [branch["type"] for branch in branches]
-    out: Schema = {"type": [kind for kind in kinds if kind != "integer" or "number" not in kinds]}
+    out: JsonSchema = {"type": [kind for kind in kinds if kind != "integer" or "number" not in kinds]}
     for branch in branches:  # each rule is of one type; those of whole numbers and numbers are the same
         out |= {key: value for key, value in branch.items() if key != "type"}
     return out | ({"type": out["type"][0]} if len(out["type"]) == 1 else {})
@@ -159,20 +160,20 @@ def _union(branches: list[Schema]) -> Schema:
 
 # ---- expressions ------------------------------------------------------------------------------
 
-_Wrap: TypeAlias = Callable[[Schema], Schema]
+_Wrap: TypeAlias = Callable[[JsonSchema], JsonSchema]
 
 
-def _or_expression(node: Schema) -> Schema:
+def _or_expression(node: JsonSchema) -> JsonSchema:
     """Return a node that may be an expression too; editors show the description beside the alternatives."""
-    outside: Schema = {key: node[key] for key in ("description", "default") if key in node}
+    outside: JsonSchema = {key: node[key] for key in ("description", "default") if key in node}
     return {**outside, "anyOf": [{key: value for key, value in node.items() if key not in outside}, _EXPRESSION]}
 
 
-def _unless_expression(node: Schema) -> Schema:
+def _unless_expression(node: JsonSchema) -> JsonSchema:
     return {"if": _EXPRESSION, "then": True, "else": node}
 
 
-def _relaxed(node: Schema, whole: Schema, wrap: _Wrap) -> Schema:
+def _relaxed(node: JsonSchema, whole: JsonSchema, wrap: _Wrap) -> JsonSchema:
     """Return a subschema that also takes an expression, unless only a mapping may be there, or it must be literal."""
     if "x-literal" in node:
         return {key: value for key, value in node.items() if key != "x-literal"}
@@ -187,18 +188,18 @@ def _relaxed(node: Schema, whole: Schema, wrap: _Wrap) -> Schema:
     return out if _is_mapping(node, whole) or _takes_text(node) else wrap(out)
 
 
-def _branch(branch: Schema, whole: Schema, wrap: _Wrap) -> Schema:
+def _branch(branch: JsonSchema, whole: JsonSchema, wrap: _Wrap) -> JsonSchema:
     """Return an alternative relaxed from within: around all of them there is room already."""
     if branch.get("type") == "array":
         return {**branch, "items": _relaxed(branch["items"], whole, wrap)}
     return _relaxed(branch, whole, wrap) if branch.get("type") == "object" else branch
 
 
-def _is_mapping(node: Schema, whole: Schema) -> bool:
-    return bool(resolved(node, whole).get("type") == "object")
+def _is_mapping(node: JsonSchema, whole: JsonSchema) -> bool:
+    return bool(dereference(node, whole).get("type") == "object")
 
 
-def _takes_text(node: Schema) -> bool:
+def _takes_text(node: JsonSchema) -> bool:
     """Return whether any text is fine at a node, so that an expression is."""
     if "oneOf" in node:
         return any(_takes_text(branch) for branch in node["oneOf"])
@@ -210,18 +211,18 @@ def _takes_text(node: Schema) -> bool:
 # ---- references -------------------------------------------------------------------------------
 
 
-def resolved(node: Schema, whole: Schema) -> Schema:
+def dereference(node: JsonSchema, whole: JsonSchema) -> JsonSchema:
     """Return what a node refers to, with the node's own description; a node without a reference as it is."""
     reference = node.get("$ref") or next((part["$ref"] for part in node.get("allOf", ()) if "$ref" in part), None)
     if reference is None:
         return node
-    target: Schema = whole["definitions"][reference.rpartition("/")[2]]
+    target: JsonSchema = whole["definitions"][reference.rpartition("/")[2]]
     return {**target, "description": node.get("description", target.get("description", ""))}
 
 
-def _inlined(node: Schema, whole: Schema) -> Schema:
+def _inlined(node: JsonSchema, whole: JsonSchema) -> JsonSchema:
     """Return a node with all references written out: the language has no mapping inside of itself."""
-    out = {key: value for key, value in resolved(node, whole).items() if key != "definitions"}
+    out = {key: value for key, value in dereference(node, whole).items() if key != "definitions"}
     if "properties" in out:
         out["properties"] = {name: _inlined(below, whole) for name, below in out["properties"].items()}
     for key in _BELOW:
@@ -230,3 +231,88 @@ def _inlined(node: Schema, whole: Schema) -> Schema:
     if "oneOf" in out:
         out["oneOf"] = [_inlined(branch, whole) for branch in out["oneOf"]]
     return out
+
+
+_HEAD: Final = """# Pipeline reference
+
+Every key of a pipeline file, version 1. This page is generated from `orch23/resolve/document.py`, which declares
+the language (`orch23 schema` prints the same as a JSON schema); do not edit it by hand.
+
+Wherever a string, number, boolean or list may stand, a `${{ }}` expression may stand instead, except where a key says
+"No expression".
+"""
+
+
+def reference_page() -> str:
+    """Return the reference of the pipeline language as Markdown."""
+    whole = pipeline_schema()
+    parts = [_HEAD]
+    for title, node in _sections(whole):
+        parts.append(f"\n## {title}\n\n{node['description']}\n")
+        parts.append("\n| key | value | meaning |\n|---|---|---|\n")
+        parts.extend(_row(name, below, node, whole) for name, below in node["properties"].items())
+        if "x-later" in node:
+            names = ", ".join(f"`{name}`" for name in node["x-later"])
+            parts.append(f"\nNot in this version yet, and refused: {names}.\n")
+    return "".join(parts)
+
+
+def _sections(whole: JsonSchema) -> Iterator[tuple[str, JsonSchema]]:
+    """Give every mapping of the language that has keys of its own, with its title, each once."""
+    yield "The file", whole
+    for name in ("stage", "defaults"):
+        yield f"`{name}`" if name == "defaults" else "A stage", whole["definitions"][name]
+    seen: dict[str, None] = {}
+    stage = whole["definitions"]["stage"]
+    for owner in (whole, stage, whole["definitions"]["llm"]):
+        for key, node in owner["properties"].items():
+            for below in _mappings(node, whole):
+                title = f"`llm.{key}`" if owner is whole["definitions"]["llm"] else f"`{key}`"
+                title += " of a stage" if owner is stage and key in whole["properties"] else ""
+                if "properties" in below and title not in seen and key not in ("defaults", "stages"):
+                    seen[title] = None
+                    yield title, below
+    definitions = whole["definitions"]
+    yield "A model's price in `prices`", definitions["price"]
+    yield "An input", definitions["input"]
+    yield "A step of `verify`", definitions["verify_step"]
+    yield "`commands` of a step", dereference(definitions["verify_step"]["properties"]["commands"], whole)
+    yield "A condition in a list", definitions["condition"]
+
+
+def _mappings(node: JsonSchema, whole: JsonSchema) -> Iterator[JsonSchema]:
+    node = dereference(node, whole)
+    if node.get("type") == "object":
+        yield node
+    for branch in node.get("oneOf", ()):
+        if isinstance(branch, Mapping) and ("type" in branch or "$ref" in branch):
+            yield from _mappings(dict(branch), whole)
+
+
+def _row(name: str, node: JsonSchema, owner: JsonSchema, whole: JsonSchema) -> str:
+    below = dereference(node, whole)
+    needed = " (required)" if name in owner.get("required", ()) else ""
+    default = f" Default: `{json.dumps(below['default'])}`." if "default" in below else ""
+    literal = " No expression." if "x-literal" in below else ""
+    meaning = f"{below['description']}{default}{literal}".replace("|", "\\|")
+    return f"| `{name}`{needed} | {_kind(below, whole)} | {meaning} |\n"
+
+
+def _kind(node: JsonSchema, whole: JsonSchema) -> str:
+    """Return in a few words what may stand at a node."""
+    node = dereference(node, whole)
+    if "const" in node:
+        return f"`{node['const']}`"
+    if "enum" in node:
+        return " or ".join(f"`{value}`" for value in node["enum"])
+    branches = [branch for branch in node.get("oneOf", ()) if "type" in branch or "$ref" in branch or "enum" in branch]
+    if branches:
+        return " or ".join(_kind(branch, whole) for branch in branches)
+    kinds = node.get("type", "any value")
+    words = [_WORDS.get(kind, kind) for kind in ([kinds] if isinstance(kinds, str) else kinds)]
+    if kinds == "array":
+        return f"list of {_kind(node['items'], whole)}" if _kind(node["items"], whole) != "any value" else "list"
+    return " or ".join(words)
+
+
+_WORDS: Final = {"object": "mapping", "integer": "whole number", "boolean": "`true` or `false`", "array": "list"}

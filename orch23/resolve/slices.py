@@ -1,13 +1,15 @@
-"""Take a part of a text: a heading's section of Markdown, or what a pointer names in JSON or YAML data."""
+"""Take slices of files, and compose files that contain nothing but slices."""
 
+import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 from msgspec import Struct
 
+from orch23.model.diagnostic import nearest_names
 from orch23.model.digest import Json, canonical_json
-from orch23.model.nearest import nearest
-from orch23.model.strict_json import StrictJsonError, parse
+from orch23.model.parsing import StrictJsonError, parse_json
 
 YamlReader = Callable[[str], Json]
 """Text of a YAML file to its value; raises ValueError with the reason."""
@@ -17,7 +19,7 @@ _FENCE = re.compile(r"^ {0,3}(```+|~~~+)")
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 _BY_FIELD = re.compile(r"^\[([A-Za-z0-9_.-]+)=(.*)\]$")
 
-Step = str | int | tuple[str, str]
+PointerStep = str | int | tuple[str, str]
 """A step of a pointer: a key of a mapping, a position in a list, or the field and value that an item of a list has."""
 
 
@@ -41,7 +43,7 @@ class Slice(Struct, frozen=True):
     keys: tuple[int, ...] = ()
 
     @property
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[PointerStep, ...]:
         """Return the steps of the pointer."""
         found = enumerate(_steps(self.selector))
         return tuple(step if number in self.keys else _of_list(step) for number, step in found)
@@ -53,7 +55,7 @@ class _Section(Struct, frozen=True):
     line: int
 
 
-def take(text: str, path: str, selector: str, read_yaml: YamlReader) -> Slice:
+def take_slice(text: str, path: str, selector: str, read_yaml: YamlReader) -> Slice:
     """Return a slice of a file.
 
     Raises:
@@ -61,14 +63,14 @@ def take(text: str, path: str, selector: str, read_yaml: YamlReader) -> Slice:
 
     """
     if not selector.startswith("/"):
-        return Slice(selector, section(text, selector))
-    values = _values(load(text, path, read_yaml), selector)
+        return Slice(selector, markdown_section(text, selector))
+    values = _values(load_data(text, path, read_yaml), selector)
     steps = zip(_steps(selector), values, strict=False)  # the last value has no further step
     keys = (n for n, (step, above) in enumerate(steps) if isinstance(above, Mapping) and _of_list(step) != step)
     return Slice(selector, canonical_json(values[-1]).decode("utf-8"), tuple(keys))
 
 
-def load(text: str, path: str, read_yaml: YamlReader) -> Json:
+def load_data(text: str, path: str, read_yaml: YamlReader) -> Json:
     """Return the value of a JSON or YAML file by its name.
 
     Raises:
@@ -77,7 +79,7 @@ def load(text: str, path: str, read_yaml: YamlReader) -> Json:
     """
     try:
         if path.endswith(".json"):
-            return parse(text)
+            return parse_json(text)
         if path.endswith((".yaml", ".yml")):
             return read_yaml(text)
     except StrictJsonError as error:
@@ -90,7 +92,7 @@ def load(text: str, path: str, read_yaml: YamlReader) -> Json:
     raise SliceError(message, "pointers work on .json, .yaml and .yml; `#Heading` works on Markdown")
 
 
-def section(text: str, heading: str) -> str:
+def markdown_section(text: str, heading: str) -> str:
     """Return a heading's section: from its line to the next heading of an equal or higher level.
 
     The blank lines at its end are none of it: they are what keeps it apart from a section that comes or goes after it.
@@ -105,7 +107,7 @@ def section(text: str, heading: str) -> str:
     found = [s for s in sections if s.title == wanted]
     if len(found) != 1:
         titles = sorted({s.title for s in sections})
-        close = nearest(wanted, titles)
+        close = nearest_names(wanted, titles)
         hint = f"did you mean `{close[0]}`?" if close else "the headings are: " + (", ".join(titles[:8]) or "none")
         if found:
             message = f"{len(found)} headings are named `{wanted}` (lines {', '.join(str(s.line + 1) for s in found)})"
@@ -132,7 +134,7 @@ def _sections(lines: Sequence[str]) -> list[_Section]:
     return found
 
 
-def point(value: Json, pointer: str) -> Json:
+def resolve_pointer(value: Json, pointer: str) -> Json:
     """Return what an RFC 6901 pointer names; a step into a list may also be `[field=value]`.
 
     Raises:
@@ -156,7 +158,7 @@ def _steps(pointer: str) -> list[str]:
     return [raw.replace("~1", "/").replace("~0", "~") for raw in pointer.split("/")[1:]]
 
 
-def _of_list(step: str) -> Step:
+def _of_list(step: str) -> PointerStep:
     """Return what a step means in a list; itself if it means nothing there."""
     by_field = _BY_FIELD.match(step)
     if by_field:
@@ -174,7 +176,7 @@ def _step(value: Json, step: str, seen: str) -> Json:
     if isinstance(value, Mapping):
         if step in value:
             return value[step]
-        close = nearest(step, list(value))
+        close = nearest_names(step, list(value))
         message = f"nothing is at `{seen}`"
         raise SliceError(
             message, f"did you mean `{close[0]}`?" if close else "the keys are: " + ", ".join(list(value)[:8])
@@ -194,3 +196,91 @@ def _step(value: Json, step: str, seen: str) -> Json:
         raise SliceError(message, "count from 0, or name an item by a field: `[id=T1]`")
     message = f"nothing is at `{seen}`: there is no list or mapping above it"
     raise SliceError(message, "shorten the pointer")
+
+
+_Part: TypeAlias = tuple[tuple[PointerStep, ...], Json]
+"""The steps to a value, and the value."""
+
+_FLOAT_WITHOUT_POINT = re.compile(r'"(?:[^"\\]|\\.)*"|(?<!\.)\b[0-9]+(?=e)')
+_UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+
+
+def compose_slices(slices: Iterable[Slice]) -> bytes:
+    """Return the bytes of a file that has these slices and nothing else.
+
+    What is selected twice is in it once. The order and the layout of the source are in no key, so they do not show:
+    the sections of deeper headings come first, so that each ends where the next one begins, and then the smaller text.
+    """
+    found = sorted(set(slices), key=lambda one: one.selector)
+    texts = _composed_sections([one for one in found if not one.selector.startswith("/")])
+    # The text of a pointer is canonical JSON, written from a value that was read strictly.
+    parts: list[_Part] = [(one.steps, json.loads(one.text)) for one in found if one.selector.startswith("/")]
+    return "\n".join([*texts, *([_json(_value(parts))] if parts else [])]).encode("utf-8")
+
+
+def _composed_sections(slices: Sequence[Slice]) -> list[str]:
+    """Return the texts of sections in their order, without those that are below another one."""
+    outermost = [one.text for one in slices if not any(_has(other, one) for other in slices if other is not one)]
+    return sorted(outermost, key=lambda text: (len(text.lstrip("#")) - len(text), text))
+
+
+def _has(outer: Slice, inner: Slice) -> bool:
+    try:
+        return markdown_section(outer.text, inner.selector) == inner.text
+    except SliceError:
+        return False
+
+
+def _value(parts: Sequence[_Part]) -> Json:
+    """Return the value that has these parts at their places."""
+    below: dict[PointerStep, list[_Part]] = {}
+    for steps, value in parts:
+        if not steps:
+            return value
+        below.setdefault(steps[0], []).append((steps[1:], value))
+    if any(isinstance(step, str) for step in below):
+        return {str(step): _value(ones) for step, ones in below.items()}
+    return _list(below)
+
+
+def _list(below: Mapping[PointerStep, list[_Part]]) -> list[Json]:
+    """Return a list with items at their positions, null before them, and after them those that a field selects."""
+    items = [
+        _Item(None, {step[0]: step[1]}, parts) if isinstance(step, tuple) else _Item(int(step), {}, parts)
+        for step, parts in below.items()
+    ]
+    for step in below:
+        if isinstance(step, tuple):  # only one item of the source has that field
+            same = [one for one in items if has_field(one.value(), step)]
+            for one in same[1:]:
+                same[0].add(one)
+                items.remove(one)
+    placed = {one.position: one.value() for one in items if one.position is not None}
+    selected = [one.value() for one in items if one.position is None]
+    return [placed.get(number) for number in range(max(placed, default=-1) + 1)] + selected
+
+
+class _Item(Struct, eq=False):
+    """An item of a list, known by its position or by fields that it has."""
+
+    position: int | None
+    fields: dict[str, str]
+    parts: list[_Part]
+
+    def add(self, other: "_Item") -> None:
+        """Add what is known of the same item."""
+        self.position = other.position if self.position is None else self.position
+        self.fields |= other.fields
+        self.parts += other.parts
+
+    def value(self) -> Json:
+        """Return what is known of the item."""
+        value = _value(self.parts)
+        return {**self.fields, **value} if isinstance(value, Mapping) else value
+
+
+def _json(value: Json) -> str:
+    """Return JSON that every YAML parser reads as the same value."""
+    text = canonical_json(value).decode("utf-8")
+    text = _FLOAT_WITHOUT_POINT.sub(lambda m: m[0] if m[0].startswith('"') else f"{m[0]}.0", text)
+    return _UNPRINTABLE.sub(lambda m: f"\\u{ord(m[0]):04x}", text) + "\n"

@@ -1,4 +1,4 @@
-"""Make stages of evaluated mappings, with every problem of theirs; evaluate the items of a foreach."""
+"""Build stages from rendered mappings, and report all of their problems."""
 
 import re
 from collections.abc import Collection, Container, Mapping, Sequence
@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from orch23.model.diagnostic import Severity
 from orch23.model.digest import Json
-from orch23.model.fields import Problem, Problems, given, normal_path
+from orch23.model.fields import Problem, Problems, given, normalize_path
+from orch23.model.file_policy import sealed_reason
 from orch23.model.paths import match, match_any
 from orch23.model.pipeline import (
     DEFAULT_RETRY_WHEN,
@@ -16,7 +17,6 @@ from orch23.model.pipeline import (
     MAX_RETRIES,
     ChainLink,
     CommandsStep,
-    Fence,
     ForeachStage,
     Item,
     OrderInput,
@@ -25,17 +25,25 @@ from orch23.model.pipeline import (
     SkippedStage,
     SliceInput,
     Stage,
+    WriteScope,
 )
-from orch23.model.protected import sealed_reason
 from orch23.model.step import Step
-from orch23.resolve.document import AllowedPathsDocument, RetryDocument, StageDocument, kinds_in_stage, stage_form
-from orch23.resolve.expressions import Rendered, render_watched
-from orch23.resolve.input_paths import read_inputs
-from orch23.resolve.limits import read_stage_limits, read_step_limits
-from orch23.resolve.promotion import kept_alone, label, read_group
-from orch23.resolve.reading import NO_NODES, Nodes, beside, read_document
-from orch23.resolve.steps import read_conditions, read_step, read_verify
-from orch23.resolve.wild import MARK
+from orch23.resolve.document import AllowedPathsDocument, RetryDocument, StageDocument
+from orch23.resolve.expression_syntax import UNKNOWN_MARK
+from orch23.resolve.expressions import RenderedTree, render_watched
+from orch23.resolve.pipeline_document import kinds_in_stage, stage_form
+from orch23.resolve.reading import NO_NODES_BROKEN, NodeSet, independent_problems, read_document
+from orch23.resolve.stage_fields import (
+    group_label,
+    on_failure_conflict,
+    read_conditions,
+    read_group,
+    read_inputs,
+    read_stage_limits,
+    read_step,
+    read_step_limits,
+    read_verify,
+)
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET = re.compile(r"(?:.*_)?(?:(?:API|PRIVATE)?KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)", re.IGNORECASE)
@@ -46,7 +54,7 @@ class _NoStep(Step, Struct, frozen=True):
     """Stands for what a stage does where that is missing or broken."""
 
 
-class Built(Struct, frozen=True):
+class BuiltStage(Struct, frozen=True):
     """A stage, or None where there are errors; warnings are among the problems of a good stage too.
 
     `skipped` stands in the place of a good stage that its `if` switches off.
@@ -65,18 +73,18 @@ def make_stage(
     chain: ChainLink | None = None,
     unknown: Collection[str] = (),
     plugins: tuple[str, ...] = (),
-) -> Built:
+) -> BuiltStage:
     """Check and convert the body of one stage, defaults merged and expressions evaluated.
 
     A single llm stage without a `chain` is a chain of one. An item is named `stage@key`; problems name the stage.
     Nodes that depend on an item, or whose expression failed, are `unknown`: with some, the rest of the body is checked,
     and there is no stage. `plugins` are those of the pipeline.
     """
-    open_nodes = Nodes.at(unknown) if unknown else NO_NODES
+    open_nodes = NodeSet.at(unknown) if unknown else NO_NODES_BROKEN
     at = Problems(f"stages/{name.partition('@')[0]}")
     document, wrong = read_document(body, stage_form(kinds_in_stage(body, plugins)), at.path, unknown)
     if document is None:
-        return Built(None, open_nodes.without(wrong))
+        return BuiltStage(None, open_nodes.without(wrong))
     step = read_step(document, plugins, at)
     named = tuple(map(OrderInput, step.named_inputs)) if step is not None else ()
     inputs = tuple(dict.fromkeys((*read_inputs(document.inputs, at.below("inputs")), *named)))
@@ -116,17 +124,19 @@ def make_stage(
     holds = at.condition("if", document.if_)
     if not wrong:
         _check_together(document, stage, step, at, open_nodes)
-    problems = open_nodes.without((*wrong, *beside(wrong, at.found)))
+    problems = open_nodes.without((*wrong, *independent_problems(wrong, at.found)))
     broken = step is None or bool(unknown) or any(problem.severity is Severity.ERROR for problem in problems)
     if not broken and not holds:
         skipped = SkippedStage(name=name, kind=stage.kind, writes=(*outputs, *fence.write), promote=group)
-        return Built(None, problems, skipped)
-    return Built(None if broken else stage, problems)
+        return BuiltStage(None, problems, skipped)
+    return BuiltStage(None if broken else stage, problems)
 
 
-def _check_together(document: StageDocument, stage: Stage, step: Step | None, at: Problems, open_nodes: Nodes) -> None:
+def _check_together(
+    document: StageDocument, stage: Stage, step: Step | None, at: Problems, open_nodes: NodeSet
+) -> None:
     """Report keys that contradict each other. Where one of them is broken, nothing can be said of the others."""
-    alone = kept_alone(stage.promote, stage.on_failure, at.path)
+    alone = on_failure_conflict(stage.promote, stage.on_failure, at.path)
     if alone is not None:
         at.found.append(alone)
     _check_outputs(document, stage, step, at, open_nodes)
@@ -139,14 +149,14 @@ def render_foreach(
     items: Sequence[tuple[str, Json]],
     variables: Mapping[str, Json],
     failed: Container[str] = (),
-) -> tuple[Built, ...]:
+) -> tuple[BuiltStage, ...]:
     """Return the stage of each (key, value), in order; each with the errors of its rendering and checking.
 
     Values of a list in a file are data that a model may have written: what they decide is held to rule 9 of the
     pipeline language. Values that the author typed (`in`) are not. `failed` are nodes of the body that have no value:
     there are no stages then, and what else is wrong is reported.
     """
-    built: list[Built] = []
+    built: list[BuiltStage] = []
     index = 0
     for key, value in items:
         names: dict[str, Json] = {"vars": variables, stage.foreach.name: value}
@@ -160,7 +170,9 @@ def render_foreach(
     return tuple(built)
 
 
-def _skipped_item(stage: ForeachStage, key: str, names: Mapping[str, Json], failed: Container[str]) -> Built | None:
+def _skipped_item(
+    stage: ForeachStage, key: str, names: Mapping[str, Json], failed: Container[str]
+) -> BuiltStage | None:
     """Return that an item is switched off, or what is wrong with its `if`; None where it is made.
 
     It is asked first: the rest of an item that is not made may be without sense.
@@ -168,20 +180,20 @@ def _skipped_item(stage: ForeachStage, key: str, names: Mapping[str, Json], fail
     at = f"stages/{stage.name}"
     rendered = render_watched({"if": stage.body.get("if", True)}, names, at, failed=failed)
     if rendered.failed or not isinstance(rendered.tree, Mapping):
-        return Built(None, expression_problems(rendered, stage.moved))
+        return BuiltStage(None, expression_problems(rendered, stage.moved))
     problems = Problems(at)
     holds = problems.condition("if", rendered.tree["if"])
     if problems.found:
-        return Built(None, tuple(problems.found))
+        return BuiltStage(None, tuple(problems.found))
     if holds:
         return None
     written = SkippedStage(name=f"{stage.name}@{key}", kind=stage.kind, condition=str(stage.body.get("if")))
-    return Built(None, skipped=written)
+    return BuiltStage(None, skipped=written)
 
 
 def _render_item(
     stage: ForeachStage, item: Item, names: Mapping[str, Json], link: ChainLink | None, failed: Container[str]
-) -> Built:
+) -> BuiltStage:
     rendered = render_watched(stage.body, names, f"stages/{stage.name}", watch=item.name, failed=failed)
     body = rendered.tree
     if not isinstance(body, Mapping):
@@ -192,21 +204,23 @@ def _render_item(
     )
     faults: list[Problem] = []
     if stage.foreach.source is not None:
-        from orch23.resolve.item_rules import item_faults  # noqa: PLC0415 - for lists in files only
+        from orch23.resolve.item_rules import item_errors  # noqa: PLC0415 - for lists in files only
 
         given_by_item = {path: source for path, source in rendered.watched.items() if path not in rendered.failed}
-        faults += item_faults(body, given_by_item, f"stages/{stage.name}")
-    alone = kept_alone(label(stage.foreach, stage.promote), body.get("on_failure"), f"stages/{stage.name}")
+        faults += item_errors(body, given_by_item, f"stages/{stage.name}")
+    alone = on_failure_conflict(
+        group_label(stage.foreach, stage.promote), body.get("on_failure"), f"stages/{stage.name}"
+    )
     faults += [] if alone is None else [alone]
     if not (faults or built.problems or rendered.errors):
-        return Built(built.stage)
-    others = Nodes.at(fault.path for fault in faults).without(built.problems)
+        return BuiltStage(built.stage)
+    others = NodeSet.at(fault.path for fault in faults).without(built.problems)
     errors = [problem for problem in others if problem.severity is Severity.ERROR]
     found = (*expression_problems(rendered, stage.moved), *_unmoved((*faults, *errors), rendered.moved, stage.moved))
-    return Built(None if found else built.stage, found)
+    return BuiltStage(None if found else built.stage, found)
 
 
-def expression_problems(rendered: Rendered, *moved: Mapping[str, str]) -> tuple[Problem, ...]:
+def expression_problems(rendered: RenderedTree, *moved: Mapping[str, str]) -> tuple[Problem, ...]:
     """Return what is wrong with expressions, at the places where they are written."""
     return _unmoved([Problem(one.path, one.code, one.message, one.hint) for one in rendered.errors], *moved)
 
@@ -214,11 +228,11 @@ def expression_problems(rendered: Rendered, *moved: Mapping[str, str]) -> tuple[
 def _unmoved(problems: Sequence[Problem], *moved: Mapping[str, str]) -> tuple[Problem, ...]:
     """Return the problems at the places where the nodes were written, before lists were spliced: the last one first."""
     for each in moved:
-        problems = [replace(problem, path=written_at(problem.path, each)) for problem in problems]
+        problems = [replace(problem, path=source_path(problem.path, each)) for problem in problems]
     return tuple(problems)
 
 
-def written_at(path: str, moved: Mapping[str, str]) -> str:
+def source_path(path: str, moved: Mapping[str, str]) -> str:
     """Return where a node was written that rendering moved."""
     head, tail = path, ""
     while head:
@@ -246,10 +260,10 @@ def _outputs(texts: Sequence[str], step: Step | None, at: Problems) -> tuple[str
     return tuple(found)
 
 
-def _fence(document: StageDocument, outputs: tuple[str, ...], at: Problems) -> Fence:
+def _fence(document: StageDocument, outputs: tuple[str, ...], at: Problems) -> WriteScope:
     allowed, below = given(document.allowed_paths, AllowedPathsDocument()), at.below("allowed_paths")
     write = outputs if allowed.write is UNSET else _patterns(allowed.write, below.below("write"))
-    return Fence(
+    return WriteScope(
         write,
         _patterns(allowed.protect, below.below("protect")),
         _patterns(allowed.delete, below.below("delete")),
@@ -262,13 +276,13 @@ def _patterns(texts: Sequence[str], at: Problems) -> tuple[str, ...]:
     return tuple(path for path in found if path is not None)
 
 
-def _check_outputs(document: StageDocument, stage: Stage, step: Step | None, at: Problems, open_nodes: Nodes) -> None:
+def _check_outputs(document: StageDocument, stage: Stage, step: Step | None, at: Problems, open_nodes: NodeSet) -> None:
     outputs, fence = stage.outputs, stage.fence
     may_write_more = open_nodes.concern(f"{at.path}/allowed_paths/write")
     may_make_more = open_nodes.concern(f"{at.path}/outputs")
     _check_sealed(document, outputs, fence, at)
     for number, path in enumerate(outputs):
-        if MARK in path:
+        if UNKNOWN_MARK in path:
             continue
         place = f"outputs/{number}"
         # A directory is covered by a pattern that means any file in it, at any depth.
@@ -286,7 +300,7 @@ def _check_outputs(document: StageDocument, stage: Stage, step: Step | None, at:
         step.check_outputs(outputs, fence.write, at)
 
 
-def _check_sealed(document: StageDocument, outputs: tuple[str, ...], fence: Fence, at: Problems) -> None:
+def _check_sealed(document: StageDocument, outputs: tuple[str, ...], fence: WriteScope, at: Problems) -> None:
     """Report each path that no stage may write, whatever it declares."""
     places = [(f"outputs/{n}", path) for n, path in enumerate(outputs)]
     if document.allowed_paths is not UNSET and document.allowed_paths.write is not UNSET:  # else these are the outputs
@@ -324,7 +338,7 @@ def _index_of(document: StageDocument, path: str) -> str:
     """Return where in `inputs` a path is given."""
     for number, entry in enumerate(document.inputs):
         text = entry if isinstance(entry, str) else given(entry.path, "")
-        if normal_path(text.partition("#")[0]) == path:
+        if normalize_path(text.partition("#")[0]) == path:
             return f"inputs/{number}"
     return "inputs"
 

@@ -1,4 +1,4 @@
-"""Put values of the right type in the place of those that are not known yet: of expressions, of what an item gives.
+"""Replace unknown or broken values by values of the right type, to check the rest of a document.
 
 So a document can be converted, and the rest of it checked, before every value is known.
 """
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from orch23.model.digest import Json
 from orch23.model.language import Document
-from orch23.resolve.wild import MARK
+from orch23.resolve.expression_syntax import UNKNOWN_MARK
 
 _Kind: TypeAlias = Any  # a type of msgspec.inspect; their base class has no fields
 _IsOpen: TypeAlias = Callable[[str, Json], bool]
@@ -185,9 +185,9 @@ def _stand_in(value: Json, kind: _Kind) -> Json:
             case inspect.LiteralType():
                 return one.values[0]
             case inspect.VarTupleType():
-                return [_stand_in(MARK, one.item_type)] * (one.min_length or 0)
-            case inspect.StrType() if _takes(one, MARK):
-                return MARK
+                return [_stand_in(UNKNOWN_MARK, one.item_type)] * (one.min_length or 0)
+            case inspect.StrType() if _takes(one, UNKNOWN_MARK):
+                return UNKNOWN_MARK
             case _:
                 pass
     return _example(kind, value)

@@ -1,4 +1,4 @@
-"""What a build that had nothing to do looked at, and whether all of it is as it was: read before anything else is.
+"""Snapshots of builds with nothing to do. Imported first; imports nothing else of orch23.
 
 It stands at the bottom and imports nothing of orch23 and little of Python, so that such a build imports nothing more.
 """

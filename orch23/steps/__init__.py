@@ -1,1 +1,1 @@
-"""Kinds of steps: what a stage can do. A kind is a folder here and a line of the registry."""
+"""Kinds of steps: one folder for each kind, and one line in the registry."""

@@ -1,4 +1,4 @@
-"""The kinds of steps there are: one line each. The class of a kind is loaded when a pipeline uses it."""
+"""Registry of the kinds of steps. A kind is loaded when a pipeline uses it."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -6,32 +6,32 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard
 
 from msgspec import Struct, convert
 
-from orch23.model.on_demand import OnDemand
 from orch23.model.pipeline import CheckStep, CommandsStep, EnsuresStep
-from orch23.model.plugins import Registry, load
+from orch23.model.plugins import LazyMapping, Registry, load_object
 from orch23.model.step import Step
 
 if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep
 
-KINDS: Final[Mapping[str, str]] = {
+
+STEP_KINDS: Final[Mapping[str, str]] = {
     "llm": "orch23.steps.llm.spec:LLMStep",
     "shell": "orch23.steps.shell.spec:ShellStep",
     "pytest": "orch23.steps.pytest.spec:PytestStep",
     "render": "orch23.steps.render.spec:RenderStep",
     "fetch": "orch23.steps.fetch.spec:FetchStep",
 }
-GROUP: Final = "orch23.steps"
-Kinds: TypeAlias = Registry[type[Step]]
+STEP_GROUP: Final = "orch23.steps"
+StepKinds: TypeAlias = Registry[type[Step]]
 
-_OWN: Final = OnDemand[type[Step]](KINDS, lambda kind: load(KINDS[kind]))
+_OWN: Final = LazyMapping[type[Step]](STEP_KINDS, lambda kind: load_object(STEP_KINDS[kind]))
 _OF_VERIFY: Final = {one.__name__: one for one in (CheckStep, CommandsStep, EnsuresStep)}
 
 
 @cache
-def kinds_of(plugins: tuple[str, ...]) -> Kinds:
+def kinds_of(plugins: tuple[str, ...]) -> StepKinds:
     """Return the kinds of steps that a pipeline with these plugins can use."""
-    return Registry(_OWN, GROUP, plugins, _fault)
+    return Registry(_OWN, STEP_GROUP, plugins, _fault)
 
 
 def is_llm(step: Step | None) -> TypeGuard["LLMStep"]:
@@ -39,7 +39,7 @@ def is_llm(step: Step | None) -> TypeGuard["LLMStep"]:
     return step is not None and step.asks_model
 
 
-def stored(form: Any, value: Any) -> Any:
+def decode_step(form: Any, value: Any) -> Any:
     """Return a step that was stored: what msgspec asks of a type that it does not know.
 
     Raises:
@@ -54,10 +54,10 @@ def stored(form: Any, value: Any) -> Any:
     return convert(value, kind)
 
 
-def all_codes() -> Mapping[str, tuple[str, str]]:
+def step_codes() -> Mapping[str, tuple[str, str]]:
     """Return the diagnostics of all kinds of steps. Loads them all."""
     places = [kind.codes for kind in _OWN.values() if kind.codes]
-    return {code: told for place in places for code, told in load(place).items()}
+    return {code: told for place in places for code, told in load_object(place).items()}
 
 
 def _fault(found: object, name: str) -> str:
@@ -71,6 +71,6 @@ def _fault(found: object, name: str) -> str:
         return f"its `kind` ({found.kind}), its tag ({config.tag}) and the name of its entry point must be equal"
     if lacking := [part for part in ("language", "run", "show") if ":" not in getattr(found, part)]:
         return f"its `{lacking[0]}` must name a `module:attribute`"
-    if found.asks_model and not issubclass(found, load(KINDS["llm"])):
+    if found.asks_model and not issubclass(found, load_object(STEP_KINDS["llm"])):
         return "only a subclass of `LLMStep` may have `asks_model`"
     return ""

@@ -1,1 +1,1 @@
-"""Bytes on disk: contents, records, exchanges, the journal, the lock file, the workspace."""
+"""Bytes on disk: contents, records, exchanges, journals, lock files, the workspace."""

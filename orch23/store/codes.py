@@ -1,4 +1,4 @@
-"""The diagnostic codes of the store: for each its title, and what it means with the way out."""
+"""Diagnostic codes of the store: title, meaning and solution of each."""
 
 from collections.abc import Mapping
 
@@ -12,13 +12,13 @@ E_JOURNAL = "E706"
 E_TRANSCRIPT = "E707"
 E_BUSY = "E708"
 E_NO_RUN = "E709"
-E_PLACE = "E692"
+E_WRONG_TYPE = "E692"
 E_PROTECTED = "E694"
-E_STRANGE_STORE = "E693"
-W_STRANGE_STORE = "W693"
+E_FOREIGN_STORE = "E693"
+W_FOREIGN_STORE = "W693"
 E_STATE = "E695"
 
-CODES: Mapping[str, tuple[str, str]] = {
+STORE_CODES: Mapping[str, tuple[str, str]] = {
     E_LINK: (
         "A path leads through a link or out of the project",
         "orch23 never writes through a symbolic link: replace it by a real directory or file, or move the output. "
@@ -73,7 +73,7 @@ CODES: Mapping[str, tuple[str, str]] = {
         "No journal of that name is in logs/. `orch23 runs` lists the runs; logs are not "
         "committed, so a fresh clone has none.",
     ),
-    E_PLACE: (
+    E_WRONG_TYPE: (
         "Something else lies where orch23 keeps its own",
         "The folders .orch23 and logs, and the file .orch23/lock, are orch23's own. Something of another kind lies in "
         "the place of one of them: a link, a file where a folder belongs, or the reverse. orch23 takes away no such "
@@ -88,11 +88,11 @@ CODES: Mapping[str, tuple[str, str]] = {
         "files of pipelines cannot be named. If you do not know where the result comes from, delete the lock file and "
         "build.",
     ),
-    E_STRANGE_STORE: (
+    E_FOREIGN_STORE: (
         "The store is not yours",
         "The folder .orch23 belongs to another user. Nothing of it is believed. Change its owner, or remove it.",
     ),
-    W_STRANGE_STORE: (
+    W_FOREIGN_STORE: (
         "The store was not made by you on this machine",
         "The folder .orch23 came with a clone or an archive, belongs to another user, or was made by an earlier "
         "version of orch23. What it says could be forged, for example that failing tests passed. Commands that only "

@@ -1,4 +1,4 @@
-"""Keep what models were asked and answered: one JSON file an exchange, in the store and in committable transcripts."""
+"""Store requests to models and their responses: in the store, and in transcripts to commit."""
 
 import contextlib
 import hashlib
@@ -11,19 +11,27 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from orch23.decide.difference import differing, parting
+from orch23.decide.request_difference import differing_parts, first_difference
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, Json, digest_bytes, digest_json
 from orch23.model.errors import CorruptStateError
-from orch23.model.hidden import plain_json
 from orch23.model.llm import Exchange, ExchangeOutcome, StopReason, Usage
-from orch23.model.own_files import ORIGINALS
-from orch23.model.strict_json import parse_stored
-from orch23.model.typed import Count, Object, decode, encode
-from orch23.store.beneath import open_file, open_regular, read_all, replace_file
+from orch23.model.parsing import JsonObject, NaturalNumber, from_struct, parse_stored, to_struct
+from orch23.model.paths import ORIGINALS_FOLDER
+from orch23.model.text import escape_hidden
 from orch23.store.codes import E_TRANSCRIPT
-from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, make_folder, sweep_temps, write_atomic
-from orch23.store.indented import indented
+from orch23.store.json_text import indented_json
+from orch23.store.safe_files import (
+    PRIVATE_FILE_MODE,
+    PRIVATE_FOLDER_MODE,
+    make_folder,
+    open_file,
+    open_regular,
+    read_and_close,
+    replace_file,
+    sweep_temps,
+    write_atomic,
+)
 
 EXCHANGE_VERSION = 2
 _CONFLICT = re.compile(rb"^(?:<<<<<<<|>>>>>>>)(?: |\r?$)", re.MULTILINE)
@@ -34,10 +42,10 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", re.ASCII)
 
 
 class _Usage(Struct, frozen=True, forbid_unknown_fields=True):
-    input_tokens: Count
-    output_tokens: Count
-    cache_read_tokens: Count
-    cache_write_tokens: Count
+    input_tokens: NaturalNumber
+    output_tokens: NaturalNumber
+    cache_read_tokens: NaturalNumber
+    cache_write_tokens: NaturalNumber
 
 
 class _Form(Struct, frozen=True, forbid_unknown_fields=True):
@@ -46,7 +54,7 @@ class _Form(Struct, frozen=True, forbid_unknown_fields=True):
     orch23_exchange: int
     fingerprint: str
     stage: str
-    request: Object
+    request: JsonObject
     response: str
     stop: StopReason
     usage: _Usage
@@ -56,7 +64,7 @@ class _Form(Struct, frozen=True, forbid_unknown_fields=True):
     provenance: str
     model: str
     client: str
-    requests: Count
+    requests: NaturalNumber
     cost: str | None
     prices: str
     superseded: bool
@@ -98,7 +106,7 @@ class Exchanges:
     def put(self, exchange: Exchange, transcripts: str | None) -> None:
         """Write an exchange durably to the local store and to the transcripts, where they do not hold it already."""
         data = exchange_text(exchange).encode("utf-8")
-        self._write(self._local(exchange.fingerprint), data, PRIVATE_FILE)
+        self._write(self._local(exchange.fingerprint), data, PRIVATE_FILE_MODE)
         committed = self._committed(exchange.fingerprint, transcripts)
         if committed:
             self._write(committed, data, 0o644)
@@ -115,10 +123,10 @@ class Exchanges:
         best: tuple[tuple[bool, int, int, str], Exchange] | None = None
         family = stage.partition("@")[0]
         for exchange in self._all(transcripts):
-            others = differing(exchange.request, parts)
+            others = differing_parts(exchange.request, parts)
             if exchange.stage.partition("@")[0] != family or not exchange.request or not others:
                 continue
-            alike = parting(_flat(exchange.request.get("messages")), _flat(parts.get("messages")))
+            alike = first_difference(_flat(exchange.request.get("messages")), _flat(parts.get("messages")))
             rank = (exchange.stage != stage, len(others), -alike, exchange.fingerprint)
             if best is None or rank < best[0]:
                 best = (rank, exchange)
@@ -140,7 +148,7 @@ class Exchanges:
     def put_original(self, data: bytes, transcripts: str | None) -> Digest:
         """Keep, durably, bytes that a person had before any stage wrote the path; return their digest."""
         digest = digest_bytes(data)
-        self._write(self._original(digest, transcripts), data, 0o644 if transcripts else PRIVATE_FILE)
+        self._write(self._original(digest, transcripts), data, 0o644 if transcripts else PRIVATE_FILE_MODE)
         return digest
 
     def get_original(self, digest: Digest, transcripts: str | None) -> bytes | None:
@@ -153,7 +161,7 @@ class Exchanges:
         for place in (transcripts, None) if transcripts else (None,):
             path = self._original(digest, place)
             source = self._open(path, committed=place is not None)
-            data = None if source is None else read_all(source)
+            data = None if source is None else read_and_close(source)
             if data is not None and digest_bytes(data) == digest:
                 return data
             if data is not None:
@@ -201,7 +209,7 @@ class Exchanges:
         return self._root / transcripts / f"{_checked(fingerprint)}.json" if transcripts else None
 
     def _original(self, digest: Digest, transcripts: str | None) -> Path:
-        return (self._root / transcripts if transcripts else self._folder) / ORIGINALS / _checked(digest.sha256)
+        return (self._root / transcripts if transcripts else self._folder) / ORIGINALS_FOLDER / _checked(digest.sha256)
 
     def _all(self, transcripts: str | None) -> Iterator[Exchange]:
         seen: set[str] = set()
@@ -220,7 +228,7 @@ class Exchanges:
             if committed and path.is_dir():
                 self._complain(path, "it is a folder", committed=True)
             return None
-        data = read_all(source)
+        data = read_and_close(source)
         try:
             exchange = parse_exchange(data)
         except ValueError as error:
@@ -251,10 +259,10 @@ class Exchanges:
     def _write(self, path: Path, data: bytes, mode: int) -> None:
         ours = path.is_relative_to(self._folder)
         source = self._open(path, committed=not ours)
-        if source is not None and read_all(source) == data:
+        if source is not None and read_and_close(source) == data:
             return
         if ours:
-            make_folder(self._folder, PRIVATE_FOLDER)
+            make_folder(self._folder, PRIVATE_FOLDER_MODE)
             write_atomic(path, data, mode=mode, scratch=self._folder)
         else:
             replace_file(self._root, path.relative_to(self._root).as_posix(), data, mode)
@@ -286,8 +294,8 @@ def exchange_text(exchange: Exchange) -> str:
         superseded=exchange.superseded,
         files=dict(exchange.files),
     )
-    body = encode(form)
-    return plain_json(indented({**body, "sum": digest_json(body)}, sort_keys=True)) + "\n"
+    body = from_struct(form)
+    return escape_hidden(indented_json({**body, "sum": digest_json(body)}, sort_keys=True)) + "\n"
 
 
 def parse_exchange(data: bytes) -> Exchange:
@@ -297,14 +305,14 @@ def parse_exchange(data: bytes) -> Exchange:
         ValueError: it is not as `exchange_text` wrote it.
 
     """
-    body = decode(parse_stored(data), Object)
+    body = to_struct(parse_stored(data), JsonObject)
     if body.pop("sum", None) != digest_json(body):
         message = "does not match its checksum"
         raise ValueError(message)
     if body.get("orch23_exchange") != EXCHANGE_VERSION:
         message = f"is of version {body.get('orch23_exchange')!r}"
         raise ValueError(message)
-    found = decode(body, _Form)
+    found = to_struct(body, _Form)
     return Exchange(
         fingerprint=found.fingerprint,
         stage=found.stage,
@@ -326,7 +334,7 @@ def parse_exchange(data: bytes) -> Exchange:
     )
 
 
-def hand_fingerprint(stage: str, files: Mapping[str, str | None]) -> str:
+def accepted_edit_fingerprint(stage: str, files: Mapping[str, str | None]) -> str:
     """Return the name of an edit that was accepted by hand: it has no request to be named by."""
     return hashlib.sha256(digest_json({"accepted": dict(files), "stage": stage}).encode()).hexdigest()
 

@@ -1,4 +1,4 @@
-"""What earlier runs of a pipeline leave to the next one: what failed, what an interrupted run had done and spent."""
+"""Read what earlier runs leave to the next: failed stages, interrupted work, calls already paid for."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
@@ -7,10 +7,10 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from orch23.model.event import (
-    Amount,
     CallReserved,
     CallSettled,
     CallSubmitted,
+    CostText,
     LlmRequest,
     LlmResponse,
     RunFinished,
@@ -18,26 +18,26 @@ from orch23.model.event import (
     StageFinished,
 )
 from orch23.model.stage_status import StageStatus
-from orch23.store.journal import JournalLine, interrupted_journals, newest_journal
+from orch23.store.run_logs import JournalLine, interrupted_journals, newest_journal
 
 
-class Tally(Struct, frozen=True):
+class UsageTotals(Struct, frozen=True):
     """What requests took: how many they were, their tokens of input and output together, US dollars."""
 
     calls: int = 0
     tokens: int = 0
     cost: Decimal = Decimal(0)
 
-    def plus(self, other: "Tally") -> "Tally":
+    def plus(self, other: "UsageTotals") -> "UsageTotals":
         """Return both together."""
-        return Tally(self.calls + other.calls, self.tokens + other.tokens, self.cost + other.cost)
+        return UsageTotals(self.calls + other.calls, self.tokens + other.tokens, self.cost + other.cost)
 
-    def minus(self, other: "Tally") -> "Tally":
+    def minus(self, other: "UsageTotals") -> "UsageTotals":
         """Return what is left without the other."""
-        return Tally(self.calls - other.calls, self.tokens - other.tokens, self.cost - other.cost)
+        return UsageTotals(self.calls - other.calls, self.tokens - other.tokens, self.cost - other.cost)
 
 
-class History(Struct, frozen=True, kw_only=True):
+class RunHistory(Struct, frozen=True, kw_only=True):
     """`failed` maps a stage to the key it failed with when it last ran. The rest is of an interrupted run, if any.
 
     `unlocked` maps stages it finished to their keys: the lock file does not know of them yet, and is still the one that
@@ -51,11 +51,11 @@ class History(Struct, frozen=True, kw_only=True):
     failed: Mapping[str, str] = field(default_factory=dict)
     unlocked: Mapping[str, str] = field(default_factory=dict)
     reusable: frozenset[str] = frozenset()
-    spent: Mapping[str, Tally] = field(default_factory=dict)
+    spent: Mapping[str, UsageTotals] = field(default_factory=dict)
     submitted: Mapping[str, str] = field(default_factory=dict)
 
 
-def read_history(logs: Path, pipeline_file: str, lock: str = "") -> History:
+def read_history(logs: Path, pipeline_file: str, lock: str = "") -> RunHistory:
     """Return what the runs of a pipeline leave to the next. `lock` is the digest of its lock file as it is now.
 
     Raises:
@@ -72,7 +72,7 @@ def read_history(logs: Path, pipeline_file: str, lock: str = "") -> History:
                 failed[line.event.role] = ended.key
     cut_off = interrupted_journals(logs, pipeline_file)
     lines = tuple(line for _, run in reversed(cut_off) for line in run)
-    return History(
+    return RunHistory(
         failed=failed,
         unlocked=_finished(tuple(line for _, run in reversed(cut_off) if _lock(run) == lock for line in run)),
         reusable=frozenset(_fingerprints(lines)),
@@ -114,22 +114,22 @@ def _finished(lines: tuple[JournalLine, ...]) -> dict[str, str]:
     return {role: end.key for role, end in ends if isinstance(end, StageFinished) and end.status.has_result}
 
 
-def _spent(runs: Iterable[tuple[JournalLine, ...]]) -> dict[str, Tally]:
+def _spent(runs: Iterable[tuple[JournalLine, ...]]) -> dict[str, UsageTotals]:
     """Return what each stage took in some runs."""
-    spent: dict[str, Tally] = {}
+    spent: dict[str, UsageTotals] = {}
     for run in runs:
         reserves = any(isinstance(line.event.data, CallReserved) for line in run)
         for stage, tally in _reserved(run) if reserves else _answered(run):
-            spent[stage] = spent.get(stage, Tally()).plus(tally)
+            spent[stage] = spent.get(stage, UsageTotals()).plus(tally)
     return spent
 
 
-def _reserved(run: tuple[JournalLine, ...]) -> Iterator[tuple[str, Tally]]:
+def _reserved(run: tuple[JournalLine, ...]) -> Iterator[tuple[str, UsageTotals]]:
     """Give what was settled as settled, and in full what was reserved and never settled: it may have been charged.
 
     A stage has one request under way at most.
     """
-    unsettled: dict[str, Tally] = {}
+    unsettled: dict[str, UsageTotals] = {}
     for line in run:
         stage = line.event.role
         match line.event.data:
@@ -145,18 +145,18 @@ def _reserved(run: tuple[JournalLine, ...]) -> Iterator[tuple[str, Tally]]:
     yield from unsettled.items()
 
 
-def _answered(run: tuple[JournalLine, ...]) -> Iterator[tuple[str, Tally]]:
+def _answered(run: tuple[JournalLine, ...]) -> Iterator[tuple[str, UsageTotals]]:
     """Give what answers took in a run of a version that did not reserve."""
     for line in run:
         told = line.event.data
         if isinstance(told, LlmResponse) and told.replayed is False:
-            yield line.event.role, Tally(1, told.input_tokens + told.output_tokens, _amount(told.cost))
+            yield line.event.role, UsageTotals(1, told.input_tokens + told.output_tokens, _amount(told.cost))
 
 
-def _tally(told: CallReserved | CallSettled) -> Tally:
-    return Tally(told.calls, told.tokens, _amount(told.cost))
+def _tally(told: CallReserved | CallSettled) -> UsageTotals:
+    return UsageTotals(told.calls, told.tokens, _amount(told.cost))
 
 
-def _amount(cost: Amount) -> Decimal:
+def _amount(cost: CostText) -> Decimal:
     """Return an amount as the journal writes it; what had no price is counted as nothing: nobody knows better."""
     return Decimal(cost) if cost is not None else Decimal(0)

@@ -1,4 +1,6 @@
-"""The index of a store: one SQLite file, derived from the other files of the store, that can be deleted at any time.
+"""The SQLite index of a store: tables of key-value rows that can be rebuilt at any time.
+
+Without a home directory it stays in the store.
 
 It holds tables of rows. A row is a key and a value, both bytes. Rows are kept in buckets by the hash of their key. A
 bucket has a checksum over its place and its rows. All buckets of a table are there, so a bucket that is missing is
@@ -9,6 +11,7 @@ any error of SQLite gets an IndexFaultError; the caller then reads what the inde
 """
 
 import contextlib
+import hashlib
 import os
 import stat
 import struct
@@ -18,13 +21,54 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, discard
+from orch23.store.safe_files import PRIVATE_FILE_MODE, PRIVATE_FOLDER_MODE, try_unlink
 
 if TYPE_CHECKING:
     import sqlite3
 
-FILE = "index.sqlite"
-FORMAT = 1
+
+NETWORK_FILE_SYSTEMS = frozenset(
+    (
+        *("9p", "afs", "beegfs", "ceph", "cifs", "fuse.sshfs", "gfs2", "glusterfs", "gpfs"),
+        *("lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "smb3", "smbfs"),
+    )
+)
+"""Types of file systems on which locks of other machines may not be seen, or are slow."""
+_MOUNTS = "/proc/self/mountinfo"
+
+
+def index_folder(store: Path) -> Path:
+    """Return the folder for the index of a store."""
+    if file_system_type(store) not in NETWORK_FILE_SYSTEMS:
+        return store
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if not base.startswith("/"):
+        base = os.path.expanduser("~/.cache")
+    if not base.startswith("/"):  # no HOME, and the user is not in the passwd file, as in some containers
+        return store
+    return Path(base) / "orch23" / "indexes" / hashlib.sha256(os.fsencode(store.resolve())).hexdigest()[:32]
+
+
+def file_system_type(path: Path, mounts: str = _MOUNTS) -> str:
+    """Return the type of the file system that a path is on, as the kernel names it; empty if that is not known."""
+    there = path
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    try:
+        device = os.stat(there).st_dev
+        lines = Path(mounts).read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return ""
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    for line in lines:
+        words = line.split(" ")
+        if len(words) > 2 and words[2] == wanted and "-" in words:  # noqa: PLR2004 - the third is the device
+            return words[words.index("-") + 1]
+    return ""
+
+
+INDEX_FILE = "index.sqlite"
+INDEX_FORMAT = 1
 _ROWS_PER_BUCKET = 8
 _LENGTHS = struct.Struct("<II")
 _SUM = struct.Struct("<I")
@@ -43,7 +87,7 @@ class IndexFaultError(Exception):
     """The index cannot be read, or is not as it was written: it says nothing."""
 
 
-class Index:
+class StoreIndex:
     """One index file. Safe for calls from several threads; a forked child gets an IndexFaultError."""
 
     def __init__(self, path: Path) -> None:
@@ -147,7 +191,7 @@ class Index:
         """Delete the file."""
         self.close()
         for suffix in ("", "-journal", "-wal", "-shm"):
-            discard(f"{self._path}{suffix}")
+            try_unlink(f"{self._path}{suffix}")
 
     def _write(
         self,
@@ -250,21 +294,21 @@ def _connect(path: Path, *, writing: bool) -> "sqlite3.Connection":
         url = f"file:{_escaped(path)}?mode=ro"
         return sqlite3.connect(url, uri=True, timeout=0, isolation_level=None, check_same_thread=False)
     if os.path.lexists(f"{path}-journal"):  # what was interrupted is not worth a recovery
-        discard(path)
-        discard(f"{path}-journal")
+        try_unlink(path)
+        try_unlink(f"{path}-journal")
     if not path.parent.is_dir():
-        path.parent.mkdir(mode=PRIVATE_FOLDER, parents=True)
+        path.parent.mkdir(mode=PRIVATE_FOLDER_MODE, parents=True)
     if not os.path.lexists(path):
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        os.close(os.open(path, flags, PRIVATE_FILE))
+        os.close(os.open(path, flags, PRIVATE_FILE_MODE))
     _check_regular(path)
     url = f"file:{_escaped(path)}?mode=rw"
     connection = sqlite3.connect(url, uri=True, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("PRAGMA journal_mode = DELETE")
         connection.execute("PRAGMA synchronous = OFF")
-        if connection.execute("PRAGMA user_version").fetchone()[0] != FORMAT:
-            connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {FORMAT}; COMMIT;")
+        if connection.execute("PRAGMA user_version").fetchone()[0] != INDEX_FORMAT:
+            connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {INDEX_FORMAT}; COMMIT;")
     except BaseException:
         connection.close()
         raise

@@ -1,17 +1,16 @@
-"""List the files that a pattern means: links are followed, what git ignores and what orch23 writes is skipped."""
+"""List the files that match a pattern: follow links, skip files that git or orch23 ignores."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
-from orch23.model.ignore import BELOW_AN_IGNORED_FOLDER, IGNORE_FILE, NO_RULES, IgnoreRules
-from orch23.model.own_files import is_of_a_run
-from orch23.model.paths import closed_names, match_any, matcher
-from orch23.store.beneath import MOST_LINKS, circle
+from orch23.model.file_policy import GITIGNORE, IGNORED_FOLDER_RULES, NO_GITIGNORE_RULES, GitignoreRules
+from orch23.model.paths import compile_pattern, is_run_file, match_any, unentered_names
+from orch23.store.safe_files import MAX_LINKS, link_cycle_error
 
-FILE, FOLDER, LINK = "file", "folder", "link"
+FILE_KIND, FOLDER_KIND, LINK_KIND = "file", "folder", "link"
 
 
-class Declared(Protocol):
+class DeclaredOutputs(Protocol):
     """Which files are declared as outputs."""
 
     def holds(self, path: str) -> bool:
@@ -21,7 +20,7 @@ class Declared(Protocol):
         """Return whether an output of some stage may lie below a folder, which ends in `/`."""
 
 
-class Disk(Protocol):
+class FileTree(Protocol):
     """What is looked at, with real paths: those in which nothing is a link. Folders are `""` or end in `/`."""
 
     def scan(self, folder: str) -> Iterable[tuple[str, str]]:
@@ -48,7 +47,7 @@ class _Folder(NamedTuple):
 
     path: str
     real: str
-    rules: IgnoreRules
+    rules: GitignoreRules
     above: tuple[str, ...] = ()
 
 
@@ -61,19 +60,19 @@ class Listing:
 
     def __init__(
         self,
-        disk: Disk,
+        disk: FileTree,
         pattern: str,
-        outputs: Declared | None = None,
+        outputs: DeclaredOutputs | None = None,
         exclude: tuple[str, ...] = (),
         *,
         everything: bool = False,
     ) -> None:
         """Take a normal pattern. Links that `exclude` matches are not followed."""
         self._disk, self._outputs, self._exclude, self._everything = disk, outputs, exclude, everything
-        self._means = matcher(pattern)
+        self._means = compile_pattern(pattern)
         self._segments = pattern.split("/")
         self._deep = self._segments.index("**") if "**" in self._segments else len(self._segments)
-        self._closed = closed_names(pattern)
+        self._closed = unentered_names(pattern)
         self._pending: list[_Folder] = []
 
     def below(self, folder: str, real: str) -> Iterator[str]:
@@ -91,19 +90,23 @@ class Listing:
         """Give the matching files of a folder, and line up the folders in it that may hold some."""
         depth = folder.path.count("/")
         is_open = depth >= self._deep
-        enters = None if is_open or depth + 1 >= len(self._segments) else matcher("/".join(self._segments[: depth + 1]))
+        enters = (
+            None
+            if is_open or depth + 1 >= len(self._segments)
+            else compile_pattern("/".join(self._segments[: depth + 1]))
+        )
         entries = list(self._disk.scan(folder.real))
-        if (IGNORE_FILE, FILE) in entries:
+        if (GITIGNORE, FILE_KIND) in entries:
             folder = folder._replace(rules=self._with_file(folder.rules, folder.real))
         for name, kind in entries:
             path = folder.path + name
-            if name in self._closed or is_of_a_run(folder.real[:-1], name):
+            if name in self._closed or is_run_file(folder.real[:-1], name):
                 continue
             may_enter = is_open or (enters is not None and enters(path) is not None)
-            if kind == FOLDER:
+            if kind == FOLDER_KIND:
                 if may_enter:
                     self._enter(folder, path, folder.real + name)
-            elif kind == LINK:
+            elif kind == LINK_KIND:
                 if not self._everything and (may_enter or self._means(path)) and self._is_file(folder, path, name):
                     yield path
             elif self._means(path) and not self._is_skipped(folder, name):
@@ -113,7 +116,7 @@ class Listing:
         if not folder.rules.ignores(real, is_folder=True):
             self._pending.append(_Folder(f"{path}/", f"{real}/", folder.rules, folder.above))
         elif self._outputs is not None and self._outputs.may_lie_below(f"{real}/"):
-            self._pending.append(_Folder(f"{path}/", f"{real}/", BELOW_AN_IGNORED_FOLDER, folder.above))
+            self._pending.append(_Folder(f"{path}/", f"{real}/", IGNORED_FOLDER_RULES, folder.above))
 
     def _is_skipped(self, folder: _Folder, name: str) -> bool:
         real = folder.real + name
@@ -129,21 +132,21 @@ class Listing:
         if real is None or not self._disk.is_folder(real):
             return real is not None and self._means(path) is not None and self._disk.is_file(real)
         above = (*folder.above, folder.real)
-        if len(above) > MOST_LINKS or any(one.startswith(f"{real}/") for one in above):
-            raise circle(path)
+        if len(above) > MAX_LINKS or any(one.startswith(f"{real}/") for one in above):
+            raise link_cycle_error(path)
         self._pending.append(_Folder(f"{path}/", f"{real}/", self._rules_above(f"{real}/"), above))
         return False
 
-    def _rules_above(self, folder: str) -> IgnoreRules:
+    def _rules_above(self, folder: str) -> GitignoreRules:
         """Return the rules of the folders above one that is named, but for those that ignore that one."""
-        rules, above = NO_RULES, ""
+        rules, above = NO_GITIGNORE_RULES, ""
         for name in folder.split("/")[:-1]:
             rules = self._with_file(rules, above)
             if rules.ignores(above + name, is_folder=True):
-                rules = NO_RULES
+                rules = NO_GITIGNORE_RULES
             above += f"{name}/"
         return rules
 
-    def _with_file(self, rules: IgnoreRules, folder: str) -> IgnoreRules:
+    def _with_file(self, rules: GitignoreRules, folder: str) -> GitignoreRules:
         data = None if self._everything else self._disk.ignore_file(folder)
         return rules if data is None else rules.with_file(folder, data)

@@ -1,4 +1,4 @@
-"""The lock file beside a pipeline: its records as text that git can merge and a person can read."""
+"""Find, read and write lock files: records of results as text that git can merge."""
 
 import contextlib
 import json
@@ -13,13 +13,88 @@ from msgspec import Struct
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json, digest_bytes, digest_json
 from orch23.model.errors import CorruptStateError
+from orch23.model.parsing import JsonObject, parse_stored, to_struct
+from orch23.model.paths import IGNORED_NAMES, LOCK_MARK, LOGS_FOLDER
 from orch23.model.record import LockFile, Record
-from orch23.model.strict_json import parse_stored
-from orch23.model.typed import Object, decode
-from orch23.store.beneath import open_file, read_all, read_regular, replace_file
 from orch23.store.codes import E_LOCK_CONFLICT, E_LOCK_DAMAGED, E_LOCK_RECORD, E_LOCK_VERSION
-from orch23.store.indented import indented
+from orch23.store.json_text import indented_json
 from orch23.store.record_format import record_from_json, record_to_json
+from orch23.store.safe_files import open_file, read_and_close, read_regular, replace_file
+
+_SUFFIXES = (".yaml", ".yml")
+_TEMPLATE = ".template"
+_HEAD_BYTES = 4096
+_PIPELINE_BYTES = 1 << 20
+_VERSION = re.compile(rb'^\s*\{?\s*"?version"?\s*:', re.MULTILINE)
+_STAGES = re.compile(rb'^\s*"?stages"?\s*:|[{,]\s*"?stages"?\s*:', re.MULTILINE)
+
+
+def find_lock_files(root: Path) -> tuple[set[Path], set[str]]:
+    """Return the lock files below the root, and the pipelines: beside a lock, at the root, or in pipelines/."""
+    locks: set[Path] = set()
+    pipelines: set[str] = set()
+    for path in _walk(root):
+        if path.suffix == ".lock" and LOCK_MARK in _head(path):
+            locks.add(path)
+            pipelines |= {p.relative_to(root).as_posix() for s in _SUFFIXES if (p := path.with_suffix(s)).is_file()}
+        elif path.suffix in _SUFFIXES and path.parent in (root, root / "pipelines") and _is_pipeline(path):
+            pipelines.add(path.relative_to(root).as_posix())
+    return locks, pipelines
+
+
+def is_lock_of_pipeline(root: Path, path: str) -> bool:
+    """Return whether a path below the root is, or would be, the lock file of a pipeline.
+
+    Raises:
+        SafetyError: a directory of the path is a link.
+
+    """
+    if not path.casefold().endswith(".lock"):
+        return False
+    if LOCK_MARK in _head_below(root, path, _HEAD_BYTES):
+        return True
+    stem = path[: -len(".lock")]
+    beside = (_head_below(root, f"{stem}{suffix}", _PIPELINE_BYTES) for suffix in _SUFFIXES)
+    return any(b"version" in text and b"stages" in text for text in beside)
+
+
+def _head_below(root: Path, path: str, most: int) -> bytes:
+    descriptor = open_file(root, path)
+    return b"" if descriptor is None else read_and_close(descriptor, most)
+
+
+def _walk(root: Path) -> Iterator[Path]:
+    waiting = [(str(root), True)]
+    while waiting:
+        folder, is_top = waiting.pop()
+        try:
+            entries = os.scandir(folder)
+        except OSError:  # not ours to read: no pipeline that could be built
+            continue
+        with entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    if entry.name not in IGNORED_NAMES and not (is_top and entry.name == LOGS_FOLDER):
+                        waiting.append((entry.path, False))
+                elif entry.name.endswith((".lock", *_SUFFIXES)) and entry.is_file(follow_symlinks=False):
+                    yield Path(entry.path)
+
+
+def _is_pipeline(path: Path) -> bool:
+    """Say whether a file looks like a pipeline: templates and hidden files are none that a build is made of."""
+    if path.stem.endswith(_TEMPLATE) or path.name.startswith("."):
+        return False
+    text = _head(path, whole=True)
+    return _VERSION.search(text) is not None and _STAGES.search(text) is not None
+
+
+def _head(path: Path, *, whole: bool = False) -> bytes:
+    try:
+        with path.open("rb") as stream:
+            return stream.read(_PIPELINE_BYTES if whole else _HEAD_BYTES)
+    except OSError:
+        return b""
+
 
 LOCK_VERSION = 1
 _END = "~"  # no stage is called so; it lets the block of every stage end in a comma, so that blocks merge alone
@@ -48,8 +123,8 @@ class _Form(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
 
     orch23_lock: int
     pipeline: str
-    records: Object
-    retained: Object = {}  # sorts after `records`: what reads a part of the file relies on it
+    records: JsonObject
+    retained: JsonObject = {}  # sorts after `records`: what reads a part of the file relies on it
 
 
 def read_lock(path: Path) -> LockFile:
@@ -61,13 +136,13 @@ def read_lock(path: Path) -> LockFile:
     """
     data = read_regular(path)
     if data is not None:
-        return parse_lock(data, str(path))
+        return decode_lock(data, str(path))
     if os.path.lexists(path):
         raise CorruptStateError(_no_file(path))
     return LockFile()
 
 
-class Written(NamedTuple):
+class LockWrite(NamedTuple):
     """A lock file as it was left: the sha256 of its bytes, in hex, and if it was written, the file that was.
 
     It is true if the file was written.
@@ -81,7 +156,7 @@ class Written(NamedTuple):
         return self.file is not None
 
 
-def write_lock(root: Path, path: str, lock: LockFile, pipeline_name: str) -> Written:
+def write_lock(root: Path, path: str, lock: LockFile, pipeline_name: str) -> LockWrite:
     """Write a lock file below the root, unless it has this text already.
 
     Raises:
@@ -90,9 +165,9 @@ def write_lock(root: Path, path: str, lock: LockFile, pipeline_name: str) -> Wri
     """
     data = b"".join(piece.encode("utf-8") for piece in _pieces(lock, pipeline_name))
     source = open_file(root, path)
-    if source is not None and read_all(source) == data:
-        return Written(digest_bytes(data).sha256)
-    return Written(digest_bytes(data).sha256, replace_file(root, path, data, 0o644))
+    if source is not None and read_and_close(source) == data:
+        return LockWrite(digest_bytes(data).sha256)
+    return LockWrite(digest_bytes(data).sha256, replace_file(root, path, data, 0o644))
 
 
 def lock_digest(path: Path) -> str:
@@ -104,7 +179,7 @@ def lock_digest(path: Path) -> str:
 def lock_pipeline(path: Path) -> str:
     """Return the name of the pipeline that a lock file is of; empty where that cannot be read."""
     with contextlib.suppress(ValueError):
-        return decode(parse_stored(read_regular(path) or b""), _Named).pipeline
+        return to_struct(parse_stored(read_regular(path) or b""), _Named).pipeline
     return ""
 
 
@@ -113,7 +188,7 @@ def _no_file(path: Path) -> Diagnostic:
     return Diagnostic(E_LOCK_DAMAGED, "the lock file is no regular file", Location(str(path), 1, 1), hint)
 
 
-def lock_text(lock: LockFile, pipeline_name: str) -> str:
+def encode_lock(lock: LockFile, pipeline_name: str) -> str:
     """Return the one text of these records: sorted, no times, no absolute paths, a checksum in every record."""
     return "".join(_pieces(lock, pipeline_name))
 
@@ -131,7 +206,7 @@ def _pieces(lock: LockFile, pipeline_name: str) -> Iterator[str]:
 def _part(records: Mapping[str, Record | None], *, failed: bool) -> Iterator[str]:
     before = "{"
     for name, record in sorted(records.items()):
-        block = "null" if record is None else indented(_block(record, failed=failed), sort_keys=True)
+        block = "null" if record is None else indented_json(_block(record, failed=failed), sort_keys=True)
         yield f"{before}\n  {_quoted(name)}: {block.replace(_BREAK, _BREAK_BELOW)}"
         before = ","
     yield "\n }"
@@ -141,7 +216,7 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def read_some(path: Path, stages: Collection[str], data: bytes, *, is_known: bool = False) -> LockFile:
+def read_lock_records(path: Path, stages: Collection[str], data: bytes, *, is_known: bool = False) -> LockFile:
     """Return the records of these stages out of the bytes of a lock file that orch23 wrote, and no other.
 
     With `is_known`, a digest has shown that the bytes are those that were written: no record is there twice.
@@ -151,12 +226,12 @@ def read_some(path: Path, stages: Collection[str], data: bytes, *, is_known: boo
 
     """
     spans = _spans(data, stages, str(path), is_known=is_known)
-    return parse_lock(_EMPTY % b"".join(data[start:end] for start, end in spans.values()), str(path))
+    return decode_lock(_EMPTY % b"".join(data[start:end] for start, end in spans.values()), str(path))
 
 
-def write_some(
+def write_lock_records(
     root: Path, path: str, lock: LockFile, pipeline_name: str, read: bytes, *, is_unchanged: bool = False
-) -> Written:
+) -> LockWrite:
     """Put these records in the place of those that the file has of their stages.
 
     `read` is the file as it was read before; with `is_unchanged` it still is that. If it is another one now, the sha256
@@ -168,8 +243,8 @@ def write_some(
 
     """
     source = open_file(root, path) if not is_unchanged else None
-    before = read if is_unchanged else read_all(source) if source is not None else b""
-    text = lock_text(lock, pipeline_name).encode("utf-8")
+    before = read if is_unchanged else read_and_close(source) if source is not None else b""
+    text = encode_lock(lock, pipeline_name).encode("utf-8")
     fresh = _spans(text, lock.records, path)
     pieces, at = [], 0
     spans = _spans(before, lock.records, path, is_known=before == read)
@@ -180,8 +255,8 @@ def write_some(
     data = b"".join((*pieces, before[at:]))
     sha256 = digest_bytes(data).sha256 if before == read else ""
     if data == before:
-        return Written(sha256)
-    return Written(sha256, replace_file(root, path, data, 0o644))
+        return LockWrite(sha256)
+    return LockWrite(sha256, replace_file(root, path, data, 0o644))
 
 
 def _spans(
@@ -202,7 +277,7 @@ def _spans(
     return spans
 
 
-def parse_lock(data: bytes, origin: str) -> LockFile:
+def decode_lock(data: bytes, origin: str) -> LockFile:
     """Return the records of a lock file's bytes; `origin` is what complaints call the file.
 
     Raises:
@@ -215,10 +290,10 @@ def parse_lock(data: bytes, origin: str) -> LockFile:
         if conflict is not None:
             raise CorruptStateError(_conflict(origin, document, conflict.start()))
         body = parse_stored(document)
-        version = decode(body, _Version).orch23_lock
+        version = to_struct(body, _Version).orch23_lock
         if version != LOCK_VERSION:
             raise CorruptStateError(_unknown_version(origin, version))
-        form = decode(body, _Form)
+        form = to_struct(body, _Form)
         if _END not in form.records:
             message = "the end mark is missing"
             raise ValueError(message)  # noqa: TRY301 - one place tells of every kind of damage
@@ -228,7 +303,7 @@ def parse_lock(data: bytes, origin: str) -> LockFile:
         raise CorruptStateError(_damaged(origin, error)) from error
 
 
-def _block(record: Record, *, failed: bool = False) -> Object:
+def _block(record: Record, *, failed: bool = False) -> JsonObject:
     if record.failed is not failed:
         message = f"BUG: the record of {record.stage} is in the wrong part of a lock file"
         raise ValueError(message)
@@ -243,7 +318,7 @@ def _records(blocks: Mapping[str, Json], origin: str, document: str) -> dict[str
         if name == _END:
             continue
         try:
-            body = decode(block, Object)
+            body = to_struct(block, JsonObject)
             if body.pop("sum", None) != digest_json(body):
                 message = "does not match its checksum"
                 raise ValueError(message)  # noqa: TRY301 - one place tells of every kind of damage

@@ -1,12 +1,12 @@
-"""A record as JSON, the same in the store and in the lock file."""
+"""Encode records of results as JSON, the same in the store and in lock files."""
 
 from typing import Annotated, TypeAlias
 
 from msgspec import Meta, Struct
 
 from orch23.model.digest import Digest, FileEntry, Json
+from orch23.model.parsing import JsonObject, from_struct, to_struct
 from orch23.model.record import Base, Record
-from orch23.model.typed import Object, decode, encode
 
 EntryText: TypeAlias = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}:(?:0|[1-9][0-9]{0,15})(?:\+x)?\Z")]
 """The identity of a file: `<sha256>:<size>`, with `+x` for an executable."""
@@ -22,7 +22,7 @@ class _Form(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
 
     stage: str
     key: str
-    manifest: Object
+    manifest: JsonObject
     outputs: dict[str, EntryText]
     deleted: tuple[str, ...]
     exchanges: tuple[str, ...]
@@ -39,7 +39,7 @@ def entry_to_json(entry: FileEntry) -> EntryText:
     return f"{entry.digest.sha256}:{entry.digest.size_bytes}{'+x' if entry.executable else ''}"
 
 
-def optional_to_json(entry: FileEntry | None) -> EntryText | None:
+def optional_entry_to_json(entry: FileEntry | None) -> EntryText | None:
     """Return the text of a file's identity, None where there is no file."""
     return None if entry is None else entry_to_json(entry)
 
@@ -51,14 +51,14 @@ def entry_from_json(text: EntryText) -> FileEntry:
     return FileEntry(Digest(sha256, int(size)), executable=size != rest)
 
 
-def optional_entry(text: EntryText | None) -> FileEntry | None:
+def optional_entry_from_json(text: EntryText | None) -> FileEntry | None:
     """Return the file's identity that `optional_to_json` wrote."""
     return None if text is None else entry_from_json(text)
 
 
-def record_to_json(record: Record) -> Object:
+def record_to_json(record: Record) -> JsonObject:
     """Return a record as a JSON object."""
-    return encode(
+    return from_struct(
         _Form(
             stage=record.stage,
             key=record.key,
@@ -66,10 +66,11 @@ def record_to_json(record: Record) -> Object:
             outputs={path: entry_to_json(entry) for path, entry in record.outputs.items()},
             deleted=record.deleted,
             exchanges=record.exchanges,
-            originals={path: optional_to_json(entry) for path, entry in record.originals.items()},
+            originals={path: optional_entry_to_json(entry) for path, entry in record.originals.items()},
             failed=record.failed,
             bases={
-                p: (entry_to_json(base.start), optional_to_json(base.instead_of)) for p, base in record.bases.items()
+                p: (entry_to_json(base.start), optional_entry_to_json(base.instead_of))
+                for p, base in record.bases.items()
             },
             accepted=record.accepted,
             git=dict(record.git),
@@ -85,7 +86,7 @@ def record_from_json(value: Json) -> Record:
         ValueError: a field is missing, unknown or of the wrong type.
 
     """
-    found = decode(value, _Form)
+    found = to_struct(value, _Form)
     return Record(
         stage=found.stage,
         key=found.key,
@@ -93,8 +94,10 @@ def record_from_json(value: Json) -> Record:
         outputs={path: entry_from_json(entry) for path, entry in found.outputs.items()},
         deleted=found.deleted,
         exchanges=found.exchanges,
-        originals={path: optional_entry(entry) for path, entry in found.originals.items()},
-        bases={path: Base(entry_from_json(one), optional_entry(two)) for path, (one, two) in found.bases.items()},
+        originals={path: optional_entry_from_json(entry) for path, entry in found.originals.items()},
+        bases={
+            path: Base(entry_from_json(one), optional_entry_from_json(two)) for path, (one, two) in found.bases.items()
+        },
         accepted=found.accepted,
         git=found.git,
         texts=found.texts,

@@ -1,4 +1,4 @@
-"""Keep the records of stages: one file a key, sealed lines, the newest last."""
+"""Store the records of results: one file per stage key, checksummed lines, newest last."""
 
 import contextlib
 import hashlib
@@ -11,29 +11,26 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from orch23.model.digest import FileEntry, canonical_json
-from orch23.model.manifest import core_of, identity_of
-from orch23.model.record import Record
-from orch23.model.strict_json import parse_stored
-from orch23.model.typed import Count, Object, decode, encode
-from orch23.store.beneath import open_regular, read_all
-from orch23.store.durable import (
-    PRIVATE_FILE,
-    PRIVATE_FOLDER,
+from orch23.model.parsing import JsonObject, NaturalNumber, from_struct, parse_stored, to_struct
+from orch23.model.record import Record, core_of, identity_of
+from orch23.store.index import IndexFaultError, StoreIndex
+from orch23.store.json_text import add_checksum, decode_with_checksum, encode_with_checksum
+from orch23.store.record_format import record_from_json, record_to_json
+from orch23.store.safe_files import (
+    PRIVATE_FILE_MODE,
+    PRIVATE_FOLDER_MODE,
     make_folder,
-    seal,
-    seal_canonical,
+    open_regular,
+    read_and_close,
     sweep_temps,
     sync_folder,
-    unseal,
     write_all,
     write_atomic,
 )
-from orch23.store.index import Index, IndexFaultError
-from orch23.store.record_format import record_from_json, record_to_json
 
-GENERATION = "generation"
+GENERATION_FILE = "generation"
 """The file beside the records whose text is another one whenever a process has changed them."""
-TABLE = "records"
+RECORDS_TABLE = "records"
 """The table of the index that leads to records: from a digest of kind and value to the keys of their files, by line."""
 _STATE = b"state"
 _SPARE_LINES = 16
@@ -45,9 +42,9 @@ _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 class _Line(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A line of a file of records: a record, or the digest of one above that is the newest again."""
 
-    n: Count
+    n: NaturalNumber
     again: str | None = None
-    record: Object | None = None
+    record: JsonObject | None = None
 
 
 class _Kept(Struct, frozen=True):
@@ -58,7 +55,7 @@ class _Kept(Struct, frozen=True):
     number: int
 
 
-class Held(Struct, frozen=True):
+class SurveyedRecord(Struct, frozen=True):
     """A record as it lies in the store: by what it is dropped, when it was last used, how many bytes it takes."""
 
     record: Record
@@ -87,7 +84,7 @@ class Records:
     are read at the first question.
     """
 
-    def __init__(self, folder: Path, index: Index | None = None) -> None:
+    def __init__(self, folder: Path, index: StoreIndex | None = None) -> None:
         """Take the folder; nothing is read before the first question, nothing written before the first put."""
         self._folder = folder
         self._base = str(folder)
@@ -110,8 +107,8 @@ class Records:
 
     def generation(self) -> str:
         """Return what tells whether the records were changed: by an orch23 that knows this, or as folders show it."""
-        token = open_regular(self._folder.parent / GENERATION)
-        text = "" if token is None else read_all(token, 2 * _TOKEN_BYTES).decode("ascii", "replace")
+        token = open_regular(self._folder.parent / GENERATION_FILE)
+        text = "" if token is None else read_and_close(token, 2 * _TOKEN_BYTES).decode("ascii", "replace")
         try:
             with os.scandir(self._folder) as groups:
                 shelves = sorted((one.name, one.stat(follow_symlinks=False).st_mtime_ns) for one in groups)
@@ -181,10 +178,10 @@ class Records:
                 return
             line = b'{"n":%d,"record":%s}' % (kept.number, body)
             if known is not None:
-                line = canonical_json(encode(_Line(kept.number, again=kept.digest)))
+                line = canonical_json(from_struct(_Line(kept.number, again=kept.digest)))
             try:
                 self._begin_change()
-                self._write(record.key, shelf, kept, seal_canonical(line), durable=durable and known is None)
+                self._write(record.key, shelf, kept, add_checksum(line), durable=durable and known is None)
             except BaseException:
                 self._forget_index()  # what the disk holds now is unknown: read it again
                 raise
@@ -199,7 +196,7 @@ class Records:
         with contextlib.suppress(OSError):
             os.utime(self._path(record.key), follow_symlinks=False)
 
-    def survey(self) -> tuple[Held, ...]:
+    def survey(self) -> tuple[SurveyedRecord, ...]:
         """Return all records, the least recently used first."""
         with self._lock:
             held = []
@@ -209,7 +206,10 @@ class Records:
                 except FileNotFoundError:
                     used_ns = 0
                 each = shelf.size_bytes // max(1, len(shelf.kept))
-                held += [Held(kept.record, kept.digest, (used_ns, kept.number), each) for kept in shelf.kept.values()]
+                held += [
+                    SurveyedRecord(kept.record, kept.digest, (used_ns, kept.number), each)
+                    for kept in shelf.kept.values()
+                ]
             return tuple(sorted(held, key=lambda one: (one.used, one.digest)))
 
     def drop(self, digests: Collection[str]) -> None:
@@ -314,7 +314,7 @@ class Records:
         if self._source is None:
             return False
         try:
-            state = (self._source.get(TABLE, _STATE) or b"").decode("ascii", "replace")
+            state = (self._source.get(RECORDS_TABLE, _STATE) or b"").decode("ascii", "replace")
         except IndexFaultError:
             return False
         generation, _, number = state.rpartition(" ")
@@ -328,7 +328,7 @@ class Records:
         if self._found is None or (kind, value) in self._found or self._source is None:
             return
         try:
-            found = value if kind == "key" else (self._source.get(TABLE, _row(kind, value)) or b"").decode()
+            found = value if kind == "key" else (self._source.get(RECORDS_TABLE, _row(kind, value)) or b"").decode()
         except IndexFaultError:
             self._forget_index()
             self._load()
@@ -338,7 +338,7 @@ class Records:
         for key in found.split("\n") if found else ():
             source = open_regular(self._path(key)) if key not in shelves else None
             if source is not None:
-                for kept in self._read_file(key, read_all(source), shelves).kept.values():
+                for kept in self._read_file(key, read_and_close(source), shelves).kept.values():
                     self._enter(kept, in_order=True)
 
     def _enter(self, kept: _Kept, *, in_order: bool = False) -> None:
@@ -352,9 +352,9 @@ class Records:
     def _begin_change(self) -> None:
         """Let an index be of other records from now on, before the first of them is changed."""
         if not self._has_changed:
-            make_folder(self._folder, PRIVATE_FOLDER)
+            make_folder(self._folder, PRIVATE_FOLDER_MODE)
             token = os.urandom(_TOKEN_BYTES).hex().encode()
-            write_atomic(self._folder.parent / GENERATION, token, mode=PRIVATE_FILE)
+            write_atomic(self._folder.parent / GENERATION_FILE, token, mode=PRIVATE_FILE_MODE)
             self._has_changed = True
 
     # ---- the disk --------------------------------------------------------------------------------
@@ -370,7 +370,7 @@ class Records:
                 for path in sorted(group.iterdir()):
                     source = open_regular(path)
                     if source is not None:
-                        yield path.name, read_all(source)
+                        yield path.name, read_and_close(source)
 
     def _read_file(self, key: str, data: bytes, shelves: dict[str, _Shelf]) -> _Shelf:
         shelf = shelves[key] = _Shelf(size_bytes=len(data))
@@ -433,17 +433,20 @@ class Records:
     def _open(self, folder: str, key: str) -> int:
         """Open the file of a key to append to it; its folder is made where it is not there."""
         try:
-            return os.open(f"{folder}/{key}", _APPEND, PRIVATE_FILE)
+            return os.open(f"{folder}/{key}", _APPEND, PRIVATE_FILE_MODE)
         except FileNotFoundError:
-            make_folder(self._folder, PRIVATE_FOLDER)
+            make_folder(self._folder, PRIVATE_FOLDER_MODE)
             with contextlib.suppress(FileExistsError):
-                os.mkdir(folder, PRIVATE_FOLDER)
-            return os.open(f"{folder}/{key}", _APPEND, PRIVATE_FILE)
+                os.mkdir(folder, PRIVATE_FOLDER_MODE)
+            return os.open(f"{folder}/{key}", _APPEND, PRIVATE_FILE_MODE)
 
     def _rewrite(self, key: str, shelf: _Shelf) -> None:
-        data = b"".join(seal(encode(_Line(k.number, record=record_to_json(k.record)))) for k in shelf.kept.values())
-        make_folder(self._folder, PRIVATE_FOLDER)
-        write_atomic(self._path(key), data, mode=PRIVATE_FILE, scratch=self._folder)
+        data = b"".join(
+            encode_with_checksum(from_struct(_Line(k.number, record=record_to_json(k.record))))
+            for k in shelf.kept.values()
+        )
+        make_folder(self._folder, PRIVATE_FOLDER_MODE)
+        write_atomic(self._path(key), data, mode=PRIVATE_FILE_MODE, scratch=self._folder)
         shelf.size_bytes, shelf.lines, shelf.damaged = len(data), len(shelf.kept), False
 
 
@@ -467,7 +470,7 @@ def _keys(kept: Collection[_Kept]) -> bytes:
 
 
 def _read_line(line: bytes, shelf: _Shelf) -> _Kept:
-    found = decode(unseal(line), _Line)
+    found = to_struct(decode_with_checksum(line), _Line)
     if found.again is not None:
         known = shelf.kept.get(found.again)
         if known is None or found.record is not None:

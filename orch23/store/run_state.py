@@ -1,18 +1,19 @@
-"""The state of a run, as a fold of its events, and the `state.json` that shows it."""
+"""Compute the state of a run from its events, and write it to `state.json`."""
 
+import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.model.digest import Json, digest_json
+from orch23.model.digest import Json, canonical_json, digest_json
 from orch23.model.event import (
-    ORCH23,
+    ORCH23_ROLE,
     AttemptFinished,
     AttemptStarted,
     CheckResult,
@@ -22,26 +23,78 @@ from orch23.model.event import (
     RunStarted,
     StageDecided,
     StageFinished,
-    StageHeld,
     StageStarted,
+    StageWithheld,
 )
-from orch23.model.hidden import plain_json
+from orch23.model.parsing import JsonObject, parse_stored, to_struct
 from orch23.model.stage_status import StageStatus
-from orch23.model.strict_json import parse_stored
-from orch23.model.typed import Object, decode
-from orch23.store.beneath import read_regular
-from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, discard, make_folder, open_temp, write_all
-from orch23.store.journal import INTERRUPTED, JournalLine, read_journal, timestamp
-from orch23.store.state_text import StateText
+from orch23.model.text import escape_hidden
+from orch23.store.json_text import indented_json
+from orch23.store.run_logs import INTERRUPTED, JournalLine, format_timestamp, read_journal
+from orch23.store.safe_files import (
+    PRIVATE_FILE_MODE,
+    PRIVATE_FOLDER_MODE,
+    make_folder,
+    open_temp,
+    read_regular,
+    try_unlink,
+    write_all,
+)
 
-Move: TypeAlias = Literal["INIT", "GENERATING", "TESTING", "PATCHING", "SUCCESS", "FAILED"]
-Phase: TypeAlias = Literal["init", "generated", "tested", "complete", "failed"]
+_NO_STAGES = '"stages": {}'
+
+
+class WritesJson(Protocol):
+    """A value that says of itself what is to be written."""
+
+    def to_json(self) -> dict[str, Json]:
+        """Return it."""
+
+
+class _Block(Struct, frozen=True):
+    """What is written of one stage: for people, and for the checksum."""
+
+    stage: WritesJson
+    shown: str
+    canonical: bytes
+
+
+class StateEncoder(Struct):
+    """The texts of the states of one run, one after the other."""
+
+    _blocks: dict[str, _Block] = field(default_factory=dict)
+
+    def write(self, head: Mapping[str, Json], stages: Mapping[str, WritesJson]) -> str:
+        """Return the JSON of `head` and `stages`, in this order, with the checksum of its canonical form."""
+        blocks = {name: self._block(name, stage) for name, stage in stages.items()}
+        told = {name: b"%s:%s" % (canonical_json(name), canonical_json(value)) for name, value in head.items()}
+        inner = b",".join(b"%s:%s" % (canonical_json(name), blocks[name].canonical) for name in sorted(blocks))
+        told["stages"] = b'"stages":{%s}' % inner
+        digest = hashlib.sha256(b"{%s}" % b",".join(told[name] for name in sorted(told))).hexdigest()
+        whole = indented_json({**head, "stages": {}, "sum": digest})
+        if not blocks:
+            return whole
+        shown = ",\n  ".join(f"{indented_json(name)}: {block.shown}" for name, block in blocks.items())
+        before, _, after = whole.rpartition(_NO_STAGES)
+        return f'{before}"stages": {{\n  {shown}\n }}{after}'
+
+    def _block(self, name: str, stage: WritesJson) -> _Block:
+        known = self._blocks.get(name)
+        if known is None or known.stage is not stage:
+            body = stage.to_json()
+            known = _Block(stage, indented_json(body).replace("\n", "\n  "), canonical_json(body))
+            self._blocks[name] = known
+        return known
+
+
+SeedState: TypeAlias = Literal["INIT", "GENERATING", "TESTING", "PATCHING", "SUCCESS", "FAILED"]
+SeedPhase: TypeAlias = Literal["init", "generated", "tested", "complete", "failed"]
 
 # Seed 001's table, and what orch23 has beyond it: a stage may be fresh or restored (INIT to SUCCESS), may only be
 # verified (INIT to TESTING, and to GENERATING if that was red), may go on where an interrupted run stopped (INIT to
 # PATCHING), an answer that cannot be used is asked for again untested (GENERATING or PATCHING to PATCHING), and a
 # stage whose inputs somebody edited while it was prepared is decided anew (any but the last two to INIT).
-LEGAL_MOVES: Mapping[Move, frozenset[Move]] = {
+LEGAL_TRANSITIONS: Mapping[SeedState, frozenset[SeedState]] = {
     "INIT": frozenset({"INIT", "GENERATING", "TESTING", "PATCHING", "SUCCESS", "FAILED"}),
     "GENERATING": frozenset({"INIT", "TESTING", "PATCHING", "FAILED"}),
     "TESTING": frozenset({"INIT", "TESTING", "PATCHING", "GENERATING", "SUCCESS", "FAILED"}),
@@ -53,7 +106,7 @@ _RESUMABLE = frozenset({INTERRUPTED, "cancelled", "limit", "edited", "decision"}
 _TESTED = frozenset(
     {"verify_failed", "acceptance_failed"}
 )  # all other failures may come before there is anything to test
-_TRANSITIONS = (StageStarted, AttemptStarted, FilesProposed, CheckResult, AttemptFinished, StageHeld, StageFinished)
+_TRANSITIONS = (StageStarted, AttemptStarted, FilesProposed, CheckResult, AttemptFinished, StageWithheld, StageFinished)
 _AT_LEAST_EVERY = timedelta(seconds=1)
 _SHARE = 20
 _ALWAYS_WRITTEN = 64  # so many stages: at 10,000 the file is megabytes, and 40,000 writes of it would take hours
@@ -63,8 +116,8 @@ class StageState(Struct, frozen=True, kw_only=True):
     """Where one stage stands. `state` is seed 001's, `phase` seed 000's; `attempt` counts from 1, 0 is none yet."""
 
     status: str = "waiting"
-    state: Move = "INIT"
-    phase: Phase = "init"
+    state: SeedState = "INIT"
+    phase: SeedPhase = "init"
     attempt: int = 0
     max_attempts: int = 1
     key: str = ""
@@ -135,9 +188,9 @@ class RunState(Struct, frozen=True, kw_only=True):
         }
 
 
-def fold(history: Iterable[JournalLine | Event]) -> RunState:
+def fold_events(history: Iterable[JournalLine | Event]) -> RunState:
     """Return the state that a run's events add up to."""
-    folding = Folding()
+    folding = RunStateFold()
     for one in history:
         if isinstance(one, Event):
             folding.take(one, "")
@@ -146,15 +199,15 @@ def fold(history: Iterable[JournalLine | Event]) -> RunState:
     return folding.state()
 
 
-def moved(stage: StageState, move: Move, name: str) -> StageState:
+def with_state(stage: StageState, move: SeedState, name: str) -> StageState:
     """Return the stage in its next state; the one gate that every transition passes."""
-    if move not in LEGAL_MOVES[stage.state]:
+    if move not in LEGAL_TRANSITIONS[stage.state]:
         message = f"BUG: stage {name} cannot go from {stage.state} to {move}"
         raise ValueError(message)
     return replace(stage, state=move)
 
 
-class Folding:
+class RunStateFold:
     """A fold that goes on: events in, state out at any time."""
 
     def __init__(self) -> None:
@@ -175,7 +228,7 @@ class Folding:
             status = event.data.status
             wrong = status != "ok" and status not in _RESUMABLE
             self._run = replace(self._run, finished=status, error=event.message if wrong else None)
-        elif event.role != ORCH23:
+        elif event.role != ORCH23_ROLE:
             before = self._stages.get(event.role, StageState())
             after = _next(before, event)
             self._stages[event.role] = after
@@ -222,17 +275,17 @@ class StateFile:
         """Take the file, made with the first event, and the clock that the journal has too."""
         self._path = path
         self._clock = clock or (lambda: datetime.now(UTC))
-        self._folding = Folding()
+        self._folding = RunStateFold()
         self._lock = threading.Lock()
         self._unwritten = 0
         self._due_again: datetime | None = None
-        self._text = StateText()
+        self._text = StateEncoder()
 
     def notice(self, event: Event) -> None:
         """Take one event, from any thread."""
         with self._lock:
             now = self._clock()
-            self._folding.take(event, timestamp(now))
+            self._folding.take(event, format_timestamp(now))
             self._unwritten += 1
             if self._is_due(event, now):
                 self._write()
@@ -244,7 +297,7 @@ class StateFile:
         with self._lock:
             if self._path.exists() and read_state(self._path) is None:
                 self._path.replace(self._path.with_name(f"{self._path.name}.corrupt"))
-            self._folding = Folding()
+            self._folding = RunStateFold()
             for line in read_journal(journal_path):
                 self._folding.take(line.event, line.ts)
             self._write()
@@ -260,9 +313,9 @@ class StateFile:
 
     def _write(self) -> None:
         state = self._folding.state()
-        data = plain_json(self._text.write(state.head(), state.stages)).encode()
-        make_folder(self._path.parent, PRIVATE_FOLDER)
-        descriptor, temp = open_temp(self._path.parent.parent, PRIVATE_FILE)  # where the next build looks for it
+        data = escape_hidden(self._text.write(state.head(), state.stages)).encode()
+        make_folder(self._path.parent, PRIVATE_FOLDER_MODE)
+        descriptor, temp = open_temp(self._path.parent.parent, PRIVATE_FILE_MODE)  # where the next build looks for it
         try:
             try:
                 write_all(descriptor, data + b"\n")
@@ -270,7 +323,7 @@ class StateFile:
                 os.close(descriptor)
             os.replace(temp, self._path)
         except BaseException:
-            discard(temp)
+            try_unlink(temp)
             raise
         self._unwritten = 0
 
@@ -278,13 +331,13 @@ class StateFile:
 def read_state(path: Path) -> Mapping[str, Json] | None:
     """Return what a `state.json` says, or None if it is missing or not as it was written."""
     try:
-        body = decode(parse_stored(read_regular(path) or b""), Object)
+        body = to_struct(parse_stored(read_regular(path) or b""), JsonObject)
     except (OSError, ValueError):
         return None
     return body if body.pop("sum", None) == digest_json(body) else None
 
 
-def _overall(run: RunState) -> tuple[Move, Phase]:
+def _overall(run: RunState) -> tuple[SeedState, SeedPhase]:
     """Return state and phase of the whole run: those of the stage last worked on, until the run has come to its end."""
     if run.finished == "ok":
         return "SUCCESS", "complete"
@@ -303,18 +356,18 @@ def _next(stage: StageState, event: Event) -> StageState:  # noqa: PLR0911 - one
     name = event.role
     match event.data:
         case StageDecided(decision=decision):
-            return replace(moved(stage, "INIT", name), status=decision)
+            return replace(with_state(stage, "INIT", name), status=decision)
         case StageStarted(key=key):
             return replace(stage, status="running", key=key)
         case AttemptStarted():
             return _attempt(stage, event.data, name)
         case FilesProposed(files=files):
-            return replace(moved(stage, "TESTING", name), phase="generated", files=files)
+            return replace(with_state(stage, "TESTING", name), phase="generated", files=files)
         case CheckResult():
-            return _checked(moved(stage, "TESTING", name), event.data, event.message)
+            return _checked(with_state(stage, "TESTING", name), event.data, event.message)
         case AttemptFinished():
             return _tested(stage, event.data, event.message, name)
-        case StageHeld(key=key):
+        case StageWithheld(key=key):
             return replace(stage, status=StageStatus.HELD.value, key=key or stage.key, error=None)
         case StageFinished():
             return _finish(stage, event.data, event.message, name)
@@ -324,7 +377,7 @@ def _next(stage: StageState, event: Event) -> StageState:  # noqa: PLR0911 - one
 
 def _attempt(stage: StageState, began: AttemptStarted, name: str) -> StageState:
     again = began.attempt > 1 or stage.state == "GENERATING"
-    after = moved(stage, "PATCHING" if again else "GENERATING", name)
+    after = with_state(stage, "PATCHING" if again else "GENERATING", name)
     key = began.key or stage.key
     return replace(after, status="running", attempt=began.attempt, max_attempts=max(1, began.max_attempts), key=key)
 
@@ -341,7 +394,7 @@ def _tested(stage: StageState, ended: AttemptFinished, message: str, name: str) 
     told = ended.excerpt or message
     if not ended.passed and stage.state != "TESTING" and ended.failure_kind not in _TESTED:
         return replace(stage, error=told)
-    known = stage if stage.state == "TESTING" else moved(stage, "TESTING", name)
+    known = stage if stage.state == "TESTING" else with_state(stage, "TESTING", name)
     if ended.passed:
         return replace(known, phase="tested", test_passed=True, exit_code=0, output="", error=None)
     return replace(known, phase="tested", test_passed=False, exit_code=ended.exit_code, output=told, error=told)
@@ -350,7 +403,7 @@ def _tested(stage: StageState, ended: AttemptFinished, message: str, name: str) 
 def _finish(stage: StageState, ended: StageFinished, message: str, name: str) -> StageState:
     known = replace(stage, status=ended.status.value, key=ended.key or stage.key)
     if ended.status.has_result:
-        return replace(moved(known, "SUCCESS", name), phase="complete", error=None)
+        return replace(with_state(known, "SUCCESS", name), phase="complete", error=None)
     if ended.status is StageStatus.FAILED:
-        return replace(moved(known, "FAILED", name), phase="failed", error=known.error or message)
+        return replace(with_state(known, "FAILED", name), phase="failed", error=known.error or message)
     return known  # blocked, edited, cancelled, held: it stands where it stood

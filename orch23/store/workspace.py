@@ -1,4 +1,4 @@
-"""See the files of the project as digests, without following a link and without trusting a racy time stamp."""
+"""Show the files of a project by their digests; hash a file only when its stat has changed."""
 
 import contextlib
 import errno
@@ -15,19 +15,16 @@ from msgspec.structs import replace
 
 from orch23.model.digest import FileEntry
 from orch23.model.errors import SafetyError
-from orch23.model.ignore import IGNORE_FILE
-from orch23.model.own_files import OWN_NAMES, is_own
-from orch23.model.paths import is_glob, normal, static_prefix
-from orch23.snapshot.looks import LEADS, NOTHING, YOUNG, Detail, Looks, is_racy, signature
-from orch23.store.beneath import follow, leaves, open_file, read_all, split
-from orch23.store.clone import hash_file
-from orch23.store.durable import is_temp
-from orch23.store.index import Index, IndexFaultError
-from orch23.store.listing import FILE, FOLDER, LINK, Declared, Listing
-from orch23.store.meter import Meter, silent
-from orch23.store.stat_rows import Seen, Stamp, entry_of, seen_from, to_bytes
+from orch23.model.file_policy import GITIGNORE
+from orch23.model.paths import OWN_FOLDERS, is_glob, is_own_file, normalize_pattern, static_prefix
+from orch23.snapshot.stat_snapshot import LINK_TARGET, NO_ENTRY, RACY, FileState, StatSnapshot, is_racy, signature
+from orch23.store.file_copy import FileProgress, hash_file, no_progress
+from orch23.store.index import IndexFaultError, StoreIndex
+from orch23.store.index_tables import FileStamp, HashedFile, pack_hashed_file, stamped_entry, unpack_hashed_file
+from orch23.store.listing import FILE_KIND, FOLDER_KIND, LINK_KIND, DeclaredOutputs, Listing
+from orch23.store.safe_files import is_temp, open_file, read_and_close, resolve_links, split_path, unsafe_path_error
 
-TABLE = "files"
+FILES_TABLE = "files"
 """The table of the index with what files were when they were hashed, by a digest of their path."""
 _TRIES = 8
 _ROW_BYTES = 16
@@ -41,7 +38,11 @@ class Workspace:
     """
 
     def __init__(
-        self, root: Path, index: Index | None, now_ns: Callable[[], int] = time.time_ns, meter: Meter = silent
+        self,
+        root: Path,
+        index: StoreIndex | None,
+        now_ns: Callable[[], int] = time.time_ns,
+        meter: FileProgress = no_progress,
     ) -> None:
         """Take the root and the index; without one nothing is remembered between processes."""
         self._root = root
@@ -49,12 +50,12 @@ class Workspace:
         self._earlier = _Earlier(index)
         self._now_ns = now_ns
         self._meter = meter
-        self._seen: dict[str, Seen | None] = {}
+        self._seen: dict[str, HashedFile | None] = {}
         self._lock = threading.Lock()
         self._changed: set[str] = set()
         self._there: dict[str, bool] = {}
         self._entries: dict[str, FileEntry] = {}
-        self._opened: dict[str, Stamp | None] = {}
+        self._opened: dict[str, FileStamp | None] = {}
         self._walked: dict[str, str] = {}
         self._missing: set[str] = set()
         self._links: dict[str, str] = {}
@@ -118,7 +119,7 @@ class Workspace:
             SafetyError: a link leads out of the project or into folders that are no inputs, or links lead in a circle.
 
         """
-        return follow(path, self._base, self._link)
+        return resolve_links(path, self._base, self._link)
 
     def _link(self, path: str) -> str | None:
         """Return where a link leads to; empty for what is none, None where nothing is."""
@@ -145,7 +146,7 @@ class Workspace:
 
         """
         descriptor = self.open(path)
-        return None if descriptor is None else read_all(descriptor)
+        return None if descriptor is None else read_and_close(descriptor)
 
     def open(self, path: str) -> int | None:
         """Return a descriptor of the file at a path, which the caller closes, or None if that is no regular file.
@@ -162,7 +163,9 @@ class Workspace:
             self._unsettled.add(path)
         return descriptor
 
-    def listing(self, pattern: str, outputs: Declared | None = None, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
+    def listing(
+        self, pattern: str, outputs: DeclaredOutputs | None = None, exclude: tuple[str, ...] = ()
+    ) -> tuple[str, ...]:
         """Return the paths of the files that a pattern means, sorted; with wildcards none that git ignores.
 
         `outputs` are files that stages make: these are listed although a `.gitignore` ignores them. A pattern that
@@ -174,12 +177,12 @@ class Workspace:
             SafetyError: as for `real`.
 
         """
-        wanted = normal(pattern)
+        wanted = normalize_pattern(pattern)
         if not is_glob(wanted):
             return (wanted,) if self.found(wanted) is not None else ()
         prefix = static_prefix(wanted)
         real = self.real(prefix) if prefix else ""
-        if real is None or not OWN_NAMES.isdisjoint(prefix.split("/")):
+        if real is None or not OWN_FOLDERS.isdisjoint(prefix.split("/")):
             return ()
         real = f"{real}/" if real else ""
         return tuple(sorted(Listing(self, wanted, outputs, exclude).below(prefix, real)))
@@ -189,12 +192,12 @@ class Workspace:
 
         Also those that git ignores, and nothing that is or lies behind a link.
         """
-        wanted = normal(pattern)
+        wanted = normalize_pattern(pattern)
         prefix = static_prefix(wanted)
         try:
             if not is_glob(wanted):
                 return (wanted,) if self._stamp(wanted) is not None else ()
-            if not OWN_NAMES.isdisjoint(prefix.split("/")) or (prefix and self.real(prefix) != prefix[:-1]):
+            if not OWN_FOLDERS.isdisjoint(prefix.split("/")) or (prefix and self.real(prefix) != prefix[:-1]):
                 return ()
             return tuple(sorted(Listing(self, wanted, everything=True).below(prefix, prefix)))
         except SafetyError:
@@ -246,7 +249,7 @@ class Workspace:
         now, then = self._look(path), _stamp_of(file)
         if now is not None and sha256 and now._replace(ctime_ns=then.ctime_ns) == then:
             with self._lock:
-                self._seen[path] = Seen(now, entry_of(now, sha256), now.mtime_ns)
+                self._seen[path] = HashedFile(now, stamped_entry(now, sha256), now.mtime_ns)
             self._wrote.add(path)
 
     def is_still(self, path: str, sha256: str) -> bool:
@@ -277,10 +280,11 @@ class Workspace:
             found = {path: self._seen.get(path) for path in self._changed}
             self._changed.clear()
         return {
-            _row(path): None if seen is None or _is_racy(seen, now) else to_bytes(seen) for path, seen in found.items()
+            _row(path): None if seen is None or _is_racy(seen, now) else pack_hashed_file(seen)
+            for path, seen in found.items()
         }
 
-    def look_back(self, looks: Looks) -> bool:
+    def look_back(self, looks: StatSnapshot) -> bool:
         """Add all that was looked at since this process began to `looks`; return False if some of it changed since.
 
         What is added is what was found first, on which decisions rest: a path at which something else was found later
@@ -294,7 +298,7 @@ class Workspace:
         except SafetyError:  # a folder became a link
             return False
 
-    def _add_files(self, looks: Looks) -> bool:
+    def _add_files(self, looks: StatSnapshot) -> bool:
         since = looks.since_ns
         for path in sorted(self._there):
             stamp = self._stamp(path)
@@ -304,7 +308,7 @@ class Workspace:
                 looks.absent.append(path)
                 continue
             opened = self._opened.get(path)
-            if opened is not None and (opened != stamp or is_racy(newest(stamp), since)):
+            if opened is not None and (opened != stamp or is_racy(last_change_ns(stamp), since)):
                 return False
             known = self._known(path)
             if opened is not None and (known is None or known.stamp != stamp):
@@ -314,11 +318,11 @@ class Workspace:
             looks.paths.append(path)
             looks.ctimes.append(0 if self._is_racy(known) else stamp.ctime_ns)
             digest = known.entry.digest
-            detail = Detail(bytes.fromhex(digest.sha256), digest.size_bytes, executable=known.entry.executable)
+            detail = FileState(bytes.fromhex(digest.sha256), digest.size_bytes, executable=known.entry.executable)
             looks.details += detail.to_bytes()
         return True
 
-    def _add_folders(self, looks: Looks) -> bool:
+    def _add_folders(self, looks: StatSnapshot) -> bool:
         folders = {path.rstrip("/") for path in self._walked}
         folders.update(path.rpartition("/")[0] for path in self._there)
         for folder in sorted({above for path in folders for above in _with_above(path)}):
@@ -329,13 +333,13 @@ class Workspace:
         for folder, found_first in sorted(self._walked.items()):
             whole = self._whole(folder)
             if not looks.take(whole) or looks.outside[whole] != found_first:
-                looks.outside[whole] = YOUNG
+                looks.outside[whole] = RACY
         for folder in (*self._missing, *self._dangling):
-            looks.outside[self._whole(folder)] = NOTHING
-        looks.outside.update((whole, f"{LEADS}{text}") for whole, text in self._links.items())
+            looks.outside[self._whole(folder)] = NO_ENTRY
+        looks.outside.update((whole, f"{LINK_TARGET}{text}") for whole, text in self._links.items())
         return all(self._links.values())
 
-    def _stamp(self, path: str) -> Stamp | None:
+    def _stamp(self, path: str) -> FileStamp | None:
         stamp = self._look(path)
         self._note_presence(path, is_there=stamp is not None)
         self._note_read(path)
@@ -353,15 +357,15 @@ class Workspace:
     def _whole(self, folder: str) -> str:
         return f"{self._base}{folder}".rstrip("/")
 
-    def _look(self, path: str) -> Stamp | None:
-        names, name = split(path)
+    def _look(self, path: str) -> FileStamp | None:
+        names, name = split_path(path)
         above = ""
         try:
             for part in names:
                 above += part
                 mode = os.lstat(self._base + above).st_mode
                 if stat.S_ISLNK(mode):
-                    raise leaves(path)
+                    raise unsafe_path_error(path)
                 above += "/"
             found = os.lstat(f"{self._base}{above}{name}")
         except FileNotFoundError:
@@ -373,10 +377,10 @@ class Workspace:
             return None
         return _stamp_of(found) if stat.S_ISREG(found.st_mode) else None
 
-    def _is_racy(self, seen: Seen) -> bool:
+    def _is_racy(self, seen: HashedFile) -> bool:
         return _is_racy(seen, self._now_ns())
 
-    def _hash(self, path: str) -> Seen | None:
+    def _hash(self, path: str) -> HashedFile | None:
         """Hash a file until it holds still for as long as that takes."""
         for _ in range(_TRIES):
             descriptor = open_file(self._root, path)
@@ -390,7 +394,7 @@ class Workspace:
             finally:
                 os.close(descriptor)
             if before == after and size == after.size_bytes:
-                seen = Seen(after, entry_of(after, sha256), began)
+                seen = HashedFile(after, stamped_entry(after, sha256), began)
                 with self._lock:
                     if self._seen.get(path) != seen:
                         self._changed.add(path)
@@ -416,15 +420,15 @@ class Workspace:
                 if is_temp(name) or not (name.isascii() or _is_utf8(name)):
                     continue
                 if entry.is_file(follow_symlinks=False):
-                    yield name, FILE
+                    yield name, FILE_KIND
                 elif entry.is_dir(follow_symlinks=False):
-                    yield name, FOLDER
+                    yield name, FOLDER_KIND
                 elif entry.is_symlink():
-                    yield name, LINK
+                    yield name, LINK_KIND
 
     def ignore_file(self, folder: str) -> bytes | None:
         """Return the bytes of the `.gitignore` of a folder, `""` or ending in `/`, or None."""
-        path = folder + IGNORE_FILE
+        path = folder + GITIGNORE
         return self.read(path) if self._stamp(path) is not None else None
 
     def is_own(self, path: str) -> bool:
@@ -432,9 +436,9 @@ class Workspace:
 
         def read() -> bytes:
             descriptor = open_file(self._root, path)
-            return b"" if descriptor is None else read_all(descriptor)
+            return b"" if descriptor is None else read_and_close(descriptor)
 
-        return is_own(path, read)
+        return is_own_file(path, read)
 
     def is_file(self, path: str) -> bool:
         """Return whether a regular file is at a path."""
@@ -442,7 +446,7 @@ class Workspace:
 
     # ---- the cache -------------------------------------------------------------------------------
 
-    def _known(self, path: str) -> Seen | None:
+    def _known(self, path: str) -> HashedFile | None:
         """Return what a file was when it was hashed last, by this process or an earlier one."""
         try:
             return self._seen[path]
@@ -456,19 +460,19 @@ class Workspace:
 class _Earlier:
     """What earlier processes found files to be, by the index; nothing from the moment on that it cannot be read."""
 
-    def __init__(self, index: Index | None) -> None:
+    def __init__(self, index: StoreIndex | None) -> None:
         """Take the index, or None."""
         self._index, self._is_readable = index, index is not None
 
-    def seen(self, path: str) -> Seen | None:
+    def seen(self, path: str) -> HashedFile | None:
         """Return what a file was when it was hashed last, or None."""
         data = None
         if self._index is not None and self._is_readable:
             try:
-                data = self._index.get(TABLE, _row(path))
+                data = self._index.get(FILES_TABLE, _row(path))
             except IndexFaultError:
                 self._is_readable = False
-        return None if data is None else seen_from(data)
+        return None if data is None else unpack_hashed_file(data)
 
 
 def _row(path: str) -> bytes:
@@ -476,8 +480,8 @@ def _row(path: str) -> bytes:
     return hashlib.blake2b(path.encode("utf-8", "surrogateescape"), digest_size=_ROW_BYTES).digest()
 
 
-def _stamp_of(found: os.stat_result) -> Stamp:
-    return Stamp(
+def _stamp_of(found: os.stat_result) -> FileStamp:
+    return FileStamp(
         found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, stat.S_IMODE(found.st_mode)
     )
 
@@ -489,14 +493,14 @@ def _with_above(folder: str) -> Iterator[str]:
         folder = folder.rpartition("/")[0]
 
 
-def newest(stamp: Stamp) -> int:
+def last_change_ns(stamp: FileStamp) -> int:
     """Return when a file last changed, as far as its times say."""
     return max(stamp.mtime_ns, stamp.ctime_ns)
 
 
-def _is_racy(seen: Seen, now_ns: int) -> bool:
+def _is_racy(seen: HashedFile, now_ns: int) -> bool:
     """Say whether the file may have changed since with the same stamp: it was too young, or some clock is wrong."""
-    return is_racy(newest(seen.stamp), seen.hashed_at_ns) or seen.hashed_at_ns > now_ns
+    return is_racy(last_change_ns(seen.stamp), seen.hashed_at_ns) or seen.hashed_at_ns > now_ns
 
 
 def _is_utf8(name: str) -> bool:

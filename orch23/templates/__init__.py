@@ -1,1 +1,1 @@
-"""Pipelines to start from: found, rendered, laid into a project, and brought up to date there."""
+"""Templates: find, render, write into a project, update."""

@@ -1,20 +1,20 @@
-"""The diagnostics of templates: code -> (title, what it means and the way out)."""
+"""Diagnostic codes of templates."""
 
 from collections.abc import Mapping
 
-OUT_OF_BOUNDS = "E670"
+FORBIDDEN_PATH = "E670"
 NO_TEMPLATE = "E671"
 NOT_FETCHED = "E672"
 RUNS_CODE = "E673"
 UNANSWERED = "E674"
 BAD_ANSWER = "E675"
-IN_THE_WAY = "E676"
-NOT_HERE = "E677"
+FILES_EXIST = "E676"
+NOT_IN_PROJECT = "E677"
 BROKEN = "E678"
-TO_DECIDE = "E679"
+MERGE_CONFLICT = "E679"
 
-CODES: Mapping[str, tuple[str, str]] = {
-    OUT_OF_BOUNDS: (
+TEMPLATE_CODES: Mapping[str, tuple[str, str]] = {
+    FORBIDDEN_PATH: (
         "a template would write where none may",
         "A template brings regular files with plain paths below the project, and nothing into `.git` or `.orch23`: a "
         "file there could run commands. Nothing was written. Tell the template's author.",
@@ -45,12 +45,12 @@ CODES: Mapping[str, tuple[str, str]] = {
         "`orch23 template show NAME` lists the questions and their choices. Free answers are plain words: they go into "
         "YAML as they are.",
     ),
-    IN_THE_WAY: (
+    FILES_EXIST: (
         "files are in the way of the template",
         "They are there and say something else, and nothing was written. `--keep` leaves them and writes the rest, "
         "`--overwrite` replaces them; what is no regular file must be moved away first.",
     ),
-    NOT_HERE: (
+    NOT_IN_PROJECT: (
         "the project has no such template",
         "The answers of a template stand in `.orch23-NAME.answers.yml` at the root, with where it comes from and which "
         "version it is; without that file it cannot be updated. `orch23 init NAME` makes it.",
@@ -60,7 +60,7 @@ CODES: Mapping[str, tuple[str, str]] = {
         "Its copier.yml or one of its files has a fault, or needs what orch23 does not give it, such as a submodule. "
         "The message is copier's. Tell the template's author.",
     ),
-    TO_DECIDE: (
+    MERGE_CONFLICT: (
         "an edit of yours and the template disagree",
         "Both changed the same lines. Both are in the file, between `<<<<<<< yours` and `>>>>>>> template`: keep what "
         "is right, and remove the marks. A file that is no text was left as it is, with the template's beside it.",

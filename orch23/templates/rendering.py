@@ -1,4 +1,4 @@
-"""Render versions of a template in a temporary folder: fetched, asked for, read; copier's faults are rephrased."""
+"""Fetch a template and render versions of it with copier in a temporary directory."""
 
 import json
 import re
@@ -9,8 +9,8 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from orch23.execute.copying import CopierCall, mirror, render, unbundle
-from orch23.execute.scratch_folders import scratch_folder
+from orch23.execute.cleanup import temporary_folder
+from orch23.execute.copier_runner import CopierCall, clone_bundle, clone_mirror, render_templates
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import (
     InvalidInputError,
@@ -20,16 +20,15 @@ from orch23.model.errors import (
     UsageError,
 )
 from orch23.templates import codes
-from orch23.templates.changes import File
-from orch23.templates.project_files import read_rendered
-from orch23.templates.source import Source
+from orch23.templates.changes import TemplateFile, read_rendered
+from orch23.templates.source import TemplateSource
 
 # Ends the answers of last time, so that those which a template has written anew can be told from them.
 _LAST = b"\n# of last time\n"
 _OURS = re.compile(r"v([0-9]+)")
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class RenderRequest(Struct, frozen=True, kw_only=True):
     """One version of a template to render. `last` is the answers file of the project, `ref` None the newest version."""
 
     ref: str | None = None
@@ -39,11 +38,11 @@ class Wanted(Struct, frozen=True, kw_only=True):
     ask: bool = False
 
 
-class Rendered(Struct, frozen=True, kw_only=True):
+class RenderedTemplate(Struct, frozen=True, kw_only=True):
     """A rendered version: its files, and what is known of its questions."""
 
     version: str
-    files: Mapping[str, File]
+    files: Mapping[str, TemplateFile]
     answers: Mapping[str, Any]
     questions: Mapping[str, Mapping[str, Any]]
     unanswered: tuple[str, ...]
@@ -51,7 +50,7 @@ class Rendered(Struct, frozen=True, kw_only=True):
 
 
 @contextmanager
-def fetched(source: Source, environ: Mapping[str, str]) -> Iterator[Path]:
+def fetched_template(source: TemplateSource, environ: Mapping[str, str]) -> Iterator[Path]:
     """Give a temporary folder with all versions of a template in it.
 
     Raises:
@@ -59,12 +58,12 @@ def fetched(source: Source, environ: Mapping[str, str]) -> Iterator[Path]:
         ConfigurationError: there is no git.
 
     """
-    with scratch_folder("template") as folder:
+    with temporary_folder("template") as folder:
         into = folder / "mirror"
         if source.bundle is not None:
-            failed = unbundle(source.bundle, into, environ)
+            failed = clone_bundle(source.bundle, into, environ)
         else:
-            failed = mirror(source.url, into, environ)
+            failed = clone_mirror(source.url, into, environ)
         if failed is not None:
             hint = f"try `git ls-remote {source.url}`"
             message = f"the template `{source.name}` cannot be fetched: {failed}"
@@ -72,9 +71,9 @@ def fetched(source: Source, environ: Mapping[str, str]) -> Iterator[Path]:
         yield folder
 
 
-def rendered(
-    source: Source, wanted: Sequence[Wanted], folder: Path, root: Path, environ: Mapping[str, str]
-) -> tuple[Rendered, ...]:
+def render_versions(
+    source: TemplateSource, wanted: Sequence[RenderRequest], folder: Path, root: Path, environ: Mapping[str, str]
+) -> tuple[RenderedTemplate, ...]:
     """Return versions of a template that was fetched into a folder, rendered for the project at `root`.
 
     Raises:
@@ -101,14 +100,14 @@ def rendered(
                 ask=one.ask,
             )
         )
-    results = render(calls, mirrored=folder / "mirror", url=source.url, folder=folder, environ=environ)
+    results = render_templates(calls, mirrored=folder / "mirror", url=source.url, folder=folder, environ=environ)
     return tuple(
         _read(source, one, Path(call.destination), result)
         for one, call, result in zip(wanted, calls, results, strict=False)
     )
 
 
-def _read(source: Source, wanted: Wanted, into: Path, result: Mapping[str, Any]) -> Rendered:
+def _read(source: TemplateSource, wanted: RenderRequest, into: Path, result: Mapping[str, Any]) -> RenderedTemplate:
     if "error" in result:
         raise _fault(source, wanted, result["error"], result["message"])
     unknown = sorted(wanted.data.keys() - result["questions"].keys())
@@ -116,7 +115,7 @@ def _read(source: Source, wanted: Wanted, into: Path, result: Mapping[str, Any])
         hint = f"it asks for {', '.join(result['questions']) or 'nothing'}"
         told = [Diagnostic(codes.BAD_ANSWER, f"`{source.name}` has no question `{one}`", hint=hint) for one in unknown]
         raise UsageError(*told)
-    made = Rendered(
+    made = RenderedTemplate(
         version=result["version"],
         files=read_rendered(into),
         answers=result["answers"],
@@ -130,14 +129,14 @@ def _read(source: Source, wanted: Wanted, into: Path, result: Mapping[str, Any])
     return made
 
 
-def _with_answers(source: Source, made: Rendered) -> Rendered:
+def _with_answers(source: TemplateSource, made: RenderedTemplate) -> RenderedTemplate:
     """Give a template that keeps no answers a file for them, so that it can be updated too. JSON is YAML."""
     kept = {"_commit": made.version, "_src_path": source.address, **made.answers}
     lines = (f"{json.dumps(name)[1:-1]}: {json.dumps(value, ensure_ascii=False)}\n" for name, value in kept.items())
     text = "".join(lines)
-    return Rendered(
+    return RenderedTemplate(
         version=made.version,
-        files={**made.files, source.answers_file: File(text.encode())},
+        files={**made.files, source.answers_file: TemplateFile(text.encode())},
         answers=made.answers,
         questions=made.questions,
         unanswered=made.unanswered,
@@ -145,7 +144,7 @@ def _with_answers(source: Source, made: Rendered) -> Rendered:
     )
 
 
-def _refuse_newer(source: Source, ref: str | None) -> None:
+def _refuse_newer(source: TemplateSource, ref: str | None) -> None:
     """Refuse a version of one of our templates that this orch23 does not bring, in words that say why."""
     if source.version is None or ref is None:
         return
@@ -157,7 +156,7 @@ def _refuse_newer(source: Source, ref: str | None) -> None:
     raise NotFoundError(Diagnostic(codes.NOT_FETCHED, message, hint=hint))
 
 
-def _fault(source: Source, wanted: Wanted, kind: str, message: str) -> Orch23Error:
+def _fault(source: TemplateSource, wanted: RenderRequest, kind: str, message: str) -> Orch23Error:
     show = f"`orch23 template show {source.name}` lists the questions" if source.version else "see the template's pages"
     match kind:
         case "unsafe":

@@ -9,9 +9,9 @@ from typing import Any
 from unittest.mock import patch
 
 from orch23.model.llm import Message, Request
-from orch23.providers.adapter import Asking, Setting
+from orch23.providers.adapter import CallContext, ProviderContext
 from orch23.providers.faults import TransportError
-from orch23.providers.registry import make
+from orch23.providers.registry import make_provider
 from orch23.steps.llm.spec import LLMStep
 from tests.catalogue.provoking import Trigger, Triggers, complained, shown
 from tests.catalogue.server import Reply, Replying, chat, document, error, replying
@@ -54,9 +54,11 @@ def asked(project: Project, url: str) -> set[str]:
         identity=question,
         params={"max_tokens": 100},
     )
-    setting = Setting(environ={}, root=project.root, read_answers=lambda _: {}, notice=lambda _: None, **CONSENT)
+    setting = ProviderContext(
+        environ={}, root=project.root, read_answers=lambda _: {}, notice=lambda _: None, **CONSENT
+    )
     try:
-        make(setting, Asking(step, "code")).complete(request, 10.0, lambda _: None)
+        make_provider(setting, CallContext(step, "code")).complete(request, 10.0, lambda _: None)
     except TransportError as fault:
         return {fault.diagnostic.code}
     finally:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from orch23.execute import kinship
-from orch23.execute.rooms import Room, RoomCaps, Rooms
-from orch23.execute.sandbox.bubblewrap import Bubblewrap
-from orch23.execute.sandbox.choice import Choice
+from orch23.execute import process_tree
+from orch23.execute.sandbox.bubblewrap import BubblewrapLauncher
+from orch23.execute.sandbox.tier_selection import TierChoice
+from orch23.execute.sandbox_dir import SandboxDir, SandboxDirs, TreeLimits
 from orch23.model.digest import FileEntry
 from tests.catalogue.provoking import Trigger, Triggers, shown, told
 from tests.project import Project, scripted
@@ -98,9 +98,9 @@ class Nothing:
 @TRIGGERS.of("E615")
 def too_many_files(project: Project) -> set[str]:
     """Write more files than a room may hold; the cap of a build is a hundred thousand."""
-    rooms = Rooms(project.root / "rooms", Nothing(), RoomCaps(entries=3))
+    rooms = SandboxDirs(project.root / "rooms", Nothing(), TreeLimits(entries=3))
     room = rooms.lay({})
-    assert isinstance(room, Room)
+    assert isinstance(room, SandboxDir)
     for number in range(4):
         (room.work / str(number)).touch()
     return {found.code for found in rooms.scan(room, {}).violations}
@@ -116,7 +116,9 @@ def step_that_takes_too_much(project: Project) -> set[str]:
 @TRIGGERS.of("E483")
 def machine_without_a_sandbox(project: Project) -> set[str]:
     """Build where neither bubblewrap nor Landlock is there."""
-    with patch("orch23.cli.wiring.choose_once", return_value=Choice(None, (("bubblewrap", "it is not installed"),))):
+    with patch(
+        "orch23.cli.build_run.choose_once", return_value=TierChoice(None, (("bubblewrap", "it is not installed"),))
+    ):
         return built(project, {"outputs": ["a"], "shell": "echo a > a"})
 
 
@@ -132,19 +134,19 @@ def sandbox_that_does_not_come_about(project: Project) -> set[str]:
     broken = project.root / "bwrap"
     project.write({"bwrap": "#!/bin/sh\necho 'bwrap: No space left on device' >&2\nexit 1\n"})
     broken.chmod(0o755)
-    with patch("orch23.cli.wiring.choose_once", return_value=Choice(Bubblewrap(broken))):
+    with patch("orch23.cli.build_run.choose_once", return_value=TierChoice(BubblewrapLauncher(broken))):
         return built(project, {"outputs": ["a"], "shell": "echo a > a"})
 
 
 @TRIGGERS.of("E619")
 def process_that_cannot_be_killed(project: Project) -> set[str]:
     """Have a process left; only one that is stuck in the kernel resists, and none can be made to."""
-    end = kinship.end
+    end = process_tree.kill_tree
 
-    def end_all_but_one(family: kinship.Family) -> tuple[int, ...]:
+    def end_all_but_one(family: process_tree.ProcessTree) -> tuple[int, ...]:
         return (*end(family), 1)
 
-    with patch.object(kinship, "end", end_all_but_one):
+    with patch.object(process_tree, "kill_tree", end_all_but_one):
         return built(project, {"outputs": ["a"], "shell": "echo a > a"})
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from orch23.model.digest import Digest, FileEntry, digest_bytes
 from orch23.model.record import LockFile
 from orch23.store.lock_file import read_lock, write_lock
-from orch23.store.opening import Store, open_store
+from orch23.store.project_store import ProjectStore, open_store
 from tests.catalogue.commands import built
 from tests.catalogue.provoking import Trigger, Triggers, shown, told
 from tests.project import Project, scripted
@@ -72,7 +72,7 @@ def folder_where_the_lock_belongs(project: Project) -> set[str]:
 def store_of_another_user(project: Project) -> set[str]:
     """Take over a store that belongs to another user."""
     folder = project.write({".orch23/records/x": "", ".git/HEAD": ""}).root / ".orch23"
-    with patch("orch23.store.standing.os.geteuid", return_value=folder.stat().st_uid + 1):
+    with patch("orch23.store.access.os.geteuid", return_value=folder.stat().st_uid + 1):
         return shown(project.run("trust", env={"ORCH23_TRUST": "0"}))
 
 
@@ -166,11 +166,11 @@ def a_path_with_two_owners(project: Project) -> set[str]:
 @TRIGGERS.of("E711")
 def input_that_never_rests(project: Project) -> set[str]:
     """Let an input change each time that it is about to be read."""
-    take, times = Store.take_in, iter(range(1, 100))
+    take, times = ProjectStore.take_in, iter(range(1, 100))
     second = {"inputs": ["in.txt"], "outputs": ["out.txt"], "shell": "cp in.txt out.txt"}
     project.write({**scripted({"a": second}, {}), "in.txt": "0"})
 
-    def change_and_take(store: Store, path: str) -> Digest:
+    def change_and_take(store: ProjectStore, path: str) -> Digest:
         if path != "in.txt":
             return take(store, path)
         project.edit("in.txt", json.dumps([next(times)] * 9))
@@ -178,5 +178,5 @@ def input_that_never_rests(project: Project) -> set[str]:
         project.edit("in.txt", json.dumps([next(times)] * 10))
         return taken
 
-    with patch.object(Store, "take_in", change_and_take):
+    with patch.object(ProjectStore, "take_in", change_and_take):
         return shown(project.build())

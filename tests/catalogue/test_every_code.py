@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orch23.cli.catalogue import catalogue
+from orch23.cli.catalogue import diagnostic_codes
 from tests.catalogue import commands, pipeline, proposals, providers, running, store, templates
 from tests.catalogue.provoking import Triggers
 from tests.project import Project
@@ -31,13 +31,13 @@ def test_every_code_can_be_provoked(code: str, project: Project) -> None:
 
 
 def test_there_is_one_trigger_for_every_code_of_the_catalogue() -> None:
-    assert set(TRIGGERS) == set(catalogue())
+    assert set(TRIGGERS) == set(diagnostic_codes())
     assert len(TRIGGERS) == sum(map(len, FAMILIES))
 
 
-@pytest.mark.parametrize("code", sorted(catalogue()))
+@pytest.mark.parametrize("code", sorted(diagnostic_codes()))
 def test_every_explanation_says_more_than_its_title(code: str) -> None:
-    title, text = catalogue()[code]
+    title, text = diagnostic_codes()[code]
     assert title
     assert len(text) > _LEAST
     assert len(re.findall(r"[.!?](?:\s|$)", text)) > 1 or ";" in text, "what it means, and then a way out"
@@ -53,7 +53,7 @@ def complaints() -> Iterator[tuple[str, ast.Call]]:
 
 def test_every_complaint_is_made_with_a_way_out() -> None:
     found = list(complaints())
-    assert len(found) > len(catalogue())
+    assert len(found) > len(diagnostic_codes())
     without = [
         place
         for place, call in found

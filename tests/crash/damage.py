@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orch23.execute.rooms import Rooms
-from orch23.store.beneath import Directories
-from orch23.store.durable import is_temp
-from orch23.store.journal import JournalLine, journals, read_journal
-from orch23.store.promote import Promoter
+from orch23.execute.sandbox_dir import SandboxDirs
+from orch23.store.promotion import Promoter
+from orch23.store.run_logs import JournalLine, journal_paths, read_journal
+from orch23.store.safe_files import DirectoryCache, is_temp
 from tests.crash.harness import timeless
 from tests.e2e.pipelines import calls, green, pipeline, prompt, proposing
 from tests.project import Project
@@ -82,14 +81,14 @@ def _die_in_promotion_of(project: Project, path: str) -> int:
         try:
             real = Promoter._name
 
-            def name(self: Promoter, places: Directories, at: str, *more: Any) -> bool:
+            def name(self: Promoter, places: DirectoryCache, at: str, *more: Any) -> bool:
                 if at == path:
                     (self._root / "out/.orch23-1-1.tmp").write_text("half")
                     os._exit(_KILLED)
                 return real(self, places, at, *more)
 
             setattr(Promoter, "_name", name)  # noqa: B010 - mypy refuses to assign to a method
-            setattr(Rooms, "discard", lambda *_: None)  # noqa: B010 - likewise
+            setattr(SandboxDirs, "try_unlink", lambda *_: None)  # noqa: B010 - likewise
             code = project.build("-j1").code
         finally:
             os._exit(code)
@@ -304,7 +303,7 @@ def faults(kept: Kept, path: str, damage: str) -> Iterator[str]:
         return
     yield from _unlike(kept, project, path)
     green(project.build("-j1"))
-    if ran := [line.event.role for line in read_journal(journals(project.root / "logs")[0]) if _is_start(line)]:
+    if ran := [line.event.role for line in read_journal(journal_paths(project.root / "logs")[0]) if _is_start(line)]:
         yield f"a further build still ran {ran}"
     if beyond != (outside.read_bytes() if outside.exists() else None):
         yield "it wrote through the link"

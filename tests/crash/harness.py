@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from orch23.model.llm import Exchange
-from orch23.store.durable import is_temp
 from orch23.store.exchanges import Exchanges
+from orch23.store.safe_files import is_temp
 from tests.e2e.pipelines import calls, green, noted
 from tests.project import Project
 

@@ -11,16 +11,16 @@ import os
 import sys
 import traceback
 
+from orch23.cli import build_run
 from orch23.cli import main as cli
-from orch23.cli import wiring
-from orch23.execute.sandbox.choice import Choice
+from orch23.execute.sandbox.tier_selection import TierChoice
 
 MODES = ("count", "kill", "half", "fail_once", "fail_on", "power")
 PRELOADED = (
     "orch23.cli.commands.build",
     "orch23.cli.commands.plan",
     "orch23.cli.actions.build",
-    "orch23.cli.wiring",
+    "orch23.cli.build_run",
     "orch23.cli.actions.plan",
     "orch23.cli.opening",
     "orch23.engine.build",
@@ -42,7 +42,7 @@ def serve() -> None:
     shim = ctypes.CDLL(os.environ["LD_PRELOAD"])
     os.environ.clear()
     os.environ["ORCH23_ALLOW_UNSANDBOXED"] = "1"
-    setattr(wiring, "choose_once", lambda: Choice(None))  # noqa: B010 - not exported; steps note outside of their rooms that they ran
+    setattr(build_run, "best_tier_once", lambda: TierChoice(None))  # noqa: B010 - not exported; steps note outside of their rooms that they ran
     for line in sys.stdin:
         asked = json.loads(line)
         reading, writing = os.pipe()  # a pipe is no file: what is printed always arrives

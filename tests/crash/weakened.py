@@ -12,18 +12,18 @@ from pathlib import Path
 
 from orch23.decide import verdict
 from orch23.decide.verdict import Verdict
-from orch23.execute import kinship
+from orch23.execute import process_tree
 from orch23.model.digest import FileEntry
-from orch23.store import beneath, promote, workspace
-from orch23.store.beneath import Directories
-from orch23.store.promote import Promoter
-from orch23.store.stat_rows import Seen, Stamp
+from orch23.store import promotion, safe_files, workspace
+from orch23.store.index_tables import FileStamp, HashedFile
+from orch23.store.promotion import Promoter
+from orch23.store.safe_files import DirectoryCache
 
 
 def in_place() -> None:
     """Write outputs where they lie, instead of beside and renamed."""
 
-    def write(promoter: Promoter, places: Directories, path: str, entry: FileEntry, temps: dict[str, str]) -> bool:
+    def write(promoter: Promoter, places: DirectoryCache, path: str, entry: FileEntry, temps: dict[str, str]) -> bool:
         del places, temps
         target = promoter._root / path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -45,34 +45,34 @@ def startswith() -> None:
     def directory(root: Path, names: Sequence[str]) -> Iterator[int]:
         folder = os.path.realpath(root.joinpath(*names))
         if not folder.startswith(os.path.realpath(root)):
-            raise beneath.leaves("/".join(names))
+            raise safe_files.unsafe_path_error("/".join(names))
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             yield descriptor
         finally:
             os.close(descriptor)
 
-    def stamp(seen: workspace.Workspace, path: str) -> Stamp | None:
+    def stamp(seen: workspace.Workspace, path: str) -> FileStamp | None:
         try:
             return workspace._stamp_of((seen._root / path).stat())
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    setattr(beneath, "directory", directory)
-    setattr(promote, "directory", directory)
+    setattr(safe_files, "open_directory", directory)
+    setattr(promotion, "open_directory", directory)
     setattr(workspace.Workspace, "_stamp", stamp)
 
 
 def killpg() -> None:
     """Kill the group of a process, and believe that this is all it started."""
 
-    def end(family: kinship.Family) -> tuple[int, ...]:
+    def end(family: process_tree.ProcessTree) -> tuple[int, ...]:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(family.leader, signal.SIGKILL)
         return ()
 
-    setattr(kinship, "end", end)
-    setattr(kinship, "end_strays", tuple)
+    setattr(process_tree, "kill_tree", end)
+    setattr(process_tree, "kill_strays", tuple)
 
 
 def exit_code() -> None:
@@ -88,14 +88,14 @@ def exit_code() -> None:
 def trusted_mtime() -> None:
     """Believe that a file whose times and size are as before is as before, however young they are."""
 
-    def is_racy(seen: Seen, now_ns: int) -> bool:
+    def is_racy(seen: HashedFile, now_ns: int) -> bool:
         del seen, now_ns
         return False
 
     setattr(workspace, "_is_racy", is_racy)
     sound = workspace._stamp_of
 
-    def stamp_of(status: os.stat_result) -> Stamp:
+    def stamp_of(status: os.stat_result) -> FileStamp:
         return sound(status)._replace(ctime_ns=0, ino=0)
 
     setattr(workspace, "_stamp_of", stamp_of)

@@ -37,9 +37,9 @@ defaults:
 REACHING_OUTSIDE = """
 import os
 os.environ["ORCH23_TRUST"] = "1"
-from orch23.cli import wiring
-from orch23.execute.sandbox.choice import Choice
-wiring.choose_once = lambda: Choice(None)
+from orch23.cli import build_run
+from orch23.execute.sandbox.tier_selection import TierChoice
+build_run.best_tier_once = lambda: TierChoice(None)
 """
 """What a build in a process of its own runs first, if its steps are to reach outside: a machine without a sandbox."""
 

@@ -18,7 +18,7 @@ from orch23.model.event import Event
 from orch23.model.llm import Request, Response, Usage
 from orch23.providers.prices import worst_case
 from orch23.store.exchanges import Exchanges
-from orch23.store.journal import Journal
+from orch23.store.run_logs import Journal
 from tests.e2e.pipelines import ends, green, pipeline, prompt
 from tests.loopback import Reply, error_reply, events_reply, loopback, message_events, message_reply
 from tests.project import Project
@@ -196,7 +196,7 @@ def test_an_answer_that_cannot_be_kept_is_charged_and_holds_nobody_up(project: P
     def full_disk(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    with asking(Model(bill, took=little)), patch.object(Exchanges, "put", full_disk):
+    with asking(Model(bill, took=little)), patch.object(Exchanges, "replace_snapshot_file", full_disk):
         project.build("-j2", "-k")
     settled = project.events_of("call_settled")
     assert settled[0]["data"]["forfeited"] is True

@@ -326,8 +326,8 @@ def test_what_is_kept_is_private_and_what_is_committed_is_not(tmp_path: Path) ->
 _READS = """
 import ctypes, os, subprocess
 from pathlib import Path
-from orch23.execute.local import LocalExecutor
-from orch23.execute.rooms import Rooms
+from orch23.execute.local_executor import LocalExecutor
+from orch23.execute.sandbox_dir import SandboxDirs
 if os.getuid() == 0:
     os.setgroups([]); os.setgid(65534); os.setuid(65534)
 ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE: as it is for whoever did not change users
@@ -335,7 +335,7 @@ ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE: as it is for whoever 
 done = subprocess.run(["cat", f"/proc/{{os.getpid()}}/environ"], capture_output=True)
 print("readable" if os.environ["MY_KEY"].encode() in done.stdout else "hidden")
 """
-_HIDE = "LocalExecutor(rooms=Rooms(Path('rooms'), None), contents=None, workers=1).close()"
+_HIDE = "LocalExecutor(rooms=SandboxDirs(Path('rooms'), None), contents=None, workers=1).close()"
 
 
 @pytest.mark.slow

@@ -14,18 +14,18 @@ from typing import Any
 
 import pytest
 
-from orch23.store.contents import Contents
+from orch23.store.content_store import DiskContentStore
 from orch23.store.exchanges import Exchanges
-from orch23.store.journal import Journal
-from orch23.store.opening import Store
-from orch23.store.promote import Promoter
+from orch23.store.project_store import ProjectStore
+from orch23.store.promotion import Promoter
 from orch23.store.records import Records
+from orch23.store.run_logs import Journal
 from tests.e2e.pipelines import REACHING_OUTSIDE, calls, green, note, noted, pipeline, prompt, proposing, what_came
 from tests.project import Project
 
 _STEPS = (
-    *((Contents, name) for name in ("put", "adopt", "sync")),
-    (Store, "take_in"),
+    *((DiskContentStore, name) for name in ("put", "adopt", "sync")),
+    (ProjectStore, "take_in"),
     *((Exchanges, name) for name in ("put", "put_original")),
     (Records, "put"),
     *((Promoter, name) for name in ("promote", "_apply", "_prepare", "_name", "_remove")),
@@ -229,7 +229,7 @@ _REPOSITORY = str(Path(__file__).parents[2])
 _PLAIN = f"{REACHING_OUTSIDE}\nfrom orch23.entry import run; run()"
 _DYING = f"""{REACHING_OUTSIDE}
 import os, time
-from orch23.store.promote import Promoter
+from orch23.store.promotion import Promoter
 real = Promoter._name
 def held(self, places, path, *more):
     if path == "out/red":

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from orch23.model.diagnostic import Diagnostic, Severity
-from orch23.model.errors import ExitCode
-from orch23.model.exit_numbers import exit_number
+from orch23.model.errors import ExitCode, custom_exit_code
 from tests.e2e.pipelines import green, pipeline, prompt, proposing, shell
 from tests.project import Project, scripted
 
@@ -100,13 +99,13 @@ def test_an_edit_that_does_not_pass_is_numbered_too(project: Project) -> None:
     ids=lambda code: code.name,
 )
 def test_what_no_pipeline_can_map(code: ExitCode) -> None:
-    assert exit_number(code, [Diagnostic("E101", "")], {"E1": 9}) == code
+    assert custom_exit_code(code, [Diagnostic("E101", "")], {"E1": 9}) == code
 
 
 def test_warnings_do_not_decide_and_the_first_error_that_fits_does() -> None:
     warning = Diagnostic("E801", "", severity=Severity.WARNING)
     told = [warning, Diagnostic("E900", ""), Diagnostic("E201", ""), Diagnostic("E101", "")]
-    assert exit_number(ExitCode.FAILED, told, {"E8": 8, "E2": 20, "E201": 21, "E20": 22, "E1": 11}) == 21
+    assert custom_exit_code(ExitCode.FAILED, told, {"E8": 8, "E2": 20, "E201": 21, "E20": 22, "E1": 11}) == 21
 
 
 @pytest.mark.parametrize(

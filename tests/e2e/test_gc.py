@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from orch23.store.collection import blobs_of
-from orch23.store.opening import open_store
+from orch23.store.garbage_collection import stored_blobs
+from orch23.store.project_store import open_store
 from tests.e2e.pipelines import calls, pipeline, prompt, shell
 from tests.project import Project
 
@@ -41,7 +41,7 @@ def grown(project: Project) -> Project:
 
 
 def blobs(project: Project) -> set[str]:
-    return {digest.sha256 for digest, _ in blobs_of(project.root / ".orch23/cas")}
+    return {digest.sha256 for digest, _ in stored_blobs(project.root / ".orch23/cas")}
 
 
 def stored(project: Project) -> int:

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from orch23.execute.sandbox.bubblewrap import Bubblewrap
-from orch23.execute.sandbox.choice import Choice
-from orch23.execute.sandbox.restricted import Restricted
+from orch23.execute.sandbox.bubblewrap import BubblewrapLauncher
+from orch23.execute.sandbox.restricted import LandlockLauncher
+from orch23.execute.sandbox.tier_selection import TierChoice
 from tests.project import Project, scripted
 from tests.sandbox.probe import launcher
 from tests.sandbox.users import need
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
-NONE = Choice(None, (("bubblewrap", "it is not installed"),))
+NONE = TierChoice(None, (("bubblewrap", "it is not installed"),))
 TIERS = ("bubblewrap", "namespaces", "landlock", "none")
 UNCONNECTED = ("bubblewrap", "namespaces", "none")  # Landlock alone goes without sockets on a path
 
@@ -103,13 +103,13 @@ def lay(project: Project, script: str, outside: Path) -> None:
 
 def choose(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if name == "none":
-        monkeypatch.setattr("orch23.cli.wiring.choose_once", lambda: NONE)
+        monkeypatch.setattr("orch23.cli.build_run.choose_once", lambda: NONE)
         return
     need(name)
     chosen = launcher(name)
-    assert isinstance(chosen, Bubblewrap | Restricted)
-    choice = Choice(chosen)
-    monkeypatch.setattr("orch23.cli.wiring.choose_once", lambda: choice)
+    assert isinstance(chosen, BubblewrapLauncher | LandlockLauncher)
+    choice = TierChoice(chosen)
+    monkeypatch.setattr("orch23.cli.build_run.choose_once", lambda: choice)
 
 
 @pytest.mark.parametrize(("name", "tier"), CASES)

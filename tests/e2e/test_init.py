@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from orch23.templates.builtin import builtins
+from orch23.templates.source import builtin_templates
 from tests.project import Outcome, Project
 from tests.sandbox.users import ROOT
 from tests.template_repository import PIPELINE, TemplateRepository, git, house
@@ -38,10 +38,10 @@ def test_an_empty_folder_gets_the_runnable_pipeline_as_it_stands_at_the_top_leve
     made = init(project, name)
     assert made.code == 0, made.err
     files = project.files()
-    for path in builtins()[name].files:
+    for path in builtin_templates()[name].files:
         first = SCHEMA_LINE.match(files[path])
         assert files[path].removeprefix(first.group() if first else b"") == (HERE / path).read_bytes(), path
-    assert files.keys() - set(builtins()[name].files) == {"orch23.toml", f".orch23-{name}.answers.yml"}
+    assert files.keys() - set(builtin_templates()[name].files) == {"orch23.toml", f".orch23-{name}.answers.yml"}
     assert made.err.startswith("next: ")
 
 
@@ -77,7 +77,7 @@ def test_the_answers_hold_an_address_that_is_the_same_on_every_machine(project: 
     assert "name: four\n" in project.read("pipelines/quickstart.yaml")
 
 
-OFFERED = [(name, choice) for name in NAMES for choice in builtins()[name].questions["provider"]["choices"]]
+OFFERED = [(name, choice) for name in NAMES for choice in builtin_templates()[name].questions["provider"]["choices"]]
 
 
 @pytest.mark.stride(4)
@@ -98,7 +98,7 @@ def test_a_key_that_is_there_is_told_and_decides_nothing(project: Project) -> No
 def test_without_a_template_and_without_a_terminal_the_list_is_told(project: Project) -> None:
     asked = project.run("init")
     assert asked.code == 64
-    assert all(name in asked.err for name in builtins())
+    assert all(name in asked.err for name in builtin_templates())
     assert everything(project) == {}
 
 
@@ -124,7 +124,7 @@ def test_all_answers_given_are_answers_enough(project: Project) -> None:
 def test_a_dry_run_says_all_and_writes_nothing(project: Project) -> None:
     told = init(project, "quickstart", "--dry-run")
     assert (told.code, everything(project)) == (0, {})
-    assert told.out.count(" create ") == len(builtins()["quickstart"].files) + 2
+    assert told.out.count(" create ") == len(builtin_templates()["quickstart"].files) + 2
     assert init(project, "quickstart").out == told.out
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from orch23.execute.programs import Programs
-from orch23.providers.adapter import ProgramCall, ProgramEnd
+from orch23.execute.program_runner import LocalProgramRunner
+from orch23.providers.adapter import ProgramCall, ProgramResult
 from tests.e2e.pipelines import ends, green, pipeline, prompt, proposing, shell
 from tests.project import Project
 
@@ -14,14 +14,14 @@ ASK = "  ask: {inputs: [spec.md], outputs: [out.txt], llm: {prompt: p.md.j2, ret
 
 def during_the_call(monkeypatch: pytest.MonkeyPatch, project: Project, path: str, text: str, mode: str = "w") -> None:
     """Let the user edit a file after a model was asked, and before it answers."""
-    real = Programs.run
+    real = LocalProgramRunner.run
 
-    def run(self: Programs, call: ProgramCall) -> ProgramEnd:
+    def run(self: LocalProgramRunner, call: ProgramCall) -> ProgramResult:
         with (project.root / path).open(mode) as file:
             file.write(text)
         return real(self, call)
 
-    monkeypatch.setattr(Programs, "run", run)
+    monkeypatch.setattr(LocalProgramRunner, "run", run)
 
 
 def test_an_input_edited_during_a_call(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

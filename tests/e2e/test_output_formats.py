@@ -18,7 +18,7 @@ def several(project: Project) -> Project:
 
 
 def test_a_report_has_each_stage_in_each_build(several: Project) -> None:
-    with patch("orch23.engine.at_rest.FEWEST", 0):
+    with patch("orch23.engine.idle_build.FEWEST", 0):
         for number in range(4):
             if number > 1:
                 several.edit("in/2", f"edit {number}\n")

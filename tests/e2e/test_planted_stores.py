@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.record import LockFile
-from orch23.snapshot.registry import stores
+from orch23.snapshot.store_registry import registered_stores
 from orch23.store.lock_file import read_lock, write_lock
 from tests.project import Outcome, Project
 from tests.repository import Repository, green, up_to_date
@@ -123,7 +123,7 @@ def test_a_project_that_was_moved_keeps_its_store(tmp_path):
 
 
 def test_a_new_store_is_registered_before_it_has_an_id(tmp_path):
-    with patch("orch23.store.standing.write_atomic", side_effect=OSError(30, "Read-only file system")):
+    with patch("orch23.store.access.write_atomic", side_effect=OSError(30, "Read-only file system")):
         project = Untrusting(tmp_path / "p")
         project.write({"pipeline.yaml": json.dumps(PIPELINE), "in.txt": "good\n"})
         refused = project.run("build")
@@ -132,7 +132,7 @@ def test_a_new_store_is_registered_before_it_has_an_id(tmp_path):
     assert not (project.root / ".orch23/id").exists()
     green(project.run("build"))
     number = (project.root / ".orch23/id").read_text().strip()
-    assert (Path(stores()) / number).read_text() == f"{project.root}/.orch23\n"
+    assert (Path(registered_stores()) / number).read_text() == f"{project.root}/.orch23\n"
 
 
 # ---- lock files ----------------------------------------------------------------------------------

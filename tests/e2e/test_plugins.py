@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from orch23.checks.registry import checks_of, revision_of
+from orch23.checks.registry import available_checks, check_revision
 from orch23.model.errors import ConfigurationError
-from orch23.model.plugins import not_installed
+from orch23.model.plugins import missing_plugins
 from tests.installed import CODE, ENTRIES, Install, searched
 from tests.project import Project, decisions
 
@@ -171,14 +171,14 @@ def test_what_a_plugin_has_is_looked_up_by_name(tmp_path: Path) -> None:
         archive.extractall(tmp_path / "site")
     with searched(tmp_path / "site"):
         names = ("acme-checks", "no-such-distribution")
-        checks = checks_of(names)
-        assert not_installed(names) == ("no-such-distribution",)
+        checks = available_checks(names)
+        assert missing_plugins(names) == ("no-such-distribution",)
         assert "no_word" in checks
         assert "json_schema" in checks
         assert "other" not in checks
-        assert [name for name in checks if name not in checks_of(())] == ["no_word", "odd"]
-        assert (checks["no_word"].name, revision_of(checks, "no_word")) == ("no_word", "acme-checks 2.0, revision 3")
-        assert revision_of(checks, "json_schema") == 1
+        assert [name for name in checks if name not in available_checks(())] == ["no_word", "odd"]
+        assert (checks["no_word"].name, check_revision(checks, "no_word")) == ("no_word", "acme-checks 2.0, revision 3")
+        assert check_revision(checks, "json_schema") == 1
         with pytest.raises(KeyError):
             checks["other"]
         said = r"`odd` of the plugin acme-checks 2.0 \(orch23.checks\) cannot be used: it must be a `Check`, and is 5"

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from orch23.cli import wiring
+from orch23.cli import build_run, project_loading
 from orch23.execute.interpreters import matching_interpreter
-from orch23.execute.local import LocalExecutor
-from orch23.execute.rooms import Rooms
+from orch23.execute.local_executor import LocalExecutor
+from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.model.action import Action, ActionOutcome, Completed, outcome_from_bytes, outcome_to_bytes
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import MissingBytesError
 from orch23.model.ports import ContentStore, FileContentStore
-from orch23.store.opening import open_store
-from orch23.store.sources import NewFile
-from orch23.store.transfers import with_transfers
+from orch23.store.input_files import NewFile
+from orch23.store.project_store import open_store
+from orch23.store.remote_stores import with_file_access
 from tests.doubles import MemoryContents, MemoryResults
 from tests.e2e.pipelines import green
 from tests.project import Project, files_answer, scripted
@@ -96,7 +96,7 @@ class Serialising:
 
     def __init__(self, elsewhere: Path, contents: FileContentStore, **given: Any) -> None:
         found = partial(matching_interpreter, root=elsewhere, environ={"VIRTUAL_ENV": sys.prefix})
-        rooms = Rooms(elsewhere, OnlyContents(contents))
+        rooms = SandboxDirs(elsewhere, OnlyContents(contents))
         self._worker = LocalExecutor(**{**given, "rooms": rooms, "contents": contents, "interpreters": found})
         self.sent: list[bytes] = []
         self.answers: list[bytes] = []
@@ -127,19 +127,19 @@ def expected(tmp_path: Path) -> dict[str, bytes]:
 def in_memory(expected: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> MemoryContents:
     """Let projects have their contents in memory from now on; the next build finds what this one left."""
     contents = MemoryContents()
-    monkeypatch.setattr(wiring, "open_store", partial(open_store, contents=contents))
+    monkeypatch.setattr(project_loading, "open_store", partial(open_store, contents=contents))
     return contents
 
 
 def serialise(monkeypatch: pytest.MonkeyPatch, elsewhere: Path) -> list[Serialising]:
     made: list[Serialising] = []
 
-    def executor(*, rooms: Rooms, interpreters: object, **given: Any) -> Serialising:
+    def executor(*, rooms: SandboxDirs, interpreters: object, **given: Any) -> Serialising:
         del rooms, interpreters
         made.append(Serialising(elsewhere, **given))
         return made[-1]
 
-    monkeypatch.setattr(wiring, "LocalExecutor", executor)
+    monkeypatch.setattr(build_run, "LocalExecutor", executor)
     return made
 
 
@@ -202,7 +202,7 @@ def test_a_result_store_gives_another_project_its_results_and_nothing_runs(
     expected: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     contents, results = MemoryContents(), MemoryResults()
-    monkeypatch.setattr(wiring, "open_store", partial(open_store, contents=contents, results=results))
+    monkeypatch.setattr(project_loading, "open_store", partial(open_store, contents=contents, results=results))
     assert built(Project(tmp_path / "one")) == expected
     other = Project(tmp_path / "other").write(whole_build())
     assert set(other.plan().values()) == {"restore"}
@@ -212,7 +212,7 @@ def test_a_result_store_gives_another_project_its_results_and_nothing_runs(
     assert {path: other.files()[path] for path in expected if path != "keys"} == {
         path: data for path, data in expected.items() if path != "keys"
     }
-    monkeypatch.setattr(wiring, "open_store", partial(open_store, contents=contents))
+    monkeypatch.setattr(project_loading, "open_store", partial(open_store, contents=contents))
     assert other.build().err.endswith("up to date (3 stages)\n")
     other.delete("app.py")
     green(other.build())
@@ -223,7 +223,7 @@ def test_a_result_store_gives_another_project_its_results_and_nothing_runs(
 def test_a_worker_that_lacks_bytes_names_them_and_runs_nothing(tmp_path: Path, forgetting: str) -> None:
     contents: ContentStore = MemoryContents()
     lost = FileEntry(MemoryContents().put(b"lost"))
-    worker = Serialising(tmp_path, with_transfers(contents), workers=1)
+    worker = Serialising(tmp_path, with_file_access(contents), workers=1)
     given: dict[str, Any] = {"inputs": {}, "tools": {}, forgetting: {"a.txt": lost}}
     outcome = worker.run(Action(argv=("touch", str(tmp_path / "ran")), **given))
     worker.close()

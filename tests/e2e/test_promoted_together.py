@@ -89,7 +89,7 @@ def test_what_all_items_made_is_promoted_after_the_last_of_them(project: Project
 
 
 def test_it_is_one_transaction(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    from orch23.store.promote import Promoter  # noqa: PLC0415  the effect that is counted
+    from orch23.store.promotion import Promoter  # noqa: PLC0415  the effect that is counted
 
     seen: list[set[str]] = []
     real = Promoter._apply

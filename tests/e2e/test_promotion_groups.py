@@ -93,7 +93,7 @@ def test_what_was_withheld_is_restored_with_nothing_run(project: Project) -> Non
 
 
 def test_it_is_one_transaction(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    from orch23.store.promote import Promoter  # noqa: PLC0415  the effect that is counted
+    from orch23.store.promotion import Promoter  # noqa: PLC0415  the effect that is counted
 
     seen: list[set[str]] = []
     real = Promoter._apply

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from orch23.model.digest import FileEntry
 from orch23.model.record import LockFile, Record
-from orch23.store.durable import seal
+from orch23.store.json_text import encode_with_checksum
 from orch23.store.lock_file import read_lock, write_lock
-from orch23.store.opening import open_store
+from orch23.store.project_store import open_store
 from orch23.store.record_format import entry_to_json
 from tests.project import Outcome, Project, files_answer, scripted
 
@@ -359,4 +359,6 @@ def plant(project: Project, files: Mapping[str, str | None]) -> None:
         for path, text in files.items()
     }
     old = {path: None if (entry := workspace.entry(path)) is None else entry_to_json(entry) for path in files}
-    (project.root / ".orch23/promote.json").write_bytes(seal(json.loads(json.dumps({"new": new, "old": old}))))
+    (project.root / ".orch23/promote.json").write_bytes(
+        encode_with_checksum(json.loads(json.dumps({"new": new, "old": old})))
+    )

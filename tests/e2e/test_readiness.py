@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from orch23.engine.preview import Preview, preview
+from orch23.engine.dry_run import Preview, preview
 from orch23.engine.session import Session
-from orch23.plan.select import Selection
+from orch23.plan.planner import Selection
 from tests.e2e.pipelines import calls, green, note, noted, pipeline, prompt
 from tests.project import Outcome, Project, scripted
 
@@ -285,7 +285,7 @@ def test_a_build_is_not_looked_at_twice_where_nothing_could_be_missing(
         looked.append(session)
         return preview(session, selection)
 
-    monkeypatch.setattr("orch23.cli.wiring.preview", look)
+    monkeypatch.setattr("orch23.cli.build_run.preview", look)
     project.write(pipeline(RECORDED, PROMPTS))
     for flags in ((), (), ("--replay",)):
         green(project.build(*flags))

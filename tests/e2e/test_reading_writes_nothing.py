@@ -141,7 +141,7 @@ def test_reading_writes_no_file_starts_no_process_and_opens_no_socket(project: P
 def test_the_watch_sees_what_it_is_there_for(project: Project, deed: str) -> None:
     story(project)
     spoilt = f"""
-import orch23.engine.outlook as outlook
+import orch23.engine.dry_run as outlook
 real = outlook.Outlook.look
 def look(self):
     {deed}

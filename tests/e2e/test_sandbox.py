@@ -16,14 +16,14 @@ from unittest.mock import patch
 
 import pytest
 
-from orch23.execute.sandbox.bubblewrap import Bubblewrap, Namespaces
-from orch23.execute.sandbox.choice import Choice, choose_once
-from orch23.execute.sandbox.restricted import Restricted
+from orch23.execute.sandbox.bubblewrap import BubblewrapLauncher, NamespacesLauncher
+from orch23.execute.sandbox.restricted import LandlockLauncher
+from orch23.execute.sandbox.tier_selection import TierChoice, best_tier_once
 from tests.project import Project, scripted
 from tests.sandbox.users import need
 
-SELF_TEST = "orch23.cli.wiring.choose_once"
-NONE = Choice(None, (("bubblewrap", "it is not installed"), ("Landlock", "the kernel has none")))
+SELF_TEST = "orch23.cli.build_run.choose_once"
+NONE = TierChoice(None, (("bubblewrap", "it is not installed"), ("Landlock", "the kernel has none")))
 ALLOWED = "--allow-unsandboxed"
 
 
@@ -32,18 +32,18 @@ def pipeline(**stages: Any) -> dict[str, str]:
 
 
 @contextmanager
-def tier(choice: Choice) -> Iterator[None]:
+def tier(choice: TierChoice) -> Iterator[None]:
     with patch(SELF_TEST, return_value=choice):
         yield
 
 
-def chosen(name: str) -> Choice:
+def chosen(name: str) -> TierChoice:
     if name == UNCONFINED:
         return NONE
     need(name)
     if name == "landlock":
-        return Choice(Restricted())
-    return Choice(Bubblewrap(Path("/usr/bin/bwrap")) if name == "bubblewrap" else Namespaces())
+        return TierChoice(LandlockLauncher())
+    return TierChoice(BubblewrapLauncher(Path("/usr/bin/bwrap")) if name == "bubblewrap" else NamespacesLauncher())
 
 
 def sent_to(listener: socket.socket) -> list[bytes]:
@@ -484,19 +484,19 @@ def found(project: Project) -> dict[str, Any]:
 
 def test_the_doctor_tries_the_sandbox(project: Project) -> None:
     need("bubblewrap")
-    assert choose_once().tier == "bubblewrap"
+    assert best_tier_once().tier == "bubblewrap"
     assert found(project)["ok"]
     assert "bubblewrap (/usr/bin/bwrap)" in found(project)["value"]
 
 
 def test_the_doctor_says_why_it_is_no_better_one(project: Project) -> None:
     missing = (("bubblewrap", "it is not installed"),)
-    with patch("orch23.cli.examination.choose_once", return_value=Choice(Restricted(), missing)):
+    with patch("orch23.cli.actions.doctor.choose_once", return_value=TierChoice(LandlockLauncher(), missing)):
         fact = found(project)
     assert not fact["ok"]
     assert fact["value"].startswith("Landlock")
     assert "it is not installed; install bubblewrap" in fact["hint"]
-    with patch("orch23.cli.examination.choose_once", return_value=NONE):
+    with patch("orch23.cli.actions.doctor.choose_once", return_value=NONE):
         fact = found(project)
     assert fact["value"] == "none: steps are refused"
     assert ALLOWED in fact["hint"]

@@ -3,7 +3,7 @@
 import pytest
 
 from orch23.model.digest import Digest
-from orch23.store.opening import Store
+from orch23.store.project_store import ProjectStore
 from tests.e2e.pipelines import green, pipeline, shell
 from tests.project import Project
 
@@ -16,16 +16,16 @@ def test_an_input_that_is_saved_while_it_is_taken_in_is_taken_as_it_is_then(
     project.write(
         shell("  copy: {inputs: [in.txt], outputs: [out.txt], shell: cp in.txt out.txt}", {"in.txt": "old\n"})
     )
-    take = Store.take_in
+    take = ProjectStore.take_in
     saved: list[str] = []
 
-    def save_and_take(store: Store, path: str) -> Digest:
+    def save_and_take(store: ProjectStore, path: str) -> Digest:
         if path == "in.txt" and not saved:
             saved.append(path)
             project.edit("in.txt", "newer\n")
         return take(store, path)
 
-    monkeypatch.setattr(Store, "take_in", save_and_take)
+    monkeypatch.setattr(ProjectStore, "take_in", save_and_take)
     green(project.build())
     assert saved
     assert project.read("out.txt") == "newer\n"
@@ -37,10 +37,10 @@ def test_an_input_that_never_rests_ends_the_stage_and_not_the_patience(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project.write(shell(COPY, {"in.txt": "0"}))
-    take = Store.take_in
+    take = ProjectStore.take_in
     saved: list[str] = []
 
-    def save_and_take(store: Store, path: str) -> Digest:
+    def save_and_take(store: ProjectStore, path: str) -> Digest:
         if path != "in.txt":
             return take(store, path)
         saved.append(path)
@@ -49,7 +49,7 @@ def test_an_input_that_never_rests_ends_the_stage_and_not_the_patience(
         project.edit("in.txt", "x" * (2 * len(saved) + 1))
         return taken
 
-    monkeypatch.setattr(Store, "take_in", save_and_take)
+    monkeypatch.setattr(ProjectStore, "take_in", save_and_take)
     built = project.build()
     assert built.code == 1
     assert "E711" in built.err

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from orch23.store.lock_file import read_lock, write_lock
-from orch23.store.promote import Promoter
+from orch23.store.promotion import Promoter
 from tests.project import Outcome
 from tests.repository import EchoModel, Repository, addition, ends, green, llm, pipeline, spec, up_to_date
 
@@ -546,16 +546,16 @@ def test_reset_after_a_kill_during_the_promotion_of_a_group(repository, model, m
 
 def raw(repository: Repository, *argv: str) -> None:
     """Run a command of which the process dies: what it raises comes through, as nothing of it runs any more."""
-    from orch23.cli import wiring  # noqa: PLC0415  only this story needs it
+    from orch23.cli import build_run, project_loading  # noqa: PLC0415  only this story needs it
 
-    settings = wiring.Settings(
+    settings = project_loading.ProjectSettings(
         root=repository.root, pipeline_path=repository.root / argv[1], environ={"PATH": os.defpath, "ORCH23_TRUST": "1"}
     )
 
     class Silent:
         def notice(self, event: object) -> None: ...
 
-    wiring.run_build(wiring.open_project(settings), wiring.BuildRequest(), Silent(), lambda _: None)
+    build_run.run_build(project_loading.open_project(settings), build_run.BuildRequest(), Silent(), lambda _: None)
 
 
 @pytest.mark.parametrize("outputs", [(), ("--outputs",)])

@@ -100,7 +100,7 @@ class Finder:
 sys.meta_path.insert(0, Finder())
 """
 LOADED = (
-    "orch23.snapshot.reply",
+    "orch23.snapshot.fast_path",
     "orch23.cli.main",
     "click",
     "orch23.cli.actions.build",

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from orch23.model.event import Event
-from orch23.store.journal import read_journal
-from orch23.store.run_state import StateFile, fold, read_state
+from orch23.store.run_logs import read_journal
+from orch23.store.run_state import StateFile, fold_events, read_state
 from tests.e2e.pipelines import green
 from tests.e2e.tdd_loop import PATCH, PATCH_TEXT, PIPELINE, PLACE, RED, RED_TEXT, SPEC, code_answers, state, with_tests
 from tests.e2e.templates import asked
@@ -138,7 +138,7 @@ def test_the_journal_has_each_transition_and_gives_the_same_state(tdd: Project, 
     assert len(lines) == len(watched)
     timeless = {"created_at": "", "updated_at": ""}
     for count, said in enumerate(watched, 1):
-        folded = fold(lines[:count]).to_json()
+        folded = fold_events(lines[:count]).to_json()
         apart = {"stages": {}, **timeless} if count < len(watched) else timeless  # decisions are written with the next
         assert {**said, "sum": "", **apart} == {**folded, "sum": "", **apart}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orch23.templates.builtin import builtins
+from orch23.templates.source import builtin_templates
 
 pytestmark = pytest.mark.slow
 
@@ -23,7 +23,9 @@ def test_the_wheel_brings_the_templates_and_they_start_a_project(tmp_path: Path)
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         archive.extractall(tmp_path / "installed")
-    assert {f"orch23/templates/{name}.bundle" for name in builtins()} | {"orch23/templates/catalogue.json"} <= names
+    assert {f"orch23/templates/{name}.bundle" for name in builtin_templates()} | {
+        "orch23/templates/catalogue.json"
+    } <= names
     assert not [name for name in names if name.startswith(("orch23/templates/pipelines", "scripts", "tests"))]
     project = tmp_path / "project"
     project.mkdir()

@@ -3,18 +3,18 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from orch23.decide.expected_tests import expected_tests
+from orch23.decide.pytest_discovery import expected_tests
 from orch23.decide.verdict import Verdict, judge_pytest
-from orch23.engine.refused_writes import changed_tree
+from orch23.engine.process_runner import changed_tree_error
 from orch23.execute.launch import Launcher
-from orch23.execute.local import LocalExecutor
-from orch23.execute.reporter import reporter_files
-from orch23.execute.rooms import Rooms
+from orch23.execute.local_executor import LocalExecutor
+from orch23.execute.pytest_report import reporter_files
+from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.model.action import Action, ActionResult, Completed
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.pipeline import DEFAULT_SCRATCH, Stage
-from orch23.resolve.writable import writable_paths
-from orch23.steps.pytest.command import pytest_command
+from orch23.resolve.writable_paths import writable_paths
+from orch23.steps.pytest.run import pytest_command
 from orch23.steps.pytest.spec import PytestStep
 from tests.doubles import memory
 
@@ -35,7 +35,7 @@ class Judge:
 
     def __init__(self, folder: Path, launcher: Launcher | None = None, redact: Callable[[str], str] = str) -> None:
         self.source = Source()
-        rooms = Rooms(folder, self.source)
+        rooms = SandboxDirs(folder, self.source)
         self.contents = memory()
         self.tools = {name: FileEntry(self.contents.put(data)) for name, data in reporter_files().items()}
         self.executor = LocalExecutor(rooms=rooms, contents=self.contents, workers=1, launcher=launcher, redact=redact)
@@ -65,6 +65,6 @@ class Judge:
         step = step or PytestStep(args=("-q",))
         result = self.run(files, step)
         if result.touched:
-            return Verdict(passed=False, diagnostics=tuple(map(changed_tree, result.touched)), excerpt="changed")
+            return Verdict(passed=False, diagnostics=tuple(map(changed_tree_error, result.touched)), excerpt="changed")
         expected = step.expect or expected_tests(files, step.paths)
         return judge_pytest(result.exit_code, self.report(result), expected, result.output.text)

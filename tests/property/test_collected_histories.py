@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, Phase, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from orch23.cli.collecting import collect
-from orch23.store.collection import Wish
-from orch23.store.contents import Contents
-from orch23.store.opening import open_store
+from orch23.cli.actions.gc import collect_garbage
+from orch23.store.content_store import DiskContentStore
+from orch23.store.garbage_collection import GcLimits
+from orch23.store.project_store import open_store
 from orch23.store.records import Records
 from tests.property.oracle import Sketch
 from tests.property.test_histories import CHANGES, HOW, SOURCES, TESTS, CrashError, Fuse, Histories, Rig
@@ -22,7 +22,7 @@ THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
 ENVIRON = {"PATH": "/usr/bin:/bin"}
 
 
-def collected(root: Path, wish: Wish, *, crash_at: int | None = None) -> bool:
+def collected(root: Path, wish: GcLimits, *, crash_at: int | None = None) -> bool:
     """Clear a store; say whether it came to its end: the machine may die at the n-th thing that goes."""
     fuse = Fuse(crash_at)
 
@@ -35,12 +35,12 @@ def collected(root: Path, wish: Wish, *, crash_at: int | None = None) -> bool:
 
     with (
         patch("os.fsync", lambda _fd: None),
-        patch.object(Contents, "drop", guarded(Contents.drop)),
+        patch.object(DiskContentStore, "remove_snapshots", guarded(DiskContentStore.drop)),
         patch.object(Records, "_rewrite", guarded(Records._rewrite)),
         patch("orch23.store.records.sync_folder", guarded(lambda _folder: None)),
     ):
         try:
-            collect(open_store(root), ENVIRON, wish, 0)
+            collect_garbage(open_store(root), ENVIRON, wish, 0)
         except CrashError:
             return False
     return True
@@ -59,7 +59,9 @@ class CollectedHistories(Histories):
 
     def _collect(self, data: st.DataObject) -> None:
         size = data.draw(st.one_of(st.just(0), st.integers(0, 60_000)), label="keep")
-        wish = Wish(most_bytes=size) if data.draw(st.booleans(), label="by size") else Wish(used_since_ns=1 << 62)
+        wish = (
+            GcLimits(most_bytes=size) if data.draw(st.booleans(), label="by size") else GcLimits(used_since_ns=1 << 62)
+        )
         crash_at = data.draw(st.one_of(st.none(), st.integers(0, 12)), label="crash at")
         half_promoted = (self.rig.root / ".orch23/promote.json").exists()
         before, files = self.rig.plan()[0], self.rig.files()
@@ -103,7 +105,7 @@ def comparable(rig: Rig) -> dict[str, str]:
 
 def test_what_is_fresh_stays_so_and_lost_outputs_come_back_after_everything_else_went(built: Rig) -> None:
     files = built.files()
-    assert collected(built.root, Wish(most_bytes=0))
+    assert collected(built.root, GcLimits(most_bytes=0))
     assert set(built.build().decisions.values()) == {"fresh"}
     for path in ("build/a.txt", "work/p.txt", "build/page.txt"):
         built.remove(path)
@@ -117,7 +119,7 @@ def test_a_state_that_went_is_built_again_and_no_answer_is_bought_twice(built: R
     built.write("src/items.txt", SOURCES["src/items.txt"][1])
     built.write("src/a.txt", "b")
     assert built.build().code == 0
-    assert collected(built.root, Wish(most_bytes=0))
+    assert collected(built.root, GcLimits(most_bytes=0))
     for path in ("src/items.txt", "src/a.txt"):
         built.write(path, SOURCES[path][0])
     done = built.build()

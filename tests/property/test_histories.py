@@ -22,19 +22,19 @@ from hypothesis import HealthCheck, Phase, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from orch23.cli import wiring
-from orch23.engine.preview import preview
+from orch23.cli import build_run, project_loading
+from orch23.engine.dry_run import preview
 from orch23.model.action import Action, ActionOutcome, ActionResult, Completed, InputsChanged, Output
 from orch23.model.digest import FileEntry
 from orch23.model.errors import MissingBytesError, Orch23Error
 from orch23.model.event import Event
 from orch23.model.llm import Request, Response
-from orch23.store.contents import Contents
+from orch23.store.content_store import DiskContentStore
 from orch23.store.exchanges import Exchanges
-from orch23.store.journal import Journal
 from orch23.store.lock_file import write_lock
-from orch23.store.promote import Promoter
+from orch23.store.promotion import Promoter
 from orch23.store.records import Records
+from orch23.store.run_logs import Journal
 from tests.property.oracle import (
     GROUPS,
     Forecast,
@@ -166,21 +166,21 @@ class Rig:
             p.relative_to(self.root).as_posix(): p.read_bytes() for p in sorted(self.root.rglob("*")) if p.is_file()
         }
 
-    def _open(self) -> wiring.Project:
+    def _open(self) -> project_loading.Project:
         self.ticks += 1
-        settings = wiring.Settings(
+        settings = project_loading.ProjectSettings(
             root=self.root,
             pipeline_path=self.root / "pipeline.yaml",
             environ={"PATH": "/usr/bin:/bin", "ORCH23_TRUST": "1"},
             clock=lambda: START + timedelta(seconds=self.ticks),
         )
-        return wiring.open_project(settings)
+        return project_loading.open_project(settings)
 
     def plan(self, **asked: Any) -> tuple[dict[str, str], tuple[str, ...]]:
         """Return what a plan says of each stage, and the dead files."""
         with _quick():
             try:
-                session = wiring.open_reading(self._open(), **asked)
+                session = project_loading.open_read_session(self._open(), **asked)
                 seen = preview(session)
             except Orch23Error as error:
                 return {"!": str(int(error.exit_code))}, ()
@@ -194,8 +194,8 @@ class Rig:
         complaints: tuple[str, ...] = ()
         with _quick(), _doubled(calls, programs), _fused(fuse):
             try:
-                code = wiring.run_build(
-                    self._open(), wiring.BuildRequest(keep_going=True, **asked), screen, lambda _: None
+                code = build_run.run_build(
+                    self._open(), build_run.BuildRequest(keep_going=True, **asked), screen, lambda _: None
                 )
             except CrashError:
                 code, crashed = -1, True
@@ -213,7 +213,7 @@ class Rig:
 @contextmanager
 def _quick() -> Iterator[None]:
     """No durability where the machine does not really die."""
-    with patch("os.fsync", lambda _fd: None), patch("orch23.store.promote.sync_filesystem", lambda _p: None):
+    with patch("os.fsync", lambda _fd: None), patch("orch23.store.promotion.sync_filesystem", lambda _p: None):
         yield
 
 
@@ -223,7 +223,7 @@ def _doubled(calls: list[str], programs: list[tuple[str, ...]]) -> Iterator[None
         return _Executor(rooms._sources, contents, programs)
 
     with (
-        patch.object(wiring, "LocalExecutor", executor),
+        patch.object(build_run, "LocalExecutor", executor),
         patch("orch23.engine.conversation.make", lambda *_: _Model(calls)),
     ):
         yield
@@ -233,7 +233,7 @@ def _doubled(calls: list[str], programs: list[tuple[str, ...]]) -> Iterator[None
 def _fused(fuse: Fuse) -> Iterator[None]:
     with ExitStack() as stack:
         for owner, name, label in (
-            (Contents, "put", "keep bytes"),
+            (DiskContentStore, "put", "keep bytes"),
             (Records, "put", "keep a record"),
             (Exchanges, "put", "keep an answer"),
             (Exchanges, "put_original", "keep a version 0"),
@@ -243,7 +243,7 @@ def _fused(fuse: Fuse) -> Iterator[None]:
             (Journal, "notice", "write a line of the journal"),
         ):
             stack.enter_context(patch.object(owner, name, _guarded(fuse, label, getattr(owner, name))))
-        stack.enter_context(patch("orch23.engine.memory.write_lock", _guarded(fuse, "write the lock", write_lock)))
+        stack.enter_context(patch("orch23.engine.session.write_lock", _guarded(fuse, "write the lock", write_lock)))
         yield
 
 

@@ -6,7 +6,7 @@ from functools import lru_cache
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from orch23.model.paths import is_ignored, match, meets, normal, static_prefix
+from orch23.model.paths import is_ignored, match, may_overlap, normalize_pattern, static_prefix
 
 ALPHABET = "ab."
 DEPTH = 4
@@ -118,13 +118,13 @@ def _open(state: str) -> set[tuple[bool, str]]:
 @example("a/**/b", "a/b")
 @example("**", "a")
 def test_match_says_what_a_reading_segment_by_segment_says(pattern: str, path: str) -> None:
-    assert match(pattern, path) is _means(tuple(normal(pattern).split("/")), tuple(path.split("/")))
+    assert match(pattern, path) is _means(tuple(normalize_pattern(pattern).split("/")), tuple(path.split("/")))
 
 
 @given(WITH_SETS, WITH_SETS)
 def test_patterns_that_share_a_path_meet(one: str, other: str) -> None:
     shared = next((path for path in _universe() if match(one, path) and match(other, path)), None)
-    assert shared is None or meets(one, other)
+    assert shared is None or may_overlap(one, other)
 
 
 @given(PLAIN, PLAIN)
@@ -133,20 +133,20 @@ def test_patterns_that_share_a_path_meet(one: str, other: str) -> None:
 @example("**/a/**", "b/**/b")
 @example("?*", "*a?")
 def test_patterns_without_sets_meet_exactly_where_a_common_path_can_be_spelt(one: str, other: str) -> None:
-    assert meets(one, other) is _reachable("<" + normal(one), "<" + normal(other))
+    assert may_overlap(one, other) is _reachable("<" + normalize_pattern(one), "<" + normalize_pattern(other))
 
 
 @given(WITH_SETS, PATHS)
 def test_a_literal_path_meets_what_matches_it(pattern: str, path: str) -> None:
-    assume(normal(path) == path)  # as a pattern `./a` means `a`; as a path it is not spelt so
-    assert meets(pattern, path) is match(pattern, path)
+    assume(normalize_pattern(path) == path)  # as a pattern `./a` means `a`; as a path it is not spelt so
+    assert may_overlap(pattern, path) is match(pattern, path)
 
 
 @given(WITH_SETS, WITH_SETS)
 def test_meeting_is_mutual_and_everything_meets_itself_and_all(one: str, other: str) -> None:
-    assert meets(one, other) is meets(other, one)
-    assert meets(one, one)
-    assert meets(one, "**")
+    assert may_overlap(one, other) is may_overlap(other, one)
+    assert may_overlap(one, one)
+    assert may_overlap(one, "**")
 
 
 @given(WITH_SETS, PATHS)
@@ -160,5 +160,5 @@ def test_what_matches_lies_below_the_static_prefix(pattern: str, path: str) -> N
 @example("[!]", "!")
 @example("[[a]&&b]", "a")
 def test_no_pattern_is_too_odd_to_be_matched(pattern: str, path: str) -> None:
-    assert match(pattern, path) is meets(pattern, path)
+    assert match(pattern, path) is may_overlap(pattern, path)
     assert is_ignored(path, pattern) is False

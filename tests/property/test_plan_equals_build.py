@@ -9,11 +9,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from orch23.decide.freshness import Candidate, Known, decide
-from orch23.model.decision import Decision, Edited, Fresh, Maybe, Restore, Run, VerifyOnly
+from orch23.decide.freshness import Candidate, StageFacts, decide
 from orch23.model.digest import FileEntry, digest_bytes
-from orch23.model.manifest import core_of, key_of
-from orch23.model.record import Record
+from orch23.model.plan import Decision, Edited, Fresh, Maybe, Restore, Run, VerifyOnly
+from orch23.model.record import Record, core_of, key_of
 
 VALUES = ("1", "2", "3")
 
@@ -37,7 +36,7 @@ class Stage:
     cacheable: bool
     failed_before: bool
 
-    def known(self, made: str | None) -> Known:
+    def known(self, made: str | None) -> StageFacts:
         """Return what a build knows once upstream wrote `made`; None where it wrote nothing (an optional input)."""
         manifest = manifest_of(made, self.source, self.command, self.verify)
         candidates = [
@@ -49,7 +48,7 @@ class Stage:
         same_core = next(
             (c for c in candidates if core_of(c.record.manifest) == core_of(manifest) and c.obtainable), None
         )
-        return Known(
+        return StageFacts(
             stage="s",
             manifest=manifest,
             todays=todays,
@@ -65,7 +64,7 @@ class Stage:
     def holds(self, record: Record) -> bool:
         return self.disk is not None and dict(record.outputs) == {"out": entry(self.disk)}
 
-    def foreseen(self, last: str | None) -> Known:
+    def foreseen(self, last: str | None) -> StageFacts:
         """Return what a plan knows: upstream is unsettled, and stands with what it last wrote."""
         return replace(self.known(last), waiting_on=("up",), uncertain=("made",), others=self.records)
 

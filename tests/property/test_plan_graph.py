@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.model.paths import meets
-from orch23.model.pipeline import ChainLink, Fence, GlobInput, Input, ListInput, PathInput, Pipeline, Stage
-from orch23.plan.graph import build_plan
-from orch23.plan.select import Selection
-from orch23.plan.writers import Writers
+from orch23.model.paths import may_overlap
+from orch23.model.pipeline import ChainLink, GlobInput, Input, ListInput, PathInput, Pipeline, Stage, WriteScope
+from orch23.plan.nodes import WriterIndex
+from orch23.plan.planner import Selection, build_plan
 from orch23.steps.shell.spec import ShellStep
 
 PATHS = ("a", "b", "d/a", "d/b", "d/e/a")
@@ -19,7 +18,7 @@ PATTERNS = (*PATHS, "d/", "d/*", "d/**", "**/a", "d/e/", "*")
 
 def stage(name: str, reads: tuple[str, ...] = (), writes: tuple[str, ...] = (), **more: object) -> Stage:
     inputs: tuple[Input, ...] = tuple(PathInput(p) if p in PATHS else GlobInput(p) for p in reads)
-    return Stage(name=name, step=ShellStep("true"), inputs=inputs, outputs=writes, fence=Fence(writes), **more)  # type: ignore[arg-type]
+    return Stage(name=name, step=ShellStep("true"), inputs=inputs, outputs=writes, fence=WriteScope(writes), **more)  # type: ignore[arg-type]
 
 
 @st.composite
@@ -33,7 +32,7 @@ def pipelines(draw):
         needs = tuple(draw(st.lists(st.sampled_from(names), max_size=1)))
         out = (f"o{number}",)
         step = ShellStep("true")
-        stages.append(Stage(name=name, step=step, inputs=inputs, needs=needs, outputs=out, fence=Fence(out)))
+        stages.append(Stage(name=name, step=step, inputs=inputs, needs=needs, outputs=out, fence=WriteScope(out)))
     return Pipeline(name="p", file="p.yaml", stages=tuple(stages))
 
 
@@ -44,7 +43,7 @@ def wanted_edges(pipeline: Pipeline) -> set[tuple[str, str]]:
         assert isinstance(reader, Stage)
         assert isinstance(producer, Stage)
         reads = [one.pattern if isinstance(one, GlobInput) else one.path for one in reader.inputs]  # type: ignore[union-attr]
-        if producer.name in reader.needs or any(meets(r, w) for r in reads for w in producer.outputs):
+        if producer.name in reader.needs or any(may_overlap(r, w) for r in reads for w in producer.outputs):
             edges.add((producer.name, reader.name))
     return edges | {(one.name, one.name) for one in pipeline.stages if one.name in one.needs}
 
@@ -120,9 +119,9 @@ def test_overlapping_owners_are_found_if_and_only_if_brute_force_finds_them(fenc
     wanted = {
         (one.name, other.name)
         for one, other in itertools.combinations(stages, 2)
-        if any(meets(a, b) for a in one.outputs for b in other.outputs)
+        if any(may_overlap(a, b) for a in one.outputs for b in other.outputs)
     }
-    found = [(one, other) for one, other, _ in Writers({s.name: s for s in stages}).overlaps()]
+    found = [(one, other) for one, other, _ in WriterIndex({s.name: s for s in stages}).overlaps()]
     assert len(found) == len(set(found))
     assert set(found) <= wanted
     # of many owners of one pattern each is paired with the first, so all are named
@@ -138,8 +137,8 @@ def test_overlapping_owners_are_found_if_and_only_if_brute_force_finds_them(fenc
 )
 def test_the_writers_of_a_pattern_are_those_of_brute_force(fences, pattern):
     stages = {f"s{n}": stage(f"s{n}", writes=tuple(sorted(fence))) for n, fence in enumerate(fences)}
-    wanted = tuple(sorted(n for n, s in stages.items() if any(meets(pattern, w) for w in s.outputs)))
-    assert Writers(stages).meeting(pattern) == wanted
+    wanted = tuple(sorted(n for n, s in stages.items() if any(may_overlap(pattern, w) for w in s.outputs)))
+    assert WriterIndex(stages).meeting(pattern) == wanted
 
 
 @st.composite
@@ -158,7 +157,7 @@ def chained(draw):
                 step=ShellStep("true"),
                 inputs=reads,
                 outputs=out,
-                fence=Fence(("w/",)),
+                fence=WriteScope(("w/",)),
                 chain=link,
             )
         )
@@ -168,7 +167,9 @@ def chained(draw):
         reads = draw(st.lists(st.sampled_from(pool), max_size=2))
         inputs: tuple[Input, ...] = tuple(GlobInput(p) if "*" in p else PathInput(p) for p in reads)
         out = (f"m{number}",)
-        others.append(Stage(name=f"m{number}", step=ShellStep("true"), inputs=inputs, outputs=out, fence=Fence(out)))
+        others.append(
+            Stage(name=f"m{number}", step=ShellStep("true"), inputs=inputs, outputs=out, fence=WriteScope(out))
+        )
     return items, others
 
 
@@ -183,7 +184,7 @@ def test_an_edge_out_of_a_chain_yields_exactly_where_its_reader_stands_above_the
             i.name
             for i in items
             for one in other.inputs
-            if meets(one.pattern if isinstance(one, GlobInput) else one.path, "w/**")
+            if may_overlap(one.pattern if isinstance(one, GlobInput) else one.path, "w/**")
         ]
         feeds = {i.chain.index for i in items if i.chain and (other.name, i.name) in firm}
         if reads_chain and feeds and min(feeds) == 0:
@@ -196,7 +197,9 @@ def test_an_edge_out_of_a_chain_yields_exactly_where_its_reader_stands_above_the
 
 
 def test_a_listing_makes_no_edge():
-    reader = Stage(name="r", step=ShellStep("true"), inputs=(ListInput("o/**"),), outputs=("x",), fence=Fence(("x",)))
+    reader = Stage(
+        name="r", step=ShellStep("true"), inputs=(ListInput("o/**"),), outputs=("x",), fence=WriteScope(("x",))
+    )
     plan, problems = build_plan(Pipeline(name="p", file="p.yaml", stages=(reader, stage("w", writes=("o/a",)))))
     assert plan is not None, problems
     assert plan.edges == ()

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from orch23.cli.main import main
 from orch23.entry import main as program
-from orch23.snapshot.reply import reply as reply_or_tell
+from orch23.snapshot.fast_path import answer_from_snapshot as reply_or_tell
 from orch23.store.workspace import Workspace
 from tests.project import Outcome, _stream, _text
 
@@ -274,10 +274,10 @@ def playing() -> Iterator[Play]:
         tempfile.TemporaryDirectory(dir=RAM) as folder,
         contextlib.chdir(folder),
         patch("orch23.cli.console.time_ns", play.now_ns),
-        patch("orch23.snapshot.looks.time.time_ns", play.now_ns),
-        patch("orch23.store.opening.Workspace", partial(Workspace, now_ns=play.now_ns)),
-        patch("orch23.engine.at_rest.FEWEST", 0),
-        patch("orch23.snapshot.looks.RACY_NS", RACY_NS),
+        patch("orch23.snapshot.stat_snapshot.time.time_ns", play.now_ns),
+        patch("orch23.store.project_store.Workspace", partial(Workspace, now_ns=play.now_ns)),
+        patch("orch23.engine.idle_build.FEWEST", 0),
+        patch("orch23.snapshot.stat_snapshot.RACY_NS", RACY_NS),
         patch("orch23.report.plan_text.MOST_DULL_LINES", 0),
     ):
         for path, text in FILES.items():

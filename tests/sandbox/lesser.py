@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from orch23.execute.sandbox import seccomp
-from orch23.execute.sandbox.bubblewrap import PROGRAMS
-from orch23.execute.sandbox.system_calls import call, checked, number
+from orch23.execute.sandbox.bubblewrap import BWRAP_PATHS
+from orch23.execute.sandbox.system_calls import call_number, check_result, system_call
 
 _NEW_MOUNTS, _NEW_USER = 0x0002_0000, 0x1000_0000
 _BIND, _RECURSIVE, _PRIVATE = 1 << 12, 1 << 14, 1 << 18
@@ -27,20 +27,20 @@ def hide_bubblewrap() -> None:
     """Lay a device that nobody can execute over each bwrap, in a tree of mounts of our own."""
     user, group = os.getuid(), os.getgid()
     if user:
-        call("unshare", ctypes.c_int(_NEW_USER | _NEW_MOUNTS))
+        system_call("unshare", ctypes.c_int(_NEW_USER | _NEW_MOUNTS))
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
         Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
     else:
-        call("unshare", ctypes.c_int(_NEW_MOUNTS))
+        system_call("unshare", ctypes.c_int(_NEW_MOUNTS))
     _mount("none", "/", _RECURSIVE | _PRIVATE)
-    for program in {os.path.realpath(name) for name in PROGRAMS if os.path.exists(name)}:
+    for program in {os.path.realpath(name) for name in BWRAP_PATHS if os.path.exists(name)}:
         _mount(os.devnull, program, _BIND)
 
 
 def hide_landlock() -> None:
     """Let the kernel say that it has no Landlock."""
-    this = number("landlock_create_ruleset")
+    this = call_number("landlock_create_ruleset")
     assert this is not None
     code = (
         (_LOAD, 0, 0, 0),
@@ -53,7 +53,7 @@ def hide_landlock() -> None:
 
 def hide_namespaces() -> None:
     """Let the kernel refuse new namespaces of users, by which all others are had: as a container does."""
-    unshare, clone = number("unshare"), number("clone")
+    unshare, clone = call_number("unshare"), call_number("clone")
     assert unshare is not None
     assert clone is not None
     code = (
@@ -78,12 +78,12 @@ def become(user: int) -> None:
 
 def _install(code: Iterable[tuple[int, int, int, int]]) -> None:
     seccomp.give_up_privileges()
-    seccomp.install(b"".join(struct.pack("=HBBI", *instruction) for instruction in code))
+    seccomp.install_filter(b"".join(struct.pack("=HBBI", *instruction) for instruction in code))
 
 
 def _mount(source: str, target: str, flags: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
-    checked("mount", libc.mount(source.encode(), target.encode(), None, ctypes.c_ulong(flags), None))
+    check_result("mount", libc.mount(source.encode(), target.encode(), None, ctypes.c_ulong(flags), None))
 
 
 def main() -> None:

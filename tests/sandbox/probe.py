@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Any
 
 from orch23.execute.launch import PlainLauncher
-from orch23.execute.local import LocalExecutor
-from orch23.execute.rooms import Room, Rooms
-from orch23.execute.sandbox.bubblewrap import PROGRAMS, Bubblewrap, Namespaces
-from orch23.execute.sandbox.restricted import Restricted
+from orch23.execute.local_executor import LocalExecutor
+from orch23.execute.sandbox.bubblewrap import BWRAP_PATHS, BubblewrapLauncher, NamespacesLauncher
+from orch23.execute.sandbox.restricted import LandlockLauncher
+from orch23.execute.sandbox_dir import SandboxDir, SandboxDirs
 from orch23.model.action import Action, Completed
 from orch23.model.digest import FileEntry, digest_bytes
 from tests.doubles import memory as memory_contents
@@ -42,13 +42,13 @@ time.sleep(1000)
 """
 
 
-def launcher(tier: str, closed: tuple[Path, ...] = ()) -> Bubblewrap | Restricted | PlainLauncher:
+def launcher(tier: str, closed: tuple[Path, ...] = ()) -> BubblewrapLauncher | LandlockLauncher | PlainLauncher:
     """Return a tier by its name, without trying it."""
     if tier == "bubblewrap":
-        return Bubblewrap(next(Path(name) for name in PROGRAMS if Path(name).exists()), closed)
+        return BubblewrapLauncher(next(Path(name) for name in BWRAP_PATHS if Path(name).exists()), closed)
     if tier == "namespaces":
-        return Namespaces(closed=closed)
-    return Restricted(closed) if tier == "landlock" else PlainLauncher()
+        return NamespacesLauncher(closed=closed)
+    return LandlockLauncher(closed) if tier == "landlock" else PlainLauncher()
 
 
 def table() -> dict[str, Any]:
@@ -116,7 +116,7 @@ class World:
             place.chmod(0o600)
         stack.callback(self.places["shared_memory"].unlink, missing_ok=True)
         self.rooms = folder / "project/.orch23/rooms"
-        self.other = Room(self.rooms / "other", "other")
+        self.other = SandboxDir(self.rooms / "other", "other")
         self.other.work.mkdir(parents=True)
         (self.other.work / "secret").write_text(self.secret)
         self.prey = {name: self._sleeper() for name in names}
@@ -349,7 +349,7 @@ def executor(
 ) -> Iterator[LocalExecutor]:
     """Give an executor whose actions run in a tier, by an interpreter, which is this one by default."""
     one = LocalExecutor(
-        rooms=Rooms(rooms, memory),
+        rooms=SandboxDirs(rooms, memory),
         contents=memory.kept,
         workers=2,
         interpreters=lambda _: python or Path(sys.executable),

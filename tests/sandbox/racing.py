@@ -18,13 +18,12 @@ from orch23.model.digest import FileEntry
 from orch23.model.errors import NotFoundError, SafetyError
 from orch23.model.llm import Exchange
 from orch23.model.record import LockFile
-from orch23.store.contents import Contents
+from orch23.store.content_store import DiskContentStore
 from orch23.store.exchanges import Exchanges
 from orch23.store.lock_file import write_lock
-from orch23.store.promote import Promoter
+from orch23.store.promotion import Promoter
 from orch23.store.workspace import Workspace
-from orch23.templates.changes import Change, File, Kind
-from orch23.templates.project_files import apply
+from orch23.templates.changes import ChangeKind, TemplateChange, TemplateFile, apply_changes
 from tests.crash.weakened import WEAKENED
 
 SWAPPED = "swapped"  # a folder of the project, and every now and then a link to the one outside
@@ -53,7 +52,7 @@ class Place:
             (inside / "pipeline.yaml").write_text(PIPELINE.format(name=inside.name))
             (inside / "gone.txt").write_bytes(b"the same in both\n")
         (self.root / "link").symlink_to(self.outside)
-        self.contents = Contents(folder / "cas")
+        self.contents = DiskContentStore(folder / "cas")
         self.promoter = Promoter(self.root, folder / "promote.json", self.contents)
         self.exchanges = Exchanges(folder / "exchanges", self.root)
         self.gone = FileEntry(self.contents.put(b"the same in both\n"))
@@ -82,8 +81,8 @@ def make_folders(place: Place, count: int) -> None:
 
 
 def lay_template(place: Place, count: int) -> None:
-    after = File(b"%d\n" % count, executable=False)
-    apply(place.root, (Change(path=f"{SWAPPED}/of_template.txt", kind=Kind.UPDATE, after=after),))
+    after = TemplateFile(b"%d\n" % count, executable=False)
+    apply_changes(place.root, (TemplateChange(path=f"{SWAPPED}/of_template.txt", kind=ChangeKind.UPDATE, after=after),))
 
 
 def write_a_lock(place: Place, count: int) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from orch23.execute.rooms import Rooms
+from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.model.action import Action, Completed
 from orch23.model.digest import FileEntry, digest_bytes
 from tests.sandbox.daemons import KINDS
@@ -140,7 +140,7 @@ def test_a_build_that_is_killed_in_the_first_moments_of_a_step_leaves_no_step(ti
             pause.wait(_FIRST_MOMENTS_S * number / _KILLS)
             builder.kill()
         left += that_stay(steps, tag)
-        Rooms(rooms, Memory({})).sweep()
+        SandboxDirs(rooms, Memory({})).sweep()
         left += that_stay(alive, tag)
     assert left == []
 

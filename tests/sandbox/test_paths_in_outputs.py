@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from orch23.execute.environment import SYSTEM_PATH
+from orch23.execute.interpreters import SYSTEM_PATH
 from orch23.model.action import Action, Completed
 from orch23.model.digest import FileEntry, digest_bytes
 from tests.sandbox.probe import Memory, executor

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from orch23.execute.sandbox import landlock
-from orch23.execute.sandbox.bubblewrap import PROGRAMS
-from orch23.execute.sandbox.self_test import fault
+from orch23.execute.sandbox.bubblewrap import BWRAP_PATHS
+from orch23.execute.sandbox.tier_selection import tier_fault
 from tests.sandbox.probe import launcher
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,11 +21,11 @@ TIERS = ("bubblewrap", "namespaces", "landlock")
 
 def need(tier: str) -> None:
     """Skip where this machine has no such tier."""
-    if tier == "bubblewrap" and not any(Path(name).exists() for name in PROGRAMS):
+    if tier == "bubblewrap" and not any(Path(name).exists() for name in BWRAP_PATHS):
         pytest.skip("bubblewrap is not installed")
-    if tier == "landlock" and landlock.abi() < landlock.LEAST_ABI:
+    if tier == "landlock" and landlock.abi() < landlock.MIN_ABI:
         pytest.skip(f"Landlock's interface is version {landlock.abi()}")
-    reason = fault(launcher(tier)) if tier != "none" else None
+    reason = tier_fault(launcher(tier)) if tier != "none" else None
     if tier in ("bubblewrap", "namespaces") and reason is not None:
         pytest.skip(f"{tier} does not work here: {reason}")
     assert reason is None, reason
@@ -58,7 +58,7 @@ def run_as(user: str, *arguments: str, **more: str) -> subprocess.CompletedProce
 
 def interpreter_for_everybody() -> str:
     """Return an interpreter that nobody may start and that finds orch23; skip where there is none."""
-    script = "import sys; assert sys.version_info >= (3, 11); import orch23.execute.local"
+    script = "import sys; assert sys.version_info >= (3, 11); import orch23.execute.local_executor"
     for name in (sys.executable, shutil.which("python3", path="/usr/local/bin:/usr/bin:/bin")):
         if name is None:
             continue

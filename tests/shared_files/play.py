@@ -47,7 +47,7 @@ class Played:
 @contextlib.contextmanager
 def quick() -> Iterator[None]:
     """Leave out what makes writes durable: the machine does not die here."""
-    with patch("os.fsync", lambda _fd: None), patch("orch23.store.promote.sync_filesystem", lambda _p: None):
+    with patch("os.fsync", lambda _fd: None), patch("orch23.store.promotion.sync_filesystem", lambda _p: None):
         yield
 
 

@@ -1,1 +1,1 @@
-"""What does a command: one function for each, loaded when the command runs."""
+"""Actions of commands. Each module is loaded when its command runs."""

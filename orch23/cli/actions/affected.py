@@ -1,71 +1,133 @@
-"""The action of `affected`."""
+"""Run `affected`: list the stages whose keys differ since a git revision."""
 
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from orch23.cli.command import Wanted
 from orch23.cli.console import Console
-from orch23.cli.opening import open_wanted
-from orch23.cli.wiring import Project, open_reading, swap_of
-from orch23.engine.affected import affected_stages
-from orch23.engine.made import BytesOf, Made, made_by
-from orch23.engine.memory import lock_path
-from orch23.engine.moment import Keying, Moment
-from orch23.engine.preview import preview
-from orch23.execute.git import Revision, open_revision
+from orch23.cli.declaration import PipelineArguments
+from orch23.cli.opening import open_for_command
+from orch23.cli.project_loading import Project, model_override_of, open_read_session
+from orch23.engine.dry_run import preview
+from orch23.engine.revision_view import (
+    ManifestReader,
+    ReadEntry,
+    RevisionArtifacts,
+    RevisionView,
+    artifact_paths,
+    compare_manifests,
+)
+from orch23.engine.session import lock_path
+from orch23.execute.git_revision import GitRevision, open_revision
 from orch23.load.pipeline import parse_pipeline
-from orch23.load.yaml_text import decode
-from orch23.model.affected import Affected
-from orch23.model.decision import Fresh, Restore
-from orch23.model.digest import FileEntry, digest_bytes
+from orch23.load.yaml_text import decode_text
+from orch23.model.digest import FileEntry, Json, digest_bytes
 from orch23.model.errors import CorruptStateError, ExitCode, MissingBytesError, NotFoundError, Orch23Error
 from orch23.model.pipeline import Pipeline
+from orch23.model.plan import AffectedStage, AffectedStages, Fresh, Restore
 from orch23.model.record import LockFile, Record
-from orch23.report.affected import affected_json, affected_text
-from orch23.store.author_files import AuthorFiles
-from orch23.store.lock_file import parse_lock, read_lock
+from orch23.report.diagnostics import visible
+from orch23.report.plan_json import reason_document
+from orch23.report.plan_view import first_reason, reason_text
+from orch23.report.values import json_document
+from orch23.store.input_files import AuthorFiles
+from orch23.store.lock_file import decode_lock, read_lock
+
+AFFECTED_VERSION = 1
+_SHOWN_DIGITS = 12
+
+
+def affected_text(affected: AffectedStages) -> str:
+    """Return a line for each affected stage, with the first reasons."""
+    since = f"{visible(affected.since)} ({affected.commit[:_SHOWN_DIGITS]})"
+    if not affected.stages and not affected.removed:
+        return f"{affected.name}: nothing is affected since {since}\n"
+    head = f"{affected.name}: {len(affected.stages)} of {affected.count} stages are affected since {since}"
+    lines = [head if affected.comparable else f"{head}: it has no valid {affected.file}"]
+    width = max((len(one.stage) for one in affected.stages), default=0)
+    lines += [f"  {one.stage:{width}}  {_why(one)}" for one in affected.stages]
+    lines += [f"  {name:{width}}  no longer declared" for name in affected.removed]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def affected_json(affected: AffectedStages) -> str:
+    """Return the same as one document of a versioned shape."""
+    stages: list[Json] = [
+        {
+            "stage": one.stage,
+            "why": one.why,
+            "reasons": [reason_document(reason) for reason in one.reasons],
+            "after": list(one.after),
+        }
+        for one in affected.stages
+    ]
+    return json_document(
+        {
+            "orch23_affected": AFFECTED_VERSION,
+            "name": affected.name,
+            "pipeline": affected.file,
+            "since": affected.since,
+            "commit": affected.commit,
+            "comparable": affected.comparable,
+            "stages": stages,
+            "removed": list(affected.removed),
+        }
+    )
+
+
+def _why(one: AffectedStage) -> str:
+    match one.why:
+        case "added":
+            return "new"
+        case "changed":
+            return first_reason(tuple(reason_text(reason) for reason in one.reasons))
+        case "downstream":
+            return f"after {', '.join(one.after)}"
 
 
 def run(
     console: Console,
     *,
-    wanted: Wanted,
+    wanted: PipelineArguments,
     revision: str,
     as_json: bool,
     exit_code: bool,
 ) -> int:
     """Name the stages whose keys differ since a git revision, and those after them."""
-    project, _ = open_wanted(console, wanted, most_stages=0)
+    project, _ = open_for_command(console, wanted, most_stages=0)
     with open_revision(project.store.root, revision) as then:
         found = _compare(project, then, revision)
     console.answer(affected_json(found) if as_json else affected_text(found))
     return ExitCode.FAILED if exit_code and (found.stages or found.removed) else ExitCode.OK
 
 
-def _compare(project: Project, revision: Revision, name: str) -> Affected:
+def _compare(project: Project, revision: GitRevision, name: str) -> AffectedStages:
     pipeline, root, machinery = project.pipeline, project.store.root, project.machinery
     place = lock_path(root, pipeline.file)
     lock, lock_then = read_lock(place), _lock_at(revision, place.relative_to(root).as_posix())
     before = _pipeline_at(project, revision)
     settled, is_dead = _settled(project)
     lock = LockFile({**lock.records, **settled})
-    keying = Keying(
+    keying = ManifestReader(
         facts_of=machinery.facts_of,
         sources_of=lambda moment: AuthorFiles(root, moment),
         read_yaml=machinery.read_yaml,
     )
     disk, paths, bytes_of = (
         project.store.workspace,
-        made_by((before, pipeline), (lock, lock_then)),
+        artifact_paths((before, pipeline), (lock, lock_then)),
         _bytes_of(project, revision),
     )
-    made_now = partial(Made, paths=paths, lock=lock, files=disk, bytes_of=bytes_of, is_dead=is_dead)
-    now = keying.keyed(pipeline, lambda plan: Moment(disk, made_now(plan=plan)))
-    made_then = partial(Made, paths=paths, lock=lock_then, files=revision, bytes_of=bytes_of, today=now.made)
-    then = None if before is None else keying.keyed_then(before, lambda plan: Moment(revision, made_then(plan=plan)))
-    stages, removed = affected_stages(then, now, settled)
-    return Affected(
+    made_now = partial(RevisionArtifacts, paths=paths, lock=lock, files=disk, bytes_of=bytes_of, is_dead=is_dead)
+    now = keying.keyed(pipeline, lambda plan: RevisionView(disk, made_now(plan=plan)))
+    made_then = partial(
+        RevisionArtifacts, paths=paths, lock=lock_then, files=revision, bytes_of=bytes_of, today=now.made
+    )
+    then = (
+        None if before is None else keying.keyed_then(before, lambda plan: RevisionView(revision, made_then(plan=plan)))
+    )
+    stages, removed = compare_manifests(then, now, settled)
+    return AffectedStages(
         name=pipeline.name,
         file=pipeline.file,
         since=name,
@@ -83,7 +145,7 @@ def _settled(project: Project) -> tuple[dict[str, Record], Callable[[str], bool]
     Nothing of both where the plan has errors.
     """
     try:
-        session = open_reading(project)
+        session = open_read_session(project)
         decisions = preview(session).decisions
     except (Orch23Error, MissingBytesError):
         return {}, lambda _path: False
@@ -91,7 +153,7 @@ def _settled(project: Project) -> tuple[dict[str, Record], Callable[[str], bool]
     return found, session.world.dead
 
 
-def _bytes_of(project: Project, revision: Revision) -> BytesOf:
+def _bytes_of(project: Project, revision: GitRevision) -> ReadEntry:
     """Return where the bytes of a made file are looked for: in the store, on disk, in git. Nothing is fetched."""
 
     def bytes_of(path: str, entry: FileEntry) -> bytes | None:
@@ -108,7 +170,7 @@ def _bytes_of(project: Project, revision: Revision) -> BytesOf:
     return bytes_of
 
 
-def _pipeline_at(project: Project, revision: Revision) -> Pipeline | None:
+def _pipeline_at(project: Project, revision: GitRevision) -> Pipeline | None:
     """Return the pipeline as it was, with the vars of the command line; None if there was none, or an invalid one."""
     settings, file = project.settings, project.pipeline.file
     text = _text_at(revision, file)
@@ -121,24 +183,24 @@ def _pipeline_at(project: Project, revision: Revision) -> Pipeline | None:
         sets=settings.sets,
         vars_text=_text_at(revision, vars_name) if vars_name else None,
         vars_name=vars_name,
-        swap=swap_of(settings),
+        swap=model_override_of(settings),
     ).pipeline
 
 
-def _lock_at(revision: Revision, path: str) -> LockFile:
+def _lock_at(revision: GitRevision, path: str) -> LockFile:
     """Return the lock file as it was; empty if there was none, or a damaged one: it only says what is made."""
     data = revision.read(path)
     try:
-        return LockFile() if data is None else parse_lock(data, path)
+        return LockFile() if data is None else decode_lock(data, path)
     except CorruptStateError:
         return LockFile()
 
 
-def _text_at(revision: Revision, path: str) -> str | None:
+def _text_at(revision: GitRevision, path: str) -> str | None:
     data = revision.read(path)
     if data is None:
         return None
-    text, refused = decode(data, path)
+    text, refused = decode_text(data, path)
     return None if refused else text
 
 

@@ -1,4 +1,4 @@
-"""The action of `build`."""
+"""Run `build`: all stages, or only those that an edit reaches."""
 
 import contextlib
 import sys
@@ -8,30 +8,30 @@ from time import monotonic
 
 from msgspec.structs import replace
 
-from orch23.cli.command import Wanted
-from orch23.cli.consent import asked_consent
-from orch23.cli.console import Console, lossy
-from orch23.cli.interrupts import interrupting
-from orch23.cli.opening import check_forced, open_edited, open_wanted, read_budget, selection_of
-from orch23.cli.resting import Rest
-from orch23.cli.wiring import BuildRequest, Project, run_build
+from orch23.cli.build_run import BuildRequest, interrupt_on_signal, run_build
+from orch23.cli.consent import ask_consent
+from orch23.cli.console import Console, ignore_closed_pipe
+from orch23.cli.declaration import PipelineArguments
+from orch23.cli.idle_snapshot import IdleSnapshotWriter
+from orch23.cli.opening import check_forced, open_for_command, open_partial_project, parse_budget, selection_of
+from orch23.cli.project_loading import Project
 from orch23.engine.build import Build
 from orch23.engine.dependency_index import OutdatedIndexError
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConsentError, ExitCode, Orch23Error, UsageError
 from orch23.model.event import Observer
-from orch23.model.own_files import LOGS
-from orch23.plan.graph import build_plan
+from orch23.model.paths import LOGS_FOLDER
+from orch23.plan.planner import build_plan
 from orch23.report.formats import Format, View
-from orch23.report.guarded import Guarded
+from orch23.report.observers import Guarded
 from orch23.report.registry import FORMATS, format_of
-from orch23.snapshot.reply import Unrest
+from orch23.snapshot.fast_path import StaleSnapshot
 
 
 def run(  # noqa: PLR0913 - a command has as many parameters as options
     console: Console,
     *,
-    wanted: Wanted,
+    wanted: PipelineArguments,
     dry_run: bool,
     jobs: int | None,
     keep_going: bool,
@@ -50,7 +50,7 @@ def run(  # noqa: PLR0913 - a command has as many parameters as options
 ) -> int:
     """Build what is not up to date."""
     _check_asking(replay=replay, offline=offline, resample=resample)
-    limit = read_budget(budget)
+    limit = parse_budget(budget)
     if dry_run:
         from orch23.cli.actions.plan import show_plan  # noqa: PLC0415 - a build needs none of it
 
@@ -79,13 +79,13 @@ def run(  # noqa: PLR0913 - a command has as many parameters as options
         budget=limit,
         allow_unsandboxed=allow_unsandboxed,
         live=live,
-        ask=partial(asked_consent, console),
+        ask=partial(ask_consent, console),
     )
     if own is not None and known is not None:
         code = _build_part(console, wanted, known, asked, own)
         if code is not None:
             return code
-    project, stages = open_wanted(console, wanted)
+    project, stages = open_for_command(console, wanted)
     shown = own or format_of(form, project.pipeline.plugins)
     console.progress.is_quiet = shown.is_alone
     selection = selection_of(wanted, stages)
@@ -97,10 +97,14 @@ def run(  # noqa: PLR0913 - a command has as many parameters as options
 
 
 def _build_part(
-    console: Console, wanted: Wanted, unrest: Unrest, asked: Callable[..., BuildRequest], shown: Format
+    console: Console,
+    wanted: PipelineArguments,
+    unrest: StaleSnapshot,
+    asked: Callable[..., BuildRequest],
+    shown: Format,
 ) -> int | None:
     """Build what an edit reaches; None where all has to be decided, since something is otherwise, or wrong."""
-    found = open_edited(console, wanted, unrest)
+    found = open_partial_project(console, wanted, unrest)
     if found is None:
         return None
     project, selection = found
@@ -133,24 +137,24 @@ def _run(
     begin: Callable[[], None] = lambda: None,
 ) -> int:
     """Run a build, shown in a form; a plugin's form that fails stops neither the build nor its record."""
-    view = view_of(console, project, verbose=verbose)
+    view = build_view(console, project, verbose=verbose)
     screen: Observer = shown.make(view)
     guarded = Guarded(screen) if of_plugin else None
     screen = guarded or screen
     at_rest = None if verbose else lambda write: shown.make(replace(view, tell=write))
-    rest = Rest(console=console, project=project, screen=screen, screen_at_rest=at_rest)
+    rest = IdleSnapshotWriter(console=console, project=project, screen=screen, screen_at_rest=at_rest)
     with contextlib.ExitStack() as handlers:
 
         def ready(build: Build) -> None:
             begin()
-            handlers.enter_context(interrupting(build.interrupt))
+            handlers.enter_context(interrupt_on_signal(build.interrupt))
 
         code = run_build(project, request, rest, ready, rest.end if shown.in_a_line else lambda _: None)
     if guarded is None or guarded.fault is None:
         return code
-    from orch23.cli.failing import report  # noqa: PLC0415 - where something went wrong
+    from orch23.cli.error_report import report_error  # noqa: PLC0415 - where something went wrong
 
-    reported = report(guarded.fault, console)
+    reported = report_error(guarded.fault, console)
     return code or reported or ExitCode.BUG
 
 
@@ -169,13 +173,13 @@ def _check_asking(*, replay: bool, offline: bool, resample: tuple[str, ...]) -> 
         raise UsageError(Diagnostic("E641", "`--replay` and `--offline` together leave open what is meant", hint=hint))
 
 
-def view_of(console: Console, project: Project, *, verbose: bool = False) -> View:
+def build_view(console: Console, project: Project, *, verbose: bool = False) -> View:
     """Return what a build of a project's pipeline is shown with."""
     return View(
         pipeline=project.pipeline,
-        tell=lossy(console.tell, sys.stderr),
-        answer=lossy(console.answer, sys.stdout),
-        logs=project.settings.root / LOGS,
+        tell=ignore_closed_pipe(console.tell, sys.stderr),
+        answer=ignore_closed_pipe(console.answer, sys.stdout),
+        logs=project.settings.root / LOGS_FOLDER,
         style=console.err_style,
         clock=monotonic,
         verbose=verbose,

@@ -1,15 +1,14 @@
-"""The actions of `cache stats` and `cache verify`."""
+"""Run `cache stats` and `cache verify`."""
 
 from orch23.cli.console import Console
-from orch23.cli.keeping import cap_of
 from orch23.cli.opening import project_root
+from orch23.cli.retention import size_limit
+from orch23.model.digest import Json
 from orch23.model.errors import ExitCode
-from orch23.model.plain import Json
 from orch23.report.diagnostics import visible
-from orch23.report.document import document
-from orch23.report.figures import count, size
-from orch23.store.inspection import Inspection, inspect, tallies
-from orch23.store.opening import open_store
+from orch23.report.values import format_size, json_document, pluralize
+from orch23.store.garbage_collection import StoreVerification, count_stored, verify_store
+from orch23.store.project_store import open_store
 
 CACHE_VERSION = 1
 _NAMES = {
@@ -23,30 +22,30 @@ _NAMES = {
 
 def stats(console: Console, *, as_json: bool) -> int:
     """Say how much of which kind the store holds. Writes nothing."""
-    found = tallies(open_store(project_root(console)))
-    total, cap = sum(one.size_bytes for one in found), cap_of(console.environ)
+    found = count_stored(open_store(project_root(console)))
+    total, cap = sum(one.size_bytes for one in found), size_limit(console.environ)
     if as_json:
         kinds: dict[str, Json] = {one.kind: {"number": one.number, "size_bytes": one.size_bytes} for one in found}
         body: dict[str, Json] = {"orch23_cache_stats": CACHE_VERSION, "size_bytes": total, "cap_bytes": cap}
-        console.answer(document({**body, "kinds": kinds}))
+        console.answer(json_document({**body, "kinds": kinds}))
         return ExitCode.OK
     numbers = [f"{one.number:,}" for one in found]
     width, wide = max(map(len, numbers)), max(map(len, _NAMES.values()))
     for number, one in zip(numbers, found, strict=True):
-        console.answer(f"{number:>{width}}  {_NAMES[one.kind]:<{wide}}  {size(one.size_bytes):>9}\n")
-    limit = "" if cap is None else f"; `orch23 gc` keeps {size(cap)}"
-    console.answer(f"{'':>{width}}  {'in all':<{wide}}  {size(total):>9}{limit}\n")
+        console.answer(f"{number:>{width}}  {_NAMES[one.kind]:<{wide}}  {format_size(one.size_bytes):>9}\n")
+    limit = "" if cap is None else f"; `orch23 gc` keeps {format_size(cap)}"
+    console.answer(f"{'':>{width}}  {'in all':<{wide}}  {format_size(total):>9}{limit}\n")
     return ExitCode.OK
 
 
 def verify(console: Console, *, exit_code: bool, as_json: bool) -> int:
     """Read all of the store, name what is damaged, and drop it."""
     store = open_store(project_root(console), console.progress)
-    found = Inspection(results=0, stored_files=0, recorded_answers=0, damaged=())
+    found = StoreVerification(results=0, stored_files=0, recorded_answers=0, damaged=())
     if store.folder.is_dir():
         with store.build_lock():
             store.sweep()
-            found = inspect(store)
+            found = verify_store(store)
     if as_json:
         body: dict[str, Json] = {
             "orch23_cache_verify": CACHE_VERSION,
@@ -55,12 +54,12 @@ def verify(console: Console, *, exit_code: bool, as_json: bool) -> int:
             "recorded_answers": found.recorded_answers,
             "damaged": list(found.damaged),
         }
-        console.answer(document(body))
+        console.answer(json_document(body))
     else:
         console.answer("".join(f"damaged: {visible(line)}\n" for line in found.damaged))
         looked_at = (
-            f"{count(found.stored_files, 'stored file')}, {count(found.results, 'result')}, "
-            f"{count(found.recorded_answers, 'recorded answer')}"
+            f"{pluralize(found.stored_files, 'stored file')}, {pluralize(found.results, 'result')}, "
+            f"{pluralize(found.recorded_answers, 'recorded answer')}"
         )
         console.answer(f"{looked_at}: {len(found.damaged) or 'nothing'} damaged\n")
     return ExitCode.FAILED if exit_code and found.damaged else ExitCode.OK

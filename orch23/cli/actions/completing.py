@@ -1,4 +1,4 @@
-"""Complete words of a command line, with as little as can be loaded: completion must be quick."""
+"""Complete stage names, pipeline files and template names in the shell."""
 
 import re
 from collections.abc import Iterator
@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-from orch23.cli.project import SUFFIXES, find_project
-from orch23.templates.builtin import builtins
+from orch23.cli.discovery import PIPELINE_SUFFIXES, find_project
+from orch23.templates.source import builtin_templates
 
 _MOST_BYTES = 1_048_576
 _SECTION = re.compile(r"^stages:[ \t]*(?:#.*)?\n((?:[ \t]+.*\n|[ \t]*#.*\n|\n)*)", re.MULTILINE)
@@ -24,7 +24,7 @@ def stage_names(text: str) -> list[str]:
 def stages(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete names of stages, and pipeline files."""
     here = Path(str(context.find_root().params.get("directory") or "."))
-    named = [str(one) for one in context.params.get("arguments") or () if str(one).endswith(SUFFIXES)]
+    named = [str(one) for one in context.params.get("arguments") or () if str(one).endswith(PIPELINE_SUFFIXES)]
     pipeline = find_project(here, tuple(named)).pipeline
     found = [name for name in _names_in(pipeline) if name.startswith(incomplete)] if pipeline is not None else []
     items = [CompletionItem(name) for name in found]
@@ -35,7 +35,11 @@ def stages(context: click.Context, _parameter: click.Parameter, incomplete: str)
 
 def shipped_templates(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete names of the templates that come with orch23."""
-    return [CompletionItem(name, help=one.summary) for name, one in builtins().items() if name.startswith(incomplete)]
+    return [
+        CompletionItem(name, help=one.summary)
+        for name, one in builtin_templates().items()
+        if name.startswith(incomplete)
+    ]
 
 
 def _names_in(pipeline: Path) -> list[str]:
@@ -50,5 +54,5 @@ def _names_in(pipeline: Path) -> list[str]:
 
 def _pipelines(here: Path) -> Iterator[str]:
     for folder in (here, here / "pipelines"):
-        for suffix in SUFFIXES:
+        for suffix in PIPELINE_SUFFIXES:
             yield from sorted(path.relative_to(here).as_posix() for path in folder.glob(f"*{suffix}"))

@@ -1,16 +1,238 @@
-"""The action of `doctor`."""
+"""Run `doctor`: check the machine, the project and the models that its pipeline may call."""
 
-from orch23.cli.asked_models import model_findings
-from orch23.cli.command import Wanted
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from orch23 import __version__
+from orch23.cli.consent import Consent, trust_command
 from orch23.cli.console import Console
-from orch23.cli.examination import Finding, examine
-from orch23.cli.opening import found_project, open_wanted, project_root
-from orch23.cli.project import required_pipeline
-from orch23.cli.wiring import trust_command
-from orch23.model.errors import ExitCode, InvalidInputError, NotFoundError
-from orch23.model.plain import Json
+from orch23.cli.declaration import PipelineArguments
+from orch23.cli.discovery import required_pipeline
+from orch23.cli.opening import found_project, open_for_command, project_root
+from orch23.decide.secrets import secrets_from
+from orch23.execute.interpreters import find_interpreter, interpreter_facts
+from orch23.execute.sandbox.bubblewrap import BubblewrapLauncher, NamespacesLauncher
+from orch23.execute.sandbox.restricted import LandlockLauncher
+from orch23.execute.sandbox.tier_selection import INSTALL_HINT, NAMESPACES_HINT, TierChoice, best_tier_once
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Json
+from orch23.model.errors import ExitCode, InvalidInputError, NotFoundError, Orch23Error
+from orch23.model.paths import LOGS_FOLDER
+from orch23.model.pipeline import ForeachStage, Pipeline, Stage
+from orch23.providers.faults import redacted_messages
+from orch23.providers.local_model import installed_weights, known_models, user_data_dir
+from orch23.providers.model_lookup import can_find_models, find_model
+from orch23.providers.registry import adapter_of, not_granted_error, readiness_errors, step_errors
 from orch23.report.diagnostics import visible
-from orch23.report.document import document
+from orch23.report.values import format_size, json_document, pluralize
+from orch23.resolve.stage_fields import declared_escalation, declared_llm
+from orch23.resolve.stages import render_foreach
+from orch23.steps.registry import is_llm
+from orch23.store.project_store import STORE_NAME
+from orch23.store.run_logs import journal_paths
+
+if TYPE_CHECKING:
+    from orch23.steps.llm.spec import LLMStep
+
+
+class DoctorFinding(Struct, frozen=True):
+    """One thing that was looked at; `ok` says that nothing is amiss with it, `hint` what to do if something is."""
+
+    name: str
+    value: str
+    ok: bool = True
+    hint: str = ""
+
+
+_VENDORS = (
+    ("anthropic", "ANTHROPIC_API_KEY", "pip install 'anthropic>=2,<3'"),
+    ("openai", "OPENAI_API_KEY", "pip install 'orch23[openai]'"),
+)
+
+
+def examine(root: Path, environ: Mapping[str, str]) -> list[DoctorFinding]:
+    """Return what was found in a project. Imports no client library, and calls no provider."""
+    return [
+        DoctorFinding("orch23", __version__),
+        DoctorFinding("python", f"{platform.python_version()} ({sys.executable})"),
+        DoctorFinding("project", str(root)),
+        _writable(root),
+        *_interpreter(root, environ),
+        *(_vendor(name, key, way, environ) for name, key, way in _VENDORS),
+        DoctorFinding("provider scripted", "usable"),
+        DoctorFinding("provider command", "usable, with a program that the pipeline names"),
+        *_local(environ),
+        _cache(root / STORE_NAME),
+        DoctorFinding("runs", pluralize(len(journal_paths(root / LOGS_FOLDER)), "run")),
+        _sandbox(best_tier_once()),
+    ]
+
+
+def _writable(root: Path) -> DoctorFinding:
+    place = next((folder for folder in (root / STORE_NAME, root) if folder.is_dir()), root)
+    if os.access(place, os.W_OK | os.X_OK):
+        return DoctorFinding("store", f"{root / STORE_NAME} can be written")
+    return DoctorFinding(
+        "store", f"{place} cannot be written", ok=False, hint="change its owner, or build elsewhere with -C"
+    )
+
+
+def _interpreter(root: Path, environ: Mapping[str, str]) -> list[DoctorFinding]:
+    try:
+        path = find_interpreter(None, root, environ)
+        facts = interpreter_facts(path)
+    except Orch23Error as error:
+        problem = error.diagnostics[0]
+        return [DoctorFinding("interpreter of stages", problem.message, ok=False, hint=problem.hint or "")]
+    found = [DoctorFinding("interpreter of stages", f"{path} (Python {facts.version})")]
+    if facts.pytest_major is None:
+        hint = f"{path} -m pip install pytest"
+        return [*found, DoctorFinding("pytest", "not found beside it", ok=False, hint=hint)]
+    return [*found, DoctorFinding("pytest", f"version {facts.pytest_major}")]
+
+
+def _vendor(name: str, variable: str, way: str, environ: Mapping[str, str]) -> DoctorFinding:
+    """Look for the library and the key, of which nothing is shown."""
+    try:
+        library, hints = f"library {importlib.metadata.version(name)}", []
+    except importlib.metadata.PackageNotFoundError:
+        library, hints = "its library is not installed", [way]
+    key = f"{variable} is set"
+    if not environ.get(variable, "").strip():
+        key = f"{variable} is not set"
+        hints.append(f"set {variable}; recorded answers work without it")
+    return DoctorFinding(f"provider {name}", f"{library}, {key}", ok=not hints, hint=", ".join(hints))
+
+
+def _local(environ: Mapping[str, str]) -> list[DoctorFinding]:
+    found = []
+    if importlib.util.find_spec("xllamacpp") is None:
+        hint = "pip install 'orch23[local]'"
+        found.append(DoctorFinding("provider local", "its server is not installed", ok=False, hint=hint))
+    else:
+        found.append(DoctorFinding("provider local", "its server is installed"))
+    for model in known_models():
+        path = installed_weights(model.name, user_data_dir(environ))
+        if path is None:
+            hint = f"orch23 model install {model.name}; recorded answers work without it"
+            found.append(DoctorFinding(f"model {model.name}", "not installed", ok=False, hint=hint))
+        else:
+            found.append(DoctorFinding(f"model {model.name}", str(path)))
+    return found
+
+
+def _sandbox(choice: TierChoice) -> DoctorFinding:
+    """Tell the tier, which was just tried, why it is no better one, and how to get that."""
+    match choice.launcher:
+        case NamespacesLauncher():
+            return DoctorFinding(
+                "sandbox", "namespaces: as with bubblewrap, but each process takes longer to start", hint=INSTALL_HINT
+            )
+        case BubblewrapLauncher(program=program):
+            return DoctorFinding("sandbox", f"bubblewrap ({program}): namespaces of its own, no network, only its room")
+        case LandlockLauncher():
+            hint = f"{choice.why}; {NAMESPACES_HINT}"
+            value = (
+                "Landlock and seccomp: a step writes only in its own directory; it can read /proc and change modes and "
+                "times of this user's files; /dev/shm is closed to it"
+            )
+            return DoctorFinding("sandbox", value, ok=False, hint=hint)
+        case None:
+            hint = f"{choice.why}; {NAMESPACES_HINT}; `--allow-unsandboxed` builds without one"
+            return DoctorFinding("sandbox", "none: steps are refused", ok=False, hint=hint)
+        case _ as never:
+            assert_never(never)
+
+
+def _cache(folder: Path) -> DoctorFinding:
+    sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    return DoctorFinding("cache", f"{pluralize(len(sizes), 'file')}, {format_size(sum(sizes))}")
+
+
+def model_findings(
+    pipeline: Pipeline, environ: Mapping[str, str], root: Path, trust_command: str, *, online: bool
+) -> Iterator[DoctorFinding]:
+    """Give a finding for each model that a pipeline may ask.
+
+    Online, vendors are asked whether they have it, and other servers if the user has consented to that.
+    """
+    consent = Consent.of(root, environ)
+    secrets = secrets_from(environ)
+    for step in distinct_llm_steps(pipeline):
+        with redacted_messages(secrets.redact):
+            found = _finding(step, environ, root)
+            grant = consent.lacking(step, environ) if found.ok else None
+            if grant is not None:
+                found = _amiss(found.name, not_granted_error(grant, trust_command))
+            elif found.ok and online and can_find_models(step):
+                found = _looked_up(found.name, step, environ)
+        yield replace(found, value=secrets.redact(found.value), hint=secrets.redact(found.hint))
+
+
+def distinct_llm_steps(pipeline: Pipeline) -> "tuple[LLMStep, ...]":
+    """Return the llm steps of a pipeline, one for each provider, address and model that may be asked."""
+    found: dict[tuple[str, str, str], LLMStep] = {}
+    for step, escalate in _steps(pipeline):
+        for model in escalate or (step.model,):
+            one = replace(step, model=model)
+            found.setdefault((one.provider, _address(one), model), one)
+    return tuple(found.values())
+
+
+def _finding(step: "LLMStep", environ: Mapping[str, str], root: Path) -> DoctorFinding:
+    name = f"model {step.provider} {step.model}"
+    missing = step_errors(step, environ, root) or readiness_errors(step, environ, root)
+    if missing:
+        return _amiss(name, missing[0])
+    if not can_find_models(step):
+        return DoctorFinding(name, "usable")
+    return DoctorFinding(name, f"may be asked at {_address(step)}")
+
+
+def _looked_up(name: str, step: "LLMStep", environ: Mapping[str, str]) -> DoctorFinding:
+    wrong = find_model(step, environ)
+    return DoctorFinding(name, f"{_address(step)} has it") if wrong is None else _amiss(name, wrong)
+
+
+def _amiss(name: str, what: Diagnostic) -> DoctorFinding:
+    return DoctorFinding(name, what.message, ok=False, hint=what.hint or "")
+
+
+def _address(step: "LLMStep") -> str:
+    """Return whom a step asks, nothing where its address cannot be read: then `check` says what is wrong."""
+    adapter = adapter_of(step)
+    try:
+        return adapter.endpoint(step) if adapter is not None else ""
+    except ValueError:  # its text repeats a part of the address, which may be a password
+        return ""
+
+
+def _steps(pipeline: Pipeline) -> "Iterator[tuple[LLMStep, tuple[str, ...]]]":
+    """Give each llm step with its `retry.escalate`: of the stages, and of items that are known or all alike."""
+    for node in pipeline.stages:
+        for stage in (node,) if isinstance(node, Stage) else _items(node, pipeline):
+            if is_llm(stage.step):
+                yield stage.step, stage.retry.escalate
+        alike = declared_llm(node) if isinstance(node, ForeachStage) and not node.foreach.values else None
+        if alike is not None and isinstance(node, ForeachStage):
+            yield alike, declared_escalation(node)
+
+
+def _items(node: ForeachStage, pipeline: Pipeline) -> Iterator[Stage]:
+    items = [(str(number), value) for number, value in enumerate(node.foreach.values)]
+    for built in render_foreach(node, items, pipeline.vars):
+        if built.stage is not None:
+            yield built.stage
+
 
 DOCTOR_VERSION = 1
 
@@ -18,7 +240,7 @@ DOCTOR_VERSION = 1
 def run(
     console: Console,
     *,
-    wanted: Wanted,
+    wanted: PipelineArguments,
     online: bool,
     as_json: bool,
 ) -> int:
@@ -27,7 +249,7 @@ def run(
     found = [*examine(root, console.environ), *_of_pipeline(console, wanted, online=online)]
     if as_json:
         rows: list[Json] = [{"name": one.name, "ok": one.ok, "value": one.value, "hint": one.hint} for one in found]
-        console.answer(document({"orch23_doctor": DOCTOR_VERSION, "facts": rows}))
+        console.answer(json_document({"orch23_doctor": DOCTOR_VERSION, "facts": rows}))
         return ExitCode.OK
     style = console.out_style
     width = max(len(one.name) for one in found)
@@ -38,18 +260,20 @@ def run(
     return ExitCode.OK
 
 
-def _of_pipeline(console: Console, wanted: Wanted, *, online: bool) -> list[Finding]:
+def _of_pipeline(console: Console, wanted: PipelineArguments, *, online: bool) -> list[DoctorFinding]:
     """Return what is found of a pipeline: whether it is valid, and the models that it may ask."""
     try:
         name = required_pipeline(found_project(console, wanted.arguments)).name
     except NotFoundError as missing:
         hint = f"name one: `orch23 doctor {'--online ' if online else ''}PIPELINE`"
-        return [Finding("pipeline", missing.diagnostics[0].message, ok=not online, hint=hint if online else "")]
+        return [DoctorFinding("pipeline", missing.diagnostics[0].message, ok=not online, hint=hint if online else "")]
     try:
-        project, _ = open_wanted(console, wanted, most_stages=0)
+        project, _ = open_for_command(console, wanted, most_stages=0)
     except InvalidInputError as invalid:
         hint = "`orch23 validate` says all that is wrong"
-        return [Finding("pipeline", f"{name} is not valid: {invalid.diagnostics[0].message}", ok=False, hint=hint)]
+        return [
+            DoctorFinding("pipeline", f"{name} is not valid: {invalid.diagnostics[0].message}", ok=False, hint=hint)
+        ]
     command = trust_command(project.settings)
     findings = model_findings(project.pipeline, console.environ, project.settings.root, command, online=online)
-    return [Finding("pipeline", name), *findings]
+    return [DoctorFinding("pipeline", name), *findings]

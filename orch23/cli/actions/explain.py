@@ -1,26 +1,248 @@
-"""The action of `explain`."""
+"""Run `explain`: compare a stage's key with its last result and follow the causes."""
+
+from collections.abc import Mapping
 
 import click
 
-from orch23.cli.command import Wanted
+from orch23.cli.actions.plan import first_request, plan_view_of, replay_first_request
 from orch23.cli.console import Console
-from orch23.cli.explanations import explanations
+from orch23.cli.declaration import PipelineArguments
 from orch23.cli.opening import open_one_stage
-from orch23.cli.wiring import open_reading
-from orch23.model.errors import ExitCode
-from orch23.report.explain_json import explain_json
-from orch23.report.explain_text import explain_text
+from orch23.cli.project_loading import Project, open_read_session
+from orch23.decide.request_difference import describe_difference
+from orch23.decide.secrets import secrets_from
+from orch23.engine.decisions import DecidedStage
+from orch23.engine.dry_run import Preview, preview
+from orch23.engine.session import Session
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Digest, Json, digest_json
+from orch23.model.errors import ExitCode, MissingBytesError, NotFoundError
+from orch23.model.llm import Request
+from orch23.model.paths import match_any
+from orch23.model.plan import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
+from orch23.model.record import Reason, Record, identity_of
+from orch23.plan.nodes import writes_of
+from orch23.plan.planner import Selection
+from orch23.report.explain import (
+    Aspect,
+    Cause,
+    Explanation,
+    RequestSummary,
+    TextDiff,
+    aspects_of,
+    changed_aspects,
+    explain_json,
+    explain_text,
+    text_diff,
+)
+from orch23.report.plan_view import PlanLine, reason_text
+from orch23.steps.registry import is_llm
+
+_DEEPEST = 20
+_INPUT_CODES = ("input_changed", "input_added", "input_removed", "base_changed")
+_TEXT_LIMIT = 1_048_576
+
+
+def explain_stage(project: Project, session: Session, name: str) -> tuple[Explanation, ...]:
+    """Return the explanation of a stage, or of each item of a foreach.
+
+    Raises:
+        NotFoundError: there is no such stage.
+
+    """
+    Selection(targets=(name,)).nodes(session.world.plan)
+    seen = preview(session)
+    lines = {line.stage: line for line in plan_view_of(seen).lines}
+    meant = [one for one in lines if name in (one, one.partition("@")[0])]
+    if not meant:
+        hint = "its items are known when the stage that lists them has run"
+        raise NotFoundError(Diagnostic("E823", f"no stage is named `{name}`", hint=hint))
+    return tuple(_explain(project, session, seen, lines[one]) for one in meant)
+
+
+def _explain(project: Project, session: Session, seen: Preview, line: PlanLine) -> Explanation:
+    causes = tuple(_causes(seen, line.stage, 0, set()))
+    appraised = seen.appraised.get(line.stage)
+    if appraised is None:
+        return Explanation(line=line, causes=causes)
+    request = first_request(project, appraised)
+    then = _former(session, appraised)
+    aspects = aspects_of(then.manifest if then else {}, appraised.resolved.manifest)
+    return Explanation(
+        line=line,
+        key_then=then.key if then else "",
+        aspects=aspects,
+        diffs=_diffs(session, appraised, then, aspects, request) if then else (),
+        causes=causes,
+        question=_question(project, appraised, request) if request else None,
+    )
+
+
+def _question(project: Project, appraised: DecidedStage, request: Request) -> RequestSummary | None:
+    """Return the request of the first attempt, with what the transcripts have for it."""
+    stage, step = appraised.resolved.stage.name, appraised.resolved.stage.step
+    if not is_llm(step):
+        return None
+    way = replay_first_request(project, step, stage, request)
+    missing = way.missing.parts() if way.missing else {}
+    near = project.store.exchanges.nearest(stage, missing, step.transcripts) if missing else None
+    redact = secrets_from(project.settings.environ).redact
+    return RequestSummary(
+        fingerprint=request.fingerprint(),
+        parts={name: _short(name, value) for name, value in request.parts().items()},
+        answers=tuple(one.fingerprint for one in way.found),
+        missing=way.missing is not None,
+        difference=describe_difference(near.request, missing, redact) if near else "",
+    )
+
+
+def _short(name: str, value: Json) -> Json:
+    """Return a part of a request as it is told: texts by their digest, since they are long and may be private."""
+    return digest_json(value) if name in ("system", "messages", "schema") and value else value
+
+
+def _former(session: Session, appraised: DecidedStage) -> Record | None:
+    """Return the record that today's key is compared with, as the decision compares it."""
+    match appraised.decision:
+        case Fresh(record=record) | Restore(record=record) | VerifyOnly(record=record):
+            return record
+        case _:
+            pass
+    locked = session.lock.records.get(appraised.resolved.stage.name)
+    relatives = session.store.records.by_identity(identity_of(appraised.resolved.manifest))
+    return locked or next((record for record in relatives if not record.failed), None)
+
+
+# ---- the texts behind the key ------------------------------------------------------------------
+
+
+def _diffs(
+    session: Session, appraised: DecidedStage, then: Record, aspects: tuple[Aspect, ...], request: Request | None
+) -> tuple[TextDiff, ...]:
+    found: list[TextDiff] = []
+    for name, aspect in changed_aspects(aspects).items():
+        prefix, _, subject = name.partition(":")
+        if prefix in ("input", "verify.input", "base"):
+            old, new = _text(session, subject, aspect.then), _text(session, subject, aspect.now)
+            if old is not None and new is not None:
+                found.append(text_diff(subject, old, new))
+        elif name == "command" and isinstance(aspect.then, str) and isinstance(aspect.now, str):
+            found.append(text_diff("command", aspect.then, aspect.now))
+    if {"prompt", "system"} & changed_aspects(aspects).keys():
+        found += _prompt_diffs(session, appraised, then, request)
+    return tuple(found)
+
+
+def _text(session: Session, path: str, value: Json) -> str | None:
+    """Return the text behind a digest in a manifest; None where its bytes are nowhere, or are no text."""
+    digest, _, link = value.partition(" -> ") if isinstance(value, str) else ("", "", "")
+    sha256 = digest.removesuffix("+x")
+    if not sha256:
+        return None
+    try:
+        data: bytes | None = session.store.contents.get(Digest(sha256, 0))
+    except MissingBytesError:
+        place = link or path
+        entry = session.store.workspace.entry(place)
+        data = session.store.workspace.read(place) if entry is not None and entry.digest.sha256 == sha256 else None
+    if data is None or len(data) > _TEXT_LIMIT or b"\0" in data:
+        return None
+    return data.decode("utf-8", errors="replace")
+
+
+def _prompt_diffs(session: Session, appraised: DecidedStage, then: Record, request: Request | None) -> list[TextDiff]:
+    """Return how the first request differs from the one that the record's first answer was given to."""
+    step = appraised.resolved.stage.step
+    known = None
+    for fingerprint in then.exchanges[:1]:
+        known = session.store.exchanges.get(fingerprint, getattr(step, "transcripts", None))
+    if known is None or request is None or not known.request:
+        return _rendered_diff(session, appraised, then)
+    now = request.parts()
+    pairs = [("prompt", _said(known.request), _said(now)), ("system", known.request.get("system"), now["system"])]
+    return [
+        text_diff(name, old, new)
+        for name, old, new in pairs
+        if isinstance(old, str) and isinstance(new, str) and old != new
+    ]
+
+
+def _rendered_diff(session: Session, appraised: DecidedStage, then: Record) -> list[TextDiff]:
+    """Return how the text of a render stage differs from the output it had."""
+    rendered, output = appraised.resolved.rendered, next(iter(then.outputs), None)
+    if rendered is None or output is None:
+        return []
+    old = _text(session, output, then.outputs[output].digest.sha256)
+    return [] if old is None else [text_diff(output, old, rendered.decode("utf-8", errors="replace"))]
+
+
+def _said(parts: Mapping[str, Json]) -> str | None:
+    messages = parts.get("messages")
+    if not isinstance(messages, list | tuple):
+        return None
+    return "\n\n".join(str(one.get("content", "")) for one in messages if isinstance(one, Mapping))
+
+
+# ---- the causes --------------------------------------------------------------------------------
+
+
+def _causes(seen: Preview, name: str, depth: int, told: set[str]) -> list[Cause]:
+    """Return the chain of causes below a stage, each stage once."""
+    if name in told or depth > _DEEPEST:
+        return []
+    told.add(name)
+    decision = seen.decisions.get(name)
+    match decision:
+        case Maybe(waiting_on=waiting) | Expand(waiting_on=waiting) | Blocked(by=waiting):
+            found = [Cause(name, depth, _waits(decision, waiting))] if waiting else []
+            return found + [cause for up in waiting for cause in _causes(seen, up, depth + 1, told)]
+        case Run(reasons=reasons) | VerifyOnly(reasons=reasons) | Restore(reasons=reasons):
+            found = []
+            for reason in reasons:
+                maker = _maker(seen, name, reason)
+                found.append(Cause(name, depth, f"{reason_text(reason)}{_whose(seen, reason, maker)}"))
+                if maker is not None and not isinstance(seen.decisions.get(maker), Fresh):
+                    found += _causes(seen, maker, depth + 1, told)
+            return found
+        case Edited(paths=paths):
+            return [Cause(name, depth, f"{', '.join(paths)} was edited by hand")]
+        case _:
+            return []
+
+
+def _waits(decision: Decision, waiting: tuple[str, ...]) -> str:
+    verb = "is blocked by" if isinstance(decision, Blocked) else "waits for what is written by"
+    return f"{verb} {', '.join(waiting)}"
+
+
+def _maker(seen: Preview, name: str, reason: Reason) -> str | None:
+    """Return the upstream stage that makes the file a reason speaks of."""
+    if reason.code not in _INPUT_CODES:
+        return None
+    path = reason.subject.partition("#")[0]
+    for up in (*reversed(seen.plan.earlier_items(name)), *seen.plan.upstream.get(name, ())):
+        if match_any(writes_of(seen.plan.nodes[up]), path):
+            return up
+    return None
+
+
+def _whose(seen: Preview, reason: Reason, maker: str | None) -> str:
+    if reason.code not in _INPUT_CODES:
+        return ""
+    if maker is None:
+        return ", because you edited it" if reason.code == "input_changed" else ""
+    return f", which {maker} made" if isinstance(seen.decisions.get(maker), Fresh) else f", which {maker} makes"
 
 
 def run(
     console: Console,
     *,
-    wanted: Wanted,
+    wanted: PipelineArguments,
     as_json: bool,
 ) -> int:
     """Show a stage's key, then and now, and why it changed."""
     project, name = open_one_stage(console, wanted)
-    found = explanations(project, open_reading(project), name)
+    found = explain_stage(project, open_read_session(project), name)
     if as_json:
         if len(found) > 1:
             items = ", ".join(told.line.stage for told in found)

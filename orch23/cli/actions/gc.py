@@ -1,41 +1,74 @@
-"""The action of `gc`."""
+"""Run `gc`: remove what no pipeline needs from the store."""
 
 import time
+from collections.abc import Mapping
 
-from orch23.cli.collecting import collect, foresee
 from orch23.cli.console import Console
-from orch23.cli.keeping import read_keep
 from orch23.cli.opening import project_root
+from orch23.cli.retention import parse_keep, project_needs
+from orch23.cli.store_size import record_size
 from orch23.model.diagnostic import Diagnostic, Severity
+from orch23.model.digest import Json
 from orch23.model.errors import ExitCode
-from orch23.model.plain import Json
-from orch23.report.diagnostics import render
-from orch23.report.document import document
-from orch23.report.figures import count, size
-from orch23.store.collection import Chosen, Needs, Wish
-from orch23.store.opening import open_store
+from orch23.report.diagnostics import render_diagnostics
+from orch23.report.values import format_size, json_document, pluralize
+from orch23.store.garbage_collection import GcLimits, GcRoots, GcSelection, collector_of
+from orch23.store.project_store import ProjectStore, open_store
+
+
+def preview_collection(store: ProjectStore, environ: Mapping[str, str], wish: GcLimits) -> tuple[GcRoots, GcSelection]:
+    """Return what is needed and what would go. Takes no lock, writes nothing.
+
+    Raises:
+        CorruptStateError: a lock file or a journal is damaged, so what is needed is not known.
+
+    """
+    needs = project_needs(store.root, store.logs, environ)
+    return needs, collector_of(store).choose(needs, wish)
+
+
+def collect_garbage(
+    store: ProjectStore, environ: Mapping[str, str], wish: GcLimits, now_s: int
+) -> tuple[GcRoots, GcSelection]:
+    """Drop what is not needed, as far as it is wished, and return what `foresee` does.
+
+    Raises:
+        CorruptStateError: as for `foresee`. Nothing was dropped.
+        BusyError: a build holds the lock.
+
+    """
+    if not store.folder.is_dir():
+        return GcRoots(), GcSelection()
+    with store.build_lock():
+        store.sweep()
+        store.promoter.recover()
+        needs, chosen = preview_collection(store, environ, wish)
+        collector_of(store).drop(chosen)
+        record_size(store.folder, now_s)
+    return needs, chosen
+
 
 GC_VERSION = 1
 
 
 def run(console: Console, *, dry_run: bool, keep: tuple[str, ...], forget_paid_answers: bool, as_json: bool) -> int:
     """Remove from the store what no pipeline needs now."""
-    wish = read_keep(keep, time.time_ns(), answers=forget_paid_answers)
+    wish = parse_keep(keep, time.time_ns(), answers=forget_paid_answers)
     store = open_store(project_root(console), console.progress)
     if dry_run:
-        needs, chosen = foresee(store, console.environ, wish)
+        needs, chosen = preview_collection(store, console.environ, wish)
     else:
-        needs, chosen = collect(store, console.environ, wish, int(time.time()))
+        needs, chosen = collect_garbage(store, console.environ, wish, int(time.time()))
     for note in needs.notes:
         told = Diagnostic("W671", note, severity=Severity.WARNING, hint="`orch23 validate` says what is wrong with it")
-        console.tell(render((told,), {}, color=console.err_style.color))
+        console.tell(render_diagnostics((told,), {}, color=console.err_style.color))
     console.answer(_document(chosen, needs, wish, dry_run=dry_run) if as_json else _told(chosen, wish, dry_run=dry_run))
     return ExitCode.OK
 
 
-def _told(chosen: Chosen, wish: Wish, *, dry_run: bool) -> str:
+def _told(chosen: GcSelection, wish: GcLimits, *, dry_run: bool) -> str:
     parts = [
-        count(number, noun)
+        pluralize(number, noun)
         for number, noun in (
             (len(chosen.records), "result"),
             (len(chosen.blobs), "stored file"),
@@ -44,14 +77,14 @@ def _told(chosen: Chosen, wish: Wish, *, dry_run: bool) -> str:
         if number
     ]
     verb = "would remove" if dry_run else "removed"
-    told = f"{verb} {', '.join(parts)}: {size(chosen.freed_bytes)}" if parts else "nothing to remove"
-    left = f"{told}; the store holds {size(chosen.left_bytes)}{' then' if dry_run and parts else ''}"
+    told = f"{verb} {', '.join(parts)}: {format_size(chosen.freed_bytes)}" if parts else "nothing to remove"
+    left = f"{told}; the store holds {format_size(chosen.left_bytes)}{' then' if dry_run and parts else ''}"
     if wish.most_bytes is not None and chosen.left_bytes > wish.most_bytes:
-        return f"{left}, over {size(wish.most_bytes)}, since that much is needed\n"
+        return f"{left}, over {format_size(wish.most_bytes)}, since that much is needed\n"
     return f"{left}\n"
 
 
-def _document(chosen: Chosen, needs: Needs, wish: Wish, *, dry_run: bool) -> str:
+def _document(chosen: GcSelection, needs: GcRoots, wish: GcLimits, *, dry_run: bool) -> str:
     body: dict[str, Json] = {
         "orch23_gc": GC_VERSION,
         "dry_run": dry_run,
@@ -64,4 +97,4 @@ def _document(chosen: Chosen, needs: Needs, wish: Wish, *, dry_run: bool) -> str
         "recorded_answers": len(chosen.exchanges),
         "not_planned": list(needs.notes),
     }
-    return document(body)
+    return json_document(body)

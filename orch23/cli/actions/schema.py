@@ -1,18 +1,18 @@
-"""The action of `schema`."""
+"""Run `schema`: write the JSON schema of pipelines."""
 
 import json
 from pathlib import Path
 
 import click
 
-from orch23.cli.command import Wanted
 from orch23.cli.console import Console
+from orch23.cli.declaration import PipelineArguments
 from orch23.cli.opening import named_plugins
 from orch23.model.errors import ExitCode
 from orch23.resolve.schema import published_schema
 
 
-def run(console: Console, *, wanted: Wanted, out: str | None) -> int:
+def run(console: Console, *, wanted: PipelineArguments, out: str | None) -> int:
     """Write the JSON schema of pipelines, for editors."""
     text = json.dumps(published_schema(named_plugins(console, wanted.arguments)), indent=2, ensure_ascii=False) + "\n"
     if out is None:

@@ -1,8 +1,8 @@
-"""The action of `status`."""
+"""Run `status`: list stale stages."""
 
-from orch23.cli.actions.plan import code_of, whole_view
-from orch23.cli.command import Wanted
+from orch23.cli.actions.plan import plan_exit_code, whole_view
 from orch23.cli.console import Console
+from orch23.cli.declaration import PipelineArguments
 from orch23.report.plan_json import plan_json
 from orch23.report.plan_text import status_text
 
@@ -10,11 +10,11 @@ from orch23.report.plan_text import status_text
 def run(
     console: Console,
     *,
-    wanted: Wanted,
+    wanted: PipelineArguments,
     as_json: bool,
     exit_code: bool,
 ) -> int:
     """Name the stages that are not up to date."""
     view = whole_view(console, wanted, estimated=as_json)
     console.answer(plan_json(view) if as_json else status_text(view, console.out_style))
-    return code_of(view, exit_code=exit_code)
+    return plan_exit_code(view, exit_code=exit_code)

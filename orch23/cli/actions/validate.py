@@ -1,17 +1,17 @@
-"""The action of `validate`: hold a pipeline to everything that can be known without running it."""
+"""Run `validate`: report all errors of a pipeline without running it."""
 
 from collections.abc import Mapping, Sequence
 
 from orch23.cli.author_data import check_input_schemas
-from orch23.cli.command import Wanted
 from orch23.cli.console import Console
-from orch23.cli.opening import found_project, open_noted, settings_of
+from orch23.cli.declaration import PipelineArguments
+from orch23.cli.opening import found_project, open_with_exit_codes, settings_of
 from orch23.engine.session import check_plan
 from orch23.load.loaded import InvalidPipelineError
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode, InvalidInputError, UsageError
-from orch23.report.diagnostics import Style, render
-from orch23.report.figures import count
+from orch23.report.diagnostics import DiagnosticStyle, render_diagnostics
+from orch23.report.values import pluralize
 
 _FOR_PROGRAMS = frozenset({"json", "github", "sarif"})
 
@@ -19,8 +19,8 @@ _FOR_PROGRAMS = frozenset({"json", "github", "sarif"})
 def run(
     console: Console,
     *,
-    wanted: Wanted,
-    style: Style,
+    wanted: PipelineArguments,
+    style: DiagnosticStyle,
 ) -> int:
     """Say everything that is wrong with a pipeline."""
     try:
@@ -31,11 +31,11 @@ def run(
         return console.number_of(invalid)
     _write(console, warnings, sources, style)
     if style not in _FOR_PROGRAMS:
-        console.answer(f"ok: {count(stages, 'stage')}\n")
+        console.answer(f"ok: {pluralize(stages, 'stage')}\n")
     return ExitCode.OK
 
 
-def _validated(console: Console, wanted: Wanted) -> tuple[int, Sequence[Diagnostic], Mapping[str, str]]:
+def _validated(console: Console, wanted: PipelineArguments) -> tuple[int, Sequence[Diagnostic], Mapping[str, str]]:
     """Return how many stages a pipeline declares, its warnings and its texts.
 
     Raises:
@@ -47,7 +47,7 @@ def _validated(console: Console, wanted: Wanted) -> tuple[int, Sequence[Diagnost
     if stages:
         hint = "a pipeline's name ends in .yaml or .yml"
         raise UsageError(Diagnostic("E641", f"`validate` takes one pipeline, not `{stages[0]}`", hint=hint))
-    project = open_noted(console, settings)
+    project = open_with_exit_codes(console, settings)
     problems: list[Diagnostic] = []
     try:
         check_plan(project.pipeline, project.store, project.machinery)
@@ -62,8 +62,10 @@ def _validated(console: Console, wanted: Wanted) -> tuple[int, Sequence[Diagnost
     return len(project.pipeline.stages), project.loaded.warnings, project.loaded.sources
 
 
-def _write(console: Console, diagnostics: Sequence[Diagnostic], sources: Mapping[str, str], style: Style) -> None:
+def _write(
+    console: Console, diagnostics: Sequence[Diagnostic], sources: Mapping[str, str], style: DiagnosticStyle
+) -> None:
     if style in _FOR_PROGRAMS:
-        console.answer(render(diagnostics, sources, style=style))
+        console.answer(render_diagnostics(diagnostics, sources, style=style))
     else:
-        console.tell(render(diagnostics, sources, style=style, color=console.err_style.color))
+        console.tell(render_diagnostics(diagnostics, sources, style=style, color=console.err_style.color))

@@ -1,15 +1,15 @@
-"""The action of `vars`."""
+"""Run `vars`: show the variables of a pipeline."""
 
 import json
 from collections.abc import Mapping
 
-from orch23.cli.command import Wanted
 from orch23.cli.console import Console
-from orch23.cli.opening import open_wanted
+from orch23.cli.declaration import PipelineArguments
+from orch23.cli.opening import open_for_command
+from orch23.model.digest import Json
 from orch23.model.errors import ExitCode
-from orch23.model.plain import Json
 from orch23.report.diagnostics import visible
-from orch23.report.document import document
+from orch23.report.values import json_document
 
 VARS_VERSION = 1
 
@@ -17,18 +17,18 @@ VARS_VERSION = 1
 def run(
     console: Console,
     *,
-    wanted: Wanted,
+    wanted: PipelineArguments,
     origin: bool,
     as_json: bool,
 ) -> int:
     """Show the vars of a pipeline with their values."""
-    project, _ = open_wanted(console, wanted, most_stages=0)
+    project, _ = open_for_command(console, wanted, most_stages=0)
     values, origins = project.pipeline.vars, project.loaded.origins
     if as_json:
         rows: dict[str, Json] = {
             name: {"value": value, "origin": origins.get(name, "")} for name, value in values.items()
         }
-        console.answer(document({"orch23_vars": VARS_VERSION, "vars": rows}))
+        console.answer(json_document({"orch23_vars": VARS_VERSION, "vars": rows}))
     else:
         console.answer(_text(values, origins if origin else {}))
     return ExitCode.OK

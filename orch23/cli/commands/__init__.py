@@ -1,1 +1,1 @@
-"""What a command is told: options and a help text, without anything that does it."""
+"""Declarations of commands: options and help texts, without the code that runs them."""

@@ -1,10 +1,9 @@
-"""The declaration of the command `accept`."""
+"""Declare `accept`."""
 
-from orch23.cli.command import declared
-from orch23.cli.options import model_options, stage_argument, unsandboxed_option, variable_options
+from orch23.cli.declaration import declare_command, model_options, stage_argument, unsandboxed_option, variable_options
 
 
-@declared("accept")
+@declare_command("accept")
 @stage_argument
 @variable_options
 @model_options

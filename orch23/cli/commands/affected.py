@@ -1,11 +1,16 @@
-"""The declaration of the command `affected`."""
+"""Declare `affected`."""
 
-from orch23.cli.command import declared
-from orch23.cli.flags import option
-from orch23.cli.options import json_option, model_options, pipeline_argument, variable_options
+from orch23.cli.declaration import (
+    declare_command,
+    json_option,
+    model_options,
+    option,
+    pipeline_argument,
+    variable_options,
+)
 
 
-@declared("affected")
+@declare_command("affected")
 @pipeline_argument
 @option("--since", "revision", metavar="REV", required=True, help="A commit, branch or tag of git.")
 @variable_options

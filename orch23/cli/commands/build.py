@@ -1,14 +1,14 @@
-"""The declaration of the command `build`."""
+"""Declare `build`."""
 
 import click
 
-from orch23.cli.command import declared
-from orch23.cli.flags import option
-from orch23.cli.options import (
-    NameOrPlugins,
+from orch23.cli.declaration import (
+    PluginChoice,
     budget_option,
     complete_stage,
+    declare_command,
     model_options,
+    option,
     read_names,
     selection_options,
     stages_argument,
@@ -18,7 +18,7 @@ from orch23.cli.options import (
 from orch23.report.registry import FORMATS
 
 
-@declared("build")
+@declare_command("build")
 @stages_argument
 @option("-n", "--dry-run", is_flag=True, help="Say what would be done, like `plan`, and do nothing.")
 @option("-j", "--jobs", type=click.IntRange(min=1), metavar="N", help="So many stages at once.")
@@ -43,7 +43,7 @@ from orch23.report.registry import FORMATS
 @unsandboxed_option
 @option(
     "--output",
-    type=NameOrPlugins([*FORMATS]),
+    type=PluginChoice([*FORMATS]),
     default="auto",
     help="How the build is shown: jsonl is the journal, junit an XML report.",
 )

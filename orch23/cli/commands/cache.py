@@ -1,22 +1,20 @@
-"""The declarations of the commands `cache stats` and `cache verify`."""
+"""Declare `cache stats` and `cache verify`."""
 
-from orch23.cli.command import declared, declared_family
-from orch23.cli.flags import option
-from orch23.cli.options import json_option
+from orch23.cli.declaration import declare_command, declare_group, json_option, option
 
 
-@declared_family("cache")
+@declare_group("cache")
 def command() -> None:
     """See what the store holds, and whether it is sound."""
 
 
-@declared("stats", command)
+@declare_command("stats", command)
 @json_option
 def stats() -> None:
     """Say how much of which kind the store holds. Writes nothing."""
 
 
-@declared("verify", command)
+@declare_command("verify", command)
 @option("--exit-code", is_flag=True, help="End with 1 if something was damaged.")
 @json_option
 def verify() -> None:

@@ -1,11 +1,9 @@
-"""The declaration of the command `clean`."""
+"""Declare `clean`."""
 
-from orch23.cli.command import declared
-from orch23.cli.flags import option
-from orch23.cli.options import stages_argument, variable_options
+from orch23.cli.declaration import declare_command, option, stages_argument, variable_options
 
 
-@declared("clean")
+@declare_command("clean")
 @stages_argument
 @variable_options
 @option("--force", is_flag=True, help="Take edited and accepted outputs too; the store keeps their bytes.")

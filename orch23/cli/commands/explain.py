@@ -1,10 +1,9 @@
-"""The declaration of the command `explain`."""
+"""Declare `explain`."""
 
-from orch23.cli.command import declared
-from orch23.cli.options import json_option, model_options, stage_argument, variable_options
+from orch23.cli.declaration import declare_command, json_option, model_options, stage_argument, variable_options
 
 
-@declared("explain")
+@declare_command("explain")
 @stage_argument
 @variable_options
 @model_options

@@ -1,11 +1,9 @@
-"""The declaration of the command `gc`."""
+"""Declare `gc`."""
 
-from orch23.cli.command import declared
-from orch23.cli.flags import option
-from orch23.cli.options import json_option
+from orch23.cli.declaration import declare_command, json_option, option
 
 
-@declared("gc")
+@declare_command("gc")
 @option("-n", "--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
 @option(
     "--keep",

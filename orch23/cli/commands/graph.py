@@ -1,15 +1,13 @@
-"""The declaration of the command `graph`."""
+"""Declare `graph`."""
 
 import click
 
-from orch23.cli.command import declared
-from orch23.cli.flags import option
-from orch23.cli.options import pipeline_argument, variable_options
+from orch23.cli.declaration import declare_command, option, pipeline_argument, variable_options
 
 _FORMATS = ("text", "mermaid", "dot", "json")
 
 
-@declared("graph")
+@declare_command("graph")
 @pipeline_argument
 @variable_options
 @option("--format", "form", type=click.Choice(_FORMATS), default="text", help="How it is written.")

@@ -1,11 +1,11 @@
-"""The declaration of the command `help`."""
+"""Declare `help`."""
 
 import click
 
-from orch23.cli.command import declared
+from orch23.cli.declaration import declare_command
 
 
-@declared("help")
+@declare_command("help")
 @click.argument("topic", required=False, metavar="[CODE|COMMAND]")
 def command() -> None:
     """Explain a code such as E802, or a command."""

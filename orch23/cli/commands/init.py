@@ -1,14 +1,16 @@
-"""The declaration of the command `init`."""
+"""Declare `init`."""
 
 import click
 
-from orch23.cli.command import action, declared
-from orch23.cli.flags import option
+from orch23.cli.declaration import declare_command, load_action, option
 
 
-@declared("init")
+@declare_command("init")
 @click.argument(
-    "template", required=False, shell_complete=action("completing", "shipped_templates"), metavar="[TEMPLATE|GIT_URL]"
+    "template",
+    required=False,
+    shell_complete=load_action("completing", "shipped_templates"),
+    metavar="[TEMPLATE|GIT_URL]",
 )
 @option("--data", metavar="NAME=VALUE", multiple=True, help="Answer a question of the template. Repeatable.")
 @option("--defaults", is_flag=True, help="Ask nothing: what --data leaves open gets the template's default.")

@@ -1,12 +1,11 @@
-"""The declaration of the command `log`."""
+"""Declare `log`."""
 
 import click
 
-from orch23.cli.command import declared
-from orch23.cli.flags import option
+from orch23.cli.declaration import declare_command, option
 
 
-@declared("log")
+@declare_command("log")
 @click.argument("run", required=False)
 @option("--json", "as_json", is_flag=True, help="The journal's lines as they are: JSON, one event a line.")
 @option("--state", "as_state", is_flag=True, help="Where the run stands, or ended, with the fields of state.json.")

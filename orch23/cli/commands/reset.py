@@ -1,11 +1,9 @@
-"""The declaration of the command `reset`."""
+"""Declare `reset`."""
 
-from orch23.cli.command import declared
-from orch23.cli.flags import option
-from orch23.cli.options import pipeline_argument, variable_options
+from orch23.cli.declaration import declare_command, option, pipeline_argument, variable_options
 
 
-@declared("reset")
+@declare_command("reset")
 @pipeline_argument
 @variable_options
 @option("--outputs", is_flag=True, help="Also take back the outputs of the pipeline that are as runs left them.")

@@ -1,10 +1,9 @@
-"""The declaration of the command `runs`."""
+"""Declare `runs`."""
 
-from orch23.cli.command import declared
-from orch23.cli.options import json_option
+from orch23.cli.declaration import declare_command, json_option
 
 
-@declared("runs")
+@declare_command("runs")
 @json_option
 def command() -> None:
     """List the runs of this project, the newest first."""

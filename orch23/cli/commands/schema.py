@@ -1,11 +1,9 @@
-"""The declaration of the command `schema`."""
+"""Declare `schema`."""
 
-from orch23.cli.command import declared
-from orch23.cli.flags import option
-from orch23.cli.options import pipeline_argument
+from orch23.cli.declaration import declare_command, option, pipeline_argument
 
 
-@declared("schema")
+@declare_command("schema")
 @pipeline_argument
 @option("--out", metavar="FILE", help="Write it there, such as .orch23/pipeline.schema.json; not to stdout.")
 def command() -> None:

@@ -1,13 +1,11 @@
-"""The declaration of the command `show`."""
+"""Declare `show`."""
 
 import click
 
-from orch23.cli.command import declared
-from orch23.cli.flags import option
-from orch23.cli.options import json_option, model_options, stage_argument, variable_options
+from orch23.cli.declaration import declare_command, json_option, model_options, option, stage_argument, variable_options
 
 
-@declared("show")
+@declare_command("show")
 @stage_argument
 @variable_options
 @option("--prompt", "view", flag_value="prompt", help="What the model was asked.")

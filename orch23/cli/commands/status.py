@@ -1,7 +1,7 @@
-"""The declaration of the command `status`."""
+"""Declare `status`."""
 
-from orch23.cli.command import declared
-from orch23.cli.options import (
+from orch23.cli.declaration import (
+    declare_command,
     exit_code_option,
     json_option,
     model_options,
@@ -10,7 +10,7 @@ from orch23.cli.options import (
 )
 
 
-@declared("status")
+@declare_command("status")
 @stages_argument
 @variable_options
 @model_options

@@ -1,15 +1,13 @@
-"""The declarations of the commands `template list`, `show`, `diff` and `update`."""
+"""Declare `template list`, `show`, `diff` and `update`."""
 
 import click
 
-from orch23.cli.command import action, declared, declared_family
-from orch23.cli.flags import option
-from orch23.cli.options import json_option
+from orch23.cli.declaration import declare_command, declare_group, json_option, load_action, option
 
-_OWN = action("template", "complete_own")
+_OWN = load_action("template", "complete_own")
 
 
-@declared_family("template")
+@declare_group("template")
 def command() -> None:
     """Look at templates, and bring a project up to date with one.
 
@@ -17,19 +15,19 @@ def command() -> None:
     """
 
 
-@declared("list", command)
+@declare_command("list", command)
 @json_option
 def list_templates() -> None:
     """List the templates that come with orch23."""
 
 
-@declared("show", command)
-@click.argument("name", shell_complete=action("completing", "shipped_templates"), metavar="NAME|GIT_URL")
+@declare_command("show", command)
+@click.argument("name", shell_complete=load_action("completing", "shipped_templates"), metavar="NAME|GIT_URL")
 def show() -> None:
     """Show what a template asks, what it brings, and what comes next."""
 
 
-@declared("diff", command)
+@declare_command("diff", command)
 @click.argument("name", required=False, shell_complete=_OWN)
 @option("--data", metavar="NAME=VALUE", multiple=True, help="Answer a question anew. Repeatable.")
 @option("--ref", metavar="TAG", help="This version of the template, not its newest.")
@@ -41,7 +39,7 @@ def diff() -> None:
     """
 
 
-@declared("update", command)
+@declare_command("update", command)
 @click.argument("name", required=False, shell_complete=_OWN)
 @option("--data", metavar="NAME=VALUE", multiple=True, help="Answer a question anew. Repeatable.")
 @option("--ref", metavar="TAG", help="This version of the template, not its newest.")

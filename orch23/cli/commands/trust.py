@@ -1,11 +1,9 @@
-"""The declaration of the command `trust`."""
+"""Declare `trust`."""
 
-from orch23.cli.command import declared
-from orch23.cli.flags import option
-from orch23.cli.options import model_options, pipeline_argument, variable_options
+from orch23.cli.declaration import declare_command, model_options, option, pipeline_argument, variable_options
 
 
-@declared("trust")
+@declare_command("trust")
 @pipeline_argument
 @variable_options
 @model_options

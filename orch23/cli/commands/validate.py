@@ -1,15 +1,13 @@
-"""The declaration of the command `validate`."""
+"""Declare `validate`."""
 
 import click
 
-from orch23.cli.command import declared
-from orch23.cli.flags import option
-from orch23.cli.options import model_options, pipeline_argument, variable_options
+from orch23.cli.declaration import declare_command, model_options, option, pipeline_argument, variable_options
 
 _FORMATS = ("full", "concise", "json", "github", "sarif")
 
 
-@declared("validate")
+@declare_command("validate")
 @pipeline_argument
 @variable_options
 @model_options

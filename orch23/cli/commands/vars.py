@@ -1,11 +1,9 @@
-"""The declaration of the command `vars`."""
+"""Declare `vars`."""
 
-from orch23.cli.command import declared
-from orch23.cli.flags import option
-from orch23.cli.options import json_option, pipeline_argument, variable_options
+from orch23.cli.declaration import declare_command, json_option, option, pipeline_argument, variable_options
 
 
-@declared("vars")
+@declare_command("vars")
 @pipeline_argument
 @variable_options
 @option("--origin", is_flag=True, help="Say where each value comes from.")

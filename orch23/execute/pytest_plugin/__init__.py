@@ -1,1 +1,1 @@
-"""What is put beside a room for pytest to load: our reporter and an empty config. Imported by nobody else."""
+"""A plugin for the project's own pytest. It is copied into sandbox directories, never imported."""

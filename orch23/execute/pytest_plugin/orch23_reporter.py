@@ -1,4 +1,4 @@
-"""Tell orch23 over an inherited socket what pytest collected and how each test ended.
+"""Report over an inherited socket what pytest collected and how each test ended.
 
 Runs inside the tested project's own interpreter: standard library and pytest (7 to 9) alone, Python 3.8 and newer.
 Each line is `<mac> <json>`; the key of the mac is read from the socket at import and kept in a closure, so that

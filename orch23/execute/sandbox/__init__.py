@@ -1,1 +1,1 @@
-"""The tiers of the sandbox: bubblewrap, Landlock with seccomp, or a refusal."""
+"""Tiers of the sandbox: bubblewrap, namespaces, or Landlock with seccomp."""

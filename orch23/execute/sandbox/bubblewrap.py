@@ -1,4 +1,4 @@
-"""Tier A: a process in namespaces of its own, made by bubblewrap, that sees its room at one constant path."""
+"""Run a process in namespaces made by bubblewrap, or by orch23's own program."""
 
 import contextlib
 import errno
@@ -18,22 +18,38 @@ from typing import Final, Self
 from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.execute import kinship
+from orch23.execute import process_tree
 from orch23.execute.launch import Launch, LaunchRefusedError
-from orch23.execute.process import ProcessEnd
-from orch23.execute.read_only import writable_parts
-from orch23.execute.restraint import restrain
-from orch23.execute.rooms import Room
-from orch23.execute.sandbox import places, seccomp
-from orch23.execute.sandbox.programs import check_program
+from orch23.execute.process import ProcessOutcome
+from orch23.execute.resource_limits import apply_limits
+from orch23.execute.sandbox import seccomp, visible_paths
 from orch23.execute.sandbox.system_calls import machine
+from orch23.execute.sandbox_dir import SandboxDir, writable_parts
+from orch23.model.action import StepLimits
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.step_limits import StepLimits
 
-PROGRAMS: Final = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap", "/opt/bubblewrap/bin/bwrap")
+
+def check_program(name: str, path: str, cwd: Path) -> None:
+    """Look for a program as a shell does.
+
+    Raises:
+        FileNotFoundError: there is none.
+        PermissionError: there is one that cannot be run.
+
+    """
+    folders = [""] if "/" in name else [folder for folder in path.split(os.pathsep) if folder]
+    candidates = [cwd / folder / name for folder in folders]
+    found = [candidate for candidate in candidates if os.path.lexists(candidate)]
+    if not found:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+    if not any(candidate.is_file() and os.access(candidate, os.X_OK) for candidate in found):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
+
+
+BWRAP_PATHS: Final = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap", "/opt/bubblewrap/bin/bwrap")
 """Where it is looked for: never on PATH, which may name what anybody has put there."""
 
-SEEN_ROOM: Final = "/room"
+INSIDE_PATH: Final = "/room"
 """Where every process sees its room."""
 
 _NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
@@ -54,7 +70,7 @@ _CHILD = re.compile(rb'"child-pid": (\d+)[^\d]')
 _DOCTOR = "`orch23 doctor` tries it; --allow-unsandboxed runs steps without a sandbox where the machine has none"
 
 
-class Bubblewrap(Struct, frozen=True):
+class BubblewrapLauncher(Struct, frozen=True):
     """Starts processes by one bwrap. `closed` are places that no interpreter's prefix may open: home and project.
 
     `nested` tells it to forbid user namespaces too, which the filter does anyway: an old bwrap cannot.
@@ -70,9 +86,9 @@ class Bubblewrap(Struct, frozen=True):
         """Give what takes bwrap's options."""
         return (str(self.program),)
 
-    def seen(self, room: Room) -> Room:
+    def seen(self, room: SandboxDir) -> SandboxDir:
         """Return the room as it is seen from within."""
-        return Room(Path(SEEN_ROOM), room.marker)
+        return SandboxDir(Path(INSIDE_PATH), room.marker)
 
     @contextlib.contextmanager
     def prepare(self, launch: Launch) -> Iterator[Launch]:
@@ -84,16 +100,18 @@ class Bubblewrap(Struct, frozen=True):
         """
         seen = self.seen(launch.room)
         inside = seen.work / launch.cwd.relative_to(launch.room.work)
-        prefixes = places.with_reads(places.prefixes(launch.interpreter, self.closed), launch.reads)
+        prefixes = visible_paths.add_paths(
+            visible_paths.interpreter_paths(launch.interpreter, self.closed), launch.reads
+        )
         check_program(launch.argv[0], launch.env.get("PATH", ""), launch.cwd)
-        sockets = seccomp.Sockets.SHARED if launch.network else seccomp.Sockets.OWN
-        with _Descriptors(seccomp.program(sockets, machine()), _settings(launch), launch.limits) as open_here:
+        sockets = seccomp.AllowedSockets.SHARED if launch.network else seccomp.AllowedSockets.OWN
+        with _Descriptors(seccomp.build_filter(sockets, machine()), _settings(launch), launch.limits) as open_here:
             options = (
                 *_NAMESPACES,
                 *(() if launch.network else ("--unshare-net",)),
                 *(("--disable-userns",) if self.nested else ()),
                 *("--cap-drop", "ALL", "--new-session", "--die-with-parent", "--hostname", "orch23"),
-                *_mounts(launch, seen, prefixes, open_here.settings, places.within(self.closed)),
+                *_mounts(launch, seen, prefixes, open_here.settings, visible_paths.closed_in_system(self.closed)),
                 *("--chdir", str(inside)),
                 *("--seccomp", str(open_here.filter), "--json-status-fd", str(open_here.status_far)),
             )
@@ -112,7 +130,7 @@ class Bubblewrap(Struct, frozen=True):
             )
 
 
-class Namespaces(Bubblewrap, frozen=True):
+class NamespacesLauncher(BubblewrapLauncher, frozen=True):
     """The same by a program of orch23's own, which takes longer to start: for machines without bwrap."""
 
     program: Path = Path(sys.executable)
@@ -138,18 +156,22 @@ def _waiting(launch: Launch) -> tuple[str, ...]:
 
 
 def _settings(launch: Launch) -> tuple[str, ...]:
-    return (*places.SETTINGS, *(places.NETWORK_SETTINGS if launch.network else ()))
+    return (*visible_paths.SETTINGS_FILES, *(visible_paths.NETWORK_SETTINGS if launch.network else ()))
 
 
 def _mounts(
-    launch: Launch, seen: Room, prefixes: Sequence[Path], settings: Sequence[tuple[str, int]], hidden: Sequence[str]
+    launch: Launch,
+    seen: SandboxDir,
+    prefixes: Sequence[Path],
+    settings: Sequence[tuple[str, int]],
+    hidden: Sequence[str],
 ) -> Iterator[str]:
     """Give the options that make the tree of files. Of the host's /proc there are its switches, for reading alone.
 
     `settings` are files that are given as copies, which cost a fraction of a mount. `hidden` are folders within the
     system's that are seen empty, but for the prefixes in them.
     """
-    for path in places.SYSTEM:
+    for path in visible_paths.SYSTEM_FOLDERS:
         if os.path.islink(path):
             yield from ("--symlink", os.readlink(path), path)
         elif os.path.isdir(path):
@@ -166,7 +188,7 @@ def _mounts(
     for path, descriptor in settings:
         yield from ("--perms", "0444", "--file", str(descriptor), path)
     copied = {path for path, _ in settings}
-    for path in (*_settings(launch), places.PROCESSORS, *map(str, prefixes)):
+    for path in (*_settings(launch), visible_paths.PROCESSORS_FOLDER, *map(str, prefixes)):
         if path not in copied:
             yield from ("--ro-bind-try", path, path)
     yield from _room(launch, seen)
@@ -175,7 +197,7 @@ def _mounts(
         yield from ("--remount-ro", path)
 
 
-def _room(launch: Launch, seen: Room) -> Iterator[str]:
+def _room(launch: Launch, seen: SandboxDir) -> Iterator[str]:
     """Give the options that show the room: as a whole, or read-only but for HOME, TMPDIR and what may be written."""
     root = launch.room.root
     if launch.writable is None:
@@ -209,7 +231,7 @@ class _Descriptors:
         for descriptor in tuple(self._open):
             self._close(descriptor)
 
-    def open_gate(self, family: kinship.Family) -> None:
+    def open_gate(self, family: process_tree.ProcessTree) -> None:
         """Set limits to the child of bwrap and to the command, once they are there, and let the command begin.
 
         Where orch23 dies on the way, the command reads the end of a socket, and does not begin.
@@ -219,7 +241,7 @@ class _Descriptors:
         while not (child := _CHILD.search(self._said)) and self._listen(_GATE_WITHIN_S):
             pass
         if child:
-            kinship.enclose(family, int(child[1]))
+            process_tree.note_namespace(family, int(child[1]))
             _limit(family, int(child[1]), self._limits)
             if _is_readable(self._begin, _GATE_WITHIN_S):  # the command's word, or the end of all that could say it
                 for command in _bonded(int(child[1])):
@@ -228,7 +250,7 @@ class _Descriptors:
             os.write(self._begin, b"\n")
         self._close(self._begin)
 
-    def judge(self, end: ProcessEnd) -> ProcessEnd:
+    def judge(self, end: ProcessOutcome) -> ProcessOutcome:
         """Return how the process ended. As long as bwrap told no exit code of it, all that was printed is bwrap's own.
 
         Raises:
@@ -266,14 +288,14 @@ def _bonded(first: int) -> list[int]:
     It does that between starting the command and waiting for it.
     """
     deadline = time.monotonic() + _GATE_WITHIN_S
-    while (started := kinship.awaited_children(first)) is None and time.monotonic() < deadline:
+    while (started := process_tree.children_if_asleep(first)) is None and time.monotonic() < deadline:
         time.sleep(_BOND_PAUSE_S)
     return started or []
 
 
-def _limit(family: kinship.Family, command: int, limits: StepLimits) -> None:
-    kinship.limit(family, command)
-    restrain(command, limits)
+def _limit(family: process_tree.ProcessTree, command: int, limits: StepLimits) -> None:
+    process_tree.set_file_limit(family, command)
+    apply_limits(command, limits)
     most = limits.processes + _SPARE_PROCESSES  # whoever counts sees that a step is over its limit, and says so
     with contextlib.suppress(OSError, ValueError):  # counted in its own namespace; root is never counted
         resource.prlimit(command, resource.RLIMIT_NPROC, (most, most))

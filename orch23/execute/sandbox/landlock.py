@@ -1,4 +1,4 @@
-"""Give up, by Landlock, all of the file system but some folders; other programs' signals and abstract sockets too."""
+"""Restrict a thread with Landlock: access to files, signals and abstract sockets."""
 
 import contextlib
 import ctypes
@@ -9,9 +9,9 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from orch23.execute.sandbox.system_calls import call
+from orch23.execute.sandbox.system_calls import system_call
 
-LEAST_ABI = 3
+MIN_ABI = 3
 """The first that can forbid to truncate (Linux 6.2); with an older one a file outside could be emptied."""
 
 _VERSION_FLAG = 1
@@ -26,14 +26,14 @@ _ALL_RIGHTS: Final = {3: (1 << 15) - 1, 4: (1 << 15) - 1, 5: (1 << 16) - 1}  # a
 _NO_PORTS = 0
 _SIGNALS_AND_ABSTRACT_SOCKETS, _ABI_OF_SCOPES = 0b11, 6
 
-READ = _EXECUTE | _READ_FILE | _READ_DIRECTORY
-WRITE = ((1 << 15) - 1) & ~_MAKE_DEVICES
+READ_RIGHTS = _EXECUTE | _READ_FILE | _READ_DIRECTORY
+WRITE_RIGHTS = ((1 << 15) - 1) & ~_MAKE_DEVICES
 
 
 def abi() -> int:
     """Return the version of Landlock's interface, 0 where the kernel has none or has it switched off."""
     try:
-        return call("landlock_create_ruleset", None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION_FLAG))
+        return system_call("landlock_create_ruleset", None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION_FLAG))
     except OSError:
         return 0
 
@@ -54,7 +54,7 @@ def ruleset(places: Iterable[tuple[str, int]]) -> Iterator[int]:
     if version >= _ABI_OF_SCOPES:
         fields += [_NO_PORTS, _SIGNALS_AND_ABSTRACT_SOCKETS]
     attributes = struct.pack(f"={len(fields)}Q", *fields)
-    rules = call("landlock_create_ruleset", attributes, ctypes.c_size_t(8 * len(fields)), ctypes.c_uint32(0))
+    rules = system_call("landlock_create_ruleset", attributes, ctypes.c_size_t(8 * len(fields)), ctypes.c_uint32(0))
     try:
         for path, rights in places:
             _allow(rules, path, rights & handled)
@@ -70,7 +70,7 @@ def restrict(rules: int) -> None:
         OSError: there are more than sixteen rulesets over each other.
 
     """
-    call("landlock_restrict_self", ctypes.c_int(rules), ctypes.c_uint32(0))
+    system_call("landlock_restrict_self", ctypes.c_int(rules), ctypes.c_uint32(0))
 
 
 def _allow(rules: int, path: str, rights: int) -> None:
@@ -84,6 +84,8 @@ def _allow(rules: int, path: str, rights: int) -> None:
         if not stat.S_ISDIR(os.fstat(place).st_mode):
             rights &= _OF_FILES
         attributes = _RULE.pack(rights, place)
-        call("landlock_add_rule", ctypes.c_int(rules), ctypes.c_int(_RULE_PATH_BENEATH), attributes, ctypes.c_uint32(0))
+        system_call(
+            "landlock_add_rule", ctypes.c_int(rules), ctypes.c_int(_RULE_PATH_BENEATH), attributes, ctypes.c_uint32(0)
+        )
     finally:
         os.close(place)

@@ -1,4 +1,4 @@
-"""Run a command in namespaces of its own: what orch23 needs of bubblewrap, where that is not installed.
+"""Run a command in new namespaces: the part of bubblewrap that orch23 needs.
 
 A program of its own, since only a process of one thread can enter a user namespace. It takes bwrap's options, reports
 as bwrap does on `--json-status-fd`, and imports nothing of orch23: `python -I -S` starts it before each step.
@@ -57,7 +57,7 @@ _SIGINT, _SIGKILL, _SIGPIPE, _SIGXFSZ = 2, 9, 13, 25
 Operation = tuple[str, list[str], int, str]  # the option, its arguments, and `--perms` and `--size` before it
 
 
-class Wanted:
+class BwrapOptions:
     """What the options say."""
 
     def __init__(self, arguments: Sequence[str]) -> None:
@@ -87,7 +87,7 @@ def _read(arguments: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
 
 def main() -> None:
     """Make the namespaces, and wait for the first process in them."""
-    wanted = Wanted(sys.argv[1:])
+    wanted = BwrapOptions(sys.argv[1:])
     with open("/proc/self/environ", "rb") as file:  # os.environ has what Python may have added
         environment = dict(entry.split(b"=", 1) for entry in file.read().split(b"\0") if b"=" in entry)
     for number in (_SIGINT, _SIGPIPE, _SIGXFSZ):  # Python handles or ignores them, and the command would inherit that
@@ -128,7 +128,7 @@ def _enter(namespaces: int) -> None:
     _write("/proc/self/gid_map", f"{group} {group} 1")
 
 
-def _first(wanted: Wanted, environment: dict[bytes, bytes], tied: int) -> None:
+def _first(wanted: BwrapOptions, environment: dict[bytes, bytes], tied: int) -> None:
     """Be the first process: make the tree of files, start the command and end with it, and with it all others."""
     _end_with_parent()
     if not os.read(tied, 1):

@@ -1,4 +1,4 @@
-"""Tier B: a process that Landlock, a seccomp filter and no privileges hold, without namespaces."""
+"""Run a process restricted by Landlock and seccomp, without namespaces."""
 
 import contextlib
 from collections.abc import Iterator
@@ -9,16 +9,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.execute.launch import Launch
-from orch23.execute.read_only import writable_parts
-from orch23.execute.rooms import Room
-from orch23.execute.sandbox import landlock, places
+from orch23.execute.sandbox import landlock, visible_paths
+from orch23.execute.sandbox_dir import SandboxDir, writable_parts
 from orch23.execute.supervisor import Confinement
 
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full")
 _CHANCE: Final = ("/dev/random", "/dev/urandom")
 
 
-class Restricted(Struct, frozen=True):
+class LandlockLauncher(Struct, frozen=True):
     """Starts processes that have restricted themselves. `closed` are places that are opened to none: home and project.
 
     A supervisor starts them: the process restricts itself, and becomes the step.
@@ -27,7 +26,7 @@ class Restricted(Struct, frozen=True):
     closed: tuple[Path, ...] = ()
     tier = "landlock"
 
-    def seen(self, room: Room) -> Room:
+    def seen(self, room: SandboxDir) -> SandboxDir:
         """Return the room as it is: without namespaces there is one tree for all."""
         return room
 
@@ -43,12 +42,12 @@ class Restricted(Struct, frozen=True):
             yield replace(launch, confinement=Confinement(rules, launch.network))
 
     def _places(self, launch: Launch) -> Iterator[tuple[str, int]]:
-        read, write = landlock.READ, landlock.WRITE
+        read, write = landlock.READ_RIGHTS, landlock.WRITE_RIGHTS
         for path in (
-            *places.readable(self.closed),
-            *(places.NETWORK_SETTINGS if launch.network else ()),
+            *visible_paths.readable_paths(self.closed),
+            *(visible_paths.NETWORK_SETTINGS if launch.network else ()),
             *("/proc", *_CHANCE),
-            *places.prefixes(launch.interpreter, self.closed),
+            *visible_paths.interpreter_paths(launch.interpreter, self.closed),
             *launch.reads,
         ):
             yield str(path), read

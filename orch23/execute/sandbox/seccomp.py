@@ -1,4 +1,4 @@
-"""Assemble the seccomp filter of a step: what no honest program asks the kernel for is refused with EPERM.
+"""Assemble the seccomp filter of a step: which system calls are refused.
 
 Everything else is allowed, since a list of what honest programs need would never be complete. `clone3` alone is said
 not to exist: its flags lie in memory, where no filter can look, and every libc then falls back to `clone`.
@@ -13,10 +13,10 @@ from enum import Enum
 from functools import cache
 from typing import Final, NamedTuple
 
-from orch23.execute.sandbox.system_calls import AUDIT_ARCHITECTURES, call, checked, libc, number
+from orch23.execute.sandbox.system_calls import AUDIT_ARCHITECTURES, call_number, check_result, libc, system_call
 
 
-class Sockets(Enum):
+class AllowedSockets(Enum):
     """Which sockets a step may have."""
 
     OWN = "of a network of its own, where nobody else listens"
@@ -96,7 +96,7 @@ class _Rule(NamedTuple):
 
 
 @cache
-def program(sockets: Sockets, machine: str, *, alone: bool = True) -> bytes:
+def build_filter(sockets: AllowedSockets, machine: str, *, alone: bool = True) -> bytes:
     """Return the filter as the kernel, and bubblewrap, take it.
 
     What is not `alone` in namespaces is also refused what reaches other processes, or files it may not write.
@@ -114,7 +114,7 @@ def program(sockets: Sockets, machine: str, *, alone: bool = True) -> bytes:
         code += [(_AT_LEAST, 0, 1, _FIRST_X32), _give(_ERRNO | errno.ENOSYS)]
     rules: dict[int, list[_Rule]] = {}
     for rule in _rules(sockets, alone=alone):
-        if (this := number(rule.name, machine)) is not None:
+        if (this := call_number(rule.name, machine)) is not None:
             rules.setdefault(this, []).append(rule)
     code += _searched(sorted(rules.items()))
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
@@ -127,10 +127,10 @@ def give_up_privileges() -> None:
         OSError: the kernel does not know how.
 
     """
-    checked("no_new_privs", libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    check_result("no_new_privs", libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 
 
-def install(filter_program: bytes) -> None:
+def install_filter(filter_program: bytes) -> None:
     """Give up, for this thread and what it starts, what the filter refuses.
 
     Raises:
@@ -141,10 +141,10 @@ def install(filter_program: bytes) -> None:
     header = ctypes.create_string_buffer(
         struct.pack("@HP", len(filter_program) // struct.calcsize("=HBBI"), ctypes.addressof(buffer))
     )
-    call("seccomp", ctypes.c_uint(_SECCOMP_SET_MODE_FILTER), ctypes.c_uint(0), header)
+    system_call("seccomp", ctypes.c_uint(_SECCOMP_SET_MODE_FILTER), ctypes.c_uint(0), header)
 
 
-def _rules(sockets: Sockets, *, alone: bool) -> Iterator[_Rule]:
+def _rules(sockets: AllowedSockets, *, alone: bool) -> Iterator[_Rule]:
     yield from (_Rule(name) for name in _REFUSED_TEXT.split())
     if not alone:
         yield from _rules_among_others()
@@ -162,19 +162,19 @@ def _rules(sockets: Sockets, *, alone: bool) -> Iterator[_Rule]:
     yield from _socket_rules(sockets)
 
 
-def _socket_rules(sockets: Sockets) -> Iterator[_Rule]:
+def _socket_rules(sockets: AllowedSockets) -> Iterator[_Rule]:
     match sockets:
-        case Sockets.OWN:
+        case AllowedSockets.OWN:
             yield _families(_UNIX, _INET, _INET6, _NETLINK)
-        case Sockets.SHARED:
+        case AllowedSockets.SHARED:
             yield _families(_INET, _INET6, _NETLINK)
-        case Sockets.NONE:
+        case AllowedSockets.NONE:
             yield _Rule("socket")
             yield _Rule("connect")
-    if sockets is not Sockets.NONE:  # of the kernel's own sockets, those of addresses alone: libc asks there
+    if sockets is not AllowedSockets.NONE:  # of the kernel's own sockets, those of addresses alone: libc asks there
         yield _Rule("socket", (_Test(0, _NETLINK), _Test(2, 0, negated=True)))
     yield _Rule("socketpair", (_Test(0, _UNIX, negated=True),))
-    if sockets is not Sockets.OWN:  # a pair of any other type can send to the addresses of others
+    if sockets is not AllowedSockets.OWN:  # a pair of any other type can send to the addresses of others
         yield _Rule("socketpair", tuple(_Test(1, one, _TYPE, negated=True) for one in (_STREAM, _PACKETS)))
 
 

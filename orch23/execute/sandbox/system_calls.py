@@ -1,4 +1,4 @@
-"""Linux system calls for which Python has no function, by their numbers."""
+"""Make Linux system calls for which Python has no function, by their numbers."""
 
 import ctypes
 import os
@@ -13,7 +13,7 @@ _X86_64, _AARCH64 = 0, 1
 _MACHINES: Final = {"x86_64": _X86_64, "aarch64": _AARCH64}
 
 # name -> (number on x86_64, number on aarch64); None where there is no such call.
-NUMBERS: Final[Mapping[str, tuple[int | None, int | None]]] = {
+CALL_NUMBERS: Final[Mapping[str, tuple[int | None, int | None]]] = {
     "acct": (163, 89),
     "add_key": (248, 217),
     "adjtimex": (159, 171),
@@ -148,26 +148,26 @@ def libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 
 
-def number(name: str, on: str | None = None) -> int | None:
+def call_number(name: str, on: str | None = None) -> int | None:
     """Return the number of a call on a machine, by default this one; None where it has none, or is not known."""
     column = _MACHINES.get(on if on is not None else machine())
-    return None if column is None else NUMBERS[name][column]
+    return None if column is None else CALL_NUMBERS[name][column]
 
 
-def call(name: str, *arguments: object) -> int:
+def system_call(name: str, *arguments: object) -> int:
     """Make a call on behalf of the thread that asks for it, and return what it gave.
 
     Raises:
         OSError: it failed, or there is no such call here.
 
     """
-    this = number(name)
+    this = call_number(name)
     if this is None:
         raise OSError(38, f"{name} is not known on this machine")
-    return checked(name, libc().syscall(ctypes.c_long(this), *arguments))
+    return check_result(name, libc().syscall(ctypes.c_long(this), *arguments))
 
 
-def checked(name: str, result: int) -> int:
+def check_result(name: str, result: int) -> int:
     """Return what a C function gave.
 
     Raises:

@@ -1,1 +1,1 @@
-"""The kind `fetch`: bring a file whose digest is known."""
+"""The step kind `fetch`: download a file with a known SHA-256."""

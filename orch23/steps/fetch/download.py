@@ -1,4 +1,4 @@
-"""Download one file: resumed where an earlier attempt ended, limited, and from no address that is link-local.
+"""Download one file over HTTP: resume, limit its size, refuse link-local addresses.
 
 http.client of the standard library, of which each connection is made to an address that was looked at before: a name
 that is looked up twice may lead to two addresses. With `--offline` no name is looked up, and no connection leaves this
@@ -26,11 +26,11 @@ from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined
 from msgspec import Struct
 
 from orch23 import __version__
-from orch23.engine.outside import Outside
-from orch23.model.address import is_loopback, origin
+from orch23.engine.egress import NetworkAccess
 from orch23.model.diagnostic import Diagnostic
+from orch23.model.server_url import is_loopback, url_origin
 from orch23.steps.fetch.addresses import forbidden_address, is_address
-from orch23.steps.fetch.language import url_fault
+from orch23.steps.fetch.language import fetch_url_fault
 from orch23.steps.fetch.spec import FetchStep, barred_offline
 
 _CHUNK = 1 << 16
@@ -83,7 +83,7 @@ class _Watch:
     A timeout of a socket begins again with each byte. So the connection itself is shut down, by another thread.
     """
 
-    def __init__(self, url: str, outside: Outside, timeout_s: float) -> None:
+    def __init__(self, url: str, outside: NetworkAccess, timeout_s: float) -> None:
         """Take the address that failures name, and how many seconds there are from now on."""
         self.outside = outside
         self._url, self._deadline = url, time.monotonic() + timeout_s
@@ -146,7 +146,7 @@ def _shut_down(connection: socket.socket) -> None:
         connection.shutdown(socket.SHUT_RDWR)
 
 
-def download(step: FetchStep, outside: Outside, timeout_s: float) -> Path:
+def download(step: FetchStep, outside: NetworkAccess, timeout_s: float) -> Path:
     """Return a file whose bytes have the digest of a step; whoever takes them removes it.
 
     Raises:
@@ -265,17 +265,19 @@ def _answer(step: FetchStep, had: int, watch: _Watch) -> Iterator[HTTPResponse]:
 
 def _redirected(before: _Address, location: str, allowed: set[str], *, is_offline: bool) -> _Address:
     url = urljoin(before.url, location).partition("#")[0]
-    fault = url_fault(url)
+    fault = fetch_url_fault(url)
     if fault is not None:
         raise _refused(before.url, f"redirects to an address that {fault}", "name the file's own address")
     after = _Address(url)
     if before.is_safe and not after.is_safe:
-        raise _refused(before.url, f"redirects from https to {origin(url)}", "name an address that stays with https")
-    if origin(url) not in allowed:
-        hint = f"if it is meant, write `redirects: [{origin(url)}]` into the step"
-        raise _refused(before.url, f"redirects to {origin(url)}, which the pipeline does not name", hint)
+        raise _refused(
+            before.url, f"redirects from https to {url_origin(url)}", "name an address that stays with https"
+        )
+    if url_origin(url) not in allowed:
+        hint = f"if it is meant, write `redirects: [{url_origin(url)}]` into the step"
+        raise _refused(before.url, f"redirects to {url_origin(url)}, which the pipeline does not name", hint)
     if is_offline and not is_loopback(url):
-        raise FetchError(barred_offline(f"{before.url} redirects to {origin(url)}, which"))
+        raise FetchError(barred_offline(f"{before.url} redirects to {url_origin(url)}, which"))
     return after
 
 
@@ -457,7 +459,7 @@ def _text(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
-def chunks_of(path: Path) -> Iterator[bytes]:
+def file_chunks(path: Path) -> Iterator[bytes]:
     """Yield the bytes of a file, in pieces."""
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):
@@ -466,6 +468,6 @@ def chunks_of(path: Path) -> Iterator[bytes]:
 
 def _digest(path: Path) -> str:
     found = sha256()
-    for chunk in chunks_of(path):
+    for chunk in file_chunks(path):
         found.update(chunk)
     return found.hexdigest()

@@ -1,44 +1,52 @@
-"""How a fetch step runs: the bytes are taken from the store, from the project, or from a server."""
+"""Run a fetch step: take the bytes from the store, the project, or a server."""
 
 import threading
 import time
 from collections import defaultdict
 
-from orch23.engine.attempt import NEEDS_NOTHING, Attempts, Needs, Run
-from orch23.engine.failure import refusal
-from orch23.engine.turn import Pass, Turn
+from orch23.engine.attempt import (
+    NO_REQUIREMENTS,
+    AttemptInput,
+    AttemptLoop,
+    AttemptResult,
+    StepRequirements,
+    StepRunner,
+)
+from orch23.engine.outcomes import failure_of
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import ConsentError, MissingBytesError
 from orch23.model.ports import ContentStore
-from orch23.providers.consent import not_granted
-from orch23.steps.fetch.download import FetchError, chunks_of, download, late
+from orch23.providers.registry import not_granted_error
+from orch23.steps.fetch.download import FetchError, download, file_chunks, late
 from orch23.steps.fetch.spec import FetchStep
 
 
-class _Fetching(Run):
+class _Fetching(StepRunner):
     """Brings files. Two stages that want the same one download it once."""
 
     def __init__(self) -> None:
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
-    def needs(self, step: FetchStep, contents: ContentStore) -> Needs:
+    def needs(self, step: FetchStep, contents: ContentStore) -> StepRequirements:
         """Return the servers that are asked for a file: none where the store has it."""
         if not step.url or _stored(step, contents) is not None:
-            return NEEDS_NOTHING
-        return Needs(step.grants, step.barred)
+            return NO_REQUIREMENTS
+        return StepRequirements(step.grants, step.barred)
 
-    def attempt(self, attempts: Attempts, step: FetchStep, turn: Turn) -> Pass:
+    def attempt(self, attempts: AttemptLoop, step: FetchStep, turn: AttemptInput) -> AttemptResult:
         """Return the file as the stage's one output."""
         began = time.monotonic()
         try:
             entry = self._entry(attempts, step)
         except FetchError as error:
             kind = "timeout" if error.is_late else "exception"
-            return Pass(turn.start, (), refusal(kind, (error.diagnostic,), retryable=error.is_passing or error.is_late))
-        return Pass({attempts.resolved.stage.outputs[0]: entry}, took_s=time.monotonic() - began)
+            return AttemptResult(
+                turn.start, (), failure_of(kind, (error.diagnostic,), retryable=error.is_passing or error.is_late)
+            )
+        return AttemptResult({attempts.resolved.stage.outputs[0]: entry}, took_s=time.monotonic() - began)
 
-    def _entry(self, attempts: Attempts, step: FetchStep) -> FileEntry:
+    def _entry(self, attempts: AttemptLoop, step: FetchStep) -> FileEntry:
         if step.file:
             return FileEntry(_stored(step, attempts.contents) or _of_project(attempts, step))
         deadline = time.monotonic() + attempts.resolved.stage.timeout_s
@@ -50,14 +58,14 @@ class _Fetching(Run):
             if found is None:
                 _check_allowed(attempts, step)
                 path = download(step, attempts.safeguards.outside, deadline - time.monotonic())
-                found = attempts.contents.put_chunks(chunks_of(path))
+                found = attempts.contents.put_chunks(file_chunks(path))
                 path.unlink(missing_ok=True)
         finally:
             lock.release()
         return FileEntry(found)
 
 
-def _of_project(attempts: Attempts, step: FetchStep) -> Digest:
+def _of_project(attempts: AttemptLoop, step: FetchStep) -> Digest:
     """Return the digest of the file of the project, which was taken into the store."""
     digest = attempts.resolved.unkeyed[step.file].digest
     if digest.sha256 != step.sha256:
@@ -76,7 +84,7 @@ def _stored(step: FetchStep, contents: ContentStore) -> Digest | None:
     return Digest(step.sha256, size)
 
 
-def _check_allowed(attempts: Attempts, step: FetchStep) -> None:
+def _check_allowed(attempts: AttemptLoop, step: FetchStep) -> None:
     """Refuse what the build is not allowed to reach.
 
     Raises:
@@ -89,7 +97,7 @@ def _check_allowed(attempts: Attempts, step: FetchStep) -> None:
         raise FetchError(step.barred)
     lacking = [grant for grant in step.grants if not outside.is_granted(grant)]
     if lacking:
-        raise ConsentError(*(not_granted(grant, outside.trust_command) for grant in lacking))
+        raise ConsentError(*(not_granted_error(grant, outside.trust_command) for grant in lacking))
 
 
-RUN = _Fetching()
+FETCH_RUNNER = _Fetching()

@@ -1,19 +1,19 @@
-"""What a fetch step is."""
+"""Fields and key of a fetch step."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from msgspec import Struct
 
-from orch23.model.address import is_loopback, origin
-from orch23.model.consent import Grant
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
-from orch23.model.facts import Facts
-from orch23.model.step import Step, name_one, one_literal
+from orch23.model.record import Facts
+from orch23.model.server_url import is_loopback, url_origin
+from orch23.model.step import Grant, Step, is_one_file, one_file_hint
 
 if TYPE_CHECKING:
     from orch23.model.fields import Problems
+
 
 GIB = 1 << 30
 
@@ -26,10 +26,10 @@ class FetchStep(Step, Struct, frozen=True, omit_defaults=True, tag="fetch", kw_o
     """
 
     kind: ClassVar[str] = "fetch"
-    language: ClassVar[str] = "orch23.steps.fetch.language:LANGUAGE"
-    run: ClassVar[str] = "orch23.steps.fetch.run:RUN"
-    show: ClassVar[str] = "orch23.steps.fetch.show:show"
-    codes: ClassVar[str] = "orch23.steps.fetch.codes:CODES"
+    language: ClassVar[str] = "orch23.steps.fetch.language:FETCH_LANGUAGE"
+    run: ClassVar[str] = "orch23.steps.fetch.run:FETCH_RUNNER"
+    show: ClassVar[str] = "orch23.steps.fetch.show:show_fetch"
+    codes: ClassVar[str] = "orch23.steps.fetch.show:FETCH_CODES"
 
     sha256: str
     url: str = ""
@@ -45,9 +45,9 @@ class FetchStep(Step, Struct, frozen=True, omit_defaults=True, tag="fetch", kw_o
     def check_outputs(self, outputs: tuple[str, ...], writes: tuple[str, ...], at: "Problems") -> None:
         """Report more or less than one output."""
         del writes
-        if not one_literal(outputs):
+        if not is_one_file(outputs):
             place = "outputs" if outputs else ""
-            at.add(place, "E855", "a fetch stage makes exactly one file", name_one(outputs))
+            at.add(place, "E855", "a fetch stage makes exactly one file", one_file_hint(outputs))
 
     @property
     def named_inputs(self) -> tuple[str, ...]:
@@ -58,7 +58,7 @@ class FetchStep(Step, Struct, frozen=True, omit_defaults=True, tag="fetch", kw_o
     def grants(self) -> tuple[Grant, ...]:
         """Give the servers that it may connect to, each a grant of its own."""
         servers = (self.url, *self.redirects) if self.url else ()
-        return tuple(Grant(kind="download", name=origin(one)) for one in servers)
+        return tuple(Grant(kind="download", name=url_origin(one)) for one in servers)
 
     @property
     def uses_network(self) -> bool:
@@ -74,7 +74,7 @@ class FetchStep(Step, Struct, frozen=True, omit_defaults=True, tag="fetch", kw_o
     def inputs_of(cls, body: Json) -> tuple[str, ...]:
         """Return the file of the project that a step names before its items are known."""
         url = body.get("url") if isinstance(body, Mapping) else None
-        path = path_of(url) if isinstance(url, str) else None
+        path = project_path_of(url) if isinstance(url, str) else None
         return () if path is None else (path,)
 
     @classmethod
@@ -83,7 +83,7 @@ class FetchStep(Step, Struct, frozen=True, omit_defaults=True, tag="fetch", kw_o
         return not cls.inputs_of(body)
 
 
-def path_of(url: str) -> str | None:
+def project_path_of(url: str) -> str | None:
     """Return the path of the project that an address stands for: `file:PATH`, or one without a scheme; else None."""
     scheme, sign, rest = url.partition(":")
     if sign and scheme.lower() == "file":

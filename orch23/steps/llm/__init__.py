@@ -1,1 +1,1 @@
-"""The kind `llm`: ask a model."""
+"""The step kind `llm`: call a model."""

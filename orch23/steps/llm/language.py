@@ -1,4 +1,4 @@
-"""How an llm step is written."""
+"""YAML syntax of an llm step."""
 
 import re
 from collections.abc import Sequence
@@ -7,13 +7,13 @@ from typing import Annotated, Final, Literal
 from msgspec import UNSET, Meta, UnsetType
 
 from orch23.model.fields import Problems, given
-from orch23.model.language import Count, Document, Duration, Language, Program, Text
+from orch23.model.language import Count, Document, Duration, Language, ProgramArguments, Text
 from orch23.model.llm import OnTruncated
 from orch23.model.pipeline import BriefLimits
 from orch23.steps.llm.spec import LLMStep
 
-MOST_TRUNCATED: Final = 3
-MOST_FACTOR: Final = 8
+MAX_TRUNCATED_RETRIES: Final = 3
+MAX_TRUNCATED_FACTOR: Final = 8
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SET_HERE = frozenset({"PATH", "HOME", "TMPDIR", "GIT_CEILING_DIRECTORIES"})
 
@@ -41,11 +41,19 @@ class OnTruncatedDocument(Document, frozen=True, kw_only=True, forbid_unknown_fi
 
     retries: Annotated[
         int,
-        Meta(ge=0, le=MOST_TRUNCATED, description=f"Further requests within the attempt, 0 to {MOST_TRUNCATED}."),
+        Meta(
+            ge=0,
+            le=MAX_TRUNCATED_RETRIES,
+            description=f"Further requests within the attempt, 0 to {MAX_TRUNCATED_RETRIES}.",
+        ),
     ] = 0
     factor: Annotated[
         int,
-        Meta(ge=2, le=MOST_FACTOR, description=f"How many times more `max_tokens` each has, 2 to {MOST_FACTOR}."),
+        Meta(
+            ge=2,
+            le=MAX_TRUNCATED_FACTOR,
+            description=f"How many times more `max_tokens` each has, 2 to {MAX_TRUNCATED_FACTOR}.",
+        ),
     ] = 2
 
 
@@ -132,7 +140,9 @@ class LLMDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             "`base_url`, else `responses`."
         ),
     ] = UNSET
-    command: Annotated[Program | UnsetType, Meta(description="The program to ask, for `provider: command`.")] = UNSET
+    command: Annotated[
+        ProgramArguments | UnsetType, Meta(description="The program to ask, for `provider: command`.")
+    ] = UNSET
     read: Annotated[
         tuple[Annotated[str, Meta(min_length=1, description="A file or a folder.")], ...],
         Meta(
@@ -258,7 +268,7 @@ def _names(names: Sequence[str], at: Problems) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-LANGUAGE = Language(
+LLM_LANGUAGE = Language(
     form=LLMDocument,
     description="Ask a model for files, JSON, text or code.",
     read=read_llm,

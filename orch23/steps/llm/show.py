@@ -1,8 +1,8 @@
-"""How an llm step is named."""
+"""Describe an llm step in one line."""
 
 from orch23.steps.llm.spec import LLMStep
 
 
-def show(step: LLMStep) -> str:
+def show_llm(step: LLMStep) -> str:
     """Return who is asked."""
     return f"{step.provider} {step.model}"

@@ -1,4 +1,4 @@
-"""What an llm step is."""
+"""Fields and key of an llm step."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -7,10 +7,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.model.digest import Json
-from orch23.model.facts import Facts
-from orch23.model.llm import Mode, OnTruncated
+from orch23.model.llm import OnTruncated, RecordingMode
 from orch23.model.pipeline import BriefLimits
-from orch23.model.step import Step, name_one, one_literal
+from orch23.model.record import Facts
+from orch23.model.step import Step, is_one_file, one_file_hint
 
 if TYPE_CHECKING:
     from orch23.model.fields import Problems
@@ -27,9 +27,9 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
     """
 
     kind: ClassVar[str] = "llm"
-    language: ClassVar[str] = "orch23.steps.llm.language:LANGUAGE"
-    run: ClassVar[str] = "orch23.steps.llm.run:RUN"
-    show: ClassVar[str] = "orch23.steps.llm.show:show"
+    language: ClassVar[str] = "orch23.steps.llm.language:LLM_LANGUAGE"
+    run: ClassVar[str] = "orch23.steps.llm.run:LLM_RUNNER"
+    show: ClassVar[str] = "orch23.steps.llm.show:show_llm"
     author_keys: ClassVar[tuple[str, ...]] = ("prompt", "system", "schema")
     asks_model: ClassVar[bool] = True
 
@@ -43,7 +43,7 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
     effort: str | None = None
     thinking: str | None = None
     timeout_s: float = 600.0
-    mode: Mode = "cached"
+    mode: RecordingMode = "cached"
     transcripts: str | None = None
     own_outputs: bool = False
     max_files: int = 10
@@ -87,6 +87,6 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
             if not writes:
                 way = "add `outputs`, or `allowed_paths.write`"
                 at.add("", "E855", "an llm stage that returns files has nowhere to write", way)
-        elif not one_literal(outputs):
+        elif not is_one_file(outputs):
             message = f"an llm stage with `returns: {self.returns}` makes exactly one file"
-            at.add("outputs" if outputs else "", "E855", message, name_one(outputs))
+            at.add("outputs" if outputs else "", "E855", message, one_file_hint(outputs))

@@ -1,1 +1,1 @@
-"""The kind `pytest`: run tests."""
+"""The step kind `pytest`: run tests."""

@@ -1,4 +1,4 @@
-"""How a pytest step is written."""
+"""YAML syntax of a pytest step."""
 
 from collections.abc import Sequence
 from typing import Annotated, TypeAlias
@@ -85,7 +85,7 @@ def _paths(texts: Sequence[str], at: Problems) -> tuple[str, ...]:
     return tuple(out)
 
 
-LANGUAGE = Language(
+PYTEST_LANGUAGE = Language(
     form=Pytest,
     description="Run tests.",
     read=read_pytest,

@@ -1,44 +1,84 @@
-"""How a pytest step runs: the report of our own plugin is the verdict, never the exit code alone."""
+"""Run a pytest step: build its command, and judge the report of orch23's pytest plugin."""
 
 import os.path
+import shlex
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.decide.expected_tests import expected_tests, selects_tests
+from orch23.decide.pytest_discovery import expected_tests, selects_tests
 from orch23.decide.verdict import judge_failing, judge_pytest, report_json
-from orch23.engine.failure import Failure, Left, below, command_failed
-from orch23.engine.process_run import ProcessRun
-from orch23.engine.running import Files, Launch, Ran, Runner
-from orch23.execute.reporter import reporter_files
-from orch23.model.action import ActionResult
+from orch23.engine.attempt import ProcessStepRunner
+from orch23.engine.outcomes import Failure, LeftoverFiles, command_failed, relative_path
+from orch23.engine.process_runner import Files, FinishedProcess, ProcessRunner, StepCommand
+from orch23.execute.pytest_report import reporter_files
+from orch23.model.action import PYTHON, TOOLS_FOLDER, WORKING_DIRECTORY, ActionResult
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry
 from orch23.model.ports import ContentStore
 from orch23.model.step import ProcessStep
-from orch23.steps.pytest.command import pytest_command
+from orch23.resolve.commands import EMPTY_PYTEST_CONFIG, REPORTER_MODULE
 from orch23.steps.pytest.spec import PytestStep
 
 if TYPE_CHECKING:
     from orch23.decide.verdict import Verdict
 
 
-class _Pytest(ProcessRun):
+class PytestCommand(Struct, frozen=True):
+    """The argv and environment of a pytest step. Its tools are the plugin `REPORTER_MODULE` and `EMPTY_CONFIG`."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+def pytest_command(step: PytestStep) -> PytestCommand:
+    """Return the command that runs pytest with our plugin, and with nothing that the tested tree could say of it.
+
+    `-P` keeps a local pytest.py out; the config, the root and the python path are named, since pytest would look
+    for them in the tree; the cut-off for conftest files is the root, since it would follow the config.
+    """
+    config = step.config if step.config is not None else f"{TOOLS_FOLDER}/{EMPTY_PYTEST_CONFIG}"
+    plugins = tuple(part for name in step.plugins for part in ("-p", name))
+    # An absolute path each: pytest takes relative ones from the config's folder, not from the root.
+    python_path = " ".join(shlex.quote(_below_cwd(path)) for path in step.pythonpath)
+    return PytestCommand(
+        argv=(
+            *(PYTHON, "-P", "-m", "pytest"),
+            *("-p", "no:cacheprovider", "-p", REPORTER_MODULE),
+            *plugins,
+            *("-c", config, "--rootdir=.", "--confcutdir=."),
+            *("-o", f"pythonpath={python_path}", "-o", "addopts="),
+            *step.args,
+            *step.paths,
+        ),
+        env={"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+    )
+
+
+def _below_cwd(path: str) -> str:
+    if path.startswith("/"):
+        return path
+    return WORKING_DIRECTORY if path in (".", "./") else f"{WORKING_DIRECTORY}/{path.removeprefix('./')}"
+
+
+class _Pytest(ProcessStepRunner):
     """Runs tests."""
 
-    def distrusted(self, step: PytestStep, runner: Runner, files: Files) -> tuple[Diagnostic, ...]:
+    def distrusted(self, step: PytestStep, runner: ProcessRunner, files: Files) -> tuple[Diagnostic, ...]:
         """Return the settings that a model made, and the modules that hide one of a library."""
         return runner.trust.refused(step, files)
 
-    def launch(self, step: PytestStep, runner: Runner) -> Launch:
+    def launch(self, step: PytestStep, runner: ProcessRunner) -> StepCommand:
         """Return the command, with our plugin."""
         command = pytest_command(step)
         tools = {name: FileEntry(runner.contents.put(data)) for name, data in reporter_files().items()}
-        return Launch(command.argv, command.env, tools, reports=True)
+        return StepCommand(command.argv, command.env, tools, reports=True)
 
     def judge(
-        self, step: PytestStep, runner: Runner, files: Files, command: str, result: ActionResult, printed: str
-    ) -> Ran | Failure:
+        self, step: PytestStep, runner: ProcessRunner, files: Files, command: str, result: ActionResult, printed: str
+    ) -> FinishedProcess | Failure:
         """Judge the report."""
         expected = step.expect or _expected(step, runner, files)
         report = _without_secrets(result.report, runner)
@@ -54,7 +94,7 @@ class _Pytest(ProcessRun):
                 lambda path: runner.trust.may_be_written(os.path.normpath(f"{runner.stage.cwd}/{path}")),
             )
         if verdict.passed:
-            return Ran(command, result, verdict)
+            return FinishedProcess(command, result, verdict)
         failed = command_failed(
             "verify_failed",
             command,
@@ -63,14 +103,14 @@ class _Pytest(ProcessRun):
             failing=verdict.failing,
             diagnostics=verdict.diagnostics,
         )
-        return replace(failed, left=Left(result.written, result.removed, verdict))
+        return replace(failed, left=LeftoverFiles(result.written, result.removed, verdict))
 
     def reported(self, step: ProcessStep, verdict: "Verdict", contents: ContentStore) -> Files:
         """Return the JSON report, if the stage makes one."""
         return {path: FileEntry(contents.put(report_json(verdict))) for path in step.named_outputs}
 
 
-def _may_be_made(step: PytestStep, runner: Runner, module: str) -> bool:
+def _may_be_made(step: PytestStep, runner: ProcessRunner, module: str) -> bool:
     """Return whether a stage may make a module, by where the step looks for modules of the project."""
     top = module.partition(".")[0]
     cwd = runner.stage.cwd
@@ -80,7 +120,7 @@ def _may_be_made(step: PytestStep, runner: Runner, module: str) -> bool:
     return any(may_be_written(f"{place}.py") or may_be_written(f"{place}/**") for place in places)
 
 
-def _without_secrets(report: Digest | None, runner: Runner) -> bytes | None:
+def _without_secrets(report: Digest | None, runner: ProcessRunner) -> bytes | None:
     """Return the lines of a report without secrets; the mark of one is sound in JSON."""
     if report is None:
         return None
@@ -88,17 +128,17 @@ def _without_secrets(report: Digest | None, runner: Runner) -> bytes | None:
     return runner.redact(text).encode("utf-8", "surrogateescape")
 
 
-def _expected(step: PytestStep, runner: Runner, files: Files) -> tuple[str, ...]:
+def _expected(step: PytestStep, runner: ProcessRunner, files: Files) -> tuple[str, ...]:
     """Return the tests that the staged files define and the step asks for; none where its arguments choose."""
     if selects_tests(step.args):
         return ()
     cwd = runner.stage.cwd
     texts = {
-        below(path, cwd): runner.tree.read(path, entry).decode("utf-8", errors="replace")
+        relative_path(path, cwd): runner.tree.read(path, entry).decode("utf-8", errors="replace")
         for path, entry in files.items()
         if path.endswith(".py") and (cwd == "." or path.startswith(f"{cwd}/"))
     }
     return tuple(sorted(expected_tests(texts, step.paths)))
 
 
-RUN = _Pytest()
+PYTEST_RUNNER = _Pytest()

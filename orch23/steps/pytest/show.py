@@ -1,8 +1,8 @@
-"""How a pytest step is named."""
+"""Describe a pytest step in one line."""
 
 from orch23.steps.pytest.spec import PytestStep
 
 
-def show(step: PytestStep) -> str:
+def show_pytest(step: PytestStep) -> str:
     """Return pytest with its arguments and paths."""
     return " ".join(("pytest", *step.args, *step.paths))

@@ -1,4 +1,4 @@
-"""What a pytest step is."""
+"""Fields and key of a pytest step."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -6,7 +6,7 @@ from typing import ClassVar
 from msgspec import Struct
 
 from orch23.model.digest import Json
-from orch23.model.facts import Facts
+from orch23.model.record import Facts
 from orch23.model.step import ProcessStep
 
 
@@ -17,9 +17,9 @@ class PytestStep(ProcessStep, Struct, frozen=True, omit_defaults=True, tag="pyte
     """
 
     kind: ClassVar[str] = "pytest"
-    language: ClassVar[str] = "orch23.steps.pytest.language:LANGUAGE"
-    run: ClassVar[str] = "orch23.steps.pytest.run:RUN"
-    show: ClassVar[str] = "orch23.steps.pytest.show:show"
+    language: ClassVar[str] = "orch23.steps.pytest.language:PYTEST_LANGUAGE"
+    run: ClassVar[str] = "orch23.steps.pytest.run:PYTEST_RUNNER"
+    show: ClassVar[str] = "orch23.steps.pytest.show:show_pytest"
     output_keys: ClassVar[tuple[str, ...]] = ("report",)
     judges: ClassVar[bool] = True
     caches: ClassVar[tuple[str, ...]] = (".pytest_cache",)

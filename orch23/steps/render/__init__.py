@@ -1,1 +1,1 @@
-"""The kind `render`: render a template."""
+"""The step kind `render`: render a Jinja2 template."""

@@ -1,4 +1,4 @@
-"""How a render step is written."""
+"""YAML syntax of a render step."""
 
 from typing import Annotated, TypeAlias
 
@@ -27,7 +27,7 @@ def read_render(value: Render, at: Problems) -> RenderStep | None:
     return None if path is None else RenderStep(path)
 
 
-LANGUAGE = Language(
+RENDER_LANGUAGE = Language(
     form=Render,
     description="Render a Jinja2 file to the stage's one output.",
     read=read_render,

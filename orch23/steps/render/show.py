@@ -1,8 +1,8 @@
-"""How a render step is named."""
+"""Describe a render step in one line."""
 
 from orch23.steps.render.spec import RenderStep
 
 
-def show(step: RenderStep) -> str:
+def show_render(step: RenderStep) -> str:
     """Return the template."""
     return step.template

@@ -1,4 +1,4 @@
-"""What a render step is."""
+"""Fields and key of a render step."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, ClassVar
 from msgspec import Struct
 
 from orch23.model.digest import Json
-from orch23.model.facts import Facts
-from orch23.model.step import Step, name_one, one_literal
+from orch23.model.record import Facts
+from orch23.model.step import Step, is_one_file, one_file_hint
 
 if TYPE_CHECKING:
     from orch23.model.fields import Problems
@@ -17,9 +17,9 @@ class RenderStep(Step, Struct, frozen=True, omit_defaults=True, tag="render"):
     """Render a Jinja2 file to the stage's one output, with no model and no process."""
 
     kind: ClassVar[str] = "render"
-    language: ClassVar[str] = "orch23.steps.render.language:LANGUAGE"
-    run: ClassVar[str] = "orch23.steps.render.run:RUN"
-    show: ClassVar[str] = "orch23.steps.render.show:show"
+    language: ClassVar[str] = "orch23.steps.render.language:RENDER_LANGUAGE"
+    run: ClassVar[str] = "orch23.steps.render.run:RENDER_RUNNER"
+    show: ClassVar[str] = "orch23.steps.render.show:show_render"
     author_keys: ClassVar[tuple[str, ...]] = ("template",)
     renders: ClassVar[str] = "template"
     is_cheap: ClassVar[bool] = True
@@ -34,6 +34,6 @@ class RenderStep(Step, Struct, frozen=True, omit_defaults=True, tag="render"):
     def check_outputs(self, outputs: tuple[str, ...], writes: tuple[str, ...], at: "Problems") -> None:
         """Report more or less than one output."""
         del writes
-        if not one_literal(outputs):
+        if not is_one_file(outputs):
             place = "outputs" if outputs else ""
-            at.add(place, "E855", "a render stage makes exactly one file", name_one(outputs))
+            at.add(place, "E855", "a render stage makes exactly one file", one_file_hint(outputs))

@@ -1,1 +1,1 @@
-"""The kind `shell`: run a program."""
+"""The step kind `shell`: run a command."""

@@ -1,15 +1,16 @@
-"""How a shell step is written."""
+"""YAML syntax of a shell step."""
 
 from typing import Annotated, TypeAlias
 
 from msgspec import Meta
 
 from orch23.model.fields import Problems
-from orch23.model.language import Language, Program
+from orch23.model.language import Language, ProgramArguments
 from orch23.steps.shell.spec import ShellStep
 
 Shell: TypeAlias = (
-    Annotated[str, Meta(min_length=1, description="A text for bash.")] | Annotated[Program, Meta(description="argv.")]
+    Annotated[str, Meta(min_length=1, description="A text for bash.")]
+    | Annotated[ProgramArguments, Meta(description="argv.")]
 )
 
 
@@ -27,4 +28,6 @@ def read_shell(value: Shell, at: Problems) -> ShellStep | None:
     return ShellStep(at.words("shell", value))
 
 
-LANGUAGE = Language(form=Shell, description="Run a program.", read=read_shell, verifies="A command that must succeed.")
+SHELL_LANGUAGE = Language(
+    form=Shell, description="Run a program.", read=read_shell, verifies="A command that must succeed."
+)

@@ -1,47 +1,47 @@
-"""How a shell step runs: the argv, the same on every machine, and its exit code."""
+"""Run a shell step: its exit code decides whether it passed."""
 
 from msgspec.structs import replace
 
-from orch23.engine.failure import Failure, Left, command_failed, exit_text
-from orch23.engine.process_run import ProcessRun
-from orch23.engine.running import Files, Launch, Ran, Runner, not_there
+from orch23.engine.attempt import ProcessStepRunner
+from orch23.engine.outcomes import Failure, LeftoverFiles, command_failed, exit_text
+from orch23.engine.process_runner import Files, FinishedProcess, ProcessRunner, StepCommand, missing_program_errors
 from orch23.model.action import ActionResult
 from orch23.model.diagnostic import Diagnostic
-from orch23.resolve.commands import SHELL
+from orch23.resolve.commands import SHELL_COMMAND
 from orch23.steps.shell.spec import ShellStep
 
 
 def shell_command(step: ShellStep) -> tuple[str, ...]:
     """Return the argv of a shell step: its own, or bash with every error fatal."""
     if isinstance(step.command, str):
-        return (*SHELL, step.command)
+        return (*SHELL_COMMAND, step.command)
     return step.command
 
 
-class _Shell(ProcessRun):
+class _Shell(ProcessStepRunner):
     """Runs a command; what it says is its exit code."""
 
-    def distrusted(self, step: ShellStep, runner: Runner, files: Files) -> tuple[Diagnostic, ...]:
+    def distrusted(self, step: ShellStep, runner: ProcessRunner, files: Files) -> tuple[Diagnostic, ...]:
         """Return nothing: it may read what it likes of its tree."""
         del step, runner, files
         return ()
 
-    def launch(self, step: ShellStep, runner: Runner) -> Launch:
+    def launch(self, step: ShellStep, runner: ProcessRunner) -> StepCommand:
         """Return the command."""
         del runner
-        return Launch(shell_command(step))
+        return StepCommand(shell_command(step))
 
     def judge(
-        self, step: ShellStep, runner: Runner, files: Files, command: str, result: ActionResult, printed: str
-    ) -> Ran | Failure:
+        self, step: ShellStep, runner: ProcessRunner, files: Files, command: str, result: ActionResult, printed: str
+    ) -> FinishedProcess | Failure:
         """Take any exit code but 0 for a failure."""
         del step, runner, files
         if result.exit_code == 0:
-            return Ran(command, result)
+            return FinishedProcess(command, result)
         failed = command_failed("verify_failed", command, exit_code=result.exit_code, output=printed)
-        left = Left(result.written, result.removed)
-        absent = not_there(command, result.exit_code)  # what was printed says it, too
+        left = LeftoverFiles(result.written, result.removed)
+        absent = missing_program_errors(command, result.exit_code)  # what was printed says it, too
         return replace(failed, diagnostics=absent, left=left, reason=exit_text(result.exit_code))
 
 
-RUN = _Shell()
+SHELL_RUNNER = _Shell()

@@ -1,13 +1,13 @@
-"""How a shell step is named."""
+"""Describe a shell step in one line."""
 
-from orch23.resolve.commands import short_command
+from orch23.resolve.commands import shorten_command
 from orch23.steps.shell.spec import ShellStep
 
 _MOST = 60
 
 
-def show(step: ShellStep) -> str:
+def show_shell(step: ShellStep) -> str:
     """Return the first line of the command, or its argv."""
     if isinstance(step.command, str):
         return step.command.strip().splitlines()[0][:_MOST]
-    return short_command(" ".join(step.command))
+    return shorten_command(" ".join(step.command))

@@ -1,4 +1,4 @@
-"""What a shell step is."""
+"""Fields and key of a shell step."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -6,7 +6,7 @@ from typing import ClassVar
 from msgspec import Struct
 
 from orch23.model.digest import Json
-from orch23.model.facts import Facts
+from orch23.model.record import Facts
 from orch23.model.step import ProcessStep
 
 
@@ -14,9 +14,9 @@ class ShellStep(ProcessStep, Struct, frozen=True, omit_defaults=True, tag="shell
     """Run a program: a tuple is argv without a shell, a string is `bash -euo pipefail -c`."""
 
     kind: ClassVar[str] = "shell"
-    language: ClassVar[str] = "orch23.steps.shell.language:LANGUAGE"
-    run: ClassVar[str] = "orch23.steps.shell.run:RUN"
-    show: ClassVar[str] = "orch23.steps.shell.show:show"
+    language: ClassVar[str] = "orch23.steps.shell.language:SHELL_LANGUAGE"
+    run: ClassVar[str] = "orch23.steps.shell.run:SHELL_RUNNER"
+    show: ClassVar[str] = "orch23.steps.shell.show:show_shell"
     is_cheap: ClassVar[bool] = True
 
     command: tuple[str, ...] | str

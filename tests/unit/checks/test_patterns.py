@@ -7,8 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.checks.patterns import MAX_STATES, MAX_TEXT, PatternError, searcher
-from orch23.checks.schema_validator import unusable, validator_of
+from orch23.checks.schema_validator import (
+    MAX_STATES,
+    MAX_TEXT,
+    PatternError,
+    compile_regex,
+    make_validator,
+    schema_fault,
+)
 
 LIMIT_S = 8  # of the processor, on a busy machine
 PATTERNS = (
@@ -20,27 +26,27 @@ PATTERNS = (
 
 @given(st.sampled_from(PATTERNS), st.text("aabcd xyz-_1é\n@.", max_size=12))
 def test_a_pattern_is_found_where_python_finds_it(pattern: str, text: str) -> None:
-    assert searcher(pattern)(text) == (re.search(pattern, text) is not None)
+    assert compile_regex(pattern)(text) == (re.search(pattern, text) is not None)
 
 
 @pytest.mark.parametrize("pattern", [r"^(a+)+$", r"^(a|a)*$", r".*.*.*x", r"^(.{0,50})*$", r"(a?){30}a{30}b"])
 def test_no_pattern_takes_more_than_the_text_asks_for(pattern: str) -> None:
     start = time.process_time()
-    searcher(pattern)("a" * 50_000 + "\n!")
+    compile_regex(pattern)("a" * 50_000 + "\n!")
     assert time.process_time() - start < LIMIT_S
 
 
 @pytest.mark.parametrize("pattern", ["(", "(?=(a+)+b)", r"(a+)\1*", "(?!(a|b)*)*", "(?i)(a+)+"])
 def test_what_is_none_or_has_no_bound_is_refused(pattern: str) -> None:
     with pytest.raises(PatternError):
-        searcher(pattern)
+        compile_regex(pattern)
 
 
 @pytest.mark.slow
 def test_a_pattern_may_have_so_many_states_and_no_more() -> None:
     """Beyond that it is searched for as look-arounds are: in short texts."""
     most = MAX_STATES - 3  # the start, and one each after `^` and after the repetition
-    largest, larger = searcher(f"^a{{{most}}}"), searcher(f"^a{{{most + 1}}}")
+    largest, larger = compile_regex(f"^a{{{most}}}"), compile_regex(f"^a{{{most + 1}}}")
     assert largest("a" * most)
     assert not largest("a" * (most - 1) + "b")
     assert not larger("ab")
@@ -49,7 +55,7 @@ def test_a_pattern_may_have_so_many_states_and_no_more() -> None:
 
 
 def test_look_arounds_are_searched_for_in_short_texts_alone() -> None:
-    search = searcher(r"^(?!\.)[a-z]+$")
+    search = compile_regex(r"^(?!\.)[a-z]+$")
     assert search("abc")
     assert not search(".abc")
     with pytest.raises(PatternError, match=str(MAX_TEXT)):
@@ -71,12 +77,12 @@ def test_look_arounds_are_searched_for_in_short_texts_alone() -> None:
 )
 def test_what_is_replaced_of_the_validator_means_the_same(schema: object, value: object, holds: object) -> None:
     assert isinstance(schema, dict)
-    assert validator_of(schema).is_valid(value) is holds
+    assert make_validator(schema).is_valid(value) is holds
 
 
 def test_a_long_list_of_different_objects_is_compared_in_no_time() -> None:
     start = time.process_time()
-    assert validator_of({"uniqueItems": True}).is_valid([{"a": number} for number in range(20_000)])
+    assert make_validator({"uniqueItems": True}).is_valid([{"a": number} for number in range(20_000)])
     assert time.process_time() - start < LIMIT_S
 
 
@@ -93,7 +99,7 @@ def test_a_long_list_of_different_objects_is_compared_in_no_time() -> None:
     ],
 )
 def test_a_schema_that_cannot_be_used_is_told_with_its_place(schema: object, where: str) -> None:
-    found = unusable(schema)  # type: ignore[arg-type] # what a file may hold
+    found = schema_fault(schema)  # type: ignore[arg-type] # what a file may hold
     assert found is not None
     assert found[1] == where
 
@@ -109,4 +115,4 @@ def test_a_schema_that_cannot_be_used_is_told_with_its_place(schema: object, whe
     ],
 )
 def test_a_schema_that_can_be_used_is_not_refused(schema: object) -> None:
-    assert unusable(schema) is None  # type: ignore[arg-type] # what a file may hold
+    assert schema_fault(schema) is None  # type: ignore[arg-type] # what a file may hold

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orch23.checks.check import CheckInput
-from orch23_checks.planner_tasks import PLAN, PLANNER_TASKS
+from orch23_checks.planner_tasks import PLAN_SCHEMA, PLANNER_TASKS
 
 LISTED = ("README.md", "src/stats.py", "src/data/a.json")
 SCHEMA = Path(__file__).parents[3] / "specs" / "schemas" / "plan.v1.json"
@@ -89,7 +89,7 @@ def test_an_option_that_is_wrong_is_told(options: dict[str, Any]) -> None:
 
 
 def test_the_schema_of_the_specs_is_the_one_of_the_check() -> None:
-    assert json.loads(SCHEMA.read_text()) == PLAN
+    assert json.loads(SCHEMA.read_text()) == PLAN_SCHEMA
 
 
 JSON = st.recursive(

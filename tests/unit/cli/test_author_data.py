@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from orch23.cli.author_data import read_answers
+from orch23.cli.author_data import read_scripted_responses
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import InvalidInputError
-from orch23.providers.adapter import Case
+from orch23.providers.adapter import ScriptedCase
 
 
 @dataclass(frozen=True)
@@ -23,16 +23,19 @@ class OneFile:
 
 
 def read(text: str) -> Mapping[str, object]:
-    return read_answers(OneFile(text), "answers.yaml")
+    return read_scripted_responses(OneFile(text), "answers.yaml")
 
 
 def test_a_list_of_texts_is_one_case_that_fits_always() -> None:
-    assert read("code: [one, two]\nempty: []\n") == {"code": (Case(("one", "two")),), "empty": (Case(()),)}
+    assert read("code: [one, two]\nempty: []\n") == {
+        "code": (ScriptedCase(("one", "two")),),
+        "empty": (ScriptedCase(()),),
+    }
 
 
 def test_cases_keep_their_order_and_need_no_when() -> None:
     text = "code:\n  - {when: due date, answers: [a, b]}\n  - answers: [c]\n"
-    assert read(text) == {"code": (Case(("a", "b"), when="due date"), Case(("c",)))}
+    assert read(text) == {"code": (ScriptedCase(("a", "b"), when="due date"), ScriptedCase(("c",)))}
 
 
 @pytest.mark.parametrize(

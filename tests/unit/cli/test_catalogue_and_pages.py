@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from orch23.cli.catalogue import ROOMS, TABLES, catalogue, diagnostics_page
-from orch23.cli.event_reference import events_page
+from orch23.cli.catalogue import CODE_SECTIONS, CODE_TABLES, diagnostic_codes, diagnostics_page
 from orch23.cli.main import main
-from orch23.cli.reference import commands_page
+from orch23.cli.reference_pages import commands_page, events_page
 from orch23.model.errors import ExitCode
 from tests.gold import Golden
 
@@ -39,7 +38,7 @@ def literals() -> tuple[tuple[str, str], ...]:
 
 @pytest.mark.slow
 def test_every_code_that_occurs_is_in_exactly_one_table() -> None:
-    tables = Counter(code for room in ROOMS for code in room)
+    tables = Counter(code for room in CODE_TABLES for code in room)
     occurring = {code for code, _ in literals()}
     assert {code for code in occurring if tables[code] != 1} == set()
 
@@ -62,12 +61,12 @@ def _has_name(code: str) -> bool:
 
 
 def test_every_table_is_on_the_page() -> None:
-    assert {code for table in TABLES.values() for code in table} == set(catalogue())
+    assert {code for table in CODE_SECTIONS.values() for code in table} == set(diagnostic_codes())
 
 
-@pytest.mark.parametrize("code", sorted(catalogue()))
+@pytest.mark.parametrize("code", sorted(diagnostic_codes()))
 def test_every_code_has_a_title_and_an_explanation(code: str) -> None:
-    title, text = catalogue()[code]
+    title, text = diagnostic_codes()[code]
     assert not title.endswith(".")
     assert text.endswith((".", ".`")), code
 

@@ -10,12 +10,16 @@ import click
 import pytest
 
 import orch23
-from orch23.cli.command import Wanted, action
-from orch23.cli.group import NAMES, PROGRAM
+from orch23.cli.declaration import PipelineArguments, load_action
+from orch23.cli.group import COMMAND_NAMES, PROGRAM_NAME
 from orch23.cli.group import orch23 as program
 
 CLI = Path(orch23.__file__).parent / "cli"
-LIGHT = {"click", "orch23.cli.command", "orch23.cli.flags", "orch23.cli.options", "orch23.report.registry"}
+LIGHT = {
+    "click",
+    "orch23.cli.declaration",
+    "orch23.report.registry",
+}
 """All that a declaration may import."""
 
 
@@ -31,7 +35,7 @@ def acting(context: click.Context, group: click.Group) -> Iterator[tuple[str, cl
             yield name, command
 
 
-COMMANDS = dict(acting(click.Context(program, info_name=PROGRAM), program))
+COMMANDS = dict(acting(click.Context(program, info_name=PROGRAM_NAME), program))
 
 
 @pytest.mark.parametrize("path", COMMANDS)
@@ -42,7 +46,7 @@ def test_an_action_takes_the_console_and_exactly_what_its_command_declares(path:
     function = command.callback.__name__ if name else "run"
     taken = inspect.signature(getattr(import_module(f"orch23.cli.actions.{module}"), function)).parameters
     declared = {one.name for one in command.params}
-    of_wanted = declared.intersection(Wanted.__struct_fields__)
+    of_wanted = declared.intersection(PipelineArguments.__struct_fields__)
     expected = (declared - of_wanted) | {"console"} | ({"wanted"} if of_wanted else set())
     assert set(taken) == expected
     assert {name for name, one in taken.items() if one.kind is not one.KEYWORD_ONLY} == {"console"}
@@ -50,12 +54,12 @@ def test_an_action_takes_the_console_and_exactly_what_its_command_declares(path:
 
 
 def test_each_word_is_a_file_of_declarations_and_one_of_actions() -> None:
-    assert {path.stem for path in CLI.glob("commands/*.py")} - {"__init__"} == set(NAMES)
+    assert {path.stem for path in CLI.glob("commands/*.py")} - {"__init__"} == set(COMMAND_NAMES)
     beside = {"__init__", "completing"}
-    assert {path.stem for path in CLI.glob("actions/*.py")} - beside == set(NAMES)
+    assert {path.stem for path in CLI.glob("actions/*.py")} - beside == set(COMMAND_NAMES)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", COMMAND_NAMES)
 def test_a_declaration_imports_what_is_light_at_its_top_and_does_nothing(name: str) -> None:
     tree = ast.parse((CLI / f"commands/{name}.py").read_text())
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
@@ -68,5 +72,5 @@ def test_a_declaration_imports_what_is_light_at_its_top_and_does_nothing(name: s
 
 def test_a_completion_is_an_action_too() -> None:
     context = click.Context(click.Command("init"))
-    complete = action("completing", "shipped_templates")
+    complete = load_action("completing", "shipped_templates")
     assert [item.value for item in complete(context, click.Argument(["template"]), "tdd")] == ["tdd_loop"]

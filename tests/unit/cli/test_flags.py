@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import click
 import pytest
 
-from orch23.cli.flags import Option
-from orch23.cli.group import PROGRAM, orch23
+from orch23.cli.declaration import EnvironmentOption
+from orch23.cli.group import PROGRAM_NAME, orch23
 from tests.project import Project
 
 PIPELINE = "version: 1\nvars: {x: 1}\nstages:\n  s: {outputs: [a.txt], shell: \"echo '${{ vars.x }}' > a.txt\"}\n"
@@ -26,7 +26,7 @@ def commands(context: click.Context) -> Iterator[click.Context]:
 CASES = [
     (context, one)
     for context in commands(
-        click.Context(orch23, info_name=PROGRAM, auto_envvar_prefix="ORCH23", **orch23.context_settings)
+        click.Context(orch23, info_name=PROGRAM_NAME, auto_envvar_prefix="ORCH23", **orch23.context_settings)
     )
     for one in context.command.params
     if isinstance(one, click.Option) and one.name != "version"
@@ -42,7 +42,7 @@ def test_an_option_is_set_by_the_variable_of_its_flag(
     path = context.command_path.upper().replace(" ", "_")
     flag = next((text for text in one.opts if text.startswith("--")), "--directory")
     monkeypatch.setenv(f"{path}_{flag.removeprefix('--').replace('-', '_').upper()}", "1")
-    assert isinstance(one, Option)
+    assert isinstance(one, EnvironmentOption)
     values = {True: ["1"], False: one.flag_value if one.is_flag and not one.is_bool_flag else "1"}
     assert one.value_from_envvar(context) == values[one.multiple]
 

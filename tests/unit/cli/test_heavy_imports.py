@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import orch23
-from orch23.steps.registry import KINDS
+from orch23.steps.registry import STEP_KINDS
 
 pytestmark = pytest.mark.slow  # each command runs in a process of its own
 
@@ -29,7 +29,7 @@ OF_MODELS = frozenset(
 ROOT = Path(orch23.__file__).parents[1]
 OF_KINDS = {
     kind: frozenset(f"orch23.steps.{kind}.{path.stem}" for path in (ROOT / "orch23" / "steps" / kind).glob("[a-z]*.py"))
-    for kind in KINDS
+    for kind in STEP_KINDS
 }
 OF_SHOWING = frozenset({"orch23.steps.shell.show"})
 OF_CHECKS = frozenset({"orch23_checks.work_orders", "orch23.checks.json_schema", "orch23.checks.python_syntax"})
@@ -38,7 +38,7 @@ OF_OTHERS = frozenset({"orch23.cli.catalogue"}) | frozenset(
     for layer in ("commands", "actions")
     for name in ("explain", "doctor", "template", "init", "affected")
 )
-OF_BUILDING = frozenset({"yaml", "hashlib", "orch23.cli.wiring", "orch23.model.pipeline", "orch23.report.text"})
+OF_BUILDING = frozenset({"yaml", "hashlib", "orch23.cli.build_run", "orch23.model.pipeline", "orch23.report.text"})
 CODE = """
 import sys
 from orch23.cli.main import main

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from orch23.cli.interrupts import SIGNALS, interrupting
+from orch23.cli.build_run import SIGNALS, interrupt_on_signal
 
 
 def handlers() -> list[object]:
@@ -17,7 +17,7 @@ def handlers() -> list[object]:
 def test_the_first_signal_interrupts_and_the_second_stops_at_once() -> None:
     before = handlers()
     asked: queue.SimpleQueue[int] = queue.SimpleQueue()
-    with interrupting(asked.put):
+    with interrupt_on_signal(asked.put):
         signal.raise_signal(signal.SIGTERM)
         assert asked.get(timeout=30) == signal.SIGTERM
         with pytest.raises(KeyboardInterrupt):
@@ -33,7 +33,7 @@ def test_a_signal_is_heard_while_the_main_thread_runs_no_python() -> None:
     def send() -> None:
         signal.pthread_kill(threading.get_ident(), signal.SIGTERM)  # the main thread's wait is not interrupted by it
 
-    with interrupting(asked.put):
+    with interrupt_on_signal(asked.put):
         sender = threading.Thread(target=send)
         sender.start()
         assert asked.get(timeout=30) == signal.SIGTERM
@@ -45,7 +45,7 @@ def test_another_thread_builds_without_signals() -> None:
     seen: list[object] = []
 
     def build() -> None:
-        with interrupting(lambda _signum: None):
+        with interrupt_on_signal(lambda _signum: None):
             seen.extend(handlers())
 
     thread = threading.Thread(target=build)
@@ -64,7 +64,7 @@ def test_below_nohup_a_hangup_is_ignored() -> None:
 
     former = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with interrupting(interrupt):
+        with interrupt_on_signal(interrupt):
             os.kill(os.getpid(), signal.SIGHUP)
             os.kill(os.getpid(), signal.SIGTERM)
             assert heard.wait(20)

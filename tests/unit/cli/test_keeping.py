@@ -1,9 +1,9 @@
 import pytest
 
-from orch23.cli.keeping import cap_of, read_keep
+from orch23.cli.retention import parse_keep, size_limit
 from orch23.model.errors import UsageError
-from orch23.store.collection import Wish
-from orch23.store.opening import DEFAULT_CAP_BYTES
+from orch23.store.garbage_collection import GcLimits
+from orch23.store.project_store import DEFAULT_CAP_BYTES
 
 NOW = 1_000_000_000_000_000_000
 DAY = 86_400_000_000_000
@@ -14,27 +14,27 @@ DAY = 86_400_000_000_000
     [("0B", 0), ("10GB", 10**10), ("1.5 MB", 1_500_000), ("2GiB", 2 << 30), ("3kb", 3000), ("1TB", 10**12)],
 )
 def test_a_size_is_in_decimal_or_binary_units(text: str, size: int) -> None:
-    assert read_keep([text], NOW) == Wish(most_bytes=size)
+    assert parse_keep([text], NOW) == GcLimits(most_bytes=size)
 
 
 @pytest.mark.parametrize(("text", "age"), [("30d", 30 * DAY), ("12h", DAY // 2), ("2w", 14 * DAY), ("90m", DAY // 16)])
 def test_an_age_is_counted_back_from_now_and_sets_no_size(text: str, age: int) -> None:
-    assert read_keep([text], NOW) == Wish(used_since_ns=NOW - age)
+    assert parse_keep([text], NOW) == GcLimits(used_since_ns=NOW - age)
 
 
 def test_one_of_each_may_be_given_and_without_any_it_is_the_default() -> None:
-    assert read_keep(["5GB", "30d"], NOW) == Wish(most_bytes=5 * 10**9, used_since_ns=NOW - 30 * DAY)
-    assert read_keep([], NOW, answers=True) == Wish(most_bytes=DEFAULT_CAP_BYTES, answers=True)
+    assert parse_keep(["5GB", "30d"], NOW) == GcLimits(most_bytes=5 * 10**9, used_since_ns=NOW - 30 * DAY)
+    assert parse_keep([], NOW, answers=True) == GcLimits(most_bytes=DEFAULT_CAP_BYTES, answers=True)
 
 
 @pytest.mark.parametrize("texts", [["1GB", "2GB"], ["1d", "2d"], ["1d", "x"], ["9" * 400 + "d"]])
 def test_two_of_a_kind_and_anything_else_are_refused(texts: list[str]) -> None:
     with pytest.raises(UsageError):
-        read_keep(texts, NOW)
+        parse_keep(texts, NOW)
 
 
 def test_a_build_takes_the_size_of_the_environment_and_no_size_where_an_age_was_chosen() -> None:
-    assert cap_of({}) == DEFAULT_CAP_BYTES
-    assert cap_of({"ORCH23_GC_KEEP": "1kB 3d"}) == 1000
-    assert cap_of({"ORCH23_GC_KEEP": "3d"}) is None
-    assert cap_of({"ORCH23_GC_KEEP": "much"}) == DEFAULT_CAP_BYTES
+    assert size_limit({}) == DEFAULT_CAP_BYTES
+    assert size_limit({"ORCH23_GC_KEEP": "1kB 3d"}) == 1000
+    assert size_limit({"ORCH23_GC_KEEP": "3d"}) is None
+    assert size_limit({"ORCH23_GC_KEEP": "much"}) == DEFAULT_CAP_BYTES

@@ -10,13 +10,12 @@ import pytest
 
 from orch23.cli import main
 from orch23.cli.actions.completing import stage_names
-from orch23.cli.command import Wanted
-from orch23.cli.console import Console, lossy, wants_color
-from orch23.cli.opening import read_sets, selection_of
-from orch23.cli.options import complete_stage
-from orch23.cli.project import find_project, is_marked, required_pipeline
+from orch23.cli.console import Console, ignore_closed_pipe, use_color
+from orch23.cli.declaration import PipelineArguments, complete_stage
+from orch23.cli.discovery import find_project, is_project_root, required_pipeline
+from orch23.cli.opening import parse_sets, selection_of
 from orch23.model.errors import ExitCode, NotFoundError, UsageError
-from orch23.plan.select import EVERYTHING, Selection
+from orch23.plan.planner import ALL_STAGES, Selection
 from tests.project import Project
 
 
@@ -44,7 +43,7 @@ class Terminal(io.StringIO):
 )
 def test_colours(choice: str, environ: dict[str, str], terminal: bool, wanted: bool) -> None:
     stream = Terminal() if terminal else io.StringIO()
-    assert wants_color(choice, environ, stream) is wanted  # type: ignore[arg-type]
+    assert use_color(choice, environ, stream) is wanted  # type: ignore[arg-type]
 
 
 def test_an_ascii_stream_gets_escapes_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +60,7 @@ def test_a_screen_that_nobody_reads_is_given_up_in_silence() -> None:
         tried.append(text)
         raise BrokenPipeError(errno.EPIPE, "gone")
 
-    attempt = lossy(write, io.StringIO())
+    attempt = ignore_closed_pipe(write, io.StringIO())
     attempt("a")
     attempt("b")
     assert tried == ["a"]
@@ -72,7 +71,7 @@ def test_another_error_of_a_stream_is_no_secret() -> None:
         raise OSError(errno.ENOSPC, "full")
 
     with pytest.raises(OSError, match="full"):
-        lossy(write, io.StringIO())("a")
+        ignore_closed_pipe(write, io.StringIO())("a")
 
 
 def taken(here: Path, *arguments: str) -> tuple[Path, tuple[str, ...]]:
@@ -180,22 +179,22 @@ def test_the_root_is_found_above(tmp_path: Path) -> None:
 
 
 def test_vars_are_set_by_name_and_value() -> None:
-    assert read_sets(("a=1", "b=x=y", "c=")) == {"a": "1", "b": "x=y", "c": ""}
+    assert parse_sets(("a=1", "b=x=y", "c=")) == {"a": "1", "b": "x=y", "c": ""}
     with pytest.raises(UsageError) as refused:
-        read_sets(("a", "=1", "b=2"))
+        parse_sets(("a", "=1", "b=2"))
     assert len(refused.value.diagnostics) == 2
 
 
 def test_options_choose_the_selection() -> None:
-    assert selection_of(Wanted(), ()) == EVERYTHING
-    assert selection_of(Wanted(), ("a",)) == Selection(targets=("a",))
-    assert selection_of(Wanted(until=True), ("a",)) == Selection(targets=("a",))
-    assert selection_of(Wanted(only=True), ("a",)) == Selection(only=("a",))
-    assert selection_of(Wanted(downstream=True), ("a",)) == Selection(downstream=("a",))
+    assert selection_of(PipelineArguments(), ()) == ALL_STAGES
+    assert selection_of(PipelineArguments(), ("a",)) == Selection(targets=("a",))
+    assert selection_of(PipelineArguments(until=True), ("a",)) == Selection(targets=("a",))
+    assert selection_of(PipelineArguments(only=True), ("a",)) == Selection(only=("a",))
+    assert selection_of(PipelineArguments(downstream=True), ("a",)) == Selection(downstream=("a",))
     with pytest.raises(UsageError, match="needs a stage"):
-        selection_of(Wanted(only=True), ())
+        selection_of(PipelineArguments(only=True), ())
     with pytest.raises(UsageError, match="contradict"):
-        selection_of(Wanted(only=True, downstream=True), ("a",))
+        selection_of(PipelineArguments(only=True, downstream=True), ("a",))
 
 
 PIPELINE = """\
@@ -241,7 +240,7 @@ def test_names_of_stages_are_completed_without_reading_yaml(tmp_path: Path) -> N
 )
 def test_a_project_file_that_is_no_table_of_tools_is_no_root(tmp_path, text: str) -> None:
     (tmp_path / "pyproject.toml").write_text(text)
-    assert not is_marked(tmp_path)
+    assert not is_project_root(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -258,7 +257,7 @@ def test_a_fault_while_another_is_reported_is_a_line_too(
     def fail(*_args: object, **_options: object) -> None:
         raise fault
 
-    monkeypatch.setattr("orch23.cli.failing.render", fail)
+    monkeypatch.setattr("orch23.cli.error_report.render", fail)
     assert main.main(["help", "E999"]) == code
     said = capsys.readouterr().err
     assert "Traceback" not in said

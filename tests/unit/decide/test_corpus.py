@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 
 from orch23.decide import proposal_codes as codes
-from orch23.decide.proposal import judge_answer
-from orch23.model.llm import Judgement, Proposal, Refused
-from orch23.model.pipeline import Fence
+from orch23.decide.proposal import judge_response
+from orch23.model.llm import Judgement, Proposal, RefusedResponse
+from orch23.model.pipeline import WriteScope
 from orch23.steps.llm.spec import LLMStep
 from tests.corpus.reading import ANSWERS, HIDDEN, Answer, answers, workspace
 
-FENCE = Fence(("ws/src/", "ws/docs/", "ws/README.md"), protect=("ws/src/locked.py",), delete=("ws/src/old_*.py",))
+FENCE = WriteScope(("ws/src/", "ws/docs/", "ws/README.md"), protect=("ws/src/locked.py",), delete=("ws/src/old_*.py",))
 BAD, GOOD, BASE = answers("bad"), answers("good"), workspace()
 
 
 def judged(answer: Answer) -> Judgement:
     step = LLMStep(provider="scripted", model="m", prompt="p.j2", returns=answer.returns)  # type: ignore[arg-type]
-    return judge_answer(
+    return judge_response(
         answer.text,
         answer.stop,  # type: ignore[arg-type]
         step=step,
@@ -34,7 +34,7 @@ def judged(answer: Answer) -> Judgement:
 @pytest.mark.parametrize("answer", BAD, ids=lambda answer: answer.name)
 def test_a_bad_answer_is_refused_with_all_its_codes_and_a_way_out_for_each(answer: Answer) -> None:
     judgement = judged(answer)
-    assert isinstance(judgement, Refused), "it was accepted"
+    assert isinstance(judgement, RefusedResponse), "it was accepted"
     assert sorted({d.code for d in judgement.diagnostics}) == sorted(answer.codes)
     assert judgement.kind == answer.kind
     for diagnostic in judgement.diagnostics:
@@ -63,7 +63,7 @@ def test_the_index_and_the_files_are_the_same() -> None:
 
 
 def test_every_code_of_proposals_has_a_bad_answer() -> None:
-    assert {code for answer in BAD for code in answer.codes} == set(codes.CODES)
+    assert {code for answer in BAD for code in answer.codes} == set(codes.PROPOSAL_CODES)
 
 
 # ---- the page ------------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ EXAMPLES = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
 
 
 def test_the_page_names_every_code_of_proposals() -> None:
-    assert set(re.findall(r"\bE2\d\d\b", PAGE)) == set(codes.CODES)
+    assert set(re.findall(r"\bE2\d\d\b", PAGE)) == set(codes.PROPOSAL_CODES)
 
 
 def test_the_page_shows_forms_that_are_taken_and_errors_that_are_heard() -> None:
@@ -81,8 +81,8 @@ def test_the_page_shows_forms_that_are_taken_and_errors_that_are_heard() -> None
     for example in EXAMPLES:
         judgement = judged(Answer(name="example", text=example))
         if "not in artifacts" in example:
-            assert isinstance(judgement, Refused)
-            assert [d.code for d in judgement.diagnostics] == [codes.AGENT_ERROR]
+            assert isinstance(judgement, RefusedResponse)
+            assert [d.code for d in judgement.diagnostics] == [codes.MODEL_ERROR]
         else:
             assert isinstance(judgement, Proposal)
             assert [write.path for write in judgement.writes] == ["ws/src/prices.py"]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from orch23.decide.difference import PARTS, difference, differing
+from orch23.decide.request_difference import REQUEST_PARTS, describe_difference, differing_parts
 from orch23.model.llm import Message, Request
 
 BASE = Request(
@@ -55,29 +55,29 @@ CASES: list[tuple[Request, str]] = [
 
 @pytest.mark.parametrize(("now", "said"), CASES)
 def test_it_says_what_is_now_and_what_was(now: Request, said: str) -> None:
-    assert difference(BASE.parts(), now.parts(), same) == said
+    assert describe_difference(BASE.parts(), now.parts(), same) == said
 
 
 def test_every_part_of_a_request_is_compared() -> None:
-    assert set(PARTS) == set(BASE.parts())
-    told = {name for now, _ in CASES for name in differing(BASE.parts(), now.parts())}
-    assert told == set(PARTS)
+    assert set(REQUEST_PARTS) == set(BASE.parts())
+    told = {name for now, _ in CASES for name in differing_parts(BASE.parts(), now.parts())}
+    assert told == set(REQUEST_PARTS)
 
 
 def test_the_same_request_differs_in_nothing_also_after_it_was_written_and_read() -> None:
     parts = {**BASE.parts(), "messages": tuple(BASE.parts()["messages"])}  # type: ignore[arg-type]
-    assert difference(BASE.parts(), parts, same) == ""
-    assert differing(BASE.parts(), parts) == ()
+    assert describe_difference(BASE.parts(), parts, same) == ""
+    assert differing_parts(BASE.parts(), parts) == ()
 
 
 def test_the_model_is_told_before_the_prompt() -> None:
     now = replace(prompt("else"), model="small")
-    assert difference(BASE.parts(), now.parts(), same).startswith("the model is")
+    assert describe_difference(BASE.parts(), now.parts(), same).startswith("the model is")
 
 
 def test_long_lines_are_cut_to_where_they_part() -> None:
     long = "a" * 500
-    told = difference(prompt(long + "x" + long).parts(), prompt(long + "y" + long).parts(), same)
+    told = describe_difference(prompt(long + "x" + long).parts(), prompt(long + "y" + long).parts(), same)
     assert "y" in told
     assert "x" in told
     assert len(told) < 250
@@ -86,15 +86,15 @@ def test_long_lines_are_cut_to_where_they_part() -> None:
 def test_a_secret_at_the_edge_of_an_excerpt_is_taken_out_whole() -> None:
     secret = "sk-" + "s" * 80
     redact: Any = lambda text: text.replace(secret, "[redacted]")  # noqa: E731
-    told = difference(prompt(f"key {secret} one").parts(), prompt(f"key {secret} two").parts(), redact)
+    told = describe_difference(prompt(f"key {secret} one").parts(), prompt(f"key {secret} two").parts(), redact)
     assert told == "the prompt differs at line 1: 'key [redacted] two' was 'key [redacted] one'"
-    other = difference(prompt(f"{secret}").parts(), prompt("[redacted]").parts(), redact)
+    other = describe_difference(prompt(f"{secret}").parts(), prompt("[redacted]").parts(), redact)
     assert other == "the prompt differs in what is kept secret"
 
 
 @given(st.text(max_size=60), st.text(max_size=60))
 def test_any_two_texts_are_told_in_a_short_clause(one: str, other: str) -> None:
-    told = difference(prompt(one).parts(), prompt(other).parts(), same)
+    told = describe_difference(prompt(one).parts(), prompt(other).parts(), same)
     assert bool(told) is (one != other)
     assert len(told) < 250
 
@@ -105,8 +105,13 @@ def test_of_a_block_the_text_that_differs_is_told_not_the_fence_that_follows_fro
         return prompt(f"write\n{head}\n{text}\n--- end {digits * 6} ---")
 
     then, now = block("a limerick", "ab"), block("a haiku", "cd")
-    assert difference(then.parts(), now.parts(), same) == "the prompt differs at line 3: 'a haiku' was 'a limerick'"
+    assert (
+        describe_difference(then.parts(), now.parts(), same)
+        == "the prompt differs at line 3: 'a haiku' was 'a limerick'"
+    )
     renamed = replace(now, identity=(Message("user", now.identity[0].content.replace("a.md", "b.md")),))
-    assert "line 2" in difference(then.parts(), renamed.parts(), same)
+    assert "line 2" in describe_difference(then.parts(), renamed.parts(), same)
     other_fence = block("a limerick", "ef")
-    assert "line 2" in difference(then.parts(), other_fence.parts(), same), "nothing but the fence differs: so be it"
+    assert "line 2" in describe_difference(then.parts(), other_fence.parts(), same), (
+        "nothing but the fence differs: so be it"
+    )

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.decide.excerpt import normalise, shorten, shown
+from orch23.decide.excerpt import escape_text, normalise, shorten
 from orch23.model.pipeline import BriefLimits
 
 
@@ -66,7 +66,7 @@ def test_a_room_is_cut_at_where_its_path_begins() -> None:
 
 
 def test_a_text_from_outside_is_shown_escaped_and_bounded() -> None:
-    assert shown("a\x1b[31m\u202e\ud800b") == "a\\x1b[31m\\u202e\\ud800b"
-    assert shown("x" * 121) == "x" * 120 + "..."
-    assert shown("x" * 120) == "x" * 120
-    assert len(shown("\x00" * 1_000_000)) == 123
+    assert escape_text("a\x1b[31m\u202e\ud800b") == "a\\x1b[31m\\u202e\\ud800b"
+    assert escape_text("x" * 121) == "x" * 120 + "..."
+    assert escape_text("x" * 120) == "x" * 120
+    assert len(escape_text("\x00" * 1_000_000)) == 123

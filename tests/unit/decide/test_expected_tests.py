@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orch23.decide.expected_tests import base_id, expected_tests, selects_tests
+from orch23.decide.pytest_discovery import expected_tests, id_without_parameters, selects_tests
 
 SOURCE = """
 import builtins, functools, pytest, typing, unittest
@@ -77,7 +77,7 @@ def test_pytest_collects_the_same(tmp_path: Path) -> None:
     quiet = ("-q", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", ".")
     argv = [sys.executable, "-m", "pytest", "--collect-only", *quiet]
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=True)
-    collected = {base_id(line) for line in done.stdout.splitlines() if line.startswith("test_m.py::")}
+    collected = {id_without_parameters(line) for line in done.stdout.splitlines() if line.startswith("test_m.py::")}
     assert collected == {f"test_m.py::{name}" for name in NAMES}
 
 
@@ -146,5 +146,5 @@ def test_selecting_arguments(args: tuple[str, ...], selects: bool) -> None:
 
 
 def test_base_ids() -> None:
-    assert base_id("t/test_a.py::K::test_x[a::b[c]]") == "t/test_a.py::K::test_x"
-    assert base_id("odd[1]/test_a.py::test_x") == "odd[1]/test_a.py::test_x"
+    assert id_without_parameters("t/test_a.py::K::test_x[a::b[c]]") == "t/test_a.py::K::test_x"
+    assert id_without_parameters("odd[1]/test_a.py::test_x") == "odd[1]/test_a.py::test_x"

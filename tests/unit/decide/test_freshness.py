@@ -2,11 +2,10 @@
 
 import pytest
 
-from orch23.decide.freshness import Candidate, Known, compare, decide, mismatches
-from orch23.model.decision import Edited, Fresh, Maybe, Restore, Run, VerifyOnly
+from orch23.decide.freshness import Candidate, StageFacts, change_reasons, decide, mismatched_paths
 from orch23.model.digest import FileEntry, digest_bytes
-from orch23.model.manifest import Reason, key_of
-from orch23.model.record import Record
+from orch23.model.plan import Edited, Fresh, Maybe, Restore, Run, VerifyOnly
+from orch23.model.record import Reason, Record, key_of
 
 A, B = FileEntry(digest_bytes(b"a")), FileEntry(digest_bytes(b"b"))
 MANIFEST = {"kind": "shell", "command": "make", "input:x": "1", "verify": ["t"]}
@@ -22,7 +21,7 @@ def candidate(one, *, target=None, obtainable=True, claim=False):
 
 
 def known(**facts):
-    return Known(**{"stage": "s", "manifest": MANIFEST, **facts})
+    return StageFacts(**{"stage": "s", "manifest": MANIFEST, **facts})
 
 
 def codes(decision):
@@ -111,7 +110,7 @@ def test_a_persons_file_where_nothing_is_wanted_is_left_alone():
     todays = (candidate(one, target={"o": A, "dropped": None}),)
     disk = {"o": A, "dropped": B}
     assert isinstance(decide(known(todays=todays, disk=disk, foreign=frozenset({"dropped"}))), Fresh)
-    assert mismatches({"o": A}, {"o": B}, frozenset({"o"})) == ("o",)
+    assert mismatched_paths({"o": A}, {"o": B}, frozenset({"o"})) == ("o",)
 
 
 def test_only_a_changed_verification_is_verified():
@@ -226,7 +225,7 @@ def test_a_stage_with_a_reason_of_its_own_runs_whatever_upstream_writes():
     ],
 )
 def test_every_aspect_has_its_reason(aspect, code, subject):
-    (reason,) = compare({aspect: "old"}, {aspect: "new"})
+    (reason,) = change_reasons({aspect: "old"}, {aspect: "new"})
     assert (reason.code, reason.subject, reason.old, reason.new) == (code, subject, "old", "new")
 
 
@@ -234,9 +233,9 @@ def test_every_aspect_has_its_reason(aspect, code, subject):
     ("then", "now", "code"), [({}, {"input:a": "1"}, "input_added"), ({"input:a": "1"}, {}, "input_removed")]
 )
 def test_inputs_come_and_go(then, now, code):
-    assert [r.code for r in compare(then, now)] == [code]
+    assert [r.code for r in change_reasons(then, now)] == [code]
 
 
 def test_reasons_of_inputs_come_first():
     then, now = {"command": "1", "input:z": "1", "base:y": "1"}, {"command": "2", "input:z": "2", "base:y": "2"}
-    assert [r.code for r in compare(then, now)] == ["base_changed", "input_changed", "command_changed"]
+    assert [r.code for r in change_reasons(then, now)] == ["base_changed", "input_changed", "command_changed"]

@@ -9,24 +9,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orch23.decide import proposal_codes as codes
-from orch23.decide.proposal import judge_answer
-from orch23.decide.protected import admits, is_protected
+from orch23.decide.proposal import judge_response
+from orch23.decide.write_protection import allows_write, is_protected
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.llm import Proposal, Refused
-from orch23.model.pipeline import Fence
+from orch23.model.llm import Proposal, RefusedResponse
+from orch23.model.pipeline import WriteScope
 from orch23.steps.llm.spec import LLMStep
 
-FENCE = Fence(("ws/src/", "ws/README.md"), protect=("ws/src/locked.py",), delete=("ws/src/old*.py",))
+FENCE = WriteScope(("ws/src/", "ws/README.md"), protect=("ws/src/locked.py",), delete=("ws/src/old*.py",))
 
 
 def judge(answer, *, returns="files", stop="end", cwd="ws", fence=FENCE, outputs=("ws/src/a.py",), base=None, **more):
     text = answer if isinstance(answer, str) else json.dumps(answer)
     step = LLMStep(provider="local", model="smollm2", prompt="p.j2", returns=returns, max_tokens=100)
-    return judge_answer(text, stop, step=step, cwd=cwd, fence=fence, outputs=outputs, base=base or {}, **more)
+    return judge_response(text, stop, step=step, cwd=cwd, fence=fence, outputs=outputs, base=base or {}, **more)
 
 
 def found(judgement) -> list[str]:
-    assert isinstance(judgement, Refused), judgement
+    assert isinstance(judgement, RefusedResponse), judgement
     return [d.code for d in judgement.diagnostics]
 
 
@@ -76,7 +76,7 @@ def test_deletes_and_summary_are_kept() -> None:
 @pytest.mark.parametrize("returns", ["files", "json"])
 def test_a_stated_error_is_an_agent_error_with_its_reason(answer, returns: str) -> None:
     judgement = judge(answer, returns=returns)
-    assert found(judgement) == [codes.AGENT_ERROR]
+    assert found(judgement) == [codes.MODEL_ERROR]
     assert judgement.kind == "agent_error"
     assert "src/b.py is not mine" in judgement.diagnostics[0].message
 
@@ -185,7 +185,7 @@ def test_two_names_of_one_file_are_refused(other: str) -> None:
 
 
 def test_single_characters_and_writes_that_are_deleted_too_are_duplicates() -> None:
-    fence = Fence(("**",), delete=("**",))
+    fence = WriteScope(("**",), delete=("**",))
     assert found(judge({"writes": [write("a"), write("a")]}, fence=fence, cwd=".")) == [codes.DUPLICATE_PATH]
     judgement = judge({"writes": [write("a")], "deletes": ["a"]}, fence=fence, cwd=".", base={"a": "old"})
     assert found(judgement) == [codes.DUPLICATE_PATH]
@@ -207,7 +207,7 @@ def test_a_deleted_file_may_give_way_to_a_directory() -> None:
 @pytest.mark.parametrize("path", ["a.py", "tests/t.py", "src-evil/a.py", "src/locked.py"])
 def test_outside_the_fence_is_a_scope_violation(path: str) -> None:
     judgement = judge({path: ""})
-    assert found(judgement) == [codes.OUTSIDE_FENCE]
+    assert found(judgement) == [codes.OUTSIDE_WRITE_SCOPE]
     assert judgement.kind == "write_scope_violation"
 
 
@@ -235,34 +235,34 @@ def test_a_path_from_the_root_is_told_what_was_meant() -> None:
     ],
 )
 def test_a_protected_name_needs_a_literal_entry(name: str) -> None:
-    judgement = judge({f"src/{name}": ""}, fence=Fence(("ws/src/",)))
-    assert found(judgement)[0] in (codes.PROTECTED, codes.OUTSIDE_FENCE)
+    judgement = judge({f"src/{name}": ""}, fence=WriteScope(("ws/src/",)))
+    assert found(judgement)[0] in (codes.PROTECTED, codes.OUTSIDE_WRITE_SCOPE)
     assert is_protected(f"ws/src/{name}")
-    assert isinstance(judge({f"src/{name}": ""}, fence=Fence((f"ws/src/{name}",))), Proposal)
+    assert isinstance(judge({f"src/{name}": ""}, fence=WriteScope((f"ws/src/{name}",))), Proposal)
 
 
 @pytest.mark.parametrize("name", [".git/config", ".GIT/hooks/x", "lib/.git", ".orch23/VERSION"])
 def test_what_is_sealed_no_entry_admits(name: str) -> None:
-    judgement = judge({f"src/{name}": ""}, fence=Fence(("ws/src/", f"ws/src/{name}")))
+    judgement = judge({f"src/{name}": ""}, fence=WriteScope(("ws/src/", f"ws/src/{name}")))
     assert found(judgement) == [codes.PROTECTED]
     assert "literal" not in str(judgement.diagnostics)
 
 
 def test_the_projects_own_files_are_protected_by_place_or_by_name() -> None:
     everything = ("**",)
-    assert not admits(everything, "prompts/coder.md.j2")
-    assert not admits(everything, "specs/todo.md")
-    assert not admits(everything, "build.yaml", ("build.yaml",))
-    assert admits(everything, "src/specs/a.py")
-    judgement = judge({"build.yaml": ""}, fence=Fence(everything), cwd=".", protected=("build.yaml",))
+    assert not allows_write(everything, "prompts/coder.md.j2")
+    assert not allows_write(everything, "specs/todo.md")
+    assert not allows_write(everything, "build.yaml", ("build.yaml",))
+    assert allows_write(everything, "src/specs/a.py")
+    judgement = judge({"build.yaml": ""}, fence=WriteScope(everything), cwd=".", protected=("build.yaml",))
     assert found(judgement) == [codes.PROTECTED]
 
 
 def test_deletes_are_off_unless_listed_and_need_a_file() -> None:
     base = {"ws/src/a.py": "1\n", "ws/src/old.py": "1\n", "ws/src/locked.py": "1\n"}
-    assert found(judge({"deletes": ["src/a.py"]}, base=base)) == [codes.DELETE]
-    assert found(judge({"deletes": ["src/old2.py"]}, base=base)) == [codes.DELETE]
-    assert found(judge({"deletes": ["src/locked.py"]}, base=base)) == [codes.OUTSIDE_FENCE]
+    assert found(judge({"deletes": ["src/a.py"]}, base=base)) == [codes.FORBIDDEN_DELETE]
+    assert found(judge({"deletes": ["src/old2.py"]}, base=base)) == [codes.FORBIDDEN_DELETE]
+    assert found(judge({"deletes": ["src/locked.py"]}, base=base)) == [codes.OUTSIDE_WRITE_SCOPE]
     assert found(judge({"deletes": ["../x"]}, base=base)) == [codes.UNSAFE_PATH]
     assert isinstance(judge({"deletes": ["src/old.py"]}, base=base), Proposal)
     assert found(judge({"deletes": ["src/old2.py"]}, base=base, hidden={"ws/src/old2.py"})) == [codes.NOT_SHOWN]
@@ -281,9 +281,9 @@ def test_sizes_are_capped_a_file_and_in_all() -> None:
 
 
 def test_text_that_no_file_can_hold_is_refused() -> None:
-    assert found(judge('{"src/a.txt": "a\\u0000b"}')) == [codes.BAD_TEXT]
+    assert found(judge('{"src/a.txt": "a\\u0000b"}')) == [codes.INVALID_TEXT]
     assert found(judge('{"src/a.txt": "\\ud800"}')) == [codes.NOT_JSON]
-    assert found(judge("```\na\ud800b\n```", returns="code", outputs=("ws/a.txt",))) == [codes.BAD_TEXT]
+    assert found(judge("```\na\ud800b\n```", returns="code", outputs=("ws/a.txt",))) == [codes.INVALID_TEXT]
 
 
 def _sha(text: str) -> str:
@@ -361,7 +361,7 @@ HONEST = [
 def test_a_placeholder_is_refused_unless_it_was_there_before(line: str) -> None:
     content = f"first\n{line}\n"
     judgement = judge({"src/a.txt": content})
-    assert found(judgement) == [codes.ELIDED]
+    assert found(judgement) == [codes.INCOMPLETE_FILE]
     assert "line 2" in judgement.diagnostics[0].message
     assert isinstance(judge({"src/a.txt": content}, base={"ws/src/a.txt": f"{line}\nmore\n"}), Proposal)
 
@@ -372,7 +372,7 @@ def test_honest_lines_are_no_placeholders(line: str) -> None:
 
 
 def test_bare_dots_in_a_comment_leave_something_out_only_where_there_was_something() -> None:
-    assert found(judge({"src/a.txt": "a\n# ...\n"}, base={"ws/src/a.txt": "a\nb\n"})) == [codes.ELIDED]
+    assert found(judge({"src/a.txt": "a\n# ...\n"}, base={"ws/src/a.txt": "a\nb\n"})) == [codes.INCOMPLETE_FILE]
 
 
 @pytest.mark.parametrize("content", ["def f(:\n", "x = (\n", "(" * 5000, "-" * 100_000 + "1", "x = 1\n  y = 2\n"])
@@ -392,7 +392,7 @@ LONG = "import os\nLIMIT = 3\ndef f():\n    return 1\n" + "# filler\n" * 40 + "c
 
 def test_names_lost_in_a_big_shrink_are_refused() -> None:
     judgement = judge({"src/a.py": "LIMIT = 3\n"}, base={"ws/src/a.py": LONG})
-    assert found(judgement) == [codes.NAMES_LOST]
+    assert found(judgement) == [codes.LOST_DEFINITIONS]
     assert "G, f" in judgement.diagnostics[0].message
 
 
@@ -423,8 +423,8 @@ def test_everything_wrong_is_said_at_once() -> None:
         "extra": 1,
     }
     judgement = judge(answer, hidden={"ws/src/seen.py"})
-    expected = {codes.UNPARSABLE, codes.ELIDED, codes.UNSAFE_PATH, codes.OUTSIDE_FENCE, codes.PROTECTED}
-    expected |= {codes.STALE_BASE, codes.NOT_SHOWN, codes.DUPLICATE_PATH, codes.DELETE, codes.WRONG_SHAPE}
+    expected = {codes.UNPARSABLE, codes.INCOMPLETE_FILE, codes.UNSAFE_PATH, codes.OUTSIDE_WRITE_SCOPE, codes.PROTECTED}
+    expected |= {codes.STALE_BASE, codes.NOT_SHOWN, codes.DUPLICATE_PATH, codes.FORBIDDEN_DELETE, codes.WRONG_SHAPE}
     assert set(found(judgement)) == expected
     assert judgement.kind == "write_scope_violation"
 
@@ -433,7 +433,7 @@ def test_a_long_list_of_complaints_is_cut_and_has_one_of_each_code() -> None:
     answer = {"writes": [write(f"other/{n}.txt") for n in range(200)] + [write("../x"), write("src/a.py", "def f(:")]}
     judgement = judge(answer)
     assert len(judgement.diagnostics) < 60
-    assert {codes.OUTSIDE_FENCE, codes.UNSAFE_PATH, codes.UNPARSABLE} <= set(found(judgement))
+    assert {codes.OUTSIDE_WRITE_SCOPE, codes.UNSAFE_PATH, codes.UNPARSABLE} <= set(found(judgement))
     assert "more complaints are not listed" in judgement.diagnostics[-1].message
 
 
@@ -442,15 +442,15 @@ def test_many_files_are_judged_in_time_with_their_number() -> None:
     """Each of them has lost its names; to parse all the others for each would take minutes."""
     base = {f"ws/src/m{n}.py": LONG for n in range(300)}
     judgement = judge({"writes": [write(f"src/m{n}.py", f"x{n} = 1\n") for n in range(300)]}, base=base)
-    assert set(found(judgement)) == {codes.NAMES_LOST}
+    assert set(found(judgement)) == {codes.LOST_DEFINITIONS}
 
 
 def test_a_file_that_is_no_text_is_not_rewritten() -> None:
     """The model was shown it with holes; to write it whole would destroy it."""
     there = b"caf\xe9 = 1\n".decode("utf-8", "surrogateescape")
-    assert found(judge({"src/a.txt": "cafe = 1\n"}, base={"ws/src/a.txt": there})) == [codes.BAD_TEXT]
+    assert found(judge({"src/a.txt": "cafe = 1\n"}, base={"ws/src/a.txt": there})) == [codes.INVALID_TEXT]
     judgement = judge("cafe = 1\n", returns="text", outputs=("a.txt",), base={"a.txt": there})
-    assert found(judgement) == [codes.BAD_TEXT]
+    assert found(judgement) == [codes.INVALID_TEXT]
 
 
 def test_a_base_that_is_no_text_still_has_the_digest_of_its_bytes() -> None:
@@ -470,8 +470,8 @@ def test_an_existing_file_in_another_case_is_the_same_file_unless_it_goes() -> N
 
 def test_a_stated_error_beside_empty_lists_is_an_error_and_beside_files_a_fault() -> None:
     wire = {"summary": "", "writes": [], "deletes": [], "error": "the spec contradicts itself"}
-    assert found(judge(wire)) == [codes.AGENT_ERROR]
-    assert found(judge({"status": "error", "reason": "no", "edits": []})) == [codes.AGENT_ERROR]
+    assert found(judge(wire)) == [codes.MODEL_ERROR]
+    assert found(judge({"status": "error", "reason": "no", "edits": []})) == [codes.MODEL_ERROR]
     assert found(judge({"status": "error", "edits": [write("src/a.py")]})) == [codes.WRONG_SHAPE]
     assert found(judge({"error": "x", "deletes": ["src/old.py"]}, base={"ws/src/old.py": "1"})) == [codes.WRONG_SHAPE]
 
@@ -491,7 +491,7 @@ BODY = "def f(x):\n    y = x + 1\n    return y\n\n\nclass A:\n    def g(self):\n
     ],
 )
 def test_dots_where_python_had_code_are_left_out_code(content: str) -> None:
-    assert found(judge({"src/a.py": content}, base={"ws/src/a.py": BODY})) == [codes.ELIDED]
+    assert found(judge({"src/a.py": content}, base={"ws/src/a.py": BODY})) == [codes.INCOMPLETE_FILE]
     assert isinstance(judge({"src/a.py": content}), Proposal), "in a new file they are a stub"
     assert isinstance(judge({"src/a.py": content}, base={"ws/src/a.py": content + "# 1\n"}), Proposal), "it was there"
 
@@ -500,7 +500,7 @@ def test_a_placeholder_may_stand_no_more_often_than_before() -> None:
     once = "a\n# ... rest of code unchanged\nb\n"
     twice = once + "# ... rest of code unchanged\n"
     assert isinstance(judge({"src/a.txt": once}, base={"ws/src/a.txt": once}), Proposal)
-    assert found(judge({"src/a.txt": twice}, base={"ws/src/a.txt": once})) == [codes.ELIDED]
+    assert found(judge({"src/a.txt": twice}, base={"ws/src/a.txt": once})) == [codes.INCOMPLETE_FILE]
 
 
 @pytest.mark.parametrize(
@@ -564,12 +564,12 @@ def test_prose_without_code_is_refused() -> None:
     assert found(judge("I would add one to it, then.", returns="code")) == [codes.NO_CODE]
     assert found(judge("```python\n\n```", returns="code")) == [codes.EMPTY]
     assert found(judge("x = 1", returns="code", outputs=("a.sql",))) == [codes.NO_CODE]
-    assert found(judge('{"error": "cannot"}', returns="code")) == [codes.AGENT_ERROR]
+    assert found(judge('{"error": "cannot"}', returns="code")) == [codes.MODEL_ERROR]
 
 
 def test_code_is_held_to_the_rules_of_contents() -> None:
     judgement = judge("```\ndef f(:\n    # rest of code unchanged\n```", returns="code")
-    assert set(found(judgement)) == {codes.UNPARSABLE, codes.ELIDED}
+    assert set(found(judgement)) == {codes.UNPARSABLE, codes.INCOMPLETE_FILE}
 
 
 def test_a_single_answer_needs_a_single_output() -> None:
@@ -598,19 +598,19 @@ JSONISH = st.recursive(
 def test_no_answer_breaks_the_judge_and_no_proposal_leaves_the_fence(value, returns: str) -> None:
     judgement = judge(value, returns=returns)
     if isinstance(judgement, Proposal) and returns == "files":
-        assert all(admits(FENCE.write, w.path) for w in judgement.writes)
-    elif isinstance(judgement, Refused):
+        assert all(allows_write(FENCE.write, w.path) for w in judgement.writes)
+    elif isinstance(judgement, RefusedResponse):
         assert judgement.diagnostics
 
 
 @given(st.text(max_size=200))
 def test_no_text_breaks_the_judge(text: str) -> None:
     for returns in ("files", "json", "text", "code"):
-        assert isinstance(judge(text, returns=returns), Proposal | Refused)
+        assert isinstance(judge(text, returns=returns), Proposal | RefusedResponse)
 
 
 def test_every_code_is_explained() -> None:
     named = {value for name, value in vars(codes).items() if name.isupper() and isinstance(value, str)}
-    assert isinstance(codes.CODES, Mapping)
-    assert named == set(codes.CODES)
-    assert all(title and len(text) > 60 for title, text in codes.CODES.values())
+    assert isinstance(codes.PROPOSAL_CODES, Mapping)
+    assert named == set(codes.PROPOSAL_CODES)
+    assert all(title and len(text) > 60 for title, text in codes.PROPOSAL_CODES.values())

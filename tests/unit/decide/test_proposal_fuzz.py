@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from hypothesis import example, find, given
 from hypothesis import strategies as st
 
-from orch23.decide.proposal import judge_answer
-from orch23.model.llm import Judgement, Proposal, Refused
-from orch23.model.pipeline import Fence
+from orch23.decide.proposal import judge_response
+from orch23.model.llm import Judgement, Proposal, RefusedResponse
+from orch23.model.pipeline import WriteScope
 from orch23.steps.llm.spec import LLMStep
 
 BASE: Mapping[str, str] = {
@@ -23,13 +23,13 @@ BASE: Mapping[str, str] = {
     "ws/src/old_a.txt": "old\n",
     "ws/src/D/x.txt": "x\n",
 }
-FENCE = Fence(("ws/src/", "ws/README.md"), protect=("ws/src/locked/",), delete=("ws/src/old_*",))
+FENCE = WriteScope(("ws/src/", "ws/README.md"), protect=("ws/src/locked/",), delete=("ws/src/old_*",))
 HIDDEN = frozenset({"ws/src/hidden.txt"})
 
 
 def judge(text: str, returns: str = "files", stop: str = "end") -> Judgement:
     step = LLMStep(provider="scripted", model="m", prompt="p.j2", returns=returns)  # type: ignore[arg-type]
-    return judge_answer(
+    return judge_response(
         text,
         stop,  # type: ignore[arg-type]
         step=step,
@@ -170,10 +170,10 @@ def test_some_of_it_is_accepted() -> None:
 @given(st.one_of(st.text(), ANYTHING.map(json.dumps), ENVELOPES.map(json.dumps)), RETURNS, STOPS)
 def test_no_answer_breaks_the_judge(text: str, returns: str, stop: str) -> None:
     judgement = judge(text, returns, stop)
-    assert isinstance(judgement, Proposal | Refused)
+    assert isinstance(judgement, Proposal | RefusedResponse)
     if stop == "refusal":
-        assert isinstance(judgement, Refused)
-    if isinstance(judgement, Refused):
+        assert isinstance(judgement, RefusedResponse)
+    if isinstance(judgement, RefusedResponse):
         assert judgement.diagnostics
         assert all(str(d).isprintable() for d in judgement.diagnostics)
 

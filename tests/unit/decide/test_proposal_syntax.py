@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from orch23.decide.proposal_syntax import is_source, python_tree, syntax_fault
+from orch23.decide.source_syntax import is_source, python_tree, syntax_fault
 
 
 @pytest.mark.parametrize(

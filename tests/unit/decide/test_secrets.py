@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.decide.secrets import Finding, Secrets, holds_secret, mark, secrets_of
+from orch23.decide.secrets import SecretFinding, Secrets, is_secret_name, redaction_mark, secrets_from
 
 VALUE = 'c4nary/+Value?&"k\\9 \u00e4-3f8'
 LONG = "".join(f"{number:02x}Zq" for number in range(40))
@@ -92,8 +92,8 @@ def test_a_secret_is_found_and_taken_out_in_every_spelling(spelling: str, value:
     ],
 )
 def test_the_name_of_a_variable_says_whether_it_holds_a_secret(name: str, it_is: bool) -> None:
-    assert holds_secret(name) is it_is
-    assert (name in secrets_of({name: "v3ry-long-value-8"}).values) is it_is
+    assert is_secret_name(name) is it_is
+    assert (name in secrets_from({name: "v3ry-long-value-8"}).values) is it_is
 
 
 @pytest.mark.parametrize(
@@ -104,23 +104,23 @@ def test_the_name_of_a_variable_says_whether_it_holds_a_secret(name: str, it_is:
     ],
 )
 def test_a_value_that_any_text_may_hold_is_no_secret(value: str) -> None:
-    assert dict(secrets_of({"MY_KEY": value}).values) == {}
+    assert dict(secrets_from({"MY_KEY": value}).values) == {}
 
 
 @pytest.mark.parametrize(
     "value", ["hunter2hunter", "correct horse battery", "/AbCd+1234/efgh", "Tr0ub4dor", "98213409"]
 )
 def test_a_value_of_its_own_is_one(value: str) -> None:
-    assert dict(secrets_of({"MY_KEY": f" {value}\n"}).values) == {"MY_KEY": value}
+    assert dict(secrets_from({"MY_KEY": f" {value}\n"}).values) == {"MY_KEY": value}
 
 
 def test_the_password_in_a_url_is_a_secret_whatever_it_is_called() -> None:
-    secrets = secrets_of({"DATABASE_URL": "postgres://bob:s3cr3tpw99@db:5432/app", "HOMEPAGE": "https://h/"})
+    secrets = secrets_from({"DATABASE_URL": "postgres://bob:s3cr3tpw99@db:5432/app", "HOMEPAGE": "https://h/"})
     assert dict(secrets.values) == {"DATABASE_URL": "s3cr3tpw99"}
 
 
 def test_of_a_secret_of_several_lines_a_single_one_is_taken_out_too() -> None:
-    secrets = secrets_of({"DEPLOY_KEY": "-----BEGIN X-----\nMIIEowIBAAKCAQ\n7fj3Ldk9Qw8ePz0a1s2d\n-----END X-----"})
+    secrets = secrets_from({"DEPLOY_KEY": "-----BEGIN X-----\nMIIEowIBAAKCAQ\n7fj3Ldk9Qw8ePz0a1s2d\n-----END X-----"})
     assert secrets.redact("it said 7fj3Ldk9Qw8ePz0a1s2d.") == "it said [redacted DEPLOY_KEY]."
     assert secrets.redact("-----END X----- MIIEowIBA") == "-----END X----- MIIEowIBA"
 
@@ -150,8 +150,8 @@ KEYS = {
 @pytest.mark.parametrize("name", KEYS)
 def test_the_form_of_a_vendors_key_is_known_whoever_it_belongs_to(name: str) -> None:
     for text in (f"export K={KEYS[name]}", f'"{KEYS[name]}",', f"({KEYS[name]})\n"):
-        assert Secrets().find(f"one\n{text}") == (Finding(name, 2),)
-        assert Secrets().redact(text) == text.replace(KEYS[name], mark(name))
+        assert Secrets().find(f"one\n{text}") == (SecretFinding(name, 2),)
+        assert Secrets().redact(text) == text.replace(KEYS[name], redaction_mark(name))
 
 
 def test_a_private_key_is_taken_out_whole_also_with_its_lines_escaped() -> None:
@@ -159,7 +159,7 @@ def test_a_private_key_is_taken_out_whole_also_with_its_lines_escaped() -> None:
     text = f"a\n-----BEGIN RSA PRIVATE KEY-----\n{body}\n-----END RSA PRIVATE KEY-----\nb\n"
     assert Secrets().redact(text) == "a\n[redacted private key]\nb\n"
     assert Secrets().redact(json.dumps({"k": text})) == '{"k": "a\\n[redacted private key]\\nb\\n"}'
-    assert Secrets().find(text) == (Finding("private key", 2),)
+    assert Secrets().find(text) == (SecretFinding("private key", 2),)
 
 
 @pytest.mark.parametrize(
@@ -184,14 +184,17 @@ def test_prose_is_left_alone(prose: str) -> None:
 def test_a_finding_has_the_line_and_no_value() -> None:
     secrets = Secrets({"A_TOKEN": LONG, "B_TOKEN": "zz-9-second"})
     found = secrets.find(f"x\n{LONG} zz-9-second\n\n{LONG} {LONG}\n")
-    assert found == (Finding("A_TOKEN", 2), Finding("B_TOKEN", 2), Finding("A_TOKEN", 4))
+    assert found == (SecretFinding("A_TOKEN", 2), SecretFinding("B_TOKEN", 2), SecretFinding("A_TOKEN", 4))
     assert LONG not in repr(found) + repr(secrets)
 
 
 def test_a_line_is_counted_by_the_text_as_it_is_although_broken_words_are_read_over() -> None:
     secrets = Secrets({"A_TOKEN": LONG})
     wrapped = base64.encodebytes(LONG.encode()).decode()
-    assert secrets.find(f"a\nb\nc\n\n{wrapped}d\n{LONG}\n") == (Finding("A_TOKEN", 5), Finding("A_TOKEN", 9))
+    assert secrets.find(f"a\nb\nc\n\n{wrapped}d\n{LONG}\n") == (
+        SecretFinding("A_TOKEN", 5),
+        SecretFinding("A_TOKEN", 9),
+    )
 
 
 def test_where_secrets_overlap_nothing_is_left_of_either() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orch23.decide.shadowing import STANDARD, folders_of_tests, modules_at
+from orch23.decide.pytest_discovery import STDLIB_MODULES, import_folders, importable_modules
 
 
 @pytest.mark.parametrize(
@@ -16,23 +16,23 @@ from orch23.decide.shadowing import STANDARD, folders_of_tests, modules_at
     ],
 )
 def test_modules_that_are_imported_by_their_plain_name(path: str, module: str) -> None:
-    assert list(modules_at([path], {"src/"})) == [(path, module)]
-    assert list(modules_at([path.removeprefix("src/")], {""})) == [(path.removeprefix("src/"), module)]
-    assert not list(modules_at([path], {"lib/", ""}))
+    assert list(importable_modules([path], {"src/"})) == [(path, module)]
+    assert list(importable_modules([path.removeprefix("src/")], {""})) == [(path.removeprefix("src/"), module)]
+    assert not list(importable_modules([path], {"lib/", ""}))
 
 
 @pytest.mark.parametrize(
     "path", ["src/json/decoder.py", "src/a/json.py", "src/json.txt", "src/a/b/__init__.py", "json.py"]
 )
 def test_files_that_are_not(path: str) -> None:
-    assert not list(modules_at([path], {"src/"}))
+    assert not list(importable_modules([path], {"src/"}))
 
 
 def test_the_tests_of_the_standard_library_may_be_hidden() -> None:
-    assert "statistics" in STANDARD
-    assert "test" not in STANDARD
+    assert "statistics" in STDLIB_MODULES
+    assert "test" not in STDLIB_MODULES
 
 
 def test_the_folders_that_pytest_puts_first() -> None:
     files = ["t/test_a.py", "p/q/__init__.py", "p/q/b_test.py", "p/__init__.py", "c/conftest.py", "src/a.py"]
-    assert folders_of_tests(files) == {"t/", "", "c/"}
+    assert import_folders(files) == {"t/", "", "c/"}

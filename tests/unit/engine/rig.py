@@ -11,38 +11,44 @@ from orch23.decide.secrets import Secrets
 from orch23.engine.attempt import Models, Safeguards
 from orch23.engine.build import Build, BuildOptions
 from orch23.engine.commit import Committer
-from orch23.engine.conversation import RecordedConversation
-from orch23.engine.declared import own_files
-from orch23.engine.ends import BuildResult
+from orch23.engine.conversation import RecordedConversation, RequestBuilder
+from orch23.engine.dry_run import DryRun
+from orch23.engine.egress import NetworkAccess
 from orch23.engine.ledger import Ledger
-from orch23.engine.outlook import Outlook
-from orch23.engine.outside import Outside
-from orch23.engine.question import Questions
-from orch23.engine.reporting import Reporter
-from orch23.engine.session import Machinery, Session, open_session
-from orch23.engine.work import Worker
+from orch23.engine.outcomes import BuildResult
+from orch23.engine.protected_files import own_file_patterns
+from orch23.engine.run_events import Reporter
+from orch23.engine.session import PlanningTools, Session, open_session
+from orch23.engine.worker import Worker
 from orch23.model.action import Action, ActionOutcome
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry, digest_bytes, git_blob_id
 from orch23.model.errors import CorruptStateError, LimitError, MissingBytesError
 from orch23.model.event import Event, StageFinished
-from orch23.model.facts import Facts
 from orch23.model.llm import Exchange
-from orch23.model.manifest import core_of, identity_of
-from orch23.model.paths import match, match_any, normal
-from orch23.model.pipeline import ChainLink, Fence, Foreach, ForeachStage, PathInput, Pipeline, Stage, StopConditions
-from orch23.model.record import LockFile, Record
-from orch23.plan.select import EVERYTHING, Selection
-from orch23.providers.adapter import Asking
+from orch23.model.paths import match, match_any, normalize_pattern
+from orch23.model.pipeline import (
+    ChainLink,
+    Foreach,
+    ForeachStage,
+    PathInput,
+    Pipeline,
+    Stage,
+    StopConditions,
+    WriteScope,
+)
+from orch23.model.record import Facts, LockFile, Record, core_of, identity_of
+from orch23.plan.planner import ALL_STAGES, Selection
+from orch23.providers.adapter import CallContext
 from orch23.providers.prices import Prices
-from orch23.providers.recorded import Recorded
-from orch23.resolve.resolution import Resolved
+from orch23.providers.recordings import RecordingProvider
+from orch23.resolve.resolution import ResolvedStage
 from orch23.steps.llm.spec import LLMStep
 from orch23.steps.shell.spec import ShellStep
-from orch23.store.history import History
-from orch23.store.lock_file import Written
-from orch23.store.opening import Store
-from orch23.store.promote import Promoted
+from orch23.store.history import RunHistory
+from orch23.store.lock_file import LockWrite
+from orch23.store.project_store import ProjectStore
+from orch23.store.promotion import PromotionResult
 from tests.doubles import FakeClock, FakeExecutor, FakeProvider, MemoryContents, completed
 
 ROOT = Path("/project-in-memory")
@@ -62,7 +68,7 @@ def stage(name: str, *reads: str, writes: Sequence[str] | None = None, **more: A
     outputs = (name,) if writes is None else tuple(writes)
     inputs = tuple(PathInput(path) for path in reads)
     step = ShellStep(("make", name, *outputs))
-    facts: dict[str, Any] = {"step": step, "inputs": inputs, "outputs": outputs, "fence": Fence(outputs), **more}
+    facts: dict[str, Any] = {"step": step, "inputs": inputs, "outputs": outputs, "fence": WriteScope(outputs), **more}
     return Stage(name=name, **facts)
 
 
@@ -105,7 +111,7 @@ class MemoryWorkspace:
         return self.files.get(path)
 
     def everything(self, pattern: str) -> tuple[str, ...]:
-        return tuple(sorted(path for path in self.files if match(normal(pattern), path)))
+        return tuple(sorted(path for path in self.files if match(normalize_pattern(pattern), path)))
 
     def listing(self, pattern: str, outputs: object = None, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
         return tuple(path for path in self.everything(pattern) if not match_any(exclude, path))
@@ -160,7 +166,7 @@ class MemoryRecords:
 
 
 class MemoryExchanges:
-    """Recorded exchanges, and the originals that are kept beside them."""
+    """RecordingProvider exchanges, and the originals that are kept beside them."""
 
     def __init__(self) -> None:
         self.all: dict[str, Exchange] = {}
@@ -192,10 +198,10 @@ class MemoryConversations:
     def __init__(self, provider: FakeProvider, exchanges: MemoryExchanges) -> None:
         self.provider, self.exchanges = provider, exchanges
 
-    def open(self, resolved: Resolved, attempt: int, asked: set[str]) -> RecordedConversation:
+    def open(self, resolved: ResolvedStage, attempt: int, asked: set[str]) -> RecordedConversation:
         name = resolved.stage.name
-        recorded = Recorded(inner=self.provider, store=self.exchanges, stage=name)
-        asking = Asking(cast("LLMStep", resolved.stage.step), name, attempt)
+        recorded = RecordingProvider(inner=self.provider, store=self.exchanges, stage=name)
+        asking = CallContext(cast("LLMStep", resolved.stage.step), name, attempt)
         nothing: Any = SimpleNamespace(settle=lambda *_: None, forfeit=lambda *_: None)
         return RecordedConversation(recorded=recorded, meter=nothing, asking=asking, params={}, asked=asked)
 
@@ -247,13 +253,13 @@ class MemoryStore:
 
     def promote(
         self, new: Mapping[str, FileEntry | None], _old: object, _refusal: Callable[[str], str | None]
-    ) -> Promoted:
+    ) -> PromotionResult:
         data = {path: self.contents.get(one.digest) for path, one in new.items() if one is not None}
         if new:
             self.promotions.append(dict(new))
         gone = tuple(path for path, one in new.items() if one is None and path in self.workspace.files)
         self.workspace.files = {path: text for path, text in self.workspace.files.items() if path not in gone} | data
-        return Promoted(tuple(data), gone)
+        return PromotionResult(tuple(data), gone)
 
     def forget_bytes(self, text: str, *, damaged: bool = False) -> None:
         """Lose the bytes of a text, or damage them so that it is only noticed when they are read."""
@@ -300,11 +306,11 @@ class Project:
     def __init__(self, *nodes: Stage | ForeachStage, files: Mapping[str, str] | None = None, **more: Any) -> None:
         self.pipeline = Pipeline(name="p", file="p.yaml", stages=nodes, **more)
         self.store = MemoryStore(files or {})
-        self.as_store = cast("Store", self.store)
+        self.as_store = cast("ProjectStore", self.store)
         self.disk = self.store.workspace
         self.git = MemoryGit()
         self.clock = FakeClock()
-        self.lock, self.history = LockFile(), History()
+        self.lock, self.history = LockFile(), RunHistory()
         self.texts: dict[str, str] = {}
         self.secrets = Secrets()
         self.programs: dict[str, Program] = {}
@@ -319,8 +325,8 @@ class Project:
 
     # ---- what a test does -------------------------------------------------------------------
 
-    def machinery(self) -> Machinery:
-        return Machinery(
+    def machinery(self) -> PlanningTools:
+        return PlanningTools(
             facts_of=lambda _stage: self.facts,
             sources=self,
             read_yaml=_no_yaml,
@@ -331,7 +337,7 @@ class Project:
         return open_session(self.pipeline, self.as_store, self.machinery(), self, git=self.git, **more)
 
     def builder(
-        self, *, selection: Selection = EVERYTHING, jobs: int = 2, keep_going: bool = False, **more: Any
+        self, *, selection: Selection = ALL_STAGES, jobs: int = 2, keep_going: bool = False, **more: Any
     ) -> Build:
         """Return a build that is ready to run."""
         session = self.session(**more)
@@ -363,22 +369,22 @@ class Project:
             session=session,
             executor=self.executor,
             models=Models(
-                questions=Questions(self.secrets, self, self.pipeline.vars),
+                questions=RequestBuilder(self.secrets, self, self.pipeline.vars),
                 conversations=MemoryConversations(self.provider, self.store.exchanges),
                 validate=self.validate,
             ),
             safeguards=Safeguards(
                 secrets=self.secrets,
-                protected=own_files(self.pipeline),
+                protected=own_file_patterns(self.pipeline),
                 pace=self.pace,
-                outside=Outside(partial=ROOT, environ={}, trust_command="orch23 trust"),
+                outside=NetworkAccess(partial=ROOT, environ={}, trust_command="orch23 trust"),
             ),
             reporter=Reporter(observer=self, artifacts=self, redact=self.secrets.redact),
         )
 
     def plan(self, **more: Any) -> Mapping[str, Any]:
         """Return what a build would do: decisions by stage."""
-        return Outlook(self.session(**more).appraiser).look()
+        return DryRun(self.session(**more).appraiser).look()
 
     def statuses(self) -> dict[str, str]:
         """Return how the stages of the last build ended, in that order."""
@@ -417,12 +423,12 @@ class Project:
     # as a memory
     lock_path = ROOT / "p.lock"
 
-    def read(self) -> tuple[LockFile, History]:
+    def read(self) -> tuple[LockFile, RunHistory]:
         return self.lock, self.history
 
-    def write(self, lock: LockFile, _name: str) -> Written:
+    def write(self, lock: LockFile, _name: str) -> LockWrite:
         self.lock = lock
-        return Written("")
+        return LockWrite("")
 
     # as an observer, and as what keeps artifacts
     def notice(self, event: Event) -> None:

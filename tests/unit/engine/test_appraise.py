@@ -6,15 +6,14 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from orch23.engine.appraise import Appraised
-from orch23.engine.claims import Claims
-from orch23.engine.outlook import Outlook
-from orch23.model.decision import Edited, Fresh, Restore, Run, VerifyOnly
+from orch23.engine.decisions import DecidedStage
+from orch23.engine.dry_run import DryRun
+from orch23.engine.ownership import OtherPipelines
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode
-from orch23.model.manifest import Reason
-from orch23.model.pipeline import ChainLink, Condition, Fence
-from orch23.model.record import LockFile, retained_key
+from orch23.model.pipeline import ChainLink, Condition, WriteScope
+from orch23.model.plan import Edited, Fresh, Restore, Run, VerifyOnly
+from orch23.model.record import LockFile, Reason, retained_key
 from orch23.steps.render.spec import RenderStep
 from tests.doubles import FakeProvider
 from tests.unit.engine.rig import Project, answer, asks, entry, stage
@@ -198,7 +197,7 @@ def test_a_stage_that_would_write_a_file_of_another_pipeline_is_broken_and_does_
     refusal = Diagnostic("E692", "another pipeline owns it", subject="a")
     claims = SimpleNamespace(owner=lambda _path: None, refusals=lambda _name, paths: (refusal,) if "a" in paths else ())
     project.lock = LockFile()
-    session = project.session(claims=cast("Claims", claims))
+    session = project.session(claims=cast("OtherPipelines", claims))
     del project.disk.files["a"]
     appraised = session.appraiser.appraise("a")
     assert isinstance(appraised.decision, Run)
@@ -231,7 +230,7 @@ def test_an_accepted_result_that_reset_dropped_is_recorded_again_if_the_request_
 
 def item(name: str, index: int, *reads: str) -> Any:
     chain = ChainLink(chain="c", index=index)
-    return stage(name, *reads, writes=("doc",), chain=chain, fence=Fence(("doc",)))
+    return stage(name, *reads, writes=("doc",), chain=chain, fence=WriteScope(("doc",)))
 
 
 def test_an_earlier_version_is_only_needed_where_a_later_item_has_to_run() -> None:
@@ -248,8 +247,8 @@ def test_checking_later_items_leaves_the_world_unchanged() -> None:
     project = built(item("c@x", 0, "one"), item("c@y", 1, "two"), doc="0", one="1", two="1")
     seen: dict[str, set[str]] = {}
 
-    class Spy(Outlook):
-        def decided(self, name: str, appraised: Appraised) -> None:
+    class Spy(DryRun):
+        def decided(self, name: str, appraised: DecidedStage) -> None:
             seen[name] = set(self.appraiser.world.results)
             super().decided(name, appraised)
 

@@ -10,22 +10,30 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.decide.secrets import Secrets
-from orch23.engine.attempt import Attempted, Attempts, Calls, Models, Run, Safeguards
-from orch23.engine.failure import Failure, command_failed, refusal
-from orch23.engine.outside import Outside
-from orch23.engine.question import Questions
-from orch23.engine.reporting import Reporter
-from orch23.engine.running import Files
-from orch23.engine.turn import Pass, Turn
+from orch23.engine.attempt import (
+    AttemptInput,
+    AttemptLoop,
+    AttemptResult,
+    Calls,
+    Models,
+    Safeguards,
+    StageResult,
+    StepRunner,
+)
+from orch23.engine.conversation import RequestBuilder
+from orch23.engine.egress import NetworkAccess
+from orch23.engine.outcomes import Failure, command_failed, failure_of
+from orch23.engine.process_runner import Files
+from orch23.engine.run_events import Reporter
 from orch23.engine.verification import Verifier
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.errors import ProviderError
 from orch23.model.event import AttemptFinished, AttemptStarted, Event
 from orch23.model.llm import Response, Usage
-from orch23.model.pipeline import BriefLimits, Condition, Fence, Retry, Stage
+from orch23.model.pipeline import BriefLimits, Condition, Retry, Stage, WriteScope
 from orch23.model.step import Step
-from orch23.resolve.resolution import Resolved
+from orch23.resolve.resolution import ResolvedStage
 from tests.doubles import FakeProvider, MemoryContents
 from tests.unit.engine.rig import FACTS, ROOT, MemoryConversations, MemoryExchanges, answer, entry, limit, model
 
@@ -35,16 +43,16 @@ class Scripted(Step, Struct, frozen=True):
 
     kind: ClassVar[str] = "scripted"
     run: ClassVar[str] = "tests.unit.engine.test_attempt:SCRIPTED"
-    passes: list[Pass]
-    turns: list[Turn]
+    passes: list[AttemptResult]
+    turns: list[AttemptInput]
 
 
-class _Scripted(Run):
-    def attempt(self, _attempts: Attempts, step: Scripted, turn: Turn) -> Pass:
+class _Scripted(StepRunner):
+    def attempt(self, _attempts: AttemptLoop, step: Scripted, turn: AttemptInput) -> AttemptResult:
         step.turns.append(turn)
         return step.passes[min(len(step.turns), len(step.passes)) - 1]
 
-    def forbidden(self, _attempts: Attempts, _step: Scripted) -> tuple[Diagnostic, ...]:
+    def forbidden(self, _attempts: AttemptLoop, _step: Scripted) -> tuple[Diagnostic, ...]:
         return (Diagnostic("E601", "the step would send a secret"),)
 
 
@@ -55,12 +63,12 @@ class Bench:
     """Attempts over a scripted step and a scripted verification; `verified` is what that was given."""
 
     def __init__(
-        self, *passes: Pass, base: Files | None = None, verdicts: Iterable[Failure | None] = (), **more: Any
+        self, *passes: AttemptResult, base: Files | None = None, verdicts: Iterable[Failure | None] = (), **more: Any
     ) -> None:
-        self.turns: list[Turn] = []
+        self.turns: list[AttemptInput] = []
         facts: dict[str, Any] = {"step": Scripted(list(passes), self.turns), "outputs": ("out",), **more}
-        self.resolved = Resolved(
-            stage=Stage(name="s", fence=Fence(("out", "more/")), **facts),
+        self.resolved = ResolvedStage(
+            stage=Stage(name="s", fence=WriteScope(("out", "more/")), **facts),
             manifest={},
             key="k",
             core="c",
@@ -83,15 +91,15 @@ class Bench:
         self.texts = {"p.j2": "write out{% if brief %} since {{ brief.excerpt }}{% endif %}"}
         self.calls = Calls()
 
-    def attempts(self) -> Attempts:
+    def attempts(self) -> AttemptLoop:
         safeguards = Safeguards(
             secrets=self.secrets,
             protected=(),
             pace=self.pace,
-            outside=Outside(partial=ROOT, environ={}, trust_command=""),
+            outside=NetworkAccess(partial=ROOT, environ={}, trust_command=""),
         )
-        questions = Questions(self.secrets, cast("Any", self), {})
-        return Attempts(
+        questions = RequestBuilder(self.secrets, cast("Any", self), {})
+        return AttemptLoop(
             resolved=self.resolved,
             runner=cast("Any", SimpleNamespace(contents=self.contents, tree=self)),
             verifier=cast("Verifier", self),
@@ -105,7 +113,7 @@ class Bench:
             calls=self.calls,
         )
 
-    def run(self, **more: Any) -> Attempted:
+    def run(self, **more: Any) -> StageResult:
         return self.attempts().run(**more)
 
     # as a verifier
@@ -141,11 +149,11 @@ def wrong(text: str = "no", kind: str = "verify_failed", **more: Any) -> Failure
     return replace(command_failed(kind, "make", exit_code=1, output=text), **more)
 
 
-def left(text: str, **more: Any) -> Pass:
-    return Pass({"out": entry(text)}, **more)
+def left(text: str, **more: Any) -> AttemptResult:
+    return AttemptResult({"out": entry(text)}, **more)
 
 
-def codes(done: Attempted) -> list[str]:
+def codes(done: StageResult) -> list[str]:
     assert done.failure is not None
     return [one.code for one in done.failure.diagnostics]
 
@@ -217,7 +225,9 @@ def test_a_proposal_that_was_made_before_is_no_progress_if_that_is_looked_at() -
 
 
 def test_a_pass_that_failed_by_itself_is_not_verified() -> None:
-    bench = Bench(Pass({}, failure=refusal("llm_output_invalid", [Diagnostic("E200", "no JSON")])), left("ok"))
+    bench = Bench(
+        AttemptResult({}, failure=failure_of("llm_output_invalid", [Diagnostic("E200", "no JSON")])), left("ok")
+    )
     bench.resolved = replace(bench.resolved, stage=replace(bench.resolved.stage, retry=Retry(max=1)))
     assert bench.run().attempts == 2
     assert [attempt for _, _, attempt in bench.verified] == [2]
@@ -299,21 +309,21 @@ def test_a_recorded_result_is_verified_together_with_the_unchanged_files_of_its_
 def test_a_result_has_the_changed_files_and_the_literal_outputs() -> None:
     base = {"out": entry("same"), "more/same": entry("s"), "more/gone": entry("g"), "more/edited": entry("1")}
     tree = {"out": entry("same"), "more/same": entry("s"), "more/edited": entry("2"), "more/new": entry("n")}
-    done = Bench(Pass(tree), base=base).run()
+    done = Bench(AttemptResult(tree), base=base).run()
     assert set(done.outputs) == {"out", "more/edited", "more/new"}
     assert done.deleted == ("more/gone",)
 
 
 def test_a_path_that_was_written_with_the_bytes_of_its_base_is_part_of_the_result_also_later() -> None:
     base = {"more/a": entry("a"), "more/b": entry("b")}
-    wrote = Pass(base, written=frozenset({"more/a"}))
+    wrote = AttemptResult(base, written=frozenset({"more/a"}))
     assert set(Bench(wrote, base=base).run().outputs) == {"more/a"}
-    bench = Bench(wrote, Pass(base), base=base, verdicts=[wrong()], retry=Retry(max=1))
+    bench = Bench(wrote, AttemptResult(base), base=base, verdicts=[wrong()], retry=Retry(max=1))
     assert set(bench.run().outputs) == {"more/a"}
 
 
 def test_the_files_of_a_failed_program_are_its_result_but_no_attempt_starts_from_them() -> None:
-    failed = Pass({}, failure=wrong(), left={"more/half": entry("h")})
+    failed = AttemptResult({}, failure=wrong(), left={"more/half": entry("h")})
     bench = Bench(failed, retry=Retry(max=1))
     done = bench.run()
     assert (done.outputs, done.partial) == ({"more/half": entry("h")}, True)

@@ -5,21 +5,20 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from orch23.engine.attempt import Attempted
+from orch23.engine.attempt import StageResult
 from orch23.engine.bases import Bases
 from orch23.engine.commit import Committer
-from orch23.engine.world import World
+from orch23.engine.project_state import ProjectState
 from orch23.model.errors import ExitCode
 from orch23.model.llm import Exchange
-from orch23.model.manifest import identity_of
-from orch23.model.pipeline import ChainLink, Fence
-from orch23.model.record import Base, LockFile, Record
+from orch23.model.pipeline import ChainLink, WriteScope
+from orch23.model.record import Base, LockFile, Record, identity_of
 from tests.unit.engine.rig import Program, Project, entry, stage
 
 
 def item(name: str, index: int, *reads: str, writes: str = "doc", **more: Any) -> Any:
     return stage(
-        name, *reads, writes=(writes,), chain=ChainLink(chain="c", index=index), fence=Fence((writes,)), **more
+        name, *reads, writes=(writes,), chain=ChainLink(chain="c", index=index), fence=WriteScope((writes,)), **more
     )
 
 
@@ -38,7 +37,7 @@ def two(**more: Any) -> Project:
     return project
 
 
-def bases(project: Project) -> tuple[World, Bases]:
+def bases(project: Project) -> tuple[ProjectState, Bases]:
     world = project.session().world
     return world, Bases(world)
 
@@ -162,7 +161,7 @@ def test_the_bytes_of_a_moved_base_are_kept_before_anything_is_replaced() -> Non
     project.disk["src"] = "2"
     session = project.session()
     resolved = session.appraiser.appraise("c@x").resolved
-    Committer(session).keep(resolved, Attempted(outputs={}, deleted=(), exchanges=(), attempts=1))
+    Committer(session).keep(resolved, StageResult(outputs={}, deleted=(), exchanges=(), attempts=1))
     assert b"mine." in project.store.exchanges.originals.values()
 
 

@@ -9,7 +9,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode, ProviderError
 from orch23.model.event import FilesPromoted, FilesReleased, StagesAdded, Warned
 from orch23.model.pipeline import SkippedStage, StopConditions
-from orch23.plan.select import Selection
+from orch23.plan.planner import Selection
 from tests.unit.engine.rig import Project, each, limit, stage
 
 CHAIN = (stage("a", "src"), stage("b", "a"), stage("c", "b"))

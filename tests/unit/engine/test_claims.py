@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from orch23.engine.claims import Claims
+from orch23.engine.ownership import OtherPipelines
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.record import LockFile, Record
 from orch23.store.lock_file import write_lock
@@ -33,7 +33,7 @@ def locked(root: Path, name: str, **outputs: str) -> None:
 
 def test_the_stage_of_another_pipeline_that_declares_a_path_owns_it(tmp_path: Path) -> None:
     locked(tmp_path, "a", feature="src/m.py")
-    claims = Claims(tmp_path, tmp_path / "b.lock", Declared(answer=True))
+    claims = OtherPipelines(tmp_path, tmp_path / "b.lock", Declared(answer=True))
     claim = claims.owner("src/m.py")
     assert claim is not None
     assert (claim.pipeline, claim.stage) == ("a.yaml", "feature")
@@ -46,7 +46,7 @@ def test_the_stage_of_another_pipeline_that_declares_a_path_owns_it(tmp_path: Pa
 def test_a_claim_counts_only_as_long_as_the_path_is_declared(tmp_path: Path) -> None:
     locked(tmp_path, "a", feature="src/m.py")
     declared = Declared(answer=False)
-    claims = Claims(tmp_path, tmp_path / "b.lock", declared)
+    claims = OtherPipelines(tmp_path, tmp_path / "b.lock", declared)
     assert claims.owner("src/m.py") is None
     assert claims.owner("src/m.py") is None
     assert declared.asked == [("a.yaml", "feature", "src/m.py")], "loaded once"
@@ -55,13 +55,13 @@ def test_a_claim_counts_only_as_long_as_the_path_is_declared(tmp_path: Path) -> 
 def test_no_pipeline_is_loaded_for_a_path_that_no_one_claims(tmp_path: Path) -> None:
     locked(tmp_path, "a", feature="src/m.py")
     declared = Declared(answer=True)
-    assert Claims(tmp_path, tmp_path / "b.lock", declared).owner("free.py") is None
+    assert OtherPipelines(tmp_path, tmp_path / "b.lock", declared).owner("free.py") is None
     assert not declared.asked
 
 
 def test_a_pipeline_does_not_compete_with_itself(tmp_path: Path) -> None:
     locked(tmp_path, "a", feature="src/m.py")
-    assert Claims(tmp_path, tmp_path / "a.lock", Declared(answer=True)).owner("src/m.py") is None
+    assert OtherPipelines(tmp_path, tmp_path / "a.lock", Declared(answer=True)).owner("src/m.py") is None
 
 
 @pytest.mark.parametrize("state", ["no pipeline", "damaged"])
@@ -72,6 +72,6 @@ def test_a_lock_file_that_no_pipeline_can_use_claims_nothing(tmp_path: Path, sta
         (tmp_path / "a.lock").write_text(text.replace("src/m.py", "src/n.py"))
     else:
         (tmp_path / "a.yaml").unlink()
-    claims = Claims(tmp_path, tmp_path / "b.lock", Declared(answer=True))
+    claims = OtherPipelines(tmp_path, tmp_path / "b.lock", Declared(answer=True))
     assert claims.owner("src/m.py") is None
     assert claims.owner("src/n.py") is None

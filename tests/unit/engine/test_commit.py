@@ -5,15 +5,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from orch23.engine.attempt import Attempted
-from orch23.engine.commit import Change, Committer
+from orch23.engine.attempt import StageResult
+from orch23.engine.commit import Committer, WorkspaceChange
 from orch23.engine.session import Session
-from orch23.model.decision import Fresh
 from orch23.model.digest import FileEntry
 from orch23.model.errors import MissingBytesError
-from orch23.model.pipeline import ChainLink, Fence
+from orch23.model.pipeline import ChainLink, WriteScope
+from orch23.model.plan import Fresh
 from orch23.model.record import LockFile, Record
-from orch23.resolve.resolution import Resolved
+from orch23.resolve.resolution import ResolvedStage
 from tests.unit.engine.rig import Project, each, entry, stage
 
 
@@ -31,14 +31,14 @@ class Bench:
         self.session: Session = self.project.session(**more)
         self.committer = Committer(self.session)
 
-    def resolved(self, name: str) -> Resolved:
+    def resolved(self, name: str) -> ResolvedStage:
         return self.session.appraiser.appraise(name).resolved
 
-    def done(self, **texts: str) -> Attempted:
+    def done(self, **texts: str) -> StageResult:
         outputs = {path.replace("__", "/"): FileEntry(self.store.contents.put(t.encode())) for path, t in texts.items()}
-        return Attempted(outputs=outputs, deleted=(), exchanges=(), attempts=1)
+        return StageResult(outputs=outputs, deleted=(), exchanges=(), attempts=1)
 
-    def promote(self, name: str, record: Record) -> Change:
+    def promote(self, name: str, record: Record) -> WorkspaceChange:
         change = self.committer.change({name: record})
         self.committer.promote({name: record}, change)
         return change
@@ -131,7 +131,7 @@ def test_the_original_of_a_chain_is_replaced_by_its_result() -> None:
 @pytest.mark.parametrize(("path", "declared"), [(".github/ci.yml", False), (".github/ci.yml", True), ("d/x", False)])
 def test_a_protected_path_is_changed_only_if_a_stage_declares_it(path: str, *, declared: bool) -> None:
     outputs = (path,) if declared else ("d/",)
-    bench = Bench(stage("a", writes=outputs, fence=Fence(("**",))))
+    bench = Bench(stage("a", writes=outputs, fence=WriteScope(("**",))))
     record = bench.record("a", **{path: "x"})
     change = bench.promote("a", record)
     is_refused = path != "d/x" and not declared

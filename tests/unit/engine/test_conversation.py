@@ -7,16 +7,15 @@ import pytest
 from msgspec.structs import replace
 
 from orch23.decide.secrets import Secrets
-from orch23.engine.conversation import Answered, Conversations, RecordedConversation, walk
+from orch23.engine.conversation import CallResult, Conversations, RecordedConversation, find_recorded
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ProviderError
-from orch23.model.facts import Facts
-from orch23.model.llm import Exchange, Message, Mode, OnTruncated, Request, Response, Usage
+from orch23.model.llm import Exchange, Message, OnTruncated, RecordingMode, Request, Response, Usage
 from orch23.model.pipeline import Stage
-from orch23.providers.adapter import Asking, Case, Setting
-from orch23.providers.recorded import Once, Recorded
-from orch23.providers.unasked import Unasked
-from orch23.resolve.resolution import Resolved
+from orch23.model.record import Facts
+from orch23.providers.adapter import CallContext, ProviderContext, ScriptedCase
+from orch23.providers.recordings import RecordingProvider, ReplayOnlyProvider, UniqueCalls
+from orch23.resolve.resolution import ResolvedStage
 from orch23.steps.llm.spec import LLMStep
 from orch23.store.exchanges import Exchanges
 from tests.doubles import CONSENT, FakeProvider
@@ -78,16 +77,18 @@ class Bench:
         self.again()
 
     def again(self, taken: frozenset[str] = frozenset()) -> None:
-        self.once, self.asked, self.meter, self.heard = Once(taken), set[str](), Counting(), Heard()
+        self.once, self.asked, self.meter, self.heard = UniqueCalls(taken), set[str](), Counting(), Heard()
 
-    def attempt(self, model: Any, mode: Mode = "cached", *, more: OnTruncated | None = None) -> RecordedConversation:
-        recorded = Recorded(inner=model, store=self.exchanges, stage="code", mode=mode, once=self.once)
+    def attempt(
+        self, model: Any, mode: RecordingMode = "cached", *, more: OnTruncated | None = None
+    ) -> RecordedConversation:
+        recorded = RecordingProvider(inner=model, store=self.exchanges, stage="code", mode=mode, once=self.once)
         step = replace(STEP, on_truncated=more)
         return RecordedConversation(
-            recorded=recorded, meter=self.meter, asking=Asking(step, "code"), params={}, asked=self.asked
+            recorded=recorded, meter=self.meter, asking=CallContext(step, "code"), params={}, asked=self.asked
         )
 
-    def ask(self, conversation: RecordedConversation, request: Request | None = None) -> Answered:
+    def ask(self, conversation: RecordedConversation, request: Request | None = None) -> CallResult:
         return conversation.complete(conversation.choose(request or question()), 10.0, self.heard)
 
     def kept(self, request: Request) -> Exchange | None:
@@ -190,7 +191,7 @@ def test_two_stages_with_one_question_share_the_new_sample(bench: Bench) -> None
     model = FakeProvider(["two"])
     assert bench.ask(bench.attempt(model, "record")).response.text == "two"
     bench.asked = set()
-    other = replace(bench.attempt(model, "record"), asking=Asking(STEP, "other"))
+    other = replace(bench.attempt(model, "record"), asking=CallContext(STEP, "other"))
     assert bench.ask(other).response.text == "two"
     assert bench.samples() == [(True, "one"), (False, "two")]
 
@@ -212,7 +213,7 @@ def test_a_cut_answer_is_asked_again_with_more_room_and_both_are_counted(bench: 
 
 
 @pytest.mark.parametrize("mode", ["cached", "replay"])
-def test_a_later_build_goes_the_same_way_and_asks_nobody(bench: Bench, mode: Mode) -> None:
+def test_a_later_build_goes_the_same_way_and_asks_nobody(bench: Bench, mode: RecordingMode) -> None:
     more = OnTruncated(1, 2)
     bench.ask(bench.attempt(FakeProvider([CUT, "whole"]), more=more), question(max_tokens=100))
     bench.again()
@@ -280,8 +281,10 @@ def test_looking_ahead_says_what_the_build_then_does(bench: Bench) -> None:
     step = replace(STEP, on_truncated=OnTruncated(1, 2))
     asked = question(max_tokens=100)
 
-    def ahead(mode: Mode = "cached") -> tuple[list[str], int | None]:
-        seen = walk(Recorded(inner=nobody(), store=bench.exchanges, stage="code", mode=mode), step, asked)
+    def ahead(mode: RecordingMode = "cached") -> tuple[list[str], int | None]:
+        seen = find_recorded(
+            RecordingProvider(inner=nobody(), store=bench.exchanges, stage="code", mode=mode), step, asked
+        )
         room = seen.missing.params["max_tokens"] if seen.missing else None
         return [one.response for one in seen.found], room if isinstance(room, int) else None
 
@@ -301,10 +304,10 @@ def test_looking_ahead_says_what_the_build_then_does(bench: Bench) -> None:
 
 
 def opened(folder: Path, step: LLMStep, name: str = "code@T1", **more: Any) -> RecordedConversation:
-    setting = Setting(
+    setting = ProviderContext(
         environ={},
         root=folder,
-        read_answers=lambda _path: {"code": [Case(("x",))]},
+        read_answers=lambda _path: {"code": [ScriptedCase(("x",))]},
         notice=lambda _event: None,
         **CONSENT,
     )
@@ -312,7 +315,7 @@ def opened(folder: Path, step: LLMStep, name: str = "code@T1", **more: Any) -> R
         setting=setting, exchanges=Exchanges(folder / "e", folder), meter=Counting(), secrets=Secrets(), **more
     )
     stage = Stage(name=name, step=step, outputs=("out",))
-    resolved = Resolved(
+    resolved = ResolvedStage(
         stage=stage,
         facts=Facts(),
         manifest={},
@@ -330,8 +333,8 @@ def opened(folder: Path, step: LLMStep, name: str = "code@T1", **more: Any) -> R
 def test_offline_refuses_whoever_may_be_elsewhere(tmp_path: Path, provider: str, *, refused: bool) -> None:
     step = replace(STEP, provider=provider, answers="a.yaml" if provider == "scripted" else None)
     found = opened(tmp_path, step, offline=True).recorded.inner
-    assert isinstance(found, Unasked) is refused
-    assert not isinstance(opened(tmp_path, step).recorded.inner, Unasked)
+    assert isinstance(found, ReplayOnlyProvider) is refused
+    assert not isinstance(opened(tmp_path, step).recorded.inner, ReplayOnlyProvider)
 
 
 def test_offline_says_what_is_missing_before_anything_is_reserved(tmp_path: Path) -> None:
@@ -358,10 +361,10 @@ def test_offline_says_what_is_missing_before_anything_is_reserved(tmp_path: Path
     ],
 )
 def test_the_command_line_is_stronger_than_the_stage_and_replay_than_all(
-    tmp_path: Path, step_mode: Mode, more: dict[str, Any], mode: Mode, hint: str | None
+    tmp_path: Path, step_mode: RecordingMode, more: dict[str, Any], mode: RecordingMode, hint: str | None
 ) -> None:
     conversation = opened(tmp_path, replace(STEP, mode=step_mode), **more)
     inner = conversation.recorded.inner
     assert conversation.mode == mode
-    assert isinstance(inner, Unasked) is (hint is not None)
+    assert isinstance(inner, ReplayOnlyProvider) is (hint is not None)
     assert hint is None or hint in getattr(inner, "hint", "")

@@ -5,17 +5,17 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from orch23.engine.dependency_index import Head, OutdatedIndexError, Rows, all_rows, changed_rows
-from orch23.engine.reach import Reach, reach
+from orch23.engine.dependency_index import DependencyIndex, IndexHead, OutdatedIndexError, all_rows, changed_rows
+from orch23.engine.partial_plan import Reach, reach
 from orch23.load.pipeline import parse_pipeline
 from orch23.model.event import RunStarted
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import Record
-from orch23.plan.graph import build_plan
-from orch23.plan.reads import reads_of
+from orch23.plan.nodes import reads_of
+from orch23.plan.planner import build_plan
 from orch23.resolve.stages import render_foreach
-from orch23.store.index import Index
+from orch23.store.index import StoreIndex
 
 TEXT = """\
 version: 1
@@ -45,38 +45,38 @@ def record(name: str) -> Record:
 
 
 @pytest.fixture
-def rows(tmp_path: Path) -> Rows:
+def rows(tmp_path: Path) -> DependencyIndex:
     return written(tmp_path, plan_of())
 
 
-def written(folder: Path, plan: Plan) -> Rows:
+def written(folder: Path, plan: Plan) -> DependencyIndex:
     names = frozenset(plan.nodes)
     stages = {name: node for name, node in plan.nodes.items() if isinstance(node, Stage)}
     reads = {name: {*reads_of(node), f"{name}.out"} for name, node in stages.items()}
-    head = Head("token", bare(plan), RunStarted(name="p"), {"fresh": len(names)}, ("p.yaml",))
+    head = IndexHead("token", bare(plan), RunStarted(name="p"), {"fresh": len(names)}, ("p.yaml",))
     table = all_rows(head, TEXT, plan, names, reads, {name: record(name) for name in names}, names)
     assert table is not None
-    index = Index(folder / "index.sqlite")
+    index = StoreIndex(folder / "index.sqlite")
     index.write({"t": table})
-    return Rows(index, "t")
+    return DependencyIndex(index, "t")
 
 
-def reached(rows: Rows, *changed: str) -> Reach:
+def reached(rows: DependencyIndex, *changed: str) -> Reach:
     return reach(rows, changed, lambda path: path.endswith(".in"))
 
 
-def test_an_edit_reaches_its_readers_and_what_follows_and_what_these_read_is_around(rows: Rows) -> None:
+def test_an_edit_reaches_its_readers_and_what_follows_and_what_these_read_is_around(rows: DependencyIndex) -> None:
     assert reached(rows, "a.in").reached == ("a", "b")
     assert reached(rows, "a.in").around == ()
     found = reached(rows, "b.out", "p3.in")
     assert (found.reached, found.around) == (("b", "p3"), ("a",))
 
 
-def test_a_promotion_group_is_reached_as_a_whole_with_what_follows(rows: Rows) -> None:
+def test_a_promotion_group_is_reached_as_a_whole_with_what_follows(rows: DependencyIndex) -> None:
     assert reached(rows, "g.in").reached == ("left", "right", "after")
 
 
-def test_a_part_of_a_plan_has_its_order_and_edges(rows: Rows) -> None:
+def test_a_part_of_a_plan_has_its_order_and_edges(rows: DependencyIndex) -> None:
     plan = reached(rows, "b.out", "g.in").plan()
     assert plan.order == ("a", "b", "left", "right", "after")
     assert plan.upstream == {"a": (), "b": ("a",), "left": (), "right": (), "after": ("left", "right")}
@@ -87,42 +87,42 @@ def test_a_part_of_a_plan_has_its_order_and_edges(rows: Rows) -> None:
 
 
 @pytest.mark.parametrize("path", ["nobody.reads", "a.in", "p1.in"])
-def test_of_a_path_that_is_unknown_or_gone_it_says_nothing(rows: Rows, path: str) -> None:
+def test_of_a_path_that_is_unknown_or_gone_it_says_nothing(rows: DependencyIndex, path: str) -> None:
     with pytest.raises(OutdatedIndexError):
         reach(rows, [path], lambda _path: False)
 
 
-def test_of_more_than_half_of_all_stages_it_says_nothing(rows: Rows) -> None:
+def test_of_more_than_half_of_all_stages_it_says_nothing(rows: DependencyIndex) -> None:
     with pytest.raises(OutdatedIndexError):
         reached(rows, *(f"p{number}.in" for number in range(8)))
 
 
-def test_of_an_output_that_is_gone_its_maker_can_tell(rows: Rows) -> None:
+def test_of_an_output_that_is_gone_its_maker_can_tell(rows: DependencyIndex) -> None:
     assert reach(rows, ["p1.out"], lambda _path: False).reached == ("p1",)
 
 
 @pytest.mark.parametrize("key", [b"head", b"stage a", b"stage b"])
-def test_a_row_that_is_missing_is_no_answer(tmp_path: Path, rows: Rows, key: bytes) -> None:
+def test_a_row_that_is_missing_is_no_answer(tmp_path: Path, rows: DependencyIndex, key: bytes) -> None:
     rows._index.write({}, {"t": {key: None}})
     with pytest.raises(OutdatedIndexError):
-        reached(Rows(Index(tmp_path / "index.sqlite"), "t"), "a.in")
+        reached(DependencyIndex(StoreIndex(tmp_path / "index.sqlite"), "t"), "a.in")
 
 
-def test_a_row_of_another_version_is_no_answer(rows: Rows) -> None:
+def test_a_row_of_another_version_is_no_answer(rows: DependencyIndex) -> None:
     rows._index.write({}, {"t": {b"stage a": b"\x93\x01\x02\x03"}})
     with pytest.raises(OutdatedIndexError):
         reached(rows, "a.in")
 
 
-def test_after_a_build_only_the_rows_of_what_was_reached_change(rows: Rows) -> None:
+def test_after_a_build_only_the_rows_of_what_was_reached_change(rows: DependencyIndex) -> None:
     found = reached(rows, "a.in")
     plan = found.plan()
     reads = {"a": {"a.in", "new.in"}, "b": {"b.out"}}
-    head = Head("next", bare(plan), RunStarted(), {"fresh": 14}, ("p.yaml",))
+    head = IndexHead("next", bare(plan), RunStarted(), {"fresh": 14}, ("p.yaml",))
     changes = changed_rows(head, None, rows, found.reached, plan, reads, {name: record(name) for name in plan.nodes})
     assert set(changes) == {b"head", b"stage a", b"stage b", b"reads new.in", b"reads a.out"}
     rows._index.write({}, {"t": changes})
-    again = Rows(rows._index, "t")
+    again = DependencyIndex(rows._index, "t")
     assert again.head.token == "next"
     assert again.readers("new.in") == ("a",)
     assert again.readers("a.out") == ()
@@ -159,15 +159,15 @@ def test_what_a_stage_sees_the_results_of_is_around_it_although_it_was_not_asked
     plan = expanded(ASIDE, "chain", "one", "two")
     wanted = frozenset({"early", "lists"})
     reads = {"early": {"acc.txt"}, "lists": {"g.in"}}
-    head = Head("token", bare(plan), RunStarted(), {"fresh": 4}, ("p.yaml",))
+    head = IndexHead("token", bare(plan), RunStarted(), {"fresh": 4}, ("p.yaml",))
     table = all_rows(head, ASIDE, plan, wanted, reads, {name: record(name) for name in wanted}, wanted)
     assert table is not None
-    index = Index(tmp_path / "index.sqlite")
+    index = StoreIndex(tmp_path / "index.sqlite")
     index.write({"t": table})
-    found = reach(Rows(index, "t"), ["acc.txt"], lambda _path: True)
+    found = reach(DependencyIndex(index, "t"), ["acc.txt"], lambda _path: True)
     assert (found.reached, found.around) == (("early",), ("chain@one", "chain@two"))
     assert found.plan().chains == {"chain": ("chain@one", "chain@two")}
-    found = reach(Rows(index, "t"), ["g.in"], lambda _path: True)
+    found = reach(DependencyIndex(index, "t"), ["g.in"], lambda _path: True)
     assert (found.reached, found.around) == (("lists",), ("folder",))
 
 

@@ -6,17 +6,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from orch23.engine.estimate import Ground, calls_of, estimate
-from orch23.model.decision import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
+from orch23.engine.estimate import EstimateBasis, estimate, possible_calls
 from orch23.model.digest import Json
-from orch23.model.estimate import Calls
 from orch23.model.llm import Exchange, Message, OnTruncated, Request, Usage
 from orch23.model.pipeline import Foreach, ForeachStage, Price, Retry, Stage, StopConditions
+from orch23.model.plan import Blocked, CallRange, Decision, Edited, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
 from orch23.model.record import Record
 from orch23.providers.prices import Prices, Tariff, worst_case
 from orch23.steps.llm.spec import LLMStep
 from orch23.steps.shell.spec import ShellStep
-from orch23.store.past import Past
+from orch23.store.run_statistics import StageStatistics
 
 ZERO = Decimal(0)
 MILLION = Decimal(1_000_000)
@@ -33,7 +32,7 @@ REQUEST = Request(
 )
 FIRST = worst_case(REQUEST, tariff("command", "big")).cost or ZERO
 LATER = FIRST + 20_000 + 4_000 + 16  # with the answer before and a brief
-PAST = Past(durations_s=(3.0, 9.0, 4.0), answers=((100, 20), (120, 40), (110, 30)))
+PAST = StageStatistics(durations_s=(3.0, 9.0, 4.0), answers=((100, 20), (120, 40), (110, 30)))
 TOLD = Exchange(fingerprint="f", stage="code", request={}, response="", usage=Usage(90, 10), cost="0.5")
 
 
@@ -45,47 +44,47 @@ def no_price(provider: str, model: str) -> Tariff | None:
     raise AssertionError((provider, model))
 
 
-def ground(decision: Decision, node: Stage | ForeachStage = CODE, **more: Any) -> Ground:
-    return Ground(node=node, decision=decision, **more)
+def ground(decision: Decision, node: Stage | ForeachStage = CODE, **more: Any) -> EstimateBasis:
+    return EstimateBasis(node=node, decision=decision, **more)
 
 
 @pytest.mark.parametrize(
     ("decision", "recorded", "calls"),
     [
-        (Run(()), False, Calls(1, 4)),
-        (Run(()), True, Calls(0, 4)),
-        (VerifyOnly(RECORD, ()), False, Calls(0, 4)),
-        (Maybe(("a",)), False, Calls(0, 4)),
-        (Fresh(RECORD), False, Calls()),
-        (Restore(RECORD, ()), False, Calls()),
-        (Blocked(("a",)), False, Calls()),
-        (Edited(("x",)), False, Calls()),
+        (Run(()), False, CallRange(1, 4)),
+        (Run(()), True, CallRange(0, 4)),
+        (VerifyOnly(RECORD, ()), False, CallRange(0, 4)),
+        (Maybe(("a",)), False, CallRange(0, 4)),
+        (Fresh(RECORD), False, CallRange()),
+        (Restore(RECORD, ()), False, CallRange()),
+        (Blocked(("a",)), False, CallRange()),
+        (Edited(("x",)), False, CallRange()),
     ],
 )
-def test_calls_are_counted_from_least_to_most(decision: Decision, recorded: bool, calls: Calls) -> None:
-    assert calls_of(CODE, decision, recorded=recorded) == calls
+def test_calls_are_counted_from_least_to_most(decision: Decision, recorded: bool, calls: CallRange) -> None:
+    assert possible_calls(CODE, decision, recorded=recorded) == calls
 
 
 def test_an_answer_that_is_cut_off_is_asked_for_again_within_its_attempt() -> None:
     step = replace(STEP, on_truncated=OnTruncated(retries=1))
-    assert calls_of(replace(CODE, step=step), Run(()), recorded=False) == Calls(1, 8)
+    assert possible_calls(replace(CODE, step=step), Run(()), recorded=False) == CallRange(1, 8)
 
 
 def test_a_limit_of_the_stage_bounds_its_calls_and_its_dollars() -> None:
     stage = replace(CODE, stop=StopConditions(max_llm_calls=2, max_cost_usd=Decimal("1.5")))
-    assert calls_of(stage, Run(()), recorded=False) == Calls(1, 2)
+    assert possible_calls(stage, Run(()), recorded=False) == CallRange(1, 2)
     assert estimate(ground(Run(()), stage, request=REQUEST), tariff).most_cost == Decimal("1.5")
 
 
 def test_calls_of_a_foreach_follow_its_last_items() -> None:
     node = each({"llm": {"provider": "local", "model": "tiny"}, "retry": {"max": 2}})
-    assert calls_of(node, Expand((), 2), recorded=False) == Calls(0, 6)
-    assert calls_of(node, Expand((), 0), recorded=False) == Calls(0, None)
-    assert calls_of(each({"llm": {}, "retry": 1}), Expand((), 2), recorded=False) == Calls(0, 4)
-    assert calls_of(each({"llm": {}}), Expand((), 2), recorded=False) == Calls(0, 2)
+    assert possible_calls(node, Expand((), 2), recorded=False) == CallRange(0, 6)
+    assert possible_calls(node, Expand((), 0), recorded=False) == CallRange(0, None)
+    assert possible_calls(each({"llm": {}, "retry": 1}), Expand((), 2), recorded=False) == CallRange(0, 4)
+    assert possible_calls(each({"llm": {}}), Expand((), 2), recorded=False) == CallRange(0, 2)
     more: dict[str, Json] = {"llm": {"on_truncated": {"retries": 2}}}
-    assert calls_of(each(more), Expand((), 2), recorded=False) == Calls(0, 6)
-    assert calls_of(each({"shell": "x"}, "shell"), Expand((), 2), recorded=False) == Calls()
+    assert possible_calls(each(more), Expand((), 2), recorded=False) == CallRange(0, 6)
+    assert possible_calls(each({"shell": "x"}, "shell"), Expand((), 2), recorded=False) == CallRange()
 
 
 def test_a_first_run_knows_its_input_and_a_bound_and_no_more() -> None:
@@ -117,7 +116,7 @@ def test_a_request_that_cannot_be_made_yet_is_taken_from_earlier_ones() -> None:
 
 def test_a_recorded_first_answer_costs_nothing_and_saves_what_it_had_cost() -> None:
     found = estimate(ground(Run(()), request=REQUEST, recorded=(TOLD,), past=PAST), tariff)
-    assert (found.calls, found.least_cost, found.likely_cost) == (Calls(0, 4), ZERO, ZERO)
+    assert (found.calls, found.least_cost, found.likely_cost) == (CallRange(0, 4), ZERO, ZERO)
     assert (found.input_tokens, found.output_tokens) == (0, 0)
     assert (found.saved_calls, found.saved_cost) == (1, Decimal("0.5"))
     cut_off = estimate(ground(Run(()), recorded=(TOLD, TOLD)), tariff)

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from orch23.engine.expansion import expand_each, expanded, items_of, no_items, source_producers
+from orch23.engine.plan_walk import expand_each, items_of, list_producers, missing_list, plan_with_items
 from orch23.model.pipeline import ForeachStage, Pipeline
 from orch23.model.plan import Plan
-from orch23.plan.graph import build_plan
+from orch23.plan.planner import build_plan
 from tests.unit.engine.rig import each, stage
 
 
@@ -70,8 +70,8 @@ def test_several_lists_are_expanded_together_or_not_at_all() -> None:
     plan = plan_of(each("one", "a"), each("two", source="l.json"))
     good = items_of(plan, node(plan, "one"), None, no_yaml)
     bad = items_of(plan, node(plan, "two"), "{}", no_yaml)
-    assert expanded(plan, {"one": good, "two": bad})[0] is None
-    more, problems = expanded(plan, {"one": good})
+    assert plan_with_items(plan, {"one": good, "two": bad})[0] is None
+    more, problems = plan_with_items(plan, {"one": good})
     assert more is not None
     assert (set(more.nodes), problems) == ({"one@a", "two"}, ())
 
@@ -93,13 +93,13 @@ def test_an_unknown_check_of_items_is_reported_once() -> None:
 
 def test_a_missing_list_is_reported_and_so_is_a_folder_in_its_place() -> None:
     plan = plan_of(each("e", source="l.json"))
-    gone = no_items(plan, node(plan, "e"), lambda _path: False)
-    folder = no_items(plan, node(plan, "e"), lambda _path: True)
+    gone = missing_list(plan, node(plan, "e"), lambda _path: False)
+    folder = missing_list(plan, node(plan, "e"), lambda _path: True)
     assert ("does not exist" in gone.problems[0].message, "is a folder" in folder.problems[0].message) == (True, True)
 
 
 def test_a_foreach_waits_for_the_maker_of_its_list_and_for_no_other_upstream() -> None:
     plan = plan_of(stage("list", writes=("l.json",)), stage("other"), each("e", source="l.json", needs=("other",)))
-    assert source_producers(plan, node(plan, "e")) == ("list",)
+    assert list_producers(plan, node(plan, "e")) == ("list",)
     plan = plan_of(stage("other"), each("e", "a", needs=("other",)))
-    assert source_producers(plan, node(plan, "e")) == ()
+    assert list_producers(plan, node(plan, "e")) == ()

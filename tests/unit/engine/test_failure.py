@@ -2,7 +2,7 @@
 
 import pytest
 
-from orch23.engine.failure import acceptance_failed, command_failed, exit_text, refusal
+from orch23.engine.outcomes import acceptance_failed, command_failed, exit_text, failure_of
 from orch23.model.diagnostic import Diagnostic
 
 
@@ -23,14 +23,14 @@ def test_an_exit_code_is_said_with_the_signal_that_it_stands_for(exit_code: int,
 
 def test_a_refusal_is_summed_up_by_its_first_error() -> None:
     errors = [Diagnostic("E303", "`a` was not written"), Diagnostic("E303", "`b` was not written")]
-    assert refusal("verify_failed", errors[:1]).summary == "`a` was not written"
-    assert refusal("verify_failed", errors).summary == "`a` was not written (and 1 more)"
+    assert failure_of("verify_failed", errors[:1]).summary == "`a` was not written"
+    assert failure_of("verify_failed", errors).summary == "`a` was not written (and 1 more)"
     named = [Diagnostic("E301", "failed with KeyError", subject="t.py::test_a")]
-    assert refusal("verify_failed", named).summary == "t.py::test_a: failed with KeyError"
+    assert failure_of("verify_failed", named).summary == "t.py::test_a: failed with KeyError"
 
 
 def test_of_several_commands_the_first_is_named_and_the_others_are_counted() -> None:
-    failed = [refusal("verify_failed", [Diagnostic("E301", f"fault {number}")]) for number in (1, 2, 3)]
+    failed = [failure_of("verify_failed", [Diagnostic("E301", f"fault {number}")]) for number in (1, 2, 3)]
     assert acceptance_failed(failed[:1], ()).summary == "fault 1"
     assert acceptance_failed(failed, ()).summary == "fault 1 (and 2 more failed)"
 
@@ -40,5 +40,5 @@ def test_a_failure_of_which_nothing_else_is_known_is_named_by_its_kind() -> None
 
 
 def test_a_kind_that_is_none_is_an_exception() -> None:
-    assert refusal("timeout", []).kind == "timeout"
-    assert refusal("of a plugin", []).kind == "exception"
+    assert failure_of("timeout", []).kind == "timeout"
+    assert failure_of("of a plugin", []).kind == "exception"

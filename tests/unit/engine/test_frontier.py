@@ -1,9 +1,9 @@
 """What is ready, in the order of the plan, whatever is told how often."""
 
-from orch23.engine.frontier import Frontier
-from orch23.model.pipeline import Fence, PathInput, Pipeline, Stage
+from orch23.engine.plan_walk import ReadyNodes
+from orch23.model.pipeline import PathInput, Pipeline, Stage, WriteScope
 from orch23.model.plan import Plan
-from orch23.plan.graph import build_plan
+from orch23.plan.planner import build_plan
 from orch23.steps.shell.spec import ShellStep
 
 
@@ -15,10 +15,10 @@ def plan_of(*stages: Stage) -> Plan:
 
 def stage(name: str, *reads: str) -> Stage:
     inputs = tuple(PathInput(path) for path in reads)
-    return Stage(name=name, step=ShellStep(("x",)), inputs=inputs, outputs=(name,), fence=Fence((name,)))
+    return Stage(name=name, step=ShellStep(("x",)), inputs=inputs, outputs=(name,), fence=WriteScope((name,)))
 
 
-def taken(frontier: Frontier) -> list[str]:
+def taken(frontier: ReadyNodes) -> list[str]:
     found = []
     while (name := frontier.take()) is not None:
         found.append(name)
@@ -26,7 +26,7 @@ def taken(frontier: Frontier) -> list[str]:
 
 
 def test_what_passes_twice_counts_once() -> None:
-    frontier = Frontier(plan_of(stage("a"), stage("b"), stage("c", "a", "b")))
+    frontier = ReadyNodes(plan_of(stage("a"), stage("b"), stage("c", "a", "b")))
     assert taken(frontier) == ["a", "b"]
     frontier.let_pass("a")
     frontier.let_pass("a")
@@ -36,7 +36,7 @@ def test_what_passes_twice_counts_once() -> None:
 
 
 def test_another_plan_goes_on_with_what_has_passed() -> None:
-    frontier = Frontier(plan_of(stage("a"), stage("b"), stage("c", "a")))
+    frontier = ReadyNodes(plan_of(stage("a"), stage("b"), stage("c", "a")))
     assert taken(frontier) == ["a", "b"]
     frontier.let_pass("a")
     frontier.replan(plan_of(stage("a"), stage("b"), stage("c", "a"), stage("d", "a", "b")))

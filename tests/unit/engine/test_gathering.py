@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
-from orch23.engine.gathering import Gathering
+from orch23.engine.results import WriteBehind
 from tests.doubles import FakeClock
 
 
@@ -11,7 +11,7 @@ def success(name: str) -> Any:
     return cast("Any", SimpleNamespace(resolved=SimpleNamespace(stage=SimpleNamespace(name=name))))
 
 
-def waits(gathering: Gathering, clock: FakeClock) -> float:
+def waits(gathering: WriteBehind, clock: FakeClock) -> float:
     """Return for how long the first of a new group waits."""
     gathering.add(success("a"))
     assert not gathering.is_due
@@ -25,7 +25,7 @@ def waits(gathering: Gathering, clock: FakeClock) -> float:
 
 def test_where_commits_take_long_more_is_gathered_but_not_for_ever() -> None:
     clock = FakeClock()
-    gathering = Gathering(clock.monotonic)
+    gathering = WriteBehind(clock.monotonic)
     assert waits(gathering, clock) == 0.3
     gathering.committed(0.1)
     assert waits(gathering, clock) == 1.0

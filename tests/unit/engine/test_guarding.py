@@ -7,24 +7,24 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.decide.secrets import Secrets
-from orch23.engine.guarding import (
-    Reading,
+from orch23.engine.egress import (
+    TrackedText,
     author_files,
     guard_manifest,
     guard_proposal,
     guard_request,
     sent_bytes,
     sent_files,
-    size_of,
-    watched,
+    track_reads,
+    utf8_size,
 )
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, digest_bytes
-from orch23.model.facts import Facts
-from orch23.model.llm import Brief, Message, Proposal, ProposedWrite, Request
+from orch23.model.llm import Message, Proposal, ProposedWrite, Request, RetryFeedback
 from orch23.model.pipeline import Retry, Stage
-from orch23.resolve.prompts import GivenInput, Round, make_request
-from orch23.resolve.resolution import Resolved
+from orch23.model.record import Facts
+from orch23.resolve.prompts import AttemptContext, PromptInput, make_request
+from orch23.resolve.resolution import ResolvedStage
 from orch23.steps.llm.spec import LLMStep
 
 KEY = "abcd-1234-efgh-5678"
@@ -47,15 +47,15 @@ EVERYTHING = (
 )
 
 
-def given(path: str, text: str, part: str = "") -> GivenInput:
-    return GivenInput(path, part, digest_bytes(text.encode()).sha256, lambda: text)
+def given(path: str, text: str, part: str = "") -> PromptInput:
+    return PromptInput(path, part, digest_bytes(text.encode()).sha256, lambda: text)
 
 
 def guarded(
-    step: LLMStep, files: Mapping[str, str], this: Round, *, retry: Retry | None = None, wire: Json = None
-) -> tuple[Request, tuple[Diagnostic, ...], Round]:
+    step: LLMStep, files: Mapping[str, str], this: AttemptContext, *, retry: Retry | None = None, wire: Json = None
+) -> tuple[Request, tuple[Diagnostic, ...], AttemptContext]:
     """Make the request of a round and hold it to the secrets."""
-    stage, sources, this = Stage(name="code", step=step, retry=retry or Retry()), Files(files), watched(this)
+    stage, sources, this = Stage(name="code", step=step, retry=retry or Retry()), Files(files), track_reads(this)
     request, problems = make_request(
         stage, step, this, sources, variables={}, endpoint="e", params={"max_tokens": 1}, wire_schema=wire
     )
@@ -71,18 +71,18 @@ def places(*texts: object, **more: object) -> list[str]:
 
 
 def test_a_request_without_secrets_is_the_request() -> None:
-    request, problems, _ = guarded(STEP, {"p.j2": "hello"}, Round(model="m"))
+    request, problems, _ = guarded(STEP, {"p.j2": "hello"}, AttemptContext(model="m"))
     assert problems == ()
     assert request.messages == (Message("user", "hello"),)
 
 
 def test_every_place_that_a_secret_comes_from_is_named_with_its_line() -> None:
-    this = Round(
+    this = AttemptContext(
         model="m",
         given=(given("specs/a.md", f"one\ntwo {KEY}\n"), given("fine.md", "fine")),
         own=(given("src/b.py", f"\n\nK = '{KEY}'\n"),),
         previous=f"x\n{KEY}",
-        brief=Brief(kind="verify_failed", excerpt=f"\n\n\n{KEY}"),
+        brief=RetryFeedback(kind="verify_failed", excerpt=f"\n\n\n{KEY}"),
     )
     files = {"p.j2": f"{EVERYTHING}\n{KEY}", "s.j2": f"{KEY}\n"}
     assert places(replace(STEP, system="s.j2"), files, this) == [
@@ -94,30 +94,32 @@ def test_every_place_that_a_secret_comes_from_is_named_with_its_line() -> None:
 def test_of_a_slice_the_line_is_that_of_the_file() -> None:
     text = f"# B\nuse {KEY}\n"
     files = {"p.j2": "{{ inputs[0].text }}", "specs/a.md": f"# A\nfine\n\n{text}# C\n"}
-    assert places(STEP, files, Round(model="m", given=(given("specs/a.md", text, "B"),))) == ["specs/a.md:5"]
+    assert places(STEP, files, AttemptContext(model="m", given=(given("specs/a.md", text, "B"),))) == ["specs/a.md:5"]
     del files["specs/a.md"]
-    assert places(STEP, files, Round(model="m", given=(given("specs/a.md", text, "B"),))) == ["specs/a.md#B, line 2"]
+    assert places(STEP, files, AttemptContext(model="m", given=(given("specs/a.md", text, "B"),))) == [
+        "specs/a.md#B, line 2"
+    ]
 
 
 def test_what_the_prompt_does_not_show_is_not_held_against_it() -> None:
-    this = Round(model="m", given=(given("specs/a.md", KEY),), previous=KEY)
+    this = AttemptContext(model="m", given=(given("specs/a.md", KEY),), previous=KEY)
     assert guarded(STEP, {"p.j2": "{{ inputs[0].path }}"}, this)[1] == ()
 
 
 def test_where_only_the_rendering_makes_the_secret_the_rendered_line_is_named() -> None:
     files = {"p.j2": f"one\n{{{{ '{KEY[:9]}' ~ '{KEY[9:]}' }}}}"}
-    assert places(STEP, files, Round(model="m")) == ["the rendered prompt, line 2"]
+    assert places(STEP, files, AttemptContext(model="m")) == ["the rendered prompt, line 2"]
 
 
 def test_the_prompt_of_a_retry_and_the_schema_are_looked_at() -> None:
     files = {"p.j2": "fine", "r.j2": KEY, "s.json": f'{{"title": "{KEY}"}}'}
-    again = Round(model="m", attempt=2, brief=Brief(kind="verify_failed"))
+    again = AttemptContext(model="m", attempt=2, brief=RetryFeedback(kind="verify_failed"))
     assert places(STEP, files, again, retry=Retry(prompt="r.j2")) == ["r.j2:1"]
-    assert places(replace(STEP, schema="s.json"), files, Round(model="m"), wire={"title": KEY}) == ["s.json:1"]
+    assert places(replace(STEP, schema="s.json"), files, AttemptContext(model="m"), wire={"title": KEY}) == ["s.json:1"]
 
 
 def test_a_secret_in_the_endpoint_or_the_parameters_is_refused_even_where_prompts_are_redacted() -> None:
-    request, _, this = guarded(STEP, {"p.j2": "fine"}, Round(model="m"))
+    request, _, this = guarded(STEP, {"p.j2": "fine"}, AttemptContext(model="m"))
     stage = Stage(name="code", step=replace(STEP, secrets="redact"))
     for changed in (replace(request, endpoint=f"https://h/?k={KEY}"), replace(request, params={"stop": KEY})):
         (problem,) = guard_request(SECRETS, changed, stage, this, Files())[1]
@@ -125,7 +127,7 @@ def test_a_secret_in_the_endpoint_or_the_parameters_is_refused_even_where_prompt
 
 
 def test_redact_sends_another_request_of_another_fingerprint() -> None:
-    this = Round(model="m", given=(given("specs/a.md", f"use {KEY}."),))
+    this = AttemptContext(model="m", given=(given("specs/a.md", f"use {KEY}."),))
     files = {"p.j2": "{{ inputs[0].text }} or {{ inputs[0].text }}", "s.j2": KEY}
     step = replace(STEP, system="s.j2", secrets="redact")
     request, problems, _ = guarded(step, files, this, wire={"title": [KEY]})
@@ -141,7 +143,7 @@ def test_redact_sends_another_request_of_another_fingerprint() -> None:
     ("stable", "left"), [(8, 8), (len(f"the key {KEY}"), len("the key [redacted MY_KEY]")), (12, 0)]
 )
 def test_redacted_requests_keep_the_length_of_their_stable_head(stable: int, left: int) -> None:
-    request, _, this = guarded(replace(STEP, secrets="redact"), {"p.j2": "fine"}, Round(model="m"))
+    request, _, this = guarded(replace(STEP, secrets="redact"), {"p.j2": "fine"}, AttemptContext(model="m"))
     held = replace(request, messages=(Message("user", f"the key {KEY} is it"),), stable=stable)
     changed, _ = guard_request(SECRETS, held, Stage(name="code", step=replace(STEP, secrets="redact")), this, Files())
     assert changed.stable == left
@@ -150,7 +152,7 @@ def test_redacted_requests_keep_the_length_of_their_stable_head(stable: int, lef
 def test_a_manifest_with_a_secret_is_refused_by_its_part() -> None:
     stage = Stage(name="s", step=STEP)
     manifest: dict[str, Json] = {"env:A": "x", "env:B": [KEY], "command": ["curl", KEY], f"input:{KEY}": "0"}
-    resolved = Resolved(
+    resolved = ResolvedStage(
         stage=stage, manifest=manifest, key="", core="", facts=Facts(), files={}, base={}, verify_files={}, given=()
     )
     problems = guard_manifest(SECRETS, resolved)
@@ -174,12 +176,12 @@ def test_the_egress_manifest_lists_what_the_prompt_has_read_and_no_more() -> Non
         given("unread.md", "never"),
         given("docs/**", "docs/x\n", "list"),
     )
-    this = Round(
+    this = AttemptContext(
         model="m",
         given=inputs,
         own=(given("src/b.py", "B = 1\n"),),
         previous="12345",
-        brief=Brief(kind="x", excerpt="\u00e4"),
+        brief=RetryFeedback(kind="x", excerpt="\u00e4"),
     )
     step = replace(STEP, system="s.j2", schema="o.json")
     files = {
@@ -196,11 +198,11 @@ def test_the_egress_manifest_lists_what_the_prompt_has_read_and_no_more() -> Non
     ]  # fmt: skip
     assert sent[0].sha256 == digest_bytes("\u00e4bc".encode()).sha256
     assert sent_bytes(request) == len(request.messages[0].content.encode()) + len("system") + len('{"type":"object"}')
-    assert [size_of(text) for text in ("12345", "\u00e4")] == [5, 2]
+    assert [utf8_size(text) for text in ("12345", "\u00e4")] == [5, 2]
 
 
 def test_a_text_is_read_once_and_only_when_it_is_asked_for() -> None:
     texts = iter(("text",))
-    reading = Reading(lambda: next(texts))
+    reading = TrackedText(lambda: next(texts))
     untouched = reading.text
     assert (untouched, reading(), reading(), reading.text) == (None, "text", "text", "text")

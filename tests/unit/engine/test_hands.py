@@ -5,12 +5,12 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
-from orch23.engine.hands import Hands
+from orch23.engine.worker_threads import WorkerThreads
 
 
 def test_a_thread_that_is_free_takes_the_next_piece_and_a_busy_one_is_not_waited_for() -> None:
     before = set(threading.enumerate())
-    hands, told = Hands(), queue.SimpleQueue[tuple[str, threading.Thread]]()
+    hands, told = WorkerThreads(), queue.SimpleQueue[tuple[str, threading.Thread]]()
     gates = {name: threading.Event() for name in ("one", "two", "three")}
 
     def piece(name: str) -> Callable[[], None]:

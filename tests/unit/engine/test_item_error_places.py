@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from orch23.engine.expansion import items_of
+from orch23.engine.plan_walk import items_of
 from orch23.load.pipeline import load_pipeline
-from orch23.model.pipeline import ForeachStage, written_paths
-from orch23.plan.graph import build_plan
+from orch23.model.pipeline import ForeachStage, definition_paths
+from orch23.plan.planner import build_plan
 
 TEXT = """version: 1
 vars: {l: [x1, y1], n: "9"}
@@ -89,4 +89,4 @@ stages:
     ],
 )
 def test_a_node_is_written_in_its_stage_or_among_the_defaults(path: str, written: set[str], place: str | None) -> None:
-    assert next((one for one, _ in written_paths(path.split("/"), written) if one in written), None) == place
+    assert next((one for one, _ in definition_paths(path.split("/"), written) if one in written), None) == place

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from orch23.engine.ledger import Ledger, StageLimitError
-from orch23.engine.running import CancelledBuildError
+from orch23.engine.process_runner import CancelledBuildError
 from orch23.model.errors import ConfigurationError, ExitCode, LimitError
-from orch23.model.event import Event, RunFinished, Took
+from orch23.model.event import Event, RequestTotals, RunFinished
 from orch23.model.llm import Message, Request, Response, Usage
 from orch23.model.pipeline import Price, StopConditions
 from orch23.providers.prices import Prices, worst_case
-from orch23.store.history import Tally
+from orch23.store.history import UsageTotals
 
 UNLIMITED = StopConditions()
 DOLLAR_A_TOKEN = Price(input=Decimal(1_000_000), output=Decimal(1_000_000))
@@ -42,7 +42,7 @@ class Rig:
         limits: StopConditions = UNLIMITED,
         stages: Mapping[str, StopConditions] | None = None,
         *,
-        before: Mapping[str, Tally] | None = None,
+        before: Mapping[str, UsageTotals] | None = None,
         notice: Callable[[Event], None] | None = None,
         priced: bool = True,
     ) -> None:
@@ -258,7 +258,7 @@ def test_a_request_that_is_too_much_alone_says_what_it_would_need(limits: StopCo
 
 
 def test_an_interrupted_run_goes_on_with_what_was_left() -> None:
-    before = {"x": Tally(1, 2, Decimal(3)), "gone": Tally(1, 5, Decimal(6))}
+    before = {"x": UsageTotals(1, 2, Decimal(3)), "gone": UsageTotals(1, 5, Decimal(6))}
     with pytest.raises(LimitError):
         Rig(limited(calls=2), before=before).ledger.reserve("x", request())
     with pytest.raises(LimitError):
@@ -267,14 +267,14 @@ def test_an_interrupted_run_goes_on_with_what_was_left() -> None:
     rig.ledger.reserve("x", request())
     rig.answer("x", 1, 1)
     assert rig.spent() == (1, 2, "2"), "what this run took is told apart"
-    assert rig.ledger.finished(RunFinished(status="ok")).before == Took(2, 7, "9")
+    assert rig.ledger.finished(RunFinished(status="ok")).before == RequestTotals(2, 7, "9")
 
 
 # ---- limits of a stage ----------------------------------------------------------------------------------
 
 
 def test_a_limit_of_a_stage_is_its_own() -> None:
-    rig = Rig(stages={"a": limited(calls=1)}, before={"a": Tally(0, 50, Decimal(50))})
+    rig = Rig(stages={"a": limited(calls=1)}, before={"a": UsageTotals(0, 50, Decimal(50))})
     for stage in ("a", "b"):
         rig.ledger.reserve(stage, request())
         rig.answer(stage, 1)
@@ -289,7 +289,8 @@ def test_a_limit_of_a_stage_is_its_own() -> None:
 
 def test_a_stage_goes_on_with_what_an_interrupted_run_left_it() -> None:
     rig = Rig(
-        stages={"a": limited(cost=MOST + 9)}, before={"a": Tally(1, 10, Decimal(10)), "b": Tally(1, 0, Decimal(9))}
+        stages={"a": limited(cost=MOST + 9)},
+        before={"a": UsageTotals(1, 10, Decimal(10)), "b": UsageTotals(1, 0, Decimal(9))},
     )
     with pytest.raises(StageLimitError):
         rig.ledger.reserve("a", request())

@@ -1,6 +1,6 @@
 """Lines are told while they come, if somebody wants to know, and never more than a bound."""
 
-from orch23.engine.live import MOST_LINES, Live
+from orch23.engine.run_events import MAX_LINES, LiveOutput
 from orch23.model.event import Event, LlmText, StepOutput
 
 
@@ -10,7 +10,7 @@ def kept(text: str) -> str:
 
 def test_nobody_is_told_where_nobody_wants_to_know() -> None:
     told: list[Event] = []
-    live = Live(told.append, "a", kept)
+    live = LiveOutput(told.append, "a", kept)
     assert live.of_step("make") is None
     live.of_answer(1).take("one\ntwo\n")
     assert told == []
@@ -18,23 +18,23 @@ def test_nobody_is_told_where_nobody_wants_to_know() -> None:
 
 def test_of_each_step_and_of_each_answer_so_many_lines_are_told() -> None:
     told: list[Event] = []
-    live = Live(told.append, "a", kept, wanted=True)
+    live = LiveOutput(told.append, "a", kept, wanted=True)
     for _ in range(2):
         hear = live.of_step("make")
         assert hear is not None
-        for number in range(MOST_LINES + 5):
+        for number in range(MAX_LINES + 5):
             hear(str(number))
-    assert len(told) == 2 * (MOST_LINES + 1)
-    assert told[MOST_LINES - 1].data == StepOutput(step="make", line=str(MOST_LINES - 1))
-    assert told[MOST_LINES].data == StepOutput(step="make", cut=True)
-    assert told[MOST_LINES].message == "more than 1,000 lines: the rest is not shown"
+    assert len(told) == 2 * (MAX_LINES + 1)
+    assert told[MAX_LINES - 1].data == StepOutput(step="make", line=str(MAX_LINES - 1))
+    assert told[MAX_LINES].data == StepOutput(step="make", cut=True)
+    assert told[MAX_LINES].message == "more than 1,000 lines: the rest is not shown"
     live.of_answer(2).take("one\n")
     assert told[-1] == Event(LlmText(attempt=2, line="one"), "one", "a", "debug")
 
 
 def test_a_line_without_blanks_is_not_lost() -> None:
     told: list[Event] = []
-    live = Live(told.append, "a", kept, wanted=True)
+    live = LiveOutput(told.append, "a", kept, wanted=True)
     hear = live.of_step("make")
     assert hear is not None
     hear("x" * 3_000)

@@ -6,13 +6,19 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from orch23.engine.made import Made, made_by
-from orch23.engine.moment import Keyed, Keying, Moment, versions_of
+from orch23.engine.revision_view import (
+    ManifestReader,
+    PlanManifests,
+    RevisionArtifacts,
+    RevisionView,
+    artifact_paths,
+    versioned_patterns,
+)
 from orch23.model.errors import ConfigurationError, InvalidInputError
-from orch23.model.pipeline import ChainLink, Fence, GlobInput, ListInput, Pipeline, Stage
+from orch23.model.pipeline import ChainLink, GlobInput, ListInput, Pipeline, Stage, WriteScope
 from orch23.model.plan import Plan
 from orch23.model.record import LockFile, Record
-from orch23.plan.graph import build_plan
+from orch23.plan.planner import build_plan
 from tests.unit.engine.rig import FACTS, MemoryWorkspace, Project, each, entry, stage
 
 
@@ -26,7 +32,7 @@ class Bench:
         self.facts: Any = lambda _stage: FACTS
         self.plans: list[Plan] = []
 
-    def moment(self, plan: Plan) -> Moment:
+    def moment(self, plan: Plan) -> RevisionView:
         self.plans.append(plan)
         records = {
             name: Record(stage=name, key="k", manifest={}, outputs={name: entry(text)})
@@ -34,10 +40,10 @@ class Bench:
         }
         lock = LockFile(records)
         texts = {entry(text).digest.sha256: text.encode() for text in self.made.values()}
-        return Moment(
+        return RevisionView(
             self.files,
-            Made(
-                paths=made_by([self.pipeline], [lock]),
+            RevisionArtifacts(
+                paths=artifact_paths([self.pipeline], [lock]),
                 plan=plan,
                 lock=lock,
                 files=self.files,
@@ -45,14 +51,14 @@ class Bench:
             ),
         )
 
-    def keying(self) -> Keying:
-        return Keying(facts_of=self.facts, sources_of=lambda _moment: Project(), read_yaml=lambda text: text)
+    def keying(self) -> ManifestReader:
+        return ManifestReader(facts_of=self.facts, sources_of=lambda _moment: Project(), read_yaml=lambda text: text)
 
-    def keyed(self) -> Keyed:
+    def keyed(self) -> PlanManifests:
         return self.keying().keyed(self.pipeline, self.moment)
 
 
-def inputs(keyed: Keyed, name: str) -> dict[str, Any]:
+def inputs(keyed: PlanManifests, name: str) -> dict[str, Any]:
     return {aspect: value for aspect, value in keyed.manifests[name].items() if aspect.startswith(("input", "list"))}
 
 
@@ -142,7 +148,7 @@ def test_a_moment_that_is_past_has_no_manifests_where_something_was_wrong() -> N
 
 
 def test_files_of_its_own_chain_and_of_those_that_it_comes_before_are_versions() -> None:
-    link = {"chain": ChainLink(chain="c", index=0), "fence": Fence(("doc",))}
+    link = {"chain": ChainLink(chain="c", index=0), "fence": WriteScope(("doc",))}
     plan, problems = build_plan(
         Pipeline(
             name="p",
@@ -151,5 +157,5 @@ def test_files_of_its_own_chain_and_of_those_that_it_comes_before_are_versions()
         )
     )
     assert plan is not None, problems
-    patterns = {name: versions_of(plan, node) for name, node in plan.nodes.items() if isinstance(node, Stage)}
+    patterns = {name: versioned_patterns(plan, node) for name, node in plan.nodes.items() if isinstance(node, Stage)}
     assert patterns == {"before": ("doc",), "c": ("doc",), "z": ()}

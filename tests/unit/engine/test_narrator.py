@@ -2,13 +2,13 @@
 
 import pytest
 
-from orch23.engine.ends import StageEnd
-from orch23.engine.narrator import Narrator
-from orch23.model.decision import Edited, Maybe, Run
+from orch23.engine.outcomes import StageOutcome
+from orch23.engine.run_events import RunEvents
 from orch23.model.event import Event, FilesPromoted, StageRestored
-from orch23.model.manifest import Reason
+from orch23.model.plan import Edited, Maybe, Run
+from orch23.model.record import Reason
 from orch23.model.stage_status import StageStatus
-from orch23.store.promote import Promoted
+from orch23.store.promotion import PromotionResult
 
 
 class Screen:
@@ -21,12 +21,12 @@ class Screen:
 
 def test_while_a_stage_is_held_its_time_stands_still() -> None:
     screen, now = Screen(), [10.0]
-    narrator = Narrator(screen, lambda: now[0])
+    narrator = RunEvents(screen, lambda: now[0])
     narrator.started("a@1", "k")
     now[0] = 12.5
     narrator.held("a@1", "k", ["a@2", "a@3"])
     now[0] = 99.0
-    narrator.ended("a@1", StageEnd(status=StageStatus.HELD, text="held back: a@2 failed", by=("a@2",)), None)
+    narrator.ended("a@1", StageOutcome(status=StageStatus.HELD, text="held back: a@2 failed", by=("a@2",)), None)
     held, ended = screen.events[1:]
     assert (held.type, held.message, held.facts()["for"]) == ("stage_held", "waits for a@2, a@3", ("a@2", "a@3"))
     assert (ended.facts()["status"], ended.facts()["duration_s"], ended.facts()["by"]) == ("held", 2.5, ("a@2",))
@@ -35,7 +35,7 @@ def test_while_a_stage_is_held_its_time_stands_still() -> None:
 
 def test_of_many_that_are_waited_for_the_first_are_named_and_all_are_counted() -> None:
     screen = Screen()
-    Narrator(screen, lambda: 0.0).held("a@0", "k", [f"a@{n}" for n in range(1, 1001)])
+    RunEvents(screen, lambda: 0.0).held("a@0", "k", [f"a@{n}" for n in range(1, 1001)])
     (held,) = screen.events
     assert held.message == "waits for a@1, a@2, a@3, a@4, a@5, a@6, a@7, a@8 and 992 more"
     assert (held.facts()["waits_for"], len(held.facts()["for"])) == (1000, 8)
@@ -43,13 +43,13 @@ def test_of_many_that_are_waited_for_the_first_are_named_and_all_are_counted() -
 
 def test_what_was_never_started_took_no_time() -> None:
     screen = Screen()
-    Narrator(screen, lambda: 5.0).ended("a", StageEnd(status=StageStatus.FRESH, text="fresh"), None)
+    RunEvents(screen, lambda: 5.0).ended("a", StageOutcome(status=StageStatus.FRESH, text="fresh"), None)
     assert screen.events[0].facts()["duration_s"] == 0.0
 
 
 def test_a_decision_is_one_of_those_that_a_build_takes() -> None:
     screen = Screen()
-    narrator = Narrator(screen, lambda: 0.0)
+    narrator = RunEvents(screen, lambda: 0.0)
     narrator.decided("a", Run((Reason("first_run"),)), "k")
     narrator.decided("b", Edited(("b.txt",)), "l")
     assert [event.facts() for event in screen.events] == [
@@ -62,9 +62,9 @@ def test_a_decision_is_one_of_those_that_a_build_takes() -> None:
 
 def test_what_was_restored_is_an_event_of_its_own() -> None:
     screen = Screen()
-    narrator = Narrator(screen, lambda: 0.0)
-    narrator.restored("a", Promoted(("a.txt",), ("b.txt",)))
-    narrator.promoted("a", "restored", Promoted(("a.txt",)))
+    narrator = RunEvents(screen, lambda: 0.0)
+    narrator.restored("a", PromotionResult(("a.txt",), ("b.txt",)))
+    narrator.promoted("a", "restored", PromotionResult(("a.txt",)))
     assert [event.data for event in screen.events] == [
         StageRestored(files=("a.txt",), removed=("b.txt",)),
         FilesPromoted(files=("a.txt",)),

@@ -3,13 +3,12 @@
 import pytest
 from msgspec.structs import replace
 
-from orch23.engine.outlook import Outlook
-from orch23.engine.preview import preview, replan
-from orch23.model.decision import Blocked, Edited, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
+from orch23.engine.dry_run import DryRun, preview, replan
 from orch23.model.errors import InvalidInputError
-from orch23.model.manifest import Reason
 from orch23.model.pipeline import Foreach, SkippedStage, Stage
-from orch23.plan.select import EVERYTHING, Selection
+from orch23.model.plan import Blocked, Edited, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
+from orch23.model.record import Reason
+from orch23.plan.planner import ALL_STAGES, Selection
 from tests.unit.engine.rig import Project, each, stage
 
 CHAIN = (stage("a", "src"), stage("b", "a"), stage("c", "b"))
@@ -121,11 +120,11 @@ def test_a_list_that_a_stage_made_and_that_cannot_be_used_any_more_is_an_error()
 def test_unselected_stages_are_left_out_but_their_last_results_count() -> None:
     project = built()
     project.disk["src"] = "2"
-    outlook = Outlook(project.session().appraiser, Selection(only=("b",)))
+    outlook = DryRun(project.session().appraiser, Selection(only=("b",)))
     assert list(outlook.look()) == ["b"]
     assert isinstance(outlook.decisions["b"], Fresh)
     project = Project(*CHAIN, files={"src": "1"})
-    outlook = Outlook(project.session().appraiser, Selection(only=("b",)))
+    outlook = DryRun(project.session().appraiser, Selection(only=("b",)))
     assert outlook.look() == {"b": Blocked(("a",))}
 
 
@@ -145,11 +144,11 @@ def test_replan_decides_on_the_state_after_the_build() -> None:
     project = Project(*CHAIN, files={"src": "1"})
     build = project.builder()
     build.run()
-    decisions, world = replan(build.session, build.committer.left, EVERYTHING)
+    decisions, world = replan(build.session, build.committer.left, ALL_STAGES)
     assert [type(one) for one in decisions.values()] == [Fresh, Fresh, Fresh]
     assert (set(world.results), world is build.session.world) == ({"a", "b", "c"}, False)
     project.disk["src"] = "2"
-    decisions, _ = replan(build.session, build.committer.left, EVERYTHING)
+    decisions, _ = replan(build.session, build.committer.left, ALL_STAGES)
     assert isinstance(decisions["a"], Run)
 
 
@@ -157,5 +156,5 @@ def test_replan_forces_the_same_stages_again() -> None:
     project = built()
     build = project.builder(forced=("a",))
     build.run()
-    decisions, _ = replan(build.session, build.committer.left, EVERYTHING)
+    decisions, _ = replan(build.session, build.committer.left, ALL_STAGES)
     assert decisions["a"] == Run((Reason("forced"),))

@@ -5,9 +5,7 @@ from typing import Any
 
 import pytest
 
-from orch23.engine.locked import Locked
-from orch23.engine.ownership import RELEASED, Ownership
-from orch23.engine.releasing import release_files
+from orch23.engine.ownership import RELEASED_KIND, LockIndex, Ownership, release_files
 from orch23.model.digest import git_blob_id
 from orch23.model.llm import Exchange
 from orch23.model.record import LockFile, Record
@@ -35,7 +33,7 @@ class CountingGit(MemoryGit):
 
 def owner(project: Project, *locked: Record, git: MemoryGit | None = None) -> Ownership:
     lock = LockFile({record.stage: record for record in locked})
-    return Ownership(project.as_store, project.pipeline, Locked(lock), git or MemoryGit())
+    return Ownership(project.as_store, project.pipeline, LockIndex(lock), git or MemoryGit())
 
 
 @pytest.fixture
@@ -86,7 +84,7 @@ def test_released_files_count_as_accepted(project: Project) -> None:
     here = owner(project, MADE)
     assert (here.is_released("a", entry("made")), here.is_accepted("a", entry("made"))) == (True, True)
     assert not here.is_released("a", entry("other"))
-    assert [one.manifest["kind"] for one in project.store.records.all] == [RELEASED, "shell"]
+    assert [one.manifest["kind"] for one in project.store.records.all] == [RELEASED_KIND, "shell"]
     assert release_files(project.as_store, lock, "b") == ()
 
 

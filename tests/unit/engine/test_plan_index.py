@@ -9,17 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.engine.appraise import Appraiser
+from orch23.engine.decisions import StageDecider
 from orch23.engine.plan_index import PlanIndex
-from orch23.engine.world import World
+from orch23.engine.project_state import ProjectState
 from orch23.model.digest import FileEntry, digest_bytes
-from orch23.model.paths import match_any, meets
-from orch23.model.pipeline import ChainLink, Fence, GlobInput, PathInput, Pipeline, Stage
+from orch23.model.paths import match_any, may_overlap
+from orch23.model.pipeline import ChainLink, GlobInput, PathInput, Pipeline, Stage, WriteScope
 from orch23.model.plan import Plan
 from orch23.model.record import LockFile, Record
-from orch23.plan.nodes import chains_of
-from orch23.plan.reads import may_read, meets_rest
-from orch23.plan.writers import writes_of
+from orch23.plan.nodes import chains_of, may_overlap_unexcluded, may_read, writes_of
 from orch23.steps.shell.spec import ShellStep
 from tests.project import Project
 
@@ -40,7 +38,7 @@ def plans(draw: st.DrawFn) -> Plan:
     nodes: dict[str, Any] = {}
     for name, index in [("s", None), ("t", None), *((f"c@{number}", number) for number in range(4))]:
         link = None if index is None else ChainLink(chain="c", index=index)
-        step, fence = ShellStep(("x",)), Fence(draw(SOME))
+        step, fence = ShellStep(("x",)), WriteScope(draw(SOME))
         nodes[name] = Stage(name=name, step=step, inputs=draw(INPUTS), outputs=draw(SOME), fence=fence, chain=link)
     order = tuple(nodes)
     upstream = {name: tuple(one for one in order[:at] if draw(st.booleans())) for at, name in enumerate(order)}
@@ -64,7 +62,11 @@ def writing(plan: Plan) -> dict[str, tuple[str, ...]]:
 def test_the_makers_of_a_pattern_are_all_that_may_write_what_it_means(
     plan: Plan, pattern: str, exclude: tuple[str, ...]
 ) -> None:
-    found = {name for name, some in writing(plan).items() if any(meets_rest(pattern, exclude, one) for one in some)}
+    found = {
+        name
+        for name, some in writing(plan).items()
+        if any(may_overlap_unexcluded(pattern, exclude, one) for one in some)
+    }
     index = PlanIndex(plan)
     assert index.makers(pattern, exclude) == index.makers(pattern, exclude) == found
 
@@ -93,10 +95,10 @@ def test_a_stage_waits_for_each_unsettled_one_before_it_whose_files_it_may_read(
             if up in unsettled
             and (
                 may_read(node, writes_of(plan.nodes[up]))
-                or any(meets(one, other) for one in base for other in writes_of(plan.nodes[up]))
+                or any(may_overlap(one, other) for one in base for other in writes_of(plan.nodes[up]))
             )
         ]
-        appraiser = Appraiser(cast("World", world), cast("Any", None), cast("Any", None), cast("Any", None))
+        appraiser = StageDecider(cast("ProjectState", world), cast("Any", None), cast("Any", None), cast("Any", None))
         assert appraiser.waiting_on(name) == tuple(found)
 
 
@@ -122,7 +124,7 @@ def test_versions_of_a_chain_are_those_that_going_through_its_items_finds(
     plan: Plan, locked: dict[str, Record], settled: dict[str, Record], path: str
 ) -> None:
     files = SimpleNamespace(workspace=SimpleNamespace(entry=lambda _path: None), records=None)
-    world = World(plan, cast("Any", files), LockFile(locked))
+    world = ProjectState(plan, cast("Any", files), LockFile(locked))
     for name, record in settled.items():
         world.settle(name, record)
     items = plan.chains["c"]

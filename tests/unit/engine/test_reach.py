@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from orch23.engine.dependency_index import Head, all_rows
-from orch23.engine.reach import Part, Since, part_of
+from orch23.engine.dependency_index import IndexHead, all_rows
+from orch23.engine.partial_plan import Part, Since, part_of
 from orch23.model.digest import Digest, digest_bytes
 from orch23.model.event import RunStarted
 from orch23.model.pipeline import Stage
-from orch23.plan.reads import reads_of
-from orch23.store.opening import Store, open_store
+from orch23.plan.nodes import reads_of
+from orch23.store.project_store import ProjectStore, open_store
 from tests.unit.engine.test_dependency_index import TEXT, bare, plan_of, record
 
 BEFORE = digest_bytes(TEXT.encode())
@@ -21,14 +21,14 @@ LAST = Since(table="t", token="token", file="p.yaml", changed=(), digest_of={"p.
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path: Path) -> ProjectStore:
     """Return a store with the table of a project at rest, and the project's files."""
     plan = plan_of()
     names = frozenset(plan.nodes)
     stages = {name: node for name, node in plan.nodes.items() if isinstance(node, Stage)}
     reads = {name: {*reads_of(node), f"{name}.out"} for name, node in stages.items()}
     began = RunStarted(name="p", spec_file="a.in")
-    head = Head("token", bare(plan), began, {"fresh": len(names), "skipped": 1}, ("p.yaml", "v.yaml"))
+    head = IndexHead("token", bare(plan), began, {"fresh": len(names), "skipped": 1}, ("p.yaml", "v.yaml"))
     table = all_rows(head, TEXT, plan, names, reads, {name: record(name) for name in names}, names - {"left"})
     assert table is not None
     (tmp_path / "p.yaml").write_text(TEXT)
@@ -39,11 +39,11 @@ def store(tmp_path: Path) -> Store:
     return found
 
 
-def part(store: Store, since: Since, edited: Mapping[str, Stage] | None = None) -> Part | None:
+def part(store: ProjectStore, since: Since, edited: Mapping[str, Stage] | None = None) -> Part | None:
     return part_of(since, store, lambda _before, _after: edited)
 
 
-def test_what_a_change_reaches_is_a_part_of_the_plan(store: Store) -> None:
+def test_what_a_change_reaches_is_a_part_of_the_plan(store: ProjectStore) -> None:
     found = part(store, replace(LAST, changed=("a.in",)))
     assert found is not None
     assert (found.names, found.plan.order, found.text) == (("a", "b"), ("a", "b"), "")
@@ -52,14 +52,14 @@ def test_what_a_change_reaches_is_a_part_of_the_plan(store: Store) -> None:
     assert found.began.spec_file == "a.in"
 
 
-def test_only_recorded_stages_are_looked_for_in_the_lock_file(store: Store) -> None:
+def test_only_recorded_stages_are_looked_for_in_the_lock_file(store: ProjectStore) -> None:
     (store.root / "g.in").touch()
     found = part(store, replace(LAST, changed=("g.in",)))
     assert found is not None
     assert (found.names, found.recorded) == (("left", "right", "after"), ("right", "after"))
 
 
-def test_an_edited_stage_takes_the_place_of_the_one_before(store: Store) -> None:
+def test_an_edited_stage_takes_the_place_of_the_one_before(store: ProjectStore) -> None:
     stage = plan_of().nodes["b"]
     assert isinstance(stage, Stage)
     (store.root / "p.yaml").write_text("edited")
@@ -91,12 +91,12 @@ def unknown(_path: str) -> Digest | None:
     ],
     ids=["another token", "no token", "no table", "not looked at", "unread", "gone", "nothing"],
 )
-def test_where_the_index_does_not_say_enough_there_is_no_part(store: Store, since: Since) -> None:
+def test_where_the_index_does_not_say_enough_there_is_no_part(store: ProjectStore, since: Since) -> None:
     changed = since.changed or (() if since is LAST else ("a.in",))
     assert part(store, replace(since, changed=changed)) is None
 
 
-def test_of_records_that_changed_since_there_is_no_part(store: Store) -> None:
+def test_of_records_that_changed_since_there_is_no_part(store: ProjectStore) -> None:
     other = open_store(store.root)
     other.records.put(record("of another build"))
     assert part(open_store(store.root), replace(LAST, changed=("a.in",))) is None

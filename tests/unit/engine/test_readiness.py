@@ -7,18 +7,17 @@ from typing import Any, cast
 import pytest
 
 from orch23.decide.secrets import Secrets
-from orch23.engine.conversation import Conversations
-from orch23.engine.preview import Preview, preview
-from orch23.engine.question import Questions
-from orch23.engine.readiness import Readiness, llm_steps
-from orch23.model.consent import Grant
+from orch23.engine.conversation import Conversations, RequestBuilder
+from orch23.engine.dry_run import Preview, preview
+from orch23.engine.preflight import CallPreflight, llm_steps
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, ConsentError, ExitCode, Orch23Error, ProviderError
 from orch23.model.llm import Exchange
 from orch23.model.pipeline import Condition, Price, Retry, Stage, StopConditions
-from orch23.plan.graph import build_plan
-from orch23.providers.adapter import Setting
-from orch23.resolve.prompts import Round
+from orch23.model.step import Grant
+from orch23.plan.planner import build_plan
+from orch23.providers.adapter import ProviderContext
+from orch23.resolve.prompts import AttemptContext
 from orch23.steps.fetch.spec import FetchStep
 from orch23.steps.llm.spec import LLMStep
 from tests.doubles import FakeProvider, NoFiles
@@ -43,7 +42,7 @@ class Bench:
         self.asked: list[tuple[Grant, ...]] = []
         self.consents: bool = more.pop("consents", False)
         self.budget = more.pop("budget", None)
-        setting = Setting(
+        setting = ProviderContext(
             environ=KEYS if environ is None else environ,
             root=ROOT,
             read_answers=lambda _path: {},
@@ -57,7 +56,7 @@ class Bench:
         )
 
     def check(self) -> None:
-        Readiness(
+        CallPreflight(
             pipeline=self.project.pipeline,
             conversations=self.conversations,
             sources=self.project,
@@ -86,8 +85,8 @@ class Bench:
         step = resolved.stage.step
         assert isinstance(step, LLMStep)
         opened = self.conversations.open(resolved, 1, set())
-        questions = Questions(Secrets(), self.project, {})
-        this = Round(given=resolved.given, model=step.model)
+        questions = RequestBuilder(Secrets(), self.project, {})
+        this = AttemptContext(given=resolved.given, model=step.model)
         request, _ = questions.request(resolved, step, this, opened.params)
         assert request is not None
         self.project.store.exchanges.put(

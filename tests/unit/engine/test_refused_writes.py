@@ -2,8 +2,8 @@
 
 import pytest
 
-from orch23.engine.failure import command_failed
-from orch23.engine.refused_writes import with_refused_writes
+from orch23.engine.outcomes import command_failed
+from orch23.engine.process_runner import with_refused_writes
 
 
 def reported(printed: str) -> list[str]:

@@ -6,30 +6,29 @@ from typing import Any, cast
 
 import pytest
 
-from orch23.engine.attempt import Attempted
-from orch23.engine.commit import Change, Committer
-from orch23.engine.ends import Paid, StageEnd
-from orch23.engine.failure import refusal
-from orch23.engine.narrator import Narrator
-from orch23.engine.results import Results
-from orch23.engine.walk import Walk
+from orch23.engine.attempt import StageResult
+from orch23.engine.commit import Committer, WorkspaceChange
+from orch23.engine.outcomes import StageCost, StageOutcome, failure_of
+from orch23.engine.plan_walk import PlanWalk
+from orch23.engine.results import StageResults
+from orch23.engine.run_events import RunEvents
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import MissingBytesError
-from orch23.model.event import Event, FilesPromoted, StageFinished, StageHeld, Warned
-from orch23.model.pipeline import Fence, PathInput, Pipeline, Stage
+from orch23.model.event import Event, FilesPromoted, StageFinished, StageWithheld, Warned
+from orch23.model.pipeline import PathInput, Pipeline, Stage, WriteScope
 from orch23.model.record import Record
-from orch23.model.stage_status import TRANSITIONS, StageStatus, moved
-from orch23.plan.graph import build_plan
+from orch23.model.stage_status import TRANSITIONS, StageStatus, checked_transition
+from orch23.plan.planner import build_plan
 from orch23.steps.llm.spec import LLMStep
 from orch23.steps.shell.spec import ShellStep
-from orch23.store.promote import Promoted
+from orch23.store.promotion import PromotionResult
 from tests.doubles import FakeClock
 
 
 def stage(name: str, *reads: str, group: str | None = None, **more: Any) -> Stage:
     inputs = tuple(PathInput(path) for path in reads)
-    facts = {"step": ShellStep(("x",)), "inputs": inputs, "outputs": (name,), "fence": Fence((name,)), **more}
+    facts = {"step": ShellStep(("x",)), "inputs": inputs, "outputs": (name,), "fence": WriteScope((name,)), **more}
     return Stage(name=name, promote=group, **facts)
 
 
@@ -37,7 +36,7 @@ MODEL = LLMStep(prompt="p.j2", provider="command", model="m", command=("c",))
 
 
 class Rig:
-    """Results over a committer that notes what it does."""
+    """StageResults over a committer that notes what it does."""
 
     def __init__(self, *stages: Stage) -> None:
         plan, problems = build_plan(Pipeline(name="p", file="p.yaml", stages=stages))
@@ -51,12 +50,12 @@ class Rig:
         self.session = SimpleNamespace(
             world=SimpleNamespace(plan=plan), lock=SimpleNamespace(records={}), pipeline=plan.pipeline
         )
-        self.results = Results(
+        self.results = StageResults(
             committer=cast("Committer", self),
-            narrator=Narrator(self, self.clock.monotonic),
-            walk=cast("Walk", SimpleNamespace(wanted=frozenset(plan.nodes), let_pass=self.passed.append)),
+            narrator=RunEvents(self, self.clock.monotonic),
+            walk=cast("PlanWalk", SimpleNamespace(wanted=frozenset(plan.nodes), let_pass=self.passed.append)),
             clock=self.clock.monotonic,
-            paid=lambda _: Paid(),
+            paid=lambda _: StageCost(),
         )
 
     # as an observer
@@ -64,7 +63,7 @@ class Rig:
         match event.data:
             case StageFinished(status=status):
                 self.heard.append((event.role, status.value))
-            case StageHeld():
+            case StageWithheld():
                 self.heard.append((event.role, "held for others"))
             case Warned(paths=paths):
                 self.heard.append((event.role, "warned", *paths))
@@ -74,11 +73,11 @@ class Rig:
                 pass
 
     # as a committer
-    def keep(self, resolved: Any, _done: Attempted) -> Record:
+    def keep(self, resolved: Any, _done: StageResult) -> Record:
         self.heard.append(("durable", resolved.stage.name))
         return self.record(resolved.stage.name)
 
-    def gather(self, resolved: Any, _done: Attempted) -> Record:
+    def gather(self, resolved: Any, _done: StageResult) -> Record:
         return self.record(resolved.stage.name)
 
     def adopt(self, _record: Record) -> None:
@@ -90,29 +89,29 @@ class Rig:
     def changed_inputs(self, _resolved: Any) -> tuple[str, ...]:
         return self.changed
 
-    def keep_failure(self, _resolved: Any, _done: Attempted) -> Promoted:
-        return Promoted((), (), ())
+    def keep_failure(self, _resolved: Any, _done: StageResult) -> PromotionResult:
+        return PromotionResult((), (), ())
 
     def make_last(self) -> None:
         self.heard.append(("store", "synced"))
 
-    def change(self, records: Mapping[str, Record]) -> Change:
+    def change(self, records: Mapping[str, Record]) -> WorkspaceChange:
         targets: dict[str, dict[str, FileEntry | None]] = {name: {name: None} for name in records}
-        return Change(targets, {}, {}, tuple(name for name in records if name in self.foreign))
+        return WorkspaceChange(targets, {}, {}, tuple(name for name in records if name in self.foreign))
 
-    def check(self, _change: Change) -> None:
+    def check(self, _change: WorkspaceChange) -> None:
         pass
 
     def hold(self, name: str, _record: Record) -> None:
         if name in self.lost:
             raise MissingBytesError(digest_bytes(name.encode()).sha256)
 
-    def promote(self, records: Mapping[str, Record], change: Change) -> Promoted:
+    def promote(self, records: Mapping[str, Record], change: WorkspaceChange) -> PromotionResult:
         for name in records:
             if name in self.lost:
                 raise MissingBytesError(digest_bytes(name.encode()).sha256)
         self.heard.append(("promoted", *records))
-        return Promoted((), (), change.foreign)
+        return PromotionResult((), (), change.foreign)
 
     def stands(self, _name: str, _record: Record) -> bool:
         return False
@@ -126,12 +125,14 @@ class Rig:
 
     def finish(self, name: str, took_s: float = 0.0) -> None:
         """End a stage well; by default as one that is cheap to make again."""
-        done = Attempted(outputs={}, deleted=(), exchanges=(), attempts=1, took_s=took_s)
+        done = StageResult(outputs={}, deleted=(), exchanges=(), attempts=1, took_s=took_s)
         self.results.finish(self.resolved(name), done)
 
     def fail(self, name: str) -> None:
-        failure = refusal("verify_failed", [Diagnostic("E303", "no")])
-        done = Attempted(outputs={name: ENTRY}, deleted=(), exchanges=(), attempts=2, failure=failure, note="so it is")
+        failure = failure_of("verify_failed", [Diagnostic("E303", "no")])
+        done = StageResult(
+            outputs={name: ENTRY}, deleted=(), exchanges=(), attempts=2, failure=failure, note="so it is"
+        )
         self.results.fail(self.resolved(name), done, failure)
 
     def run(self, *names: str) -> None:
@@ -140,7 +141,7 @@ class Rig:
             self.results.move(name, StageStatus.RUNNING)
 
 
-FAILED = StageEnd(status=StageStatus.FAILED, text="no")
+FAILED = StageOutcome(status=StageStatus.FAILED, text="no")
 LONG_S = 10.0
 ENTRY = FileEntry(digest_bytes(b"x"))
 
@@ -217,7 +218,7 @@ def test_a_group_does_not_wait_for_an_edit_in_place() -> None:
     rig = Rig(stage("a", group="g"), stage("b", group="g"))
     rig.run("a")
     rig.finish("a")
-    rig.results.end("b", StageEnd(status=StageStatus.EDITED, paths=("b",), in_place=True))
+    rig.results.end("b", StageOutcome(status=StageStatus.EDITED, paths=("b",), in_place=True))
     assert rig.heard[-3:] == [("b", "edited"), ("promoted", "a"), ("a", "built")]
 
 
@@ -274,7 +275,7 @@ def test_what_is_held_in_vain_ends_held_and_what_never_ran_as_the_rest() -> None
     rig.run("a", "b")
     rig.finish("a")
     rig.results.end("b", FAILED)
-    ends = rig.results.close(StageEnd(status=StageStatus.BLOCKED, text="not run"))
+    ends = rig.results.close(StageOutcome(status=StageStatus.BLOCKED, text="not run"))
     assert {name: (end.status.value, end.by) for name, end in ends.items()} == {
         "a": ("held", ("b",)),
         "b": ("failed", ()),
@@ -314,9 +315,9 @@ def test_each_status_that_is_not_final_leads_to_an_end() -> None:
         while more := {after for one in reached for after in TRANSITIONS.get(one, ())} - reached:
             reached |= more
         assert any(one.is_told for one in reached) or status in (StageStatus.PASSED_OVER, StageStatus.NOT_BUILT)
-    assert moved(StageStatus.WAITING, StageStatus.READY, "a") is StageStatus.READY
+    assert checked_transition(StageStatus.WAITING, StageStatus.READY, "a") is StageStatus.READY
     with pytest.raises(ValueError, match="cannot go from waiting to running"):
-        moved(StageStatus.WAITING, StageStatus.RUNNING, "a")
+        checked_transition(StageStatus.WAITING, StageStatus.RUNNING, "a")
 
 
 @pytest.mark.parametrize("status", list(StageStatus))

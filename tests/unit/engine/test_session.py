@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from orch23.engine.session import check_plan, sound_part
-from orch23.model.decision import Fresh, Run
+from orch23.engine.session import check_plan, errors_of_sound_stages
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import InvalidInputError
 from orch23.model.pipeline import CheckStep, Verify
+from orch23.model.plan import Fresh, Run
 from orch23.model.record import LockFile, Record
-from orch23.store.history import History
+from orch23.store.history import RunHistory
 from tests.unit.engine.rig import Project, asks, each, entry, model, stage
 
 
@@ -64,7 +64,7 @@ def test_of_a_pipeline_with_unsound_stages_the_sound_ones_are_judged() -> None:
     project = Project(stage("a", "made-by-the-other", "nowhere", needs=("no-such-stage",)))
     store, machinery = project.as_store, project.machinery()
     unread = ("makes made-by-the-other",)
-    found = sound_part(project.pipeline, store, machinery, names=("a", "b"), unread=unread)
+    found = errors_of_sound_stages(project.pipeline, store, machinery, names=("a", "b"), unread=unread)
     assert ["nowhere" in one.message for one in found] == [False, True]
     assert "no-such-stage" in found[0].message
     with pytest.raises(InvalidInputError):
@@ -138,7 +138,7 @@ def test_results_of_an_interrupted_run_count_although_the_lock_file_lacks_them()
     record = project.lock.records["a"]
     project.lock = LockFile()
     assert project.session().lock.records == {}
-    project.history = History(unlocked={"a": record.key})
+    project.history = RunHistory(unlocked={"a": record.key})
     assert project.session().lock.records == {"a": record}
     newer = replace(record, key="another", manifest={"kind": "other"})
     project.lock = LockFile({"a": newer})
@@ -164,7 +164,7 @@ def test_a_stage_that_failed_last_time_says_so_where_it_runs_again() -> None:
     project = Project(stage("a"))
     project.programs["a"] = project.failing()
     key = project.build().stages["a"].key
-    project.history = History(failed={"a": key})
+    project.history = RunHistory(failed={"a": key})
     decision = project.plan()["a"]
     assert isinstance(decision, Run)
     assert [reason.code for reason in decision.reasons] == ["previous_failed"]

@@ -9,19 +9,18 @@ from msgspec.structs import replace
 
 from orch23.checks.check import Check, CheckInput
 from orch23.decide.secrets import Secrets
-from orch23.engine.failure import Failure
-from orch23.engine.live import Live
-from orch23.engine.reporting import Reporter
-from orch23.engine.running import Files, Runner
-from orch23.engine.verification import Verifier, in_short, undeclared_writes
+from orch23.engine.outcomes import Failure
+from orch23.engine.process_runner import Files, ProcessRunner
+from orch23.engine.run_events import LiveOutput, Reporter
+from orch23.engine.verification import Verifier, first_errors, undeclared_writes
 from orch23.model.action import Action, ActionOutcome, ActionResult, Completed, Output, TimedOut
 from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.digest import FileEntry
 from orch23.model.event import CheckResult, Event, Warned
-from orch23.model.pipeline import CheckStep, CommandsStep, Condition, Fence, Stage, Verify
-from orch23.model.plugins import Registry, is_a
+from orch23.model.pipeline import CheckStep, CommandsStep, Condition, Stage, Verify, WriteScope
+from orch23.model.plugins import Registry, type_validator
 from orch23.model.step import VerifyStep
-from orch23.resolve.resolution import Resolved
+from orch23.resolve.resolution import ResolvedStage
 from orch23.steps.shell.spec import ShellStep
 from tests.doubles import FakeExecutor, MemoryContents, completed
 from tests.unit.engine.rig import FACTS, entry, model
@@ -37,9 +36,9 @@ class Bench:
     """A verifier over files in memory. A process fails if `failing` has its name, and writes into its tree."""
 
     def __init__(self, *steps: VerifyStep, checks: Mapping[str, Judge] | None = None, **more: Any) -> None:
-        facts: dict[str, Any] = {"step": ShellStep(("x",)), "outputs": ("out",), "fence": Fence(("out",)), **more}
+        facts: dict[str, Any] = {"step": ShellStep(("x",)), "outputs": ("out",), "fence": WriteScope(("out",)), **more}
         run_all = facts.pop("run_all", False)
-        self.resolved = Resolved(
+        self.resolved = ResolvedStage(
             stage=Stage(name="s", verify=Verify(steps, run_all=run_all), **facts),
             manifest={},
             key="k",
@@ -52,7 +51,7 @@ class Bench:
         )
         self.contents = MemoryContents()
         own = {name: Check(name, 1, run) for name, run in (checks or {}).items()}
-        self.checks = Registry(own, "", (), is_a(Check))
+        self.checks = Registry(own, "", (), type_validator(Check))
         self.failing: set[str] = set()
         self.late: set[str] = set()
         self.beyond: set[str] = set()
@@ -69,7 +68,7 @@ class Bench:
     def verify(self, result: Files | None = None, tree: Files | None = None, attempt: int = 1) -> Failure | None:
         result = self.files(out="made") if result is None else result
         report = Reporter(observer=self, artifacts=self, redact=Secrets({"T": "wunderbar-4711"}).redact).of_stage("s")
-        runner = Runner(
+        runner = ProcessRunner(
             stage=self.resolved.stage,
             facts=FACTS,
             executor=self.executor,
@@ -77,7 +76,7 @@ class Bench:
             tree=cast("Any", self),
             redact=str,
             trust=cast("Any", SimpleNamespace(refused=lambda *_: ())),
-            live=Live(self.notice, "s", str),
+            live=LiveOutput(self.notice, "s", str),
         )
         verifier = Verifier(
             resolved=self.resolved,
@@ -278,7 +277,7 @@ def test_a_list_with_wrong_items_does_not_pass_for_its_maker() -> None:
 
 
 def test_a_program_may_write_only_outputs_and_the_write_scope() -> None:
-    fence = Fence(("work/",), protect=("work/keep/",))
+    fence = WriteScope(("work/",), protect=("work/keep/",))
     stage = Stage(name="s", step=ShellStep(("x",)), outputs=("out",), fence=fence)
     changed = {
         "out": entry("1"),
@@ -295,12 +294,12 @@ def test_a_program_may_write_only_outputs_and_the_write_scope() -> None:
         "p.lock": "the step wrote `p.lock`: it is outside the fence",
         "work/keep/b": "the step wrote `work/keep/b`: it is protected",
     }
-    inside = replace(stage, fence=Fence(("**",)))
+    inside = replace(stage, fence=WriteScope(("**",)))
     assert list(undeclared_writes(inside, {"p.lock": entry("1")}, {}, ("p.lock",))) == ["p.lock"]
 
 
 def test_of_many_wrong_paths_the_first_are_reported_and_the_rest_counted() -> None:
     stage = Stage(name="s", step=ShellStep(("x",)), outputs=("out",))
     wrong = undeclared_writes(stage, {f"f{n:02}": entry("") for n in range(25)}, {})
-    short = in_short(wrong)
+    short = first_errors(wrong)
     assert (len(short), short[-1].message) == (21, "so it did with 5 more paths")

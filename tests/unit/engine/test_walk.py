@@ -6,24 +6,22 @@ from typing import Any, cast
 
 import pytest
 
-from orch23.engine import walk
-from orch23.engine.appraise import Appraised, Appraiser
-from orch23.engine.walk import Walk
-from orch23.model.decision import Decision, Edited, Fresh, Run
+from orch23.engine import plan_walk
+from orch23.engine.decisions import DecidedStage, StageDecider
+from orch23.engine.plan_walk import PlanWalk
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import ConfigurationError
-from orch23.model.pipeline import Fence, Foreach, ForeachStage, PathInput, Pipeline, Stage
-from orch23.model.plan import Plan
+from orch23.model.pipeline import Foreach, ForeachStage, PathInput, Pipeline, Stage, WriteScope
+from orch23.model.plan import Decision, Edited, Fresh, Plan, Run
 from orch23.model.record import Record
-from orch23.plan.graph import build_plan
-from orch23.plan.select import EVERYTHING, Selection
+from orch23.plan.planner import ALL_STAGES, Selection, build_plan
 from orch23.steps.shell.spec import ShellStep
 
 
 def stage(name: str, *reads: str) -> Stage:
     inputs = tuple(PathInput(path) for path in reads)
-    return Stage(name=name, step=ShellStep(("x",)), inputs=inputs, outputs=(name,), fence=Fence((name,)))
+    return Stage(name=name, step=ShellStep(("x",)), inputs=inputs, outputs=(name,), fence=WriteScope((name,)))
 
 
 def record(name: str) -> Record:
@@ -65,7 +63,7 @@ class Visitor:
     def __init__(
         self,
         *nodes: Stage | ForeachStage,
-        selection: Selection = EVERYTHING,
+        selection: Selection = ALL_STAGES,
         decisions: Mapping[str, Decision] | None = None,
         files: Mapping[str, bytes] | None = None,
     ) -> None:
@@ -78,7 +76,7 @@ class Visitor:
         self.slow: set[str] = set()
         self.bad: set[str] = set()
         self.refused: set[str] = set()
-        self.walk = Walk(cast("Appraiser", self), selection, self)
+        self.walk = PlanWalk(cast("StageDecider", self), selection, self)
 
     def go(self) -> list[tuple[Any, ...]]:
         self.heard.clear()
@@ -89,12 +87,12 @@ class Visitor:
     # as an appraiser
     read_yaml: Any = staticmethod(lambda text: text)
 
-    def appraise(self, name: str, *, need_intermediate: bool = False) -> Appraised:
+    def appraise(self, name: str, *, need_intermediate: bool = False) -> DecidedStage:
         assert not need_intermediate
         if name in self.faults:
             raise self.faults[name]
         decision = self.decisions.get(name, Run(()))
-        return Appraised(cast("Any", SimpleNamespace(stage=self.world.stage(name))), decision)
+        return DecidedStage(cast("Any", SimpleNamespace(stage=self.world.stage(name))), decision)
 
     def is_edited_chain(self, _stage: Stage) -> bool:
         return False
@@ -130,7 +128,7 @@ class Visitor:
     def passed_over(self, name: str, result: Record | None) -> None:
         self.note(name, "passed over", *([result.key] if result else []))
 
-    def decided(self, name: str, appraised: Appraised) -> None:
+    def decided(self, name: str, appraised: DecidedStage) -> None:
         self.note(name, appraised.decision.label, *(["has a result"] if name in self.world.settled else []))
 
     def note(self, name: str, *what: str) -> None:
@@ -160,7 +158,7 @@ def test_a_foreach_that_cannot_be_expanded_keeps_back_what_waits_for_it(monkeypa
     def refuse(*_arguments: object) -> None:
         raise ConfigurationError(Diagnostic("E847", "the code of a plugin failed"))
 
-    monkeypatch.setattr(walk, "expand_now", refuse)
+    monkeypatch.setattr(plan_walk, "expand_foreach", refuse)
     visitor = Visitor(each("e", "a"), stage("b", "e-a"), stage("c"))
     assert visitor.go() == [("c", "run"), ("e", "not decided", "E847"), ("b", "blocked", "e")]
 

@@ -8,12 +8,12 @@ from msgspec.structs import replace
 
 from orch23.decide.secrets import Secrets
 from orch23.engine.session import Session
-from orch23.engine.work import InputsChangedError
+from orch23.engine.worker import InputsChangedError
 from orch23.model.action import Action
 from orch23.model.errors import ExitCode, MissingBytesError
-from orch23.model.pipeline import Fence, PathInput, Verify
+from orch23.model.pipeline import PathInput, Verify, WriteScope
 from orch23.model.record import LockFile
-from orch23.resolve.resolution import Resolved
+from orch23.resolve.resolution import ResolvedStage
 from orch23.steps.shell.spec import ShellStep
 from tests.doubles import FakeProvider
 from tests.unit.engine.rig import Project, answer, asks, each, entry, model, stage
@@ -21,7 +21,7 @@ from tests.unit.engine.rig import Project, answer, asks, each, entry, model, sta
 TESTED = Verify((ShellStep(("test", "t")),), places=(0,))
 
 
-def resolved(session: Session, name: str) -> Resolved:
+def resolved(session: Session, name: str) -> ResolvedStage:
     return session.appraiser.appraise(name).resolved
 
 
@@ -192,12 +192,12 @@ def test_a_committed_edit_with_a_secret_is_refused_before_it_is_kept() -> None:
 
 
 def test_a_model_may_not_write_over_a_file_that_it_was_not_shown() -> None:
-    project = Project(asks("m", fence=Fence(("w/", "m"))), files={"w/mine": "a user's"})
+    project = Project(asks("m", fence=WriteScope(("w/", "m"))), files={"w/mine": "a user's"})
     project.texts["p.j2"] = "write"
     project.provider = FakeProvider([answer(**{"m": "x", "w/mine": "a model's"})])
     assert project.build().exit_code is ExitCode.FAILED
     assert (project.disk["w/mine"], "m" in project.disk.files) == ("a user's", False)
-    shown = asks("m", "w/mine", fence=Fence(("w/", "m")))
+    shown = asks("m", "w/mine", fence=WriteScope(("w/", "m")))
     project.pipeline = Project(replace(shown, outputs=("m",))).pipeline
     project.provider = FakeProvider([answer(m="x")])
     assert project.build().exit_code is ExitCode.OK

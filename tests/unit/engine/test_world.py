@@ -6,14 +6,14 @@ from threading import Thread
 import pytest
 from msgspec.structs import replace
 
-from orch23.engine.world import StageTree, World
+from orch23.engine.project_state import ProjectState, StageView
 from orch23.model.digest import FileEntry, digest_bytes, git_blob_id
 from orch23.model.errors import MissingBytesError
-from orch23.model.pipeline import ChainLink, Fence, Foreach, ForeachStage, Item, PathInput, Pipeline, Stage
+from orch23.model.pipeline import ChainLink, Foreach, ForeachStage, Item, PathInput, Pipeline, Stage, WriteScope
 from orch23.model.record import LockFile, Record
-from orch23.plan.graph import build_plan
+from orch23.plan.planner import build_plan
 from orch23.steps.shell.spec import ShellStep
-from orch23.store.opening import open_store
+from orch23.store.project_store import open_store
 
 
 def entry(text):
@@ -24,7 +24,7 @@ def stage(name, reads=(), writes=(), *, index=None, **more):
     chain = ChainLink(chain=name.partition("@")[0], index=index) if index is not None else None
     item = Item(key=name.partition("@")[2], name="item", value=name) if "@" in name else None
     inputs = tuple(PathInput(path) for path in reads)
-    facts = {"step": ShellStep(("x",)), "inputs": inputs, "outputs": writes, "fence": Fence(writes), **more}
+    facts = {"step": ShellStep(("x",)), "inputs": inputs, "outputs": writes, "fence": WriteScope(writes), **more}
     return Stage(name=name, chain=chain, item=item, **facts)
 
 
@@ -68,7 +68,7 @@ def world(tmp_path: Path):
             store.records.put(replace(one, git={}))
         plan, problems = build_plan(Pipeline(name="p", file="p.yaml", stages=stages))
         assert plan is not None, problems
-        return World(plan, store, LockFile({one.stage: one for one in lock}))
+        return ProjectState(plan, store, LockFile({one.stage: one for one in lock}))
 
     return make
 
@@ -86,14 +86,14 @@ def test_what_was_looked_at_before_is_noted_for_each_stage_that_asks_for_it(worl
 def test_a_tree_notes_each_path_that_it_is_asked_for_although_another_stage_makes_it(world):
     here = world(FIRST, LAST)
     here.settle("first", record("first", m="1"))
-    assert StageTree(here.tracked("last"), "last").entry("m") == entry("1")
+    assert StageView(here.tracked("last"), "last").entry("m") == entry("1")
     assert here.reads == {"last": {"m"}}
 
 
 def test_what_is_looked_at_meanwhile_without_a_decision_is_of_no_stage(world):
     here = world(FIRST, LAST, files={"m": "1", "n": "2"})
     deciding = here.tracked("last")
-    thread = Thread(target=lambda: (here.original("n"), here.store.workspace.entry("n"), StageTree(here, "first")))
+    thread = Thread(target=lambda: (here.original("n"), here.store.workspace.entry("n"), StageView(here, "first")))
     thread.start()
     thread.join()
     deciding.store.workspace.entry("m")
@@ -235,7 +235,7 @@ def test_a_file_that_a_stage_reads_by_name_is_released_when_its_stage_ends(world
 def test_a_committed_file_is_released_whatever_bytes_are_committed(world):
     git = FakeGit({"o": b"other"})
     here = world(LAST, lock=(record("gone", o="made"), record("alone", p="made")), files={"o": "made", "p": "made"})
-    here = World(here.plan, here.store, here.lock, git=git)
+    here = ProjectState(here.plan, here.store, here.lock, git=git)
     assert here.dead_files() == {"p": None}
     assert here.released_files() == {"o": "gone"}
     assert git.calls == [("o", "p")], "one call for all paths"
@@ -244,14 +244,14 @@ def test_a_committed_file_is_released_whatever_bytes_are_committed(world):
 def test_git_is_not_asked_while_no_stage_has_ended(world):
     git = FakeGit({})
     here = world(LAST, lock=(record("last", end="made"),), files={"end": "made"})
-    here = World(here.plan, here.store, here.lock, git=git)
+    here = ProjectState(here.plan, here.store, here.lock, git=git)
     assert here.dead_files() == {}
     assert not git.calls
 
 
 def test_a_file_of_an_older_result_is_removed_although_it_is_committed(world):
     here = world(stage("s", (), ("o/",)), lock=(record("s", o__a="a", o__b="b"),), files={"o/a": "a", "o/b": "b"})
-    here = World(here.plan, here.store, here.lock, git=FakeGit({"o/b": b"b"}))
+    here = ProjectState(here.plan, here.store, here.lock, git=FakeGit({"o/b": b"b"}))
     newer = record("s", o__a="a")
     here.settle("s", newer)
     assert here.target("s", newer) == {"o/a": entry("a"), "o/b": None}
@@ -261,7 +261,7 @@ def test_lost_bytes_are_found_in_git_by_the_recorded_blob_id(world):
     data = b"lost"
     known = replace(record("a", o="now"), originals={"o": entry("lost")}, git={entry("lost").digest.sha256: "id"})
     here = world(LAST, lock=(known,), files={"o": "now"})
-    here = World(here.plan, here.store, here.lock, git=FakeGit({}, {"id": data}))
+    here = ProjectState(here.plan, here.store, here.lock, git=FakeGit({}, {"id": data}))
     assert here.read("o", entry("lost")) == data
     with pytest.raises(MissingBytesError):
         here.read("o", entry("never there"))
@@ -270,7 +270,7 @@ def test_lost_bytes_are_found_in_git_by_the_recorded_blob_id(world):
 def test_bytes_from_git_must_have_the_digest(world):
     known = replace(record("a", o="now"), git={entry("lost").digest.sha256: "id"})
     here = world(LAST, lock=(known,), files={"o": "now"})
-    here = World(here.plan, here.store, here.lock, git=FakeGit({"o": b"wrong"}, {"id": b"wrong too"}))
+    here = ProjectState(here.plan, here.store, here.lock, git=FakeGit({"o": b"wrong"}, {"id": b"wrong too"}))
     with pytest.raises(MissingBytesError):
         here.read("o", entry("lost"))
 
@@ -334,7 +334,7 @@ def test_what_a_dry_run_promises_is_on_its_disk(world):
 def test_the_tree_of_a_stage_is_its_view(world):
     here = world(stage("a", (), ("o",)), stage("b", ("o",), ("p",)), files={"x": "1"})
     here.settle("a", record("a", o="made"))
-    tree = StageTree(here, "b")
+    tree = StageView(here, "b")
     assert tree.entry("o") == entry("made")
     assert tree.matching("*") == ("o", "x")
     assert tree.listed("*") == ("x",)

@@ -4,11 +4,11 @@ import threading
 
 import pytest
 
-from orch23.execute.cleaning import Cleaner
+from orch23.execute.cleanup import BackgroundCleaner
 
 
 def test_work_is_done_in_turn_by_another_thread_and_all_of_it_before_the_end() -> None:
-    cleaner, done = Cleaner(), list[tuple[int, int]]()
+    cleaner, done = BackgroundCleaner(), list[tuple[int, int]]()
     gate = threading.Event()
     cleaner.do(lambda: done.append((0, threading.get_ident())) if gate.wait(20) else None)
     cleaner.do(lambda: done.append((1, threading.get_ident())))
@@ -20,7 +20,7 @@ def test_work_is_done_in_turn_by_another_thread_and_all_of_it_before_the_end() -
 
 
 def test_where_much_waits_whoever_comes_cleans_up_himself() -> None:
-    cleaner, done = Cleaner(), list[int]()
+    cleaner, done = BackgroundCleaner(), list[int]()
     gate, begun = threading.Event(), threading.Event()
 
     def slow() -> None:
@@ -38,7 +38,7 @@ def test_where_much_waits_whoever_comes_cleans_up_himself() -> None:
 
 
 def test_what_goes_wrong_is_told_at_the_end_and_keeps_nothing_else_from_being_done() -> None:
-    cleaner, done = Cleaner(), list[str]()
+    cleaner, done = BackgroundCleaner(), list[str]()
 
     def broken() -> None:
         raise ValueError

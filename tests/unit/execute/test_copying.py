@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orch23.execute.copying import CopierCall, git_program, merge, mirror, render, unbundle
+from orch23.execute.copier_runner import CopierCall, clone_bundle, clone_mirror, find_git, merge_texts, render_templates
 from orch23.model.errors import ConfigurationError
 from tests.template_repository import house
 
@@ -17,7 +17,7 @@ TEN = b"".join(b"%d\n" % number for number in range(10))
 
 
 def merged(folder: Path, mine: bytes, theirs: bytes, base: bytes = TEN):
-    return merge((mine, base, theirs), LABELS, folder, git_program(os.environ))
+    return merge_texts((mine, base, theirs), LABELS, folder, find_git(os.environ))
 
 
 def test_edits_at_different_places_come_together(tmp_path: Path) -> None:
@@ -40,13 +40,13 @@ def test_what_is_no_text_is_not_merged(tmp_path: Path) -> None:
 
 
 def test_a_repository_that_is_not_there_is_told_in_gits_words(tmp_path: Path) -> None:
-    said = mirror((tmp_path / "nothing").as_uri(), tmp_path / "mirror", os.environ)
+    said = clone_mirror((tmp_path / "nothing").as_uri(), tmp_path / "mirror", os.environ)
     assert said is not None
     assert "nothing" in said
 
 
 def test_a_program_is_no_protocol(tmp_path: Path) -> None:
-    said = mirror(f"ext::touch {tmp_path}/witness", tmp_path / "mirror", os.environ)
+    said = clone_mirror(f"ext::touch {tmp_path}/witness", tmp_path / "mirror", os.environ)
     assert said == "transport 'ext' not allowed"
     assert not (tmp_path / "witness").exists()
 
@@ -56,7 +56,7 @@ def test_nothing_of_the_users_reaches_what_renders_and_all_it_leaves_lies_in_the
     (tmp_path / "git").chmod(0o755)
     users = {"ANTHROPIC_API_KEY": "x", "GIT_DIR": "x", "GIT_CONFIG_PARAMETERS": "x", "HOME": "/root", "TMPDIR": "/tmp"}
     path = f"{tmp_path}:{os.environ['PATH']}"
-    assert unbundle(tmp_path / "x.bundle", tmp_path / "mirror", {**users, "PATH": path, "TERM": "xterm"}) is None
+    assert clone_bundle(tmp_path / "x.bundle", tmp_path / "mirror", {**users, "PATH": path, "TERM": "xterm"}) is None
     seen = dict(line.split("=", 1) for line in (tmp_path / "seen").read_text().splitlines())
     assert seen.items() >= {"PATH": path, "TERM": "xterm", "HOME": str(tmp_path), "TMPDIR": str(tmp_path)}.items()
     assert seen["GIT_CONFIG_GLOBAL"] == "/dev/null"
@@ -70,7 +70,7 @@ def test_a_mirror_is_fetched_with_the_users_access_but_of_the_repository_that_is
     (tmp_path / "git").chmod(0o755)
     users = {"HOME": "/home/me", "SSH_AUTH_SOCK": "/run/agent", "GIT_DIR": "x", "GIT_INDEX_FILE": "x"}
     environ = {**users, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    assert mirror("https://git.acme.example/t", tmp_path / "mirror", environ) is None
+    assert clone_mirror("https://git.acme.example/t", tmp_path / "mirror", environ) is None
     seen = dict(line.split("=", 1) for line in (tmp_path / "seen").read_text().splitlines())
     assert seen.items() >= {"HOME": "/home/me", "SSH_AUTH_SOCK": "/run/agent", "GIT_TERMINAL_PROMPT": "0"}.items()
     assert not {"GIT_DIR", "GIT_INDEX_FILE"} & seen.keys()
@@ -78,17 +78,19 @@ def test_a_mirror_is_fetched_with_the_users_access_but_of_the_repository_that_is
 
 def test_git_is_looked_for_on_the_users_path(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="E482"):
-        git_program({"PATH": str(tmp_path)})
+        find_git({"PATH": str(tmp_path)})
 
 
 def test_after_a_call_that_fails_no_other_is_made(tmp_path: Path) -> None:
     repository = house(tmp_path / "house")
-    assert mirror(repository.url, tmp_path / "mirror", os.environ) is None
+    assert clone_mirror(repository.url, tmp_path / "mirror", os.environ) is None
     calls = [
         CopierCall(source=f"git+{repository.url}", destination=str(tmp_path / str(n)), answers_file=".a.yml", ref=ref)
         for n, ref in enumerate(("1.0", "9.9", "1.0"))
     ]
-    done = render(calls, mirrored=tmp_path / "mirror", url=repository.url, folder=tmp_path, environ=os.environ)
+    done = render_templates(
+        calls, mirrored=tmp_path / "mirror", url=repository.url, folder=tmp_path, environ=os.environ
+    )
     assert [one.get("error") for one in done] == [None, "git"]
     assert done[0]["answers"] == {"name": "house", "word": "hello"}
     assert done[0]["unanswered"] == ["name", "word"]
@@ -99,7 +101,7 @@ def test_after_a_call_that_fails_no_other_is_made(tmp_path: Path) -> None:
 def test_a_child_that_dies_is_an_error_of_the_template(tmp_path: Path) -> None:
     (tmp_path / "results.json").mkdir()
     call = CopierCall(source="x", destination=str(tmp_path / "0"), answers_file=".a.yml")
-    (done,) = render([call], mirrored=tmp_path, url="x", folder=tmp_path, environ=os.environ)
+    (done,) = render_templates([call], mirrored=tmp_path, url="x", folder=tmp_path, environ=os.environ)
     assert done["error"] == "broken"
     assert "IsADirectoryError" in done["message"]
 
@@ -110,20 +112,20 @@ def test_copier_is_found_where_the_users_own_packages_are_though_the_home_is_ano
     (tmp_path / "python").write_text(f"#!/bin/sh\nenv > {tmp_path}/seen\necho '[]' > {tmp_path}/results.json\n")
     (tmp_path / "python").chmod(0o755)
     monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
-    assert render([], mirrored=tmp_path, url="x", folder=tmp_path, environ=os.environ) == []
+    assert render_templates([], mirrored=tmp_path, url="x", folder=tmp_path, environ=os.environ) == []
     seen = dict(line.split("=", 1) for line in (tmp_path / "seen").read_text().splitlines())
     assert (seen["HOME"], seen["PYTHONUSERBASE"]) == (str(tmp_path), site.getuserbase())
 
 
 def test_a_template_without_an_end_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orch23.execute.copying._TIMEOUT_S", 0.001)
+    monkeypatch.setattr("orch23.execute.copier_runner._TIMEOUT_S", 0.001)
     call = CopierCall(source="x", destination=str(tmp_path / "0"), answers_file=".a.yml")
-    (done,) = render([call], mirrored=tmp_path, url="x", folder=tmp_path, environ=os.environ)
+    (done,) = render_templates([call], mirrored=tmp_path, url="x", folder=tmp_path, environ=os.environ)
     assert done == {"error": "broken", "message": "no end after 0.001 s"}
     (tmp_path / "git").write_text("#!/bin/sh\nexec sleep 60\n")
     (tmp_path / "git").chmod(0o755)
     environ = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    assert mirror("x", tmp_path / "mirror", environ) == "no end after 0.001 s"
+    assert clone_mirror("x", tmp_path / "mirror", environ) == "no end after 0.001 s"
 
 
 @pytest.mark.parametrize(
@@ -135,6 +137,6 @@ def test_a_result_that_is_not_strict_json_is_an_error_of_the_template(
     (tmp_path / "python").write_text(f"#!/bin/sh\necho '{answer}' > {tmp_path}/results.json\n")
     (tmp_path / "python").chmod(0o755)
     monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
-    (done,) = render([], mirrored=tmp_path, url="x", folder=tmp_path, environ=os.environ)
+    (done,) = render_templates([], mirrored=tmp_path, url="x", folder=tmp_path, environ=os.environ)
     assert done["error"] == "broken"
     assert done["message"].startswith("what copier answered is no JSON: ")

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from orch23.execute.environment import cache_folders, refused_for_pytest, refused_names, room_environment
-from orch23.execute.rooms import ROOM_EPOCH, Room
+from orch23.execute.launch import cache_variables, process_environment, refused_pytest_variables, refused_variables
+from orch23.execute.sandbox_dir import SANDBOX_EPOCH, SandboxDir
 from orch23.model.action import Action
 
-ROOM = Room(Path("/r/feed"), "feed")
+ROOM = SandboxDir(Path("/r/feed"), "feed")
 
 
 def test_it_is_this_and_nothing_else() -> None:
-    assert room_environment(ROOM, Path("/v/bin/python"), {"MODE": "x", "TZ": "Asia/Tokyo"}) == {
+    assert process_environment(ROOM, Path("/v/bin/python"), {"MODE": "x", "TZ": "Asia/Tokyo"}) == {
         "PATH": "/v/bin:/usr/local/bin:/usr/bin:/bin",
         "HOME": "/r/feed/home",
         "TMPDIR": "/r/feed/tmp",
@@ -21,14 +21,14 @@ def test_it_is_this_and_nothing_else() -> None:
         "TZ": "Asia/Tokyo",
         "PYTHONHASHSEED": "0",
         "PYTHONDONTWRITEBYTECODE": "1",
-        "SOURCE_DATE_EPOCH": str(ROOM_EPOCH),
+        "SOURCE_DATE_EPOCH": str(SANDBOX_EPOCH),
         "ORCH23_ROOM": "feed",
         "MODE": "x",
     }
 
 
 def test_a_system_interpreter_adds_no_second_entry() -> None:
-    assert room_environment(ROOM, Path("/usr/bin/python3"), {})["PATH"] == "/usr/bin:/usr/local/bin:/bin"
+    assert process_environment(ROOM, Path("/usr/bin/python3"), {})["PATH"] == "/usr/bin:/usr/local/bin:/bin"
 
 
 @pytest.mark.parametrize(
@@ -56,28 +56,31 @@ def test_a_system_interpreter_adds_no_second_entry() -> None:
     ],
 )
 def test_these_are_refused(name: str) -> None:
-    assert refused_names({name: "x", "FINE": "x"}) == (name,)
+    assert refused_variables({name: "x", "FINE": "x"}) == (name,)
 
 
 def test_these_are_not() -> None:
-    assert refused_names({"PYTHONPATH": "src", "KEYBOARD": "us", "TOKENS": "3", "PATH": "/opt/bin", "_x": ""}) == ()
+    assert refused_variables({"PYTHONPATH": "src", "KEYBOARD": "us", "TOKENS": "3", "PATH": "/opt/bin", "_x": ""}) == ()
 
 
 def test_a_nul_in_a_value_is_refused() -> None:
-    assert refused_names({"A": "x\0y"}) == ("A",)
+    assert refused_variables({"A": "x\0y"}) == ("A",)
 
 
 def test_only_the_value_that_orch23_gives_is_let_through() -> None:
-    assert refused_names({"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}) == ()
-    assert refused_names({"PYTEST_DISABLE_PLUGIN_AUTOLOAD": ""}) == ("PYTEST_DISABLE_PLUGIN_AUTOLOAD",)
+    assert refused_variables({"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}) == ()
+    assert refused_variables({"PYTEST_DISABLE_PLUGIN_AUTOLOAD": ""}) == ("PYTEST_DISABLE_PLUGIN_AUTOLOAD",)
 
 
 def test_what_would_choose_another_pytest() -> None:
-    assert refused_for_pytest({"PYTHONPATH": ".", "PYTHONHOME": "/x", "MODE": "1"}) == ("PYTHONHOME", "PYTHONPATH")
+    assert refused_pytest_variables({"PYTHONPATH": ".", "PYTHONHOME": "/x", "MODE": "1"}) == (
+        "PYTHONHOME",
+        "PYTHONPATH",
+    )
 
 
 def caches(writable: tuple[str, ...] | None, *argv: str) -> dict[str, str]:
-    return cache_folders(ROOM, Action(argv=argv or ("x",), inputs={}, writable=writable))
+    return cache_variables(ROOM, Action(argv=argv or ("x",), inputs={}, writable=writable))
 
 
 def test_caches_are_moved_where_the_tree_is_read_only() -> None:

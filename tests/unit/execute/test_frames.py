@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orch23.execute.rooms import ROOM_EPOCH, Room, Rooms
+from orch23.execute.sandbox_dir import SANDBOX_EPOCH, SandboxDir, SandboxDirs
 from orch23.model.digest import FileEntry, digest_bytes
 
 FILES = {"src/a.txt": b"alpha", "src/deep/b.txt": b"beta", "other/c.txt": b"gamma"}
@@ -24,21 +24,21 @@ class Source:
 
 
 @pytest.fixture
-def rooms(tmp_path: Path) -> Rooms:
-    return Rooms(tmp_path / "rooms", Source())
+def rooms(tmp_path: Path) -> SandboxDirs:
+    return SandboxDirs(tmp_path / "rooms", Source())
 
 
-def lay(rooms: Rooms, paths: tuple[str, ...]) -> Room:
+def lay(rooms: SandboxDirs, paths: tuple[str, ...]) -> SandboxDir:
     room = rooms.lay({path: FileEntry(digest_bytes(FILES[path])) for path in paths}, ".", ("out/",))
-    assert isinstance(room, Room)
+    assert isinstance(room, SandboxDir)
     return room
 
 
-def tree(room: Room) -> set[str]:
+def tree(room: SandboxDir) -> set[str]:
     return {str(path.relative_to(room.root)) for path in room.root.rglob("*")}
 
 
-def test_the_next_room_stands_in_the_folders_of_the_last_and_holds_what_a_new_one_would(rooms: Rooms) -> None:
+def test_the_next_room_stands_in_the_folders_of_the_last_and_holds_what_a_new_one_would(rooms: SandboxDirs) -> None:
     first = lay(rooms, FIRST)
     (first.work / "out/made.txt").write_text("x")
     (first.work / "stray.txt").write_text("x")
@@ -48,16 +48,16 @@ def test_the_next_room_stands_in_the_folders_of_the_last_and_holds_what_a_new_on
     second = lay(rooms, SECOND)
     assert second.root.stat().st_ino == inode
     assert second.marker != first.marker
-    alone = Rooms(rooms.folder.parent / "others", Source())
+    alone = SandboxDirs(rooms.folder.parent / "others", Source())
     assert tree(second) == tree(lay(alone, SECOND))
     times = {path.stat().st_mtime_ns for path in (second.work, *second.work.rglob("*"))}
-    assert times == {ROOM_EPOCH * 10**9}
+    assert times == {SANDBOX_EPOCH * 10**9}
     rooms.discard(second)
     rooms.close()
     assert list(rooms.folder.iterdir()) == []
 
 
-def _link(room: Room) -> None:
+def _link(room: SandboxDir) -> None:
     (room.work / "src").rename(room.work / "src2")
     (room.work / "src").symlink_to("src2")
 
@@ -78,23 +78,25 @@ def _link(room: Room) -> None:
         _link,
     ],
 )
-def test_folders_that_a_step_changed_serve_nobody_any_more(rooms: Rooms, change: Callable[[Room], object]) -> None:
+def test_folders_that_a_step_changed_serve_nobody_any_more(
+    rooms: SandboxDirs, change: Callable[[SandboxDir], object]
+) -> None:
     first = lay(rooms, FIRST)
     change(first)
     rooms.clear(first)
     assert list(rooms.folder.iterdir()) == []
     second = lay(rooms, FIRST)
-    assert tree(second) == tree(lay(Rooms(rooms.folder.parent / "others", Source()), FIRST))
+    assert tree(second) == tree(lay(SandboxDirs(rooms.folder.parent / "others", Source()), FIRST))
 
 
-def test_two_rooms_at_once_never_share_a_folder(rooms: Rooms) -> None:
+def test_two_rooms_at_once_never_share_a_folder(rooms: SandboxDirs) -> None:
     rooms.clear(lay(rooms, FIRST))
     one, other = lay(rooms, FIRST), lay(rooms, FIRST)
     assert one.root != other.root
     assert tree(one) == tree(other)
 
 
-def test_a_frame_that_somebody_filled_meanwhile_is_not_used(rooms: Rooms) -> None:
+def test_a_frame_that_somebody_filled_meanwhile_is_not_used(rooms: SandboxDirs) -> None:
     first = lay(rooms, FIRST)
     rooms.clear(first)
     (first.work / "src/deep/late.txt").write_text("x")

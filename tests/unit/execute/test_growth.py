@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from orch23.execute.growth import Growth
-from orch23.execute.local import LocalExecutor
-from orch23.execute.rooms import Rooms
-from orch23.model.action import Action, ActionResult, Completed
-from orch23.model.step_limits import StepLimits
+from orch23.execute.local_executor import LocalExecutor
+from orch23.execute.resource_limits import ResourceMonitor
+from orch23.execute.sandbox_dir import SandboxDirs
+from orch23.model.action import Action, ActionResult, Completed, StepLimits
 from tests.doubles import memory
 
 pytestmark = pytest.mark.slow  # processes run
@@ -28,7 +27,7 @@ class Nothing:
 
 @pytest.fixture
 def executor(tmp_path: Path) -> Iterator[LocalExecutor]:
-    one = LocalExecutor(rooms=Rooms(tmp_path, Nothing()), contents=memory(), workers=1)
+    one = LocalExecutor(rooms=SandboxDirs(tmp_path, Nothing()), contents=memory(), workers=1)
     yield one
     one.close()
 
@@ -76,7 +75,7 @@ def test_a_step_that_prints_all_the_time_is_watched_too(executor: LocalExecutor)
 
 
 def test_a_room_is_not_measured_as_long_as_nothing_is_taken(tmp_path: Path, monkeypatch) -> None:
-    growth = Growth(tmp_path, StepLimits())
+    growth = ResourceMonitor(tmp_path, StepLimits())
     monkeypatch.setattr(os, "scandir", None)
     assert growth.fault([os.getpid()]) is None
 
@@ -89,8 +88,8 @@ def test_a_room_too_deep_to_be_measured_is_refused(tmp_path: Path, monkeypatch: 
         os.close(here)
         here = below
     os.close(here)
-    monkeypatch.setattr("orch23.execute.growth._STEP_ENTRIES", -(1 << 60))
-    growth = Growth(tmp_path, StepLimits())
+    monkeypatch.setattr("orch23.execute.resource_limits._STEP_ENTRIES", -(1 << 60))
+    growth = ResourceMonitor(tmp_path, StepLimits())
     assert growth.fault([]) == "its folders are nested too deep to be measured"
 
 
@@ -100,8 +99,8 @@ def test_only_the_room_is_measured_when_a_folder_becomes_a_link_meanwhile(tmp_pa
     outside.mkdir()
     for number in range(10):
         (outside / str(number)).touch()
-    monkeypatch.setattr("orch23.execute.growth._STEP_ENTRIES", -(1 << 60))
-    growth = Growth(room, StepLimits(files=5))
+    monkeypatch.setattr("orch23.execute.resource_limits._STEP_ENTRIES", -(1 << 60))
+    growth = ResourceMonitor(room, StepLimits(files=5))
     look = os.scandir
     looked: list[object] = []
 

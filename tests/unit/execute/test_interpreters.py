@@ -11,10 +11,10 @@ from orch23.engine.facts import FactFinder
 from orch23.execute.interpreters import (
     InterpreterFacts,
     find_interpreter,
-    installed_module,
+    has_installed_module,
     interpreter_facts,
     matching_interpreter,
-    tool_identity,
+    tool_digest,
 )
 from orch23.model.action import Interpreter
 from orch23.model.errors import ConfigurationError, ExitCode
@@ -176,9 +176,9 @@ def test_a_tool_is_known_by_its_bytes_through_links(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/tool").symlink_to(tool)
     (tmp_path / "bin/plain").write_text("no program")
-    assert tool_identity("tool", [tmp_path / "bin"]) == hashlib.sha256(tool.read_bytes()).hexdigest()
-    assert tool_identity("plain", [tmp_path / "bin"]) is None
-    assert tool_identity("none", [tmp_path / "bin", "/nowhere"]) is None
+    assert tool_digest("tool", [tmp_path / "bin"]) == hashlib.sha256(tool.read_bytes()).hexdigest()
+    assert tool_digest("plain", [tmp_path / "bin"]) is None
+    assert tool_digest("none", [tmp_path / "bin", "/nowhere"]) is None
 
 
 # ---- installed modules -----------------------------------------------------------------------------
@@ -200,14 +200,14 @@ def installed(root: Path, name: str, *files: str, origin: str = "") -> None:
 def test_an_installed_module_is_found_by_its_name(tmp_path: Path, file: str) -> None:
     python = environment(tmp_path, "home = /usr/bin\nversion = 3.12.1\n", "8.3.1")
     installed(tmp_path, "numbers2", file)
-    assert installed_module(python, "numbers2")
-    assert not installed_module(python, "numbers")
-    assert not installed_module(python, "numbers2-1")
+    assert has_installed_module(python, "numbers2")
+    assert not has_installed_module(python, "numbers")
+    assert not has_installed_module(python, "numbers2-1")
 
 
 def test_a_project_that_is_installed_from_its_folder_is_not_a_library(tmp_path: Path) -> None:
     python = environment(tmp_path, "home = /usr/bin\nversion = 3.12.1\n", "8.3.1")
     installed(tmp_path, "mine", "mine/__init__.py", origin="file:///home/me/mine")
     installed(tmp_path, "theirs", "theirs/__init__.py", origin="https://example.org/theirs.git")
-    assert not installed_module(python, "mine")
-    assert installed_module(python, "theirs")
+    assert not has_installed_module(python, "mine")
+    assert has_installed_module(python, "theirs")

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from orch23.execute import local
+from orch23.execute import local_executor
 from orch23.execute.launch import Launch, PlainLauncher
-from orch23.execute.local import LocalExecutor
-from orch23.execute.process import OutputCaps, ProcessEnd, run_process
-from orch23.execute.rooms import Room, Rooms, Scan
+from orch23.execute.local_executor import LocalExecutor
+from orch23.execute.process import OutputLimits, ProcessOutcome, run_process
+from orch23.execute.sandbox_dir import SandboxDir, SandboxDirs, TreeChanges
 from orch23.model.action import (
     TOOLS_FOLDER,
     WORKING_DIRECTORY,
@@ -55,9 +55,9 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.source = Source({"a.txt": b"alpha\n", "sub/b.txt": b"beta\n"})
         self.kept = memory()
-        self.rooms = Rooms(folder, self.source)
+        self.rooms = SandboxDirs(folder, self.source)
         self.executor = LocalExecutor(
-            rooms=self.rooms, contents=self.kept, workers=2, caps=OutputCaps(log_bytes=1 << 20)
+            rooms=self.rooms, contents=self.kept, workers=2, caps=OutputLimits(log_bytes=1 << 20)
         )
 
     def action(self, *argv: str, **more: object) -> Action:
@@ -71,10 +71,10 @@ class World:
         return outcome.result
 
 
-class Unseen(Rooms):
-    """Rooms whose trees must not be looked at."""
+class Unseen(SandboxDirs):
+    """SandboxDirs whose trees must not be looked at."""
 
-    def scan(self, *_: object) -> Scan:
+    def scan(self, *_: object) -> TreeChanges:
         raise AssertionError
 
 
@@ -249,10 +249,10 @@ def test_a_sandbox_is_one_method(tmp_path: Path) -> None:
 def test_a_room_is_not_looked_at_while_a_process_that_cannot_be_killed_may_change_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def with_survivor(*args: Any, **more: Any) -> ProcessEnd:
+    def with_survivor(*args: Any, **more: Any) -> ProcessOutcome:
         return replace(run_process(*args, **more), survivors=(1,))
 
-    monkeypatch.setattr(local, "run_process", with_survivor)
+    monkeypatch.setattr(local_executor, "run_process", with_survivor)
     executor = LocalExecutor(rooms=Unseen(tmp_path / "rooms", Source({})), contents=memory(), workers=1)
     action = Action(argv=("true",), inputs={})
     outcome = executor.run(action)
@@ -308,10 +308,10 @@ def test_a_long_command_and_a_tool_of_the_name_of_its_file_are_refused(world: Wo
 def test_folders_serve_again_only_after_a_trusted_step_that_was_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, sandbox: bool, kept: bool
 ) -> None:
-    rooms = Rooms(tmp_path / "rooms", Source({}))
+    rooms = SandboxDirs(tmp_path / "rooms", Source({}))
     executor = LocalExecutor(rooms=rooms, contents=memory(), workers=workers)
     action = Action(argv=("true",), inputs={}, sandbox=sandbox)
-    cleared: list[Room] = []
+    cleared: list[SandboxDir] = []
     monkeypatch.setattr(rooms, "clear", cleared.append)
     assert isinstance(executor.run(action), Completed)
     executor.close()

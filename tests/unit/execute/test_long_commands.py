@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from orch23.execute.local import LocalExecutor
-from orch23.execute.rooms import Rooms
+from orch23.execute.local_executor import LocalExecutor
+from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.model.action import Action, ActionOutcome, Completed, EngineUnavailable
-from orch23.resolve.commands import SHELL, short_command
+from orch23.resolve.commands import SHELL_COMMAND, shorten_command
 from tests.doubles import memory
 from tests.sandbox.probe import launcher
 from tests.sandbox.users import need
@@ -31,7 +31,7 @@ def run(tier: str, folder: Path, *argv: str) -> tuple[ActionOutcome, Mapping[str
     if tier != "none":
         need(tier)
     kept = memory()
-    executor = LocalExecutor(rooms=Rooms(folder, Source({})), contents=kept, workers=1, launcher=launcher(tier))
+    executor = LocalExecutor(rooms=SandboxDirs(folder, Source({})), contents=kept, workers=1, launcher=launcher(tier))
     try:
         outcome = executor.run(Action(argv=argv, inputs={}))
     finally:
@@ -46,11 +46,11 @@ def padded(text: str, size: int) -> str:
 
 @pytest.mark.parametrize("tier", TIERS)
 def test_a_long_text_does_what_a_short_one_does(tier: str, tmp_path: Path) -> None:
-    short, expected = run(tier, tmp_path / "short", *SHELL, TEXT)
+    short, expected = run(tier, tmp_path / "short", *SHELL_COMMAND, TEXT)
     assert isinstance(short, Completed)
     assert expected["o.txt"].endswith(b"\n0\nunset 3\nhere ${x}\n")
     for size in (LIMIT - 1, LIMIT, 3_000_000):
-        outcome, written = run(tier, tmp_path / str(size), *SHELL, padded(TEXT, size))
+        outcome, written = run(tier, tmp_path / str(size), *SHELL_COMMAND, padded(TEXT, size))
         assert isinstance(outcome, Completed)
         assert (outcome.result.exit_code, outcome.result.output.text) == (0, "")
         assert written == expected
@@ -61,14 +61,14 @@ def test_a_long_text_does_what_a_short_one_does(tier: str, tmp_path: Path) -> No
     ("text", "exit_code"), [("exit 42\n", 42), ("false\necho > o\n", 1), ("false | true\n", 1), ("kill -9 $$\n", 137)]
 )
 def test_a_long_text_fails_as_a_short_one_does(tier: str, text: str, exit_code: int, tmp_path: Path) -> None:
-    outcome, written = run(tier, tmp_path, *SHELL, padded(text, LIMIT))
+    outcome, written = run(tier, tmp_path, *SHELL_COMMAND, padded(text, LIMIT))
     assert isinstance(outcome, Completed)
     assert outcome.result.exit_code == exit_code
     assert written == {}
 
 
 def test_what_bash_says_of_a_long_text_names_no_file(tmp_path: Path) -> None:
-    outcome, _ = run("none", tmp_path, *SHELL, padded("\nno-such-program\n", LIMIT))
+    outcome, _ = run("none", tmp_path, *SHELL_COMMAND, padded("\nno-such-program\n", LIMIT))
     assert isinstance(outcome, Completed)
     assert outcome.result.output.text == "bash: line 2: no-such-program: command not found\n"
 
@@ -86,8 +86,8 @@ def test_arguments_that_are_too_long_are_told_with_the_limit(
 
 
 def test_a_long_command_is_printed_by_its_ends() -> None:
-    assert short_command("x" * 400) == "x" * 400
-    shown = short_command("a" * 300 + "b" * 150_000 + "c" * 300)
+    assert shorten_command("x" * 400) == "x" * 400
+    shown = shorten_command("a" * 300 + "b" * 150_000 + "c" * 300)
     assert len(shown) < 400
     assert shown.startswith("aaa")
     assert shown.endswith("ccc")

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from orch23.execute import kinship
-from orch23.execute.process import OutputCaps, ProcessEnd, run_process
+from orch23.execute import process_tree
+from orch23.execute.process import OutputLimits, ProcessOutcome, run_process
 
 PYTHON = sys.executable
 PLAIN = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "ORCH23_ROOM": "feedfacefeedface"}
@@ -24,7 +24,7 @@ PLAIN = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "ORCH23_ROOM
 
 @pytest.fixture(autouse=True)
 def _subreaper() -> None:
-    assert kinship.become_subreaper()
+    assert process_tree.become_subreaper()
 
 
 @pytest.fixture
@@ -51,9 +51,9 @@ def run(
     tmp_path: Path,
     *argv: str,
     timeout_s: float = 30.0,
-    caps: OutputCaps | None = None,
+    caps: OutputLimits | None = None,
     cancel: threading.Event | None = None,
-) -> ProcessEnd:
+) -> ProcessOutcome:
     return run_process(
         argv,
         cwd=tmp_path,
@@ -66,7 +66,9 @@ def run(
     )
 
 
-def shell(tmp_path: Path, script: str, timeout_s: float = 30.0, cancel: threading.Event | None = None) -> ProcessEnd:
+def shell(
+    tmp_path: Path, script: str, timeout_s: float = 30.0, cancel: threading.Event | None = None
+) -> ProcessOutcome:
     return run(tmp_path, "bash", "-c", script, timeout_s=timeout_s, cancel=cancel)
 
 
@@ -124,14 +126,14 @@ def test_a_process_that_closes_its_output_is_still_waited_for(tmp_path: Path) ->
 
 
 def test_output_is_kept_whole_up_to_the_two_caps(tmp_path: Path) -> None:
-    caps = OutputCaps(head_bytes=10, tail_bytes=20, log_bytes=1000)
+    caps = OutputLimits(head_bytes=10, tail_bytes=20, log_bytes=1000)
     end = run(tmp_path, "bash", "-c", "printf '%030d' 7", caps=caps)
     assert end.head + end.tail == b"0" * 29 + b"7"
     assert end.log is None
 
 
 def test_one_byte_more_leaves_head_and_tail_and_spills_everything(tmp_path: Path) -> None:
-    caps = OutputCaps(head_bytes=10, tail_bytes=20, log_bytes=1000)
+    caps = OutputLimits(head_bytes=10, tail_bytes=20, log_bytes=1000)
     end = run(tmp_path, "bash", "-c", "printf 'A%029dZ' 7", caps=caps)
     assert (end.head, end.tail, end.size_bytes) == (b"A" + b"0" * 9, b"0" * 18 + b"7Z", 31)
     assert end.log is not None
@@ -142,9 +144,9 @@ def test_a_flood_is_killed_and_neither_memory_nor_the_log_grow_with_it(tmp_path:
     code = textwrap.dedent("""
         import resource, sys, threading
         from pathlib import Path
-        from orch23.execute import kinship
+        from orch23.execute import process_tree
         from orch23.execute.process import run_process
-        kinship.become_subreaper()
+        process_tree.become_subreaper()
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         end = run_process(["yes"], cwd=Path(sys.argv[1]), env={"PATH": "/usr/bin:/bin"}, timeout_s=60,
                           cancel=threading.Event(), log=Path(sys.argv[1]) / "log")
@@ -165,7 +167,7 @@ def test_a_flood_is_killed_and_neither_memory_nor_the_log_grow_with_it(tmp_path:
 
 
 def test_limits_hold_for_the_process_and_its_children(tmp_path: Path) -> None:
-    caps = OutputCaps(file_bytes=100_000)
+    caps = OutputLimits(file_bytes=100_000)
     end = run(
         tmp_path, "bash", "-c", "until test $(ulimit -Hc) = 0; do :; done; head -c 200000 /dev/zero > big", caps=caps
     )
@@ -289,7 +291,7 @@ def test_a_helper_of_our_own_and_another_steps_daemon_are_left_alone(tmp_path: P
     thread.start()
     assert started.wait(20)
     script = f"sleep {tag}3 & echo $! > begun; while test ! -e go; do sleep 0.01; done"
-    ends: list[ProcessEnd] = []
+    ends: list[ProcessOutcome] = []
     step = threading.Thread(target=lambda: ends.append(shell(tmp_path, script)))
     step.start()
     while not (tmp_path / "begun").exists():
@@ -324,14 +326,14 @@ def test_a_child_that_was_born_before_its_step_had_a_limit_is_known(
 
 
 def test_strays_are_ended_when_no_step_runs(tmp_path: Path, tag: str) -> None:
-    with kinship.births():
+    with process_tree.starting_leader():
         subprocess.run(["/bin/sh", "-c", f"setsid sleep {tag} >/dev/null 2>&1 &"], check=True)
     helper = subprocess.Popen(["/bin/sleep", f"{tag}1"], start_new_session=True, env={})
     for _ in range(1000):
         if alive(tag):
             break
         time.sleep(0.005)
-    assert kinship.end_strays() == ()
+    assert process_tree.kill_strays() == ()
     assert alive(tag) == []
     assert helper.poll() is None
     helper.kill()
@@ -363,14 +365,14 @@ def test_steps_of_a_build_that_was_killed_are_found_and_nobody_else_is_touched(t
     try:
         while len(alive(tag)) < len(processes):
             time.sleep(0.005)
-        found = kinship.end_leftovers(rooms)
+        found = process_tree.kill_leftovers(rooms)
         ended = {"step", "step of which only a part is left", "bwrap"}
         for name in ended:
             processes[name].wait(20)
         assert {name for name in processes if processes[name].poll() is not None} == ended
         assert {processes[name].pid for name in ended} <= set(found)
         assert len(alive(tag)) == len(processes) - len(ended)
-        assert kinship.end_leftovers(rooms) == ()
+        assert process_tree.kill_leftovers(rooms) == ()
     finally:
         for process in processes.values():
             with contextlib.suppress(ProcessLookupError):
@@ -384,18 +386,18 @@ def test_a_step_that_a_killed_build_had_not_executed_yet_is_ended_too(tmp_path: 
     (tmp_path / "rooms" / room).mkdir(parents=True)
     code = f"""
 import os, signal, time
-signal.pthread_sigmask(signal.SIG_BLOCK, {{{int(kinship._MARK)}}})
+signal.pthread_sigmask(signal.SIG_BLOCK, {{{int(process_tree._MARK)}}})
 if os.fork() == 0:
     print(os.getpid(), flush=True)
     time.sleep(0.3)
-    os.execve("/bin/sleep", ["sleep", "{tag}"], {{"{kinship.MARKER_NAME}": "{room}"}})
+    os.execve("/bin/sleep", ["sleep", "{tag}"], {{"{process_tree.MARKER_VARIABLE}": "{room}"}})
 """
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as build:
         assert build.stdout is not None
         step = int(build.stdout.readline())
         build.kill()
         build.wait()
-        assert kinship.end_leftovers(tmp_path / "rooms") == (step,)
+        assert process_tree.kill_leftovers(tmp_path / "rooms") == (step,)
     assert alive(tag) == []
 
 
@@ -408,9 +410,11 @@ def test_the_exit_codes_of_other_children_are_never_taken(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_no_zombie_is_left_of_what_was_killed(tmp_path: Path, tag: str) -> None:
-    before = set(kinship._children(os.getpid()))  # of other tests in this process
+    before = set(process_tree._children(os.getpid()))  # of other tests in this process
     shell(tmp_path, f"for i in 1 2 3; do setsid sleep {tag} >/dev/null 2>&1 & done; sleep 0.1")
-    mine = [kin for pid in kinship._children(os.getpid()) if pid not in before and (kin := kinship._look(pid))]
+    mine = [
+        kin for pid in process_tree._children(os.getpid()) if pid not in before and (kin := process_tree._look(pid))
+    ]
     assert [kin for kin in mine if kin.state == "Z"] == []
 
 
@@ -419,9 +423,9 @@ def test_children_are_found_without_the_kernels_list_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tag: str
 ) -> None:
     def look_everywhere(pid: int) -> Iterable[int]:
-        return kinship._snapshot()(pid)
+        return process_tree._snapshot()(pid)
 
-    monkeypatch.setattr(kinship, "_children", look_everywhere)
+    monkeypatch.setattr(process_tree, "_children", look_everywhere)
     shell(tmp_path, f"(env -i setsid sleep {tag} >/dev/null 2>&1 &); sleep 0.2")
     assert alive(tag) == []
 
@@ -446,8 +450,8 @@ def test_a_helper_between_its_fork_and_its_exec_is_no_orphan_of_a_step() -> None
     mark = signal.SIGRTMAX - 7
     helper, orphan = _forked(set(signal.valid_signals())), _forked({mark})
     try:
-        assert not kinship._is_marked(helper)
-        assert kinship._is_marked(orphan)
+        assert not process_tree._is_marked(helper)
+        assert process_tree._is_marked(orphan)
     finally:
         for pid in (helper, orphan):
             os.kill(pid, signal.SIGKILL)
@@ -473,6 +477,6 @@ def test_who_blocks_every_signal_for_a_moment_is_no_orphan_of_a_step(*, kept: st
         try:
             assert process.stdout is not None
             process.stdout.read(1)
-            assert {kinship._is_marked(process.pid) for _ in range(300 if not is_a_steps else 1)} == {is_a_steps}
+            assert {process_tree._is_marked(process.pid) for _ in range(300 if not is_a_steps else 1)} == {is_a_steps}
         finally:
             process.kill()

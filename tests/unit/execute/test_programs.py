@@ -13,22 +13,22 @@ import pytest
 
 from orch23.decide.secrets import Secrets
 from orch23.execute.launch import Launcher, PlainLauncher
-from orch23.execute.programs import Programs
-from orch23.execute.rooms import Rooms
+from orch23.execute.program_runner import LocalProgramRunner
 from orch23.execute.sandbox import landlock
-from orch23.execute.sandbox.choice import choose_once
-from orch23.execute.sandbox.restricted import Restricted
-from orch23.model.consent import Grant
+from orch23.execute.sandbox.restricted import LandlockLauncher
+from orch23.execute.sandbox.tier_selection import best_tier_once
+from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConsentError, ProviderError, SafetyError
 from orch23.model.llm import Message, Request
+from orch23.model.step import Grant
 from orch23.providers import codes
-from orch23.providers.adapter import Setting
-from orch23.providers.command import MAX_ANSWER_BYTES, Command, program_of
-from orch23.providers.faults import redacting
+from orch23.providers.adapter import ProviderContext
+from orch23.providers.command import MAX_STDOUT_BYTES, CommandProvider, resolve_program
+from orch23.providers.faults import redacted_messages
 from orch23.steps.llm.spec import LLMStep
-from orch23.store.contents import Contents
-from orch23.store.sources import Sources
+from orch23.store.content_store import DiskContentStore
+from orch23.store.input_files import InputFiles
 from orch23.store.workspace import Workspace
 
 REQUEST = Request(
@@ -51,18 +51,18 @@ def provider(
     written: Collection[str] = (),
     environ: Mapping[str, str] | None = None,
     **llm: Any,
-) -> Command:
+) -> CommandProvider:
     """Return the provider of a program, in no sandbox if no other launcher is given."""
     root.mkdir(parents=True, exist_ok=True)
     files = Workspace(root, None)
-    programs = Programs(
+    programs = LocalProgramRunner(
         root=root,
-        rooms=Rooms(root / ".orch23" / "rooms", Sources(Contents(root / ".orch23" / "cas"), files)),
+        rooms=SandboxDirs(root / ".orch23" / "rooms", InputFiles(DiskContentStore(root / ".orch23" / "cas"), files)),
         launcher=launcher or PlainLauncher(),
         no_sandbox=lambda: None,
         written=lambda: written,
     )
-    setting = Setting(
+    setting = ProviderContext(
         environ=dict(os.environ) if environ is None else environ,
         root=root,
         read_answers=lambda _file: {},
@@ -71,7 +71,9 @@ def provider(
         files=files,
         runner=programs,
     )
-    return Command(step=LLMStep(provider="command", model="m", prompt="p", command=argv, **llm), setting=setting)
+    return CommandProvider(
+        step=LLMStep(provider="command", model="m", prompt="p", command=argv, **llm), setting=setting
+    )
 
 
 def run(
@@ -156,7 +158,7 @@ def test_large_questions_and_answers_do_not_block_each_other(tmp_path: Path) -> 
 def test_a_failure_carries_the_last_lines_of_stderr(tmp_path: Path) -> None:
     code = "import sys; [print('line', n, file=sys.stderr) for n in range(100)]; sys.exit(7)"
     diagnostic = failure(tmp_path, code)
-    assert diagnostic.code == codes.FAILED
+    assert diagnostic.code == codes.PROVIDER_FAILED
     assert "exit code 7" in diagnostic.message
     assert "line 99" in diagnostic.message
     assert "line 50" not in diagnostic.message
@@ -165,7 +167,7 @@ def test_a_failure_carries_the_last_lines_of_stderr(tmp_path: Path) -> None:
 def test_of_a_secret_that_is_cut_by_what_is_kept_of_stderr_nothing_is_shown(tmp_path: Path) -> None:
     key = "".join(f"{number:02x}-" for number in range(60))
     code = "import os, sys; sys.stderr.write(os.environ['K'] + 'z' * 63_900 + ' end'); sys.exit(1)"
-    with redacting(Secrets({"K": key}).redact):
+    with redacted_messages(Secrets({"K": key}).redact):
         message = failure(tmp_path, code, K=key).message
     assert message.endswith("z end")
     assert key[-12:] not in message
@@ -174,7 +176,7 @@ def test_of_a_secret_that_is_cut_by_what_is_kept_of_stderr_nothing_is_shown(tmp_
 def test_lines_of_a_secret_beyond_those_that_are_shown_do_not_hide_the_others(tmp_path: Path) -> None:
     key = "\n".join(f"short {number}" for number in range(30))
     code = "import os, sys; sys.stderr.write(os.environ['K']); sys.exit(1)"
-    with redacting(Secrets({"K": key}).redact):
+    with redacted_messages(Secrets({"K": key}).redact):
         assert failure(tmp_path, code, K=key).message.endswith(":\n[redacted K]")
 
 
@@ -205,8 +207,8 @@ def test_a_child_left_behind_is_killed_too(tmp_path: Path) -> None:
 
 
 def test_an_endless_answer_is_cut_off(tmp_path: Path) -> None:
-    code = f"import sys\nwhile True: sys.stdout.write('y' * {MAX_ANSWER_BYTES // 4})"
-    assert failure(tmp_path, code).code == codes.TOO_MUCH
+    code = f"import sys\nwhile True: sys.stdout.write('y' * {MAX_STDOUT_BYTES // 4})"
+    assert failure(tmp_path, code).code == codes.RESPONSE_TOO_LONG
 
 
 def test_an_answer_that_is_no_text_is_a_failure(tmp_path: Path) -> None:
@@ -216,7 +218,7 @@ def test_an_answer_that_is_no_text_is_a_failure(tmp_path: Path) -> None:
 def test_a_program_that_is_not_there_is_a_failure(tmp_path: Path) -> None:
     with pytest.raises(ProviderError) as caught:
         provider(tmp_path, "no-such-program-here", environ={"PATH": "/nowhere"}).complete(REQUEST, 5.0, print)
-    assert caught.value.diagnostics[0].code == codes.NOT_FOUND
+    assert caught.value.diagnostics[0].code == codes.PROGRAM_NOT_FOUND
 
 
 # ---- what it is given, in each tier ---------------------------------------------------------------
@@ -225,11 +227,11 @@ def test_a_program_that_is_not_there_is_a_failure(tmp_path: Path) -> None:
 def launchers() -> list[Any]:
     """Return the tiers that work here; what no tier holds back is not asked of none."""
     found: list[Any] = []
-    chosen = choose_once().launcher
+    chosen = best_tier_once().launcher
     if chosen is not None:
         found.append(pytest.param(chosen, id=chosen.tier))
-    if landlock.abi() >= landlock.LEAST_ABI and not isinstance(chosen, Restricted):
-        found.append(pytest.param(Restricted(), id=Restricted.tier))
+    if landlock.abi() >= landlock.MIN_ABI and not isinstance(chosen, LandlockLauncher):
+        found.append(pytest.param(LandlockLauncher(), id=LandlockLauncher.tier))
     return found
 
 
@@ -370,7 +372,7 @@ def cmdline(path: Path) -> bytes:
 
 def grant_of(root: Path, *argv: str, environ: Mapping[str, str] | None = None, **llm: Any) -> Grant:
     one = provider(root, *argv, environ=environ, **llm)
-    return program_of(one.step, one.setting.environ, root, Workspace(root, None)).grant
+    return resolve_program(one.step, one.setting.environ, root, Workspace(root, None)).grant
 
 
 def test_a_program_is_not_run_without_consent_to_it_as_it_is_now(tmp_path: Path) -> None:
@@ -434,10 +436,10 @@ def test_a_file_that_changes_meanwhile_is_a_violation_with_the_programs_name(tmp
     assert told.message.endswith(" ran (sandbox: none)")
 
 
-@pytest.mark.skipif(landlock.abi() < landlock.LEAST_ABI, reason="the kernel has no Landlock")
+@pytest.mark.skipif(landlock.abi() < landlock.MIN_ABI, reason="the kernel has no Landlock")
 def test_landlock_does_not_hold_modes_so_they_are_compared(tmp_path: Path) -> None:
     (tmp_path / "mode.sh").write_text("x")
-    told = changing(tmp_path, f"import os; os.chmod({str(tmp_path / 'mode.sh')!r}, 0o777)", launcher=Restricted())
+    told = changing(tmp_path, f"import os; os.chmod({str(tmp_path / 'mode.sh')!r}, 0o777)", launcher=LandlockLauncher())
     assert told.message.startswith("mode.sh changed while `python3")
     assert told.message.endswith(" ran (sandbox: landlock)")
 

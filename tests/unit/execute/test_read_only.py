@@ -6,15 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from orch23.execute.read_only import folders_of, left_by, make_files, stamps_of
-from orch23.execute.rooms import ROOM_EPOCH, Room
+from orch23.execute.sandbox_dir import (
+    SANDBOX_EPOCH,
+    SandboxDir,
+    compare_read_only,
+    make_writable_files,
+    required_folders,
+    stamp_tree,
+)
 
 WRITABLE = ("out/", "logs/a.log")
 
 
 @pytest.fixture
-def room(tmp_path: Path) -> Room:
-    room = Room(tmp_path / "room", "feed")
+def room(tmp_path: Path) -> SandboxDir:
+    room = SandboxDir(tmp_path / "room", "feed")
     for folder in ("tests", "logs", "out"):
         (room.work / folder).mkdir(parents=True)
     (room.work / "tests/test_a.py").write_text("assert 1 == 2")
@@ -59,16 +65,16 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-def changed(room: Room, act: Callable[[Path], object]) -> tuple[str, ...]:
-    before = stamps_of(room, WRITABLE)
+def changed(room: SandboxDir, act: Callable[[Path], object]) -> tuple[str, ...]:
+    before = stamp_tree(room, WRITABLE)
     test = room.work / "tests/test_a.py"
     while test.stat().st_ctime_ns == _now(room):  # the clock of the file system may stand still for some ms
         pass
     act(test)
-    return left_by(room, WRITABLE, (), before).touched
+    return compare_read_only(room, WRITABLE, (), before).touched
 
 
-def _now(room: Room) -> int:
+def _now(room: SandboxDir) -> int:
     probe = room.root / "probe"
     probe.touch()
     stamp = probe.stat().st_ctime_ns
@@ -77,13 +83,13 @@ def _now(room: Room) -> int:
 
 
 @pytest.mark.parametrize("how", CHANGES)
-def test_what_is_changed_is_noticed_also_where_it_was_put_back(room: Room, how: str) -> None:
+def test_what_is_changed_is_noticed_also_where_it_was_put_back(room: SandboxDir, how: str) -> None:
     act, path = CHANGES[how]
     assert path in changed(room, act)
 
 
-def test_what_is_writable_may_change(room: Room) -> None:
-    make_files(room, WRITABLE)
+def test_what_is_writable_may_change(room: SandboxDir) -> None:
+    make_writable_files(room, WRITABLE)
 
     def act(_: Path) -> None:
         (room.work / "out/a/b").mkdir(parents=True)
@@ -93,18 +99,18 @@ def test_what_is_writable_may_change(room: Room) -> None:
     assert changed(room, act) == ()
 
 
-def test_a_tree_that_is_gone_was_changed_as_a_whole(room: Room) -> None:
+def test_a_tree_that_is_gone_was_changed_as_a_whole(room: SandboxDir) -> None:
     assert changed(room, lambda _: room.work.rename(room.root / "moved")) == (".",)
 
 
-def test_files_are_made_where_they_are_missing_and_told_if_nobody_wrote_them(room: Room) -> None:
+def test_files_are_made_where_they_are_missing_and_told_if_nobody_wrote_them(room: SandboxDir) -> None:
     (room.work / "logs/b.log").touch()
-    made = make_files(room, ("logs/a.log", "logs/b.log", "logs/c.log", "out/"))
+    made = make_writable_files(room, ("logs/a.log", "logs/b.log", "logs/c.log", "out/"))
     assert made == ("logs/a.log", "logs/c.log")
-    assert int((room.work / "logs/a.log").stat().st_mtime) == ROOM_EPOCH
+    assert int((room.work / "logs/a.log").stat().st_mtime) == SANDBOX_EPOCH
     (room.work / "logs/c.log").write_text("")
-    assert left_by(room, (), made, None).unused == ("logs/a.log",)
+    assert compare_read_only(room, (), made, None).unused == ("logs/a.log",)
 
 
 def test_folders_are_needed_for_what_is_writable() -> None:
-    assert folders_of(("a/", "b/c/", "d/e.txt", "f.txt")) == ("a", "b/c", "d")
+    assert required_folders(("a/", "b/c/", "d/e.txt", "f.txt")) == ("a", "b/c", "d")

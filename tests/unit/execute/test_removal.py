@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orch23.execute.removal import remove_tree, unlock
+from orch23.execute.cleanup import make_accessible, remove_tree
 from tests.sandbox.users import run_as
 
 IMMUTABLE, APPEND_ONLY = 0x10, 0x20
@@ -77,7 +77,7 @@ def test_a_link_is_never_unlocked(tmp_path: Path) -> None:
     folder = os.open(tmp_path, os.O_RDONLY)
     try:
         with pytest.raises(OSError, match=r"Not a directory|Too many levels"):
-            unlock("link", folder)
+            make_accessible("link", folder)
     finally:
         os.close(folder)
     assert (tmp_path / "outside").stat().st_mode & 0o777 == 0o500
@@ -86,9 +86,9 @@ def test_a_link_is_never_unlocked(tmp_path: Path) -> None:
 AS_NOBODY = """
 import os, sys, tempfile
 from pathlib import Path
-from orch23.execute.rooms import Rooms
+from orch23.execute.sandbox_dir import SandboxDirs
 with tempfile.TemporaryDirectory() as folder:
-    rooms = Rooms(Path(folder), None)
+    rooms = SandboxDirs(Path(folder), None)
     room = rooms.lay({})
     for path in ("locked/inner/x", "read_only/y"):
         (room.work / path).parent.mkdir(parents=True)

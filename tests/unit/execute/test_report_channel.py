@@ -8,8 +8,8 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.execute.codes import CODES
-from orch23.execute.report_channel import ReportChannel, pass_environment, signed_lines
+from orch23.execute.codes import EXECUTE_CODES
+from orch23.execute.pytest_report import ReportChannel, report_variables, verified_lines
 
 KEY = b"k" * 32
 
@@ -28,8 +28,8 @@ def last_event(data: bytes | None) -> str:
 
 
 def test_signed_lines_come_without_their_signatures() -> None:
-    assert signed_lines(signed(b'{"a":1}', b'{"b":2}'), KEY) == b'{"a":1}\n{"b":2}\n'
-    assert signed_lines(b"", KEY) is None
+    assert verified_lines(signed(b'{"a":1}', b'{"b":2}'), KEY) == b'{"a":1}\n{"b":2}\n'
+    assert verified_lines(b"", KEY) is None
 
 
 def test_what_is_unsigned_repeated_dropped_or_cut_ends_the_report() -> None:
@@ -42,21 +42,21 @@ def test_what_is_unsigned_repeated_dropped_or_cut_ends_the_report() -> None:
         one + two[:-5],
         b"\n" + one,
     ):
-        assert last_event(signed_lines(data, KEY)) == "forged"
+        assert last_event(verified_lines(data, KEY)) == "forged"
 
 
 def test_too_much_is_told() -> None:
-    assert last_event(signed_lines(signed(b"{}"), KEY, too_long=True)) == "too_long"
+    assert last_event(verified_lines(signed(b"{}"), KEY, too_long=True)) == "too_long"
 
 
 @given(st.binary(min_size=1))
 def test_no_bytes_are_taken_for_signed(data: bytes) -> None:
-    assert last_event(signed_lines(data, KEY)) == "forged"
+    assert last_event(verified_lines(data, KEY)) == "forged"
 
 
 def test_the_key_goes_through_the_socket_and_not_through_the_environment() -> None:
     channel = ReportChannel()
-    assert pass_environment(channel) == {"ORCH23_REPORT_FD": str(channel.far_fd)}
+    assert report_variables(channel) == {"ORCH23_REPORT_FD": str(channel.far_fd)}
     assert not os.get_inheritable(channel.far_fd)
     channel.start()
     key = os.read(channel.far_fd, 32)
@@ -73,7 +73,7 @@ def test_a_channel_that_nobody_used_has_no_report() -> None:
 
 
 def test_every_code_has_a_title_and_a_way_out() -> None:
-    for code, (title, text) in CODES.items():
+    for code, (title, text) in EXECUTE_CODES.items():
         assert code[0] == "E"
         assert title
         assert text.endswith(".")

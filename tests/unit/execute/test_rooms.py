@@ -8,11 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orch23.execute.frames import END_OF_SEARCH
-from orch23.execute.rooms import ROOM_EPOCH, Room, RoomCaps, Rooms, Scan, is_scratch, printable
+from orch23.execute.sandbox_dir import (
+    SANDBOX_EPOCH,
+    SEARCH_STOP_FILES,
+    SandboxDir,
+    SandboxDirs,
+    TreeChanges,
+    TreeLimits,
+    is_scratch,
+    printable_path,
+)
 from orch23.model.action import InputsChanged
 from orch23.model.digest import FileEntry, digest_bytes
-from orch23.store.meter import Advance
+from orch23.store.file_copy import AdvanceProgress
 
 FILES = {"a.txt": b"alpha", "sub/run.sh": b"#!/bin/sh\n", "sub/deep/c": b""}
 INPUTS = {p: FileEntry(digest_bytes(data), executable=p.endswith(".sh")) for p, data in FILES.items()}
@@ -29,52 +37,52 @@ class Source:
 
 
 @pytest.fixture
-def rooms(tmp_path: Path) -> Rooms:
-    return Rooms(tmp_path / "rooms", Source())
+def rooms(tmp_path: Path) -> SandboxDirs:
+    return SandboxDirs(tmp_path / "rooms", Source())
 
 
-def lay(rooms: Rooms, working_directory: str = ".") -> Room:
+def lay(rooms: SandboxDirs, working_directory: str = ".") -> SandboxDir:
     room = rooms.lay(INPUTS, working_directory)
-    assert isinstance(room, Room)
+    assert isinstance(room, SandboxDir)
     return room
 
 
-def scan(rooms: Rooms, room: Room, scratch: tuple[str, ...] = ()) -> Scan:
+def scan(rooms: SandboxDirs, room: SandboxDir, scratch: tuple[str, ...] = ()) -> TreeChanges:
     return rooms.scan(room, INPUTS, scratch)
 
 
-def codes(found: Scan) -> list[str]:
+def codes(found: TreeChanges) -> list[str]:
     return [d.code for d in found.violations]
 
 
-def test_a_room_holds_exactly_the_inputs_with_one_time(rooms: Rooms) -> None:
+def test_a_room_holds_exactly_the_inputs_with_one_time(rooms: SandboxDirs) -> None:
     room = lay(rooms, "sub/other")
     found = {str(p.relative_to(room.work)): p for p in room.work.rglob("*")}
     assert set(found) == {"a.txt", "sub", "sub/run.sh", "sub/deep", "sub/deep/c", "sub/other"}
-    assert {p.stat().st_mtime_ns for p in (room.work, *found.values())} == {ROOM_EPOCH * 10**9}
+    assert {p.stat().st_mtime_ns for p in (room.work, *found.values())} == {SANDBOX_EPOCH * 10**9}
     assert os.access(found["sub/run.sh"], os.X_OK)
     assert found["a.txt"].stat().st_mode & 0o111 == 0
-    assert sorted(p.name for p in room.root.iterdir()) == sorted(["home", "tmp", "work", *END_OF_SEARCH])
+    assert sorted(p.name for p in room.root.iterdir()) == sorted(["home", "tmp", "work", *SEARCH_STOP_FILES])
 
 
-def test_an_untouched_room_has_no_difference(rooms: Rooms) -> None:
-    assert scan(rooms, lay(rooms)) == Scan({}, (), ())
+def test_an_untouched_room_has_no_difference(rooms: SandboxDirs) -> None:
+    assert scan(rooms, lay(rooms)) == TreeChanges({}, (), ())
 
 
-def test_changed_inputs_leave_no_room_and_all_are_named(rooms: Rooms) -> None:
+def test_changed_inputs_leave_no_room_and_all_are_named(rooms: SandboxDirs) -> None:
     other = FileEntry(digest_bytes(b"other"))
     assert rooms.lay({**INPUTS, "a.txt": other, "sub/deep/c": other}) == InputsChanged(("a.txt", "sub/deep/c"))
     assert list(rooms.folder.iterdir()) == []
 
 
-def test_bytes_count_even_where_size_and_times_are_put_back(rooms: Rooms) -> None:
+def test_bytes_count_even_where_size_and_times_are_put_back(rooms: SandboxDirs) -> None:
     room = lay(rooms)
     (room.work / "a.txt").write_bytes(b"ALPHA")
-    os.utime(room.work / "a.txt", (ROOM_EPOCH, ROOM_EPOCH))
+    os.utime(room.work / "a.txt", (SANDBOX_EPOCH, SANDBOX_EPOCH))
     assert set(scan(rooms, room).written) == {"a.txt"}
 
 
-def test_the_executable_bit_counts_and_a_rewrite_of_the_same_does_not(rooms: Rooms) -> None:
+def test_the_executable_bit_counts_and_a_rewrite_of_the_same_does_not(rooms: SandboxDirs) -> None:
     room = lay(rooms)
     (room.work / "a.txt").chmod(0o755)
     (room.work / "sub/run.sh").write_bytes(FILES["sub/run.sh"])
@@ -83,7 +91,7 @@ def test_the_executable_bit_counts_and_a_rewrite_of_the_same_does_not(rooms: Roo
     assert written == {"a.txt": True}
 
 
-def test_a_file_that_became_a_directory_is_removed(rooms: Rooms) -> None:
+def test_a_file_that_became_a_directory_is_removed(rooms: SandboxDirs) -> None:
     room = lay(rooms)
     (room.work / "a.txt").unlink()
     (room.work / "a.txt").mkdir()
@@ -114,12 +122,12 @@ def test_a_scan_reads_nothing_outside_when_a_folder_becomes_a_link_meanwhile(
 ) -> None:
     outside = outside_of(tmp_path)
 
-    def swapping(_what: str, name: str, _size: int) -> Advance:
+    def swapping(_what: str, name: str, _size: int) -> AdvanceProgress:
         if name == moment:
             swap_for_a_link(room.work / "sub", outside)
         return lambda _count: None
 
-    rooms = Rooms(tmp_path / "rooms", Source(), meter=swapping)
+    rooms = SandboxDirs(tmp_path / "rooms", Source(), meter=swapping)
     room = lay(rooms)
     found = scan(rooms, room)
     assert (room.work / "sub").is_symlink()
@@ -127,7 +135,7 @@ def test_a_scan_reads_nothing_outside_when_a_folder_becomes_a_link_meanwhile(
     assert codes(found) == seen
 
 
-def test_what_was_written_is_opened_through_no_link(rooms: Rooms, tmp_path: Path) -> None:
+def test_what_was_written_is_opened_through_no_link(rooms: SandboxDirs, tmp_path: Path) -> None:
     outside = outside_of(tmp_path)
     room = lay(rooms)
     (room.work / "sub/new").write_text("new")
@@ -142,7 +150,7 @@ def test_what_was_written_is_opened_through_no_link(rooms: Rooms, tmp_path: Path
 
 
 @pytest.mark.parametrize("how", ["link", "hard link", "pipe", "work"])
-def test_what_was_written_is_opened_only_as_what_it_was(rooms: Rooms, tmp_path: Path, how: str) -> None:
+def test_what_was_written_is_opened_only_as_what_it_was(rooms: SandboxDirs, tmp_path: Path, how: str) -> None:
     outside = outside_of(tmp_path)
     room = lay(rooms)
     (room.work / "new").write_text("new")
@@ -240,7 +248,7 @@ MADE = {
 
 
 @pytest.mark.parametrize("make", MADE, ids=lambda make: make.__name__)
-def test_what_no_result_may_hold_is_named_and_not_written(rooms: Rooms, make: object) -> None:
+def test_what_no_result_may_hold_is_named_and_not_written(rooms: SandboxDirs, make: object) -> None:
     room = lay(rooms)
     make(room.work)  # type: ignore[operator]  # one of the functions above
     found = scan(rooms, room)
@@ -250,29 +258,29 @@ def test_what_no_result_may_hold_is_named_and_not_written(rooms: Rooms, make: ob
     assert all(c.isprintable() for d in found.violations for c in str(d))
 
 
-def test_both_names_of_a_hard_link_are_refused(rooms: Rooms) -> None:
+def test_both_names_of_a_hard_link_are_refused(rooms: SandboxDirs) -> None:
     room = lay(rooms)
     make_hard_link(room.work)
     assert codes(scan(rooms, room)) == ["E612", "E612"]
 
 
-def test_all_violations_are_collected(rooms: Rooms) -> None:
+def test_all_violations_are_collected(rooms: SandboxDirs) -> None:
     room = lay(rooms)
     (room.work / "b").symlink_to("a.txt")
     os.mkfifo(room.work / "sub" / "f")
     assert codes(scan(rooms, room)) == ["E610", "E611"]
 
 
-def test_a_work_directory_that_was_replaced_is_not_followed(rooms: Rooms, tmp_path: Path) -> None:
+def test_a_work_directory_that_was_replaced_is_not_followed(rooms: SandboxDirs, tmp_path: Path) -> None:
     room = lay(rooms)
     room.work.rename(tmp_path / "moved")
     room.work.symlink_to("/etc")
-    assert scan(rooms, room) == Scan({}, (), scan(rooms, room).violations)
+    assert scan(rooms, room) == TreeChanges({}, (), scan(rooms, room).violations)
     assert codes(scan(rooms, room)) == ["E618"]
 
 
 def test_caps_on_count(tmp_path: Path) -> None:
-    rooms = Rooms(tmp_path / "rooms", Source(), RoomCaps(entries=6))
+    rooms = SandboxDirs(tmp_path / "rooms", Source(), TreeLimits(entries=6))
     room = lay(rooms)
     assert codes(scan(rooms, room)) == []
     (room.work / "x").touch()
@@ -280,7 +288,7 @@ def test_caps_on_count(tmp_path: Path) -> None:
     assert codes(scan(rooms, room)) == ["E615"]
 
 
-def test_scratch_is_thrown_away_whatever_it_is(rooms: Rooms) -> None:
+def test_scratch_is_thrown_away_whatever_it_is(rooms: SandboxDirs) -> None:
     room = lay(rooms)
     (room.work / "sub/__pycache__").mkdir()
     make_fifo(room.work / "sub/__pycache__")
@@ -292,10 +300,10 @@ def test_scratch_is_thrown_away_whatever_it_is(rooms: Rooms) -> None:
     assert (set(found.written), found.violations) == ({"build/kept"}, ())
 
 
-def test_an_input_that_is_scratch_is_neither_written_nor_removed(rooms: Rooms) -> None:
+def test_an_input_that_is_scratch_is_neither_written_nor_removed(rooms: SandboxDirs) -> None:
     room = lay(rooms)
     (room.work / "a.txt").unlink()
-    assert scan(rooms, room, ("a.*",)) == Scan({}, (), ())
+    assert scan(rooms, room, ("a.*",)) == TreeChanges({}, (), ())
 
 
 @pytest.mark.parametrize(
@@ -316,7 +324,7 @@ def test_scratch_patterns(path: str, patterns: tuple[str, ...], scratch: bool) -
     assert is_scratch(path, patterns) is scratch
 
 
-def test_unreadable_files_and_folders_are_read_all_the_same(rooms: Rooms) -> None:
+def test_unreadable_files_and_folders_are_read_all_the_same(rooms: SandboxDirs) -> None:
     room = lay(rooms)
     (room.work / "locked").mkdir()
     (room.work / "locked/x").write_text("x")
@@ -330,7 +338,7 @@ def test_unreadable_files_and_folders_are_read_all_the_same(rooms: Rooms) -> Non
 
 
 @pytest.mark.slow
-def test_discard_removes_read_only_and_very_deep_trees_and_follows_no_link(rooms: Rooms, tmp_path: Path) -> None:
+def test_discard_removes_read_only_and_very_deep_trees_and_follows_no_link(rooms: SandboxDirs, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "precious").write_text("x")
@@ -352,7 +360,7 @@ def test_discard_removes_read_only_and_very_deep_trees_and_follows_no_link(rooms
     rooms.discard(room)  # twice is harmless
 
 
-def test_sweep_drops_what_an_interrupted_build_left(rooms: Rooms) -> None:
+def test_sweep_drops_what_an_interrupted_build_left(rooms: SandboxDirs) -> None:
     assert rooms.sweep() == ()
     lay(rooms)
     lay(rooms)
@@ -362,7 +370,7 @@ def test_sweep_drops_what_an_interrupted_build_left(rooms: Rooms) -> None:
 
 @pytest.mark.parametrize("end", ["discard", "sweep"])
 def test_a_room_that_a_link_has_taken_the_place_of_is_removed_and_what_it_leads_to_is_not(
-    rooms: Rooms, tmp_path: Path, end: str
+    rooms: SandboxDirs, tmp_path: Path, end: str
 ) -> None:
     outside = tmp_path / "outside"
     (outside / "deep").mkdir(parents=True)
@@ -382,7 +390,7 @@ def test_a_room_that_a_link_has_taken_the_place_of_is_removed_and_what_it_leads_
     assert outside.stat().st_mode & 0o777 == 0o755
 
 
-def test_of_many_complaints_of_a_kind_some_are_told_and_the_others_counted(rooms: Rooms) -> None:
+def test_of_many_complaints_of_a_kind_some_are_told_and_the_others_counted(rooms: SandboxDirs) -> None:
     room = lay(rooms)
     for number in range(50):
         (room.work / f"link{number}").symlink_to("/etc")
@@ -395,11 +403,11 @@ def test_of_many_complaints_of_a_kind_some_are_told_and_the_others_counted(rooms
 @settings(max_examples=60, deadline=None)
 @given(st.text())
 def test_what_is_shown_has_no_control_characters(text: str) -> None:
-    assert printable(text).isprintable()
+    assert printable_path(text).isprintable()
 
 
-def test_the_folders_of_outputs_are_there_before_the_step(rooms: Rooms) -> None:
+def test_the_folders_of_outputs_are_there_before_the_step(rooms: SandboxDirs) -> None:
     room = rooms.lay({}, ".", ("build/deep/",))
-    assert isinstance(room, Room)
+    assert isinstance(room, SandboxDir)
     assert (room.work / "build" / "deep").is_dir()
-    assert rooms.scan(room, {}) == Scan({}, (), ())
+    assert rooms.scan(room, {}) == TreeChanges({}, (), ())

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from orch23.execute.scratch_folders import scratch_folder
+from orch23.execute.cleanup import temporary_folder
 from tests.sandbox.users import NOBODY, ROOT
 
 HOLDING = """
 import os, signal
-from orch23.execute.scratch_folders import scratch_folder
-with scratch_folder("sandbox") as folder:
+from orch23.execute.cleanup import temporary_folder
+with temporary_folder("sandbox") as folder:
     (folder / "deep/er").mkdir(parents=True)
     (folder / "deep").chmod(0)
     print(folder, flush=True)
@@ -39,7 +39,7 @@ def names(folder: Path) -> set[str]:
 
 
 def test_a_folder_is_gone_at_the_end(tmp_path: Path) -> None:
-    with scratch_folder("template") as folder:
+    with temporary_folder("template") as folder:
         (folder / "x").write_text("x")
         assert names(tmp_path) == {folder.name}
         assert folder.stat().st_mode & 0o777 == 0o700
@@ -52,7 +52,7 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_has_is_not(
         killed.kill()
         killed.communicate()
         assert names(tmp_path) == {left.name, kept.name}
-        with scratch_folder("template") as folder:
+        with temporary_folder("template") as folder:
             assert names(tmp_path) == {kept.name, folder.name}
     finally:
         living.send_signal(signal.SIGKILL)
@@ -70,7 +70,7 @@ def test_nothing_else_is_touched(tmp_path: Path) -> None:
         (tmp_path / "orch23-sandbox-fedcba9876543210").mkdir()
         os.chown(tmp_path / "orch23-sandbox-fedcba9876543210", NOBODY, NOBODY)
     before = names(tmp_path)
-    with scratch_folder("sandbox"):
+    with temporary_folder("sandbox"):
         pass
     assert names(tmp_path) == before
     assert (tmp_path / "orch23-mine/file").read_text() == "kept"

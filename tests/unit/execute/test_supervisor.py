@@ -12,24 +12,24 @@ from typing import Any
 
 import pytest
 
-from orch23.execute import kinship, supervisor
-from orch23.execute.process import ProcessEnd, run_process
+from orch23.execute import process_tree, supervisor
+from orch23.execute.process import ProcessOutcome, run_process
 from orch23.execute.sandbox import landlock
 from orch23.execute.supervisor import Confinement
 from tests.sandbox.users import ROOT, need
 
-EVERYTHING = [("/", landlock.READ | landlock.WRITE)]
+EVERYTHING = [("/", landlock.READ_RIGHTS | landlock.WRITE_RIGHTS)]
 
 
 @pytest.fixture(autouse=True)
 def _own_supervisors() -> Iterator[None]:
     need("landlock")
-    kinship.become_subreaper()
+    process_tree.become_subreaper()
     yield
-    supervisor.close_idle()
+    supervisor.close_idle_supervisors()
 
 
-def run(tmp_path: Path, *argv: str, **more: Any) -> ProcessEnd:
+def run(tmp_path: Path, *argv: str, **more: Any) -> ProcessOutcome:
     with landlock.ruleset(EVERYTHING) as rules:
         fields: dict[str, Any] = {
             "cwd": tmp_path,
@@ -46,7 +46,7 @@ def states(pids: list[int]) -> list[str]:
     """Return the states of those processes that are there and have not ended."""
     found = []
     for pid in pids:
-        kin = kinship._look(pid)
+        kin = process_tree._look(pid)
         if kin is not None and kin.state not in "ZX":
             found.append(kin.state)
     return found
@@ -127,7 +127,7 @@ from pathlib import Path
 from orch23.execute.process import run_process
 from orch23.execute.sandbox import landlock
 from orch23.execute.supervisor import Confinement
-with landlock.ruleset([("/", landlock.READ | landlock.WRITE)]) as rules:
+with landlock.ruleset([("/", landlock.READ_RIGHTS | landlock.WRITE_RIGHTS)]) as rules:
     script = "setsid sleep 600 >/dev/null 2>&1 & echo $PPID $$ $! > pids.new; mv pids.new pids; trap '' TERM; wait"
     run_process(["bash", "-c", script], cwd=Path(sys.argv[1]), env={"PATH": "/usr/bin:/bin"}, timeout_s=600,
                 cancel=threading.Event(), log=Path(sys.argv[1], "log"), confinement=Confinement(rules, network=True))

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.load.data import parse_yaml_data, schema_faults, validate_data
-from orch23.load.yaml_text import parse
+from orch23.load.data import invalid_schema_errors, parse_yaml_data, validate_data
+from orch23.load.yaml_text import parse_yaml
 from orch23.model.digest import Json
 
 SCHEMA: Json = {
@@ -66,7 +66,7 @@ def test_broken_data_says_where_and_what(value, subject, words):
 
 
 def test_with_its_text_each_complaint_has_a_place():
-    parsed = parse("tasks:\n  - id: x\n    more: 1\nextra: 2\n", "d.yaml")
+    parsed = parse_yaml("tasks:\n  - id: x\n    more: 1\nextra: 2\n", "d.yaml")
     found = validate_data(parsed.tree, SCHEMA, "d.yaml", parsed=parsed)
     assert sorted(str(d.location) for d in found) == ["d.yaml:2:9", "d.yaml:4:1"]
 
@@ -98,7 +98,7 @@ def test_a_schema_that_cannot_be_used_is_told_and_fetches_nothing(schema):
 def test_true_and_false_are_schemas():
     assert validate_data(1, True, "s.json") == ()
     assert [d.code for d in validate_data(1, False, "s.json")] == ["E860"]
-    assert schema_faults({"type": "string"}, "s.json") == ()
+    assert invalid_schema_errors({"type": "string"}, "s.json") == ()
 
 
 @given(

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.load.pieces import are_whole, cut, edit_between
 from orch23.load.pipeline import parse_pipeline
+from orch23.load.stage_texts import are_valid_alone, edit_between, split_stages
 
 TEXT = """\
 version: 1
@@ -78,14 +78,14 @@ LINES = (
 
 
 def test_a_text_is_cut_at_its_stages_and_comments_go_with_the_piece_before() -> None:
-    pieces = cut(TEXT)
+    pieces = split_stages(TEXT)
     assert pieces is not None
     assert list(pieces.stages) == ["a", "b", "c", "d", "e"]
     assert pieces.stages["a"] == ("  # of a", "  a: {shell: [make, a], outputs: [a]}", "")
     assert pieces.head[-1] == "stages: # here"
     assert pieces.tail[0] == "defaults: {timeout: 9s}"
     assert pieces.alone(tuple(pieces.stages)) == TEXT
-    assert are_whole(pieces, tuple(pieces.stages))
+    assert are_valid_alone(pieces, tuple(pieces.stages))
 
 
 @pytest.mark.parametrize(
@@ -102,17 +102,17 @@ def test_a_text_is_cut_at_its_stages_and_comments_go_with_the_piece_before() -> 
     ],
 )
 def test_what_is_written_in_another_way_is_not_cut(text: str) -> None:
-    assert cut(text) is None
+    assert split_stages(text) is None
 
 
 def test_a_scalar_that_looks_like_a_stage_is_no_whole_piece() -> None:
     text = 'stages:\n  a:\n    shell: "x\n  b: y"\n'
     assert parse_pipeline(f"version: 1\n{text}", "p").pipeline is not None
-    pieces = cut(text)
+    pieces = split_stages(text)
     assert pieces is not None
     assert list(pieces.stages) == ["a", "b"]
-    assert not are_whole(pieces, ("a",))
-    assert not are_whole(pieces, ("b", "a"))
+    assert not are_valid_alone(pieces, ("a",))
+    assert not are_valid_alone(pieces, ("b", "a"))
 
 
 def changed(text: str, chance: random.Random) -> str:
@@ -143,12 +143,12 @@ def test_pieces_that_differ_read_alone_are_what_the_whole_says_of_them(seed: int
     before, text = TEXT, TEXT
     for _ in range(3):
         text = changed(before, chance)
-        old, new = cut(before), cut(text)
+        old, new = split_stages(before), split_stages(text)
         whole = parse_pipeline(before, "p")
         edit = edit_between(before, text)
         names = edit.names if edit is not None and list(edit.before.stages) == list(edit.after.stages) else None
         known = {stage.name for stage in (*whole.pipeline.stages, *whole.pipeline.skipped)} if whole.pipeline else set()
-        if not names or new is None or old is None or set(old.stages) != known or not are_whole(new, names):
+        if not names or new is None or old is None or set(old.stages) != known or not are_valid_alone(new, names):
             continue
         alone, after = parse_pipeline(new.alone(names), "p"), parse_pipeline(text, "p")
         assert (alone.pipeline is None) == (after.pipeline is None), text

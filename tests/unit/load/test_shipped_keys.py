@@ -6,8 +6,8 @@ import pytest
 
 from orch23.load.pipeline import load_pipeline
 from orch23.model.digest import digest_json
-from orch23.model.facts import Facts
 from orch23.model.pipeline import ForeachStage, Stage
+from orch23.model.record import Facts
 from orch23.resolve.resolution import _declared
 from tests.gold import Golden
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.load.loaded import InvalidPipelineError, Loaded
+from orch23.load.loaded import InvalidPipelineError, LoadedPipeline
 from orch23.load.pipeline import load_pipeline, parse_pipeline
 from orch23.model.pipeline import Pipeline
 from tests.unit.load.test_pieces import TEXT, changed
@@ -37,7 +37,7 @@ class Stored:
         self.values[name] = made_of, value
 
 
-def loaded(folder: Path, text: str, stored: Stored | None, **options: dict[str, str]) -> Loaded | None:
+def loaded(folder: Path, text: str, stored: Stored | None, **options: dict[str, str]) -> LoadedPipeline | None:
     (folder / "p.yaml").write_text(text)
     try:
         return load_pipeline(folder / "p.yaml", folder, compiled=stored, sets=options.get("sets"))

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from orch23.load.overrides import ModelOverride
 from orch23.load.pipeline import parse_pipeline
-from orch23.load.swap import Swap
 from orch23.model.diagnostic import Severity
 from orch23.model.llm import OnTruncated
 from orch23.resolve.stages import render_foreach
@@ -32,7 +32,7 @@ stages:
 """
 
 
-def steps(swap: Swap) -> tuple[dict[str, LLMStep], dict[str, Any], list[str]]:
+def steps(swap: ModelOverride) -> tuple[dict[str, LLMStep], dict[str, Any], list[str]]:
     parsed = parse_pipeline(TEXT, "p.yaml", swap=swap)
     assert parsed.pipeline is not None, [str(d) for d in parsed.diagnostics]
     assert all(d.severity is Severity.NOTE for d in parsed.diagnostics)
@@ -45,7 +45,7 @@ def steps(swap: Swap) -> tuple[dict[str, LLMStep], dict[str, Any], list[str]]:
 
 
 def test_without_flags_the_pipeline_says_who_is_asked():
-    found, retries, notes = steps(Swap())
+    found, retries, notes = steps(ModelOverride())
     assert [step.provider for step in found.values()] == ["local", "openai", "scripted", "scripted"]
     assert (found["one"].api, found["one"].secrets) == ("chat", "redact")
     assert found["one"].on_truncated == OnTruncated(3, 4)
@@ -55,7 +55,7 @@ def test_without_flags_the_pipeline_says_who_is_asked():
 
 
 def test_a_provider_is_that_of_every_stage_and_takes_the_fields_of_the_others_away():
-    found, retries, notes = steps(Swap("openai", None, frozenset({"answers", "seed"})))
+    found, retries, notes = steps(ModelOverride("openai", None, frozenset({"answers", "seed"})))
     assert {step.provider for step in found.values()} == {"openai"}
     assert {step.model for step in found.values()} == {"small"}
     assert {step.seed for step in found.values()} == {None}
@@ -68,17 +68,17 @@ def test_a_provider_is_that_of_every_stage_and_takes_the_fields_of_the_others_aw
 
 
 def test_an_address_and_settings_stay_with_the_provider_they_are_of():
-    kept, _, _ = steps(Swap("openai"))
+    kept, _, _ = steps(ModelOverride("openai"))
     assert (kept["two"].base_url, kept["two"].effort) == ("http://localhost:1", "high")
     assert kept["one"].temperature is None
-    dropped, _, notes = steps(Swap("anthropic"))
+    dropped, _, notes = steps(ModelOverride("anthropic"))
     assert (dropped["two"].base_url, dropped["two"].effort) == (None, None)
     assert dropped["one"].api is None
     assert "`api`, `base_url`, `effort`" in notes[0]
 
 
 def test_a_model_is_that_of_every_attempt():
-    found, retries, notes = steps(Swap(model="big"))
+    found, retries, notes = steps(ModelOverride(model="big"))
     assert {step.model for step in found.values()} == {"big"}
     assert {step.provider for step in found.values()} == {"local", "openai", "scripted"}
     assert set(retries.values()) == {()}
@@ -90,7 +90,7 @@ def test_a_pipeline_may_leave_both_to_the_command_line():
     text = "version: 1\nstages:\n  s: {llm: {prompt: p.j2}, outputs: [a]}\n"
     missing = parse_pipeline(text, "p.yaml")
     assert [d.code for d in missing.diagnostics] == ["E810", "E810"]
-    parsed = parse_pipeline(text.replace("p.j2", "p.j2, seed: 3"), "p.yaml", swap=Swap("local", "m"))
+    parsed = parse_pipeline(text.replace("p.j2", "p.j2, seed: 3"), "p.yaml", swap=ModelOverride("local", "m"))
     assert parsed.pipeline is not None
     assert parsed.diagnostics == ()
     stage: Any = parsed.pipeline.stages[0]
@@ -100,4 +100,4 @@ def test_a_pipeline_may_leave_both_to_the_command_line():
 @pytest.mark.parametrize("field", ["seed: x", "answers: /a", "temprature: 1"])
 def test_mistakes_stay_mistakes_in_what_is_kept(field):
     text = f"version: 1\nstages:\n  s: {{llm: {{provider: p, model: m, prompt: p, {field}}}, outputs: [a]}}\n"
-    assert parse_pipeline(text, "p.yaml", swap=Swap("local", "m")).pipeline is None
+    assert parse_pipeline(text, "p.yaml", swap=ModelOverride("local", "m")).pipeline is None

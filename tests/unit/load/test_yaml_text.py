@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.load.yaml_text import DATA, PIPELINE, Caps, Places, UpperPlaces, decode, parse, parse_scalar
+from orch23.load.yaml_text import (
+    DATA_LIMITS,
+    PIPELINE_LIMITS,
+    LazyLocations,
+    NodeLocations,
+    TextLimits,
+    decode_text,
+    parse_yaml,
+    parse_yaml_scalar,
+)
 from orch23.model.diagnostic import Location
 
 
@@ -46,14 +55,14 @@ from orch23.model.diagnostic import Location
     ],
 )
 def test_a_scalar_has_one_meaning(text, value):
-    parsed = parse(f"k: {text}\n", "f.yaml")
+    parsed = parse_yaml(f"k: {text}\n", "f.yaml")
     assert parsed.diagnostics == ()
     assert parsed.tree == {"k": value}
     assert type(parsed.tree["k"]) is type(value)
 
 
 def test_every_node_has_its_place():
-    parsed = parse("stages:\n  code:\n    outputs: [a, 'b c']\n    llm: {model: m}\n", "f.yaml")
+    parsed = parse_yaml("stages:\n  code:\n    outputs: [a, 'b c']\n    llm: {model: m}\n", "f.yaml")
     assert parsed.tree == {"stages": {"code": {"outputs": ["a", "b c"], "llm": {"model": "m"}}}}
     assert parsed.positions["stages/code/outputs/1"] == Location("f.yaml", 3, 18, 5)
     assert parsed.positions["stages/code/outputs"] == Location("f.yaml", 3, 14, 10)
@@ -65,9 +74,9 @@ def test_every_node_has_its_place():
 
 def test_of_a_sound_text_deeper_places_are_read_once_more_when_they_are_asked_for(monkeypatch):
     text = 'stages:\n  "a":\n    inputs: [x.txt]\n    shell: "true"\nname: demo\n'
-    places = parse(text, "p.yaml").positions
-    upper = UpperPlaces(text, "p.yaml", places)
-    monkeypatch.setattr("orch23.load.yaml_text.parse", None)
+    places = parse_yaml(text, "p.yaml").positions
+    upper = LazyLocations(text, "p.yaml", places)
+    monkeypatch.setattr("orch23.load.yaml_text.parse_yaml", None)
     for path in ("", "name", "stages", "stages/a"):
         assert upper[path] == places[path]
     assert upper.get("stages/b") is None
@@ -82,8 +91,8 @@ def test_nothing_of_a_text_outlives_what_was_asked_of_it():
     gc.collect()
     gc.disable()
     try:
-        tree = parse("stages: {a: {inputs: [x.txt]}}", "p.yaml").tree
-        left = [one for one in gc.get_objects() if isinstance(one, Places)]
+        tree = parse_yaml("stages: {a: {inputs: [x.txt]}}", "p.yaml").tree
+        left = [one for one in gc.get_objects() if isinstance(one, NodeLocations)]
     finally:
         gc.enable()
     assert tree == {"stages": {"a": {"inputs": ["x.txt"]}}}
@@ -91,21 +100,21 @@ def test_nothing_of_a_text_outlives_what_was_asked_of_it():
 
 
 def test_a_byte_order_mark_and_windows_lines_change_no_place():
-    parsed = parse("\ufeffa: 1\r\nb: [2]\r\n", "f.yaml")
+    parsed = parse_yaml("\ufeffa: 1\r\nb: [2]\r\n", "f.yaml")
     assert parsed.tree == {"a": 1, "b": [2]}
     assert parsed.positions["b/0"] == Location("f.yaml", 2, 5, 1)
 
 
 def test_columns_count_characters():
-    assert parse("日本: {é: x}\n", "f.yaml").positions["日本/é"] == Location("f.yaml", 1, 9, 1)
+    assert parse_yaml("日本: {é: x}\n", "f.yaml").positions["日本/é"] == Location("f.yaml", 1, 9, 1)
 
 
 def test_block_texts_are_strings():
-    assert parse("a: |\n  x\n  y\nb: >-\n  p\n  q\n", "f.yaml").tree == {"a": "x\ny\n", "b": "p q"}
+    assert parse_yaml("a: |\n  x\n  y\nb: >-\n  p\n  q\n", "f.yaml").tree == {"a": "x\ny\n", "b": "p q"}
 
 
 def test_a_broken_rule_leaves_the_rest_readable():
-    parsed = parse("a: &x 1\nb: *x\nb: 2\nc: !t 3\n<<: {d: 1}\n4: 5\n", "f.yaml")
+    parsed = parse_yaml("a: &x 1\nb: *x\nb: 2\nc: !t 3\n<<: {d: 1}\n4: 5\n", "f.yaml")
     assert [(d.code, d.location and d.location.line) for d in parsed.diagnostics] == [
         ("E804", 1),
         ("E804", 2),
@@ -118,7 +127,7 @@ def test_a_broken_rule_leaves_the_rest_readable():
 
 
 def test_a_duplicate_key_shows_both_places():
-    (found,) = parse("a:\n  k: 1\n  k: 2\n", "f.yaml").diagnostics
+    (found,) = parse_yaml("a:\n  k: 1\n  k: 2\n", "f.yaml").diagnostics
     assert found.location == Location("f.yaml", 3, 3, 1)
     assert found.related[0].location == Location("f.yaml", 2, 3, 1)
 
@@ -132,8 +141,8 @@ HOSTILE = [
     ("a: " * 300_000, "E801"),
     ("? " * 300_000, "E806"),
     (MANY_LINES, "E805"),
-    ("x" * (DATA.size_bytes + 1), "E805"),
-    ("é" * (DATA.size_bytes // 2 + 1), "E805"),
+    ("x" * (DATA_LIMITS.size_bytes + 1), "E805"),
+    ("é" * (DATA_LIMITS.size_bytes // 2 + 1), "E805"),
     ("&a " * 100_000, "E804"),
     ("*a " * 100_000, "E804"),
     ("! " * 100_000, "E804"),
@@ -164,11 +173,11 @@ HOSTILE = [
     ],
 )
 def test_broken_syntax_is_told_in_our_words(text, message):
-    assert message in parse(text, "f.yaml").diagnostics[0].message
+    assert message in parse_yaml(text, "f.yaml").diagnostics[0].message
 
 
 def test_an_unclosed_bracket_shows_where_it_was_opened():
-    (found,) = parse("a: [b, c\nd: e\n", "f.yaml").diagnostics
+    (found,) = parse_yaml("a: [b, c\nd: e\n", "f.yaml").diagnostics
     assert "1:4" in str(found.location) or "1:4" in str(found.related[0].location)
 
 
@@ -181,20 +190,20 @@ def test_an_unclosed_bracket_shows_where_it_was_opened():
 )
 def test_hostile_text_costs_no_more_than_a_complaint(text, code):
     start = time.process_time()
-    parsed = parse(text, "f.yaml")
+    parsed = parse_yaml(text, "f.yaml")
     assert time.process_time() - start < LIMIT_S
     assert (parsed.diagnostics[0].code if parsed.diagnostics else None) == code
 
 
 def test_bytes_that_are_no_text_have_a_place():
-    text, (found,) = decode(b"a: 1\nb: \xff\n", "f.yaml")
+    text, (found,) = decode_text(b"a: 1\nb: \xff\n", "f.yaml")
     assert text == ""
     assert (found.code, found.location) == ("E805", Location("f.yaml", 2, 4, 1))
-    assert decode(b"\xef\xbb\xbfa", "f.yaml") == ("a", ())
+    assert decode_text(b"\xef\xbb\xbfa", "f.yaml") == ("a", ())
 
 
 def test_a_value_of_the_command_line_is_a_scalar_or_a_text():
-    assert [parse_scalar(t) for t in ("3", "true", "null", "", "x: y", "[1", "9" * 40)] == [
+    assert [parse_yaml_scalar(t) for t in ("3", "true", "null", "", "x: y", "[1", "9" * 40)] == [
         3,
         True,
         None,
@@ -207,7 +216,7 @@ def test_a_value_of_the_command_line_is_a_scalar_or_a_text():
 
 @given(st.text(alphabet=st.sampled_from(list("ab:-[]{},&*!|>'\"%@`#?~ \n\t$.\\01é<")), max_size=80))
 def test_no_text_makes_parsing_raise_and_every_complaint_has_a_place(text):
-    parsed = parse(text, "f.yaml")
+    parsed = parse_yaml(text, "f.yaml")
     lines = text.split("\n")
     for found in parsed.diagnostics:
         assert found.location is not None
@@ -227,17 +236,17 @@ def test_no_text_makes_parsing_raise_and_every_complaint_has_a_place(text):
     )
 )
 def test_json_reads_as_itself(value):
-    parsed = parse(json.dumps(value), "f.yaml")
+    parsed = parse_yaml(json.dumps(value), "f.yaml")
     assert parsed.diagnostics == ()
     assert parsed.tree == value
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("caps", [DATA, PIPELINE], ids=["data", "pipeline"])
-def test_long_keys_above_many_values_are_refused_before_their_paths_fill_the_memory(caps: Caps) -> None:
+@pytest.mark.parametrize("caps", [DATA_LIMITS, PIPELINE_LIMITS], ids=["data", "pipeline"])
+def test_long_keys_above_many_values_are_refused_before_their_paths_fill_the_memory(caps: TextLimits) -> None:
     keys = "".join(f'"{"k" * 1_000}": {{' for _ in range(50))
     text = "{" + keys + ",".join(f"a{n}: 1" for n in range(20_000)) + "}" * 51
-    parsed = parse(text, "f", caps)
+    parsed = parse_yaml(text, "f", caps)
     assert [one.code for one in parsed.diagnostics] == ["E805"]
     assert "the keys are too long" in parsed.diagnostics[0].message
     assert parsed.tree is None
@@ -246,4 +255,4 @@ def test_long_keys_above_many_values_are_refused_before_their_paths_fill_the_mem
 
 def test_long_keys_without_much_below_them_are_no_fault() -> None:
     text = "".join(f"{'k' * 1_000}{n}: {{a: 1, b: 2}}\n" for n in range(900))
-    assert parse(text, "f").diagnostics == ()
+    assert parse_yaml(text, "f").diagnostics == ()

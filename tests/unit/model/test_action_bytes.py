@@ -17,13 +17,13 @@ from orch23.model.action import (
     InputsChanged,
     Interpreter,
     Output,
+    StepLimits,
     TimedOut,
     outcome_from_bytes,
     outcome_to_bytes,
 )
 from orch23.model.diagnostic import Diagnostic, Location, Related, Severity
 from orch23.model.digest import Digest, FileEntry, canonical_json, digest_bytes
-from orch23.model.step_limits import StepLimits
 
 texts = st.text(st.characters(codec="utf-8"), max_size=20)
 names = texts.filter(lambda name: name not in ("", ".", "..") and "/" not in name and "\0" not in name)

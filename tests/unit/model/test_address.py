@@ -1,6 +1,6 @@
 import pytest
 
-from orch23.model.address import is_loopback, normal_url, plain_model, url_fault
+from orch23.model.server_url import is_loopback, normalize_url, recordable_model, url_fault
 
 
 @pytest.mark.parametrize(
@@ -18,8 +18,8 @@ from orch23.model.address import is_loopback, normal_url, plain_model, url_fault
     ],
 )
 def test_one_address_has_one_form(written, normal):
-    assert normal_url(written) == normal
-    assert normal_url(normal) == normal
+    assert normalize_url(written) == normal
+    assert normalize_url(normal) == normal
 
 
 @pytest.mark.parametrize(
@@ -82,4 +82,4 @@ def test_a_sound_address_has_no_fault(url):
     ("name", "plain"), [("gpt-5.2", "gpt-5.2"), ("org/model", "org/model"), ("/home/me/models/m.gguf", "m.gguf")]
 )
 def test_a_model_that_is_a_file_is_recorded_without_its_folder(name, plain):
-    assert plain_model(name) == plain
+    assert recordable_model(name) == plain

@@ -6,23 +6,23 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.model.hidden import HIDDEN, plain_json
+from orch23.model.text import HIDDEN_CHARACTERS, escape_hidden
 
 
 @given(st.text() | st.text('\x1b\x9b\u2028\u202e\u200b\ufeff\xad\U000e0041\r\n"\\'))
 def test_the_value_is_the_same_and_no_character_is_hidden(text: str) -> None:
-    written = plain_json(json.dumps({"a": text}, ensure_ascii=False))
+    written = escape_hidden(json.dumps({"a": text}, ensure_ascii=False))
     assert json.loads(written) == {"a": text}
-    assert not HIDDEN.search(written)
+    assert not HIDDEN_CHARACTERS.search(written)
     assert len(written.splitlines()) == 1
 
 
 def test_every_character_that_unicode_calls_control_or_format_is_among_them() -> None:
     characters = (chr(number) for number in range(0x110000))
     meant = {c for c in characters if unicodedata.category(c) in {"Cc", "Cf", "Zl", "Zp"} and c not in "\n\t"}
-    assert {f"U+{ord(c):04X}" for c in meant if not HIDDEN.fullmatch(c)} == set()
+    assert {f"U+{ord(c):04X}" for c in meant if not HIDDEN_CHARACTERS.fullmatch(c)} == set()
 
 
 def test_no_printable_character_of_ascii_is_hidden() -> None:
-    assert HIDDEN.search("".join(filter(str.isprintable, map(chr, range(128))))) is None
-    assert plain_json("a\x7f") == "a\\u007f"
+    assert HIDDEN_CHARACTERS.search("".join(filter(str.isprintable, map(chr, range(128))))) is None
+    assert escape_hidden("a\x7f") == "a\\u007f"

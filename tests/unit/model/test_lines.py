@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.model.lines import _MOST_TAKEN, MOST_CHARACTERS, Lines, shown
+from orch23.model.text import _MOST_TAKEN, MAX_LINE_LENGTH, LineSplitter, displayable_part
 
 
 class Heard(list[tuple[str, bool]]):
@@ -13,7 +13,7 @@ class Heard(list[tuple[str, bool]]):
 
 def lines_of(*pieces: str) -> list[tuple[str, bool]]:
     found = Heard()
-    lines = Lines(found)
+    lines = LineSplitter(found)
     for piece in pieces:
         lines.take(piece)
     lines.end()
@@ -22,7 +22,7 @@ def lines_of(*pieces: str) -> list[tuple[str, bool]]:
 
 def test_a_line_is_handed_on_when_it_is_whole() -> None:
     found = Heard()
-    lines = Lines(found)
+    lines = LineSplitter(found)
     lines.take("on")
     assert found == []
     lines.take("e\ntwo\r\nthr")
@@ -54,15 +54,18 @@ def test_of_a_long_line_the_first_characters_are_shown() -> None:
     def kept(text: str) -> str:
         return text
 
-    assert shown("x" * MOST_CHARACTERS, kept, cut=False) == ("x" * MOST_CHARACTERS, False)
-    assert shown("word " * MOST_CHARACTERS, kept, cut=False) == (("word " * MOST_CHARACTERS)[:MOST_CHARACTERS], True)
-    assert shown("short", kept, cut=True) == ("short", True), "whoever handed it on knows"
+    assert displayable_part("x" * MAX_LINE_LENGTH, kept, cut=False) == ("x" * MAX_LINE_LENGTH, False)
+    assert displayable_part("word " * MAX_LINE_LENGTH, kept, cut=False) == (
+        ("word " * MAX_LINE_LENGTH)[:MAX_LINE_LENGTH],
+        True,
+    )
+    assert displayable_part("short", kept, cut=True) == ("short", True), "whoever handed it on knows"
 
 
 def test_secrets_are_taken_out_before_a_line_is_cut() -> None:
     def redact(text: str) -> str:
         return text.replace("secret...", "[redacted]...").replace("secret", "[redacted]")
 
-    line = f"{'x' * (MOST_CHARACTERS - 3)}secret"
-    assert shown(line, redact, cut=False) == (f"{'x' * (MOST_CHARACTERS - 3)}[re", True)
-    assert shown("xsecret", redact, cut=True) == ("x[redacted]", True)
+    line = f"{'x' * (MAX_LINE_LENGTH - 3)}secret"
+    assert displayable_part(line, redact, cut=False) == (f"{'x' * (MAX_LINE_LENGTH - 3)}[re", True)
+    assert displayable_part("xsecret", redact, cut=True) == ("x[redacted]", True)

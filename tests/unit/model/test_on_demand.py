@@ -2,7 +2,7 @@
 
 import pytest
 
-from orch23.model.on_demand import OnDemand
+from orch23.model.plugins import LazyMapping
 
 
 def test_nothing_is_made_before_it_is_asked_for_and_nothing_twice() -> None:
@@ -12,7 +12,7 @@ def test_nothing_is_made_before_it_is_asked_for_and_nothing_twice() -> None:
         asked.append(name)
         return [name]
 
-    there = OnDemand(("a", "b"), made)
+    there = LazyMapping(("a", "b"), made)
     assert (list(there), len(there), "a" in there, "c" in there) == (["a", "b"], 2, True, False)
     assert asked == []
     assert there["b"] is there["b"]
@@ -20,7 +20,7 @@ def test_nothing_is_made_before_it_is_asked_for_and_nothing_twice() -> None:
 
 
 def test_a_name_that_is_not_known_is_never_made() -> None:
-    there = OnDemand(("a",), pytest.fail)
+    there = LazyMapping(("a",), pytest.fail)
     with pytest.raises(KeyError):
         there["c"]
     assert there.get("c") is None

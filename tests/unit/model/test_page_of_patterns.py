@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from orch23.model.own_files import OWN_NAMES
-from orch23.model.paths import IGNORED_NAMES, escaped, match, split_slice
+from orch23.model.paths import IGNORED_NAMES, OWN_FOLDERS, escape_pattern, match, split_slice
 
 PAGE = Path(__file__).parents[3] / "docs/patterns.md"
 ROWS = [line.strip("| ").split("|") for line in PAGE.read_text().splitlines() if line.startswith("| `")]
@@ -31,14 +30,14 @@ def test_there_are_examples_of_each_sign() -> None:
 
 def test_the_page_names_all_folders_that_wildcards_skip() -> None:
     text = PAGE.read_text()
-    assert [name for name in IGNORED_NAMES - OWN_NAMES if f"`{name}`" not in text] == []
+    assert [name for name in IGNORED_NAMES - OWN_FOLDERS if f"`{name}`" not in text] == []
 
 
 @pytest.mark.parametrize("name", ["[id].txt", "a#b.txt", "what?.md", "*", "a[b", "]", "[!x]", "plain"])
 def test_an_escaped_name_means_that_file_alone(name: str) -> None:
-    assert match(escaped(name), name)
-    assert not match(escaped(name), "i.txt")
-    assert split_slice(escaped(name)) == (escaped(name), "")
+    assert match(escape_pattern(name), name)
+    assert not match(escape_pattern(name), "i.txt")
+    assert split_slice(escape_pattern(name)) == (escape_pattern(name), "")
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orch23.model.paths import (
-    MAX_DEPTH,
-    MAX_NAME_BYTES,
+    MAX_PATH_DEPTH,
+    MAX_SEGMENT_BYTES,
     covers,
     is_glob,
     is_ignored,
     match,
     match_any,
-    meets,
-    normal,
+    may_overlap,
+    normalize_pattern,
     static_prefix,
     unsafe_reason,
 )
@@ -92,8 +92,8 @@ def test_a_glob_is_what_may_mean_more_than_one_file(pattern: str, expected: bool
     ("pattern", "expected"), [("./a", "a"), ("././a", "a"), ("d/", "d/**"), ("", "**"), ("./", "**"), (".a", ".a")]
 )
 def test_a_pattern_has_one_normal_form(pattern: str, expected: str) -> None:
-    assert normal(pattern) == expected
-    assert normal(normal(pattern)) == normal(pattern)
+    assert normalize_pattern(pattern) == expected
+    assert normalize_pattern(normalize_pattern(pattern)) == normalize_pattern(pattern)
 
 
 @pytest.mark.parametrize(
@@ -152,8 +152,8 @@ def test_a_wildcard_enters_no_ignored_name_that_the_pattern_does_not_name(
     ],
 )
 def test_two_patterns_meet_where_one_path_is_meant_by_both(one: str, other: str, expected: bool) -> None:
-    assert meets(one, other) is expected
-    assert meets(other, one) is expected
+    assert may_overlap(one, other) is expected
+    assert may_overlap(other, one) is expected
 
 
 COVERED = ("**", "src/**", "src/x/**", "src/*.py", "src/a.py", "src/x/*", "src/[ax]*", "*/x/**", "src/x/a.py", "x/")
@@ -186,9 +186,9 @@ def test_what_a_pattern_covers_is_all_that_the_other_means() -> None:
 
 def test_long_patterns_meet_without_running_out_of_stack_or_time() -> None:
     long = "a" * 5000
-    assert meets(f"{long}*", f"*{long}")
+    assert may_overlap(f"{long}*", f"*{long}")
     deep = "/".join(["**", "a"] * 40)
-    assert not meets(f"{deep}/b", f"{deep}/c")
+    assert not may_overlap(f"{deep}/b", f"{deep}/c")
 
 
 @pytest.mark.parametrize(
@@ -235,10 +235,10 @@ def test_long_patterns_meet_without_running_out_of_stack_or_time() -> None:
         ("con .txt", "Windows"),
         ("com1.tar.gz", "Windows"),
         ("lpt\u00b2", "Windows"),
-        ("x" * (MAX_NAME_BYTES + 1), "bytes"),
-        ("\u00e9" * (MAX_NAME_BYTES // 2 + 1), "bytes"),
+        ("x" * (MAX_SEGMENT_BYTES + 1), "bytes"),
+        ("\u00e9" * (MAX_SEGMENT_BYTES // 2 + 1), "bytes"),
         ("/".join(["x" * 150] * 8), "bytes"),
-        ("/".join(["x"] * (MAX_DEPTH + 1)), "levels"),
+        ("/".join(["x"] * (MAX_PATH_DEPTH + 1)), "levels"),
     ],
 )
 def test_a_path_that_no_model_may_name_has_a_reason(path: str, why: str) -> None:
@@ -259,8 +259,8 @@ def test_a_path_that_no_model_may_name_has_a_reason(path: str, why: str) -> None
         "console.py",
         "com10",
         "auxiliary",
-        "x" * MAX_NAME_BYTES,
-        "/".join(["x"] * MAX_DEPTH),
+        "x" * MAX_SEGMENT_BYTES,
+        "/".join(["x"] * MAX_PATH_DEPTH),
         "[id].tsx",
     ],
 )

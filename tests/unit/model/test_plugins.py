@@ -4,13 +4,13 @@ import sys
 
 import pytest
 
-from orch23.checks.registry import checks_of
+from orch23.checks.registry import available_checks
 from orch23.execute.registry import executors_of
 from orch23.load.pipeline import parse_pipeline
 from orch23.model.errors import ConfigurationError
-from orch23.model.plugins import folders_of, modules_of
+from orch23.model.plugins import plugin_folders, plugin_modules
 from orch23.report.registry import format_of
-from orch23.resolve.schema import schema
+from orch23.resolve.schema import pipeline_schema
 from orch23.steps.registry import kinds_of
 from tests.installed import Install
 
@@ -57,7 +57,7 @@ def test_a_kind_of_step_may_not_be_called_like_another_key(install: Install, kin
     assert f"`{kind}` of the plugin {name} 1.0 (orch23.steps) cannot be used: {why}" in told.message
     assert told.hint == "report it to the author of the plugin, or remove it from `plugins`"
     with pytest.raises(ConfigurationError):
-        schema((name,))
+        pipeline_schema((name,))
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_values_of_another_sort_are_refused(install: Install) -> None:
     groups = ("checks", "executors", "reports")
     name = install("FIVE = 5\n", "".join(f"[orch23.{group}]\nfive = {{name}}:FIVE\n" for group in groups))
     with pytest.raises(ConfigurationError, match="it must be a `Check`, and is 5"):
-        checks_of((name,))["five"]
+        available_checks((name,))["five"]
     with pytest.raises(ConfigurationError, match="it must be a function of `Surroundings`, and is 5"):
         executors_of((name,))["five"]
     with pytest.raises(ConfigurationError, match="it must be a `Format`, and is 5"):
@@ -112,8 +112,8 @@ def test_the_folders_of_a_plugin_are_those_that_are_searched_for_it(
     install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = install("", "[orch23.steps]\nmine = {name}.below:MyStep\n[console_scripts]\nx = other:main\n")
-    assert folders_of((name,)) == (sys.path[0],)
+    assert plugin_folders((name,)) == (sys.path[0],)
     monkeypatch.setattr(sys, "path", ["/front", *sys.path])
-    folders_of.cache_clear()
-    assert folders_of((name,)) == ("/front", sys.path[1])
-    assert modules_of((name, "not-installed")) == {name}
+    plugin_folders.cache_clear()
+    assert plugin_folders((name,)) == ("/front", sys.path[1])
+    assert plugin_modules((name, "not-installed")) == {name}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orch23.model.private import private_reason
+from orch23.model.file_policy import secret_file_reason
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from orch23.model.private import private_reason
     ],
 )
 def test_it_holds_secrets(path: str) -> None:
-    assert "holds secrets" in (private_reason(path) or "")
+    assert "holds secrets" in (secret_file_reason(path) or "")
 
 
 @pytest.mark.parametrize(
@@ -36,4 +36,4 @@ def test_it_holds_secrets(path: str) -> None:
     ],
 )
 def test_it_does_not(path: str) -> None:
-    assert private_reason(path) is None
+    assert secret_file_reason(path) is None

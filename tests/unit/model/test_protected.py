@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from orch23.model.own_files import LOGS
-from orch23.model.paths import IGNORED_NAMES
-from orch23.model.protected import (
+from orch23.model.file_policy import (
     PROTECTED_AT_ROOT,
     PROTECTED_NAMES,
     PROTECTED_PREFIXES,
@@ -17,9 +15,10 @@ from orch23.model.protected import (
     TOOL_NAMES,
     protected_reason,
     sealed_reason,
-    spells,
-    tool_name,
+    spells_protected_names,
+    tool_file_name,
 )
+from orch23.model.paths import IGNORED_NAMES, LOGS_FOLDER
 
 SECURITY = Path(__file__).parents[3] / "SECURITY.md"
 
@@ -45,7 +44,7 @@ def test_prefixes_and_suffixes(path: str) -> None:
 @pytest.mark.parametrize("path", ["src/app.py", "environment.py", "a/path.py", "locker.txt", "docs/git.md"])
 def test_ordinary_names_are_not(path: str) -> None:
     assert protected_reason(path) is None
-    assert tool_name(path) is None
+    assert tool_file_name(path) is None
 
 
 @pytest.mark.parametrize(
@@ -78,7 +77,7 @@ def test_other_names_are_not_sealed(path: str) -> None:
 
 def test_all_that_no_wildcard_enters_is_protected() -> None:
     assert IGNORED_NAMES <= PROTECTED_NAMES
-    assert LOGS in PROTECTED_AT_ROOT
+    assert LOGS_FOLDER in PROTECTED_AT_ROOT
 
 
 @pytest.mark.parametrize(
@@ -100,12 +99,12 @@ def test_all_that_no_wildcard_enters_is_protected() -> None:
     ],
 )
 def test_names_that_configure_tools(path: str) -> None:
-    assert tool_name(path) is not None or protected_reason(path) is not None
+    assert tool_file_name(path) is not None or protected_reason(path) is not None
 
 
 @pytest.mark.parametrize("path", ["src/app.ts", "arc", "config.js", "a.config", "docker/a.txt", ".src/a.py", ".rc/x"])
 def test_names_that_only_sound_like_it(path: str) -> None:
-    assert (tool_name(path), protected_reason(path)) == (None, None)
+    assert (tool_file_name(path), protected_reason(path)) == (None, None)
 
 
 def test_no_name_is_of_two_grades() -> None:
@@ -131,14 +130,14 @@ def test_no_name_is_of_two_grades() -> None:
     ],
 )
 def test_what_a_pattern_spells(pattern: str, path: str, spelled: bool) -> None:
-    assert spells(pattern, path) is spelled
+    assert spells_protected_names(pattern, path) is spelled
 
 
 @pytest.mark.parametrize(
     ("pattern", "spelled"), [("**", False), ("web/**", False), ("**/.npmrc", True), ("web/.npmrc", True)]
 )
 def test_what_a_pattern_spells_of_tools(pattern: str, spelled: bool) -> None:
-    assert spells(pattern, "web/.npmrc", tools=True) is spelled
+    assert spells_protected_names(pattern, "web/.npmrc", tools=True) is spelled
 
 
 def test_security_md_lists_all_of_them() -> None:

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.model.shell_signs import Sign, shell_signs
-from orch23.resolve.acceptance import step_of
-from orch23_checks.acceptance import shell_operators
+from orch23.model.shell_signs import ShellCharacter, shell_signs
+from orch23.resolve.commands import command_step
+from orch23_checks.acceptance_commands import shell_operators
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_what_is_quoted_or_escaped_is_left_out(command: str, left: str) -> None:
 
 
 def test_a_sign_says_where_it_is_and_which_quote_it_is_in() -> None:
-    assert list(shell_signs('|"`"')) == [Sign(0, "|", ""), Sign(2, "`", '"')]
+    assert list(shell_signs('|"`"')) == [ShellCharacter(0, "|", ""), ShellCharacter(2, "`", '"')]
 
 
 COMMANDS = st.text(st.sampled_from("ab '\"\\|&;<>()`$\n"), max_size=20)
@@ -51,5 +51,5 @@ def test_signs_are_a_part_of_the_command_and_quotes_end_where_shlex_says(command
 @given(COMMANDS)
 def test_what_the_factory_runs_is_no_shell_operator_to_the_planner(command: str) -> None:
     """Both judge alike where both look: outside of quotes, an operator is refused by each."""
-    if not isinstance(step_of(f"python {command}", ("python",)), str):
+    if not isinstance(command_step(f"python {command}", ("python",)), str):
         assert not set("|&;<>()`") & set("".join(shell_operators(f"python {command}")))

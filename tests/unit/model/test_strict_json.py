@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.model import strict_json
-from orch23.model.strict_json import StrictJsonError, parse, parse_stored
+from orch23.model import parsing
+from orch23.model.parsing import StrictJsonError, parse_json, parse_stored
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -20,13 +20,13 @@ PLAIN = st.recursive(
 @given(PLAIN, st.sampled_from([None, 2]), st.booleans())
 def test_what_json_writes_is_read_back(value: object, indent: int | None, ascii_only: bool) -> None:
     text = json.dumps(value, indent=indent, ensure_ascii=ascii_only)
-    assert parse(text) == json.loads(text)
+    assert parse_json(text) == json.loads(text)
 
 
 @given(st.text(alphabet='{}[]",:0123456789.eE+-truefalsn \n\\u', max_size=60))
 def test_any_text_is_read_as_json_reads_it_or_refused(text: str) -> None:
     try:
-        value = parse(text)
+        value = parse_json(text)
     except StrictJsonError as refused:
         place = (refused.line, refused.column)
     else:
@@ -68,25 +68,25 @@ def test_any_text_is_read_as_json_reads_it_or_refused(text: str) -> None:
 )
 def test_what_is_not_plain_json_is_refused_with_its_place(text: str, kind: str, line: int, column: int) -> None:
     with pytest.raises(StrictJsonError) as caught:
-        parse(text)
+        parse_json(text)
     assert (caught.value.kind, caught.value.line, caught.value.column) == (kind, line, column)
     assert f"line {line}, column {column}" in str(caught.value)
 
 
 def test_depth_is_capped_and_never_overflows_the_stack() -> None:
-    assert parse("[" * 64 + "]" * 64) is not None
+    assert parse_json("[" * 64 + "]" * 64) is not None
     for text in ("[" * 65 + "]" * 65, "[" * 500_000, '{"a":' * 100_000):
         with pytest.raises(StrictJsonError) as caught:
-            parse(text)
+            parse_json(text)
         assert caught.value.kind == "depth"
     with pytest.raises(StrictJsonError):
-        parse("[" * 100_000, max_depth=10**9)
+        parse_json("[" * 100_000, max_depth=10**9)
 
 
 def test_size_is_capped_in_bytes_not_characters() -> None:
-    assert parse('"ää"', max_bytes=6) == "ää"
+    assert parse_json('"ää"', max_bytes=6) == "ää"
     with pytest.raises(StrictJsonError) as caught:
-        parse('"ää"', max_bytes=5)
+        parse_json('"ää"', max_bytes=5)
     assert caught.value.kind == "size"
 
 
@@ -118,19 +118,19 @@ def test_what_is_stored_may_be_large_and_deep() -> None:
 
 
 def test_bytes_are_utf_8() -> None:
-    assert parse('"ä"'.encode()) == "ä"
+    assert parse_json('"ä"'.encode()) == "ä"
     for data in ('"ä"'.encode("utf-16"), b'"\xff"', b'"\xed\xa0\x80"'):
         with pytest.raises(ValueError):
-            parse(data)
+            parse_json(data)
 
 
 @pytest.mark.parametrize("text", ['["\\ud800"]', '["\ud800"]', '["a\\udfffb", 1]'])
 def test_half_of_a_surrogate_pair_may_be_allowed(text: str) -> None:
-    assert parse(text, lone_surrogates=True) == json.loads(text)
+    assert parse_json(text, lone_surrogates=True) == json.loads(text)
     with pytest.raises(StrictJsonError):
-        parse(text)
+        parse_json(text)
     with pytest.raises(StrictJsonError):
-        parse(text[:-1], lone_surrogates=True)
+        parse_json(text[:-1], lone_surrogates=True)
 
 
 @given(
@@ -139,8 +139,8 @@ def test_half_of_a_surrogate_pair_may_be_allowed(text: str) -> None:
     st.booleans(),
 )
 def test_the_fast_reader_agrees_with_the_one_that_knows_places(text: str, depth: int, halves: bool) -> None:
-    exact = outcome(lambda: strict_json._Reader(text, depth, lone_surrogates=halves).whole())
-    assert outcome(lambda: parse(text, max_depth=depth, lone_surrogates=halves)) == exact
+    exact = outcome(lambda: parsing._Reader(text, depth, lone_surrogates=halves).whole())
+    assert outcome(lambda: parse_json(text, max_depth=depth, lone_surrogates=halves)) == exact
 
 
 def outcome(read: Callable[[], object]) -> str:
@@ -158,7 +158,7 @@ def test_depth_is_that_of_lists_and_mappings(value: object, depth: int) -> None:
 
     text = json.dumps(value)
     if levels(value) <= depth:
-        assert parse(text, max_depth=depth) == value
+        assert parse_json(text, max_depth=depth) == value
     else:
         with pytest.raises(StrictJsonError, match=f"deeper than {depth} levels"):
-            parse(text, max_depth=depth)
+            parse_json(text, max_depth=depth)

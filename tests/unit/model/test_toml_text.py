@@ -4,7 +4,7 @@ import tomllib
 
 import pytest
 
-from orch23.model.toml_text import MAX_KEY_PARTS, LongKeyError, loads
+from orch23.model.parsing import MAX_TOML_KEY_PARTS, LongTomlKeyError, parse_toml
 
 
 def dotted(number: int, by: str = ".", part: str = "a") -> str:
@@ -25,15 +25,15 @@ def dotted(number: int, by: str = ".", part: str = "a") -> str:
     ],
 )
 def test_a_long_key_is_refused_at_its_line(text: str, line: int) -> None:
-    with pytest.raises(LongKeyError, match="more than 64 parts") as caught:
-        loads(text)
+    with pytest.raises(LongTomlKeyError, match="more than 64 parts") as caught:
+        parse_toml(text)
     assert caught.value.line == line
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        f"{dotted(MAX_KEY_PARTS)} = 1",
+        f"{dotted(MAX_TOML_KEY_PARTS)} = 1",
         f'a = "{dotted(100)}"',
         f"a = '{dotted(100)}'",
         f'a = """\n{dotted(100)}\n"""',
@@ -45,10 +45,10 @@ def test_a_long_key_is_refused_at_its_line(text: str, line: int) -> None:
     ],
 )
 def test_dots_that_join_no_key_do_not_count(text: str) -> None:
-    assert loads(text) == tomllib.loads(text)
+    assert parse_toml(text) == tomllib.loads(text)
 
 
 @pytest.mark.parametrize("text", ['a = """' + "a.\\" * 40_000, "a = '" + "a." * 40_000, '\\"""' * 40_000 + "." * 70])
 def test_what_does_not_end_is_an_error_of_toml(text: str) -> None:
     with pytest.raises(tomllib.TOMLDecodeError):
-        loads(text)
+        parse_toml(text)

@@ -6,18 +6,16 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from orch23.model import decision, errors
-from orch23.model.action import Action, Interpreter
-from orch23.model.consent import Grant
+from orch23.model import errors, plan
+from orch23.model.action import Action, Interpreter, StepLimits
 from orch23.model.diagnostic import Diagnostic, Location, Severity
 from orch23.model.diagnostic import errors as blocking
 from orch23.model.digest import Digest, FileEntry, Json, digest_bytes
-from orch23.model.event import KINDS, EventData
-from orch23.model.llm import Brief, Message, Proposal, ProposedWrite, Request
-from orch23.model.manifest import Reason, core_of, identity_of, is_verify, key_of
+from orch23.model.event import EVENT_KINDS, EventData
+from orch23.model.llm import Message, Proposal, ProposedWrite, Request, RetryFeedback
 from orch23.model.pipeline import Foreach, ForeachStage, PathInput, Pipeline, Stage, Verify
-from orch23.model.record import LockFile, Record
-from orch23.model.step_limits import StepLimits
+from orch23.model.record import LockFile, Reason, Record, core_of, identity_of, is_verify_aspect, key_of
+from orch23.model.step import Grant
 from orch23.steps.llm.spec import LLMStep
 from orch23.steps.shell.spec import ShellStep
 
@@ -106,7 +104,7 @@ def test_the_same_files_in_another_order_are_the_same_proposal() -> None:
 
 
 def test_two_failures_are_the_same_whatever_their_excerpts_say() -> None:
-    brief = Brief(kind="verify_failed", command="pytest", excerpt="0.1s", failing=("b", "a"))
+    brief = RetryFeedback(kind="verify_failed", command="pytest", excerpt="0.1s", failing=("b", "a"))
     assert brief.identity() == replace(brief, excerpt="0.2s", exit_code=1, failing=("a", "b")).identity()
     assert brief.identity() != replace(brief, failing=("a",)).identity()
 
@@ -135,7 +133,7 @@ def test_a_key_is_of_the_whole_manifest_in_any_order() -> None:
     ],
 )
 def test_verification_has_aspects_of_its_own(aspect: str, expected: bool) -> None:
-    assert is_verify(aspect) is expected
+    assert is_verify_aspect(aspect) is expected
 
 
 def test_the_core_changes_with_everything_but_verification() -> None:
@@ -210,14 +208,14 @@ def test_the_lock_knows_version_0_of_every_path_that_a_record_names() -> None:
 
 
 def test_each_decision_has_a_label_of_its_own() -> None:
-    labels = [variant.label for variant in get_args(decision.Decision)]
+    labels = [variant.label for variant in get_args(plan.Decision)]
     assert labels == ["fresh", "restore", "verify", "run", "maybe", "expand", "blocked", "edited", "skipped"]
 
 
 def test_no_event_type_is_there_twice() -> None:
-    assert set(KINDS.values()) == set(EventData.__subclasses__())
-    assert len(KINDS) == len(EventData.__subclasses__())
-    assert {"run_started", "plan", "stage_decided", "run_finished"} <= set(KINDS)
+    assert set(EVENT_KINDS.values()) == set(EventData.__subclasses__())
+    assert len(EVENT_KINDS) == len(EventData.__subclasses__())
+    assert {"run_started", "plan", "stage_decided", "run_finished"} <= set(EVENT_KINDS)
 
 
 # ---- complaints -----------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ from orch23.model.diagnostic import Location
 from orch23.model.pipeline import (
     ChainLink,
     Condition,
-    Fence,
     Foreach,
     ForeachStage,
     GlobInput,
@@ -19,17 +18,17 @@ from orch23.model.pipeline import (
     SliceInput,
     Stage,
     Verify,
+    WriteScope,
 )
-from orch23.plan.graph import build_plan, extend, unknown_needs
-from orch23.plan.inputs import literal_reads, missing_inputs
-from orch23.plan.reads import may_read, reads_of
-from orch23.plan.writers import writes_of
+from orch23.plan.diagnostics import literal_reads, missing_inputs_errors
+from orch23.plan.nodes import may_read, reads_of, writes_of
+from orch23.plan.planner import build_plan, extend_plan, unknown_needs_errors
 from orch23.steps.shell.spec import ShellStep
 
 
 def stage(name, reads=(), writes=(), **more):
     inputs = tuple(GlobInput(path) if "*" in path else PathInput(path) for path in reads)
-    facts = {"step": ShellStep(("x",)), "inputs": inputs, "outputs": writes, "fence": Fence(writes), **more}
+    facts = {"step": ShellStep(("x",)), "inputs": inputs, "outputs": writes, "fence": WriteScope(writes), **more}
     return Stage(name=name, **facts)
 
 
@@ -67,7 +66,7 @@ def test_slices_verify_inputs_and_conditions_are_read():
 
 
 def test_outputs_and_fence_are_written():
-    assert writes_of(stage("s", writes=("a",), fence=Fence(("a", "d/")))) == ("a", "d/")
+    assert writes_of(stage("s", writes=("a",), fence=WriteScope(("a", "d/")))) == ("a", "d/")
 
 
 @pytest.mark.parametrize("read", ["o/a", "o/*", "**", "o/a*"])
@@ -101,7 +100,7 @@ def test_all_that_any_item_waits_for_comes_before_the_first_one():
 def test_a_foreach_comes_after_the_maker_of_its_list_and_so_do_its_items():
     plan = planned(stage("zlist", writes=("list.json",)), foreach())
     assert plan.order == ("zlist", "each")
-    more, problems = extend(plan, {"each": (item("a", writes=("w/a",)), item("b", writes=("w/b",)))})
+    more, problems = extend_plan(plan, {"each": (item("a", writes=("w/a",)), item("b", writes=("w/b",)))})
     assert not problems
     assert more is not None
     assert more.order == ("zlist", "each@a", "each@b")
@@ -190,12 +189,12 @@ def test_needs_between_two_foreach_over_one_list_join_item_to_item_unless_all_ar
                 step=ShellStep(("x",)),
                 needs=family,
                 outputs=(f"{name}/{key}",),
-                fence=Fence((f"{name}/{key}",)),
+                fence=WriteScope((f"{name}/{key}",)),
                 item=Item(key=key, name="item", value=key),
             )
             for key in "ab"
         )
-        plan, problems = extend(plan, {name: items})
+        plan, problems = extend_plan(plan, {name: items})
         assert plan is not None, problems
     assert plan.upstream["two@a"] == ("one@a",)
     assert plan.upstream["all@a"] == ("one@a", "one@b")
@@ -338,7 +337,7 @@ def test_an_input_that_nobody_makes_is_complained_of_where_it_stands():
     )
     assert plan is not None
     assert set(literal_reads(plan)) == {"made", "there", "maed"}
-    (problem,) = missing_inputs(plan, {"made": False, "there": True, "maed": False})
+    (problem,) = missing_inputs_errors(plan, {"made": False, "there": True, "maed": False})
     assert (problem.code, problem.location, problem.hint) == ("E822", Location("p.yaml", 7, 9), "did you mean `made`?")
 
 
@@ -348,17 +347,17 @@ def test_an_input_that_nobody_makes_is_complained_of_where_it_stands():
 def test_what_may_be_missing_is_not_complained_of(one):
     plan = planned(stage("a", inputs=(one,)))
     assert literal_reads(plan) == ()
-    assert missing_inputs(plan, {}) == ()
+    assert missing_inputs_errors(plan, {}) == ()
 
 
 def test_what_an_unexpanded_foreach_may_make_is_not_missing_yet():
     plan = planned(foreach(source=None), stage("r", ("w/x",)))
-    assert missing_inputs(plan, {"w/x": False}) == ()
+    assert missing_inputs_errors(plan, {"w/x": False}) == ()
 
 
 def test_an_item_may_read_what_an_earlier_one_of_its_chain_makes():
     plan = planned(item("a", writes=("w/x",), index=0), item("b", reads=("w/x",), writes=("w/x",), index=1))
-    assert missing_inputs(plan, {"w/x": False}) == ()
+    assert missing_inputs_errors(plan, {"w/x": False}) == ()
 
 
 # ---- what is excluded ---------------------------------------------------------------------------
@@ -408,7 +407,7 @@ def test_an_unknown_item_or_stage_is_told_at_its_place_in_needs():
     assert (problem.code, problem.location) == ("E827", Location("p.yaml", 4, 2))
     assert problem.message == "stage `b` needs `c@x`, which is no stage of this pipeline"
     stages = (stage("a", needs=("b[*]", "b@1", "nobody[*]", "b")), stage("b"))
-    found = unknown_needs(pipeline(*stages, stages__a__needs__2=Location("p.yaml", 5, 6)), ("a", "b"))
+    found = unknown_needs_errors(pipeline(*stages, stages__a__needs__2=Location("p.yaml", 5, 6)), ("a", "b"))
     assert [(one.code, one.location) for one in found] == [("E823", Location("p.yaml", 5, 6))]
 
 
@@ -426,12 +425,12 @@ def test_a_stage_that_is_switched_off_is_waited_for_by_nobody():
 def test_an_item_whose_twin_is_switched_off_waits_for_no_other_item():
     twins = (foreach("one"), foreach("two", writes=("v/**",), needs=("one",)))
     plan = planned(*twins)
-    plan, problems = extend(
+    plan, problems = extend_plan(
         plan, {"one": (item("a", "one", writes=("w/a",)),)}, (SkippedStage(name="one@b", kind="shell"),)
     )
     assert plan is not None, problems
     items = tuple(item(key, "two", writes=(f"v/{key}",)) for key in "ab")
-    plan, problems = extend(plan, {"two": tuple(replace(one, needs=("one",)) for one in items)})
+    plan, problems = extend_plan(plan, {"two": tuple(replace(one, needs=("one",)) for one in items)})
     assert plan is not None, problems
     assert (plan.upstream["two@a"], plan.upstream["two@b"]) == (("one@a",), ())
 
@@ -493,7 +492,7 @@ def test_a_stored_plan_is_the_plan_that_was_compiled_and_serves_where_only_comma
         {"needs": ("a",)},
         {"inputs": (PathInput("a.out"), PathInput("c"))},
         {"outputs": ("other.out",)},
-        {"fence": Fence(("b.out", "more"))},
+        {"fence": WriteScope(("b.out", "more"))},
         {"promote": "both"},
         {"requires": (Condition("file_exists", "a.out"),)},
         {"chain": ChainLink(chain="x", index=0)},

@@ -3,7 +3,6 @@
 from orch23.model.diagnostic import Location
 from orch23.model.pipeline import (
     ChainLink,
-    Fence,
     Foreach,
     ForeachStage,
     GlobInput,
@@ -15,16 +14,17 @@ from orch23.model.pipeline import (
     SliceInput,
     Stage,
     Verify,
+    WriteScope,
 )
-from orch23.plan.graph import build_plan
-from orch23.plan.inputs import inputs_of_nobody, literal_reads, missing_inputs
+from orch23.plan.diagnostics import literal_reads, missing_inputs_errors, unmade_inputs_errors
+from orch23.plan.planner import build_plan
 from orch23.steps.shell.spec import ShellStep
 
 STEP = ShellStep(("x",))
 
 
 def stage(name, inputs=(), writes=(), **more):
-    facts = {"step": STEP, "outputs": writes, "fence": Fence(writes), **more}
+    facts = {"step": STEP, "outputs": writes, "fence": WriteScope(writes), **more}
     return Stage(name=name, inputs=tuple(PathInput(i) if isinstance(i, str) else i for i in inputs), **facts)
 
 
@@ -33,7 +33,7 @@ def missing(*stages, exists=(), skipped=()):
     plan, problems = build_plan(pipeline)
     assert plan is not None, problems
     paths = literal_reads(plan)
-    return missing_inputs(plan, {path: path in exists for path in (*paths, *exists)})
+    return missing_inputs_errors(plan, {path: path in exists for path in (*paths, *exists)})
 
 
 def test_what_must_be_there_is_literal_and_not_optional() -> None:
@@ -107,7 +107,7 @@ def test_a_file_that_exists_is_meant_and_one_that_does_not_is_not() -> None:
     pipeline = Pipeline(name="p", file="p.yaml", stages=(stage("s", ("specs/aps.md", "specs/ap.md")),))
     plan, _ = build_plan(pipeline)
     assert plan is not None
-    found = missing_inputs(plan, {"specs/aps.md": False, "specs/ap.md": False, "specs/app.md": True})
+    found = missing_inputs_errors(plan, {"specs/aps.md": False, "specs/ap.md": False, "specs/app.md": True})
     assert [one.hint for one in found] == ["did you mean `specs/app.md`?"] * 2
 
 
@@ -116,7 +116,7 @@ def test_without_a_plan_only_what_no_stage_at_all_makes_is_told() -> None:
     family = ForeachStage(name="each", foreach=how, body={}, kind="shell", writes=("w/**",))
     reader = stage("s", ("there", "gone", "made", "w/x", PathInput("may", optional=True)))
     pipeline = Pipeline(name="p", file="p.yaml", stages=(reader, stage("maker", ("lost",), ("made",)), family))
-    found = inputs_of_nobody(pipeline, lambda path: path == "there")
+    found = unmade_inputs_errors(pipeline, lambda path: path == "there")
     assert [one.message for one in found] == [
         "input `gone` of stage `s` does not exist, and no stage makes it",
         "input `lost` of stage `maker` does not exist, and no stage makes it",
@@ -130,8 +130,8 @@ def test_a_folder_that_is_named_as_a_file_is_told_as_such() -> None:
     plan, _ = build_plan(one)
     assert plan is not None
     for found in (
-        missing_inputs(plan, {"src": False}, lambda path: path == "src"),
-        inputs_of_nobody(one, lambda _path: False, lambda path: path == "src"),
+        missing_inputs_errors(plan, {"src": False}, lambda path: path == "src"),
+        unmade_inputs_errors(one, lambda _path: False, lambda path: path == "src"),
     ):
         assert {(d.code, d.message) for d in found} == {("E822", "input `src` of stage `s` is a folder")}
         whole, part = (
@@ -145,4 +145,4 @@ def test_a_folder_that_is_named_as_a_file_is_told_as_such() -> None:
 def test_a_folder_on_disk_is_no_matter_where_a_stage_makes_the_file() -> None:
     plan, _ = build_plan(Pipeline(name="p", file="p.yaml", stages=(stage("s", ("x",)), stage("m", (), ("x",)))))
     assert plan is not None
-    assert missing_inputs(plan, {"x": False}, lambda _path: True) == ()
+    assert missing_inputs_errors(plan, {"x": False}, lambda _path: True) == ()

@@ -4,17 +4,26 @@ import networkx as nx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.plan.network import Graph, connect, cycles, descendants, graph_of, leading_to, ordered, reason
+from orch23.plan.stage_graph import (
+    StageGraph,
+    add_edge,
+    edge_reason,
+    find_cycles,
+    new_graph,
+    reachable_goals,
+    topological_order,
+    with_descendants,
+)
 
 NAMES = "abcdefgh"
 PAIRS = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(NAMES)), max_size=20)
 
 
-def made(pairs: list[tuple[str, str]]) -> Graph:
-    graph = graph_of(NAMES)
+def made(pairs: list[tuple[str, str]]) -> StageGraph:
+    graph = new_graph(NAMES)
     for before, after in pairs:
         if before != after:
-            connect(graph, before, after, f"{before}{after}")
+            add_edge(graph, before, after, f"{before}{after}")
     return graph
 
 
@@ -25,25 +34,25 @@ def test_an_order_is_the_smallest_by_name_and_there_is_none_with_a_cycle(pairs: 
     wanted: list[str] = []
     while ready := sorted(name for name, before in waiting.items() if not before - set(wanted) and name not in wanted):
         wanted.append(ready[0])
-    assert ordered(graph) == (tuple(wanted) if len(wanted) == len(NAMES) else ())
+    assert topological_order(graph) == (tuple(wanted) if len(wanted) == len(NAMES) else ())
 
 
 @given(PAIRS, st.lists(st.sampled_from(NAMES), unique=True))
 def test_what_leads_to_a_goal_is_found_also_in_cycles(pairs: list[tuple[str, str]], goals: list[str]) -> None:
     graph = made(pairs)
-    leads = leading_to(graph, goals)
+    leads = reachable_goals(graph, goals)
     for name in NAMES:
         found = {goal for number, goal in enumerate(goals) if leads[name] >> number & 1}
         after = {one for up in graph.successors(name) for one in (up, *nx.descendants(graph, up))}
         assert found == after & set(goals)
-        assert descendants(graph, [name]) == {name} | nx.descendants(graph, name)
+        assert with_descendants(graph, [name]) == {name} | nx.descendants(graph, name)
 
 
 @given(PAIRS)
 def test_each_part_with_a_cycle_has_one_named_by_its_edges(pairs: list[tuple[str, str]]) -> None:
     graph = made(pairs)
     parts = [part for part in nx.strongly_connected_components(graph) if len(part) > 1]
-    found = list(cycles(graph))
+    found = list(find_cycles(graph))
     assert len(found) == len(parts)
     for edges in found:
         assert all(graph.has_edge(a, b) and why == f"{a}{b}" for a, b, why in edges)
@@ -51,7 +60,7 @@ def test_each_part_with_a_cycle_has_one_named_by_its_edges(pairs: list[tuple[str
 
 
 def test_the_first_reason_of_an_edge_stays() -> None:
-    graph = graph_of("ab")
-    connect(graph, "a", "b", "first")
-    connect(graph, "a", "b", "second")
-    assert reason(graph, "a", "b") == "first"
+    graph = new_graph("ab")
+    add_edge(graph, "a", "b", "first")
+    add_edge(graph, "a", "b", "second")
+    assert edge_reason(graph, "a", "b") == "first"

@@ -1,8 +1,8 @@
 """Promotion groups: who waits for all of a group, and which groups can never be promoted at once."""
 
 from orch23.model.diagnostic import Location
-from orch23.model.pipeline import Fence, Foreach, ForeachStage, Item, PathInput, Pipeline, Stage
-from orch23.plan.graph import build_plan, extend
+from orch23.model.pipeline import Foreach, ForeachStage, Item, PathInput, Pipeline, Stage, WriteScope
+from orch23.plan.planner import build_plan, extend_plan
 from orch23.steps.shell.spec import ShellStep
 
 
@@ -11,7 +11,7 @@ def stage(name, reads=(), promote=None, needs=()):
     step = ShellStep(("x",))
     outputs = (f"{name}.out",)
     return Stage(
-        name=name, step=step, inputs=inputs, outputs=outputs, fence=Fence(outputs), promote=promote, needs=needs
+        name=name, step=step, inputs=inputs, outputs=outputs, fence=WriteScope(outputs), promote=promote, needs=needs
     )
 
 
@@ -134,12 +134,12 @@ def test_items_of_a_foreach_belong_to_its_group() -> None:
             step=ShellStep(("x",)),
             inputs=(),
             outputs=(f"each.out/{key}",),
-            fence=Fence((f"each.out/{key}",)),
+            fence=WriteScope((f"each.out/{key}",)),
             item=Item(key=key, name="item", value=key),
         )
         for key in "xy"
     )
-    plan, problems = extend(plan, {"each": items})
+    plan, problems = extend_plan(plan, {"each": items})
     assert plan is not None, problems
     assert plan.upstream["r"] == ("a", "each@x", "each@y")
     assert plan.groups == {"g": ("a", "each@x", "each@y")}

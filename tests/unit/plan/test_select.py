@@ -4,15 +4,14 @@ import pytest
 from msgspec.structs import replace
 
 from orch23.model.errors import NotFoundError
-from orch23.model.pipeline import Fence, Foreach, ForeachStage, Item, PathInput, Pipeline, SkippedStage, Stage
-from orch23.plan.graph import build_plan, extend
-from orch23.plan.select import EVERYTHING, Selection
+from orch23.model.pipeline import Foreach, ForeachStage, Item, PathInput, Pipeline, SkippedStage, Stage, WriteScope
+from orch23.plan.planner import ALL_STAGES, Selection, build_plan, extend_plan
 from orch23.steps.shell.spec import ShellStep
 
 
 def stage(name, reads=(), writes=(), **more):
     inputs = tuple(PathInput(path) for path in reads)
-    return Stage(name=name, step=ShellStep(("x",)), inputs=inputs, outputs=writes, fence=Fence(writes), **more)
+    return Stage(name=name, step=ShellStep(("x",)), inputs=inputs, outputs=writes, fence=WriteScope(writes), **more)
 
 
 FOREACH = ForeachStage(name="each", foreach=Foreach(source="list.json"), body={}, kind="shell", writes=("o/*",))
@@ -36,14 +35,14 @@ def unexpanded():
 
 
 def expanded():
-    plan, problems = extend(unexpanded(), {"each": ITEMS})
+    plan, problems = extend_plan(unexpanded(), {"each": ITEMS})
     assert plan is not None, problems
     return plan
 
 
 def test_nothing_named_means_everything():
-    assert EVERYTHING.is_all
-    assert EVERYTHING.nodes(expanded()) == {"list", "each@a", "each@b", "last", "alone"}
+    assert ALL_STAGES.is_all
+    assert ALL_STAGES.nodes(expanded()) == {"list", "each@a", "each@b", "last", "alone"}
 
 
 def test_a_target_brings_all_that_it_needs():
@@ -78,7 +77,7 @@ def test_what_is_switched_off_is_named_but_is_no_node() -> None:
     assert plan is not None, problems
     for name in ("off", "each@c"):
         assert Selection(targets=(name,)).nodes(plan) == frozenset()
-    assert EVERYTHING.skipped(plan) == ("off", "each@c")
+    assert ALL_STAGES.skipped(plan) == ("off", "each@c")
     assert Selection(targets=("off",)).skipped(plan) == ("off",)
     assert Selection(only=("each",)).skipped(plan) == ("each@c",)
     assert Selection(downstream=("each@c",)).skipped(plan) == ("each@c",)

@@ -5,9 +5,9 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.model.paths import meets
-from orch23.model.pipeline import ChainLink, Fence, Foreach, ForeachStage, Stage
-from orch23.plan.writers import Writers, WrittenPaths, writes_of
+from orch23.model.paths import may_overlap
+from orch23.model.pipeline import ChainLink, Foreach, ForeachStage, Stage, WriteScope
+from orch23.plan.nodes import WriterIndex, WrittenPaths, writes_of
 from orch23.steps.shell.spec import ShellStep
 
 PATTERNS = st.sampled_from(
@@ -24,7 +24,9 @@ def nodes_of(writes):
             how = Foreach(source="list.json")
             made[name] = ForeachStage(name=name, foreach=how, body={}, kind="shell", writes=tuple(patterns))
         else:
-            outputs, fence = (tuple(patterns), Fence(())) if kind == "outputs" else ((), Fence(tuple(patterns)))
+            outputs, fence = (
+                (tuple(patterns), WriteScope(())) if kind == "outputs" else ((), WriteScope(tuple(patterns)))
+            )
             made[name] = Stage(name=name, step=STEP, inputs=(), outputs=outputs, fence=fence)
     return made
 
@@ -36,22 +38,22 @@ NODES = st.lists(
 
 @given(NODES, PATTERNS)
 def test_who_may_write_what_a_pattern_means_is_who_has_a_pattern_that_meets_it(nodes, pattern) -> None:
-    expected = sorted(name for name, node in nodes.items() if any(meets(pattern, one) for one in writes_of(node)))
-    assert list(Writers(nodes).meeting(pattern)) == expected
+    expected = sorted(name for name, node in nodes.items() if any(may_overlap(pattern, one) for one in writes_of(node)))
+    assert list(WriterIndex(nodes).meeting(pattern)) == expected
 
 
 @given(NODES)
 def test_two_that_may_write_one_path_are_named_once_with_what_shows_it(nodes) -> None:
-    found = list(Writers(nodes).overlaps())
+    found = list(WriterIndex(nodes).overlaps())
     pairs = [(one, other) for one, other, _ in found]
     assert all(one < other for one, other in pairs)
     assert len(pairs) == len(set(pairs))
     for one, other, path in found:
-        assert all(any(meets(path, written) for written in writes_of(nodes[name])) for name in (one, other))
+        assert all(any(may_overlap(path, written) for written in writes_of(nodes[name])) for name in (one, other))
     clashing = {
         pair
         for pair in itertools.combinations(sorted(nodes), 2)
-        if any(meets(a, b) for a in writes_of(nodes[pair[0]]) for b in writes_of(nodes[pair[1]]))
+        if any(may_overlap(a, b) for a in writes_of(nodes[pair[0]]) for b in writes_of(nodes[pair[1]]))
     }
     assert set(pairs) <= clashing
     assert {name for pair in pairs for name in pair} == {name for pair in clashing for name in pair}
@@ -59,9 +61,9 @@ def test_two_that_may_write_one_path_are_named_once_with_what_shows_it(nodes) ->
 
 def test_of_many_with_one_pattern_each_is_paired_with_the_first() -> None:
     nodes = nodes_of([(["a/*"], "outputs")] * 4)
-    assert list(Writers(nodes).overlaps()) == [("s0", other, "a/*") for other in ("s1", "s2", "s3")]
+    assert list(WriterIndex(nodes).overlaps()) == [("s0", other, "a/*") for other in ("s1", "s2", "s3")]
     nodes = nodes_of([(["a"], "outputs")] * 3)
-    assert list(Writers(nodes).overlaps()) == [("s0", "s1", "a"), ("s0", "s2", "a")]
+    assert list(WriterIndex(nodes).overlaps()) == [("s0", "s1", "a"), ("s0", "s2", "a")]
 
 
 def test_on_a_disk_no_character_is_a_wildcard() -> None:
@@ -82,13 +84,13 @@ def test_items_of_a_chain_are_paired_with_others_and_of_their_own_with_the_first
             step=STEP,
             inputs=(),
             outputs=(f"a/{number}",),
-            fence=Fence(("a/**", "a/*")),
+            fence=WriteScope(("a/**", "a/*")),
             chain=ChainLink(chain="c", index=number),
         )
         for number in range(4)
     }
-    found = {(one, other) for one, other, _ in Writers(nodes).overlaps()}
+    found = {(one, other) for one, other, _ in WriterIndex(nodes).overlaps()}
     assert found == {("c@0", f"c@{number}") for number in (1, 2, 3)}
     both = {**nodes, **nodes_of([(["a/2"], "outputs")])}
-    found = {(one, other) for one, other, _ in Writers(both).overlaps()}
+    found = {(one, other) for one, other, _ in WriterIndex(both).overlaps()}
     assert {pair for pair in found if "s0" in pair} == {(f"c@{number}", "s0") for number in range(4)}

@@ -16,14 +16,19 @@ import pytest
 from orch23.model.errors import ConfigurationError, ExitCode, ProviderError
 from orch23.model.llm import Message, Request, Response, Usage
 from orch23.providers import codes, registry
-from orch23.providers.adapter import Asking, Setting
-from orch23.providers.anthropic_messages import API_VERSION, KEY, LEAST_CACHED, AnthropicMessages, body
-from orch23.providers.anthropic_rehearsal import rehearse
-from orch23.providers.calls import Calls
+from orch23.providers.adapter import CallContext, ProviderContext
+from orch23.providers.anthropic_messages import (
+    ANTHROPIC_KEY,
+    API_VERSION,
+    MIN_CACHED_CHARACTERS,
+    AnthropicMessages,
+    stream_arguments,
+)
+from orch23.providers.anthropic_sdk import WarmUp, warm_up_anthropic
+from orch23.providers.connections import OpenCalls
 from orch23.providers.faults import TransportError
-from orch23.providers.rehearsal import Rehearsal
-from orch23.providers.transport import Transport
-from orch23.providers.wire import FILES
+from orch23.providers.middleware import RetryingProvider
+from orch23.providers.wire import FILES_SCHEMA
 from orch23.steps.llm.spec import LLMStep
 from tests.doubles import CONSENT
 from tests.loopback import (
@@ -126,7 +131,7 @@ def test_a_refusal_is_an_answer_and_its_explanation_stands_in_for_a_missing_text
 @pytest.mark.parametrize("reason", ["tool_use", "pause_turn", "brand_new"])
 def test_any_other_reason_is_refused(reason: str) -> None:
     fault = failed(message_reply("x", stop=reason))
-    assert (fault.diagnostic.code, fault.transient, fault.charged) == (codes.STRANGE_STOP, False, True)
+    assert (fault.diagnostic.code, fault.transient, fault.charged) == (codes.UNKNOWN_STOP, False, True)
     assert reason in fault.diagnostic.message
 
 
@@ -151,7 +156,7 @@ STATUSES = [
     (error_reply(500, "api_error"), codes.OVERLOADED, True),
     (Reply(503, {"content-type": "text/html"}, (b"<h1>no</h1>",)), codes.OVERLOADED, True),
     (error_reply(529, "overloaded_error"), codes.OVERLOADED, True),
-    (Reply(302, {"location": "http://127.0.0.1:1/"}, (b"no",)), codes.NO_ANSWER_OF_API, False),
+    (Reply(302, {"location": "http://127.0.0.1:1/"}, (b"no",)), codes.INVALID_REPLY, False),
 ]
 
 
@@ -182,7 +187,7 @@ def test_the_servers_words_and_its_wait_are_handed_on() -> None:
 )
 def test_a_reply_that_is_no_stream_is_none_of_the_api(reply: Reply, charged: bool) -> None:
     fault = failed(reply)
-    assert (fault.diagnostic.code, fault.transient, fault.charged) == (codes.NO_ANSWER_OF_API, False, charged)
+    assert (fault.diagnostic.code, fault.transient, fault.charged) == (codes.INVALID_REPLY, False, charged)
     assert reply.pieces[0].decode() in fault.diagnostic.message
 
 
@@ -199,7 +204,7 @@ def test_a_reply_that_is_no_stream_is_none_of_the_api(reply: Reply, charged: boo
 )
 def test_half_an_answer_is_never_used(reply: Reply) -> None:
     fault = failed(reply)
-    assert (fault.diagnostic.code, fault.transient, fault.charged) == (codes.CUT_STREAM, True, True)
+    assert (fault.diagnostic.code, fault.transient, fault.charged) == (codes.INCOMPLETE_RESPONSE, True, True)
 
 
 BAD_EVENTS = [
@@ -215,13 +220,13 @@ BAD_EVENTS = [
 @pytest.mark.parametrize("event", BAD_EVENTS)
 def test_a_damaged_event_is_charged_and_may_come_whole_another_time(event) -> None:
     fault = failed(events_reply([*BEGUN, event]))
-    assert (fault.diagnostic.code, fault.transient, fault.charged) == (codes.NO_ANSWER_OF_API, True, True)
+    assert (fault.diagnostic.code, fault.transient, fault.charged) == (codes.INVALID_REPLY, True, True)
 
 
 @pytest.mark.filterwarnings("ignore:Pydantic")
 def test_a_message_that_ends_in_no_way_of_the_api_is_charged() -> None:
     fault = failed(events_reply(message_events("x", stop=["end_turn"])))  # type: ignore[arg-type]
-    assert (fault.diagnostic.code, fault.transient, fault.charged) == (codes.STRANGE_STOP, False, True)
+    assert (fault.diagnostic.code, fault.transient, fault.charged) == (codes.UNKNOWN_STOP, False, True)
 
 
 def test_a_message_that_does_not_say_who_answers_is_an_answer() -> None:
@@ -236,14 +241,14 @@ def test_what_the_library_does_not_say_it_raises_is_a_fault_in_one_line(error: E
     with patch.object(anthropic.Anthropic, "post", side_effect=error), pytest.raises(TransportError) as caught:
         AnthropicMessages(url="http://127.0.0.1:1", key="k").complete(request(), LONG, lambda _n: None)
     fault = caught.value
-    assert (fault.diagnostic.code, fault.transient, fault.charged) == (codes.FAILED, False, True)
+    assert (fault.diagnostic.code, fault.transient, fault.charged) == (codes.PROVIDER_FAILED, False, True)
     assert f"`anthropic` gave up: {type(error).__name__}: {error}" in fault.diagnostic.message
 
 
 def test_halves_of_a_character_in_two_events_are_one() -> None:
     assert answered(events_reply(message_events("a\ud83d", "\ude00b"))).text == "a\U0001f600b"
     fault = failed(events_reply(message_events("a\ud83d", "b")))
-    assert (fault.diagnostic.code, fault.transient, fault.charged) == (codes.NO_ANSWER_OF_API, True, True)
+    assert (fault.diagnostic.code, fault.transient, fault.charged) == (codes.INVALID_REPLY, True, True)
 
 
 @pytest.mark.filterwarnings("ignore:Pydantic")
@@ -257,7 +262,7 @@ def test_a_number_of_tokens_that_is_none_gives_no_money_back(odd: object, name: 
 
 
 def test_events_without_a_beginning_are_none_of_the_api() -> None:
-    assert failed(events_reply(EVENTS[3:])).diagnostic.code == codes.NO_ANSWER_OF_API
+    assert failed(events_reply(EVENTS[3:])).diagnostic.code == codes.INVALID_REPLY
 
 
 @pytest.mark.parametrize(
@@ -296,7 +301,7 @@ def test_a_server_that_is_not_there_is_not_reached() -> None:
 @pytest.mark.parametrize("reply", [NoReply(hold=True), events_reply(BEGUN, hold=True)], ids=["first", "middle"])
 def test_a_stall_is_cut_long_before_the_deadline(reply) -> None:
     fault = failed(reply, stall_s=1.0)
-    assert (fault.diagnostic.code, fault.transient, fault.charged) == (codes.CUT_STREAM, True, True)
+    assert (fault.diagnostic.code, fault.transient, fault.charged) == (codes.INCOMPLETE_RESPONSE, True, True)
     assert "not a byte came for 1 s" in fault.diagnostic.message
 
 
@@ -319,7 +324,7 @@ def test_the_deadline_holds_over_a_stream_that_never_rests() -> None:
 
 @pytest.mark.parametrize("reply", [NoReply(hold=True), events_reply(BEGUN, hold=True)], ids=["first", "middle"])
 def test_the_end_of_the_build_ends_a_call_that_waits(reply) -> None:
-    calls = Calls()
+    calls = OpenCalls()
     with loopback(reply) as server:
         provider = AnthropicMessages(url=server.url, key="k", calls=calls)
 
@@ -359,7 +364,7 @@ def test_a_plain_request_is_sent_plainly() -> None:
 
 def test_effort_thinking_schema_and_system_are_sent_where_they_are_set() -> None:
     params = {"max_tokens": 100, "effort": "low", "thinking": {"type": "enabled", "budget_tokens": 1024}}
-    found = sent(request(params=params, schema=FILES, system="be brief")).json()
+    found = sent(request(params=params, schema=FILES_SCHEMA, system="be brief")).json()
     assert found["output_config"]["effort"] == "low"
     assert found["output_config"]["format"]["type"] == "json_schema"
     assert set(found["output_config"]["format"]["schema"]["properties"]) == {"summary", "writes", "deletes", "error"}
@@ -393,7 +398,7 @@ def test_the_environment_changes_nothing_of_who_is_asked(monkeypatch: pytest.Mon
 
 # ---- prompt caching -------------------------------------------------------------------------------
 
-STABLE = "context\n" * (LEAST_CACHED // 8)
+STABLE = "context\n" * (MIN_CACHED_CHARACTERS // 8)
 
 
 def test_the_stable_part_is_a_block_of_its_own_with_the_one_mark() -> None:
@@ -405,7 +410,7 @@ def test_the_stable_part_is_a_block_of_its_own_with_the_one_mark() -> None:
 
 
 def test_a_first_attempt_marks_its_whole_prompt_so_that_the_next_one_finds_it() -> None:
-    found = body(request(STABLE, stable=len(STABLE)))
+    found = stream_arguments(request(STABLE, stable=len(STABLE)))
     assert found["messages"][0]["content"] == [{"type": "text", "text": STABLE, **MARK}]
 
 
@@ -415,14 +420,16 @@ def test_a_first_attempt_marks_its_whole_prompt_so_that_the_next_one_finds_it() 
     ids=["nothing shared", "too short to be kept", "a blank rest", "a blank beginning"],
 )
 def test_where_a_mark_has_no_use_the_text_is_sent_as_it_is(text: str, stable: int) -> None:
-    assert body(request(text, stable=stable))["messages"][0]["content"] == text
+    assert stream_arguments(request(text, stable=stable))["messages"][0]["content"] == text
 
 
 def test_items_share_their_system_text_where_nothing_else_is_shared() -> None:
-    assert body(request(system=STABLE), shares_system=True)["system"] == [{"type": "text", "text": STABLE, **MARK}]
-    assert body(request(system=STABLE))["system"] == STABLE
-    assert body(request(system="short"), shares_system=True)["system"] == "short"
-    both = body(request(STABLE + "x", system=STABLE, stable=len(STABLE)), shares_system=True)
+    assert stream_arguments(request(system=STABLE), shares_system=True)["system"] == [
+        {"type": "text", "text": STABLE, **MARK}
+    ]
+    assert stream_arguments(request(system=STABLE))["system"] == STABLE
+    assert stream_arguments(request(system="short"), shares_system=True)["system"] == "short"
+    both = stream_arguments(request(STABLE + "x", system=STABLE, stable=len(STABLE)), shares_system=True)
     assert both["system"] == STABLE, "there is one mark"
 
 
@@ -438,8 +445,8 @@ def step(**more) -> LLMStep:
 
 
 def complaints(**more) -> list[str]:
-    found = registry.check(step(**more), {})
-    assert all(d.code == codes.PARAMETER and d.hint for d in found)
+    found = registry.step_errors(step(**more), {})
+    assert all(d.code == codes.UNSUPPORTED_PARAMETER and d.hint for d in found)
     return [d.message for d in found]
 
 
@@ -486,13 +493,13 @@ def test_what_the_api_would_refuse_or_must_not_see_is_a_complaint(more, said: st
 
 
 def test_parameters_are_what_is_set() -> None:
-    assert registry.parameters(STEP) == {"max_tokens": 32000}
-    assert registry.parameters(step(effort="high", thinking="adaptive")) == {
+    assert registry.parameters_of(STEP) == {"max_tokens": 32000}
+    assert registry.parameters_of(step(effort="high", thinking="adaptive")) == {
         "max_tokens": 32000,
         "effort": "high",
         "thinking": {"type": "adaptive"},
     }
-    assert registry.parameters(step(thinking="2048"))["thinking"] == {"type": "enabled", "budget_tokens": 2048}
+    assert registry.parameters_of(step(thinking="2048"))["thinking"] == {"type": "enabled", "budget_tokens": 2048}
 
 
 @pytest.mark.parametrize(
@@ -505,32 +512,37 @@ def test_parameters_are_what_is_set() -> None:
 )
 def test_the_endpoint_has_one_form(base_url, endpoint: str, remote: bool) -> None:
     one = step(base_url=base_url)
-    assert registry.endpoint(one) == endpoint
+    assert registry.endpoint_of(one) == endpoint
     assert registry.ADAPTERS["anthropic"].remote(one) is remote
-    assert registry.endpoint(step(base_url=base_url, endpoint_alias="claude")) == "claude"
-    assert registry.api(one) == f"messages {API_VERSION}"
+    assert registry.endpoint_of(step(base_url=base_url, endpoint_alias="claude")) == "claude"
+    assert registry.api_version_of(one) == f"messages {API_VERSION}"
 
 
-@pytest.mark.parametrize("environ", [{}, {KEY: ""}, {KEY: " \n"}, {KEY: "sk two"}, {KEY: "sk-\u00e9"}])
+@pytest.mark.parametrize(
+    "environ",
+    [{}, {ANTHROPIC_KEY: ""}, {ANTHROPIC_KEY: " \n"}, {ANTHROPIC_KEY: "sk two"}, {ANTHROPIC_KEY: "sk-\u00e9"}],
+)
 def test_a_key_that_is_none_is_said_before_anyone_is_asked(environ) -> None:
-    (diagnostic,) = registry.ready(STEP, environ)
+    (diagnostic,) = registry.readiness_errors(STEP, environ)
     assert diagnostic.code == codes.NO_KEY
-    assert KEY in diagnostic.message
-    assert registry.check(STEP, environ) == ()
+    assert ANTHROPIC_KEY in diagnostic.message
+    assert registry.step_errors(STEP, environ) == ()
 
 
 def test_a_key_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert registry.ready(STEP, {KEY: " sk-1\n"}) == ()
+    assert registry.readiness_errors(STEP, {ANTHROPIC_KEY: " sk-1\n"}) == ()
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
-    assert [d.code for d in registry.ready(STEP, {})] == [codes.NO_KEY, codes.NO_LIBRARY]
+    assert [d.code for d in registry.readiness_errors(STEP, {})] == [codes.NO_KEY, codes.NO_LIBRARY]
 
 
-def setting(environ) -> Setting:
-    return Setting(environ=environ, root=Path(), read_answers=lambda _file: {}, notice=lambda _event: None, **CONSENT)
+def setting(environ) -> ProviderContext:
+    return ProviderContext(
+        environ=environ, root=Path(), read_answers=lambda _file: {}, notice=lambda _event: None, **CONSENT
+    )
 
 
 def test_a_provider_without_a_key_is_made_and_asks_nobody() -> None:
-    provider = registry.make(setting({}), Asking(STEP, "code"))
+    provider = registry.make_provider(setting({}), CallContext(STEP, "code"))
     with pytest.raises(ConfigurationError) as caught:
         provider.complete(request(), LONG, lambda _n: None)
     assert caught.value.exit_code is ExitCode.CONFIG
@@ -538,16 +550,18 @@ def test_a_provider_without_a_key_is_made_and_asks_nobody() -> None:
 
 
 def test_the_key_is_taken_from_the_setting_and_shown_nowhere() -> None:
-    provider = registry.make(setting({KEY: " sk-1\n"}), Asking(step(base_url="http://LOCALHOST:1/"), "code@a"))
+    provider = registry.make_provider(
+        setting({ANTHROPIC_KEY: " sk-1\n"}), CallContext(step(base_url="http://LOCALHOST:1/"), "code@a")
+    )
     assert isinstance(provider, AnthropicMessages)
     assert (provider.key, provider.url, provider.shares_system) == ("sk-1", "http://localhost:1", True)
     assert "sk-1" not in repr(provider)
-    assert not registry.make(setting({KEY: "k"}), Asking(STEP, "code")).shares_system  # type: ignore[attr-defined]
+    assert not registry.make_provider(setting({ANTHROPIC_KEY: "k"}), CallContext(STEP, "code")).shares_system  # type: ignore[attr-defined]
 
 
 def test_closing_the_setting_closes_the_calls_of_all_its_providers() -> None:
-    one = setting({KEY: "k"})
-    providers = [registry.make(one, Asking(STEP, name)) for name in ("a", "b")]
+    one = setting({ANTHROPIC_KEY: "k"})
+    providers = [registry.make_provider(one, CallContext(STEP, name)) for name in ("a", "b")]
     one.close()
     for provider in providers:
         with pytest.raises(ProviderError, match="build ended"):
@@ -555,23 +569,23 @@ def test_closing_the_setting_closes_the_calls_of_all_its_providers() -> None:
 
 
 def test_the_providers_of_a_run_rehearse_once_and_those_of_another_again() -> None:
-    one, other = setting({KEY: "k"}), setting({KEY: "k"})
-    shared = {id(registry.make(one, Asking(STEP, name)).rehearsal) for name in ("a", "b")}  # type: ignore[attr-defined]
+    one, other = setting({ANTHROPIC_KEY: "k"}), setting({ANTHROPIC_KEY: "k"})
+    shared = {id(registry.make_provider(one, CallContext(STEP, name)).rehearsal) for name in ("a", "b")}  # type: ignore[attr-defined]
     assert len(shared) == 1
-    assert id(registry.make(other, Asking(STEP, "a")).rehearsal) not in shared  # type: ignore[attr-defined]
+    assert id(registry.make_provider(other, CallContext(STEP, "a")).rehearsal) not in shared  # type: ignore[attr-defined]
 
 
 def test_who_is_asked_rehearses_meanwhile() -> None:
     begun: list[object] = []
 
-    class Watched(Rehearsal):
+    class Watched(WarmUp):
         def begin(self, act) -> None:
             begun.append(act)
 
     provider = AnthropicMessages(url="http://127.0.0.1:9", key="k", rehearsal=Watched())
     with pytest.raises(TransportError):
         provider.complete(request(), LONG, lambda _n: None)
-    assert begun == [rehearse]
+    assert begun == [warm_up_anthropic]
 
 
 def test_nothing_heavy_is_imported_until_someone_is_asked() -> None:
@@ -593,7 +607,7 @@ def test_nothing_heavy_is_imported_until_someone_is_asked() -> None:
 def over_llmock(llmock, *, delays_s=(0.06, 0.24), deadline_s=LONG, stall_s=LONG):
     events: list = []
     provider = AnthropicMessages(url=llmock.base_url("anthropic"), key="k", stall_s=stall_s)
-    transport = Transport(inner=provider, stage="code", notice=events.append, delays_s=delays_s)
+    transport = RetryingProvider(inner=provider, stage="code", notice=events.append, delays_s=delays_s)
     try:
         return transport.complete(request(), deadline_s, lambda _n: None)
     except ProviderError as error:
@@ -632,7 +646,7 @@ FAILURES = {
     "404": (lambda m: m.fail(404), codes.BAD_REQUEST, 1),
     "429 for good": (lambda m: m.fail(429, times=None), codes.RATE_LIMITED, 3),
     "529 for good": (lambda m: m.fail(529, times=None), codes.OVERLOADED, 3),
-    "cut for good": (lambda m: m.disconnect(times=None), codes.CUT_STREAM, 3),
+    "cut for good": (lambda m: m.disconnect(times=None), codes.INCOMPLETE_RESPONSE, 3),
 }
 
 

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from orch23.model.errors import ProviderError
-from orch23.providers.calls import Calls, Sockets
+from orch23.providers.connections import CallSockets, OpenCalls
 
 LONG = 30.0
 
@@ -30,20 +30,20 @@ def pair():
         yield ours
 
 
-def connect(sockets: Sockets, one) -> None:
+def connect(sockets: CallSockets, one) -> None:
     sockets.trace("connection.connect_tcp.started", {"host": "x"})
     sockets.trace("connection.connect_tcp.complete", {"return_value": Stream(one)})
 
 
 def test_a_reader_is_woken_when_the_time_is_up(pair) -> None:
-    with Calls().under_way(0.01) as sockets:
+    with OpenCalls().under_way(0.01) as sockets:
         connect(sockets, pair)
         assert pair.recv(1) == b""
         assert sockets.is_cut
 
 
 def test_a_reader_is_woken_when_the_build_ends_and_told_so(pair) -> None:
-    calls = Calls()
+    calls = OpenCalls()
     reading = threading.Event()
 
     def end() -> None:
@@ -65,7 +65,7 @@ def test_a_reader_is_woken_when_the_build_ends_and_told_so(pair) -> None:
 
 
 def test_a_connection_that_comes_about_after_the_cut_is_cut_too(pair) -> None:
-    sockets = Sockets()
+    sockets = CallSockets()
     sockets.cut()
     connect(sockets, pair)
     assert pair.recv(1) == b""
@@ -74,7 +74,7 @@ def test_a_connection_that_comes_about_after_the_cut_is_cut_too(pair) -> None:
 
 def test_a_connection_that_tls_has_taken_over_is_cut_too() -> None:
     ours, theirs = socket.socketpair()
-    with theirs, Calls().under_way(0.01) as sockets:
+    with theirs, OpenCalls().under_way(0.01) as sockets:
         connect(sockets, ours)
         with socket.socket(fileno=ours.detach()) as under_tls:  # as `wrap_socket` does before its handshake
             under_tls.settimeout(LONG)
@@ -83,14 +83,14 @@ def test_a_connection_that_tls_has_taken_over_is_cut_too() -> None:
 
 def test_a_call_keeps_no_descriptor(pair) -> None:
     before = os.listdir("/proc/self/fd")
-    with Calls().under_way(LONG) as sockets:
+    with OpenCalls().under_way(LONG) as sockets:
         connect(sockets, pair)
         assert len(os.listdir("/proc/self/fd")) == len(before) + 1
     assert os.listdir("/proc/self/fd") == before
 
 
 def test_what_is_over_is_left_alone(pair) -> None:
-    calls = Calls()
+    calls = OpenCalls()
     with calls.under_way(LONG) as sockets:
         connect(sockets, pair)
     calls.close()
@@ -98,7 +98,7 @@ def test_what_is_over_is_left_alone(pair) -> None:
 
 
 def test_nothing_begins_after_the_end() -> None:
-    calls = Calls()
+    calls = OpenCalls()
     calls.close()
     with pytest.raises(ProviderError, match="build ended"), calls.under_way(LONG):
         pytest.fail("it began")
@@ -108,7 +108,7 @@ def test_nothing_begins_after_the_end() -> None:
 
 def test_other_failures_pass_as_they_are() -> None:
     def fail() -> None:
-        with Calls().under_way(LONG):
+        with OpenCalls().under_way(LONG):
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -116,7 +116,7 @@ def test_other_failures_pass_as_they_are() -> None:
 
 
 def test_a_trace_of_something_else_is_no_connection(pair) -> None:
-    sockets = Sockets()
+    sockets = CallSockets()
     sockets.trace("http11.receive_response_body.complete", {"return_value": None})
     sockets.trace("connection.connect_tcp.complete", {"return_value": Stream(None)})
     sockets.trace("connection.connect_tcp.failed", {"exception": OSError()})

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from orch23.providers import codes
-from orch23.providers.faults import refused, retry_after_s, shown
+from orch23.providers.faults import printable_line, retry_after_s, status_error
 
 NOW = datetime(2026, 2, 15, 14, 30, 22, tzinfo=UTC)
 
@@ -13,7 +13,7 @@ NOW = datetime(2026, 2, 15, 14, 30, 22, tzinfo=UTC)
 @pytest.mark.parametrize(
     ("status", "code", "transient"),
     [
-        (302, codes.NO_ANSWER_OF_API, False),
+        (302, codes.INVALID_REPLY, False),
         (400, codes.BAD_REQUEST, False),
         (401, codes.REJECTED_KEY, False),
         (402, codes.BAD_REQUEST, False),
@@ -32,7 +32,7 @@ NOW = datetime(2026, 2, 15, 14, 30, 22, tzinfo=UTC)
     ],
 )
 def test_each_status_has_its_code_and_its_consequence(status: int, code: str, transient: bool) -> None:
-    fault = refused("https://x", status, "says\nno", {"retry-after": "3"})
+    fault = status_error("https://x", status, "says\nno", {"retry-after": "3"})
     assert (fault.diagnostic.code, fault.transient, fault.charged, fault.status) == (
         code,
         transient,
@@ -45,8 +45,8 @@ def test_each_status_has_its_code_and_its_consequence(status: int, code: str, tr
 
 
 def test_a_server_may_say_that_asking_again_is_no_use() -> None:
-    assert not refused("https://x", 429, "", {"x-should-retry": "false"}).transient
-    assert refused("https://x", 429, "", {"x-should-retry": "true"}).transient
+    assert not status_error("https://x", 429, "", {"x-should-retry": "false"}).transient
+    assert status_error("https://x", 429, "", {"x-should-retry": "true"}).transient
 
 
 @pytest.mark.parametrize(
@@ -75,5 +75,5 @@ def test_retry_after_is_read_in_all_its_forms_and_nonsense_is_nothing(headers, s
 
 
 def test_a_servers_text_is_shown_on_one_line_and_bounded() -> None:
-    assert shown("a\n\x1b[31m b\tc") == "a [31m b c"
-    assert len(shown("<p>" * 10_000)) < 400
+    assert printable_line("a\n\x1b[31m b\tc") == "a [31m b c"
+    assert len(printable_line("<p>" * 10_000)) < 400

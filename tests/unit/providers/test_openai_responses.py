@@ -10,11 +10,11 @@ from orch23.model.errors import ProviderError
 from orch23.model.event import Event
 from orch23.model.llm import Message, Request, Usage
 from orch23.providers import codes
-from orch23.providers.calls import Calls
+from orch23.providers.connections import OpenCalls
 from orch23.providers.faults import TransportError
-from orch23.providers.openai_client import Line, Server
-from orch23.providers.openai_responses import Responses, Submitted, request_body
-from orch23.providers.wire import FILES
+from orch23.providers.openai_client import ServerAccess, ServerConnection
+from orch23.providers.openai_responses import ResponsesApi, SubmittedResponses, responses_request_body
+from orch23.providers.wire import FILES_SCHEMA
 from tests.openai_server import OpenAIServer, Reply, error, message, page, response, stream, told
 
 pytestmark = pytest.mark.slow  # the client library takes a second to load
@@ -37,11 +37,11 @@ class Way:
 
     def __init__(self, server: OpenAIServer, earlier: dict[str, str] | None = None) -> None:
         self.events: list[Event] = []
-        self.calls = Calls()
-        self.submitted = Submitted()
+        self.calls = OpenCalls()
+        self.submitted = SubmittedResponses()
         self.server = server
-        self.provider = Responses(
-            line=Line(server=Server(server.url, "sk-test"), calls=self.calls),
+        self.provider = ResponsesApi(
+            line=ServerConnection(server=ServerAccess(server.url, "sk-test"), calls=self.calls),
             stage="code",
             notice=self.notice,
             earlier=earlier or {},
@@ -110,7 +110,7 @@ def test_an_answer_that_comes_at_once_is_taken_at_once() -> None:
 
 
 def test_the_body_holds_what_is_set_and_nothing_else() -> None:
-    assert request_body(REQUEST) == {
+    assert responses_request_body(REQUEST) == {
         "model": "m",
         "input": [{"role": "user", "content": "What?"}],
         "instructions": "Be short.",
@@ -118,16 +118,18 @@ def test_the_body_holds_what_is_set_and_nothing_else() -> None:
         "background": True,
         "store": True,
     }
-    assert "instructions" not in request_body(replace(REQUEST, system=""))
-    more = request_body(replace(REQUEST, params={**REQUEST.params, "effort": "low", "temperature": 0.0}, schema=FILES))
+    assert "instructions" not in responses_request_body(replace(REQUEST, system=""))
+    more = responses_request_body(
+        replace(REQUEST, params={**REQUEST.params, "effort": "low", "temperature": 0.0}, schema=FILES_SCHEMA)
+    )
     assert (more["reasoning"], more["temperature"]) == ({"effort": "low"}, 0.0)
-    assert more["text"] == {"format": {"type": "json_schema", "name": "answer", "schema": FILES, "strict": True}}
+    assert more["text"] == {"format": {"type": "json_schema", "name": "answer", "schema": FILES_SCHEMA, "strict": True}}
 
 
 def test_what_is_sent_is_the_body_with_the_key() -> None:
     with OpenAIServer(response("x")) as server:
         Way(server).ask()
-        assert server.asked[0].body == request_body(REQUEST)
+        assert server.asked[0].body == responses_request_body(REQUEST)
         assert server.asked[0].headers["authorization"] == "Bearer sk-test"
 
 
@@ -217,7 +219,7 @@ def test_a_server_that_forgets_what_it_took_is_named() -> None:
 @pytest.mark.parametrize("reply", [page(), stream(b"{"), told(["a list"])], ids=["page", "malformed", "no object"])
 def test_a_poll_that_brings_no_response_says_so(reply: Reply) -> None:
     with OpenAIServer(response(status="queued"), reply) as server:
-        assert refused(Way(server)).code == codes.NO_ANSWER_OF_API
+        assert refused(Way(server)).code == codes.INVALID_REPLY
         assert server.lines() == [SUBMIT, POLL]
 
 
@@ -227,12 +229,12 @@ def test_a_poll_that_brings_no_response_says_so(reply: Reply) -> None:
 @pytest.mark.parametrize(
     ("reply", "code", "transient", "charged"),
     [
-        (page(), codes.NO_ANSWER_OF_API, False, True),
-        (Reply(parts=(b'{"id": "resp_1", ',)), codes.NO_ANSWER_OF_API, False, True),
-        (Reply(parts=(b"",)), codes.NO_ANSWER_OF_API, False, True),
-        (told({"id": "resp_1"}), codes.NO_ANSWER_OF_API, False, True),
-        (response(status="dreaming"), codes.NO_ANSWER_OF_API, False, True),
-        (response(status="queued", response_id=""), codes.NO_ANSWER_OF_API, False, True),
+        (page(), codes.INVALID_REPLY, False, True),
+        (Reply(parts=(b'{"id": "resp_1", ',)), codes.INVALID_REPLY, False, True),
+        (Reply(parts=(b"",)), codes.INVALID_REPLY, False, True),
+        (told({"id": "resp_1"}), codes.INVALID_REPLY, False, True),
+        (response(status="dreaming"), codes.INVALID_REPLY, False, True),
+        (response(status="queued", response_id=""), codes.INVALID_REPLY, False, True),
         (Reply(parts=(b'{"id": "resp_1", ',), end="cut"), codes.UNREACHABLE, True, True),
         (error(429, "slow down"), codes.RATE_LIMITED, True, False),
         (error(429, "no money", type="insufficient_quota"), codes.BAD_REQUEST, False, False),
@@ -278,7 +280,7 @@ def test_a_model_that_is_a_file_is_told_without_its_folder() -> None:
 def test_one_that_is_incomplete_for_another_reason_is_no_answer(details: object) -> None:
     with OpenAIServer(response("half", status="incomplete", incomplete_details=details)) as server:
         found = fault(Way(server))
-    assert (found.diagnostic.code, found.transient, found.charged) == (codes.STRANGE_STOP, False, True)
+    assert (found.diagnostic.code, found.transient, found.charged) == (codes.UNKNOWN_STOP, False, True)
 
 
 def test_a_refusal_is_none_of_the_answer() -> None:
@@ -305,7 +307,7 @@ def test_a_failure_at_the_server_comes_in_its_own_words(code: str | None, transi
     with OpenAIServer(response(status="queued"), failed) as server:
         found = fault(Way(server))
         assert server.lines() == [SUBMIT, POLL]
-    assert (found.diagnostic.code, found.transient, found.charged) == (codes.FAILED, transient, True)
+    assert (found.diagnostic.code, found.transient, found.charged) == (codes.PROVIDER_FAILED, transient, True)
     assert "the model fell over" in found.diagnostic.message
 
 
@@ -390,7 +392,7 @@ def test_the_end_of_the_build_cancels_what_nobody_waits_for_any_more(polls: str)
 
 def test_one_that_is_submitted_after_the_end_is_cancelled_at_once() -> None:
     cancelled: list[str] = []
-    submitted = Submitted()
+    submitted = SubmittedResponses()
     submitted.close()
     submitted.add("resp_1", lambda: cancelled.append("resp_1"))
     assert cancelled == ["resp_1"]
@@ -403,7 +405,7 @@ def test_all_are_cancelled_at_once() -> None:
         together.wait()
         done.append(True)
 
-    submitted = Submitted()
+    submitted = SubmittedResponses()
     submitted.add("resp_1", cancel)
     submitted.add("resp_2", cancel)
     submitted.close()
@@ -417,7 +419,7 @@ def test_a_server_that_does_not_hear_of_it_holds_the_end_up_no_longer_than_a_mom
         called.append(True)
         heard.wait(20)
 
-    submitted = Submitted(patience_s=0.01)
+    submitted = SubmittedResponses(patience_s=0.01)
     submitted.add("resp_1", cancel)
     submitted.close()
     submitted.close()

@@ -6,20 +6,20 @@ import pytest
 
 from orch23.model.errors import ConfigurationError
 from orch23.model.llm import Message, Request
-from orch23.providers.adapter import Asking, Setting
-from orch23.providers.prepared import Prepared
+from orch23.providers.adapter import CallContext, ProviderContext
+from orch23.providers.middleware import CheckedProvider
 from orch23.steps.llm.spec import LLMStep
 from tests.doubles import CONSENT, FakeProvider
 
 
 def ask(inner: FakeProvider, environ: dict[str, str]) -> str:
-    setting = Setting(
+    setting = ProviderContext(
         environ=environ, root=Path(), read_answers=lambda _path: {}, notice=lambda _event: None, **CONSENT
     )
     step = LLMStep(provider="openai", model="m", prompt="p")
     said = (Message("user", "hello"),)
     request = Request(provider="openai", model="m", endpoint="e", system="", messages=said, identity=said)
-    return Prepared(inner, setting, Asking(step, "s")).complete(request, 1.0, lambda _count: None).text
+    return CheckedProvider(inner, setting, CallContext(step, "s")).complete(request, 1.0, lambda _count: None).text
 
 
 def test_with_a_key_the_provider_is_asked():

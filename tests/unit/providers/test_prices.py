@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from orch23.model.llm import Message, Request, Usage
 from orch23.model.pipeline import Pipeline, Price
-from orch23.providers.prices import FREE, Prices, Tariff, plain, unpriced, worst_case
+from orch23.providers.prices import FREE_TARIFF, Prices, Tariff, decimal_text, unpriced_error, worst_case
 from orch23.steps.llm.spec import LLMStep
 
 MILLION = 1_000_000
@@ -63,8 +63,8 @@ def test_the_pipeline_s_own_price_comes_first_and_that_of_the_provider_before_th
 
 @pytest.mark.parametrize("provider", ["local", "scripted"])
 def test_a_provider_that_nobody_pays_is_free(provider: str) -> None:
-    assert Prices().of(provider, "whatever") is FREE
-    assert FREE.cost(Usage(MILLION, MILLION, 5, 5)) == 0
+    assert Prices().of(provider, "whatever") is FREE_TARIFF
+    assert FREE_TARIFF.cost(Usage(MILLION, MILLION, 5, 5)) == 0
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_a_long_request_pays_the_price_of_long_ones_for_all_of_its_tokens() -> N
     ("amount", "text"), [("0E-7", "0"), ("1E+2", "100"), ("0.0120", "0.012"), ("1E-9", "0.000000001")]
 )
 def test_an_amount_is_written_exactly_and_without_an_exponent(amount: str, text: str) -> None:
-    assert plain(Decimal(amount)) == text
+    assert decimal_text(Decimal(amount)) == text
 
 
 # ---- the most that it can cost ----------------------------------------------------------------------
@@ -195,7 +195,7 @@ def test_no_usage_within_the_bounds_costs_more_than_the_worst_case(
 
 def test_without_a_limit_of_the_answer_the_most_is_not_known() -> None:
     assert worst_case(request(max_tokens=None), flat("1", "1")).cost is None
-    assert worst_case(request(max_tokens=None), FREE).cost == 0
+    assert worst_case(request(max_tokens=None), FREE_TARIFF).cost == 0
     assert worst_case(request(), None).cost is None
 
 
@@ -205,11 +205,11 @@ def test_without_a_limit_of_the_answer_the_most_is_not_known() -> None:
 def test_a_step_without_a_price_is_named_with_the_way_out() -> None:
     step = LLMStep(provider="command", model="mine", prompt="p")
     pipeline = Pipeline(name="p", file="pipeline.yaml", stages=())
-    found = unpriced(step, pipeline)
+    found = unpriced_error(step, pipeline)
     assert found is not None
     assert (found.code, "mine" in found.message, "prices:" in (found.hint or "")) == ("E424", True, True)
     priced = replace(pipeline, prices={"mine": Price(input=Decimal(1), output=Decimal(1))})
-    assert unpriced(step, priced) is None
-    later = unpriced(step, priced, "mine", "dearer")
+    assert unpriced_error(step, priced) is None
+    later = unpriced_error(step, priced, "mine", "dearer")
     assert later is not None
     assert "dearer" in later.message

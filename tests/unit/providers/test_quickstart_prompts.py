@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from orch23.model.llm import Brief
-from orch23.resolve.template_files import render_text
+from orch23.model.llm import RetryFeedback
+from orch23.resolve.templates import render_text
 
 ROOT = Path(__file__).parents[3]
 SECTION = "## clamp\n\n`clamp(value, low, high)` returns ...\n\n"
 EXCERPT = "test_clamp.py::test_a (call): AssertionError\n>       assert clamp(1) == 2\nE       assert 3 == 2\n"
-RED = Brief(kind="verify_failed", excerpt=EXCERPT, failing=("test_clamp.py::test_a AssertionError",))
+RED = RetryFeedback(kind="verify_failed", excerpt=EXCERPT, failing=("test_clamp.py::test_a AssertionError",))
 
 
-def render(name: str, brief: Brief | None, attempt: int = 1) -> str:
+def render(name: str, brief: RetryFeedback | None, attempt: int = 1) -> str:
     text = (ROOT / "prompts/quickstart" / name).read_text(encoding="utf-8")
     inputs = [SimpleNamespace(path="specs/quickstart.md", slice="clamp", digest="", text=SECTION, base=False)]
     names: dict[str, Any] = {
@@ -43,11 +43,11 @@ def test_the_second_prompt_shows_the_assertions_that_failed() -> None:
 
 @pytest.mark.parametrize("test", ["test_clamp.py::test_a AssertionError", "test_clamp.py::test_b TypeError"])
 def test_without_an_excerpt_the_failing_ids_stand_in_so_that_two_failures_are_two_requests(test: str) -> None:
-    reduced = Brief(kind="verify_failed", excerpt=test, failing=(test,))
+    reduced = RetryFeedback(kind="verify_failed", excerpt=test, failing=(test,))
     assert test in render("patch.md.j2", reduced, 2)
 
 
 def test_an_answer_that_could_not_be_used_is_told_why() -> None:
-    text = render("patch.md.j2", Brief(kind="llm_output_invalid", diagnostics=("[E215] line 2",)), 2)
+    text = render("patch.md.j2", RetryFeedback(kind="llm_output_invalid", diagnostics=("[E215] line 2",)), 2)
     assert "[E215] line 2" in text
     assert "It must pass" not in text

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from orch23.model.errors import ProviderError
 from orch23.model.llm import Exchange, ExchangeOutcome, Message, Provider, Request, Response, Usage
-from orch23.providers.recorded import Once, Recorded
+from orch23.providers.recordings import RecordingProvider, UniqueCalls
 
 OUTCOMES: list[ExchangeOutcome] = [
     "pending",
@@ -69,8 +69,8 @@ def store_with_answer() -> Store:
     return store
 
 
-def recorded(store: Store, model: Provider, **more) -> Recorded:
-    return Recorded(inner=model, store=store, stage="code@T1", transcripts="q.transcripts", **more)
+def recorded(store: Store, model: Provider, **more) -> RecordingProvider:
+    return RecordingProvider(inner=model, store=store, stage="code@T1", transcripts="q.transcripts", **more)
 
 
 def ask(provider: Provider) -> Response:
@@ -119,7 +119,7 @@ def test_what_an_interrupted_run_has_asked_for_anew_is_reused_whatever_became_of
     store, model = Store(), Model()
     ask(recorded(store, model))
     recorded(store, model).settle(request().fingerprint(), outcome, ())
-    assert ask(recorded(store, model, mode=mode, once=Once({request().fingerprint()}))).replayed
+    assert ask(recorded(store, model, mode=mode, once=UniqueCalls({request().fingerprint()}))).replayed
 
 
 def test_a_superseded_answer_answers_nobody_and_stays(store_with_answer: Store) -> None:
@@ -142,7 +142,7 @@ def test_only_record_passes_over_a_recorded_answer(store_with_answer: Store, mod
 
 
 def test_record_takes_what_this_run_has_recorded_as_its_own() -> None:
-    store, model, once = Store(), Model(), Once()
+    store, model, once = Store(), Model(), UniqueCalls()
     assert not ask(recorded(store, model, mode="record", once=once)).replayed
     assert ask(recorded(store, model, mode="record", once=once)).replayed
     assert not recorded(store, model, mode="record", once=once).passes(request())
@@ -159,7 +159,7 @@ def test_stages_that_ask_the_same_thing_at_the_same_time_ask_once() -> None:
             assert second.wait(10)
             return super().complete(request, deadline_s, on_text)
 
-    class Watched(Once):
+    class Watched(UniqueCalls):
         def asking(self, fingerprint):
             if first.is_set():
                 second.set()
@@ -179,7 +179,7 @@ def test_after_a_failure_the_next_one_asks_itself() -> None:
         def complete(self, request, deadline_s, on_text):
             raise ProviderError
 
-    store, model, once = Store(), Model(), Once()
+    store, model, once = Store(), Model(), UniqueCalls()
     with pytest.raises(ProviderError):
         ask(recorded(store, Broken(), once=once))
     assert not ask(recorded(store, model, once=once)).replayed

@@ -9,8 +9,8 @@ from orch23.decide.secrets import Secrets
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import LimitError, Orch23Error, ProviderError
 from orch23.model.llm import Request, Response, Usage
-from orch23.providers.faults import refused
-from orch23.providers.redacting import Redacting
+from orch23.providers.faults import status_error
+from orch23.providers.middleware import RedactingProvider
 
 KEY = "abcd-1234-efgh"
 REDACT = Secrets({"MY_KEY": KEY}).redact
@@ -31,7 +31,7 @@ class Says:
 
 
 def asked(outcome: Response | Orch23Error) -> Response:
-    return Redacting(Says(outcome), REDACT).complete(REQUEST, 1.0, lambda _count: None)
+    return RedactingProvider(Says(outcome), REDACT).complete(REQUEST, 1.0, lambda _count: None)
 
 
 def test_an_answer_keeps_everything_but_the_secrets() -> None:
@@ -77,13 +77,15 @@ class Echoes:
 
     def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
         del request, deadline_s, on_text
-        raise ProviderError(refused("server", 400, self.said).diagnostic)
+        raise ProviderError(status_error("server", 400, self.said).diagnostic)
 
 
 @pytest.mark.parametrize("before", range(280, 301, 4))
 def test_a_secret_at_the_limit_of_what_is_shown_of_a_server_is_not_cut_in_two(before: int) -> None:
     with pytest.raises(ProviderError) as failed:
-        Redacting(Echoes(f"{'x' * before}{KEY} and more of it"), REDACT).complete(REQUEST, 1.0, lambda _count: None)
+        RedactingProvider(Echoes(f"{'x' * before}{KEY} and more of it"), REDACT).complete(
+            REQUEST, 1.0, lambda _count: None
+        )
     message = failed.value.diagnostics[0].message
     assert message.startswith(f"server answered 400: {'x' * before}"[:200])
     assert [KEY[:length] for length in range(3, len(KEY)) if f"x{KEY[:length]}" in message] == []
@@ -92,5 +94,5 @@ def test_a_secret_at_the_limit_of_what_is_shown_of_a_server_is_not_cut_in_two(be
 def test_a_secret_of_several_lines_is_taken_out_before_they_are_made_one() -> None:
     redact = Secrets({"MY_KEY": "one two\nthree four\nfive six"}).redact
     with pytest.raises(ProviderError) as failed:
-        Redacting(Echoes("<one two\nthree four\nfive six>"), redact).complete(REQUEST, 1.0, lambda _count: None)
+        RedactingProvider(Echoes("<one two\nthree four\nfive six>"), redact).complete(REQUEST, 1.0, lambda _count: None)
     assert failed.value.diagnostics[0].message == "server answered 400: <[redacted MY_KEY]>"

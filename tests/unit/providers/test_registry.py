@@ -7,13 +7,13 @@ import msgspec
 import pytest
 
 from orch23.providers import codes, registry
-from orch23.providers.adapter import Asking, Case, Setting
+from orch23.providers.adapter import CallContext, ProviderContext, ScriptedCase
 from orch23.providers.anthropic_messages import AnthropicMessages
-from orch23.providers.command import Command
-from orch23.providers.local import Local
-from orch23.providers.openai_responses import Responses
+from orch23.providers.command import CommandProvider
+from orch23.providers.local import LocalProvider
+from orch23.providers.openai_responses import ResponsesApi
 from orch23.providers.registry import ADAPTERS
-from orch23.providers.scripted import Scripted
+from orch23.providers.scripted import ScriptedProvider
 from orch23.steps.llm.spec import LLMStep
 from tests.doubles import CONSENT
 
@@ -26,9 +26,11 @@ STEPS = {
 }
 
 
-def setting(answers=None) -> Setting:
-    cases = {stage: [Case(tuple(texts))] for stage, texts in (answers or {}).items()}
-    return Setting(environ={}, root=Path(), read_answers=lambda _file: cases, notice=lambda _event: None, **CONSENT)
+def setting(answers=None) -> ProviderContext:
+    cases = {stage: [ScriptedCase(tuple(texts))] for stage, texts in (answers or {}).items()}
+    return ProviderContext(
+        environ={}, root=Path(), read_answers=lambda _file: cases, notice=lambda _event: None, **CONSENT
+    )
 
 
 def step(provider: str, **more) -> LLMStep:
@@ -43,19 +45,19 @@ def test_every_provider_of_the_registry_is_tested_here() -> None:
     ("name", "kind"),
     [
         ("anthropic", AnthropicMessages),
-        ("openai", Responses),
-        ("local", Local),
-        ("command", Command),
-        ("scripted", Scripted),
+        ("openai", ResponsesApi),
+        ("local", LocalProvider),
+        ("command", CommandProvider),
+        ("scripted", ScriptedProvider),
     ],
 )
 def test_making_a_provider_starts_nothing(name: str, kind: type) -> None:
-    assert isinstance(registry.make(setting(), Asking(STEPS[name], "code")), kind)
+    assert isinstance(registry.make_provider(setting(), CallContext(STEPS[name], "code")), kind)
 
 
 @pytest.mark.parametrize("name", STEPS)
 def test_a_plain_step_has_no_complaint(name: str) -> None:
-    assert registry.check(STEPS[name], os.environ) == ()
+    assert registry.step_errors(STEPS[name], os.environ) == ()
 
 
 @pytest.mark.parametrize(
@@ -63,7 +65,7 @@ def test_a_plain_step_has_no_complaint(name: str) -> None:
     [("locl", "did you mean `local`?"), ("open-ai", "did you mean `openai`?"), ("x", "known")],
 )
 def test_an_unknown_provider_has_a_way_out(name: str, hint: str) -> None:
-    (diagnostic,) = registry.check(msgspec.structs.replace(STEPS["local"], provider=name), {})
+    (diagnostic,) = registry.step_errors(msgspec.structs.replace(STEPS["local"], provider=name), {})
     assert diagnostic.code == codes.UNKNOWN_PROVIDER
     assert hint in (diagnostic.hint or "")
 
@@ -83,71 +85,77 @@ def test_an_unknown_provider_has_a_way_out(name: str, hint: str) -> None:
     ],
 )
 def test_a_parameter_that_would_be_dropped_is_an_error(name: str, more) -> None:
-    (diagnostic,) = registry.check(step(name, **more), os.environ)
-    assert diagnostic.code == codes.PARAMETER
+    (diagnostic,) = registry.step_errors(step(name, **more), os.environ)
+    assert diagnostic.code == codes.UNSUPPORTED_PARAMETER
     assert f"`{next(iter(more))}`" in diagnostic.message
 
 
 def test_all_complaints_are_collected() -> None:
-    found = registry.check(step("command", seed=1, effort="x", command=()), {"PATH": "/nowhere"})
-    assert [d.code for d in found] == [codes.PARAMETER, codes.PARAMETER, codes.NOT_FOUND]
+    found = registry.step_errors(step("command", seed=1, effort="x", command=()), {"PATH": "/nowhere"})
+    assert [d.code for d in found] == [
+        codes.UNSUPPORTED_PARAMETER,
+        codes.UNSUPPORTED_PARAMETER,
+        codes.PROGRAM_NOT_FOUND,
+    ]
 
 
 def test_a_commands_program_is_looked_for_on_the_path_or_below_the_root(tmp_path: Path) -> None:
     program = tmp_path / "ask"
     program.write_text("#!/bin/sh\n")
     relative = step("command", command=("./ask",))
-    assert [d.code for d in registry.ready(relative, {}, tmp_path)] == [codes.NOT_FOUND]
+    assert [d.code for d in registry.readiness_errors(relative, {}, tmp_path)] == [codes.PROGRAM_NOT_FOUND]
     program.chmod(0o755)
-    assert registry.ready(relative, {}, tmp_path) == ()
-    assert registry.ready(step("command", command=("ask",)), {"PATH": str(tmp_path)}) == ()
-    assert [d.code for d in registry.check(step("command", command=()), {})] == [codes.NOT_FOUND]
+    assert registry.readiness_errors(relative, {}, tmp_path) == ()
+    assert registry.readiness_errors(step("command", command=("ask",)), {"PATH": str(tmp_path)}) == ()
+    assert [d.code for d in registry.step_errors(step("command", command=()), {})] == [codes.PROGRAM_NOT_FOUND]
 
 
 def test_scripted_needs_its_file(tmp_path: Path) -> None:
-    assert [d.code for d in registry.check(step("scripted", answers=None), {})] == [codes.NO_ANSWER]
-    assert [d.code for d in registry.check(STEPS["scripted"], {}, tmp_path)] == [codes.NO_ANSWER]
+    assert [d.code for d in registry.step_errors(step("scripted", answers=None), {})] == [codes.NO_SCRIPTED_RESPONSE]
+    assert [d.code for d in registry.step_errors(STEPS["scripted"], {}, tmp_path)] == [codes.NO_SCRIPTED_RESPONSE]
     (tmp_path / "a.yaml").write_text("{}")
-    assert registry.check(STEPS["scripted"], {}, tmp_path) == ()
+    assert registry.step_errors(STEPS["scripted"], {}, tmp_path) == ()
 
 
 def test_a_local_model_must_be_known_but_need_not_be_installed() -> None:
-    assert registry.check(STEPS["local"], {"HOME": "/nowhere"}) == ()
-    (diagnostic,) = registry.check(step("local", model="smollm"), {})
+    assert registry.step_errors(STEPS["local"], {"HOME": "/nowhere"}) == ()
+    (diagnostic,) = registry.step_errors(step("local", model="smollm"), {})
     assert (diagnostic.code, diagnostic.hint) == (codes.UNKNOWN_MODEL, "did you mean `smollm2`?")
 
 
 def test_parameters_are_explicit_so_that_a_default_and_its_value_are_one() -> None:
-    assert registry.parameters(step("local", max_tokens=160)) == {"max_tokens": 160, "seed": 1, "temperature": 0.0}
-    assert registry.parameters(step("local", seed=1, temperature=0.0)) == registry.parameters(STEPS["local"])
-    assert registry.parameters(step("local", seed=2)) != registry.parameters(STEPS["local"])
+    assert registry.parameters_of(step("local", max_tokens=160)) == {"max_tokens": 160, "seed": 1, "temperature": 0.0}
+    assert registry.parameters_of(step("local", seed=1, temperature=0.0)) == registry.parameters_of(STEPS["local"])
+    assert registry.parameters_of(step("local", seed=2)) != registry.parameters_of(STEPS["local"])
 
 
 def test_the_endpoint_says_who_is_asked() -> None:
-    assert registry.endpoint(STEPS["local"]) == "llama.cpp"
-    assert registry.endpoint(STEPS["command"]) == "command python3 -c 'x y'"
-    assert registry.endpoint(step("command", endpoint_alias="claude")) == "claude"
+    assert registry.endpoint_of(STEPS["local"]) == "llama.cpp"
+    assert registry.endpoint_of(STEPS["command"]) == "command python3 -c 'x y'"
+    assert registry.endpoint_of(step("command", endpoint_alias="claude")) == "claude"
 
 
 def test_an_edited_scripted_answer_is_another_request_and_its_attempts_differ() -> None:
     one = setting({"code": ["a", "b", "a"]})
-    params = [registry.request_parameters(one, Asking(STEPS["scripted"], "code", n))["answer"] for n in (1, 2, 3, 4)]
+    params = [
+        registry.request_parameters(one, CallContext(STEPS["scripted"], "code", n))["answer"] for n in (1, 2, 3, 4)
+    ]
     assert params[0] == params[2] != params[1]
     assert params[3] is None
     other = setting({"code": ["c"]})
-    assert registry.request_parameters(other, Asking(STEPS["scripted"], "code", 1))["answer"] != params[0]
+    assert registry.request_parameters(other, CallContext(STEPS["scripted"], "code", 1))["answer"] != params[0]
 
 
 @pytest.mark.parametrize("name", ["local", "command"])
 def test_other_providers_parameters_do_not_depend_on_the_attempt(name: str) -> None:
     one = setting()
-    assert registry.request_parameters(one, Asking(STEPS[name], "code", 1)) == registry.request_parameters(
-        one, Asking(STEPS[name], "code@x", 4)
+    assert registry.request_parameters(one, CallContext(STEPS[name], "code", 1)) == registry.request_parameters(
+        one, CallContext(STEPS[name], "code@x", 4)
     )
-    assert registry.request_parameters(one, Asking(STEPS[name], "code", 1)) == registry.parameters(STEPS[name])
+    assert registry.request_parameters(one, CallContext(STEPS[name], "code", 1)) == registry.parameters_of(STEPS[name])
 
 
 def test_every_code_is_explained() -> None:
     named = {value for name, value in vars(codes).items() if name.isupper() and isinstance(value, str)}
-    assert named == set(codes.CODES)
-    assert all(title and len(text) > 60 for title, text in codes.CODES.values())
+    assert named == set(codes.PROVIDER_CODES)
+    assert all(title and len(text) > 60 for title, text in codes.PROVIDER_CODES.values())

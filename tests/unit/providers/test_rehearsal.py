@@ -4,8 +4,7 @@ import threading
 
 import pytest
 
-from orch23.providers.anthropic_rehearsal import rehearse
-from orch23.providers.rehearsal import Rehearsal
+from orch23.providers.anthropic_sdk import WarmUp, warm_up_anthropic
 
 
 def ended() -> None:
@@ -17,7 +16,7 @@ def ended() -> None:
 
 def test_it_is_done_once_whoever_begins_it_and_not_after_the_end() -> None:
     done: list[str] = []
-    both, late = Rehearsal(), Rehearsal()
+    both, late = WarmUp(), WarmUp()
     both.begin(lambda: done.append("first"))
     both.begin(lambda: done.append("second"))
     late.close()
@@ -34,7 +33,7 @@ def test_its_failure_is_nobodys() -> None:
         message = "not of this version"
         raise TypeError(message)
 
-    Rehearsal().begin(fail)
+    WarmUp().begin(fail)
     ended()
     assert begun.is_set()
 
@@ -43,4 +42,4 @@ def test_the_sdk_reads_an_answer_that_nobody_gave_whatever_the_environment_says(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://nowhere.invalid:1")
-    assert rehearse() == "a"
+    assert warm_up_anthropic() == "a"

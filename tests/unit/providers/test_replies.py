@@ -2,13 +2,13 @@
 
 import pytest
 
-from orch23.providers.replies import count
+from orch23.providers.server_replies import token_count_at
 
 
 @pytest.mark.parametrize("odd", [-1, 0, 10**13, 1.5, "7", True, None, [7], {"n": 7}])
 def test_what_is_no_number_of_tokens_counts_as_none(odd: object) -> None:
-    assert count({"usage": {"n": odd}}, "usage", "n") == 0  # type: ignore[dict-item]
+    assert token_count_at({"usage": {"n": odd}}, "usage", "n") == 0  # type: ignore[dict-item]
 
 
 def test_a_number_of_tokens_is_taken_as_it_is() -> None:
-    assert count({"usage": {"n": 7}}, "usage", "n") == 7
+    assert token_count_at({"usage": {"n": 7}}, "usage", "n") == 7

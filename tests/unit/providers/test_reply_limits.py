@@ -10,18 +10,13 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from orch23.model.llm import Message, Provider, Request
-from orch23.providers import codes, reply_limits
+from orch23.providers import codes, server_replies
 from orch23.providers.anthropic_messages import AnthropicMessages
 from orch23.providers.faults import TransportError
-from orch23.providers.openai_chat import Chat
-from orch23.providers.openai_client import Line, Server
-from orch23.providers.openai_responses import Responses
-from orch23.providers.reply_limits import (
-    MAX_EVENT_BYTES,
-    MAX_EVENT_LINES,
-    MAX_REPLY_BYTES,
-    whole_events,
-)
+from orch23.providers.openai_chat import ChatCompletions
+from orch23.providers.openai_client import ServerAccess, ServerConnection
+from orch23.providers.openai_responses import ResponsesApi
+from orch23.providers.server_replies import MAX_EVENT_BYTES, MAX_EVENT_LINES, MAX_REPLY_BYTES, split_events
 from tests.loopback import Reply, loopback, message_reply
 
 pytestmark = pytest.mark.slow  # each reply takes its time
@@ -43,9 +38,9 @@ def request() -> Request:
 
 CLIENTS: dict[str, Callable[[str], Provider]] = {
     "anthropic": lambda url: AnthropicMessages(url=url, key="k"),
-    "chat": lambda url: Chat(line=Line(server=Server(f"{url}/v1", "k"))),
-    "responses": lambda url: Responses(
-        line=Line(server=Server(f"{url}/v1", "k")), stage="s", notice=lambda _event: None
+    "chat": lambda url: ChatCompletions(line=ServerConnection(server=ServerAccess(f"{url}/v1", "k"))),
+    "responses": lambda url: ResponsesApi(
+        line=ServerConnection(server=ServerAccess(f"{url}/v1", "k")), stage="s", notice=lambda _event: None
     ),
 }
 STREAMING = ("anthropic", "chat")
@@ -127,7 +122,7 @@ def test_a_compressed_reply_is_never_decompressed(
 
     monkeypatch.setattr(decoders.ZlibDecompressor, "decompress", decompress)
     found = fault_of(client, Reply(200, {**kind, "content-encoding": coding}, (bomb(b"data: ", b"a" * MEBIBYTE),)))
-    assert (found.diagnostic.code, found.transient, found.charged) == (codes.NO_ANSWER_OF_API, False, True)
+    assert (found.diagnostic.code, found.transient, found.charged) == (codes.INVALID_REPLY, False, True)
     assert f"compressed ({coding.lower()})" in found.diagnostic.message
 
 
@@ -171,10 +166,10 @@ def test_an_error_is_utf_8_whatever_codec_it_names(client: str, charset: str) ->
 def test_a_stream_without_end_is_read_no_further_than_its_limit(
     client: str, piece: bytes, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reply_limits, "MAX_STREAM_BYTES", STREAM_BYTES)  # the whole would take the SDKs a minute
+    monkeypatch.setattr(server_replies, "MAX_STREAM_BYTES", STREAM_BYTES)  # the whole would take the SDKs a minute
     with flood(piece, content_type="text/event-stream") as server:
         found = fault(client, f"http://127.0.0.1:{server.port}")
-        assert (found.diagnostic.code, found.transient, found.charged) == (codes.TOO_MUCH, False, True)
+        assert (found.diagnostic.code, found.transient, found.charged) == (codes.RESPONSE_TOO_LONG, False, True)
         assert server.over.wait(LONG)
     assert server.sent <= limit + SLACK
 
@@ -182,7 +177,7 @@ def test_a_stream_without_end_is_read_no_further_than_its_limit(
 @pytest.mark.parametrize("client", ["anthropic", "responses"])
 def test_a_reply_without_end_is_read_no_further_than_its_limit(client: str) -> None:
     with flood(b"a" * 65_536, content_type="application/json") as server:
-        assert fault(client, f"http://127.0.0.1:{server.port}").diagnostic.code == codes.TOO_MUCH
+        assert fault(client, f"http://127.0.0.1:{server.port}").diagnostic.code == codes.RESPONSE_TOO_LONG
         assert server.over.wait(LONG)
     assert server.sent <= MAX_REPLY_BYTES + SLACK
 
@@ -203,7 +198,7 @@ def test_an_answer_has_a_limit_of_its_own(client: str, monkeypatch: pytest.Monke
     parts = b'data: {"choices": [{"delta": {"content": "12345"}}]}\n\n'
     reply = message_reply("12345", "67890") if client == "anthropic" else Reply(200, EVENTS, (parts, parts))
     found = fault_of(client, reply)
-    assert (found.diagnostic.code, found.charged) == (codes.TOO_MUCH, True)
+    assert (found.diagnostic.code, found.charged) == (codes.RESPONSE_TOO_LONG, True)
     assert "more than 9 characters" in found.diagnostic.message
 
 
@@ -214,7 +209,7 @@ def test_an_answer_has_a_limit_of_its_own(client: str, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("status", [200, 500])
 def test_headers_are_counted(client: str, status: int) -> None:
     found = fault_of(client, Reply(status, {f"a{number}": "" for number in range(5_000)}, (b"{}",)))
-    assert found.diagnostic.code == codes.TOO_MUCH
+    assert found.diagnostic.code == codes.RESPONSE_TOO_LONG
     assert "headers, more than 200" in found.diagnostic.message
 
 
@@ -223,7 +218,7 @@ def test_headers_are_counted(client: str, status: int) -> None:
 def test_an_event_is_not_nested_deeper_than_any_other_json(client: str, begin: bytes, end: bytes) -> None:
     data = begin * 65 + b"1" + end * 65
     found = fault_of(client, Reply(200, EVENTS, (b"event: message_start\ndata: " + data + b"\n\n",)))
-    assert (found.diagnostic.code, found.charged) == (codes.NO_ANSWER_OF_API, True)
+    assert (found.diagnostic.code, found.charged) == (codes.INVALID_REPLY, True)
     assert "deeper than 64 levels" in found.diagnostic.message
 
 
@@ -291,7 +286,7 @@ def test_events_come_whole_however_they_are_cut_into_pieces(end: bytes, size: in
     lines = [b"event: a", b"data: 1", b"", b": c", b"", b"data: 2", b"data: 3", b"", b"data: half"]
     stream = end.join(lines)
     pieces = [stream[at : at + size] for at in range(0, len(stream), size)]
-    found = [event for event in whole_events(pieces, "url") if event.strip()]
+    found = [event for event in split_events(pieces, "url") if event.strip()]
     assert [event.lstrip() for event in found] == [
         b"event: a\ndata: 1\n\n",
         b": c\n\n",
@@ -305,10 +300,10 @@ def test_an_event_is_given_as_soon_as_it_is_whole() -> None:
         yield b"data: 1\n\ndata: 2\n\nda"
         pytest.fail("it waits for more")
 
-    events = whole_events(pieces(), "url")
+    events = split_events(pieces(), "url")
     assert [next(events), next(events)] == [b"data: 1\n\n", b"data: 2\n\n"]
 
 
 def test_the_limits_hold_what_the_longest_answers_take() -> None:
     a_token_of_chat = 350
-    assert 128_000 * a_token_of_chat < reply_limits.MAX_STREAM_BYTES
+    assert 128_000 * a_token_of_chat < server_replies.MAX_STREAM_BYTES

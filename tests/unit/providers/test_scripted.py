@@ -6,15 +6,19 @@ from msgspec.structs import replace
 from orch23.model.errors import ProviderError
 from orch23.model.llm import Message, Request
 from orch23.providers import codes
-from orch23.providers.adapter import Case
-from orch23.providers.scripted import Scripted
+from orch23.providers.adapter import ScriptedCase
+from orch23.providers.scripted import ScriptedProvider
 
 ANSWERS = {
-    "code": [Case(("one", "two"))],
-    "code@T2": [Case(("own",))],
+    "code": [ScriptedCase(("one", "two"))],
+    "code@T2": [ScriptedCase(("own",))],
     "code@T3": [],
-    "plan": [Case(("with a date", "again"), when="due date"), Case(("strict",), when="Be strict."), Case(("plain",))],
-    "test": [Case(("found",), when="pytest")],
+    "plan": [
+        ScriptedCase(("with a date", "again"), when="due date"),
+        ScriptedCase(("strict",), when="Be strict."),
+        ScriptedCase(("plain",)),
+    ],
+    "test": [ScriptedCase(("found",), when="pytest")],
 }
 REQUEST = Request(
     provider="scripted", model="m", endpoint="e", system="", messages=(Message("user", "x"),), identity=(), params={}
@@ -23,7 +27,7 @@ REQUEST = Request(
 
 def ask(stage: str, attempt: int, *, said: str = "x", system: str = "") -> str:
     request = replace(REQUEST, messages=(Message("user", said),), system=system)
-    return Scripted(ANSWERS, stage, attempt).complete(request, 1.0, lambda _n: None).text
+    return ScriptedProvider(ANSWERS, stage, attempt).complete(request, 1.0, lambda _n: None).text
 
 
 def test_answers_go_by_attempt_and_an_items_own_list_wins() -> None:
@@ -48,15 +52,15 @@ def test_a_request_that_fits_no_case_is_told_as_such() -> None:
 
 
 def test_every_case_of_the_attempt_is_in_what_stands_for_the_answer() -> None:
-    digest = Scripted(ANSWERS, "plan", 1).digest()
-    other = {**ANSWERS, "plan": [*ANSWERS["plan"][:2], Case(("plainer",))]}
-    reworded = {**ANSWERS, "plan": [Case(("with a date",), when="date"), *ANSWERS["plan"][1:]]}
-    digests = {Scripted(one, "plan", 1).digest() for one in (other, reworded)}
+    digest = ScriptedProvider(ANSWERS, "plan", 1).digest()
+    other = {**ANSWERS, "plan": [*ANSWERS["plan"][:2], ScriptedCase(("plainer",))]}
+    reworded = {**ANSWERS, "plan": [ScriptedCase(("with a date",), when="date"), *ANSWERS["plan"][1:]]}
+    digests = {ScriptedProvider(one, "plan", 1).digest() for one in (other, reworded)}
     assert len({digest, *digests}) == 3
 
 
 def test_asking_twice_is_the_same_answer() -> None:
-    provider = Scripted(ANSWERS, "code", 1)
+    provider = ScriptedProvider(ANSWERS, "code", 1)
     texts = {provider.complete(REQUEST, 1.0, lambda _n: None).text for _ in range(3)}
     assert texts == {"one"}
 
@@ -66,9 +70,9 @@ def test_a_missing_answer_names_stage_and_attempt(stage: str, attempt: int) -> N
     with pytest.raises(ProviderError) as caught:
         ask(stage, attempt)
     diagnostic = caught.value.diagnostics[0]
-    assert (diagnostic.code, diagnostic.subject) == (codes.NO_ANSWER, stage)
+    assert (diagnostic.code, diagnostic.subject) == (codes.NO_SCRIPTED_RESPONSE, stage)
     assert f"attempt {attempt}" in diagnostic.message
 
 
 def test_it_says_that_no_model_was_asked() -> None:
-    assert "no model" in Scripted(ANSWERS, "code", 1).complete(REQUEST, 1.0, lambda _n: None).provenance
+    assert "no model" in ScriptedProvider(ANSWERS, "code", 1).complete(REQUEST, 1.0, lambda _n: None).provenance

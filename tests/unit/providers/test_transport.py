@@ -9,7 +9,7 @@ from orch23.model.event import Event
 from orch23.model.llm import Message, Request, Response
 from orch23.providers import codes
 from orch23.providers.faults import TransportError
-from orch23.providers.transport import Transport
+from orch23.providers.middleware import RetryingProvider
 from tests.doubles import FakeClock
 
 REQUEST = Request(provider="p", model="m", endpoint="e", system="", messages=(Message("user", "x"),), identity=())
@@ -39,7 +39,7 @@ class Line:
         self.clock.tick(seconds)
 
     def ask(self, deadline_s: float = 600.0) -> Response:
-        transport = Transport(
+        transport = RetryingProvider(
             inner=self, stage="code", notice=self.events.append, sleep=self.sleep, clock=self.clock.monotonic
         )
         return transport.complete(REQUEST, deadline_s, lambda _received: None)
@@ -84,7 +84,7 @@ def test_each_further_try_is_told_with_its_cause() -> None:
     ]
 
 
-@pytest.mark.parametrize("code", [codes.RATE_LIMITED, codes.OVERLOADED, codes.UNREACHABLE, codes.CUT_STREAM])
+@pytest.mark.parametrize("code", [codes.RATE_LIMITED, codes.OVERLOADED, codes.UNREACHABLE, codes.INCOMPLETE_RESPONSE])
 def test_after_three_tries_the_last_fault_stands_with_its_code_and_the_number(code: str) -> None:
     line = Line(fault(), fault(), fault(code))
     diagnostic = refused(line)
@@ -154,6 +154,6 @@ def test_what_is_no_fault_of_the_transport_passes() -> None:
 
 
 def test_the_policy_is_what_the_documentation_says() -> None:
-    usual = {f.name: f.default for f in msgspec.structs.fields(Transport)}
+    usual = {f.name: f.default for f in msgspec.structs.fields(RetryingProvider)}
     assert usual["delays_s"] == (1.0, 4.0)
     assert usual["longest_wait_s"] == 60.0

@@ -5,7 +5,7 @@ import ssl
 import httpx2
 import pytest
 
-from orch23.providers.trust import Trust
+from orch23.providers.connections import TlsContexts
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[ssl.SSLContext]:
 
 
 def test_the_certificates_are_read_once_for_all_who_are_asked(reads) -> None:
-    trust = Trust()
+    trust = TlsContexts()
     found = {
         id(trust.of(url)) for url in ("https://api.example.com", "https://other.example.com", "http://proxied.com")
     }
@@ -33,19 +33,19 @@ def test_the_certificates_are_read_once_for_all_who_are_asked(reads) -> None:
 
 
 def test_plain_http_on_this_machine_reads_none_and_would_trust_nobody(reads) -> None:
-    alone = Trust().of("http://127.0.0.1:8080/v1")
+    alone = TlsContexts().of("http://127.0.0.1:8080/v1")
     assert reads == []
     assert alone.verify_mode is ssl.CERT_REQUIRED
     assert alone.get_ca_certs() == []
 
 
 def test_tls_on_this_machine_is_held_to_what_the_machine_trusts(reads) -> None:
-    trust = Trust()
+    trust = TlsContexts()
     assert trust.of("https://localhost:8443") is reads[0]
 
 
 def test_what_is_closed_is_read_anew(reads) -> None:
-    trust = Trust()
+    trust = TlsContexts()
     trust.of("https://api.example.com")
     trust.close()
     trust.of("https://api.example.com")

@@ -4,7 +4,7 @@ import pytest
 
 from orch23.model.errors import ProviderError
 from orch23.model.llm import Exchange, Message, Request
-from orch23.providers.unasked import Unasked
+from orch23.providers.recordings import ReplayOnlyProvider
 
 
 def request(text: str) -> Request:
@@ -24,7 +24,7 @@ class Store:
 
 def refusal(near: Exchange | None, asked: Request):
     store = Store(near)
-    unasked = Unasked(
+    unasked = ReplayOnlyProvider(
         store=store,
         stage="code@T1",
         transcripts="t",

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.decide.proposal import judge_answer
+from orch23.decide.proposal import judge_response
 from orch23.model.digest import canonical_json, digest_bytes
-from orch23.model.llm import Proposal, Refused
-from orch23.model.pipeline import Fence
-from orch23.providers.wire import FILES, MAX_NODES, reduced, wire_schema
+from orch23.model.llm import Proposal, RefusedResponse
+from orch23.model.pipeline import WriteScope
+from orch23.providers.wire import FILES_SCHEMA, MAX_SCHEMA_NODES, reduce_schema, wire_schema
 from orch23.steps.llm.spec import LLMStep
 
 TEXT = {"type": "string"}
@@ -44,24 +44,24 @@ def answer(**changes) -> dict:
 
 
 def judged(value, base=None):
-    jsonschema.validate(value, plain(FILES))
+    jsonschema.validate(value, plain(FILES_SCHEMA))
     step = LLMStep(provider="anthropic", model="m", prompt="p")
-    fence = Fence(write=("**",))
-    return judge_answer(
+    fence = WriteScope(write=("**",))
+    return judge_response(
         json.dumps(value), "end", step=step, cwd=".", fence=fence, outputs=("a.py",), base=base or {"a.py": None}
     )
 
 
 def test_the_sdk_would_change_nothing_in_the_envelope() -> None:
-    assert sdk_reduces(FILES) == plain(FILES)
+    assert sdk_reduces(FILES_SCHEMA) == plain(FILES_SCHEMA)
 
 
 def test_the_envelope_is_flat_and_all_of_it_is_required() -> None:
-    envelope = plain(FILES)
+    envelope = plain(FILES_SCHEMA)
     for node in (envelope, envelope["properties"]["writes"]["items"]):
         assert set(node["required"]) == set(node["properties"])
         assert node["additionalProperties"] is False
-    assert "enum" not in canonical_json(FILES).decode()
+    assert "enum" not in canonical_json(FILES_SCHEMA).decode()
 
 
 def test_an_answer_by_the_envelope_is_a_proposal() -> None:
@@ -80,7 +80,7 @@ def test_an_empty_error_beside_writes_is_none() -> None:
 
 def test_an_error_by_the_envelope_is_the_models_own() -> None:
     refused = judged(answer(writes=[], error="the spec contradicts itself"))
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedResponse)
     assert refused.kind == "agent_error"
     assert "contradicts itself" in refused.diagnostics[0].message
 
@@ -106,7 +106,7 @@ def test_an_error_by_the_envelope_is_the_models_own() -> None:
     ],
 )
 def test_what_can_be_said_is_said(schema, expected) -> None:
-    assert plain(reduced(schema)) == expected
+    assert plain(reduce_schema(schema)) == expected
     assert sdk_reduces(expected) == expected
 
 
@@ -126,7 +126,7 @@ def test_what_can_be_said_is_said(schema, expected) -> None:
     ],
 )
 def test_what_cannot_be_said_is_left_to_the_description(schema, expected) -> None:
-    assert plain(reduced(schema)) == expected
+    assert plain(reduce_schema(schema)) == expected
     assert sdk_reduces(expected) == expected
 
 
@@ -137,7 +137,7 @@ def test_references_are_written_out() -> None:
         "definitions": {"x/y": {"$ref": "#/$defs/id"}},
     }
     expected = obj(a={**TEXT, "description": "mine"}, b={**TEXT, "description": "an id"})
-    assert plain(reduced(schema)) == expected
+    assert plain(reduce_schema(schema)) == expected
 
 
 @pytest.mark.parametrize(
@@ -169,17 +169,17 @@ def test_references_are_written_out() -> None:
     ],
 )
 def test_what_the_reduced_form_would_contradict_is_not_sent(schema) -> None:
-    assert reduced(schema) is None
+    assert reduce_schema(schema) is None
 
 
 def test_a_schema_that_grows_without_bounds_ends() -> None:
     defs = {f"d{n}": obj(**{k: {"$ref": f"#/$defs/d{n + 1}"} for k in "abcd"}) for n in range(20)}
-    assert reduced({"$ref": "#/$defs/d0", "$defs": {**defs, "d20": TEXT}}) is None
+    assert reduce_schema({"$ref": "#/$defs/d0", "$defs": {**defs, "d20": TEXT}}) is None
     deep: dict = TEXT
     for _ in range(500):
         deep = {"type": "array", "items": deep}
-    assert reduced(deep) is None
-    assert reduced(obj(**{f"x{n}": TEXT for n in range(MAX_NODES + 1)})) is None
+    assert reduce_schema(deep) is None
+    assert reduce_schema(obj(**{f"x{n}": TEXT for n in range(MAX_SCHEMA_NODES + 1)})) is None
 
 
 LEAVES = st.sampled_from([
@@ -207,16 +207,16 @@ SCHEMAS = st.recursive(
 
 @given(SCHEMAS)
 def test_the_sdk_would_change_nothing_in_any_reduced_schema(schema) -> None:
-    found = reduced({**schema, "$defs": {"d": {"type": "integer"}}})
+    found = reduce_schema({**schema, "$defs": {"d": {"type": "integer"}}})
     if found is not None:
         assert sdk_reduces(found) == plain(found)
-        assert reduced(found) is None or plain(reduced(found)) == plain(found)
+        assert reduce_schema(found) is None or plain(reduce_schema(found)) == plain(found)
 
 
 @given(SCHEMAS)
 def test_the_schema_that_is_reduced_is_left_as_it_was(schema) -> None:
     before = canonical_json(schema)
-    reduced(schema)
+    reduce_schema(schema)
     assert canonical_json(schema) == before
 
 
@@ -224,7 +224,7 @@ def test_the_schema_that_is_reduced_is_left_as_it_was(schema) -> None:
 
 
 @pytest.mark.parametrize(
-    ("returns", "expected"), [("files", FILES), ("json", obj(a=TEXT)), ("text", None), ("code", None)]
+    ("returns", "expected"), [("files", FILES_SCHEMA), ("json", obj(a=TEXT)), ("text", None), ("code", None)]
 )
 def test_each_kind_of_answer_has_its_wire_schema(returns, expected) -> None:
     step = LLMStep(provider="anthropic", model="m", prompt="p", returns=returns)

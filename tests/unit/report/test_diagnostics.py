@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orch23.model.diagnostic import Diagnostic, Location, Related, Severity
-from orch23.report.diagnostics import render, visible
+from orch23.report.diagnostics import render_diagnostics, visible
 
 SOURCE = "stages:\n  test:\n    need: [generate]\n"
 ONE = Diagnostic("E802", "unknown key `need` in stage `test`", Location("p.yaml", 3, 5, 4), "did you mean `needs`?")
 
 
 def test_the_full_form_shows_the_line_a_caret_and_the_way_out():
-    assert render([ONE], {"p.yaml": SOURCE}) == (
+    assert render_diagnostics([ONE], {"p.yaml": SOURCE}) == (
         "error[E802]: unknown key `need` in stage `test`\n"
         " --> p.yaml:3:5\n"
         "  |\n"
@@ -30,7 +30,7 @@ def test_related_places_are_shown_with_their_words_and_aligned():
         "E803", "twice", Location("p.yaml", 10, 1, 1), related=(Related("first here", Location("p.yaml", 2, 3, 4)),)
     )
     source = "a\n  test:\n" + "x\n" * 7 + "b: 1\n"
-    assert render([two], {"p.yaml": source}) == (
+    assert render_diagnostics([two], {"p.yaml": source}) == (
         "error[E803]: twice\n"
         "  --> p.yaml:10:1\n"
         "   |\n"
@@ -45,50 +45,50 @@ def test_related_places_are_shown_with_their_words_and_aligned():
 
 def test_of_many_related_places_some_are_shown_and_the_others_counted():
     related = tuple(Related(f"`s{n}` too", Location("p.yaml", n, 1)) for n in range(1, 1001))
-    told = render([Diagnostic("E830", "no", Location("p.yaml", 1, 1), "mend it", related=related)], {})
+    told = render_diagnostics([Diagnostic("E830", "no", Location("p.yaml", 1, 1), "mend it", related=related)], {})
     assert told.count("::: p.yaml:") == 9
     assert told.endswith(" ::: p.yaml:9:1\n  = note: and 991 more places\n  = help: mend it\n")
-    few = render([Diagnostic("E830", "no", Location("p.yaml", 1, 1), related=related[:9])], {})
+    few = render_diagnostics([Diagnostic("E830", "no", Location("p.yaml", 1, 1), related=related[:9])], {})
     assert few.count("::: p.yaml:") == 9
     assert "more place" not in few
-    (whole,) = json.loads(render([Diagnostic("E830", "no", related=related)], {}, style="json"))
+    (whole,) = json.loads(render_diagnostics([Diagnostic("E830", "no", related=related)], {}, style="json"))
     assert len(whole["related"]) == 1000
 
 
 def test_without_a_source_or_a_place_the_rest_is_said():
     assert (
-        render([ONE], {})
+        render_diagnostics([ONE], {})
         == "error[E802]: unknown key `need` in stage `test`\n --> p.yaml:3:5\n  = help: did you mean `needs`?\n"
     )
     nowhere = Diagnostic("W801", "m", severity=Severity.WARNING, subject="s", related=(Related("because", None),))
-    assert render([nowhere], {}) == "warning[W801]: s: m\n  = note: because\n"
-    assert render([], {}) == ""
+    assert render_diagnostics([nowhere], {}) == "warning[W801]: s: m\n  = note: because\n"
+    assert render_diagnostics([], {}) == ""
 
 
 def test_several_are_set_apart_by_an_empty_line():
-    assert render([ONE, ONE], {}).count("\n\nerror[E802]") == 1
+    assert render_diagnostics([ONE, ONE], {}).count("\n\nerror[E802]") == 1
 
 
 def test_a_place_outside_of_the_source_is_no_excerpt():
     far = Diagnostic("E801", "m", Location("p.yaml", 99, 1))
-    assert render([far], {"p.yaml": SOURCE}) == "error[E801]: m\n  --> p.yaml:99:1\n"
+    assert render_diagnostics([far], {"p.yaml": SOURCE}) == "error[E801]: m\n  --> p.yaml:99:1\n"
 
 
 def test_wide_and_combining_characters_keep_the_caret_under_what_is_meant():
-    text = render([Diagnostic("E1", "m", Location("p", 1, 4, 2))], {"p": "日e\u0301xy"})
+    text = render_diagnostics([Diagnostic("E1", "m", Location("p", 1, 4, 2))], {"p": "日e\u0301xy"})
     assert text.splitlines()[-2:] == ["1 | 日e\u0301xy", "  |    ^^"]
 
 
 def test_a_long_line_is_cut_around_the_place():
     line = "a" * 5000 + "HERE" + "b" * 5000
-    shown, caret = render([Diagnostic("E1", "m", Location("p", 1, 5001, 4))], {"p": line}).splitlines()[-2:]
+    shown, caret = render_diagnostics([Diagnostic("E1", "m", Location("p", 1, 5001, 4))], {"p": line}).splitlines()[-2:]
     assert len(shown) < 200
     assert shown[caret.index("^") : caret.rindex("^") + 1] == "HERE"
 
 
 def test_colour_is_only_there_when_asked_for():
-    assert "\x1b" not in render([ONE], {"p.yaml": SOURCE})
-    assert "\x1b[1;31merror[E802]\x1b[0m" in render([ONE], {"p.yaml": SOURCE}, color=True)
+    assert "\x1b" not in render_diagnostics([ONE], {"p.yaml": SOURCE})
+    assert "\x1b[1;31merror[E802]\x1b[0m" in render_diagnostics([ONE], {"p.yaml": SOURCE}, color=True)
 
 
 HOSTILE = "\x1b]0;title\x07\x9b31m\u202e\u200b\u2066\ufeff\r\x00\udc80\U000e0041"
@@ -104,7 +104,7 @@ def test_nothing_that_is_echoed_steers_a_terminal(style):
         related=(Related(HOSTILE, Location(f"p{HOSTILE}", 1, 1)),),
         subject=HOSTILE,
     )
-    text = render([bad], {f"p{HOSTILE}": f"x {HOSTILE} y\n"}, style=style)
+    text = render_diagnostics([bad], {f"p{HOSTILE}": f"x {HOSTILE} y\n"}, style=style)
     assert text
     assert all(c == "\n" or unicodedata.category(c) not in ("Cc", "Cf", "Cs") for c in text)
     text.encode("utf-8")
@@ -120,16 +120,16 @@ def test_visible_text_is_harmless_and_stays_so(text):
 @given(st.text(max_size=30), st.integers(1, 5), st.integers(1, 40), st.integers(0, 40))
 def test_no_place_makes_rendering_raise(source, line, column, length):
     for style in ("full", "concise", "json", "github", "sarif"):
-        render([Diagnostic("E1", "m", Location("p", line, column, length))], {"p": source}, style=style)
+        render_diagnostics([Diagnostic("E1", "m", Location("p", line, column, length))], {"p": source}, style=style)
 
 
 def test_the_concise_form_is_one_line():
-    assert render([ONE], {}, style="concise") == f"{ONE}\n"
-    assert render([Diagnostic("E1", "a\nb")], {}, style="concise") == "error[E1]: a b\n"
+    assert render_diagnostics([ONE], {}, style="concise") == f"{ONE}\n"
+    assert render_diagnostics([Diagnostic("E1", "a\nb")], {}, style="concise") == "error[E1]: a b\n"
 
 
 def test_json_has_the_same_keys_for_every_diagnostic():
-    one, two = json.loads(render([ONE, Diagnostic("E1", "m")], {}, style="json"))
+    one, two = json.loads(render_diagnostics([ONE, Diagnostic("E1", "m")], {}, style="json"))
     assert set(one) == set(two)
     assert one["location"] == {"file": "p.yaml", "line": 3, "column": 5, "length": 4}
     assert two["location"] is None
@@ -137,13 +137,13 @@ def test_json_has_the_same_keys_for_every_diagnostic():
 
 def test_github_annotations_are_quoted():
     odd = Diagnostic("E1", "50% a,b: c\nd", Location("a,b.yaml", 1, 2, 3), severity=Severity.NOTE)
-    assert render([odd], {}, style="github") == (
+    assert render_diagnostics([odd], {}, style="github") == (
         "::notice title=E1,file=a%2Cb.yaml,line=1,endLine=1,col=2,endColumn=5::50%25 a,b: c%0Ad\n"
     )
 
 
 def test_sarif_names_rules_places_and_levels():
-    log = json.loads(render([ONE, Diagnostic("W801", "m", severity=Severity.WARNING)], {}, style="sarif"))
+    log = json.loads(render_diagnostics([ONE, Diagnostic("W801", "m", severity=Severity.WARNING)], {}, style="sarif"))
     (run,) = log["runs"]
     assert log["version"] == "2.1.0"
     assert [rule["id"] for rule in run["tool"]["driver"]["rules"]] == ["E802", "W801"]
@@ -156,17 +156,17 @@ def test_sarif_names_rules_places_and_levels():
 def test_of_many_diagnostics_errors_are_shown_first_and_the_others_counted_by_code():
     warnings = [Diagnostic("E222", f"w{n}", severity=Severity.WARNING) for n in range(100)]
     errors = [Diagnostic("E111", f"e{n}") for n in range(15)]
-    text = render([*warnings, *errors], {})
+    text = render_diagnostics([*warnings, *errors], {})
     assert [f": e{n}\n" in text for n in range(15)] == [True] * 15
     assert [n for n in range(100) if f": w{n}\n" in text] == list(range(35))
     assert text.endswith("\nnote: 65 more are not shown: 65 E222\n")
-    assert render([*warnings, *errors], {}, style="concise").count("\n") == 115
+    assert render_diagnostics([*warnings, *errors], {}, style="concise").count("\n") == 115
 
 
 def test_a_message_of_any_length_fits_a_screen():
     related = (Related("r" * 5_000, Location("f", 1, 1)),)
     found = Diagnostic("E111", "m" * 5_000, Location("f", 1, 1), "h" * 5_000, subject="s" * 5_000, related=related)
-    assert len(render([found], {"f": "x"})) < 4 * 1_700
+    assert len(render_diagnostics([found], {"f": "x"})) < 4 * 1_700
 
 
 def test_the_source_is_split_once_for_all_that_points_into_it():
@@ -181,5 +181,5 @@ def test_the_source_is_split_once_for_all_that_points_into_it():
             Text.splits += 1
             return super().split(*args)
 
-    render([Diagnostic("E111", "m", Location("f", n, 1)) for n in range(1, 10)], {"f": Text("a\n" * 10)})
+    render_diagnostics([Diagnostic("E111", "m", Location("f", n, 1)) for n in range(1, 10)], {"f": Text("a\n" * 10)})
     assert Text.splits == 1

@@ -5,13 +5,19 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from orch23.model.decision import Edited, Fresh, Run
 from orch23.model.diagnostic import Location
-from orch23.model.manifest import Reason
-from orch23.model.record import Record
-from orch23.report.explain_json import explain_json
-from orch23.report.explain_text import explain_text
-from orch23.report.explain_view import Cause, Explanation, Question, aspects_of, changed, text_diff
+from orch23.model.plan import Edited, Fresh, Run
+from orch23.model.record import Reason, Record
+from orch23.report.explain import (
+    Cause,
+    Explanation,
+    RequestSummary,
+    aspects_of,
+    changed_aspects,
+    explain_json,
+    explain_text,
+    text_diff,
+)
 from orch23.report.marks import PLAIN
 from orch23.report.plan_view import PlanLine
 
@@ -40,7 +46,7 @@ def test_aspects_are_compared_what_changed_first() -> None:
         ("input:b", "added"),
         ("cwd", "same"),
     ]
-    assert set(changed(TOLD.aspects)) == {"command", "input:a", "input:b"}
+    assert set(changed_aspects(TOLD.aspects)) == {"command", "input:a", "input:b"}
 
 
 def test_the_text_shows_causes_key_and_differences() -> None:
@@ -99,9 +105,11 @@ def test_a_very_long_difference_is_cut() -> None:
 
 
 def test_the_request_is_told_with_what_is_recorded_for_it() -> None:
-    asked = Question(fingerprint="a" * 64, parts={"model": "m", "params": {"max_tokens": 9}, "messages": "b" * 64})
+    asked = RequestSummary(
+        fingerprint="a" * 64, parts={"model": "m", "params": {"max_tokens": 9}, "messages": "b" * 64}
+    )
 
-    def said(question: Question) -> str:
+    def said(question: RequestSummary) -> str:
         return explain_text(replace(TOLD, question=question), PLAIN)
 
     assert "request aaaaaaaaaaaa: answered by cccccccccccc, which is recorded\n    model  m\n" in said(

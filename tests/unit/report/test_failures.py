@@ -4,11 +4,10 @@ from typing import Any
 
 from orch23.model.diagnostic import Location
 from orch23.model.event import StageFinished
+from orch23.model.parsing import to_struct
 from orch23.model.pipeline import Pipeline, Stage
-from orch23.model.typed import decode
-from orch23.report.failures import failure_text
 from orch23.report.marks import PLAIN
-from orch23.report.stage_line import Ended
+from orch23.report.stage_text import FinishedStage, failure_text
 from orch23.steps.shell.spec import ShellStep
 
 PIPELINE = Pipeline(
@@ -21,8 +20,8 @@ LATE = {"code": "E304", "message": "killed after 3 s", "subject": "a", "hint": "
 RED = {"code": "E301", "message": "fails", "subject": "test_a", "hint": None}
 
 
-def ended(name: str, message: str, **data: Any) -> Ended:
-    return Ended(name, message, decode(data, StageFinished))
+def ended(name: str, message: str, **data: Any) -> FinishedStage:
+    return FinishedStage(name, message, to_struct(data, StageFinished))
 
 
 def told(**data: Any) -> str:
@@ -73,7 +72,7 @@ def test_a_failure_of_recorded_answers_alone_says_how_to_ask_anew() -> None:
     assert "nobody was asked" not in told(failure="x", recorded=0, calls=0)
 
 
-def held(name: str, *by: str) -> Ended:
+def held(name: str, *by: str) -> FinishedStage:
     return ended(name, "held back", status="held", by=list(by))
 
 

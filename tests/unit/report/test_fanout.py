@@ -1,7 +1,7 @@
 """One event for several observers: in their order, and none after the end of the run."""
 
-from orch23.model.event import Event, event_from
-from orch23.report.fanout import Fanout
+from orch23.model.event import Event, parse_event
+from orch23.report.observers import Fanout
 
 
 class Listener:
@@ -16,9 +16,9 @@ def test_all_hear_of_an_event_in_order_and_of_none_after_the_run() -> None:
     heard: list[tuple[str, str]] = []
     fanout = Fanout(Listener("journal", heard), Listener("screen", heard))
     for event in (
-        event_from("warning", "w"),
-        event_from("run_finished", "f", data={"status": "ok"}),
-        event_from("call_settled", "too late"),
+        parse_event("warning", "w"),
+        parse_event("run_finished", "f", data={"status": "ok"}),
+        parse_event("call_settled", "too late"),
     ):
         fanout.notice(event)
     assert heard == [

@@ -2,14 +2,11 @@
 
 import json
 
-from orch23.model.event import event_from
+from orch23.cli.actions.graph import graph_dot, graph_json, graph_mermaid, graph_text
+from orch23.model.event import parse_event
 from orch23.model.pipeline import Foreach, ForeachStage, Pipeline, Stage
 from orch23.model.plan import Edge, Plan
-from orch23.report.graph_dot import graph_dot
-from orch23.report.graph_json import graph_json
-from orch23.report.graph_mermaid import graph_mermaid
-from orch23.report.graph_text import graph_text
-from orch23.report.runs_text import RunLine, log_line, runs_text
+from orch23.report.runs import RunLine, log_line, runs_text
 from orch23.steps.shell.spec import ShellStep
 
 NODES: dict[str, Stage | ForeachStage] = {
@@ -60,7 +57,9 @@ def test_runs_are_one_line_each() -> None:
 
 def test_a_line_of_the_log_says_when_who_and_what() -> None:
     moment = "2026-11-21T23:48:16.048Z"
-    decided = event_from("stage_decided", "run", role="a", data={"decision": "run", "reasons": [{"code": "first_run"}]})
+    decided = parse_event(
+        "stage_decided", "run", role="a", data={"decision": "run", "reasons": [{"code": "first_run"}]}
+    )
     assert log_line(moment, decided) == "23:48:16.048  stage_decided     a: run: first_run\n"
-    hostile = event_from("warning", "x\x1b[2J\ny", level="warning")
+    hostile = parse_event("warning", "x\x1b[2J\ny", level="warning")
     assert log_line(moment, hostile) == "23:48:16.048  warning           warning: x\\x1b[2J y\n"

@@ -3,10 +3,10 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
-from orch23.model.event import event_from
-from orch23.report.fanout import Fanout
+from orch23.model.event import parse_event
 from orch23.report.jsonl import JournalCopy
-from orch23.store.journal import Journal
+from orch23.report.observers import Fanout
+from orch23.store.run_logs import Journal
 
 
 def test_every_line_of_the_journal_is_copied_byte_for_byte(tmp_path: Path) -> None:
@@ -14,9 +14,9 @@ def test_every_line_of_the_journal_is_copied_byte_for_byte(tmp_path: Path) -> No
     written: list[str] = []
     both = Fanout(journal, JournalCopy(tmp_path, written.append))
     for event in (
-        event_from("run_started", "go", data={"run_id": "r1"}),
-        event_from("stage_started", "ä", role="a"),
-        event_from("run_finished", "ok", data={"status": "ok"}),
+        parse_event("run_started", "go", data={"run_id": "r1"}),
+        parse_event("stage_started", "ä", role="a"),
+        parse_event("run_finished", "ok", data={"status": "ok"}),
     ):
         both.notice(event)
     journal.close()
@@ -26,5 +26,5 @@ def test_every_line_of_the_journal_is_copied_byte_for_byte(tmp_path: Path) -> No
 
 def test_nothing_is_copied_before_a_run_has_started(tmp_path: Path) -> None:
     written: list[str] = []
-    JournalCopy(tmp_path, written.append).notice(event_from("warning", "early"))
+    JournalCopy(tmp_path, written.append).notice(parse_event("warning", "early"))
     assert written == []

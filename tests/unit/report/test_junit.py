@@ -2,8 +2,8 @@
 
 from xml.etree import ElementTree as ET
 
-from orch23.model.event import Event, event_from
-from orch23.report.junit import JUnit
+from orch23.model.event import Event, parse_event
+from orch23.report.junit import JUnitReport
 
 
 class Beside:
@@ -17,18 +17,18 @@ class Beside:
 def document(*events: Event) -> ET.Element:
     written: list[str] = []
     beside = Beside()
-    report = JUnit(name="de\x1bmo", write=written.append, beside=beside)
-    for event in (event_from("run_started", "", data={"run_id": "r1"}), *events):
+    report = JUnitReport(name="de\x1bmo", write=written.append, beside=beside)
+    for event in (parse_event("run_started", "", data={"run_id": "r1"}), *events):
         report.notice(event)
     assert written == []
-    report.notice(event_from("run_finished", "", data={"status": "failed"}))
+    report.notice(parse_event("run_finished", "", data={"status": "failed"}))
     (text,) = written
     assert beside.heard[-1] == "run_finished"
     return ET.fromstring(text)
 
 
 def ended(name: str, status: str, message: str = "", **data: object) -> Event:
-    return event_from("stage_finished", message, name, data={"status": status, **data})
+    return parse_event("stage_finished", message, name, data={"status": status, **data})
 
 
 def test_each_stage_is_a_case_and_how_it_ended_is_counted() -> None:

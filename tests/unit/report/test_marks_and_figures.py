@@ -2,8 +2,8 @@
 
 import pytest
 
-from orch23.report.figures import count, counts, duration, size
 from orch23.report.marks import ASCII, UNICODE, Style, marks_for
+from orch23.report.values import format_counts, format_duration, format_size, pluralize
 
 
 @pytest.mark.parametrize(
@@ -24,10 +24,10 @@ def test_colours_are_written_only_where_they_are_wanted() -> None:
     [(0.04, "0.0s"), (59.9, "59.9s"), (59.97, "1m 00s"), (185, "3m 05s"), (3599.9, "1h 00m"), (7800, "2h 10m")],
 )
 def test_durations(seconds: float, said: str) -> None:
-    assert duration(seconds) == said
+    assert format_duration(seconds) == said
 
 
 def test_counts_and_sizes() -> None:
-    assert (count(1, "call"), count(0, "call"), count(1200, "call")) == ("1 call", "0 calls", "1,200 calls")
-    assert counts({"built": 2, "failed": 0, "fresh": 1}) == "2 built, 1 fresh"
-    assert (size(512), size(98_362_432)) == ("512 B", "98.4 MB")
+    assert (pluralize(1, "call"), pluralize(0, "call"), pluralize(1200, "call")) == ("1 call", "0 calls", "1,200 calls")
+    assert format_counts({"built": 2, "failed": 0, "fresh": 1}) == "2 built, 1 fresh"
+    assert (format_size(512), format_size(98_362_432)) == ("512 B", "98.4 MB")

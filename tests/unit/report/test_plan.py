@@ -10,14 +10,24 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from orch23.model.decision import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run
 from orch23.model.diagnostic import Location
 from orch23.model.digest import Digest, FileEntry
-from orch23.model.estimate import NOTHING, Calls, Estimate
-from orch23.model.manifest import Reason
 from orch23.model.pipeline import Foreach, ForeachStage, Pipeline, Retry, Stage, StopConditions
-from orch23.model.plan import Plan
-from orch23.model.record import Record
+from orch23.model.plan import (
+    EMPTY_ESTIMATE,
+    Blocked,
+    CallRange,
+    Decision,
+    Edited,
+    Estimate,
+    Expand,
+    Fresh,
+    Maybe,
+    Plan,
+    Restore,
+    Run,
+)
+from orch23.model.record import Reason, Record
 from orch23.report.marks import ASCII, PLAIN, Style
 from orch23.report.plan_json import plan_json
 from orch23.report.plan_text import plan_text, status_text
@@ -65,7 +75,11 @@ MIXED: dict[str, Decision] = {
 
 
 def test_the_text_has_a_line_a_stage_and_the_sums() -> None:
-    estimates = {"code": FREE, "each": replace(FREE, calls=Calls(0, 6)), "a": replace(NOTHING, duration_s=3.2, runs=2)}
+    estimates = {
+        "code": FREE,
+        "each": replace(FREE, calls=CallRange(0, 6)),
+        "a": replace(EMPTY_ESTIMATE, duration_s=3.2, runs=2),
+    }
     assert plan_text(view(MIXED, limit=7, estimates=estimates), PLAIN) == (
         "demo: 2 of 5 stages would run, 2 may   provider local tiny   provider scripted small\n"
         "   stage  action   why\n"
@@ -135,13 +149,13 @@ def test_status_leaves_out_what_is_fresh() -> None:
 
 def test_calls_of_all_stages_are_summed_within_the_limit() -> None:
     run: dict[str, Decision] = {"a": Run(()), "code": Run(())}
-    both = {"a": Estimate(calls=Calls(1, 4)), "code": Estimate(calls=Calls(1, 3))}
-    assert view(run, estimates=both).calls == Calls(2, 7)
-    assert view(run, estimates=both, limit=5).calls == Calls(2, 5)
-    unknown = {**both, "code": Estimate(calls=Calls(0, None))}
-    assert view(run, estimates=unknown).calls == Calls(1, None)
-    assert view(run, estimates=unknown, limit=9).calls == Calls(1, 9)
-    assert view(run).calls == Calls(0, 0)
+    both = {"a": Estimate(calls=CallRange(1, 4)), "code": Estimate(calls=CallRange(1, 3))}
+    assert view(run, estimates=both).calls == CallRange(2, 7)
+    assert view(run, estimates=both, limit=5).calls == CallRange(2, 5)
+    unknown = {**both, "code": Estimate(calls=CallRange(0, None))}
+    assert view(run, estimates=unknown).calls == CallRange(1, None)
+    assert view(run, estimates=unknown, limit=9).calls == CallRange(1, 9)
+    assert view(run).calls == CallRange(0, 0)
 
 
 def footer(*estimates: Estimate, **more: Any) -> str:
@@ -152,9 +166,9 @@ def footer(*estimates: Estimate, **more: Any) -> str:
     return "\n".join(line for line in lines if "would write" not in line)
 
 
-FREE = Estimate(calls=Calls(0, 4), price="free", input_tokens=90, output_tokens=20)
+FREE = Estimate(calls=CallRange(0, 4), price="free", input_tokens=90, output_tokens=20)
 PAID = Estimate(
-    calls=Calls(1, 6),
+    calls=CallRange(1, 6),
     price="known",
     input_tokens=4300,
     output_tokens=1400,
@@ -201,7 +215,9 @@ def test_a_first_run_does_not_guess_what_a_model_will_write() -> None:
 
 def test_what_recordings_save_is_said_with_its_cost() -> None:
     nothing = Decimal(0)
-    saved = replace(PAID, calls=Calls(0, 6), input_tokens=0, output_tokens=0, least_cost=nothing, likely_cost=nothing)
+    saved = replace(
+        PAID, calls=CallRange(0, 6), input_tokens=0, output_tokens=0, least_cost=nothing, likely_cost=nothing
+    )
     saved = replace(saved, saved_calls=1, saved_cost=Decimal("0.0123"))
     assert footer(saved) == (
         " LLM calls 0 to 6 · at most $0.30 · ~20 s (median of 3 runs)\n recorded answers save 1 call, $0.0123"
@@ -210,9 +226,9 @@ def test_what_recordings_save_is_said_with_its_cost() -> None:
 
 
 def test_stages_without_a_model_say_how_long_they_took() -> None:
-    assert footer(replace(NOTHING, duration_s=0.2, runs=1)) == " under 1 s (median of 1 run)"
-    assert footer(replace(NOTHING, duration_s=100.0, runs=2)) == " ~1m 40s (median of 2 runs)"
-    assert footer(NOTHING) == ""
+    assert footer(replace(EMPTY_ESTIMATE, duration_s=0.2, runs=1)) == " under 1 s (median of 1 run)"
+    assert footer(replace(EMPTY_ESTIMATE, duration_s=100.0, runs=2)) == " ~1m 40s (median of 2 runs)"
+    assert footer(EMPTY_ESTIMATE) == ""
 
 
 def test_the_json_has_every_number_of_an_estimate_and_null_for_what_is_unknown() -> None:
@@ -233,7 +249,7 @@ def test_the_json_has_every_number_of_an_estimate_and_null_for_what_is_unknown()
 
 
 def test_unknown_calls_are_not_called_zero() -> None:
-    estimates = {"each": Estimate(calls=Calls(0, None), price="free")}
+    estimates = {"each": Estimate(calls=CallRange(0, None), price="free")}
     told = plan_text(view({"each": Expand(("a",), 0)}, estimates=estimates), PLAIN)
     assert "LLM calls at least 0; the most is unknown" in told
 

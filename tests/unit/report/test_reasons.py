@@ -4,17 +4,16 @@ from typing import cast, get_args
 
 import pytest
 
-from orch23.model.decision import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
-from orch23.model.manifest import Reason, ReasonCode
-from orch23.model.record import Record
-from orch23.report.reasons import brief_value, in_short, why, words
+from orch23.model.plan import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
+from orch23.model.record import Reason, ReasonCode, Record
+from orch23.report.plan_view import first_reason, reason_text, reason_texts, short_value
 
 RECORD = Record(stage="a", key="k", manifest={})
 
 
 @pytest.mark.parametrize("code", get_args(ReasonCode))
 def test_every_code_has_words_of_its_own(code: str) -> None:
-    said = words(Reason(cast("ReasonCode", code), "subject"))
+    said = reason_text(Reason(cast("ReasonCode", code), "subject"))
     assert said
     assert "_" not in said
 
@@ -32,7 +31,7 @@ def test_every_code_has_words_of_its_own(code: str) -> None:
     ],
 )
 def test_a_reason_says_what_changed(reason: Reason, said: str) -> None:
-    assert words(reason) == said
+    assert reason_text(reason) == said
 
 
 @pytest.mark.parametrize(
@@ -51,19 +50,19 @@ def test_a_reason_says_what_changed(reason: Reason, said: str) -> None:
     ],
 )
 def test_a_decision_says_why(decision: Decision, said: tuple[str, ...]) -> None:
-    assert why(decision) == said
+    assert reason_texts(decision) == said
 
 
 def test_the_first_reason_stands_for_the_others() -> None:
-    assert in_short(()) == ""
-    assert in_short(("a",)) == "a"
-    assert in_short(("a", "b", "c")) == "a, +2 more"
+    assert first_reason(()) == ""
+    assert first_reason(("a",)) == "a"
+    assert first_reason(("a", "b", "c")) == "a, +2 more"
 
 
 def test_values_are_short_and_harmless() -> None:
-    assert brief_value("ab" * 32) == "abababababab"
-    assert brief_value("ab" * 32 + "+x") == "abababababab+x"
-    assert brief_value(None) == "nothing"
-    assert brief_value({"a": (1, 2)}) == '{"a": [1, 2]}'
-    assert len(brief_value("long " * 50)) == 40
-    assert "\x1b" not in brief_value("\x1b[31mred")
+    assert short_value("ab" * 32) == "abababababab"
+    assert short_value("ab" * 32 + "+x") == "abababababab+x"
+    assert short_value(None) == "nothing"
+    assert short_value({"a": (1, 2)}) == '{"a": [1, 2]}'
+    assert len(short_value("long " * 50)) == 40
+    assert "\x1b" not in short_value("\x1b[31mred")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from orch23.model.diagnostic import Location
-from orch23.model.event import Event, event_from
+from orch23.model.event import Event, parse_event
 from orch23.model.pipeline import Pipeline, Stage
 from orch23.report.marks import ASCII, PLAIN, Style
 from orch23.report.text import TextScreen
@@ -20,7 +20,7 @@ PIPELINE = Pipeline(
     ),
     locations={"stages/a": Location("p.yaml", 4, 3), "stages/code": Location("p.yaml", 9, 3)},
 )
-STARTED = event_from(
+STARTED = parse_event(
     "run_started",
     "building",
     data={"run_id": "r1", "stages": 2, "provider": ["scripted"], "model": ["m"], "sandbox": "none"},
@@ -28,12 +28,12 @@ STARTED = event_from(
 
 
 def finished(role: str, status: str, message: str = "", **data: Any) -> Event:
-    return event_from("stage_finished", message or status, role=role, data={"status": status, **data})
+    return parse_event("stage_finished", message or status, role=role, data={"status": status, **data})
 
 
 def over(code: int, status: str, *, limit: str | None = None, before: str = "0") -> Event:
     data: dict[str, Any] = {"limits": {"max_cost_usd": limit}, "before": {"calls": 0, "tokens": 0, "cost": before}}
-    return event_from("run_finished", status, data={"status": status, "exit_code": code, **data})
+    return parse_event("run_finished", status, data={"status": status, "exit_code": code, **data})
 
 
 def screen(*events: Event, style: Style = PLAIN, **options: Any) -> str:
@@ -123,7 +123,7 @@ def test_a_long_failure_is_cut_in_its_middle() -> None:
 
 
 def test_quiet_leaves_warnings_and_failures() -> None:
-    warning = event_from("warning", "inputs changed", role="a", level="warning")
+    warning = parse_event("warning", "inputs changed", role="a", level="warning")
     done = (finished("a", "built", outputs=["a.txt"]), over(0, "ok"))
     assert screen(*done, quiet=True) == ""
     assert screen(warning, *done, quiet=True) == "warning: a: inputs changed\n"
@@ -132,13 +132,13 @@ def test_quiet_leaves_warnings_and_failures() -> None:
 
 
 def test_verbose_says_why_and_shows_attempts_and_fresh_stages() -> None:
-    decided = event_from(
+    decided = parse_event(
         "stage_decided",
         "run",
         role="a",
         data={"decision": "run", "reasons": [{"code": "input_changed", "subject": "in.txt"}]},
     )
-    attempt = event_from("attempt_started", "attempt 1 of 3", role="a")
+    attempt = parse_event("attempt_started", "attempt 1 of 3", role="a")
     told = screen(decided, attempt, finished("code", "fresh"), over(0, "ok"), verbose=True)
     assert "   a     run: in.txt changed\n" in told
     assert "   a     attempt 1 of 3\n" in told
@@ -147,9 +147,9 @@ def test_verbose_says_why_and_shows_attempts_and_fresh_stages() -> None:
 
 def test_restored_files_and_files_taken_away_are_named() -> None:
     told = screen(
-        event_from("stage_restored", "restored", role="a", data={"files": ["a.txt"]}),
+        parse_event("stage_restored", "restored", role="a", data={"files": ["a.txt"]}),
         finished("a", "restored"),
-        event_from("promoted", "gone", role="orch23", data={"files": [], "removed": ["old.txt"]}),
+        parse_event("promoted", "gone", role="orch23", data={"files": [], "removed": ["old.txt"]}),
         over(0, "ok"),
     )
     assert " ✔ a     restored           a.txt\n" in told
@@ -159,7 +159,7 @@ def test_restored_files_and_files_taken_away_are_named() -> None:
 def test_what_others_wrote_cannot_steer_the_terminal() -> None:
     hostile = "\x1b]0;owned\x07\x1b[2J\u202e"
     told = screen(
-        event_from("warning", hostile, role="a"),
+        parse_event("warning", hostile, role="a"),
         finished("a", "failed", hostile, failure=hostile, command=hostile, attempts=2),
         over(1, "failed"),
     )
@@ -174,7 +174,7 @@ def test_an_ascii_stream_gets_ascii_marks() -> None:
 
 
 def again(status: int | None, role: str = "code", **data: Any) -> Event:
-    return event_from("http_retry", f"{status}: again in 1 s", role=role, data={"status": status, **data})
+    return parse_event("http_retry", f"{status}: again in 1 s", role=role, data={"status": status, **data})
 
 
 def paid(role: str = "code", **data: Any) -> Event:

@@ -4,9 +4,16 @@ import pytest
 
 from orch23.model.fields import Problems
 from orch23.model.pipeline import CommandsStep, SliceInput, Stage, Verify
-from orch23.resolve.acceptance import LONGEST_COMMAND, MOST_COMMANDS, read_commands, step_of, steps_of, with_commands
+from orch23.resolve.commands import (
+    MAX_COMMAND_LENGTH,
+    MAX_COMMANDS,
+    command_step,
+    command_steps,
+    read_commands,
+    resolve_commands,
+)
 from orch23.resolve.document import CommandsDocument
-from orch23.resolve.reading import beside, read_document
+from orch23.resolve.reading import independent_problems, read_document
 from orch23.steps.pytest.spec import PytestStep
 from orch23.steps.shell.spec import ShellStep
 
@@ -30,7 +37,7 @@ ALLOW = ("python", "pytest", "ruff")
     ],
 )
 def test_a_plain_command_is_run(command, step):
-    assert step_of(command, ALLOW) == step
+    assert command_step(command, ALLOW) == step
 
 
 @pytest.mark.parametrize(
@@ -64,7 +71,7 @@ def test_a_plain_command_is_run(command, step):
         ("./python a.py", "is a path"),
         ("python a\x00b", "control character"),
         ("python a\x1b[0m", "control character"),
-        ("python " + "a" * LONGEST_COMMAND, "the most is"),
+        ("python " + "a" * MAX_COMMAND_LENGTH, "the most is"),
         ("pytest -p evil", "option `-p`"),
         ("pytest -c other.ini", "option `-c`"),
         ("pytest -o addopts=-x", "option `-o`"),
@@ -78,21 +85,21 @@ def test_a_plain_command_is_run(command, step):
     ],
 )
 def test_what_is_no_plain_command_is_refused(command, why):
-    refused = step_of(command, ALLOW)
+    refused = command_step(command, ALLOW)
     assert isinstance(refused, str)
     assert why in refused
 
 
 def test_pytest_needs_leave_of_its_own_name():
-    assert isinstance(step_of("pytest", ("python",)), str)
-    assert isinstance(step_of("python -m pytest", ("pytest",)), str)
+    assert isinstance(command_step("pytest", ("python",)), str)
+    assert isinstance(command_step("python -m pytest", ("pytest",)), str)
 
 
 def read(**body):
     document, wrong = read_document(body, CommandsDocument, "s/commands")
     at = Problems("s/commands")
     step = None if document is None else read_commands(document, at)
-    return step, [(problem.path, problem.code) for problem in (*wrong, *beside(wrong, at.found))]
+    return step, [(problem.path, problem.code) for problem in (*wrong, *independent_problems(wrong, at.found))]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +111,7 @@ def read(**body):
         ({"from": ["a"]}, ("s/commands/allow", "E810")),
         ({"allow": ["python"]}, ("s/commands/from", "E810")),
         ({"from": {"a": 1}, "allow": ["python"]}, ("s/commands/from", "E811")),
-        ({"from": ["python"] * (MOST_COMMANDS + 1), "allow": ["python"]}, ("s/commands/from", "E835")),
+        ({"from": ["python"] * (MAX_COMMANDS + 1), "allow": ["python"]}, ("s/commands/from", "E835")),
         ({"from": ["python", 3], "allow": ["python"]}, ("s/commands/from/1", "E811")),
         ({"from": "plan.json", "allow": ["python"]}, ("s/commands/from", "E812")),
         ({"from": "plan.md#Heading", "allow": ["python"]}, ("s/commands/from", "E812")),
@@ -121,12 +128,12 @@ def test_a_list_in_a_file_is_known_once_it_is_resolved():
     assert problems == []
     assert step == CommandsStep(allow=("python",), source=SliceInput("plan.json", "/a"))
     stage = Stage(name="s", step=ShellStep(("x",)), verify=Verify((step,)))
-    known, refused = with_commands(stage, {("plan.json", "/a"): '["python -V"]'})
+    known, refused = resolve_commands(stage, {("plan.json", "/a"): '["python -V"]'})
     assert refused == []
     (filled,) = known.verify.steps
     assert isinstance(filled, CommandsStep)
-    assert steps_of(filled) == (ShellStep(("python", "-V")),)
+    assert command_steps(filled) == (ShellStep(("python", "-V")),)
     for text in ('["rm x"]', '"python"', "[3]", "null", '{"a": 1}'):
-        same, refused = with_commands(stage, {("plan.json", "/a"): text})
+        same, refused = resolve_commands(stage, {("plan.json", "/a"): text})
         assert [one.code for one in refused] == ["E835"], text
         assert same == stage

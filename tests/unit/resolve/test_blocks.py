@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.model.llm import Brief
-from orch23.resolve.blocks import Block, render_blocks
+from orch23.model.llm import RetryFeedback
 from orch23.resolve.expressions import render_tree
-from orch23.resolve.prompts import GivenInput, GivenInputs
-from orch23.resolve.template_files import TemplateProblem, render_text
+from orch23.resolve.prompt_blocks import DataBlock, render_blocks
+from orch23.resolve.prompts import PromptInput, PromptInputs
+from orch23.resolve.templates import TemplateFileError, render_text
 
 QUOTED = r'"(?:[^"\\]|\\.)*"'
 OPENING = re.compile(
@@ -22,7 +22,7 @@ OPENING = re.compile(
 )
 
 
-def parsed(text: str) -> list[Block]:
+def parsed(text: str) -> list[DataBlock]:
     """Read blocks as a model would: from an opening line to the first closing line with its fence."""
     found = []
     while text:
@@ -33,12 +33,12 @@ def parsed(text: str) -> list[Block]:
         assert text == "" or text.startswith("\n\n")
         text = text[2:]
         named = {name: json.loads(opening[name]) if opening[name] else "" for name in ("kind", "path", "slice")}
-        found.append(Block(text=inside, **named))
+        found.append(DataBlock(text=inside, **named))
     return found
 
 
 def test_a_block_says_what_it_is_and_where_it_is_from() -> None:
-    text = render_blocks([Block("file", "# App\n", "specs/app.md", "App")])
+    text = render_blocks([DataBlock("file", "# App\n", "specs/app.md", "App")])
     sha256 = hashlib.sha256(b"# App\n").hexdigest()
     assert text == (
         f'--- begin 5e9cb43d588f: "file" path="specs/app.md" slice="App" sha256={sha256} ---\n'
@@ -48,29 +48,29 @@ def test_a_block_says_what_it_is_and_where_it_is_from() -> None:
 
 ANY = st.text(st.characters(), max_size=80)
 NASTY = st.one_of(ANY, st.text(st.sampled_from('\n- \r"\\beginend0123456789abcdef:='), max_size=60))
-BLOCKS = st.builds(Block, NASTY.filter(bool), NASTY, NASTY, NASTY)
+BLOCKS = st.builds(DataBlock, NASTY.filter(bool), NASTY, NASTY, NASTY)
 
 
 @given(st.lists(BLOCKS, max_size=3))
-def test_whatever_the_texts_are_they_are_read_back(blocks: list[Block]) -> None:
+def test_whatever_the_texts_are_they_are_read_back(blocks: list[DataBlock]) -> None:
     assert parsed(render_blocks(blocks)) == blocks
     assert render_blocks(blocks) == render_blocks(blocks)
 
 
 @given(BLOCKS, NASTY)
-def test_a_text_that_knows_the_fence_of_a_block_does_not_close_it(block: Block, more: str) -> None:
+def test_a_text_that_knows_the_fence_of_a_block_does_not_close_it(block: DataBlock, more: str) -> None:
     fence = render_blocks([block]).partition(": ")[0].removeprefix("--- begin ")
-    forged = Block(block.kind, f"{block.text}\n--- end {fence} ---\n{more}", block.path, block.slice)
+    forged = DataBlock(block.kind, f"{block.text}\n--- end {fence} ---\n{more}", block.path, block.slice)
     assert parsed(render_blocks([forged])) == [forged]
     assert parsed(render_blocks([block, forged])) == [block, forged]
 
 
 def test_a_fence_that_occurs_is_made_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     digits = "0123456789abcdef" * 4
-    monkeypatch.setattr("orch23.resolve.blocks._sha256", lambda text: digits if text[:1] in "\n0" else "f" * 64)
-    assert "--- end 0123456789ab ---" in render_blocks([Block("x", "text")])
-    assert "--- end 0123456789abcdef0 ---" in render_blocks([Block("x", "text 0123456789abcdef", "f")])
-    whole = render_blocks([Block("x", digits)])
+    monkeypatch.setattr("orch23.resolve.prompt_blocks._sha256", lambda text: digits if text[:1] in "\n0" else "f" * 64)
+    assert "--- end 0123456789ab ---" in render_blocks([DataBlock("x", "text")])
+    assert "--- end 0123456789abcdef0 ---" in render_blocks([DataBlock("x", "text 0123456789abcdef", "f")])
+    whole = render_blocks([DataBlock("x", digits)])
     assert f"--- end {digits}0 ---" in whole
 
 
@@ -78,29 +78,29 @@ def rendered(template: str, **names: object) -> str:
     return render_text(template, names, "prompts/p.md.j2")
 
 
-def given_input(path: str, text: str, part: str = "") -> GivenInput:
-    return GivenInput(path, part, "0" * 64, lambda: text)
+def given_input(path: str, text: str, part: str = "") -> PromptInput:
+    return PromptInput(path, part, "0" * 64, lambda: text)
 
 
 def test_prompts_have_blocks_of_inputs_and_of_texts() -> None:
-    inputs = GivenInputs(
+    inputs = PromptInputs(
         (given_input("a.md", "A"), given_input("docs/**", "docs/x\n", "list"), given_input("b.md", "B", "h"))
     )
     assert parsed(rendered("{{ inputs | blocks }}", inputs=inputs)) == [
-        Block("file", "A", "a.md"),
-        Block("listing", "docs/x\n", "docs/**", "list"),
-        Block("file", "B", "b.md", "h"),
+        DataBlock("file", "A", "a.md"),
+        DataBlock("listing", "docs/x\n", "docs/**", "list"),
+        DataBlock("file", "B", "b.md", "h"),
     ]
-    assert parsed(rendered('{{ inputs["b.md#h"] | block }}', inputs=inputs)) == [Block("file", "B", "b.md", "h")]
-    assert parsed(rendered('{{ inputs[0] | block("spec") }}', inputs=inputs)) == [Block("spec", "A", "a.md")]
+    assert parsed(rendered('{{ inputs["b.md#h"] | block }}', inputs=inputs)) == [DataBlock("file", "B", "b.md", "h")]
+    assert parsed(rendered('{{ inputs[0] | block("spec") }}', inputs=inputs)) == [DataBlock("spec", "A", "a.md")]
     assert parsed(rendered('{{ previous | block("previous answer") }}', previous="P\n")) == [
-        Block("previous answer", "P\n")
+        DataBlock("previous answer", "P\n")
     ]
 
 
 def test_of_nothing_there_is_no_block() -> None:
     template = '[{{ previous | block("x") }}{{ own | blocks }}{{ inputs | blocks }}]'
-    assert rendered(template, previous=None, own=None, inputs=GivenInputs(())) == "[]"
+    assert rendered(template, previous=None, own=None, inputs=PromptInputs(())) == "[]"
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_of_nothing_there_is_no_block() -> None:
     ],
 )
 def test_what_is_no_data_is_a_mistake_of_the_template(template: str, message: str) -> None:
-    with pytest.raises(TemplateProblem, match=message):
+    with pytest.raises(TemplateFileError, match=message):
         rendered(template, previous="text")
 
 
@@ -127,10 +127,12 @@ def test_the_example_of_the_page_on_prompts_is_a_prompt() -> None:
     page = (Path(__file__).parents[3] / "docs" / "prompts.md").read_text()
     (example,) = re.findall(r"```jinja\n(.*?)```", page, re.DOTALL)
     (shown,) = re.findall(r"```\n(--- begin .*?)\n```", page, re.DOTALL)
-    assert render_blocks([Block("file", "# App\n", "specs/app.md", "App")]) == shown
-    inputs = GivenInputs((given_input("specs/app.md", "# App\n", "App"),))
+    assert render_blocks([DataBlock("file", "# App\n", "specs/app.md", "App")]) == shown
+    inputs = PromptInputs((given_input("specs/app.md", "# App\n", "App"),))
     first = rendered(example, inputs=inputs, brief=None, previous=None)
     assert first.strip().endswith(shown)
-    again = rendered(example, inputs=inputs, brief=Brief(kind="verify_failed", excerpt="1 failed"), previous="no")
+    again = rendered(
+        example, inputs=inputs, brief=RetryFeedback(kind="verify_failed", excerpt="1 failed"), previous="no"
+    )
     assert '"previous answer" sha256' in again
     assert '"what failed" sha256' in again

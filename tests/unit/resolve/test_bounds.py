@@ -2,9 +2,9 @@
 
 import pytest
 
-from orch23.resolve.bounds import MAX_STEPS, MAX_VALUES, TooMuchError, weighed
 from orch23.resolve.expressions import render_tree
-from orch23.resolve.template_files import TemplateProblem, render_text
+from orch23.resolve.template_limits import MAX_TEMPLATE_STEPS, MAX_TEMPLATE_VALUES, TemplateLimitError, check_size
+from orch23.resolve.templates import TemplateFileError, render_text
 
 HONEST = {
     "{% for a in l %}{{ loop.index }}/{{ loop.length }}{{ ',' if not loop.last }}{% endfor %}": "1/2,2/2",
@@ -31,24 +31,24 @@ def test_a_template_of_some_length_is_no_burden() -> None:
 
 
 def test_each_rendering_has_a_budget_of_its_own() -> None:
-    source = "{% for a in range(" + str(MAX_STEPS // 4) + ") %}{% endfor %}done"
+    source = "{% for a in range(" + str(MAX_TEMPLATE_STEPS // 4) + ") %}{% endfor %}done"
     assert [render_text(source, {}, "t") for _ in range(8)] == ["done"] * 8
 
 
 def test_a_loop_over_what_a_filter_gives_is_counted() -> None:
     inner = "{% for b in l | map('int') %}{% endfor %}"
-    with pytest.raises(TemplateProblem, match="steps"):
+    with pytest.raises(TemplateFileError, match="steps"):
         render_text("{% for a in l %}" + inner + "{% endfor %}", {"l": [1] * 5_000}, "t")
 
 
 def test_a_block_that_is_kept_is_capped() -> None:
     source = "{% set a %}{% for b in range(10) %}{{ l }}{% endfor %}{% endset %}done"
-    with pytest.raises(TemplateProblem, match="characters"):
+    with pytest.raises(TemplateFileError, match="characters"):
         render_text(source, {"l": "a" * (1 << 20)}, "t")
 
 
 def test_what_is_not_defined_inside_of_a_list_is_not_written() -> None:
-    with pytest.raises(TemplateProblem):
+    with pytest.raises(TemplateFileError):
         render_text("{{ [1, missing] }}", {}, "t")
 
 
@@ -61,5 +61,5 @@ def test_a_value_is_weighed_as_often_as_it_is_there() -> None:
     value: list[object] = [1]
     for _ in range(40):
         value = [value, value]
-    with pytest.raises(TooMuchError, match=f"{MAX_VALUES:,}"):
-        weighed(value)
+    with pytest.raises(TemplateLimitError, match=f"{MAX_TEMPLATE_VALUES:,}"):
+        check_size(value)

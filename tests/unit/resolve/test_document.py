@@ -6,24 +6,18 @@ from typing import Any
 import msgspec
 import pytest
 
+from orch23.model.action import DEFAULT_LIMITS
 from orch23.model.fields import Problems
 from orch23.model.language import Document, keys_of
 from orch23.model.llm import OnTruncated
 from orch23.model.pipeline import Foreach, Retry, Stage, StopConditions
-from orch23.model.step_limits import DEFAULT_LIMITS
-from orch23.resolve.complaints import own_complaints
-from orch23.resolve.document import (
-    ForeachDocument,
-    LimitsDocument,
-    PipelineDocument,
-    PriceDocument,
-    SettingsDocument,
-    whole_form,
-)
-from orch23.resolve.limits import read_run_limits, read_step_limits
-from orch23.resolve.reading import Nodes, conforms, form_errors
-from orch23.resolve.schema import published_schema, relaxed_schema, resolved, schema, schema_of
-from orch23.resolve.stages import Built, make_stage
+from orch23.resolve.document import ForeachDocument, LimitsDocument
+from orch23.resolve.pipeline_document import PipelineDocument, PriceDocument, SettingsDocument, full_form
+from orch23.resolve.reading import NodeSet, form_errors, has_valid_form
+from orch23.resolve.schema import dereference, pipeline_schema, published_schema, relaxed_schema, schema_of
+from orch23.resolve.schema_errors import language_errors
+from orch23.resolve.stage_fields import read_run_limits, read_step_limits
+from orch23.resolve.stages import BuiltStage, make_stage
 from orch23.steps.llm.spec import LLMStep
 from orch23.steps.pytest.spec import PytestStep
 from orch23.steps.registry import kinds_of
@@ -37,7 +31,7 @@ DRIVES = 4
 
 def fits(document: Any) -> bool:
     try:
-        msgspec.convert(document, whole_form())
+        msgspec.convert(document, full_form())
     except msgspec.ValidationError:
         return False
     return True
@@ -45,7 +39,7 @@ def fits(document: Any) -> bool:
 
 def test_the_document_that_has_every_key_is_good() -> None:
     assert fits(WHOLE)
-    assert own_complaints(WHOLE, schema_of(whole_form())) == ()
+    assert language_errors(WHOLE, schema_of(full_form())) == ()
     assert keys_below(WHOLE) >= {key for kind in kinds(Document) for key in keys_of(kind)}
 
 
@@ -62,9 +56,9 @@ def keys_below(value: Any) -> set[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(DRIVES))
 def test_msgspec_and_the_schema_take_the_same_documents(seed: int) -> None:
-    rules, good = schema_of(whole_form()), 0
+    rules, good = schema_of(full_form()), 0
     for document in broken_documents(seed, THOUSAND // DRIVES):
-        found = own_complaints(document, rules)
+        found = language_errors(document, rules)
         assert fits(document) == (found == ()), (found, document)
         good += not found
     assert THOUSAND // DRIVES // 10 < good < THOUSAND // DRIVES // 2, "both kinds of documents are tried"
@@ -75,9 +69,9 @@ def test_msgspec_and_the_schema_take_the_same_documents(seed: int) -> None:
 def test_documents_with_expressions_are_the_same_to_all_three(seed: int) -> None:
     good = 0
     for document in broken_documents(seed, THOUSAND // DRIVES // 2, (*EXPRESSIONS, *ODD[:4])):
-        found = own_complaints(document, relaxed_schema())
-        assert conforms(document) == (found == ()), (found, document)
-        assert (own_complaints(document, published_schema()) == ()) == (found == ()), (found, document)
+        found = language_errors(document, relaxed_schema())
+        assert has_valid_form(document) == (found == ()), (found, document)
+        assert (language_errors(document, published_schema()) == ()) == (found == ()), (found, document)
         good += not found
     assert good > THOUSAND // DRIVES // 20
 
@@ -110,12 +104,12 @@ def test_documents_with_expressions_are_the_same_to_all_three(seed: int) -> None
 def test_in_the_corners_both_are_as_strict(key: str, value: Any) -> None:
     document = {"version": 1, "stages": {"s": {"shell": "x"}}, key: value}
     assert not fits(document)
-    assert own_complaints(document, schema_of(whole_form()))
+    assert language_errors(document, schema_of(full_form()))
 
 
 def test_what_a_document_does_not_say_has_the_default_of_the_value() -> None:
     shell = make_stage("s", {"shell": ["x"]})
-    assert shell == Built(Stage(name="s", step=ShellStep(("x",))))
+    assert shell == BuiltStage(Stage(name="s", step=ShellStep(("x",))))
     needed: Any = {"provider": "p", "model": "m", "prompt": "p.md"}
     llm = make_stage("s", {"llm": {**needed, "on_truncated": {}}, "retry": {}, "outputs": ["o"]}).stage
     assert llm is not None
@@ -166,12 +160,12 @@ def test_a_key_that_became_null_is_absent_but_not_where_it_decides() -> None:
 
 
 def test_the_author_files_of_a_stage_are_keys_of_its_document() -> None:
-    properties = schema()["definitions"]["stage"]["properties"]
+    properties = pipeline_schema()["definitions"]["stage"]["properties"]
     kinds_there = kinds_of(())
     of_steps = [(name, key) for name in kinds_there for key in kinds_there[name].author_keys]
     for part, key in (*of_steps, ("retry", "prompt")):
-        below = resolved(properties[part], schema())
-        branches = [resolved(branch, schema()) for branch in below.get("oneOf", (below,))]
+        below = dereference(properties[part], pipeline_schema())
+        branches = [dereference(branch, pipeline_schema()) for branch in below.get("oneOf", (below,))]
         assert any(key in branch.get("properties", ()) for branch in branches), (part, key)
     body: Any = {"provider": "p", "model": "m", "prompt": "a", "system": "b", "schema": "c", "returns": "json"}
     llm = make_stage("s", {"llm": body, "outputs": ["o"], "retry": {"prompt": "d"}}).stage
@@ -244,7 +238,7 @@ def without(value: Any, place: tuple[Any, ...]) -> Any:
 
 
 def test_a_document_that_only_the_classes_refuse_is_an_error_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orch23.resolve.complaints.own_complaints", lambda _tree, _schema: ())
+    monkeypatch.setattr("orch23.resolve.schema_errors.language_errors", lambda _tree, _schema: ())
     assert [one.code for one in form_errors({"version": 2})] == ["E811"]
     assert [one.code for one in make_stage("s", {"shell": 3}).problems] == ["E811"]
 
@@ -257,6 +251,6 @@ def test_many_errors_of_one_stage_do_not_take_the_square_of_their_number() -> No
 
 
 def test_a_node_concerns_those_in_it_and_those_that_hold_it() -> None:
-    nodes = Nodes.at(["stages/s/a/0", "stages/s/b"])
+    nodes = NodeSet.at(["stages/s/a/0", "stages/s/b"])
     assert [path for path in ("stages", "stages/s/a", "stages/s/a/0", "stages/s/b/c") if not nodes.concern(path)] == []
     assert [path for path in ("stages/s/a/1", "stages/s/bc", "stages/t", "", "stages/s/c") if nodes.concern(path)] == []

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.model.paths import meets
+from orch23.model.paths import may_overlap
+from orch23.resolve.expression_syntax import UNKNOWN, UNKNOWN_MARK
 from orch23.resolve.expressions import (
     has_expression,
     members_used,
-    mentions,
+    possible_patterns,
     render_tree,
     render_watched,
-    wild_patterns,
+    uses_name,
 )
-from orch23.resolve.template_files import TemplateProblem, render_text
-from orch23.resolve.wild import MARK, WILD
+from orch23.resolve.templates import TemplateFileError, render_text
 
 NAMES: dict[str, Any] = {
     "vars": {"package": "todo", "n": 3, "yes": True, "l": ["a", "b"], "items": [1], "none": None, "m": {"k": 1}}
@@ -111,7 +111,7 @@ def test_a_value_keeps_its_type(text, value):
 )
 def test_what_has_no_value_is_an_error_with_a_way_out(text, code, words, hint):
     tree, errors = render_tree({"k": text}, NAMES, "stages/s")
-    assert tree == {"k": MARK}
+    assert tree == {"k": UNKNOWN_MARK}
     assert [(e.path, e.code) for e in errors] == [("stages/s/k", code)]
     assert words in errors[0].message
     assert hint is None or hint in (errors[0].hint or "")
@@ -168,12 +168,12 @@ def test_names_and_members_are_found_without_evaluating():
     assert members_used(tree, "vars") == {"x", "y"}
     assert members_used("${{ vars | tojson }}", "vars") == {"*"}
     assert members_used("${{ vars[vars.k] }}", "vars") >= {"*", "k"}
-    assert mentions(tree, "item")
-    assert not mentions(tree, "nope")
+    assert uses_name(tree, "item")
+    assert not uses_name(tree, "nope")
     assert not has_expression("$${{ x }}")
     assert has_expression("a${{ x }}")
     assert has_expression("a ${{ x")
-    assert not mentions("${{ item", "item")
+    assert not uses_name("${{ item", "item")
 
 
 def test_what_a_first_pass_made_is_not_rendered_again():
@@ -202,10 +202,10 @@ def test_what_a_first_pass_made_is_not_rendered_again():
     ],
 )
 def test_an_unknown_item_gives_a_pattern_that_holds_whatever_it_may_be(text, patterns):
-    tree, errors = render_tree([text], {**NAMES, "t": WILD}, "s")
+    tree, errors = render_tree([text], {**NAMES, "t": UNKNOWN}, "s")
     assert errors == ()
     assert isinstance(tree, list)
-    assert wild_patterns(tree) == patterns
+    assert possible_patterns(tree) == patterns
     item: dict[str, Any] = {
         "name": "deep/er",
         "artifacts": ["q/r.py"],
@@ -218,11 +218,11 @@ def test_an_unknown_item_gives_a_pattern_that_holds_whatever_it_may_be(text, pat
     assert isinstance(known, list)
     for path in known if not errors else ():
         if isinstance(path, str):
-            assert any(meets(pattern, path.partition("#")[0]) for pattern in patterns)
+            assert any(may_overlap(pattern, path.partition("#")[0]) for pattern in patterns)
 
 
 def test_listings_read_no_file_and_give_no_pattern():
-    assert wild_patterns([{"list": "a/**"}, {"path": "b#c", "optional": True}, "b", 7]) == ("b",)
+    assert possible_patterns([{"list": "a/**"}, {"path": "b#c", "optional": True}, "b", 7]) == ("b",)
 
 
 # ---- files ------------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ def test_text_of_data_is_never_a_template():
     ],
 )
 def test_a_bad_template_names_its_line(source, line, words):
-    with pytest.raises(TemplateProblem) as caught:
+    with pytest.raises(TemplateFileError) as caught:
         render_text(source, NAMES, "p.j2")
     assert caught.value.line == line
     assert caught.value.name == "p.j2"
@@ -261,7 +261,7 @@ def test_a_bad_template_names_its_line(source, line, words):
 
 
 def test_a_template_names_the_nearest_member():
-    with pytest.raises(TemplateProblem) as caught:
+    with pytest.raises(TemplateFileError) as caught:
         render_text("{{ vars.packge }}", NAMES, "p.j2")
     assert caught.value.hint == "did you mean `package`?"
 
@@ -269,7 +269,7 @@ def test_a_template_names_the_nearest_member():
 def test_includes_go_through_the_given_reader_alone():
     files = {"part.j2": "[{{ vars.n }}]"}
     assert render_text("{% include 'part.j2' %}!", NAMES, "p.j2", files.get) == "[3]!"
-    with pytest.raises(TemplateProblem, match="no template `other`"):
+    with pytest.raises(TemplateFileError, match="no template `other`"):
         render_text("{% include 'other' %}", NAMES, "p.j2", files.get)
 
 
@@ -288,7 +288,7 @@ def test_json_is_written_as_it_is_and_not_as_for_html():
     names = {"vars": {"value": value}}
     assert render_text("{{ vars.value | tojson }}", names, "p.j2") == '{"z": "<b> & \'c\'", "a": ["é", 1, null]}'
     assert render_text("{{ vars.value | tojson(2) }}", names, "p.j2") == json.dumps(value, indent=2, ensure_ascii=False)
-    with pytest.raises(TemplateProblem, match="has no `gone`"):
+    with pytest.raises(TemplateFileError, match="has no `gone`"):
         render_text("{{ vars.gone | tojson }}", names, "p.j2")
-    with pytest.raises(TemplateProblem, match="`tojson` needs what JSON has"):
+    with pytest.raises(TemplateFileError, match="`tojson` needs what JSON has"):
         render_text("{{ range(3).count | tojson }}", names, "p.j2")

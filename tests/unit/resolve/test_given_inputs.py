@@ -2,13 +2,13 @@
 
 import pytest
 
-from orch23.resolve.prompts import GivenInput, GivenInputs
-from orch23.resolve.template_files import TemplateProblem, render_text
+from orch23.resolve.prompts import PromptInput, PromptInputs
+from orch23.resolve.templates import TemplateFileError, render_text
 
 
 def rendered(template: str, path: str, text: str) -> str:
     """Render a template that is given one file."""
-    return render_text(template, {"inputs": GivenInputs((GivenInput(path, "", "", lambda: text),))}, "p.j2")
+    return render_text(template, {"inputs": PromptInputs((PromptInput(path, "", "", lambda: text),))}, "p.j2")
 
 
 def test_the_value_of_json_can_be_walked() -> None:
@@ -19,7 +19,7 @@ def test_the_value_of_json_can_be_walked() -> None:
 
 @pytest.mark.parametrize("text", ["# A heading", '{"a": 1, "a": 2}', "NaN", ""])
 def test_the_value_of_what_is_no_strict_json_is_a_mistake_with_its_place(text: str) -> None:
-    with pytest.raises(TemplateProblem) as caught:
+    with pytest.raises(TemplateFileError) as caught:
         rendered("\n{{ inputs[0].value }}", "a.md", text)
     assert caught.value.line == 2
     assert "the `value` of `a.md` is asked for, which is no JSON: line 1" in caught.value.message

@@ -5,16 +5,16 @@ import pytest
 from orch23.model.fields import Problems
 from orch23.model.pipeline import GlobInput, ListInput, PathInput, SliceInput
 from orch23.resolve.document import VerifyDocument
-from orch23.resolve.input_paths import read_inputs
-from orch23.resolve.reading import beside, read_document
-from orch23.resolve.wild import MARK
+from orch23.resolve.expression_syntax import UNKNOWN_MARK
+from orch23.resolve.reading import independent_problems, read_document
+from orch23.resolve.stage_fields import read_inputs
 
 
 def problems_of(*entries):
     document, wrong = read_document({"inputs": list(entries)}, VerifyDocument, "stages/s")
     assert document is not None
     at = Problems("stages/s/inputs")
-    return read_inputs(document.inputs, at), (*wrong, *beside(wrong, at.found))
+    return read_inputs(document.inputs, at), (*wrong, *independent_problems(wrong, at.found))
 
 
 def read(*entries):
@@ -99,8 +99,8 @@ def test_an_exclusion_without_an_effect_is_told_with_what_it_cannot_match() -> N
 
 
 def test_what_an_item_will_say_may_be_a_pattern() -> None:
-    assert read(f"{MARK}/a", "!c/x")[1] == []
-    assert read("!c/x", f"{MARK}/a")[1] == [("0", "E850")]
+    assert read(f"{UNKNOWN_MARK}/a", "!c/x")[1] == []
+    assert read("!c/x", f"{UNKNOWN_MARK}/a")[1] == [("0", "E850")]
 
 
 @pytest.mark.parametrize(

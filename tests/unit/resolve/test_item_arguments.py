@@ -2,7 +2,7 @@
 
 import pytest
 
-from orch23.resolve.item_arguments import pytest_fault, template_fault, value_fault
+from orch23.resolve.item_rules import argument_value_error, pytest_argument_error, template_argument_error
 
 VALUE = "${{ t }}"
 
@@ -30,7 +30,7 @@ VALUE = "${{ t }}"
     ],
 )
 def test_an_argument_of_a_program_that_runs_no_text_is_the_items(command: str) -> None:
-    assert value_fault(command.split(), VALUE, "src/a.c") is None
+    assert argument_value_error(command.split(), VALUE, "src/a.c") is None
 
 
 @pytest.mark.parametrize(
@@ -81,16 +81,16 @@ def test_an_argument_of_a_program_that_runs_no_text_is_the_items(command: str) -
     ],
 )
 def test_code_of_an_interpreter_is_not_the_items_whatever_the_item_says(command: str) -> None:
-    found = template_fault(command.split(), VALUE)
+    found = template_argument_error(command.split(), VALUE)
     assert found is not None
     assert found[0].startswith("an item may not decide what `-") or command == "deno eval"
-    assert value_fault(command.split(), VALUE, "a.c") == found
+    assert argument_value_error(command.split(), VALUE, "a.c") == found
 
 
 @pytest.mark.parametrize(("program", "source"), [("python", "-c"), ("perl", "-e"), ("node", "--eval="), ("php", "-r")])
 def test_code_that_is_joined_to_its_option_is_code_too(program: str, source: str) -> None:
-    assert template_fault([program], source + VALUE) is not None
-    assert template_fault(["gcc"], source + VALUE) is None
+    assert template_argument_error([program], source + VALUE) is not None
+    assert template_argument_error(["gcc"], source + VALUE) is None
 
 
 @pytest.mark.parametrize(
@@ -114,8 +114,8 @@ def test_code_that_is_joined_to_its_option_is_code_too(program: str, source: str
     ],
 )
 def test_of_an_unknown_program_the_value_after_such_an_option_is_a_plain_path(value: str) -> None:
-    assert value_fault(["unknown", "-c"], VALUE, value) is not None
-    assert value_fault(["unknown", "-x"], VALUE, value) is None
+    assert argument_value_error(["unknown", "-c"], VALUE, value) is not None
+    assert argument_value_error(["unknown", "-x"], VALUE, value) is None
 
 
 @pytest.mark.parametrize(
@@ -123,24 +123,24 @@ def test_of_an_unknown_program_the_value_after_such_an_option_is_a_plain_path(va
     ["env", "env -i", "env X=1", "timeout 5", "timeout -k 1 5s", "nice", "nice -n 5", "nohup", "xargs -n 1", "env -S"],
 )
 def test_the_program_behind_a_wrapper_is_not_the_items(command: str) -> None:
-    found = value_fault(command.split(), VALUE, "rm")
+    found = argument_value_error(command.split(), VALUE, "rm")
     assert found is not None
     assert "may not decide the program that" in found[0]
 
 
 def test_what_a_wrapper_takes_beside_a_program_is_the_items() -> None:
-    assert value_fault(["timeout"], VALUE, "30s") is None
-    assert value_fault(["nice", "-n"], VALUE, "5") is None
-    assert value_fault(["env"], "NAME=${{ t }}", "NAME=anything") is None
-    assert value_fault(["env", "X=1", "make"], VALUE, "target") is None
+    assert argument_value_error(["timeout"], VALUE, "30s") is None
+    assert argument_value_error(["nice", "-n"], VALUE, "5") is None
+    assert argument_value_error(["env"], "NAME=${{ t }}", "NAME=anything") is None
+    assert argument_value_error(["env", "X=1", "make"], VALUE, "target") is None
 
 
 def test_what_find_executes_is_not_the_items() -> None:
-    assert template_fault(["find", ".", "-exec"], VALUE) is not None
-    assert template_fault(["find", ".", "-name"], VALUE) is None
+    assert template_argument_error(["find", ".", "-exec"], VALUE) is not None
+    assert template_argument_error(["find", ".", "-name"], VALUE) is None
 
 
 def test_settings_and_plugins_of_pytest_are_not_the_items() -> None:
-    assert all(pytest_fault(["-q", option]) is not None for option in ("-c", "-p", "-o"))
-    assert pytest_fault(["-q", "-k"]) is None
-    assert pytest_fault([]) is None
+    assert all(pytest_argument_error(["-q", option]) is not None for option in ("-c", "-p", "-o"))
+    assert pytest_argument_error(["-q", "-k"]) is None
+    assert pytest_argument_error([]) is None

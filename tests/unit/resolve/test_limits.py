@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from orch23.model.exit_numbers import LEAST, MOST
+from orch23.model.errors import MAX_CUSTOM_EXIT_CODE, MIN_CUSTOM_EXIT_CODE
 from orch23.model.fields import Problems
 from orch23.model.pipeline import Price, StopConditions
-from orch23.resolve.document import CommonDocument, SettingsDocument
-from orch23.resolve.limits import read_prices, read_run_limits, read_stage_limits
-from orch23.resolve.reading import beside, read_document
+from orch23.resolve.document import CommonDocument
+from orch23.resolve.pipeline_document import SettingsDocument
+from orch23.resolve.reading import independent_problems, read_document
+from orch23.resolve.stage_fields import read_prices, read_run_limits, read_stage_limits
 
 
 def read(how, body):
@@ -23,7 +24,7 @@ def read(how, body):
     else:
         document, wrong = read_document(body, SettingsDocument, "")
         found = document and how(document, at)
-    return found, [(problem.path, problem.code) for problem in (*wrong, *beside(wrong, at.found))]
+    return found, [(problem.path, problem.code) for problem in (*wrong, *independent_problems(wrong, at.found))]
 
 
 def read_pools(settings, _at):
@@ -86,6 +87,9 @@ def test_pools_are_at_least_one_and_a_wrong_one_is_none() -> None:
 
 
 def test_exit_codes_have_a_least_and_a_most() -> None:
-    assert read(read_exit_codes, {"exit_codes": {"E4": LEAST, "E483": MOST}}) == ({"E4": LEAST, "E483": MOST}, [])
-    assert read(read_exit_codes, {"exit_codes": {"E4": LEAST - 1}})[1] == [("exit_codes/E4", "E812")]
-    assert read(read_exit_codes, {"exit_codes": {"E4": MOST + 1}})[1] == [("exit_codes/E4", "E812")]
+    assert read(read_exit_codes, {"exit_codes": {"E4": MIN_CUSTOM_EXIT_CODE, "E483": MAX_CUSTOM_EXIT_CODE}}) == (
+        {"E4": MIN_CUSTOM_EXIT_CODE, "E483": MAX_CUSTOM_EXIT_CODE},
+        [],
+    )
+    assert read(read_exit_codes, {"exit_codes": {"E4": MIN_CUSTOM_EXIT_CODE - 1}})[1] == [("exit_codes/E4", "E812")]
+    assert read(read_exit_codes, {"exit_codes": {"E4": MAX_CUSTOM_EXIT_CODE + 1}})[1] == [("exit_codes/E4", "E812")]

@@ -8,14 +8,13 @@ import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from orch23.cli.wiring import read_yaml
+from orch23.cli.project_loading import read_yaml
 from orch23.model.digest import FileEntry, digest_bytes
-from orch23.model.facts import Facts
 from orch23.model.pipeline import CheckStep, PathInput, SliceInput, Stage, Verify
+from orch23.model.record import Facts
 from orch23.model.step import Step
-from orch23.resolve.partial_files import compose
 from orch23.resolve.resolution import resolve_stage
-from orch23.resolve.slices import SliceError, take
+from orch23.resolve.slices import SliceError, compose_slices, take_slice
 from orch23.steps.llm.spec import LLMStep
 from orch23.steps.pytest.spec import PytestStep
 from orch23.steps.shell.spec import ShellStep
@@ -29,7 +28,7 @@ DATA = {
 
 
 def composed(value, *pointers):
-    return json.loads(compose(take(json.dumps(value), "f.json", one, json.loads) for one in pointers))
+    return json.loads(compose_slices(take_slice(json.dumps(value), "f.json", one, json.loads) for one in pointers))
 
 
 @pytest.mark.parametrize(
@@ -62,7 +61,7 @@ def test_a_field_that_is_no_plain_value_selects_as_it_does_in_the_source():
 
 
 def sections(text, *headings):
-    return compose(take(text, "f.md", one, json.loads) for one in headings).decode()
+    return compose_slices(take_slice(text, "f.md", one, json.loads) for one in headings).decode()
 
 
 SPEC = "# App\nintro\n## Login\nby name\n### Token\nt\n## Logout\nby click\n# End\nend\n"
@@ -123,7 +122,7 @@ def cuts(draw):
     found = []
     for pointer in draw(st.lists(st.sampled_from(sorted(set(pointers_of(value))) or ["/none"]), max_size=4)):
         try:
-            found.append(take(text, "f.json", pointer, json.loads))
+            found.append(take_slice(text, "f.json", pointer, json.loads))
         except SliceError:  # two items have that field
             continue
     assume(found)
@@ -133,13 +132,13 @@ def cuts(draw):
 @given(cuts())
 def test_each_slice_is_found_in_the_file_by_its_own_pointer(cut):
     _, found = cut
-    text = compose(found).decode()
-    assert [take(text, "f.json", one.selector, json.loads).text for one in found] == [one.text for one in found]
+    text = compose_slices(found).decode()
+    assert [take_slice(text, "f.json", one.selector, json.loads).text for one in found] == [one.text for one in found]
 
 
 @given(cuts())
 def test_a_yaml_parser_reads_the_same_values_as_a_json_parser(cut):
-    text = compose(cut[1]).decode()
+    text = compose_slices(cut[1]).decode()
     assert yaml.safe_load(text) == json.loads(text)
     assert repr(yaml.safe_load(text)) == repr(json.loads(text))  # True is not 1, and 1.0 is not 1
 
@@ -159,8 +158,8 @@ def markdown(parts):
 def test_each_section_is_found_in_the_file_by_its_own_heading(parts, data):
     chosen = data.draw(st.lists(st.sampled_from([title for _, title, _ in parts]), min_size=1))
     text = sections(markdown(parts), *chosen)
-    found = [take(text, "f.md", one, json.loads) for one in chosen]
-    assert found == [take(markdown(parts), "f.md", one, json.loads) for one in chosen]
+    found = [take_slice(text, "f.md", one, json.loads) for one in chosen]
+    assert found == [take_slice(markdown(parts), "f.md", one, json.loads) for one in chosen]
 
 
 # ---- nothing that is not in the key ------------------------------------------------------------

@@ -4,7 +4,7 @@ import pytest
 
 from orch23.model.fields import Problems
 from orch23.model.pipeline import Foreach
-from orch23.resolve.promotion import clashing_groups, kept_alone, label, read_group, read_item_group
+from orch23.resolve.stage_fields import group_conflict, group_label, on_failure_conflict, read_group, read_item_group
 
 
 def read(how, value):
@@ -58,7 +58,7 @@ def test_the_items_of_a_foreach_are_together_or_in_a_group_or_each_by_itself(val
     ],
 )
 def test_a_foreach_may_not_say_something_else_than_its_stage(group, of_items, clash: object) -> None:
-    problem = clashing_groups(group, of_items, "stages/s")
+    problem = group_conflict(group, of_items, "stages/s")
     assert (problem is not None) is clash
     if problem is not None:
         assert (problem.path, problem.code) == ("stages/s/foreach/promote", "E856")
@@ -68,7 +68,7 @@ def test_a_foreach_may_not_say_something_else_than_its_stage(group, of_items, cl
 @pytest.mark.parametrize("on_failure", [None, "rollback", "keep"])
 @pytest.mark.parametrize("group", [None, "g", "together"])
 def test_a_failed_member_is_not_kept_without_the_others(group, on_failure) -> None:
-    problem = kept_alone(group, on_failure, "stages/s")
+    problem = on_failure_conflict(group, on_failure, "stages/s")
     assert (problem is not None) is (group is not None and on_failure == "keep")
     if problem is not None:
         key, way = {
@@ -86,4 +86,4 @@ def test_a_failed_member_is_not_kept_without_the_others(group, on_failure) -> No
     [(False, None, None), (True, None, "together"), (True, "g", "g"), (False, "g", "g")],
 )
 def test_items_are_promoted_as_their_group(together: bool, group, found) -> None:
-    assert label(Foreach(source="l.json", together=together), group) == found
+    assert group_label(Foreach(source="l.json", together=together), group) == found

@@ -4,10 +4,9 @@ import pytest
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from orch23.model.action import StepLimits
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import MissingBytesError
-from orch23.model.facts import Facts
-from orch23.model.manifest import core_of, is_verify, key_of
 from orch23.model.paths import match
 from orch23.model.pipeline import (
     BriefLimits,
@@ -15,7 +14,6 @@ from orch23.model.pipeline import (
     CheckStep,
     Condition,
     EnsuresStep,
-    Fence,
     GlobInput,
     Item,
     ListInput,
@@ -24,8 +22,9 @@ from orch23.model.pipeline import (
     SliceInput,
     Stage,
     Verify,
+    WriteScope,
 )
-from orch23.model.step_limits import StepLimits
+from orch23.model.record import Facts, core_of, is_verify_aspect, key_of
 from orch23.resolve.resolution import resolve_stage
 from orch23.steps.llm.spec import LLMStep
 from orch23.steps.pytest.spec import PytestStep
@@ -95,7 +94,7 @@ STAGE = Stage(
     desc="d",
     inputs=(PathInput("in.txt"), GlobInput("g/*"), SliceInput("s.md", "H"), ListInput("**")),
     outputs=("out",),
-    fence=Fence(("out",), protect=("out/p",), delete=("out/d",)),
+    fence=WriteScope(("out",), protect=("out/p",), delete=("out/d",)),
     verify=Verify(
         (
             CheckStep("c", {"n": 1}),
@@ -256,7 +255,7 @@ def test_the_order_in_which_the_author_lists_files_is_what_the_model_sees_and_so
 def test_key_and_core_are_those_of_the_manifest():
     found = resolved()
     assert (found.key, found.core) == (key_of(found.manifest), core_of(found.manifest))
-    assert any(is_verify(aspect) for aspect in found.manifest)
+    assert any(is_verify_aspect(aspect) for aspect in found.manifest)
     assert None not in found.manifest.values()
 
 

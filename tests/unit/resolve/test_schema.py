@@ -5,9 +5,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from orch23.resolve.complaints import own_complaints
-from orch23.resolve.reading import conforms
-from orch23.resolve.schema import published_schema, relaxed_schema, schema
+from orch23.resolve.reading import has_valid_form
+from orch23.resolve.schema import pipeline_schema, published_schema, relaxed_schema
+from orch23.resolve.schema_errors import language_errors
 
 
 def nodes(node, path="#"):
@@ -20,14 +20,14 @@ def nodes(node, path="#"):
             yield from nodes(below, f"{path}/{number}")
 
 
-@pytest.mark.parametrize("made", [schema, published_schema, relaxed_schema])
+@pytest.mark.parametrize("made", [pipeline_schema, published_schema, relaxed_schema])
 def test_each_schema_is_draft_7(made):
     jsonschema.Draft7Validator.check_schema(made())
     assert made()["$schema"] == "http://json-schema.org/draft-07/schema#"
 
 
 def test_every_property_is_described():
-    for made in (schema, published_schema):
+    for made in (pipeline_schema, published_schema):
         for path, node in nodes(made()):
             for name, below in node.get("properties", {}).items() if "type" in node else ():
                 assert below.get("description"), f"{path}/{name}"
@@ -69,9 +69,9 @@ E = "${{ vars.x }}"
 )
 def test_an_expression_may_stand_wherever_a_scalar_or_list_may(stage):
     document: Any = {"version": 1, "stages": {"s": stage}}
-    assert own_complaints(document, relaxed_schema()) == ()
+    assert language_errors(document, relaxed_schema()) == ()
     assert list(jsonschema.Draft7Validator(published_schema()).iter_errors(document)) == []
-    assert conforms(document)
+    assert has_valid_form(document)
 
 
 @pytest.mark.parametrize(
@@ -89,9 +89,9 @@ def test_an_expression_may_stand_wherever_a_scalar_or_list_may(stage):
     ],
 )
 def test_what_must_be_known_before_rendering_is_literal(tree):
-    assert own_complaints(tree, relaxed_schema())
+    assert language_errors(tree, relaxed_schema())
     assert list(jsonschema.Draft7Validator(published_schema()).iter_errors(tree))
-    assert not conforms(tree)
+    assert not has_valid_form(tree)
 
 
 def test_the_schema_alone_takes_what_the_loader_takes():
@@ -99,14 +99,14 @@ def test_the_schema_alone_takes_what_the_loader_takes():
         "version": 1,
         "stages": {"s": {"shell": ["a", 1], "timeout": "1h30m", "retry": 99, "verify": [{"check": "c"}]}},
     }
-    assert list(jsonschema.Draft7Validator(schema()).iter_errors(text)) == []
+    assert list(jsonschema.Draft7Validator(pipeline_schema()).iter_errors(text)) == []
 
 
 def test_words_are_in_the_order_in_which_they_are_declared():
-    assert schema()["definitions"]["llm"]["properties"]["returns"]["enum"] == ["files", "json", "text", "code"]
+    assert pipeline_schema()["definitions"]["llm"]["properties"]["returns"]["enum"] == ["files", "json", "text", "code"]
 
 
 def test_keys_of_a_stage_come_before_those_it_shares_with_the_defaults():
-    keys = list(schema()["definitions"]["stage"]["properties"])
+    keys = list(pipeline_schema()["definitions"]["stage"]["properties"])
     assert (keys[0], keys[-1]) == ("llm", "salt")
     assert keys[keys.index("outputs") + 1] == "cwd"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orch23.model.digest import Json
-from orch23.resolve.slices import SliceError, load, point, section, take
+from orch23.resolve.slices import SliceError, load_data, markdown_section, resolve_pointer, take_slice
 
 TEXT = """\
 intro
@@ -31,42 +31,42 @@ def no_yaml(text):
 
 
 def test_a_section_goes_to_the_next_heading_of_equal_or_higher_level():
-    assert section(TEXT, "One") == "# One\nfirst\n## Deep\ndeeper\n"
-    assert section(TEXT, "Deep") == "## Deep\ndeeper\n"
-    assert section(TEXT, "Deep two") == "## Deep two\nend\n"
+    assert markdown_section(TEXT, "One") == "# One\nfirst\n## Deep\ndeeper\n"
+    assert markdown_section(TEXT, "Deep") == "## Deep\ndeeper\n"
+    assert markdown_section(TEXT, "Deep two") == "## Deep two\nend\n"
 
 
 def test_closing_marks_and_spaces_are_no_part_of_a_title():
-    assert section(TEXT, " Two ").startswith("# Two ##\nsecond\n")
+    assert markdown_section(TEXT, " Two ").startswith("# Two ##\nsecond\n")
 
 
 def test_a_heading_in_a_fenced_block_is_text():
     with pytest.raises(SliceError, match="no heading is named `Not a heading`"):
-        section(TEXT, "Not a heading")
-    assert "# Not a heading" in section(TEXT, "Two")
+        markdown_section(TEXT, "Not a heading")
+    assert "# Not a heading" in markdown_section(TEXT, "Two")
 
 
 @pytest.mark.parametrize("mark", ["```", "~~~", "````"])
 def test_a_fence_is_closed_by_its_own_mark(mark):
     text = f"# A\n{mark}\n# x\n{mark}\n# B\nb\n"
-    assert section(text, "A") == f"# A\n{mark}\n# x\n{mark}\n"
-    assert section(text, "B") == "# B\nb\n"
+    assert markdown_section(text, "A") == f"# A\n{mark}\n# x\n{mark}\n"
+    assert markdown_section(text, "B") == "# B\nb\n"
 
 
 def test_two_headings_of_one_name_are_an_error_with_both_lines():
     with pytest.raises(SliceError, match=r"2 headings are named `A` \(lines 1, 3\)"):
-        section("# A\n\n## A\n", "A")
+        markdown_section("# A\n\n## A\n", "A")
 
 
 def test_a_typo_names_the_nearest_heading():
     with pytest.raises(SliceError) as caught:
-        section(TEXT, "Tow")
+        markdown_section(TEXT, "Tow")
     assert caught.value.hint == "did you mean `Two`?"
 
 
 def test_without_a_near_one_all_headings_are_named():
     with pytest.raises(SliceError) as caught:
-        section("# Aa\n# Bb\n", "zzzzzz")
+        markdown_section("# Aa\n# Bb\n", "zzzzzz")
     assert "Aa, Bb" in caught.value.hint
 
 
@@ -82,7 +82,7 @@ def test_without_a_near_one_all_headings_are_named():
     ],
 )
 def test_a_pointer_names_a_value(pointer, value):
-    assert point(DATA, pointer) == value
+    assert resolve_pointer(DATA, pointer) == value
 
 
 @pytest.mark.parametrize(
@@ -99,24 +99,24 @@ def test_a_pointer_names_a_value(pointer, value):
 )
 def test_a_pointer_that_leads_nowhere_is_an_error_with_a_way_out(pointer, message):
     with pytest.raises(SliceError) as caught:
-        point(DATA, pointer)
+        resolve_pointer(DATA, pointer)
     assert message in str(caught.value)
     assert caught.value.hint
 
 
 def test_a_field_that_two_items_have_names_neither():
     with pytest.raises(SliceError, match="2 items match"):
-        point([{"id": 1}, {"id": 1}], "/[id=1]")
+        resolve_pointer([{"id": 1}, {"id": 1}], "/[id=1]")
 
 
 def test_a_slice_of_data_is_canonical_so_that_formatting_changes_nothing():
-    one = take('{"a": {"y": 1, "x": [1, 2]}}', "f.json", "/a", no_yaml)
-    assert one == take('{\n "a":{"x":[1,2],"y":1}, "b": 2}\n', "f.json", "/a", no_yaml)
+    one = take_slice('{"a": {"y": 1, "x": [1, 2]}}', "f.json", "/a", no_yaml)
+    assert one == take_slice('{\n "a":{"x":[1,2],"y":1}, "b": 2}\n', "f.json", "/a", no_yaml)
     assert one.text == '{"x":[1,2],"y":1}'
 
 
 def test_yaml_is_read_by_the_reader_it_is_given():
-    assert take("whatever", "f.yml", "/k", lambda text: {"k": text}).text == '"whatever"'
+    assert take_slice("whatever", "f.yml", "/k", lambda text: {"k": text}).text == '"whatever"'
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_yaml_is_read_by_the_reader_it_is_given():
 )
 def test_text_that_is_no_data_is_an_error(path, message):
     with pytest.raises(SliceError, match=message):
-        load("{", path, no_yaml)
+        load_data("{", path, no_yaml)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_text_that_is_no_data_is_an_error(path, message):
 )
 def test_the_steps_of_a_slice_say_which_of_them_are_of_a_list(pointer, keys, steps):
     years: Json = {"2024": 1, "[a=b]": [2]}
-    one = take(
+    one = take_slice(
         json.dumps({"years": years, "tasks": [1, {"n": 1, "id": "T2"}], "a/b": {"~": 5}}), "f.json", pointer, no_yaml
     )
     assert (one.keys, one.steps) == (keys, steps)
@@ -147,12 +147,12 @@ def test_the_steps_of_a_slice_say_which_of_them_are_of_a_list(pointer, keys, ste
 
 def test_a_position_with_more_digits_than_any_list_has_items_is_none():
     with pytest.raises(SliceError, match="the list has 2 items"):
-        point(DATA, f"/tasks/{'9' * 5000}")
+        resolve_pointer(DATA, f"/tasks/{'9' * 5000}")
 
 
 @pytest.mark.parametrize("after", ["", "\n", "\n\n \n", "\n# B\n", "\n\n\n# B\nb\n", "  \n# B\n"])
 def test_what_follows_a_section_and_how_far_away_changes_nothing_of_it(after):
-    assert section(f"# A\n\na\n  - b{after}", "A") == "# A\n\na\n  - b\n"
+    assert markdown_section(f"# A\n\na\n  - b{after}", "A") == "# A\n\na\n  - b\n"
 
 
 words = st.text("abc", min_size=1, max_size=4)
@@ -165,7 +165,7 @@ def test_the_sections_of_top_level_headings_are_the_whole_text(parts):
         after = [n for n, (other, _, _) in enumerate(parts) if n > number and other <= level]
         end = after[0] if after else len(parts)
         wanted = "".join(f"{'#' * lv} {t}\n{b}\n" for lv, t, b in parts[number:end])
-        assert section(text, title) == wanted
+        assert markdown_section(text, title) == wanted
 
 
 @given(
@@ -175,8 +175,12 @@ def test_the_sections_of_top_level_headings_are_the_whole_text(parts):
 )
 def test_every_value_is_reached_by_the_pointer_that_spells_its_way(value):
     def walk(here, pointer):
-        assert point(value, pointer) == here
-        assert json.loads(take(json.dumps(value), "f.json", pointer or "/", no_yaml).text) == here if pointer else True
+        assert resolve_pointer(value, pointer) == here
+        assert (
+            json.loads(take_slice(json.dumps(value), "f.json", pointer or "/", no_yaml).text) == here
+            if pointer
+            else True
+        )
         steps = here.items() if isinstance(here, dict) else enumerate(here) if isinstance(here, list) else ()
         for step, below in steps:
             walk(below, f"{pointer}/{str(step).replace('~', '~0').replace('/', '~1')}")

@@ -3,9 +3,9 @@
 import pytest
 
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.llm import Brief, Request
+from orch23.model.llm import Request, RetryFeedback
 from orch23.model.pipeline import Item, Retry, Stage
-from orch23.resolve.prompts import GivenInput, Round, make_request
+from orch23.resolve.prompts import AttemptContext, PromptInput, make_request
 from orch23.steps.llm.spec import LLMStep
 
 PROMPT = """\
@@ -17,7 +17,7 @@ Do it.
 {{ previous }}
 {% endif %}Now answer.
 """
-BRIEF = Brief(kind="verify_failed", command="pytest", exit_code=1, excerpt="assert 1 == 2")
+BRIEF = RetryFeedback(kind="verify_failed", command="pytest", exit_code=1, excerpt="assert 1 == 2")
 
 
 class Files:
@@ -30,14 +30,16 @@ class Files:
         return self.texts[path], None
 
 
-def given(path: str, text: str, *, base: bool = False) -> GivenInput:
-    return GivenInput(path, "", "", lambda: text, base=base)
+def given(path: str, text: str, *, base: bool = False) -> PromptInput:
+    return PromptInput(path, "", "", lambda: text, base=base)
 
 
 SPEC = given("spec.md", "the spec")
 
 
-def ask(this: Round, prompt: str = PROMPT, *, retry: Retry | None = None, item: Item | None = None, **more) -> Request:
+def ask(
+    this: AttemptContext, prompt: str = PROMPT, *, retry: Retry | None = None, item: Item | None = None, **more
+) -> Request:
     step = LLMStep(provider="anthropic", model="m", prompt="p")
     stage = Stage(name="code", step=step, retry=retry or Retry(max=2), item=item)
     request, problems = make_request(
@@ -51,11 +53,11 @@ def shared(request: Request) -> str:
     return request.messages[0].content[: request.stable]
 
 
-def first(**more) -> Round:
-    return Round(**{"model": "m", "given": (SPEC,), **more})
+def first(**more) -> AttemptContext:
+    return AttemptContext(**{"model": "m", "given": (SPEC,), **more})
 
 
-def later(attempt: int = 2, **more) -> Round:
+def later(attempt: int = 2, **more) -> AttemptContext:
     return first(attempt=attempt, brief=BRIEF, previous="my answer", **more)
 
 

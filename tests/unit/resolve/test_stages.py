@@ -4,16 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orch23.model.action import StepLimits
 from orch23.model.diagnostic import Severity
 from orch23.model.digest import Json
-from orch23.model.fields import normal_path, path_fault, seconds_of
+from orch23.model.fields import normalize_path, parse_seconds, path_fault
 from orch23.model.pipeline import (
     BriefLimits,
     ChainLink,
     CheckStep,
     Condition,
     EnsuresStep,
-    Fence,
     Foreach,
     ForeachStage,
     GlobInput,
@@ -22,8 +22,8 @@ from orch23.model.pipeline import (
     Retry,
     SliceInput,
     Verify,
+    WriteScope,
 )
-from orch23.model.step_limits import StepLimits
 from orch23.resolve.stages import make_stage, render_foreach
 from orch23.steps.llm.spec import LLMStep
 from orch23.steps.pytest.spec import PytestStep
@@ -141,7 +141,7 @@ def test_every_field_arrives():
         PathInput("f", optional=True, schema="g"),
     )
     assert stage.outputs == ("out/x.json",)
-    assert stage.fence == Fence(("out/",), ("out/p/",), ("out/x.json",), ("in/",))
+    assert stage.fence == WriteScope(("out/",), ("out/p/",), ("out/x.json",), ("in/",))
     assert stage.verify == Verify(
         (
             CheckStep("c", {"k": 1}),
@@ -173,7 +173,7 @@ def test_every_field_arrives():
 
 def test_what_is_not_said_has_the_default():
     stage = built({"shell": ["a"], "outputs": ["o/"]})
-    assert stage.fence == Fence(("o/",))
+    assert stage.fence == WriteScope(("o/",))
     assert (stage.cwd, stage.timeout_s, stage.retry, stage.cache) == (".", 300.0, Retry(), True)
     assert stage.chain is None
 
@@ -295,7 +295,7 @@ def test_all_mistakes_of_a_stage_are_found_at_once():
      ("1m1h", None), ("1 h", None), ("9" * 100, None)],
 )  # fmt: skip
 def test_durations(value, seconds):
-    assert seconds_of(value) == seconds
+    assert parse_seconds(value) == seconds
 
 
 @pytest.mark.parametrize(
@@ -304,7 +304,7 @@ def test_durations(value, seconds):
 )
 def test_paths_are_made_normal(path, normal):
     assert path_fault(path) is None
-    assert normal_path(path) == normal
+    assert normalize_path(path) == normal
 
 
 @pytest.mark.parametrize("path", ["", " ", "/a", "..", "a/../b", "../a", "a\\b", "a\nb", "a\0", ".", "./", "//", "~/x"])
@@ -315,11 +315,11 @@ def test_paths_that_leave_the_root_are_refused(path):
 @given(st.text(alphabet=st.sampled_from(list("ab./\\~*")), max_size=8))
 def test_a_path_without_fault_stays_below_the_root_and_is_normal_once(path):
     if path_fault(path) is None:
-        normal = normal_path(path)
+        normal = normalize_path(path)
         assert normal
         assert not normal.startswith("/")
         assert ".." not in normal.split("/")
-        assert normal_path(normal) == normal
+        assert normalize_path(normal) == normal
 
 
 # ---- foreach ----------------------------------------------------------------------------------

@@ -2,8 +2,8 @@
 
 import pytest
 
-from orch23.model.pipeline import DEFAULT_SCRATCH, Fence, Stage
-from orch23.resolve.writable import writable_paths
+from orch23.model.pipeline import DEFAULT_SCRATCH, Stage, WriteScope
+from orch23.resolve.writable_paths import writable_paths
 from orch23.steps.pytest.spec import PytestStep
 from orch23.steps.shell.spec import ShellStep
 
@@ -64,7 +64,7 @@ def test_a_pytest_stage_may_write_its_outputs_but_no_folder_that_holds_inputs() 
         name="s",
         step=step,
         outputs=("app/report.json", "app/tests/out.xml", "pages/", "app/src/*.txt", "more/a.txt"),
-        fence=Fence(("**", "logs/**")),
+        fence=WriteScope(("**", "logs/**")),
     )
     assert writable_paths(stage, step, FILES, verifies=False) == ("app/tests/out.xml", "logs/", "more/", "pages/")
     assert writable_paths(stage, step, FILES, verifies=True) == ()

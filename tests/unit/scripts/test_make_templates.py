@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orch23.templates.builtin import HERE as SHIPPED
+from orch23.templates.source import TEMPLATES_FOLDER as SHIPPED
 from scripts.copier_template import (
     Blob,
     Description,

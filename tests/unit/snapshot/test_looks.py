@@ -10,7 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from orch23.snapshot.looks import EMPTY, FORMAT, NOTHING, RACY_NS, Detail, Difference, Looks, detail_from, looks_from
+from orch23.snapshot.stat_snapshot import (
+    EMPTY_DIRECTORY,
+    NO_ENTRY,
+    RACY_NS,
+    SNAPSHOT_FORMAT,
+    FileState,
+    SnapshotDifference,
+    StatSnapshot,
+    parse_file_state,
+    parse_snapshot,
+)
 
 LATER = 10 * RACY_NS
 
@@ -23,19 +33,19 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "listed").mkdir()
     monkeypatch.chdir(tmp_path)
     real = time.time_ns
-    monkeypatch.setattr("orch23.snapshot.looks.time.time_ns", lambda: real() + LATER)
+    monkeypatch.setattr("orch23.snapshot.stat_snapshot.time.time_ns", lambda: real() + LATER)
     return tmp_path
 
 
-def looked(root: Path) -> Looks:
+def looked(root: Path) -> StatSnapshot:
     """Return the looks of all files of the folder, taken at a time when they had long been there."""
-    looks = Looks(time.time_ns())
+    looks = StatSnapshot(time.time_ns())
     for path in sorted(p for p in root.rglob("*") if p.is_file()):
         looks.paths.append(path.relative_to(root).as_posix())
         found = path.stat()
         looks.ctimes.append(found.st_ctime_ns)
         digest = hashlib.sha256(path.read_bytes()).digest()
-        looks.details += Detail(digest, found.st_size, executable=bool(found.st_mode & 0o100)).to_bytes()
+        looks.details += FileState(digest, found.st_size, executable=bool(found.st_mode & 0o100)).to_bytes()
     looks.absent.append("not/there")
     for folder in ("src", "src/deep"):
         found = (root / folder).stat()
@@ -48,7 +58,7 @@ def looked(root: Path) -> Looks:
     return looks
 
 
-def seen(looks: Looks) -> tuple[list[str], list[int]]:
+def seen(looks: StatSnapshot) -> tuple[list[str], list[int]]:
     """Return what differs, and the change times as they would be kept."""
     difference = looks.differ()
     assert difference is not None
@@ -63,9 +73,9 @@ def test_what_is_as_it_was_is_so_seen(root: Path) -> None:
 
 def test_it_is_the_same_after_being_written_and_read(root: Path) -> None:
     looks = looked(root)
-    again = looks_from(looks.to_bytes())
+    again = parse_snapshot(looks.to_bytes())
     assert again is not None
-    assert all(getattr(again, name) == getattr(looks, name) for name in Looks.__slots__)
+    assert all(getattr(again, name) == getattr(looks, name) for name in StatSnapshot.__slots__)
     assert seen(again) == ([], looks.ctimes)
 
 
@@ -136,9 +146,9 @@ def one_file_a_process(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         started.append(fork())
         return started[-1]
 
-    monkeypatch.setattr("orch23.snapshot.looks._SHARE", 1)
-    monkeypatch.setattr("orch23.snapshot.looks._processors", lambda: 99)
-    monkeypatch.setattr("orch23.snapshot.looks.os.fork", forked)
+    monkeypatch.setattr("orch23.snapshot.stat_snapshot._SHARE", 1)
+    monkeypatch.setattr("orch23.snapshot.stat_snapshot._processors", lambda: 99)
+    monkeypatch.setattr("orch23.snapshot.stat_snapshot.os.fork", forked)
     return started
 
 
@@ -175,7 +185,7 @@ def test_what_no_other_process_can_look_at_is_looked_at_by_this_one(
     def refused() -> int:
         raise BlockingIOError
 
-    monkeypatch.setattr("orch23.snapshot.looks.os.fork", refused)
+    monkeypatch.setattr("orch23.snapshot.stat_snapshot.os.fork", refused)
     assert seen(looks)[0] == ["src/deep/c.txt"]
 
 
@@ -216,13 +226,13 @@ def test_a_file_that_is_too_young_now_is_not_believed_the_next_time(
 
 def test_with_a_clock_that_went_back_nothing_is_believed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = looked(root)
-    monkeypatch.setattr("orch23.snapshot.looks.time.time_ns", lambda: looks.since_ns - 1)
+    monkeypatch.setattr("orch23.snapshot.stat_snapshot.time.time_ns", lambda: looks.since_ns - 1)
     assert looks.differ() is None
 
 
 def test_of_a_file_that_is_taken_as_it_is_every_change_counts(root: Path) -> None:
     for change in (os.utime, lambda path: path.write_text("two"), lambda path: path.unlink()):
-        looks = Looks(time.time_ns())
+        looks = StatSnapshot(time.time_ns())
         (root / "program").write_text("one")
         (root / "empty").write_text("")
         assert looks.take_as_it_is(str(root / "program"))
@@ -239,17 +249,17 @@ def test_of_a_file_that_is_taken_as_it_is_every_change_counts(root: Path) -> Non
 
 def test_what_is_young_or_no_file_is_not_taken_as_it_is(root: Path) -> None:
     (root / "link").symlink_to("a.txt")
-    looks = Looks(time.time_ns())
+    looks = StatSnapshot(time.time_ns())
     assert looks.take_as_it_is(str(root / "link"))
     assert list(looks.outside) == [str(root / "link")]
-    looks = Looks((root / "a.txt").stat().st_ctime_ns)
+    looks = StatSnapshot((root / "a.txt").stat().st_ctime_ns)
     assert not looks.take_as_it_is(str(root / "a.txt"))
 
 
 def test_a_folder_that_has_to_be_empty_may_be_so_or_not_be_there(root: Path) -> None:
-    looks = Looks(time.time_ns())
+    looks = StatSnapshot(time.time_ns())
     for name in ("listed", "no-tool"):
-        looks.outside[str(root / name)] = EMPTY
+        looks.outside[str(root / name)] = EMPTY_DIRECTORY
     assert seen(looks)[0] == []
     (root / "listed" / "left").write_text("")
     (root / "no-tool").mkdir()
@@ -257,36 +267,38 @@ def test_a_folder_that_has_to_be_empty_may_be_so_or_not_be_there(root: Path) -> 
 
 
 def test_a_young_folder_is_not_taken(root: Path) -> None:
-    looks = Looks((root / "listed").stat().st_ctime_ns)
+    looks = StatSnapshot((root / "listed").stat().st_ctime_ns)
     assert not looks.take(str(root / "listed"))
 
 
 def test_whatever_is_wrong_with_the_file_it_is_none_and_no_error(root: Path) -> None:
     data = looked(root).to_bytes()
-    assert looks_from(data) is not None
+    assert parse_snapshot(data) is not None
     for place in range(0, len(data), 7):
-        assert looks_from(data[:place]) is None
-        assert looks_from(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]) is None
-    assert looks_from(b"") is None
-    assert looks_from(FORMAT + b"\0\0\0\0") is None
+        assert parse_snapshot(data[:place]) is None
+        assert parse_snapshot(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]) is None
+    assert parse_snapshot(b"") is None
+    assert parse_snapshot(SNAPSHOT_FORMAT + b"\0\0\0\0") is None
 
 
-def renewed(old: Looks, newer: Looks, *, changed: list[str], written: tuple[str, ...] = ()) -> Looks:
-    old.renew(newer, Difference({}, changed), written)
+def renewed(
+    old: StatSnapshot, newer: StatSnapshot, *, changed: list[str], written: tuple[str, ...] = ()
+) -> StatSnapshot:
+    old.renew(newer, SnapshotDifference({}, changed), written)
     return old
 
 
-def at(*paths: str, ctime: int, absent: tuple[str, ...] = (), outside: dict[str, str] | None = None) -> Looks:
+def at(*paths: str, ctime: int, absent: tuple[str, ...] = (), outside: dict[str, str] | None = None) -> StatSnapshot:
     """Return looks at these files, all of which changed at one time."""
-    looks = Looks(0)
+    looks = StatSnapshot(0)
     looks.paths, looks.ctimes, looks.absent = [*paths], [ctime] * len(paths), [*absent]
-    looks.details = bytearray(Detail(bytes([ctime] * 32), ctime, executable=False).to_bytes() * len(paths))
+    looks.details = bytearray(FileState(bytes([ctime] * 32), ctime, executable=False).to_bytes() * len(paths))
     looks.outside = outside or {}
     return looks
 
 
-def known(looks: Looks) -> dict[str, tuple[int, int]]:
-    details = [detail_from(looks.detail(number)).size for number in range(len(looks.paths))]
+def known(looks: StatSnapshot) -> dict[str, tuple[int, int]]:
+    details = [parse_file_state(looks.detail(number)).size for number in range(len(looks.paths))]
     return dict(zip(looks.paths, zip(looks.ctimes, details, strict=True), strict=True))
 
 
@@ -313,8 +325,8 @@ def test_folders_and_programs_that_a_partial_build_did_not_decide_on_are_kept() 
 @pytest.mark.parametrize("aim", ["elsewhere", "nowhere", None])
 def test_a_link_where_nothing_may_be_is_seen(tmp_path: Path, aim: str | None) -> None:
     (tmp_path / "elsewhere").mkdir()
-    looks = Looks(0)
-    looks.outside[str(tmp_path / "missing")] = NOTHING
+    looks = StatSnapshot(0)
+    looks.outside[str(tmp_path / "missing")] = NO_ENTRY
     assert seen(looks)[0] == []
     if aim is None:
         (tmp_path / "missing").mkdir()

@@ -3,7 +3,7 @@
 import pytest
 
 from orch23.cli.commands.build import command
-from orch23.snapshot.reply import FLAGS, VALUED, program, question
+from orch23.snapshot.fast_path import KNOWN_FLAGS, KNOWN_VALUE_OPTIONS, command_identity, program_identity
 
 DECIDED = {"--dry-run", "-n", "--json", "--force", "-f", "--resample", "--live"}
 """The options with which a build is decided each time."""
@@ -11,7 +11,7 @@ WITHOUT_PART = {"--jobs", "-j", "--keep-going", "-k"}
 
 
 def asked(line: str) -> str | None:
-    return question("/here", ["build", *line.split(" ")] if line else ["build"])
+    return command_identity("/here", ["build", *line.split(" ")] if line else ["build"])
 
 
 @pytest.mark.parametrize(
@@ -78,15 +78,15 @@ def test_what_is_not_known_is_decided(line: str) -> None:
 def test_every_option_of_build_is_known_or_decided() -> None:
     """An option that is added has to be put into one of the lists: without thought it is in none, and is decided."""
     options = {name: one for one in command.params for name in one.opts if name.startswith("-")}
-    groups = [FLAGS, VALUED, DECIDED, WITHOUT_PART]
+    groups = [KNOWN_FLAGS, KNOWN_VALUE_OPTIONS, DECIDED, WITHOUT_PART]
     assert set(options) == set().union(*groups)
     assert sum(map(len, groups)) == len(options)
-    assert {name for name, one in options.items() if getattr(one, "is_flag", False)} >= FLAGS
-    assert not {name for name, one in options.items() if getattr(one, "is_flag", False)} & VALUED
+    assert {name for name, one in options.items() if getattr(one, "is_flag", False)} >= KNOWN_FLAGS
+    assert not {name for name, one in options.items() if getattr(one, "is_flag", False)} & KNOWN_VALUE_OPTIONS
 
 
 def test_another_search_path_is_another_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = program()
-    assert program() == before
+    before = program_identity()
+    assert program_identity() == before
     monkeypatch.syspath_prepend("/elsewhere")
-    assert program() != before
+    assert program_identity() != before

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from orch23.engine.outside import Outside
+from orch23.engine.egress import NetworkAccess
 from orch23.steps.fetch import download as module
 from orch23.steps.fetch.download import FetchError, download
-from orch23.steps.fetch.run import RUN
+from orch23.steps.fetch.run import FETCH_RUNNER
 from orch23.steps.fetch.spec import FetchStep
 from tests.file_server import answering
 
@@ -22,7 +22,7 @@ MANY = 200_000
 
 
 def outside(tmp_path, *, offline=False):
-    return Outside(partial=tmp_path / "partial", environ={}, trust_command="", offline=offline)
+    return NetworkAccess(partial=tmp_path / "partial", environ={}, trust_command="", offline=offline)
 
 
 def silent(connection):
@@ -93,8 +93,8 @@ def test_a_stage_that_waits_for_the_same_file_keeps_to_its_own_deadline(tmp_path
     step = FetchStep(sha256=SHA, url="http://127.0.0.1:9/x")
     stage = SimpleNamespace(timeout_s=0.05)
     waiting: Any = SimpleNamespace(resolved=SimpleNamespace(stage=stage), outside=outside(tmp_path))
-    with RUN._locks[SHA], pytest.raises(FetchError, match="time was up"):
-        RUN._entry(waiting, step)
+    with FETCH_RUNNER._locks[SHA], pytest.raises(FetchError, match="time was up"):
+        FETCH_RUNNER._entry(waiting, step)
 
 
 @pytest.mark.parametrize("host", ["files.invalid", "192.0.2.1", "[2001:db8::1]", "localhost.invalid", "2130706433"])
@@ -127,7 +127,7 @@ def test_offline_a_proxy_is_one_of_this_machine(proxy, offline, used):
 
 
 def test_a_proxy_that_cannot_be_read_is_a_failure_without_what_it_holds(tmp_path):
-    it = Outside(partial=tmp_path, environ={"http_proxy": "http://me:secret@host:port"}, trust_command="")
+    it = NetworkAccess(partial=tmp_path, environ={"http_proxy": "http://me:secret@host:port"}, trust_command="")
     with pytest.raises(FetchError, match="the proxy that http_proxy names cannot be read") as caught:
         download(FetchStep(sha256=SHA, url="http://files.invalid/x"), it, timeout_s=5)
     assert "secret" not in str(caught.value)

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from orch23.model.errors import BusyError, CorruptStateError, ExitCode
-from orch23.store.build_lock import BuildLock
+from orch23.store.access import BuildLock
 
 HOLD = """
 import sys
 from pathlib import Path
-from orch23.store.build_lock import BuildLock
+from orch23.store.access import BuildLock
 with BuildLock(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
@@ -21,7 +21,7 @@ TRY = """
 import sys
 from pathlib import Path
 from orch23.model.errors import BusyError
-from orch23.store.build_lock import BuildLock
+from orch23.store.access import BuildLock
 inside = Path(sys.argv[1]).with_name("inside")
 won = 0
 for _ in range(40):

@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 
 from orch23.model.digest import FileEntry
-from orch23.store import clone
-from orch23.store.clone import CHUNK_BYTES, copy_hashed, hash_file
-from orch23.store.contents import Contents
-from orch23.store.meter import silent
-from orch23.store.sources import Sources
+from orch23.store import file_copy
+from orch23.store.content_store import DiskContentStore
+from orch23.store.file_copy import CHUNK_BYTES, copy_and_hash, hash_file, no_progress
+from orch23.store.input_files import InputFiles
 from orch23.store.workspace import Workspace
 
 pytestmark = pytest.mark.slow  # file systems are made, or memory is measured
@@ -39,7 +38,7 @@ def opened(source: Path, target: Path) -> Iterator[tuple[int, int]]:
 def copied(source: Path, target: Path) -> tuple[str, int]:
     told: list[int] = []
     with opened(source, target) as (one, other):
-        found = copy_hashed(one, other, told.append)
+        found = copy_and_hash(one, other, told.append)
     assert sum(told) == found[1]
     return found
 
@@ -113,7 +112,7 @@ def test_a_sparse_file_keeps_its_meaning_and_its_holes(tmp_path: Path) -> None:
         pytest.skip("this file system has no holes")
     assert copied(source, tmp_path / "copy") == hashed(source) == expected(source)
     assert (tmp_path / "copy").stat().st_blocks * 512 <= CHUNK_BYTES
-    contents = Contents(tmp_path / "cas")
+    contents = DiskContentStore(tmp_path / "cas")
     with source.open("rb") as stream:
         digest = contents.adopt(stream.fileno())
     assert (digest.sha256, digest.size_bytes) == expected(source)
@@ -163,8 +162,8 @@ def test_what_changes_right_after_it_was_copied_has_the_digest_of_the_copy(
 
 def test_a_blob_is_checked_in_bounded_memory(tmp_path: Path) -> None:
     code = (
-        "import resource, sys; from pathlib import Path; from orch23.store.contents import Contents\n"
-        "contents = Contents(Path(sys.argv[1])); source = open(sys.argv[2], 'rb')\n"
+        "import resource, sys; from pathlib import Path; from orch23.store.content_store import DiskContentStore\n"
+        "contents = DiskContentStore(Path(sys.argv[1])); source = open(sys.argv[2], 'rb')\n"
         "digest = contents.adopt(source.fileno()); target = open(sys.argv[3], 'x+b')\n"
         "contents.check(digest); contents.copy_to(digest, target.fileno())\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
@@ -214,8 +213,8 @@ def test_copies_share_blocks_where_the_file_system_can_and_never_an_inode(sharin
     source = sharing / "in.bin"
     source.write_bytes(os.urandom(size))
     workspace = Workspace(sharing, None)
-    contents = Contents(sharing / "cas")
-    sources = Sources(contents, workspace)
+    contents = DiskContentStore(sharing / "cas")
+    sources = InputFiles(contents, workspace)
     before = free_bytes(sharing)
     entry = workspace.entry("in.bin")
     assert entry is not None
@@ -239,13 +238,13 @@ def test_copies_share_blocks_where_the_file_system_can_and_never_an_inode(sharin
 def test_a_sparse_file_is_shared_as_it_is(sharing: Path) -> None:
     source = sparse(sharing / "source")
     with opened(source, sharing / "copy") as (one, other):
-        assert clone.share(one, other)
+        assert file_copy.share_blocks(one, other)
     assert expected(sharing / "copy") == expected(source)
     assert hashed(sharing / "copy") == expected(source)
 
 
 def test_an_entry_is_that_of_the_whole_file(tmp_path: Path) -> None:
     sparse(tmp_path / "file")
-    entry = Workspace(tmp_path, None, meter=silent).entry("file")
+    entry = Workspace(tmp_path, None, meter=no_progress).entry("file")
     assert isinstance(entry, FileEntry)
     assert (entry.digest.sha256, entry.digest.size_bytes) == expected(tmp_path / "file")

@@ -11,9 +11,9 @@ import pytest
 from orch23.model.digest import Digest, digest_bytes
 from orch23.model.errors import MissingBytesError
 from orch23.model.ports import ContentStore, DescriptorAccess, FileContentStore
-from orch23.store.clone import CHUNK_BYTES
-from orch23.store.contents import Contents
-from orch23.store.transfers import with_transfers
+from orch23.store.content_store import DiskContentStore
+from orch23.store.file_copy import CHUNK_BYTES
+from orch23.store.remote_stores import with_file_access
 from tests.doubles import MemoryContents
 
 SIZES = [0, 1, 1000, CHUNK_BYTES, CHUNK_BYTES + 1, 2 * CHUNK_BYTES + 7]
@@ -23,14 +23,14 @@ Damage = Callable[[Digest, bytes], None]
 class Plain:
     """A content store on disk, without its own transfers."""
 
-    def __init__(self, contents: Contents) -> None:
+    def __init__(self, contents: DiskContentStore) -> None:
         self.has, self.get, self.put = contents.has, contents.get, contents.put
         self.get_chunks, self.put_chunks = contents.get_chunks, contents.put_chunks
         self.check, self.sync = contents.check, contents.sync
 
 
 def on_disk(folder: Path) -> tuple[ContentStore, Damage]:
-    contents = Contents(folder / "cas")
+    contents = DiskContentStore(folder / "cas")
 
     def damage(digest: Digest, data: bytes) -> None:
         path = contents.path_of(digest)
@@ -42,7 +42,7 @@ def on_disk(folder: Path) -> tuple[ContentStore, Damage]:
 
 def plain_on_disk(folder: Path) -> tuple[ContentStore, Damage]:
     contents, damage = on_disk(folder)
-    assert isinstance(contents, Contents)
+    assert isinstance(contents, DiskContentStore)
     return Plain(contents), damage
 
 
@@ -65,7 +65,7 @@ class TestContentStore:
     def store(self, made: Callable[[Path], tuple[ContentStore, Damage]], tmp_path: Path) -> FileContentStore:
         self.damage: Damage
         plain, self.damage = made(tmp_path)
-        return with_transfers(plain)
+        return with_file_access(plain)
 
     def test_bytes_are_there_under_their_digest_once_they_were_put(self, store: FileContentStore) -> None:
         digest = digest_bytes(self.kept)
@@ -148,8 +148,8 @@ class TestContentStore:
 
 
 def test_a_store_that_transfers_files_itself_is_used_as_it_is(tmp_path: Path) -> None:
-    contents = Contents(tmp_path / "cas")
-    assert with_transfers(contents) is contents
+    contents = DiskContentStore(tmp_path / "cas")
+    assert with_file_access(contents) is contents
 
 
 def test_only_what_has_both_transfers_is_used_as_it_is() -> None:
@@ -158,7 +158,7 @@ def test_only_what_has_both_transfers_is_used_as_it_is() -> None:
             raise AssertionError
 
     assert not isinstance(Half(), DescriptorAccess)
-    given = with_transfers(Half())
+    given = with_file_access(Half())
     assert isinstance(given, DescriptorAccess)
 
 
@@ -171,5 +171,5 @@ def test_the_chunks_that_are_put_are_not_all_in_memory(tmp_path: Path) -> None:
             written.extend(temps)
             yield b"x" * 1000
 
-    Contents(tmp_path / "cas").put_chunks(chunks())
+    DiskContentStore(tmp_path / "cas").put_chunks(chunks())
     assert written == [0, 1000, 2000]

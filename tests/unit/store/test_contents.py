@@ -8,17 +8,17 @@ import pytest
 
 from orch23.model.digest import Digest, digest_bytes
 from orch23.model.errors import MissingBytesError
-from orch23.store.clone import CHUNK_BYTES
-from orch23.store.contents import Contents
-from orch23.store.sources import NewFile
+from orch23.store.content_store import DiskContentStore
+from orch23.store.file_copy import CHUNK_BYTES
+from orch23.store.input_files import NewFile
 
 
 @pytest.fixture
-def contents(tmp_path: Path) -> Contents:
-    return Contents(tmp_path / "cas")
+def contents(tmp_path: Path) -> DiskContentStore:
+    return DiskContentStore(tmp_path / "cas")
 
 
-def test_bytes_come_back_under_their_digest(contents: Contents) -> None:
+def test_bytes_come_back_under_their_digest(contents: DiskContentStore) -> None:
     digest = contents.put(b"hello")
     assert digest == digest_bytes(b"hello")
     assert contents.has(digest)
@@ -26,7 +26,7 @@ def test_bytes_come_back_under_their_digest(contents: Contents) -> None:
     assert contents.path_of(digest).stat().st_mode & 0o777 == 0o444
 
 
-def test_asking_makes_no_folder(contents: Contents, tmp_path: Path) -> None:
+def test_asking_makes_no_folder(contents: DiskContentStore, tmp_path: Path) -> None:
     assert not contents.has(digest_bytes(b"x"))
     with pytest.raises(MissingBytesError):
         contents.get(digest_bytes(b"x"))
@@ -36,13 +36,13 @@ def test_asking_makes_no_folder(contents: Contents, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def copy(contents: Contents, digest: Digest, target: Path, *, executable: bool = False) -> None:
+def copy(contents: DiskContentStore, digest: Digest, target: Path, *, executable: bool = False) -> None:
     with NewFile(target, executable=executable) as descriptor:
         contents.copy_to(digest, descriptor)
 
 
 @pytest.mark.parametrize("size", [0, 1, CHUNK_BYTES, CHUNK_BYTES + 1, 3 * CHUNK_BYTES + 7])
-def test_a_file_is_kept_whole_whatever_its_size(contents: Contents, tmp_path: Path, size: int) -> None:
+def test_a_file_is_kept_whole_whatever_its_size(contents: DiskContentStore, tmp_path: Path, size: int) -> None:
     data = os.urandom(size)
     (tmp_path / "file").write_bytes(data)
     for _ in range(2):
@@ -53,7 +53,7 @@ def test_a_file_is_kept_whole_whatever_its_size(contents: Contents, tmp_path: Pa
 
 
 def test_damaged_bytes_are_never_given_out_and_can_be_put_again(
-    contents: Contents, tmp_path: Path, damage: Callable[[Path], None]
+    contents: DiskContentStore, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
     digest = contents.put(b"precious bytes")
     damage(contents.path_of(digest))
@@ -67,12 +67,12 @@ def test_damaged_bytes_are_never_given_out_and_can_be_put_again(
     assert contents.get(digest) == b"precious bytes"
 
 
-def test_who_only_looks_leaves_damaged_bytes_where_they_are(contents: Contents, tmp_path: Path) -> None:
+def test_who_only_looks_leaves_damaged_bytes_where_they_are(contents: DiskContentStore, tmp_path: Path) -> None:
     digest = contents.put(b"data")
     path = contents.path_of(digest)
     path.chmod(0o644)
     path.write_bytes(b"atad")
-    reading = Contents(path.parents[1])
+    reading = DiskContentStore(path.parents[1])
     for _ in range(2):
         with pytest.raises(MissingBytesError):
             reading.get(digest)
@@ -81,24 +81,26 @@ def test_who_only_looks_leaves_damaged_bytes_where_they_are(contents: Contents, 
     assert path.read_bytes() == b"atad"
 
 
-def test_a_put_by_a_new_process_replaces_a_damaged_blob_of_the_right_size(contents: Contents, tmp_path: Path) -> None:
+def test_a_put_by_a_new_process_replaces_a_damaged_blob_of_the_right_size(
+    contents: DiskContentStore, tmp_path: Path
+) -> None:
     digest = contents.put(b"precious")
     path = contents.path_of(digest)
     path.chmod(0o644)
     path.write_bytes(b"\0" * 8)
-    fresh = Contents(tmp_path / "cas")
+    fresh = DiskContentStore(tmp_path / "cas")
     fresh.put(b"precious")
     assert fresh.get(digest) == b"precious"
 
 
-def test_a_put_notices_that_a_blob_it_knew_is_gone(contents: Contents) -> None:
+def test_a_put_notices_that_a_blob_it_knew_is_gone(contents: DiskContentStore) -> None:
     digest = contents.put(b"data")
     contents.path_of(digest).unlink()
     contents.put(b"data")
     assert contents.get(digest) == b"data"
 
 
-def test_a_copy_is_a_file_of_its_own(contents: Contents, tmp_path: Path) -> None:
+def test_a_copy_is_a_file_of_its_own(contents: DiskContentStore, tmp_path: Path) -> None:
     digest = contents.put(b"data")
     plain, program = tmp_path / "a" / "plain", tmp_path / "a" / "program"
     copy(contents, digest, plain)
@@ -110,7 +112,7 @@ def test_a_copy_is_a_file_of_its_own(contents: Contents, tmp_path: Path) -> None
     assert contents.get(digest) == b"data"
 
 
-def test_a_copy_replaces_a_link_and_does_not_write_through_it(contents: Contents, tmp_path: Path) -> None:
+def test_a_copy_replaces_a_link_and_does_not_write_through_it(contents: DiskContentStore, tmp_path: Path) -> None:
     digest = contents.put(b"data")
     (tmp_path / "victim").write_bytes(b"victim")
     (tmp_path / "target").symlink_to(tmp_path / "victim")
@@ -119,7 +121,7 @@ def test_a_copy_replaces_a_link_and_does_not_write_through_it(contents: Contents
     assert (tmp_path / "target").read_bytes() == b"data"
 
 
-def test_a_digest_of_another_size_is_not_there(contents: Contents) -> None:
+def test_a_digest_of_another_size_is_not_there(contents: DiskContentStore) -> None:
     digest = contents.put(b"data")
     assert not contents.has(Digest(digest.sha256, 5))
 
@@ -129,12 +131,12 @@ def test_after_a_fault_at_any_call_no_blob_is_torn(tmp_path: Path, disk: Any, fa
     data = b"some bytes" * 50
 
     def make(at: int) -> Callable[[], object]:
-        contents = Contents(tmp_path / "cas")
+        contents = DiskContentStore(tmp_path / "cas")
         contents.delete_all()
         return lambda: contents.put(data)
 
     def check() -> None:
-        contents = Contents(folder)
+        contents = DiskContentStore(folder)
         if contents.has(digest_bytes(data)):
             assert contents.get(digest_bytes(data)) == data
         contents.sweep()
@@ -146,7 +148,7 @@ def test_after_a_fault_at_any_call_no_blob_is_torn(tmp_path: Path, disk: Any, fa
 
 
 @pytest.mark.slow  # without coverage, whose tracing of starting threads fails now and then in CPython 3.11
-def test_many_threads_may_put_and_read_the_same(contents: Contents) -> None:
+def test_many_threads_may_put_and_read_the_same(contents: DiskContentStore) -> None:
     pieces = [str(n % 7).encode() * 1000 for n in range(200)]
     with ThreadPoolExecutor(8) as pool:
         digests = list(pool.map(contents.put, pieces))

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.store.durable import is_temp, make_folder, seal, sweep_temps, sync_filesystem, unseal, write_atomic
+from orch23.store.json_text import decode_with_checksum, encode_with_checksum
+from orch23.store.safe_files import is_temp, make_folder, sweep_temps, sync_filesystem, write_atomic
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -18,23 +19,23 @@ JSON = st.recursive(
 
 @given(JSON)
 def test_what_was_sealed_is_unsealed(value: Any) -> None:
-    assert unseal(seal(value)) == value
-    assert seal(value).count(b"\n") == 1
+    assert decode_with_checksum(encode_with_checksum(value)) == value
+    assert encode_with_checksum(value).count(b"\n") == 1
 
 
 @given(JSON, st.data())
 def test_every_changed_byte_breaks_the_seal(value: Any, data: st.DataObject) -> None:
-    sealed = bytearray(seal(value))
+    sealed = bytearray(encode_with_checksum(value))
     at = data.draw(st.integers(0, len(sealed) - 1))
     sealed[at] ^= data.draw(st.integers(1, 255))
     with pytest.raises(ValueError):
-        unseal(bytes(sealed))
+        decode_with_checksum(bytes(sealed))
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b'{"body":', b"null\n", b'{"body":1,"sha256":""}\n'])
 def test_what_was_never_sealed_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError):
-        unseal(data)
+        decode_with_checksum(data)
 
 
 def test_a_write_replaces_the_bytes_and_leaves_nothing_else(tmp_path: Path) -> None:

@@ -9,22 +9,22 @@ from typing import Any
 
 import pytest
 
-from orch23.model.consent import Grant
 from orch23.model.digest import FileEntry, digest_bytes, digest_json
 from orch23.model.errors import CorruptStateError
-from orch23.model.event import event_from
+from orch23.model.event import parse_event
 from orch23.model.llm import Exchange, Usage
 from orch23.model.record import Base, LockFile, Record
-from orch23.store.contents import Contents
-from orch23.store.durable import seal
+from orch23.model.step import Grant
+from orch23.store.content_store import DiskContentStore
 from orch23.store.exchanges import Exchanges, exchange_text, parse_exchange
-from orch23.store.journal import Journal, parse_journal, read_journal
-from orch23.store.lock_file import lock_text, parse_lock
-from orch23.store.promote import Promoter
+from orch23.store.grants import Grants
+from orch23.store.json_text import encode_with_checksum
+from orch23.store.lock_file import decode_lock, encode_lock
+from orch23.store.promotion import Promoter
 from orch23.store.record_format import record_from_json, record_to_json
 from orch23.store.records import Records
+from orch23.store.run_logs import Journal, parse_journal, read_journal
 from orch23.store.run_state import StateFile, read_state
-from orch23.store.user_state import Grants
 
 FOLDER = Path(__file__).parent / "formats"
 """Written by the code before values were Structs; `first.*` by the first version that had these formats."""
@@ -86,18 +86,18 @@ def exchange(**more: Any) -> Exchange:
 
 
 EVENTS = (
-    event_from("run_started", "began", data={"run_id": "r", "pipeline": "p.yaml", "stages": 2, "max_retries": 1}),
-    event_from("stage_decided", ODD, "code", data={"decision": "run", "reasons": ({"code": "forced"},)}),
-    event_from("stage_started", "starts", "code", data={"key": "00"}),
-    event_from("attempt_started", "1", "code", data={"attempt": 1, "max_attempts": 2}),
-    event_from(
+    parse_event("run_started", "began", data={"run_id": "r", "pipeline": "p.yaml", "stages": 2, "max_retries": 1}),
+    parse_event("stage_decided", ODD, "code", data={"decision": "run", "reasons": ({"code": "forced"},)}),
+    parse_event("stage_started", "starts", "code", data={"key": "00"}),
+    parse_event("attempt_started", "1", "code", data={"attempt": 1, "max_attempts": 2}),
+    parse_event(
         "check_result", "red\x1b[0m", "code", "warning", {"passed": False, "exit_code": 1, "excerpt": f"{ODD}\n"}
     ),
-    event_from(
+    parse_event(
         "attempt_finished", "red", "code", "warning", {"passed": False, "excerpt": f"{ODD}\n", "duration_s": 1e-7}
     ),
-    event_from("stage_finished", "built", "ä", data={"status": "built", "key": "01", "big": 10**30}),
-    event_from("run_finished", "ends", data={"status": "failed", "exit_code": 1, "stages": {"built": 1}}),
+    parse_event("stage_finished", "built", "ä", data={"status": "built", "key": "01", "big": 10**30}),
+    parse_event("run_finished", "ends", data={"status": "failed", "exit_code": 1, "stages": {"built": 1}}),
 )
 
 
@@ -129,7 +129,7 @@ def write_all_formats(folder: Path) -> dict[str, bytes]:
     )
     return {
         "record": (folder / "records" / one.key[:2] / one.key).read_bytes(),
-        "lock": lock_text(lock, ODD).encode(),
+        "lock": encode_lock(lock, ODD).encode(),
         "exchange.json": exchange_text(exchange(superseded=True, files={"a": None, "b": ODD})).encode(),
         "journal.jsonl": journal.path.read_bytes(),
         "state.json": (folder / "logs" / "run" / "state.json").read_bytes(),
@@ -142,7 +142,7 @@ def redo_of(folder: Path) -> bytes:
     """Return what is on the disk while files are promoted."""
     root, redo = folder / "root", folder / "redo.json"
     root.mkdir()
-    contents = Contents(folder / "cas")
+    contents = DiskContentStore(folder / "cas")
     for text in ("a", "b"):
         contents.put(text.encode())
     seen: list[bytes] = []
@@ -175,9 +175,9 @@ def test_the_bytes_on_disk_are_those_of_before(name: str, written: dict[str, byt
 
 def test_a_lock_file_of_the_first_version_is_read_and_written_unchanged() -> None:
     data = (FOLDER / "first.lock").read_bytes()
-    lock = parse_lock(data, "first.lock")
+    lock = decode_lock(data, "first.lock")
     assert lock == LockFile({"code": first_record(), "plan": first_record("plan")})
-    assert lock_text(lock, "p").encode() == data
+    assert encode_lock(lock, "p").encode() == data
 
 
 def test_records_of_the_first_version_are_read(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_an_exchange_of_the_first_version_is_read_and_written_unchanged(tmp_path
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    lock = parse_lock((FOLDER / "lock").read_bytes(), "lock")
+    lock = decode_lock((FOLDER / "lock").read_bytes(), "lock")
     assert lock.records == {"code": first_record(), "full": full_record()}
     assert lock.retained == {"was": full_record("was", failed=True)}
     lines = read_journal(FOLDER / "journal.jsonl")
@@ -265,7 +265,7 @@ def test_a_lock_file_of_another_form_is_refused(change: Callable[[dict[str, Any]
     if change is removed:  # of the last fields only `retained` may be missing
         del body["records"]
     with pytest.raises(CorruptStateError, match="is not valid"):
-        parse_lock(json.dumps(body).encode(), "lock")
+        decode_lock(json.dumps(body).encode(), "lock")
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -276,7 +276,7 @@ def test_a_record_of_another_form_is_refused(change: Callable[[dict[str, Any]], 
     change(block)
     block["sum"] = digest_json(block)
     with pytest.raises(CorruptStateError, match="`code` is not valid"):
-        parse_lock(json.dumps(body).encode(), "lock")
+        decode_lock(json.dumps(body).encode(), "lock")
 
 
 @pytest.mark.parametrize(
@@ -304,8 +304,8 @@ def test_a_redo_record_of_another_form_is_dropped(change: Callable[[dict[str, An
     if change is mistyped:
         body["new"]["a.txt"] = f"{'0' * 64}:-1"
     redo = tmp_path / "redo.json"
-    redo.write_bytes(seal(body))
-    promoter = Promoter(tmp_path, redo, Contents(tmp_path / "cas"))
+    redo.write_bytes(encode_with_checksum(body))
+    promoter = Promoter(tmp_path, redo, DiskContentStore(tmp_path / "cas"))
     assert promoter.pending() == {}
     assert promoter.recover() is None
     assert "is not valid" in promoter.healed[0]
@@ -330,7 +330,7 @@ def test_a_line_of_records_of_another_form_is_dropped(change: Callable[[dict[str
     change(body)
     path = tmp_path / record.key[:2] / record.key
     path.parent.mkdir()
-    path.write_bytes(first + seal(body))
+    path.write_bytes(first + encode_with_checksum(body))
     records = Records(tmp_path)
     assert records.by_key(record.key) == (record,)
     assert "is not valid" in records.healed[0]

@@ -7,50 +7,50 @@ from pathlib import Path
 import pytest
 
 from orch23.model.digest import Json
-from orch23.model.event import Event, event_from
-from orch23.store.history import History, Tally, read_history
-from orch23.store.journal import Journal
+from orch23.model.event import Event, parse_event
+from orch23.store.history import RunHistory, UsageTotals, read_history
+from orch23.store.run_logs import Journal
 
 
 def run(logs: Path, second: int, *events: Event, lock: str = "l1", pipeline: str = "p.yaml") -> None:
     journal = Journal(logs, f"20260101T0000{second:02d}Z-abcdef01", lambda: datetime(2026, 1, 1, tzinfo=UTC))
-    journal.notice(event_from("run_started", "", data={"pipeline": pipeline, "lock": lock}))
+    journal.notice(parse_event("run_started", "", data={"pipeline": pipeline, "lock": lock}))
     for event in events:
         journal.notice(event)
     journal.close()
 
 
 def ended(stage: str, status: str, key: str) -> Event:
-    return event_from("stage_finished", "", role=stage, data={"status": status, "key": key})
+    return parse_event("stage_finished", "", role=stage, data={"status": status, "key": key})
 
 
 def answered(fingerprint: str, *, replayed: bool, mode: str = "cached") -> Event:
-    return event_from(
+    return parse_event(
         "llm_response", "", role="a", data={"fingerprint": fingerprint, "replayed": replayed, "mode": mode}
     )
 
 
 def asked(fingerprint: str, *, mode: str = "cached") -> Event:
-    return event_from("llm_request", "", role="a", data={"fingerprint": fingerprint, "recorded": False, "mode": mode})
+    return parse_event("llm_request", "", role="a", data={"fingerprint": fingerprint, "recorded": False, "mode": mode})
 
 
-FINISHED = event_from("run_finished", "", data={"status": "failed", "exit_code": 1})
+FINISHED = parse_event("run_finished", "", data={"status": "failed", "exit_code": 1})
 
 
 def test_a_pipeline_that_never_ran_has_no_history(tmp_path: Path) -> None:
-    assert read_history(tmp_path, "p.yaml", "l1") == History()
+    assert read_history(tmp_path, "p.yaml", "l1") == RunHistory()
 
 
 def test_a_run_that_came_to_its_end_leaves_its_failures_alone(tmp_path: Path) -> None:
     run(tmp_path, 1, ended("a", "failed", "k1"), ended("b", "built", "k2"), answered("f1", replayed=False), FINISHED)
-    assert read_history(tmp_path, "p.yaml", "l1") == History(failed={"a": "k1"})
+    assert read_history(tmp_path, "p.yaml", "l1") == RunHistory(failed={"a": "k1"})
 
 
 def test_a_run_that_was_cut_off_leaves_answers_ends_and_what_it_spent(tmp_path: Path) -> None:
     run(tmp_path, 1, ended("b", "built", "k2"), answered("f1", replayed=False), answered("f2", replayed=True))
     left = read_history(tmp_path, "p.yaml", "l1")
     assert left.unlocked == {"b": "k2"}
-    assert left.spent == {"a": Tally(1)}
+    assert left.spent == {"a": UsageTotals(1)}
 
 
 def test_of_a_run_that_was_cut_off_what_it_asked_for_anew_is_taken_up_and_nothing_else(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_runs_that_were_cut_off_one_after_the_other_stand_together(tmp_path: Pat
     run(tmp_path, 2, ended("b", "built", "k2"), answered("f2", replayed=False))
     left = read_history(tmp_path, "p.yaml", "l1")
     assert left.unlocked == {"a": "k1", "b": "k2"}
-    assert left.spent == {"a": Tally(2)}
+    assert left.spent == {"a": UsageTotals(2)}
 
 
 def test_after_a_switch_of_branches_the_ends_are_of_another_lock_file(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_only_what_came_out_green_is_taken_as_done(tmp_path: Path, status: str) 
 def test_another_pipeline_has_a_history_of_its_own(tmp_path: Path) -> None:
     run(tmp_path, 1, ended("a", "failed", "k1"), FINISHED)
     run(tmp_path, 2, ended("a", "built", "k9"), pipeline="q.yaml")
-    assert read_history(tmp_path, "p.yaml", "l1") == History(failed={"a": "k1"})
+    assert read_history(tmp_path, "p.yaml", "l1") == RunHistory(failed={"a": "k1"})
 
 
 # ---- what an interrupted run has spent ---------------------------------------------------------------
@@ -96,15 +96,15 @@ def test_another_pipeline_has_a_history_of_its_own(tmp_path: Path) -> None:
 
 def reserved(stage: str, tokens: int, cost: str | None, fingerprint: str = "f") -> Event:
     data: dict[str, Json] = {"fingerprint": fingerprint, "calls": 1, "tokens": tokens, "cost": cost}
-    return event_from("call_reserved", "", role=stage, data=data)
+    return parse_event("call_reserved", "", role=stage, data=data)
 
 
 def settled(stage: str, calls: int, tokens: int, cost: str | None, fingerprint: str = "f") -> Event:
     data: dict[str, Json] = {"fingerprint": fingerprint, "calls": calls, "tokens": tokens, "cost": cost}
-    return event_from("call_settled", "", role=stage, data=data)
+    return parse_event("call_settled", "", role=stage, data=data)
 
 
-def spent(logs: Path) -> dict[str, Tally]:
+def spent(logs: Path) -> dict[str, UsageTotals]:
     return dict(read_history(logs, "p.yaml", "l1").spent)
 
 
@@ -117,27 +117,27 @@ def test_what_was_settled_counts_as_settled_and_the_rest_in_full(tmp_path: Path)
         reserved("c", 300, "0.9"),
     )
     assert spent(tmp_path) == {
-        "a": Tally(1, 10, Decimal("0.05")),
-        "b": Tally(1, 200, Decimal("0.7")),
-        "c": Tally(1, 300, Decimal("0.9")),
+        "a": UsageTotals(1, 10, Decimal("0.05")),
+        "b": UsageTotals(1, 200, Decimal("0.7")),
+        "c": UsageTotals(1, 300, Decimal("0.9")),
     }
 
 
 def test_an_answer_that_was_told_of_is_not_counted_beside_its_reservation(tmp_path: Path) -> None:
     run(tmp_path, 1, reserved("a", 100, "0.5"), settled("a", 1, 10, "0.05"), answered("f", replayed=False))
-    assert spent(tmp_path) == {"a": Tally(1, 10, Decimal("0.05"))}
+    assert spent(tmp_path) == {"a": UsageTotals(1, 10, Decimal("0.05"))}
 
 
 def test_a_reservation_that_another_one_follows_unsettled_is_not_forgotten(tmp_path: Path) -> None:
     run(tmp_path, 1, reserved("a", 100, "0.5"), reserved("a", 100, "0.5"), settled("a", 1, 10, "0.1"))
-    assert spent(tmp_path) == {"a": Tally(2, 110, Decimal("0.6"))}
+    assert spent(tmp_path) == {"a": UsageTotals(2, 110, Decimal("0.6"))}
 
 
 def test_each_run_of_a_chain_is_read_by_its_own_version(tmp_path: Path) -> None:
     took: dict[str, Json] = {"input_tokens": 30, "output_tokens": 4, "cost": "0.01"}
-    run(tmp_path, 1, event_from("llm_response", "", role="a", data={"fingerprint": "f", "replayed": False, **took}))
+    run(tmp_path, 1, parse_event("llm_response", "", role="a", data={"fingerprint": "f", "replayed": False, **took}))
     run(tmp_path, 2, reserved("a", 100, None), settled("a", 1, 6, None))
-    assert spent(tmp_path) == {"a": Tally(2, 40, Decimal("0.01"))}
+    assert spent(tmp_path) == {"a": UsageTotals(2, 40, Decimal("0.01"))}
 
 
 def test_a_run_that_came_to_an_end_leaves_nothing_spent(tmp_path: Path) -> None:
@@ -147,11 +147,11 @@ def test_a_run_that_came_to_an_end_leaves_nothing_spent(tmp_path: Path) -> None:
 
 def submitted(fingerprint: str, response_id: str) -> Event:
     data: dict[str, Json] = {"fingerprint": fingerprint, "response_id": response_id, "provider": "openai"}
-    return event_from("call_submitted", "", role="a", data=data)
+    return parse_event("call_submitted", "", role="a", data=data)
 
 
 def closed(fingerprint: str, *, forfeited: bool) -> Event:
-    return event_from(
+    return parse_event(
         "call_settled", "", role="a", data={"fingerprint": fingerprint, "forfeited": forfeited, "calls": 1}
     )
 
@@ -170,6 +170,6 @@ def test_a_run_that_ended_without_its_answer_leaves_it_to_the_next_one_alone(tmp
 
 
 def test_a_green_run_leaves_nothing_to_be_collected(tmp_path: Path) -> None:
-    green = event_from("run_finished", "", data={"status": "ok", "exit_code": 0})
+    green = parse_event("run_finished", "", data={"status": "ok", "exit_code": 0})
     run(tmp_path, 1, submitted("f1", "r1"), green)
     assert read_history(tmp_path, "p.yaml", "l1").submitted == {}

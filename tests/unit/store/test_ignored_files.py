@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from orch23.model.digest import digest_bytes
 from orch23.model.pipeline import Stage
-from orch23.plan.writers import Outputs
+from orch23.plan.nodes import OutputIndex
 from orch23.steps.shell.spec import ShellStep
 from orch23.store.workspace import Workspace
 
@@ -24,8 +24,8 @@ def project(root: Path, files: dict[str, str]) -> Workspace:
     return Workspace(root, None)
 
 
-def outputs(*declared: str) -> Outputs:
-    return Outputs({"a": Stage(name="a", step=ShellStep("true"), outputs=declared)})
+def outputs(*declared: str) -> OutputIndex:
+    return OutputIndex({"a": Stage(name="a", step=ShellStep("true"), outputs=declared)})
 
 
 FILES = {

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orch23.model.digest import Json
-from orch23.store.indented import indented
+from orch23.store.json_text import indented_json
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -18,11 +18,11 @@ VALUES = st.recursive(
 
 @given(VALUES, st.booleans())
 def test_the_text_is_that_of_json(value: Json, sort_keys: bool) -> None:
-    assert indented(value, sort_keys=sort_keys) == json.dumps(
+    assert indented_json(value, sort_keys=sort_keys) == json.dumps(
         value, indent=1, sort_keys=sort_keys, ensure_ascii=False, allow_nan=False
     )
 
 
 def test_what_is_no_number_is_refused() -> None:
     with pytest.raises(ValueError, match="JSON compliant"):
-        indented([float("nan")])
+        indented_json([float("nan")])

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.store.index import Index, IndexFaultError
+from orch23.store.index import IndexFaultError, StoreIndex
 
 pytestmark = pytest.mark.slow  # files are damaged at each place
 
@@ -25,14 +25,14 @@ EDITS = st.lists(st.tuples(st.sampled_from("ab"), KEYS, st.one_of(st.none(), st.
 
 
 @pytest.fixture
-def index(tmp_path: Path) -> Iterator[Index]:
-    made = Index(tmp_path / "store" / "index.sqlite")
+def index(tmp_path: Path) -> Iterator[StoreIndex]:
+    made = StoreIndex(tmp_path / "store" / "index.sqlite")
     made.write({"a": ROWS, "b": {}})
     yield made
     made.close()
 
 
-def test_rows_come_back_and_what_is_not_there_is_none(index: Index) -> None:
+def test_rows_come_back_and_what_is_not_there_is_none(index: StoreIndex) -> None:
     assert dict(index.rows("a")) == ROWS
     assert dict(index.rows("b")) == {}
     for _ in range(4):  # after many questions it has the whole table
@@ -52,7 +52,7 @@ def test_any_history_of_writes_leaves_what_a_mapping_would(
     steps: list[tuple[list[tuple[str, bytes, bytes]], bool]],
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        index = Index(Path(folder) / "x")
+        index = StoreIndex(Path(folder) / "x")
         known: dict[str, dict[bytes, bytes]] = {"a": {}, "b": {}}
         index.write(known)
         for edits, again in steps:
@@ -63,19 +63,19 @@ def test_any_history_of_writes_leaves_what_a_mapping_would(
                 known[table] |= {key: value for key, value in some.items() if value is not None}
                 known[table] = {key: value for key, value in known[table].items() if some.get(key, b"") is not None}
             index.write({"a": known["a"]} if again else {}, changed if not again else {"b": changed.get("b", {})})
-            reader = Index(Path(folder) / "x")
+            reader = StoreIndex(Path(folder) / "x")
             assert {table: dict(reader.rows(table)) for table in known} == known
             assert all(reader.get("a", f"k{n}".encode()) == known["a"].get(f"k{n}".encode()) for n in range(31))
             reader.close()
         index.close()
 
 
-def answers(index: Index) -> dict[bytes, bytes | None]:
+def answers(index: StoreIndex) -> dict[bytes, bytes | None]:
     return {key: index.get("a", key) for key in (*ROWS, b"other")}
 
 
 @pytest.mark.parametrize("kind", ["flip", "zero", "cut", "swap"])
-def test_damage_is_a_fault_and_never_another_answer(index: Index, kind: str) -> None:
+def test_damage_is_a_fault_and_never_another_answer(index: StoreIndex, kind: str) -> None:
     right = {**ROWS, b"other": None}
     index.close()
     sound = index.path.read_bytes()
@@ -88,7 +88,7 @@ def test_damage_is_a_fault_and_never_another_answer(index: Index, kind: str) -> 
             "swap": sound[:at] + sound[-64:] + sound[at + 64 :],
         }[kind]
         index.path.write_bytes(damaged)
-        reader = Index(index.path)
+        reader = StoreIndex(index.path)
         try:
             assert answers(reader) == right
         except IndexFaultError:
@@ -112,7 +112,7 @@ COLUMNS = [
 @pytest.mark.parametrize(("table", "column"), COLUMNS)
 @pytest.mark.parametrize("value", ["NULL", "1", "-1", "1.5", "'x'", "x'00ff'", "CAST({} AS BLOB)", "CAST({} AS TEXT)"])
 def test_a_value_of_another_type_is_a_fault_and_never_another_answer(
-    index: Index, table: str, column: str, value: str
+    index: StoreIndex, table: str, column: str, value: str
 ) -> None:
     index.close()
     with contextlib.closing(sqlite3.connect(index.path)) as connection:
@@ -131,14 +131,14 @@ def test_a_value_of_another_type_is_a_fault_and_never_another_answer(
     assert answers(index) == {**ROWS, b"other": None}
 
 
-def test_what_cannot_be_read_is_written_anew(index: Index) -> None:
+def test_what_cannot_be_read_is_written_anew(index: StoreIndex) -> None:
     index.close()
     index.path.write_bytes(b"no database at all" * 100)
     index.write({"a": ROWS})
     assert dict(index.rows("a")) == ROWS
 
 
-def test_changes_of_a_table_that_cannot_be_read_leave_no_index(index: Index) -> None:
+def test_changes_of_a_table_that_cannot_be_read_leave_no_index(index: StoreIndex) -> None:
     index.write({}, {"a": {b"key 1": b"x"}})
     assert index.get("a", b"key 1") == b"x"
     index.close()
@@ -149,7 +149,7 @@ def test_changes_of_a_table_that_cannot_be_read_leave_no_index(index: Index) -> 
     assert dict(index.rows("a")) == ROWS
 
 
-def test_a_journal_beside_it_is_a_fault_and_the_next_writer_starts_anew(index: Index) -> None:
+def test_a_journal_beside_it_is_a_fault_and_the_next_writer_starts_anew(index: StoreIndex) -> None:
     index.close()
     journal = Path(f"{index.path}-journal")
     journal.write_bytes(b"interrupted")
@@ -171,19 +171,19 @@ def test_what_is_no_file_is_a_fault(tmp_path: Path, kind: str) -> None:
     elif kind == "pipe":
         os.mkfifo(place)
     with pytest.raises(IndexFaultError):
-        Index(place).get("a", b"x")
-    Index(place).write({"a": ROWS})
+        StoreIndex(place).get("a", b"x")
+    StoreIndex(place).write({"a": ROWS})
     assert not (tmp_path / "elsewhere").exists()
 
 
 def test_a_place_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    index = Index(tmp_path / "file" / "index.sqlite")
+    index = StoreIndex(tmp_path / "file" / "index.sqlite")
     index.write({"a": ROWS})
     assert not index.holds("a")
 
 
-def test_a_child_of_this_process_gets_a_fault(index: Index) -> None:
+def test_a_child_of_this_process_gets_a_fault(index: StoreIndex) -> None:
     assert index.get("a", b"key 1") == ROWS[b"key 1"]
     child = os.fork()
     if child == 0:
@@ -197,17 +197,17 @@ def test_a_child_of_this_process_gets_a_fault(index: Index) -> None:
     assert index.get("a", b"key 3") == ROWS[b"key 3"]
 
 
-def test_while_another_process_writes_a_reader_gets_one_state_or_a_fault(index: Index) -> None:
+def test_while_another_process_writes_a_reader_gets_one_state_or_a_fault(index: StoreIndex) -> None:
     """Tables are rewritten with other numbers of buckets: what was known of one must not be looked for in another."""
     index.close()
     child = os.fork()
     if child == 0:
-        writer = Index(index.path)
+        writer = StoreIndex(index.path)
         for number in range(300):
             some = dict.fromkeys(list(ROWS)[: 10 + number % 90], b"%d" % number)
             writer.write({"a": {**some, b"key 0": b"%d" % number}})
         os._exit(0)
-    reader = Index(index.path)
+    reader = StoreIndex(index.path)
     seen = 0
     while os.waitpid(child, os.WNOHANG) == (0, 0):
         try:
@@ -220,7 +220,7 @@ def test_while_another_process_writes_a_reader_gets_one_state_or_a_fault(index: 
 
 
 @pytest.mark.slow
-def test_a_writer_that_is_killed_leaves_the_state_before_or_after_or_a_fault(index: Index) -> None:
+def test_a_writer_that_is_killed_leaves_the_state_before_or_after_or_a_fault(index: StoreIndex) -> None:
     """A read must say so; and the next writer goes on from there."""
     chance = random.Random(1)
     index.write({"a": dict.fromkeys(ROWS, b"0")})
@@ -228,14 +228,14 @@ def test_a_writer_that_is_killed_leaves_the_state_before_or_after_or_a_fault(ind
     for _ in range(60):
         child = os.fork()
         if child == 0:
-            writer = Index(index.path)
+            writer = StoreIndex(index.path)
             for number in range(10_000):
                 writer.write({"a": dict.fromkeys(ROWS, b"%d" % number)})
             os._exit(1)
         threading.Event().wait(chance.random() / 20)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        reader = Index(index.path)
+        reader = StoreIndex(index.path)
         try:
             values = {value for _, value in reader.rows("a")}
             assert len(values) == 1
@@ -247,14 +247,14 @@ def test_a_writer_that_is_killed_leaves_the_state_before_or_after_or_a_fault(ind
         index.close()
 
 
-def test_no_other_open_of_the_file_drops_the_locks(index: Index) -> None:
+def test_no_other_open_of_the_file_drops_the_locks(index: StoreIndex) -> None:
     """POSIX locks go with any descriptor of the file that the process closes."""
     index.get("a", b"key 1")
     connection = sqlite3.connect(index.path, isolation_level=None, timeout=0)
     connection.execute("BEGIN EXCLUSIVE")
-    other = Index(index.path)
+    other = StoreIndex(index.path)
     with pytest.raises(IndexFaultError):
         other.get("a", b"key 1")
     connection.execute("ROLLBACK")
     connection.close()
-    assert Index(index.path).get("a", b"key 1") == ROWS[b"key 1"]
+    assert StoreIndex(index.path).get("a", b"key 1") == ROWS[b"key 1"]

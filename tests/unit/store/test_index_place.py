@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from orch23.store import index_place
-from orch23.store.index_place import NETWORK, index_folder, type_of
+from orch23.store import index
+from orch23.store.index import NETWORK_FILE_SYSTEMS, file_system_type, index_folder
 
 
 def mounts(folder: Path, *lines: str) -> str:
@@ -20,7 +20,7 @@ def mounts(folder: Path, *lines: str) -> str:
 
 @pytest.fixture
 def on_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_place, "type_of", lambda _path: "nfs4")
+    monkeypatch.setattr(index, "file_system_type", lambda _path: "nfs4")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
 
 
@@ -37,25 +37,25 @@ def on_network(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_the_type_of_a_file_system_is_the_one_that_the_kernel_names(tmp_path: Path, line: str, found: str) -> None:
-    assert type_of(tmp_path, mounts(tmp_path, "1 1 0:999998 / /proc rw - proc proc rw", line)) == found
+    assert file_system_type(tmp_path, mounts(tmp_path, "1 1 0:999998 / /proc rw - proc proc rw", line)) == found
 
 
 def test_what_is_not_there_yet_is_on_the_file_system_of_the_folder_above(tmp_path: Path) -> None:
     place = mounts(tmp_path, "36 35 DEVICE / / rw - cifs //server/a rw")
-    assert type_of(tmp_path / "a" / ".orch23", place) == "cifs"
+    assert file_system_type(tmp_path / "a" / ".orch23", place) == "cifs"
 
 
 def test_without_mountinfo_the_type_is_not_known(tmp_path: Path) -> None:
-    assert type_of(tmp_path, str(tmp_path / "none")) == ""
+    assert file_system_type(tmp_path, str(tmp_path / "none")) == ""
 
 
 def test_mountinfo_of_this_machine_can_be_read(tmp_path: Path) -> None:
-    assert type_of(tmp_path) not in NETWORK
+    assert file_system_type(tmp_path) not in NETWORK_FILE_SYSTEMS
 
 
 def test_on_a_local_file_system_the_index_is_in_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for kind in ("ext4", "overlay", ""):
-        monkeypatch.setattr(index_place, "type_of", lambda _path, kind=kind: kind)
+        monkeypatch.setattr(index, "file_system_type", lambda _path, kind=kind: kind)
         assert index_folder(tmp_path / ".orch23") == tmp_path / ".orch23"
 
 

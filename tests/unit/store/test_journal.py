@@ -13,23 +13,16 @@ from hypothesis import strategies as st
 from msgspec import inspect
 
 from orch23.model.errors import CorruptStateError, NotFoundError
-from orch23.model.event import KINDS, Event, Level, event_from
-from orch23.store.journal import (
-    Journal,
-    interrupted_journals,
-    new_run_id,
-    parse_journal,
-    read_journal,
-    runs,
-)
+from orch23.model.event import EVENT_KINDS, Event, EventLevel, parse_event
+from orch23.store.run_logs import Journal, interrupted_journals, list_runs, new_run_id, parse_journal, read_journal
 
 MOMENT = datetime(2026, 11, 21, 14, 30, 22, 123456, tzinfo=UTC)
 EVENTS = [
-    event_from("run_started", "todo", data={"pipeline": "p.yaml", "run_id": "r"}),
-    event_from("stage_started", "go", "code", data={"key": "k"}),
-    event_from("attempt_started", "1", "code", data={"attempt": 1, "key": "k"}),
-    event_from("stage_finished", "done", "code", data={"status": "built", "key": "k"}),
-    event_from("run_finished", "ok", data={"status": "ok"}),
+    parse_event("run_started", "todo", data={"pipeline": "p.yaml", "run_id": "r"}),
+    parse_event("stage_started", "go", "code", data={"key": "k"}),
+    parse_event("attempt_started", "1", "code", data={"attempt": 1, "key": "k"}),
+    parse_event("stage_finished", "done", "code", data={"status": "built", "key": "k"}),
+    parse_event("run_finished", "ok", data={"status": "ok"}),
 ]
 
 
@@ -96,8 +89,8 @@ def values_of(form: inspect.Type) -> st.SearchStrategy[Any]:  # noqa: C901, PLR0
 @st.composite
 def some_events(draw: st.DrawFn) -> Event:
     """Give an event of any type, with any facts that its type allows."""
-    form = inspect.type_info(draw(st.sampled_from([*KINDS.values()])))
-    return Event(draw(values_of(form)), draw(TEXT), draw(TEXT), draw(st.sampled_from(get_args(Level))))
+    form = inspect.type_info(draw(st.sampled_from([*EVENT_KINDS.values()])))
+    return Event(draw(values_of(form)), draw(TEXT), draw(TEXT), draw(st.sampled_from(get_args(EventLevel))))
 
 
 @pytest.mark.slow
@@ -115,7 +108,7 @@ def test_no_event_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(NotFoundError):
         read_journal(tmp_path / "logs" / "r.jsonl")
-    assert runs(tmp_path / "logs") == ()
+    assert list_runs(tmp_path / "logs") == ()
     assert interrupted_journals(tmp_path / "logs", "p.yaml") == ()
 
 
@@ -123,7 +116,7 @@ def test_a_folder_of_journals_that_is_made_is_not_for_git_and_one_that_was_there
     (tmp_path / "mine").mkdir()
     for folder in (tmp_path / "logs", tmp_path / "mine"):
         journal = Journal(folder, "r", lambda: datetime(2026, 1, 1, tzinfo=UTC))
-        journal.notice(event_from("warning", "w"))
+        journal.notice(parse_event("warning", "w"))
         journal.close()
     assert (tmp_path / "logs/.gitignore").read_text() == "*\n"
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["r.jsonl"]
@@ -171,7 +164,7 @@ def test_no_damage_gives_other_events(tmp_path: Path, damage: Callable[[Path], N
 
 
 def test_a_journal_of_another_version_is_not_guessed_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orch23.store.journal.EVENT_VERSION", 2)
+    monkeypatch.setattr("orch23.store.run_logs.EVENT_VERSION", 2)
     path = write(tmp_path, "r", EVENTS)
     monkeypatch.undo()
     assert read_journal(path) == ()
@@ -217,7 +210,7 @@ def test_after_a_fault_at_any_call_the_journal_is_a_beginning_of_the_run(
 def test_events_of_many_threads_are_whole_lines(tmp_path: Path) -> None:
     journal = Journal(tmp_path, "r", clock)
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda n: journal.notice(event_from("warning", str(n))), range(300)))
+        list(pool.map(lambda n: journal.notice(parse_event("warning", str(n))), range(300)))
     journal.close()
     lines = read_journal(journal.path)
     assert sorted(int(line.event.message) for line in lines) == list(range(300))
@@ -227,10 +220,10 @@ def test_events_that_cost_something_are_on_the_disk_at_once(tmp_path: Path, monk
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", synced.append)
     journal = Journal(tmp_path, "r", clock)
-    journal.notice(event_from("warning", "w"))
+    journal.notice(parse_event("warning", "w"))
     base = len(synced)
     for kind, more in (("warning", 0), ("llm_response", 1), ("call_reserved", 1), ("attempt_started", 0)):
-        journal.notice(event_from(kind, "x"))
+        journal.notice(parse_event(kind, "x"))
         base += more
         assert len(synced) == base, kind
     journal.close()
@@ -247,9 +240,9 @@ def test_runs_of_one_second_are_in_their_order_whatever_they_build(tmp_path: Pat
     for number, key in enumerate([first, second]):
         moment = datetime(2026, 2, 15, 14, 30, 22, 100 * 1000 * (number + 1), tzinfo=UTC)
         journal = Journal(tmp_path, new_run_id(moment, key), lambda now=moment: now)  # type: ignore[misc]
-        journal.notice(event_from("run_started", "", data={"pipeline": "p.yaml"}))
+        journal.notice(parse_event("run_started", "", data={"pipeline": "p.yaml"}))
         journal.close()
-    assert [run.run_id.rpartition("-")[2] for run in runs(tmp_path)] == [second, first]
+    assert [run.run_id.rpartition("-")[2] for run in list_runs(tmp_path)] == [second, first]
 
 
 def test_a_second_run_of_one_second_has_a_journal_of_its_own(tmp_path: Path) -> None:
@@ -258,7 +251,7 @@ def test_a_second_run_of_one_second_has_a_journal_of_its_own(tmp_path: Path) -> 
     second = write(tmp_path, "20261121T143022Z-1a2b3c4d", EVENTS[:2])
     assert second.name == "20261121T143022Z-1a2b3c4d-2.jsonl"
     assert first.read_bytes() == before
-    assert [run.run_id for run in runs(tmp_path)] == [second.stem, first.stem]
+    assert [run.run_id for run in list_runs(tmp_path)] == [second.stem, first.stem]
 
 
 def test_runs_are_told_newest_first(tmp_path: Path) -> None:
@@ -267,7 +260,7 @@ def test_runs_are_told_newest_first(tmp_path: Path) -> None:
     path = write(tmp_path, "20260102T000000Z-0000000a", EVENTS)
     path.write_bytes(path.read_bytes().replace(b"go", b"no"))
     (tmp_path / "20260103T000000Z-0000000a").mkdir()
-    found = runs(tmp_path)
+    found = list_runs(tmp_path)
     assert [(run.run_id[:8], run.status) for run in found] == [
         ("20260103", "interrupted"),
         ("20260102", "damaged"),
@@ -283,23 +276,23 @@ def test_runs_are_told_newest_first(tmp_path: Path) -> None:
 
 
 def started(pipeline: str = "p.yaml") -> Event:
-    return event_from("run_started", "", data={"pipeline": pipeline})
+    return parse_event("run_started", "", data={"pipeline": pipeline})
 
 
 def answered(fingerprint: str) -> Event:
-    return event_from("llm_response", "", "code", data={"fingerprint": fingerprint, "replayed": False})
+    return parse_event("llm_response", "", "code", data={"fingerprint": fingerprint, "replayed": False})
 
 
 def attempt(number: int, key: str = "k") -> Event:
-    return event_from("attempt_started", "", "code", data={"attempt": number, "key": key})
+    return parse_event("attempt_started", "", "code", data={"attempt": number, "key": key})
 
 
 def over(status: str, key: str = "k") -> Event:
-    return event_from("stage_finished", "", "code", data={"status": status, "key": key})
+    return parse_event("stage_finished", "", "code", data={"status": status, "key": key})
 
 
 def run_over(status: str) -> Event:
-    return event_from("run_finished", "", data={"status": status})
+    return parse_event("run_finished", "", data={"status": status})
 
 
 def cut_off(logs: Path, pipeline: str = "p.yaml") -> list[tuple[str, list[Event]]]:
@@ -343,7 +336,7 @@ def test_a_run_killed_before_its_first_line_is_no_run(tmp_path: Path) -> None:
     path = write(tmp_path, "1", [started()])
     path.write_bytes(path.read_bytes()[:10])
     assert cut_off(tmp_path) == []
-    assert runs(tmp_path) == ()
+    assert list_runs(tmp_path) == ()
 
 
 def test_a_damaged_journal_that_would_have_to_be_read_stops(tmp_path: Path) -> None:

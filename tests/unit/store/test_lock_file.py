@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from orch23.model.digest import Digest, FileEntry, digest_bytes, digest_json
 from orch23.model.errors import CorruptStateError, ExitCode
 from orch23.model.record import Base, LockFile, Record
-from orch23.store.lock_file import lock_text, parse_lock, read_lock, write_lock
+from orch23.store.lock_file import decode_lock, encode_lock, read_lock, write_lock
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12).filter(lambda name: name != "~")
 ENTRIES = st.builds(
@@ -52,10 +52,10 @@ def lock(*records: Record) -> LockFile:
 @given(st.dictionaries(NAMES, RECORDS, max_size=4), st.dictionaries(NAMES, RECORDS, max_size=2))
 def test_records_survive_the_lock_file(records: dict[str, Record], retained: dict[str, Record]) -> None:
     made = LockFile(records, {name: msgspec.structs.replace(one, failed=True) for name, one in retained.items()})
-    text = lock_text(made, "todo")
+    text = encode_lock(made, "todo")
     assert text == json.dumps(json.loads(text), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-    assert parse_lock(text.encode(), "x.lock") == made
-    assert lock_text(parse_lock(text.encode(), "x.lock"), "todo") == text
+    assert decode_lock(text.encode(), "x.lock") == made
+    assert encode_lock(decode_lock(text.encode(), "x.lock"), "todo") == text
 
 
 def test_a_missing_file_holds_no_records(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_a_missing_file_holds_no_records(tmp_path: Path) -> None:
 
 
 def test_the_text_does_not_depend_on_the_order_of_making(tmp_path: Path) -> None:
-    assert lock_text(lock(record("b"), record("a")), "p") == lock_text(lock(record("a"), record("b")), "p")
+    assert encode_lock(lock(record("b"), record("a")), "p") == encode_lock(lock(record("a"), record("b")), "p")
 
 
 def test_the_same_records_are_not_written_again(tmp_path: Path) -> None:
@@ -77,9 +77,9 @@ def test_the_same_records_are_not_written_again(tmp_path: Path) -> None:
 
 
 def test_a_stage_more_changes_no_line_of_the_others(tmp_path: Path) -> None:
-    before = lock_text(lock(record("a"), record("c")), "p").splitlines()
+    before = encode_lock(lock(record("a"), record("c")), "p").splitlines()
     for name in ("b", "d", "0"):
-        after = lock_text(lock(record("a"), record("c"), record(name)), "p").splitlines()
+        after = encode_lock(lock(record("a"), record("c"), record(name)), "p").splitlines()
         rest = list(after)
         for line in before:
             rest.remove(line)
@@ -88,16 +88,16 @@ def test_a_stage_more_changes_no_line_of_the_others(tmp_path: Path) -> None:
 
 
 def test_changes_of_two_stages_merge_by_lines() -> None:
-    base = lock_text(lock(record("a"), record("b"), record("c")), "p").splitlines()
-    ours = lock_text(lock(record("a", "v2"), record("b"), record("c")), "p").splitlines()
-    theirs = lock_text(lock(record("a"), record("b"), record("c", "v2")), "p").splitlines()
+    base = encode_lock(lock(record("a"), record("b"), record("c")), "p").splitlines()
+    ours = encode_lock(lock(record("a", "v2"), record("b"), record("c")), "p").splitlines()
+    theirs = encode_lock(lock(record("a"), record("b"), record("c", "v2")), "p").splitlines()
     merged = [o if o != b else t for b, o, t in zip(base, ours, theirs, strict=True)]
-    assert parse_lock("\n".join(merged).encode(), "x") == lock(record("a", "v2"), record("b"), record("c", "v2"))
+    assert decode_lock("\n".join(merged).encode(), "x") == lock(record("a", "v2"), record("b"), record("c", "v2"))
 
 
 def test_conflict_markers_are_named_with_their_line(tmp_path: Path) -> None:
     path = tmp_path / "x.lock"
-    lines = lock_text(lock(record("a")), "p").splitlines()
+    lines = encode_lock(lock(record("a")), "p").splitlines()
     lines[3:4] = ["<<<<<<< HEAD", lines[3], "=======", lines[3], ">>>>>>> theirs"]
     path.write_text("\n".join(lines))
     with pytest.raises(CorruptStateError) as caught:
@@ -140,15 +140,15 @@ def test_every_damaged_record_is_named(tmp_path: Path) -> None:
 )
 def test_what_is_no_lock_file_says_so(text: str, code: str) -> None:
     with pytest.raises(CorruptStateError) as caught:
-        parse_lock(text.encode(), "x.lock")
+        decode_lock(text.encode(), "x.lock")
     assert [d.code for d in caught.value.diagnostics] == [code]
 
 
 def test_two_blocks_of_one_stage_left_by_a_merge_are_no_lock_file() -> None:
-    text = lock_text(lock(record("a")), "p")
+    text = encode_lock(lock(record("a")), "p")
     block = text[text.index('  "a"') : text.index('  "~"')]
     with pytest.raises(CorruptStateError):
-        parse_lock(text.replace(block, block + block).encode(), "x.lock")
+        decode_lock(text.replace(block, block + block).encode(), "x.lock")
 
 
 def test_no_damage_gives_other_records(tmp_path: Path, damage: Callable[[Path], None]) -> None:
@@ -183,7 +183,7 @@ def test_after_a_fault_at_any_call_the_lock_file_is_old_or_new(tmp_path: Path, d
 
 
 def test_a_record_of_an_earlier_version_keeps_its_text() -> None:
-    body = json.loads(lock_text(lock(record("a")), "p"))["records"]["a"]
+    body = json.loads(encode_lock(lock(record("a")), "p"))["records"]["a"]
     assert not {"bases", "accepted", "git", "texts"} & set(body)
 
 
@@ -201,7 +201,7 @@ def test_a_result_and_what_is_retained_cannot_stand_in_the_place_of_the_other(pa
     one = msgspec.structs.replace(record("a"), failed=part == "records")
     made = LockFile({"a": one}) if part == "records" else LockFile({}, {"a": one})
     with pytest.raises(ValueError, match="BUG"):
-        lock_text(made, "p")
+        encode_lock(made, "p")
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_a_result_and_what_is_retained_cannot_stand_in_the_place_of_the_other(pa
     ],
 )
 def test_a_damaged_field_is_reported_with_the_stage(tmp_path: Path, field: str, value: object) -> None:
-    document = json.loads(lock_text(lock(record("a")), "p"))
+    document = json.loads(encode_lock(lock(record("a")), "p"))
     body = {**document["records"]["a"], field: value}
     body.pop("sum")
     document["records"]["a"] = {**body, "sum": digest_json(body)}

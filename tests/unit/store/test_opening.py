@@ -9,9 +9,9 @@ import pytest
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import CorruptStateError, ExitCode, SafetyError
 from orch23.model.record import Record
-from orch23.store.durable import seal
-from orch23.store.opening import open_store
-from orch23.store.removal import remove_tree
+from orch23.store.access import remove_folder
+from orch23.store.json_text import encode_with_checksum
+from orch23.store.project_store import open_store
 from tests.doubles import MemoryContents
 from tests.sandbox.users import ROOT
 
@@ -130,12 +130,12 @@ def test_a_sweep_removes_what_killed_processes_left_and_nothing_else(tmp_path: P
 KILLED = """
 import os, sys
 from pathlib import Path
-from orch23.store import beneath
-from orch23.store.opening import open_store
+from orch23.store import safe_files
+from orch23.store.project_store import open_store
 store = open_store(Path(sys.argv[1]))
 with store.build_lock(), store.noting({"a/b", ""}):
     os.rename = lambda *_, **__: os._exit(9)
-    beneath.replace_file(Path(sys.argv[1]), sys.argv[2], b"torn", 0o644)
+    safe_files.replace_file(Path(sys.argv[1]), sys.argv[2], b"torn", 0o644)
 """
 
 
@@ -158,7 +158,11 @@ def test_a_note_that_is_damaged_or_leads_outside_removes_nothing(tmp_path: Path)
     (tmp_path / ".orch23-1-1.tmp").write_text("outside")
     (project / ".orch23").mkdir(parents=True)
     (project / "link").symlink_to(tmp_path)
-    for note in (b"{", seal([1]), seal(["..", "link", "a/../..", str(tmp_path), "nowhere"])):
+    for note in (
+        b"{",
+        encode_with_checksum([1]),
+        encode_with_checksum(["..", "link", "a/../..", str(tmp_path), "nowhere"]),
+    ):
         (project / ".orch23/writing.json").write_bytes(note)
         open_store(project).sweep()
         assert (tmp_path / ".orch23-1-1.tmp").exists()
@@ -188,11 +192,11 @@ def test_a_tree_without_rights_is_removed_and_no_link_is_followed(
     (inside / "link").symlink_to(tmp_path / "kept")
     inside.chmod(0)
     inside.parent.chmod(0o500)
-    remove_tree(tmp_path / "tree")
+    remove_folder(tmp_path / "tree")
     assert denied or os.geteuid() != 0
     assert not (tmp_path / "tree").exists()
     assert (tmp_path / "kept" / "file").exists()
-    remove_tree(tmp_path / "tree")
+    remove_folder(tmp_path / "tree")
 
 
 def test_what_was_healed_is_told(tmp_path: Path) -> None:
@@ -227,8 +231,8 @@ def test_a_sync_makes_records_durable_wherever_the_contents_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: bool
 ) -> None:
     synced: list[Path] = []
-    monkeypatch.setattr("orch23.store.opening.sync_filesystem", synced.append)
-    monkeypatch.setattr("orch23.store.contents.sync_filesystem", synced.append)
+    monkeypatch.setattr("orch23.store.project_store.sync_filesystem", synced.append)
+    monkeypatch.setattr("orch23.store.content_store.sync_filesystem", synced.append)
     store = open_store(tmp_path, contents=MemoryContents() if elsewhere else None)
     store.sync()
     assert synced == [], "there is nothing yet"

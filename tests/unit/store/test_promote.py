@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.decide.protected import Declared
+from orch23.decide.write_protection import DeclaredPatterns
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import MissingBytesError, SafetyError
-from orch23.store.contents import Contents
-from orch23.store.durable import seal
-from orch23.store.promote import Promoted, Promoter, _to_json
+from orch23.store.content_store import DiskContentStore
+from orch23.store.json_text import encode_with_checksum
+from orch23.store.promotion import Promoter, PromotionResult, _to_json
 from orch23.store.workspace import Workspace
 
 Texts = Mapping[str, str | None]
@@ -25,7 +25,7 @@ class Place:
     def __init__(self, folder: Path) -> None:
         self.root = folder / "project"
         self.root.mkdir(parents=True)
-        self.contents = Contents(folder / "cas")
+        self.contents = DiskContentStore(folder / "cas")
         self.redo = folder / "promote.json"
 
     def promoter(self) -> Promoter:
@@ -40,7 +40,7 @@ class Place:
                 (self.root / path).parent.mkdir(parents=True, exist_ok=True)
                 (self.root / path).write_text(text)
 
-    def promote(self, new: Texts, old: Texts) -> Promoted:
+    def promote(self, new: Texts, old: Texts) -> PromotionResult:
         return self.promoter().promote(self.entries(new), self.entries(old))
 
     def files(self) -> dict[str, str]:
@@ -66,7 +66,7 @@ def test_files_are_written_replaced_and_removed(place: Place) -> None:
     place.put(OLD)
     done = place.promote(NEW, OLD)
     assert place.files() == AFTER
-    assert done == Promoted(("new/d.py", "src/a.py"), ("old/deep/c.py",), ())
+    assert done == PromotionResult(("new/d.py", "src/a.py"), ("old/deep/c.py",), ())
     assert place.folders() == {"src", "new"}
     assert not place.redo.exists()
 
@@ -76,7 +76,7 @@ def test_promoting_twice_is_harmless_and_the_second_time_writes_nothing(place: P
     place.promote(NEW, OLD)
     inode = (place.root / "src/a.py").stat().st_ino
     place.promote(NEW, OLD)
-    assert place.promote(NEW, NEW) == Promoted()
+    assert place.promote(NEW, NEW) == PromotionResult()
     assert place.files() == AFTER
     assert (place.root / "src/a.py").stat().st_ino == inode
 
@@ -92,7 +92,7 @@ def test_the_executable_bit_is_part_of_a_file(place: Place) -> None:
 def test_a_file_that_a_person_edited_meanwhile_is_left_and_named(place: Place) -> None:
     place.put({**OLD, "src/a.py": "edited", "old/deep/c.py": "edited", "new/d.py": "mine"})
     done = place.promote({**NEW, "src/e.py": "e2"}, OLD)
-    assert done == Promoted(("src/e.py",), (), ("new/d.py", "old/deep/c.py", "src/a.py"))
+    assert done == PromotionResult(("src/e.py",), (), ("new/d.py", "old/deep/c.py", "src/a.py"))
     assert place.files()["src/a.py"] == "edited"
     assert place.files()["old/deep/c.py"] == "edited"
     assert place.files()["new/d.py"] == "mine"
@@ -100,7 +100,7 @@ def test_a_file_that_a_person_edited_meanwhile_is_left_and_named(place: Place) -
 
 def test_a_path_that_old_does_not_name_must_be_free(place: Place) -> None:
     place.put({"a": "mine"})
-    assert place.promote({"a": "new"}, {}) == Promoted((), (), ("a",))
+    assert place.promote({"a": "new"}, {}) == PromotionResult((), (), ("a",))
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
@@ -142,7 +142,7 @@ def test_a_link_that_was_made_between_the_look_and_the_write_is_not_followed(
     (place.root / "d").mkdir()
     real = Promoter._apply  # the moment between the look and the write
 
-    def late(self: Promoter, *args: Any) -> Promoted:
+    def late(self: Promoter, *args: Any) -> PromotionResult:
         (place.root / "d").rmdir()
         (place.root / "d").symlink_to(tmp_path / "elsewhere")
         return real(self, *args)
@@ -171,7 +171,7 @@ def test_a_directory_may_become_a_file_and_a_file_a_directory(place: Place) -> N
 
 def test_a_file_where_a_directory_should_be_is_a_persons(place: Place) -> None:
     place.put({"a": "mine"})
-    assert place.promote({"a/b": "new", "c": "c"}, {}) == Promoted(("c",), (), ("a/b",))
+    assert place.promote({"a/b": "new", "c": "c"}, {}) == PromotionResult(("c",), (), ("a/b",))
     assert place.files() == {"a": "mine", "c": "c"}
 
 
@@ -259,7 +259,7 @@ def test_recovery_takes_what_was_done_before_the_crash_as_done(place: Place, dis
             break
         place.promoter().recover()
         place.promoter().promote(old, new)
-    assert place.promoter().recover() == Promoted(("new/d.py", "src/a.py"), ("old/deep/c.py",), ())
+    assert place.promoter().recover() == PromotionResult(("new/d.py", "src/a.py"), ("old/deep/c.py",), ())
 
 
 def test_recovery_leaves_what_a_person_edited_since(place: Place, disk: Any) -> None:
@@ -320,7 +320,7 @@ def test_the_redo_record_is_there_before_the_first_file_changes_and_until_all_ar
 
     monkeypatch.setattr(Promoter, "_remove", remove)
     monkeypatch.setattr(
-        "orch23.store.promote.sync_filesystem", lambda _: seen.append((place.redo.exists(), place.files()))
+        "orch23.store.promotion.sync_filesystem", lambda _: seen.append((place.redo.exists(), place.files()))
     )
     place.promote(NEW, OLD)
     assert [kept for kept, _ in seen] == [
@@ -343,7 +343,7 @@ def test_no_file_has_its_name_before_the_bytes_of_all_are_on_the_disk(
         found = place.files()
         seen.append((sorted(text for path, text in found.items() if ".orch23-" in path), sorted(found.values())))
 
-    monkeypatch.setattr("orch23.store.promote.sync_filesystem", sync)
+    monkeypatch.setattr("orch23.store.promotion.sync_filesystem", sync)
     place.promote({"src/a.py": "a2", "src/b.py": "b2", "new/d.py": "d2"}, BEFORE)
     assert [temps for temps, _ in seen] == [["a2", "b2", "d2"], []]
     assert seen[0][1] == sorted(["a2", "b2", "d2", *BEFORE.values()])
@@ -392,7 +392,7 @@ def test_of_many_the_first_are_named(place: Place) -> None:
 
 
 def test_a_declared_one_is_written_and_removed(place: Place) -> None:
-    declared = Declared(("conftest.py", "**/pyproject.toml", "vendor/"))
+    declared = DeclaredPatterns(("conftest.py", "**/pyproject.toml", "vendor/"))
     new = {"conftest.py": "1", "vendor/a/pyproject.toml": "2"}
     done = place.promoter().promote(place.entries(new), {}, declared.refusal)
     assert done.written == ("conftest.py", "vendor/a/pyproject.toml")
@@ -403,7 +403,7 @@ def test_a_declared_one_is_written_and_removed(place: Place) -> None:
 @pytest.mark.parametrize("path", [".git/config", ".orch23/records/x", "logs/x.jsonl"])
 def test_some_are_not_even_then(place: Place, path: str) -> None:
     with pytest.raises(SafetyError, match="E694"):
-        place.promoter().promote(place.entries({path: "1"}), {}, Declared((path, "**")).refusal)
+        place.promoter().promote(place.entries({path: "1"}), {}, DeclaredPatterns((path, "**")).refusal)
     assert place.files() == {}
 
 
@@ -425,7 +425,7 @@ def test_the_lock_file_of_a_pipeline_is_orch23s_alone(place: Place, there: Texts
     place.put(there)
     before = place.files()
     old = {"d/x.lock": there.get("d/x.lock")}
-    declared = Declared(("d/x.lock",)).refusal
+    declared = DeclaredPatterns(("d/x.lock",)).refusal
     if refused:
         with pytest.raises(SafetyError, match="lock file of a pipeline"):
             place.promoter().promote(place.entries({"d/x.lock": "1"}), place.entries(old), declared)
@@ -437,7 +437,7 @@ def test_the_lock_file_of_a_pipeline_is_orch23s_alone(place: Place, there: Texts
 def interrupted(place: Place, new: Texts, old: Texts) -> None:
     """Leave a redo record of which nothing was done."""
     document = {"new": _to_json(place.entries(new)), "old": _to_json(place.entries(old))}
-    place.redo.write_bytes(seal(document))
+    place.redo.write_bytes(encode_with_checksum(document))
 
 
 def test_an_interrupted_promotion_of_protected_paths_is_finished_without_them(place: Place) -> None:
@@ -445,7 +445,7 @@ def test_an_interrupted_promotion_of_protected_paths_is_finished_without_them(pl
     place.put(old)
     interrupted(place, {**dict.fromkeys(HELD[:3]), **dict.fromkeys(HELD[3:], "new"), "a": "1"}, old)
     promoter = place.promoter()
-    assert promoter.recover() == Promoted(("a",), (), ())
+    assert promoter.recover() == PromotionResult(("a",), (), ())
     assert place.files() == {**old, "a": "1"}
     assert len(promoter.healed) == len(HELD)
     assert not place.redo.exists()
@@ -453,7 +453,9 @@ def test_an_interrupted_promotion_of_protected_paths_is_finished_without_them(pl
 
 def test_what_the_pipeline_declares_of_it_is_promoted(place: Place) -> None:
     interrupted(place, {"conftest.py": "1"}, {})
-    assert place.promoter().recover(Declared(("conftest.py",)).refusal) == Promoted(("conftest.py",), (), ())
+    assert place.promoter().recover(DeclaredPatterns(("conftest.py",)).refusal) == PromotionResult(
+        ("conftest.py",), (), ()
+    )
 
 
 def test_what_is_pending_leads_to_nothing_sealed(place: Place) -> None:

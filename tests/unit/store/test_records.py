@@ -12,12 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orch23.model.digest import Digest, FileEntry, digest_bytes
-from orch23.model.manifest import core_of, identity_of, key_of
-from orch23.model.record import Record
-from orch23.model.strict_json import parse_stored
-from orch23.store.index import Index
+from orch23.model.parsing import parse_stored
+from orch23.model.record import Record, core_of, identity_of, key_of
+from orch23.store.index import StoreIndex
 from orch23.store.record_format import record_from_json, record_to_json
-from orch23.store.records import GENERATION, TABLE, Records
+from orch23.store.records import GENERATION_FILE, RECORDS_TABLE, Records
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 ENTRIES = st.builds(
@@ -252,12 +251,12 @@ def test_the_order_is_that_of_the_puts_whatever_is_reopened(steps: list[int | st
             assert records.last("code") == (expected[0] if expected else None)
 
 
-def indexed(folder: Path) -> Index:
+def indexed(folder: Path) -> StoreIndex:
     """Return an index of the records in a folder, as the store writes it."""
-    index = Index(folder.parent / "index.sqlite")
+    index = StoreIndex(folder.parent / "index.sqlite")
     rows, _ = Records(folder).index_rows()
     assert rows is not None
-    index.write({TABLE: rows})
+    index.write({RECORDS_TABLE: rows})
     index.close()
     return index
 
@@ -303,7 +302,7 @@ def test_what_is_put_beside_an_index_comes_first_and_makes_the_index_one_of_othe
     ]
     fresh, changed = some.index_rows()
     assert fresh is None
-    index.write({}, {TABLE: changed})
+    index.write({}, {RECORDS_TABLE: changed})
     again = Records(tmp_path / "records", index)
     assert again.is_indexed()
     assert [one.manifest["command"] for one in again.owners("a.py")] == ["v1", "v3", "v2"]
@@ -318,14 +317,17 @@ def test_any_history_reads_the_same_with_an_index_and_without(steps: list[tuple[
     pool = [record(f"v{number % 2}", path=f"p{number // 2}", stage=f"s{number}") for number in range(4)]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "records"
-        index: Index | None = None
+        index: StoreIndex | None = None
         records = Records(folder, index)
         for number, is_saved in steps:
             records.put(pool[number])
             if is_saved:
-                index = index or Index(Path(name) / "index.sqlite")
+                index = index or StoreIndex(Path(name) / "index.sqlite")
                 fresh, changed = records.index_rows()
-                index.write({TABLE: fresh} if fresh is not None else {}, {TABLE: changed} if fresh is None else {})
+                index.write(
+                    {RECORDS_TABLE: fresh} if fresh is not None else {},
+                    {RECORDS_TABLE: changed} if fresh is None else {},
+                )
                 records = Records(folder, index)
                 assert records.is_indexed()
             whole = Records(folder)
@@ -348,7 +350,7 @@ def test_an_index_of_other_records_is_not_believed(tmp_path: Path, change: str) 
     elif change == "the records are removed":
         shutil.rmtree(tmp_path / "records")
     else:
-        (tmp_path / GENERATION).unlink()
+        (tmp_path / GENERATION_FILE).unlink()
     some = Records(tmp_path / "records", index)
     assert not some.is_indexed()
     assert some.owners("a.py") == Records(tmp_path / "records").owners("a.py")
@@ -364,7 +366,7 @@ def test_a_damaged_index_costs_nothing_but_time(tmp_path: Path) -> None:
     for at in range(0, len(sound), 97):
         index.close()
         index.path.write_bytes(sound[:at] + bytes([sound[at] ^ 255]) + sound[at + 1 :])
-        some = Records(tmp_path / "records", Index(index.path))
+        some = Records(tmp_path / "records", StoreIndex(index.path))
         assert [one.manifest["command"] for one in some.owners("a.py")] == wanted
         assert some.by_key(record("v2").key) == (record("v2"),)
 

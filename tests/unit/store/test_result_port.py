@@ -9,7 +9,7 @@ from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.ports import ResultIndex, ResultStore
 from orch23.model.record import Record
 from orch23.store.records import Records
-from orch23.store.shared_results import SharedResults
+from orch23.store.remote_stores import CombinedResults
 from tests.doubles import MemoryResults
 
 KEY, OTHER = "ab" * 32, "cd" * 32
@@ -20,7 +20,7 @@ def results(tmp_path: Path, request: pytest.FixtureRequest) -> ResultStore:
     made: dict[str, Callable[[], ResultStore]] = {
         "records": lambda: Records(tmp_path / "records"),
         "in memory": MemoryResults,
-        "shared": lambda: SharedResults(Records(tmp_path / "records"), MemoryResults()),
+        "shared": lambda: CombinedResults(Records(tmp_path / "records"), MemoryResults()),
     }
     return made[request.param]()
 
@@ -56,7 +56,7 @@ def test_the_records_of_a_project_are_results_with_an_index(tmp_path: Path) -> N
 def test_a_result_from_elsewhere_is_kept_here_once_it_is_used(tmp_path: Path) -> None:
     here, elsewhere = Records(tmp_path / "records"), MemoryResults()
     elsewhere.put(record("one"))
-    shared = SharedResults(here, elsewhere)
+    shared = CombinedResults(here, elsewhere)
     assert [*shared.by_key(KEY)] == [*shared.by_key(KEY)] == [record("one")]
     assert elsewhere.asked == [KEY]
     assert not here.has(KEY)
@@ -67,7 +67,7 @@ def test_a_result_from_elsewhere_is_kept_here_once_it_is_used(tmp_path: Path) ->
 
 def test_a_result_that_is_here_is_not_asked_for_elsewhere_and_each_is_put_there(tmp_path: Path) -> None:
     here, elsewhere = Records(tmp_path / "records"), MemoryResults()
-    shared = SharedResults(here, elsewhere)
+    shared = CombinedResults(here, elsewhere)
     shared.put(record("one"))
     shared.add(record("two", key=OTHER))
     assert shared.has(KEY)
@@ -77,7 +77,7 @@ def test_a_result_that_is_here_is_not_asked_for_elsewhere_and_each_is_put_there(
 
 
 def test_what_is_no_result_stays_here(tmp_path: Path) -> None:
-    shared = SharedResults(here := Records(tmp_path / "records"), elsewhere := MemoryResults())
+    shared = CombinedResults(here := Records(tmp_path / "records"), elsewhere := MemoryResults())
     shared.put(record("kept", failed=True))
     assert elsewhere.records == {}
     assert [*here.labelled("s")] == [*shared.labelled("s")] == [record("kept", failed=True)]
@@ -86,4 +86,4 @@ def test_what_is_no_result_stays_here(tmp_path: Path) -> None:
 def test_records_of_another_key_are_not_believed(tmp_path: Path) -> None:
     elsewhere = MemoryResults()
     elsewhere.records[KEY] = [record("wrong", key=OTHER), record("failed", failed=True), record("right")]
-    assert [*SharedResults(Records(tmp_path / "records"), elsewhere).by_key(KEY)] == [record("right")]
+    assert [*CombinedResults(Records(tmp_path / "records"), elsewhere).by_key(KEY)] == [record("right")]

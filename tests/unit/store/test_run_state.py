@@ -10,10 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.model.event import Event, event_from
-from orch23.store.journal import Journal, read_journal
-from orch23.store.opening import open_store
-from orch23.store.run_state import LEGAL_MOVES, Folding, Move, StageState, StateFile, fold, moved, read_state
+from orch23.model.event import Event, parse_event
+from orch23.store.project_store import open_store
+from orch23.store.run_logs import Journal, read_journal
+from orch23.store.run_state import (
+    LEGAL_TRANSITIONS,
+    RunStateFold,
+    SeedState,
+    StageState,
+    StateFile,
+    fold_events,
+    read_state,
+    with_state,
+)
 from tests.doubles import FakeClock
 from tests.sandbox.users import ROOT
 
@@ -26,13 +35,13 @@ S1 = {
     *("run_id", "spec_file", "state", "retry_count", "max_retries", "last_test_exit_code", "last_test_stderr"),
     *("last_error", "created_at", "updated_at"),
 }
-START = event_from(
+START = parse_event(
     "run_started", "", data={"run_id": "r1", "pipeline": "p.yaml", "spec_file": "specs/a.md", "spec_hash": "sha256:ab"}
 )
 
 
 def of(event_type: Any, role: str = "code", *, message: str = "", **data: Any) -> Event:
-    return event_from(event_type, message, role, data=data)
+    return parse_event(event_type, message, role, data=data)
 
 
 def red(number: int, most: int = 6) -> list[Event]:
@@ -66,13 +75,13 @@ BEGIN = [START, of("stage_decided", decision="run", reasons=[]), of("stage_start
 
 
 def test_the_fields_of_both_seeds_are_there() -> None:
-    state = fold([]).to_json()
+    state = fold_events([]).to_json()
     assert set(state) >= S0 | S1 | {"stages"}
     json.dumps(state)
 
 
 def test_after_two_red_attempts_it_says_what_the_seeds_say() -> None:
-    state = fold([*BEGIN, *red(1), *red(2)]).to_json()
+    state = fold_events([*BEGIN, *red(1), *red(2)]).to_json()
     expected = {
         "run_id": "r1",
         "spec_file": "specs/a.md",
@@ -93,10 +102,10 @@ def test_after_two_red_attempts_it_says_what_the_seeds_say() -> None:
 
 
 def test_the_walk_of_a_stage_that_was_patched_once() -> None:
-    events = [*BEGIN, *red(1), *green(2), event_from("run_finished", "ok", data={"status": "ok"})]
+    events = [*BEGIN, *red(1), *green(2), parse_event("run_finished", "ok", data={"status": "ok"})]
     walk: list[tuple[object, object]] = []
     for count in range(1, len(events) + 1):
-        state = fold(events[:count]).to_json()
+        state = fold_events(events[:count]).to_json()
         if not walk or walk[-1] != (state["state"], state["phase"]):
             walk.append((state["state"], state["phase"]))
     assert walk == [
@@ -113,16 +122,16 @@ def test_the_walk_of_a_stage_that_was_patched_once() -> None:
 
 def test_while_the_tests_run_it_is_testing_and_says_what_the_last_ones_said() -> None:
     checked = of("check_result", step="check python_syntax", passed=True, exit_code=0)
-    state = fold([*BEGIN, *red(1)[:2], checked]).to_json()
+    state = fold_events([*BEGIN, *red(1)[:2], checked]).to_json()
     assert (state["state"], state["phase"], state["test_passed"]) == ("TESTING", "generated", None)
-    state = fold([*BEGIN, *red(1), *green(2)[:2], checked]).to_json()
+    state = fold_events([*BEGIN, *red(1), *green(2)[:2], checked]).to_json()
     assert (state["state"], state["phase"], state["test_passed"]) == ("TESTING", "generated", False)
     assert (state["last_test_exit_code"], state["last_test_output"]) == (1, "FAILED test_auth")
 
 
 def test_a_step_that_passes_after_a_failed_one_does_not_make_the_attempt_green() -> None:
     after = of("check_result", step="lint", passed=True, exit_code=0)
-    state = fold([*BEGIN, *red(1)[:3], after, red(1)[3]]).to_json()
+    state = fold_events([*BEGIN, *red(1)[:3], after, red(1)[3]]).to_json()
     assert (state["test_passed"], state["last_test_exit_code"]) == (False, 1)
     assert state["last_test_output"] == state["last_error"] == "FAILED test_auth"
 
@@ -133,9 +142,9 @@ def test_an_attempt_without_anything_to_test_fails_where_it_is(kind: str, before
     begun = of("attempt_started", attempt=before + 1, key="k", max_attempts=6)
     ended = of("attempt_finished", attempt=before + 1, passed=False, kind=kind, excerpt="nothing came")
     history = [*BEGIN, *(red(1) if before else ()), begun, ended]
-    assert fold(history).to_json()["state"] == state
-    end = event_from("run_finished", "failed", data={"status": "failed"})
-    found = fold([*history, of("stage_finished", status="failed", message="no"), end]).to_json()
+    assert fold_events(history).to_json()["state"] == state
+    end = parse_event("run_finished", "failed", data={"status": "failed"})
+    found = fold_events([*history, of("stage_finished", status="failed", message="no"), end]).to_json()
     assert (found["state"], found["phase"], found["last_error"]) == ("FAILED", "failed", "nothing came")
 
 
@@ -148,15 +157,15 @@ def test_the_last_error_is_that_of_a_stage_that_failed_although_another_went_on(
         of("attempt_started", "docs", attempt=1, key="k"),
         of("attempt_finished", "docs", attempt=1, passed=True),
         of("stage_finished", "docs", status="built", key="k"),
-        event_from("run_finished", "failed", data={"status": "failed"}),
+        parse_event("run_finished", "failed", data={"status": "failed"}),
     ]
-    assert fold(history).to_json()["last_error"] == "FAILED test_auth"
+    assert fold_events(history).to_json()["last_error"] == "FAILED test_auth"
 
 
 def test_how_often_may_be_retried_is_known_from_the_start() -> None:
-    start = event_from("run_started", "", data={"run_id": "r1", "max_retries": 7})
-    assert fold([start]).to_json()["max_retries"] == 7
-    assert fold([start, *BEGIN[1:], *red(1, most=6)]).to_json()["max_retries"] == 5
+    start = parse_event("run_started", "", data={"run_id": "r1", "max_retries": 7})
+    assert fold_events([start]).to_json()["max_retries"] == 7
+    assert fold_events([start, *BEGIN[1:], *red(1, most=6)]).to_json()["max_retries"] == 5
 
 
 @pytest.mark.parametrize(
@@ -169,12 +178,12 @@ def test_how_often_may_be_retried_is_known_from_the_start() -> None:
     ],
 )
 def test_the_end_of_a_run_is_terminal_unless_it_can_go_on(status: str, state: str, phase: str) -> None:
-    found = fold([*BEGIN, *red(1), event_from("run_finished", "why", data={"status": status})]).to_json()
+    found = fold_events([*BEGIN, *red(1), parse_event("run_finished", "why", data={"status": status})]).to_json()
     assert (found["state"], found["phase"]) == (state, phase)
 
 
 def test_stages_are_told_apart() -> None:
-    state = fold(
+    state = fold_events(
         [
             START,
             of("stage_decided", "a", decision="fresh"),
@@ -234,13 +243,13 @@ ANSWERLESS = [
     ],
 )
 def test_every_way_of_a_stage_is_legal(events: list[Event]) -> None:
-    fold(events)
+    fold_events(events)
 
 
 def test_a_stage_that_is_held_is_neither_done_nor_failed() -> None:
-    held = fold([*BEGIN, *green(1)[:-1], of("stage_held", key="k")]).stages["code"]
+    held = fold_events([*BEGIN, *green(1)[:-1], of("stage_held", key="k")]).stages["code"]
     assert (held.status, held.state, held.phase) == ("held", "TESTING", "tested")
-    ended = fold([*BEGIN, *green(1)[:-1], of("stage_held", key="k"), of("stage_finished", status="held")])
+    ended = fold_events([*BEGIN, *green(1)[:-1], of("stage_held", key="k"), of("stage_finished", status="held")])
     assert ended.stages["code"] == held
 
 
@@ -259,7 +268,7 @@ def test_what_is_held_back_does_not_hide_what_failed() -> None:
         red_,
     ]
     events += [of("stage_finished", "a@2", status="failed"), of("stage_finished", "a@1", status="held")]
-    state = fold([*events, event_from("run_finished", "failed", data={"status": "failed"})]).to_json()
+    state = fold_events([*events, parse_event("run_finished", "failed", data={"status": "failed"})]).to_json()
     assert (state["state"], state["test_passed"], state["last_test_exit_code"]) == ("FAILED", False, 3)
 
 
@@ -276,27 +285,27 @@ def test_what_is_held_back_does_not_hide_what_failed() -> None:
 )
 def test_an_unlisted_move_is_a_bug(events: list[Event]) -> None:
     with pytest.raises(ValueError, match="BUG: stage code"):
-        fold(events)
+        fold_events(events)
 
 
-@given(st.sampled_from(get_args(Move)), st.sampled_from(get_args(Move)))
-def test_the_table_alone_says_what_is_legal(here: Move, there: Move) -> None:
+@given(st.sampled_from(get_args(SeedState)), st.sampled_from(get_args(SeedState)))
+def test_the_table_alone_says_what_is_legal(here: SeedState, there: SeedState) -> None:
     stage = StageState(state=here)
-    if there in LEGAL_MOVES[here]:
-        assert moved(stage, there, "s").state == there
+    if there in LEGAL_TRANSITIONS[here]:
+        assert with_state(stage, there, "s").state == there
     else:
         with pytest.raises(ValueError, match="BUG"):
-            moved(stage, there, "s")
+            with_state(stage, there, "s")
 
 
 # The moves that the first two documents list: S1's table, and S0's read in S1's words.
-LISTED: dict[Move, set[Move]] = {
+LISTED: dict[SeedState, set[SeedState]] = {
     "INIT": {"GENERATING"},
     "GENERATING": {"TESTING", "FAILED"},
     "TESTING": {"SUCCESS", "PATCHING", "FAILED"},
     "PATCHING": {"TESTING", "FAILED"},
 }
-BEYOND: dict[Move, set[Move]] = {
+BEYOND: dict[SeedState, set[SeedState]] = {
     "INIT": {"INIT", "TESTING", "PATCHING", "SUCCESS", "FAILED"},
     "GENERATING": {"INIT", "PATCHING"},
     "TESTING": {"INIT", "TESTING", "GENERATING"},
@@ -305,8 +314,8 @@ BEYOND: dict[Move, set[Move]] = {
 
 
 def test_all_listed_moves_are_legal_and_those_beyond_are_these() -> None:
-    assert set(LEGAL_MOVES) == set(get_args(Move))
-    for state, moves in LEGAL_MOVES.items():
+    assert set(LEGAL_TRANSITIONS) == set(get_args(SeedState))
+    for state, moves in LEGAL_TRANSITIONS.items():
         listed, beyond = LISTED.get(state, set()), BEYOND.get(state, set())
         assert listed.isdisjoint(beyond)
         assert moves == listed | beyond, state
@@ -328,16 +337,16 @@ SOME_EVENTS = st.sampled_from(
 
 @given(st.lists(SOME_EVENTS, max_size=12))
 def test_whatever_happens_a_stage_moves_by_the_table_or_it_is_a_bug(events: list[Event]) -> None:
-    folding = Folding()
+    folding = RunStateFold()
     folding.take(START, "")
-    before: Move = "INIT"
+    before: SeedState = "INIT"
     for event in events:
         try:
             folding.take(event, "")
         except ValueError:
             return  # the way out of a move that the table does not have
         after = folding.state().stages["code"].state
-        assert after == before or after in LEGAL_MOVES[before]
+        assert after == before or after in LEGAL_TRANSITIONS[before]
         before = after
 
 
@@ -345,13 +354,13 @@ def test_the_file_is_in_step_with_the_run(tmp_path: Path) -> None:
     path = tmp_path / "logs" / "r1" / "state.json"
     file = StateFile(path, lambda: MOMENT)
     seen: list[Event] = []
-    for event in [*BEGIN, *red(1), *green(2), event_from("run_finished", "ok", data={"status": "ok"})]:
+    for event in [*BEGIN, *red(1), *green(2), parse_event("run_finished", "ok", data={"status": "ok"})]:
         file.notice(event)
         seen.append(event)
         found = read_state(path)
         assert found is not None
         if event.type in ("attempt_started", "attempt_finished", "stage_finished", "run_finished"):
-            folded = fold(seen).to_json()
+            folded = fold_events(seen).to_json()
             assert {**found, "created_at": "", "updated_at": ""} == folded
             assert found["updated_at"] == "2026-02-15T14:30:22.000Z"
     assert [p.name for p in path.parent.iterdir()] == ["state.json"]
@@ -373,7 +382,7 @@ def test_a_run_of_many_stages_does_not_write_the_whole_file_for_each(
     for number in range(1500):
         file.notice(of("stage_decided", f"s{number}", decision="fresh"))
         file.notice(of("stage_finished", f"s{number}", status="fresh"))
-    file.notice(event_from("run_finished", "ok", data={"status": "ok"}))
+    file.notice(parse_event("run_finished", "ok", data={"status": "ok"}))
     assert len(writes) < 600
     found = read_state(tmp_path / "state.json")
     assert found is not None
@@ -384,7 +393,7 @@ def test_a_run_that_says_that_it_is_long_writes_now_and_then_from_its_beginning(
     clock = FakeClock()
     path = tmp_path / "state.json"
     file = StateFile(path, clock)
-    file.notice(event_from("run_started", "", data={**START.facts(), "stages": 1000}))
+    file.notice(parse_event("run_started", "", data={**START.facts(), "stages": 1000}))
 
     def decided(name: str) -> bool:
         """Say whether the file knows of a stage once it is started."""
@@ -418,7 +427,7 @@ def test_a_damaged_file_is_noticed_set_aside_and_rebuilt(tmp_path: Path, damage:
         return  # only the line's end was lost
     assert read_state(path) is None
     StateFile(path, lambda: MOMENT).rebuild(journal)
-    assert read_state(path) == before == fold(read_journal(journal)).to_json()
+    assert read_state(path) == before == fold_events(read_journal(journal)).to_json()
     assert (tmp_path / "r1" / "state.json.corrupt").exists()
 
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.engine.memory import PartialMemory
+from orch23.engine.session import PartialPriorState
 from orch23.model.digest import digest_bytes
 from orch23.model.errors import CorruptStateError
 from orch23.model.record import LockFile, Record
-from orch23.store.lock_file import lock_text, read_lock, read_some, write_lock, write_some
+from orch23.store.lock_file import encode_lock, read_lock, read_lock_records, write_lock, write_lock_records
 from tests.unit.store.test_lock_file import NAMES, RECORDS, record
 
 
@@ -29,11 +29,11 @@ def test_what_a_part_says_and_gets_is_what_the_whole_would(
     part = LockFile({name: new for name, (_, new, is_in) in cases.items() if is_in})
     write_lock(root, "x.lock", before, pipeline)
     data = (root / "x.lock").read_bytes()
-    found = read_some(root / "x.lock", part.records, data)
+    found = read_lock_records(root / "x.lock", part.records, data)
     assert found.records == {name: before.records[name] for name in part.records}
-    write_some(root, "x.lock", part, pipeline, data)
-    assert (root / "x.lock").read_text() == lock_text(LockFile({**before.records, **part.records}), pipeline)
-    assert not write_some(root, "x.lock", part, pipeline, data)
+    write_lock_records(root, "x.lock", part, pipeline, data)
+    assert (root / "x.lock").read_text() == encode_lock(LockFile({**before.records, **part.records}), pipeline)
+    assert not write_lock_records(root, "x.lock", part, pipeline, data)
 
 
 @pytest.mark.parametrize(
@@ -53,18 +53,18 @@ def test_a_file_that_is_not_as_it_was_written_is_refused(tmp_path: Path, old: st
     assert old in text
     (tmp_path / "x.lock").write_text(text.replace(old, new))
     with pytest.raises(CorruptStateError):
-        read_some(tmp_path / "x.lock", ["b"], (tmp_path / "x.lock").read_bytes())
+        read_lock_records(tmp_path / "x.lock", ["b"], (tmp_path / "x.lock").read_bytes())
 
 
 def test_names_behind_the_end_mark_are_left_to_who_reads_it_all(tmp_path: Path) -> None:
     write_lock(tmp_path, "x.lock", LockFile({name: record(name) for name in ("a", "code@\u00e9", "\u00e9")}), "p")
     with pytest.raises(CorruptStateError):
-        read_some(tmp_path / "x.lock", ["a"], (tmp_path / "x.lock").read_bytes())
+        read_lock_records(tmp_path / "x.lock", ["a"], (tmp_path / "x.lock").read_bytes())
 
 
 def test_without_the_file_there_is_no_part_of_it(tmp_path: Path) -> None:
     with pytest.raises(CorruptStateError):
-        read_some(tmp_path / "x.lock", ["b"], b"")
+        read_lock_records(tmp_path / "x.lock", ["b"], b"")
     assert read_lock(tmp_path / "x.lock") == LockFile()
 
 
@@ -77,9 +77,9 @@ def left(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(("is_known", "hashed"), [(True, 0), (False, 1)])
 def test_a_lock_file_with_the_known_change_time_is_not_hashed(left: Path, *, is_known: bool, hashed: int) -> None:
     file = left / "x.lock"
-    memory = PartialMemory(left, "x.yaml", ["b"], digest_bytes(file.read_bytes()).sha256)
+    memory = PartialPriorState(left, "x.yaml", ["b"], digest_bytes(file.read_bytes()).sha256)
     memory.ctime_ns = file.stat().st_ctime_ns if is_known else 0
-    with patch("orch23.engine.memory.digest_bytes", side_effect=digest_bytes) as counted:
+    with patch("orch23.engine.session.digest_bytes", side_effect=digest_bytes) as counted:
         lock, _ = memory.read()
     assert (set(lock.records), counted.call_count) == ({"b"}, hashed)
 
@@ -93,7 +93,7 @@ def test_an_edit_of_the_lock_file_since_the_last_build_is_seen(left: Path, *, is
     while file.stat().st_ctime_ns == ctime_ns:
         os.utime(file)
     with pytest.raises(CorruptStateError, match="was changed since the last build"):
-        PartialMemory(left, "x.yaml", ["b"], digest_bytes(data).sha256, ctime_ns).read()
+        PartialPriorState(left, "x.yaml", ["b"], digest_bytes(data).sha256, ctime_ns).read()
 
 
 @pytest.mark.parametrize("is_known", [True, False])
@@ -102,7 +102,7 @@ def test_an_edit_of_the_lock_file_since_it_was_read_is_kept_and_the_digest_is_un
 ) -> None:
     file = left / "x.lock"
     data, ctime_ns = file.read_bytes(), file.stat().st_ctime_ns if is_known else 0
-    memory = PartialMemory(left, "x.yaml", ["b"], digest_bytes(data).sha256, ctime_ns)
+    memory = PartialPriorState(left, "x.yaml", ["b"], digest_bytes(data).sha256, ctime_ns)
     lock, _ = memory.read()
     edited = data.replace(b'\n  "~": null', b'\n\n  "~": null')
     assert edited != data

@@ -6,8 +6,8 @@ import pytest
 
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import MissingBytesError
-from orch23.store.contents import Contents
-from orch23.store.sources import Sources
+from orch23.store.content_store import DiskContentStore
+from orch23.store.input_files import InputFiles
 from orch23.store.workspace import Workspace
 
 PROMISED = FileEntry(digest_bytes(b"data"))
@@ -20,8 +20,8 @@ class Place:
         self.root = folder / "project"
         self.root.mkdir()
         self.target = folder / "room" / "deep" / "a"
-        self.contents = Contents(folder / "cas")
-        self.sources = Sources(self.contents, Workspace(self.root, None))
+        self.contents = DiskContentStore(folder / "cas")
+        self.sources = InputFiles(self.contents, Workspace(self.root, None))
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orch23.model.digest import Json, digest_json
-from orch23.store.state_text import StateText
+from orch23.store.run_state import StateEncoder
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,14 @@ HEAD = st.dictionaries(st.sampled_from(["run_id", "zoo", "error"]), TEXT | st.no
 
 @given(st.lists(st.tuples(HEAD, st.dictionaries(TEXT, TEXT, max_size=4)), max_size=3))
 def test_the_text_is_that_of_the_whole(states: list[tuple[dict[str, Json], dict[str, str]]]) -> None:
-    writer = StateText()
+    writer = StateEncoder()
     for head, texts in states:
         stages = {name: Stage(text) for name, text in texts.items()}
         assert writer.write(head, stages) == at_once(head, stages)
 
 
 def test_a_stage_that_has_not_moved_is_not_asked_again() -> None:
-    writer, stays, moves = StateText(), Stage("a"), Stage("b")
+    writer, stays, moves = StateEncoder(), Stage("a"), Stage("b")
     writer.write({}, {"stays": stays, "moves": moves})
     writer.write({}, {"stays": stays, "moves": Stage("c")})
     assert len(stays.asked) == 1

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import SafetyError
 from orch23.model.paths import is_ignored, match
-from orch23.snapshot.looks import RACY_NS, Looks, detail_from
-from orch23.store.beneath import replace_file
-from orch23.store.index import Index
-from orch23.store.workspace import TABLE, Workspace
+from orch23.snapshot.stat_snapshot import RACY_NS, StatSnapshot, parse_file_state
+from orch23.store.index import StoreIndex
+from orch23.store.safe_files import replace_file
+from orch23.store.workspace import FILES_TABLE, Workspace
 
 
 class Clock:
@@ -104,23 +104,23 @@ def save(workspace: Workspace) -> None:
     rows = workspace.index_rows()
     if index is None:
         return
-    if index.holds(TABLE):
-        index.write({}, {TABLE: rows})
+    if index.holds(FILES_TABLE):
+        index.write({}, {FILES_TABLE: rows})
     else:
-        index.write({TABLE: {path: row for path, row in rows.items() if row is not None}})
+        index.write({FILES_TABLE: {path: row for path, row in rows.items() if row is not None}})
     index.close()
 
 
 def test_a_settled_file_is_hashed_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = put(root, "a")
     clock = Clock(target.stat().st_ctime_ns + 3 * RACY_NS)
-    workspace = Workspace(root, Index(root / "cache"), clock)
+    workspace = Workspace(root, StoreIndex(root / "cache"), clock)
     seen = hashed(monkeypatch)
     for _ in range(3):
         workspace.entry("a")
     assert seen == ["a"]
     save(workspace)
-    assert Workspace(root, Index(root / "cache"), clock).entry("a") == workspace.entry("a")
+    assert Workspace(root, StoreIndex(root / "cache"), clock).entry("a") == workspace.entry("a")
     assert seen == ["a"]
 
 
@@ -130,7 +130,7 @@ def test_a_racy_or_future_file_is_hashed_again_each_time(
 ) -> None:
     target = put(root, "a")
     clock = Clock(target.stat().st_ctime_ns + age_ns)
-    workspace = Workspace(root, Index(root / "cache"), clock)
+    workspace = Workspace(root, StoreIndex(root / "cache"), clock)
     seen = hashed(monkeypatch)
     workspace.entry("a")
     clock.now_ns += 100 * RACY_NS
@@ -184,48 +184,48 @@ def test_an_invalidated_file_is_hashed_again(root: Path, monkeypatch: pytest.Mon
 
 def test_racy_entries_are_not_saved(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(put(root, "a").stat().st_ctime_ns)
-    workspace = Workspace(root, Index(root / "cache"), clock)
+    workspace = Workspace(root, StoreIndex(root / "cache"), clock)
     workspace.entry("a")
     save(workspace)
     clock.now_ns += 100 * RACY_NS
     seen = hashed(monkeypatch)
-    Workspace(root, Index(root / "cache"), clock).entry("a")
+    Workspace(root, StoreIndex(root / "cache"), clock).entry("a")
     assert seen == ["a"]
 
 
 def test_a_damaged_cache_gives_no_wrong_entry(root: Path, damage: Callable[[Path], None]) -> None:
     clock = Clock(put(root, "a", "truth").stat().st_ctime_ns + 3 * RACY_NS)
     cache = root / ".orch23" / "index.sqlite"
-    first = Workspace(root, Index(cache), clock)
+    first = Workspace(root, StoreIndex(cache), clock)
     first.entry("a")
     save(first)
     damage(cache)
-    second = Workspace(root, Index(cache), clock)
+    second = Workspace(root, StoreIndex(cache), clock)
     assert second.entry("a") == FileEntry(digest_bytes(b"truth"))
     save(second)
-    assert Workspace(root, Index(cache), clock).entry("a") == FileEntry(digest_bytes(b"truth"))
+    assert Workspace(root, StoreIndex(cache), clock).entry("a") == FileEntry(digest_bytes(b"truth"))
 
 
 def test_the_cache_of_another_directory_is_not_believed(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(put(root, "a").stat().st_ctime_ns + 3 * RACY_NS)
-    first = Workspace(root, Index(tmp_path / "cache"), clock)
+    first = Workspace(root, StoreIndex(tmp_path / "cache"), clock)
     first.entry("a")
     save(first)
     (tmp_path / "other").mkdir()
     seen = hashed(monkeypatch)
-    Workspace(tmp_path / "other", Index(tmp_path / "cache"), clock).entry("a")
-    Workspace(root, Index(tmp_path / "cache"), clock).entry("a")
+    Workspace(tmp_path / "other", StoreIndex(tmp_path / "cache"), clock).entry("a")
+    Workspace(root, StoreIndex(tmp_path / "cache"), clock).entry("a")
     assert seen == []  # the one has no such file, the other knows it
     put(tmp_path / "other", "a")
-    Workspace(tmp_path / "other", Index(tmp_path / "cache"), clock).entry("a")
+    Workspace(tmp_path / "other", StoreIndex(tmp_path / "cache"), clock).entry("a")
     assert seen == ["a"]
 
 
 def test_looking_saves_nothing(root: Path) -> None:
     put(root, "a")
-    workspace = Workspace(root, Index(root / ".orch23" / "index.sqlite"))
+    workspace = Workspace(root, StoreIndex(root / ".orch23" / "index.sqlite"))
     workspace.entry("a")
     workspace.listing("**")
     assert not (root / ".orch23").exists()
@@ -359,7 +359,7 @@ def test_names_that_nobody_can_write_and_our_own_temporary_files_are_not_listed(
 def test_many_threads_may_look(root: Path) -> None:
     for number in range(50):
         put(root, f"d{number % 5}/{number}", str(number))
-    workspace = Workspace(root, Index(root / "cache"))
+    workspace = Workspace(root, StoreIndex(root / "cache"))
     with ThreadPoolExecutor(8) as pool:
         entries = list(pool.map(lambda n: workspace.entry(f"d{n % 5}/{n}"), list(range(50)) * 4))
     assert entries == [FileEntry(digest_bytes(str(n).encode())) for n in range(50)] * 4
@@ -370,12 +370,12 @@ def test_what_went_away_since_it_was_looked_at_is_not_remembered_as_absent(tmp_p
     workspace = Workspace(tmp_path, None)
     assert workspace.entry("a") is not None
     (tmp_path / "a").unlink()
-    assert not workspace.look_back(Looks(tmp_path.stat().st_ctime_ns + 10 * RACY_NS))
+    assert not workspace.look_back(StatSnapshot(tmp_path.stat().st_ctime_ns + 10 * RACY_NS))
 
 
 def is_remembered(workspace: Workspace, root: Path) -> bool:
     """Return whether what was looked at can be kept, at a time when nothing is young."""
-    return workspace.look_back(Looks(root.stat().st_ctime_ns + 10 * RACY_NS))
+    return workspace.look_back(StatSnapshot(root.stat().st_ctime_ns + 10 * RACY_NS))
 
 
 def test_a_file_that_was_another_for_a_while_is_not_remembered(tmp_path: Path) -> None:
@@ -418,10 +418,10 @@ def test_a_file_that_this_build_wrote_with_a_known_digest_is_not_hashed_again(
     assert workspace.is_still("d/a", digest_bytes(b"one").sha256)
     assert not workspace.is_still("d/a", digest_bytes(b"two").sha256)
     assert seen == []
-    looks = Looks(tmp_path.stat().st_ctime_ns + 10 * RACY_NS)
+    looks = StatSnapshot(tmp_path.stat().st_ctime_ns + 10 * RACY_NS)
     assert workspace.look_back(looks)
     assert (looks.paths, looks.ctimes) == (["d/a"], [0]), "its times are too young to show another edit"
-    assert detail_from(looks.detail(0)).sha256.hex() == digest_bytes(b"one").sha256
+    assert parse_file_state(looks.detail(0)).sha256.hex() == digest_bytes(b"one").sha256
 
 
 @pytest.mark.parametrize("text", ["two", "longer"])

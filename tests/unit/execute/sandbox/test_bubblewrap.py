@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from orch23.execute import kinship
+from orch23.execute import process_tree
 from orch23.execute.launch import Launch
-from orch23.execute.rooms import Room
 from orch23.execute.sandbox.bubblewrap import _Descriptors, _waiting
-from orch23.model.action import Action, Completed
-from orch23.model.step_limits import StepLimits
+from orch23.execute.sandbox_dir import SandboxDir
+from orch23.model.action import Action, Completed, StepLimits
 from tests.sandbox.probe import Memory, executor
 from tests.sandbox.users import need
 
@@ -94,7 +93,7 @@ def test_what_a_command_leaves_ends_without_a_look_at_all_processes(
     def looked() -> None:
         pytest.fail("it was searched for")
 
-    monkeypatch.setattr(kinship, "_snapshot", looked)
+    monkeypatch.setattr(process_tree, "_snapshot", looked)
     tag = f"{300_000 + os.getpid()}.25"
     said(tmp_path, f"for i in 1 2 3; do (setsid sleep {tag} > /dev/null 2>&1 &); done; sleep 0.05", tier)
     listed = subprocess.run(["pgrep", "-f", f"sleep {tag}"], capture_output=True, check=False)
@@ -102,20 +101,22 @@ def test_what_a_command_leaves_ends_without_a_look_at_all_processes(
 
 
 def test_only_the_first_process_of_a_namespace_is_taken_for_one() -> None:
-    with kinship.births():
+    with process_tree.starting_leader():
         child = subprocess.Popen(["/bin/sleep", "1000"], start_new_session=True)
-        family = kinship.adopt(child.pid, "", 1 << 32)
+        family = process_tree.register_leader(child.pid, "", 1 << 32)
     try:
-        kinship.enclose(family, child.pid)  # a child of this process, not of the leader, and first in no namespace
+        process_tree.note_namespace(
+            family, child.pid
+        )  # a child of this process, not of the leader, and first in no namespace
         assert family.first is None
     finally:
-        kinship.end(family)
+        process_tree.kill_tree(family)
         child.wait()
-        kinship.release(family)
+        process_tree.forget_tree(family)
 
 
 def test_a_command_begins_when_it_is_told_to_and_not_where_nobody_is_left(tmp_path: Path) -> None:
-    room = Room(tmp_path, "m")
+    room = SandboxDir(tmp_path, "m")
     launch = Launch(argv=("touch", "ran"), env={}, cwd=tmp_path, room=room, interpreter=Path(sys.executable))
     for told in (False, True):
         near, far = socket.socketpair()
@@ -144,16 +145,16 @@ def shell(script: str) -> subprocess.Popen[bytes]:
 def test_a_process_is_waited_for_until_it_sleeps_beside_what_it_started() -> None:
     sleeps, runs = shell("sleep 1000 & echo; wait"), shell("sleep 1000 & echo; while :; do :; done")
     try:
-        while (started := kinship.awaited_children(sleeps.pid)) is None:
+        while (started := process_tree.children_if_asleep(sleeps.pid)) is None:
             pass
-        seen = {kinship.awaited_children(runs.pid) is None for _ in range(100)}
+        seen = {process_tree.children_if_asleep(runs.pid) is None for _ in range(100)}
     finally:
         for one in (sleeps, runs):
             os.killpg(one.pid, signal.SIGKILL)
             one.communicate()
     assert len(started) == 1
     assert seen == {True}
-    assert kinship.awaited_children(sleeps.pid) == []
+    assert process_tree.children_if_asleep(sleeps.pid) == []
 
 
 def test_a_command_is_told_to_begin_only_when_the_sandbox_is_tied_to_this_process(
@@ -168,14 +169,14 @@ def test_a_command_is_told_to_begin_only_when_the_sandbox_is_tied_to_this_proces
         told.append(select.select([far], [], [], 0)[0])
         return answers.pop()
 
-    monkeypatch.setattr(kinship, "awaited_children", look)
+    monkeypatch.setattr(process_tree, "children_if_asleep", look)
     child = subprocess.Popen(["/bin/sleep", "1000"])
     try:
         with _Descriptors(b"", (), StepLimits()) as given:
             far = os.dup(given.begin_far)
             os.write(given.status_far, b'{ "child-pid": %d }' % child.pid)
             os.write(far, b"\n")
-            given.open_gate(kinship.Family(os.getpid(), "", 1 << 32))
+            given.open_gate(process_tree.ProcessTree(os.getpid(), "", 1 << 32))
     finally:
         child.kill()
         child.wait()

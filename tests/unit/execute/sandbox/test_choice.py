@@ -13,15 +13,14 @@ from unittest.mock import patch
 import pytest
 from msgspec.structs import replace
 
-from orch23.execute import kinship, supervisor
+from orch23.execute import process_tree, supervisor
 from orch23.execute.launch import Launch, LaunchRefusedError, PlainLauncher
 from orch23.execute.process import run_process
-from orch23.execute.rooms import Room
-from orch23.execute.sandbox import choice, landlock
-from orch23.execute.sandbox.bubblewrap import PROGRAMS, Bubblewrap
-from orch23.execute.sandbox.choice import Choice, Sandbox, choose
-from orch23.execute.sandbox.restricted import Restricted
-from orch23.execute.sandbox.self_test import fault
+from orch23.execute.sandbox import landlock, tier_selection
+from orch23.execute.sandbox.bubblewrap import BWRAP_PATHS, BubblewrapLauncher
+from orch23.execute.sandbox.restricted import LandlockLauncher
+from orch23.execute.sandbox.tier_selection import SandboxLauncher, TierChoice, best_tier, tier_fault
+from orch23.execute.sandbox_dir import SandboxDir
 from orch23.execute.supervisor import Confinement
 from tests.sandbox.probe import launcher
 from tests.sandbox.users import ROOT, need
@@ -37,7 +36,7 @@ exec "$@"
 
 @pytest.fixture(autouse=True)
 def _subreaper() -> None:
-    kinship.become_subreaper()
+    process_tree.become_subreaper()
 
 
 def environment() -> dict[str, str]:
@@ -53,26 +52,28 @@ def fake(folder: Path, text: str) -> str:
 
 def test_bubblewrap_comes_first() -> None:
     need("bubblewrap")
-    found = choose()
+    found = best_tier()
     assert found.tier == "bubblewrap"
     assert found.why == ""
 
 
 def test_namespaces_come_second_and_the_choice_says_why() -> None:
     need("namespaces")
-    found = choose(())
+    found = best_tier(())
     assert (found.tier, found.why) == ("namespaces", "bubblewrap: it is not installed")
 
 
 def test_landlock_comes_third() -> None:
     need("landlock")
-    found = choose((), namespaces=False)
+    found = best_tier((), namespaces=False)
     assert (found.tier, found.why) == ("landlock", "bubblewrap: it is not installed")
 
 
 def test_landlock_is_taken_where_user_namespaces_are_forbidden() -> None:
     need("landlock")
-    script = "from orch23.execute.sandbox.choice import choose; found = choose(); print(found.tier, found.why)"
+    script = (
+        "from orch23.execute.sandbox.tier_selection import best_tier; found = best_tier(); print(found.tier, found.why)"
+    )
     command = [sys.executable, "-m", "tests.sandbox.lesser", "namespaces", str(os.getuid())]
     done = subprocess.run(
         [*command, sys.executable, "-c", script],
@@ -91,46 +92,46 @@ def test_a_bubblewrap_that_confines_nothing_is_found_out(tmp_path: Path, monkeyp
     """It starts what it is told to, and so everything seems to work: what is outside tells."""
     need("landlock")
     monkeypatch.setattr("orch23.execute.sandbox.bubblewrap._GATE_WITHIN_S", 0.5)  # it never says that it has a child
-    found = choose([fake(tmp_path, LYING)], namespaces=False)
+    found = best_tier([fake(tmp_path, LYING)], namespaces=False)
     assert found.tier == "landlock"
     assert "could be" in found.why or "honest" in found.why
 
 
 def test_a_bubblewrap_that_may_not_is_told_in_its_own_words(tmp_path: Path) -> None:
     need("landlock")
-    found = choose([fake(tmp_path, "#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")])
+    found = best_tier([fake(tmp_path, "#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")])
     assert "No permissions to create new namespace" in found.why
 
 
 def test_an_old_bubblewrap_is_taken_without_what_it_does_not_know(tmp_path: Path) -> None:
     need("bubblewrap")
-    real = next(name for name in PROGRAMS if Path(name).exists())
+    real = next(name for name in BWRAP_PATHS if Path(name).exists())
     text = f'#!/bin/sh\ncase " $* " in *\' --disable-userns \'*) echo unknown >&2; exit 1;; esac\nexec {real} "$@"\n'
-    found = choose([fake(tmp_path, text)])
-    assert isinstance(found.launcher, Bubblewrap)
+    found = best_tier([fake(tmp_path, text)])
+    assert isinstance(found.launcher, BubblewrapLauncher)
     assert not found.launcher.nested
 
 
 def test_an_old_landlock_is_none() -> None:
     with patch.object(landlock, "abi", return_value=2):
-        found = choose((), namespaces=False)
+        found = best_tier((), namespaces=False)
     assert found.launcher is None
     assert "version 2, 3 is needed" in found.why
 
 
 def test_no_sandbox_at_all_is_found_out() -> None:
-    assert fault(PlainLauncher()) == "a file outside of the room could be written"
+    assert tier_fault(PlainLauncher()) == "a file outside of the room could be written"
 
 
 def test_a_filter_that_is_left_out_is_found_out() -> None:
     """Landlock alone does not keep a step from the network: the self-test sees that, too."""
     need("landlock")
-    supervisor.close_idle()
-    weak = "from orch23.execute.sandbox import confinement as c; c.seccomp.install = lambda _: None; "
+    supervisor.close_idle_supervisors()
+    weak = "from orch23.execute import supervisor_child as c; c.seccomp.install_filter = lambda _: None; "
     weak += "c._own_network = lambda: False; "
     with patch.object(supervisor, "_MAIN", supervisor._MAIN.replace("from", f"{weak}from", 1)):
-        assert fault(Restricted()) == "this machine's network could be reached"
-    supervisor.close_idle()
+        assert tier_fault(LandlockLauncher()) == "this machine's network could be reached"
+    supervisor.close_idle_supervisors()
 
 
 @pytest.mark.parametrize("tier", ["bubblewrap", "landlock"])
@@ -145,18 +146,18 @@ def test_a_tree_that_can_be_written_though_it_is_read_only_is_found_out(tier: st
         def prepare(self, launch: Launch) -> AbstractContextManager[Launch]:
             return confined.prepare(replace(launch, writable=None))
 
-    assert fault(confined) is None
-    assert fault(Forgetful()) == "a tree that is read-only could be written"
+    assert tier_fault(confined) is None
+    assert tier_fault(Forgetful()) == "a tree that is read-only could be written"
 
 
 def test_it_is_tried_once_and_whoever_asks_meanwhile_waits() -> None:
     asked: list[str] = []
 
-    def slow() -> Choice:
+    def slow() -> TierChoice:
         asked.append("x")
-        return Choice(None)
+        return TierChoice(None)
 
-    sandbox = Sandbox(slow)
+    sandbox = SandboxLauncher(slow)
     sandbox.begin()
     assert [sandbox.tier for _ in range(3)] == ["none"] * 3
     assert asked == ["x"]
@@ -164,8 +165,8 @@ def test_it_is_tried_once_and_whoever_asks_meanwhile_waits() -> None:
 
 ENDS_EARLIER = """
 import atexit, threading, time
-from orch23.cli.ending import end
-from orch23.execute.sandbox.choice import Choice, Sandbox
+from orch23.entry import end
+from orch23.execute.sandbox.tier_selection import SandboxLauncher, TierChoice
 
 ending = threading.Event()
 
@@ -173,9 +174,9 @@ def slow():
     ending.wait()
     time.sleep(0.2)
     print("tried", flush=True)
-    return Choice(None)
+    return TierChoice(None)
 
-Sandbox(slow).begin()
+SandboxLauncher(slow).begin()
 atexit.register(ending.set)
 end(0)
 """
@@ -187,23 +188,23 @@ def test_a_process_that_ends_earlier_leaves_no_test_half_done() -> None:
 
 
 def test_nothing_is_started_without_a_tier_unless_it_is_allowed(tmp_path: Path) -> None:
-    room = Room(tmp_path, "m")
+    room = SandboxDir(tmp_path, "m")
     with pytest.raises(LaunchRefusedError) as refused:
-        Sandbox(lambda: Choice(None, (("a", "b"),))).prepare(None)  # type: ignore[arg-type]  # never looked at
+        SandboxLauncher(lambda: TierChoice(None, (("a", "b"),))).prepare(None)  # type: ignore[arg-type]  # never looked at
     assert refused.value.diagnostic.code == "E483"
-    assert Sandbox(lambda: Choice(None), allowed=True).seen(room) == room
+    assert SandboxLauncher(lambda: TierChoice(None), allowed=True).seen(room) == room
 
 
 def test_one_process_tries_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
 
-    def chosen() -> Choice:
+    def chosen() -> TierChoice:
         calls.append(1)
-        return Choice(None)
+        return TierChoice(None)
 
-    monkeypatch.setattr(choice, "_CHOSEN", [])
-    monkeypatch.setattr(choice, "choose", chosen)
-    assert choice.choose_once() is choice.choose_once()
+    monkeypatch.setattr(tier_selection, "_CHOSEN", [])
+    monkeypatch.setattr(tier_selection, "best_tier", chosen)
+    assert tier_selection.best_tier_once() is tier_selection.best_tier_once()
     assert calls == [1]
 
 
@@ -226,16 +227,16 @@ def test_what_the_machine_refuses_says_nothing_of_a_tier(number: int, monkeypatc
     def refuse(*_: object) -> str:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr("orch23.execute.sandbox.self_test.scratch_folder", refuse)
+    monkeypatch.setattr("orch23.execute.sandbox.tier_selection.temporary_folder", refuse)
     with pytest.raises(OSError, match=os.strerror(number)):
-        choose()
+        best_tier()
 
 
 def test_a_choice_ahead_that_fails_is_reported_to_who_asks(capfd: pytest.CaptureFixture[str]) -> None:
-    def refuse() -> Choice:
+    def refuse() -> TierChoice:
         raise OSError(errno.EROFS, "read-only")
 
-    sandbox = Sandbox(refuse)
+    sandbox = SandboxLauncher(refuse)
     before = set(threading.enumerate())
     sandbox.begin()
     for thread in set(threading.enumerate()) - before:

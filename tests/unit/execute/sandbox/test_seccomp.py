@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from orch23.execute.sandbox.seccomp import Sockets, program
-from orch23.execute.sandbox.system_calls import AUDIT_ARCHITECTURES, NUMBERS, number
+from orch23.execute.sandbox.seccomp import AllowedSockets, build_filter
+from orch23.execute.sandbox.system_calls import AUDIT_ARCHITECTURES, CALL_NUMBERS, call_number
 
 MACHINES = ("x86_64", "aarch64")
 ALLOWED, KILLED, EPERM, ENOSYS, EOPNOTSUPP = 0x7FFF0000, 0x80000000, 0x50001, 0x50026, 0x5005F
@@ -57,9 +57,11 @@ def run(code: bytes, machine: str, call: int, *arguments: int, architecture: int
     raise AssertionError(at)
 
 
-def asked(name: str, *arguments: int, machine: str, sockets: Sockets = Sockets.OWN, alone: bool = True) -> int | None:
-    this = number(name, machine)
-    return None if this is None else verdict(program(sockets, machine, alone=alone), machine, this, *arguments)
+def asked(
+    name: str, *arguments: int, machine: str, sockets: AllowedSockets = AllowedSockets.OWN, alone: bool = True
+) -> int | None:
+    this = call_number(name, machine)
+    return None if this is None else verdict(build_filter(sockets, machine, alone=alone), machine, this, *arguments)
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -98,29 +100,31 @@ def test_arguments_decide(name: str, arguments: tuple[int, ...], expected: int, 
     ("sockets", "allowed", "refused"),
     [
         (
-            Sockets.OWN,
+            AllowedSockets.OWN,
             [(UNIX, STREAM), (UNIX, DATAGRAM), (INET, STREAM), (10, DATAGRAM), (NETLINK, 3, 0)],
             [(PACKET, 3)],
         ),
         (
-            Sockets.SHARED,
+            AllowedSockets.SHARED,
             [(INET, STREAM), (10, DATAGRAM), (NETLINK, 3, 0)],
             [(UNIX, STREAM), (40, 1), (NETLINK, 3, 15)],
         ),
         (
-            Sockets.NONE,
+            AllowedSockets.NONE,
             [],
             [(UNIX, STREAM), (UNIX, DATAGRAM), (UNIX, RAW | 0o2000000), (INET, STREAM), (NETLINK, 3, 0)],
         ),
     ],
 )
-def test_families_of_sockets(sockets: Sockets, allowed: list, refused: list, machine: str) -> None:
+def test_families_of_sockets(sockets: AllowedSockets, allowed: list, refused: list, machine: str) -> None:
     assert [asked("socket", *one, machine=machine, sockets=sockets) for one in allowed] == [ALLOWED] * len(allowed)
     assert [asked("socket", *one, machine=machine, sockets=sockets) for one in refused] == [EPERM] * len(refused)
-    assert asked("connect", 3, machine=machine, sockets=sockets) == (EPERM if sockets is Sockets.NONE else ALLOWED)
+    assert asked("connect", 3, machine=machine, sockets=sockets) == (
+        EPERM if sockets is AllowedSockets.NONE else ALLOWED
+    )
     for kind in (DATAGRAM, RAW, RAW | 0o2000000):  # of either, one end can send to the addresses of others
         pair = asked("socketpair", UNIX, kind, machine=machine, sockets=sockets)
-        assert pair == (ALLOWED if sockets is Sockets.OWN else EPERM)
+        assert pair == (ALLOWED if sockets is AllowedSockets.OWN else EPERM)
     for kind in (STREAM, PACKETS, STREAM | 0o2000000):
         assert asked("socketpair", UNIX, kind, machine=machine, sockets=sockets) == ALLOWED
     assert asked("socketpair", TIPC, STREAM, machine=machine, sockets=sockets) == EPERM
@@ -203,32 +207,32 @@ def test_no_step_keeps_others_waiting_or_takes_the_disk_in_no_time(alone: bool, 
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_another_machines_numbers_are_death(machine: str) -> None:
-    code = program(Sockets.OWN, machine)
+    code = build_filter(AllowedSockets.OWN, machine)
     assert verdict(code, machine, 0, architecture=0x40000003) == KILLED  # i386
 
 
 def test_the_third_machine_of_x86_64_is_not_there() -> None:
-    assert verdict(program(Sockets.OWN, "x86_64"), "x86_64", 0x40000000) == ENOSYS
+    assert verdict(build_filter(AllowedSockets.OWN, "x86_64"), "x86_64", 0x40000000) == ENOSYS
 
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_everything_else_is_allowed(machine: str) -> None:
-    code = program(Sockets.OWN, machine)
-    known = {number(name, machine) for name in NUMBERS}
+    code = build_filter(AllowedSockets.OWN, machine)
+    known = {call_number(name, machine) for name in CALL_NUMBERS}
     assert {verdict(code, machine, call) for call in range(600) if call not in known} == {ALLOWED}
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize("sockets", Sockets)
-def test_a_verdict_takes_few_steps(sockets: Sockets, machine: str) -> None:
+@pytest.mark.parametrize("sockets", AllowedSockets)
+def test_a_verdict_takes_few_steps(sockets: AllowedSockets, machine: str) -> None:
     """The kernel runs the filter for every number there is when it is installed: before each process."""
-    code = program(sockets, machine, alone=False)
+    code = build_filter(sockets, machine, alone=False)
     assert max(steps(code, machine, call) for call in range(500)) < 30
 
 
 def test_a_machine_that_is_not_known_has_no_filter() -> None:
     with pytest.raises(ValueError, match="riscv64"):
-        program(Sockets.OWN, "riscv64")
+        build_filter(AllowedSockets.OWN, "riscv64")
 
 
 @pytest.mark.parametrize(
@@ -240,7 +244,7 @@ def test_the_numbers_are_the_kernels(machine: str, header: str) -> None:
     if not path.exists():
         pytest.skip(f"there is no {path}")
     found = {m[1]: int(m[2]) for m in re.finditer(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", path.read_text())}
-    ours = {name: number(name, machine) for name in NUMBERS}
+    ours = {name: call_number(name, machine) for name in CALL_NUMBERS}
     newer = {"setxattrat", "getxattrat", "listxattrat", "removexattrat", "fchmodat2", "file_setattr", "open_tree_attr"}
     assert {n: v for n, v in ours.items() if n not in newer or n in found} == {
         n: found.get(n) for n in ours if n not in newer or n in found

@@ -1,0 +1,192 @@
+"""Find the root of a project and its pipeline file."""
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from orch23.cli.declaration import plain_names
+from orch23.cli.found_project import MARKER, FoundProject, NotOwn
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import NotFoundError
+from orch23.model.pipeline import DEFAULT_PIPELINE
+from orch23.snapshot.store_registry import STORE_FOLDER as STORE
+from orch23.snapshot.store_registry import is_registered
+
+PIPELINE_SUFFIXES = (".yaml", ".yml")
+_MOST_BYTES = 1_048_576
+"""Of a pyproject.toml: a larger one marks no root."""
+
+
+def find_project(here: Path, arguments: tuple[str, ...] = ()) -> FoundProject:
+    """Return the project of `[PIPELINE] [STAGE...]`; the pipeline may stand anywhere among the stages.
+
+    The root is the nearest directory, from `here` upwards, with an orch23.toml or `[tool.orch23]`; else the nearest
+    with a `.git`; else the nearest with the pipeline, which is the one that is named or `pipeline.yaml`; else, if there
+    is no pipeline, the nearest with a store of this user. Without all of these it is `here`.
+
+    A parent directory counts only if it and the file belong to this user: pipelines run commands, and other users can
+    put files into directories such as /tmp. `here` itself counts in any case, since the user chose it. `name[*]`, which
+    is how `needs` may name all items of a foreach, is returned as `name`.
+    """
+    start = here.resolve()
+    named, stages = _split(arguments)
+    passed_over: list[NotOwn] = []
+    mark = _nearest(start, _marker, passed_over) or _nearest(start, _repository, passed_over)
+    root, pipeline, refused = None if mark is None else mark.parent, None, None
+    if named is not None:
+        pipeline, folder = here / named, start
+        if root is None:
+            folder, refused = _folder_of_named(start, pipeline)
+    elif _is_file(here / DEFAULT_PIPELINE):
+        pipeline, folder = here / DEFAULT_PIPELINE, start
+    else:
+        others: list[NotOwn] = []
+        pipeline = _nearest(start, _default_pipeline, others, root)
+        folder = _with_store(start) if pipeline is None else pipeline.parent
+        passed_over += others
+        refused = others[0] if pipeline is None and others else None
+    return FoundProject(
+        start=start,
+        root=folder if root is None else root,
+        pipeline=None if refused is not None else pipeline,
+        is_named=named is not None,
+        stages=plain_names(stages),
+        passed_over=tuple(passed_over),
+        refused=refused,
+    )
+
+
+def required_pipeline(found: FoundProject) -> Path:
+    """Return the pipeline of a project.
+
+    Raises:
+        NotFoundError: there is none, or it is another user's.
+
+    """
+    if found.pipeline is not None:
+        return found.pipeline
+    if found.refused is not None:
+        raise NotFoundError(Diagnostic("E661", found.refused.reason, hint=found.refused.way_out))
+    message = f"there is no {DEFAULT_PIPELINE} here, or in a parent directory"
+    hint = f"name a pipeline: `orch23 build {_a_pipeline(found.start)}`"
+    raise NotFoundError(Diagnostic("E661", message, hint=hint), *found.warnings)
+
+
+def is_project_root(folder: Path) -> bool:
+    """Return whether a directory says of itself that it is the root of an orch23 project."""
+    return _marker(folder) is not None
+
+
+def _split(arguments: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
+    """Return the pipeline that is named, if one is, and all other names."""
+    for position, argument in enumerate(arguments):
+        if argument.endswith(PIPELINE_SUFFIXES) and "@" not in argument:
+            return argument, (*arguments[:position], *arguments[position + 1 :])
+    return None, arguments
+
+
+# ---- what a directory has -----------------------------------------------------------------------
+
+
+def _nearest(
+    start: Path, find: Callable[[Path], Path | None], passed_over: list[NotOwn], last: Path | None = None
+) -> Path | None:
+    """Return what `find` gives of the nearest directory, up to `last`; note what other users have in parents."""
+    for folder in (start, *start.parents):
+        found = find(folder)
+        if found is not None:
+            with suppress(OSError):  # it was removed
+                other = None if folder == start else _not_own(found)
+                if other is None:
+                    return found
+                passed_over.append(other)
+        if folder == last:
+            break
+    return None
+
+
+def _marker(folder: Path) -> Path | None:
+    own, shared = folder / MARKER, folder / "pyproject.toml"
+    if _is_file(own):
+        return own
+    return shared if _has_table(shared) else None
+
+
+def _repository(folder: Path) -> Path | None:
+    try:
+        return folder / ".git" if (folder / ".git").exists() else None
+    except OSError:
+        return None
+
+
+def _default_pipeline(folder: Path) -> Path | None:
+    return folder / DEFAULT_PIPELINE if _is_file(folder / DEFAULT_PIPELINE) else None
+
+
+def _folder_of_named(start: Path, pipeline: Path) -> tuple[Path, NotOwn | None]:
+    """Return the parent of `start` that a named pipeline is in, else `start`, and whether it is another user's."""
+    try:
+        whole = pipeline.resolve()
+    except (OSError, RuntimeError, ValueError):  # it is reported when it is read
+        return start, None
+    if whole.parent not in start.parents:
+        return start, None
+    owner = whole.parent.stat().st_uid
+    return (whole.parent, None) if owner == os.geteuid() else (start, NotOwn(whole, owner, is_file=False))
+
+
+def _with_store(start: Path) -> Path:
+    """Return the nearest directory with a store of this user, else `start`."""
+    for folder in (start, *start.parents):
+        store = folder / STORE
+        if is_registered(str(store)) and (folder == start or _not_own(store) is None):
+            return folder
+        if folder == start and store.is_dir():  # its owner is to be reported
+            break
+    return start
+
+
+def _not_own(path: Path) -> NotOwn | None:
+    """Return why a file of a parent directory is not used; None if the user owns it and its directory.
+
+    A link and what it leads to have to be the user's, both.
+    """
+    user = os.geteuid()
+    folder = path.parent.stat().st_uid
+    other = next((owner for owner in (path.lstat().st_uid, path.stat().st_uid) if owner != user), None)
+    if other is not None:
+        return NotOwn(path, other, is_file=True)
+    return None if folder == user else NotOwn(path, folder, is_file=False)
+
+
+def _a_pipeline(here: Path) -> str:
+    """Return the path of a pipeline where templates lay them, or of one that there could be."""
+    found = sorted(path.name for path in here.glob("pipelines/*.yaml") if path.name.count(".") == 1)
+    return f"pipelines/{found[0] if found else 'quickstart.yaml'}"
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def _has_table(path: Path) -> bool:
+    if not _is_file(path):  # a pipe would be waited for
+        return False
+    try:
+        with path.open("rb") as stream:
+            text = stream.read(_MOST_BYTES + 1).decode("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
+    if "orch23" not in text or len(text) > _MOST_BYTES:
+        return False
+    from orch23.model import parsing  # noqa: PLC0415 - only where a project has such a file
+
+    try:
+        tool = parsing.parse_toml(text).get("tool")
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(tool, dict) and "orch23" in tool

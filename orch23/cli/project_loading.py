@@ -1,0 +1,282 @@
+"""Load a project: its pipeline, its store, and a read-only session on them."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from orch23.cli.author_data import check_schema_file
+from orch23.cli.partial_build import PartialBuild, partial_build
+from orch23.engine.facts import FactFinder
+from orch23.engine.ownership import OtherPipelines
+from orch23.engine.partial_plan import Part
+from orch23.engine.protected_files import declared_by_pipeline
+from orch23.engine.session import (
+    PartialPriorState,
+    PlanningTools,
+    PriorState,
+    Session,
+    WholePriorState,
+    errors_of_sound_stages,
+    open_session,
+)
+from orch23.execute.git_repository import GitRepository
+from orch23.load.loaded import InvalidPipelineError, LoadedPipeline
+from orch23.model.diagnostic import Diagnostic, Location
+from orch23.model.digest import Json
+from orch23.model.errors import Orch23Error
+from orch23.model.paths import match_any
+from orch23.model.pipeline import Pipeline, Stage
+from orch23.model.plan import CompileCache
+from orch23.plan.nodes import writes_of
+from orch23.providers.registry import step_errors, unsupported_fields
+from orch23.snapshot.fast_path import StaleSnapshot
+from orch23.snapshot.store_registry import TRUST_VARIABLE
+from orch23.store.file_copy import FileProgress, no_progress
+from orch23.store.input_files import AuthorFiles
+from orch23.store.project_store import ProjectStore, open_store
+from orch23.store.promotion import RefusePath
+
+if TYPE_CHECKING:
+    from orch23.load.overrides import ModelOverride
+    from orch23.steps.llm.spec import LLMStep
+
+from orch23.model.diagnostic import Severity
+
+
+def unknown_exit_code_prefixes(pipeline: Pipeline) -> tuple[Diagnostic, ...]:
+    """Return a warning for each name in `exit_codes` with which no code begins."""
+    if not pipeline.exit_codes:
+        return ()
+    from orch23.cli.catalogue import diagnostic_codes  # noqa: PLC0415 - the tables of all rooms
+
+    known = diagnostic_codes()
+    return tuple(
+        Diagnostic(
+            "W803",
+            f"no diagnostic begins with `{family}`",
+            pipeline.locate("exit_codes", family),
+            hint="docs/diagnostics.md lists them",
+            severity=Severity.WARNING,
+        )
+        for family in pipeline.exit_codes
+        if not any(code.startswith(family) for code in known)
+    )
+
+
+def wall_clock() -> datetime:
+    """Return the time now, in UTC."""
+    return datetime.now(UTC)
+
+
+class ProjectSettings(Struct, frozen=True, kw_only=True):
+    """What the command line and the environment say that is not about one command alone."""
+
+    root: Path
+    pipeline_path: Path
+    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    sets: Mapping[str, str] = field(default_factory=dict)
+    vars_file: Path | None = None
+    provider: str | None = None
+    model: str | None = None
+    clock: Callable[[], datetime] = wall_clock
+    meter: FileProgress = no_progress
+
+
+class Project(Struct, frozen=True, kw_only=True):
+    """A loaded pipeline with the store of its project: all that reading commands need.
+
+    If it is `partial`, the pipeline is the part that an edit reaches. `git` may have started a process: close it after
+    use.
+    """
+
+    settings: ProjectSettings
+    loaded: LoadedPipeline
+    store: ProjectStore
+    machinery: PlanningTools
+    facts: FactFinder
+    git: GitRepository
+    partial: PartialBuild | None = None
+
+    @property
+    def part(self) -> Part | None:
+        """Give the part that an edit reaches, or None if this is the whole project."""
+        return self.partial.part if self.partial is not None else None
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """Give the pipeline."""
+        return self.loaded.pipeline
+
+    @property
+    def refusal(self) -> RefusePath:
+        """Give what knows the protected paths that the pipeline does not declare."""
+        return declared_by_pipeline(self.pipeline).refusal
+
+    @property
+    def memory(self) -> PriorState:
+        """Give what earlier builds left."""
+        root, file = self.settings.root, self.pipeline.file
+        if self.partial is not None:
+            return PartialPriorState(root, file, self.partial.part.recorded, *self.partial.lock_file)
+        return WholePriorState(root, self.store.logs, file)
+
+
+def open_project(settings: ProjectSettings) -> Project:
+    """Return the project with its pipeline loaded. Writes nothing.
+
+    Raises:
+        InvalidInputError: the pipeline has complaints; all of them are in it.
+        NotFoundError: there is no such file.
+
+    """
+    store = open_store(settings.root, settings.meter)
+    machinery, facts = _machinery(settings, store)
+    try:
+        loaded = _load(settings, compiled=store.pipelines)
+    except InvalidPipelineError as error:
+        raise _with_the_rest(error, store, machinery) from None
+    facts.plugins, facts.executor = loaded.pipeline.plugins, loaded.pipeline.executor
+    loaded = replace(loaded, warnings=(*loaded.warnings, *unknown_exit_code_prefixes(loaded.pipeline)))
+    git = GitRepository(root=settings.root)
+    return Project(settings=settings, loaded=loaded, store=store, machinery=machinery, facts=facts, git=git)
+
+
+def open_partial(settings: ProjectSettings, unrest: StaleSnapshot) -> Project | None:
+    """Return the part of a project that an edit reaches, given what the last build left and what has changed.
+
+    None where that is not known, or is nearly everything. Writes nothing.
+    """
+    store = open_store(settings.root, settings.meter)
+    found = partial_build(unrest, store, lambda text: _declared(settings, text)) if not store.is_strange else None
+    if found is None:
+        return None
+    machinery, facts = _machinery(settings, store)
+    part = found.part
+    sources = {part.plan.pipeline.file: part.text} if part.text else {}
+    loaded = LoadedPipeline(part.plan.pipeline, (), {}, sources, part.digests)
+    facts.plugins, facts.executor = loaded.pipeline.plugins, loaded.pipeline.executor
+    git = GitRepository(root=settings.root)
+    return Project(
+        settings=settings, loaded=loaded, store=store, machinery=machinery, facts=facts, git=git, partial=found
+    )
+
+
+def _declared(settings: ProjectSettings, text: str) -> Mapping[str, Stage] | None:
+    """Return the stages of a text of the pipeline, by name; None where there is an error or a warning."""
+    try:
+        loaded = _load(settings, text=text)
+    except Orch23Error:
+        return None
+    stages = {stage.name: stage for stage in loaded.pipeline.stages if isinstance(stage, Stage)}
+    sound = not (loaded.warnings or loaded.pipeline.skipped or unknown_exit_code_prefixes(loaded.pipeline))
+    return stages if sound and len(stages) == len(loaded.pipeline.stages) else None
+
+
+def _load(settings: ProjectSettings, text: str | None = None, compiled: CompileCache | None = None) -> LoadedPipeline:
+    from orch23.load.pipeline import load_pipeline  # noqa: PLC0415 - it loads PyYAML, which a stored plan needs not
+
+    return load_pipeline(
+        settings.pipeline_path,
+        settings.root,
+        sets=settings.sets,
+        vars_file=settings.vars_file,
+        swap=model_override_of(settings),
+        text=text,
+        compiled=compiled,
+    )
+
+
+def _machinery(settings: ProjectSettings, store: ProjectStore) -> tuple[PlanningTools, FactFinder]:
+    facts = FactFinder(settings.root, settings.environ)
+    files = AuthorFiles(settings.root, store.workspace, lambda path: path in store.workspace.written_paths)
+
+    def check_provider(step: "LLMStep") -> tuple[Diagnostic, ...]:
+        return (*step_errors(step, settings.environ, settings.root), *check_schema_file(files, step.schema))
+
+    machinery = PlanningTools(
+        facts_of=facts.facts_of, sources=files, read_yaml=read_yaml, check_provider=check_provider
+    )
+    return machinery, facts
+
+
+def model_override_of(settings: ProjectSettings) -> "ModelOverride":
+    """Return who is asked in place of what the pipeline says.
+
+    Raises:
+        InvalidInputError: the command line names a provider that there is not.
+
+    """
+    from orch23.load.overrides import ModelOverride  # noqa: PLC0415 - loaded with the pipeline
+    from orch23.load.pipeline import plugins_of  # noqa: PLC0415 - it loads PyYAML, which a stored plan needs not
+
+    if settings.provider is None:
+        return ModelOverride(model=settings.model)
+    unfit = unsupported_fields(settings.provider, lambda: plugins_of(settings.pipeline_path, settings.root))
+    return ModelOverride(settings.provider, settings.model, unfit)
+
+
+def _with_the_rest(error: InvalidPipelineError, store: ProjectStore, machinery: PlanningTools) -> InvalidPipelineError:
+    """Return the error with what is wrong besides in the stages that could be read, in the order of the file."""
+    parsed = error.parsed
+    if parsed is None or parsed.partial is None:
+        return error
+    names = {path.split("/")[1] for path in parsed.partial.locations if path.startswith("stages/")}
+    more = errors_of_sound_stages(parsed.partial, store, machinery, names=names, unread=parsed.unread)
+    known = [*error.diagnostics, *more]
+    known.sort(key=lambda d: (d.location is None, d.location or Location("", 0, 0)))
+    return InvalidPipelineError(*known, sources=error.sources, parsed=parsed)
+
+
+def read_yaml(text: str) -> Json:
+    """Return the value of a YAML text.
+
+    Raises:
+        ValueError: it is not valid, with the reason.
+
+    """
+    from orch23.load.data import parse_yaml_data  # noqa: PLC0415 - it loads PyYAML
+
+    value, problems = parse_yaml_data(text, "")
+    if problems:
+        first = problems[0]
+        place = f"line {first.location.line}, column {first.location.column}: " if first.location else ""
+        raise ValueError(f"{place}{first.message}" + (f" ({first.hint})" if first.hint else ""))
+    return value
+
+
+def open_read_session(project: Project, *, forced: Sequence[str] = (), overwrite_edited: bool = False) -> Session:
+    """Return a session for commands that only look. Takes no lock, writes nothing."""
+    return open_session(
+        project.pipeline,
+        project.store,
+        project.machinery,
+        project.memory,
+        forced=forced,
+        overwrite_edited=overwrite_edited,
+        git=project.git,
+        claims=claims_of(project),
+        trusts_lock=project.settings.environ.get(TRUST_VARIABLE) == "1",
+        plan=project.part.plan if project.part is not None else None,
+    )
+
+
+def claims_of(project: Project) -> OtherPipelines:
+    """Return what the other pipelines of the project own; one of them is loaded where its lock file claims a path."""
+    settings = project.settings
+
+    def declares(file: str, stage: str, path: str) -> bool:
+        from orch23.load.pipeline import load_pipeline  # noqa: PLC0415 - it loads PyYAML, and is hardly ever asked
+
+        try:
+            other = load_pipeline(settings.root / file, settings.root).pipeline
+        except Orch23Error:  # a pipeline that cannot be loaded keeps its claims
+            return True
+        nodes = (node for node in other.stages if node.name == stage.partition("@")[0])
+        return any(match_any(writes_of(node), path) for node in nodes)
+
+    return OtherPipelines(settings.root, project.memory.lock_path, declares)

@@ -1,0 +1,150 @@
+"""What `gc` keeps: the limits of `--keep`, and what lock files, runs and plans need."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct, field
+
+from orch23.cli.project_loading import ProjectSettings, open_project, open_read_session
+from orch23.engine.dry_run import preview
+from orch23.engine.session import lock_path
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import CorruptStateError, Orch23Error, UsageError
+from orch23.model.event import StageDecided, StageFinished, StageStarted, StageWithheld
+from orch23.model.plan import Fresh, Restore, VerifyOnly
+from orch23.model.record import Record
+from orch23.store.garbage_collection import GcLimits, GcRoots
+from orch23.store.lock_file import find_lock_files, read_lock
+from orch23.store.project_store import DEFAULT_CAP_BYTES, KEEP_VARIABLE
+from orch23.store.run_logs import interrupted_journals, journal_paths, journal_pipeline, newest_journal
+
+_SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,6})?) ?(B|[KMGT]I?B)", re.IGNORECASE | re.ASCII)
+_AGE = re.compile(r"(\d{1,6}(?:\.\d{1,6})?) ?([mhdw])", re.ASCII)
+_POWERS = "BKMGT"
+_SECONDS = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_NS = 1_000_000_000
+
+
+def parse_keep(texts: Sequence[str], now_ns: int, *, answers: bool = False) -> GcLimits:
+    """Return what `--keep` asks for: of each kind one at most, and the default size where nothing is said.
+
+    Raises:
+        UsageError: one is neither a size nor an age, or there are two of a kind.
+
+    """
+    sizes = [found for text in texts if (found := _size(text)) is not None]
+    ages = [found for text in texts if (found := _age(text)) is not None]
+    for text in texts:
+        if _size(text) is None and _age(text) is None:
+            hint = "write a size such as `5GB` or `800MiB`, or an age such as `12h`, `30d` or `8w`"
+            raise UsageError(Diagnostic("E641", f"`--keep {text}` is neither a size nor an age", hint=hint))
+    if len(sizes) > 1 or len(ages) > 1:
+        kind = "sizes" if len(sizes) > 1 else "ages"
+        hint = "give one size, one age, or one of each"
+        raise UsageError(Diagnostic("E641", f"`--keep` was given two {kind}", hint=hint))
+    if not texts:
+        return GcLimits(most_bytes=DEFAULT_CAP_BYTES, answers=answers)
+    return GcLimits(
+        most_bytes=sizes[0] if sizes else None,
+        used_since_ns=now_ns - ages[0] if ages else None,
+        answers=answers,
+    )
+
+
+def size_limit(environ: Mapping[str, str]) -> int | None:
+    """Return the size that a store is not to pass, of the environment or by default; None where an age was chosen."""
+    texts = environ.get(KEEP_VARIABLE, "").split()
+    try:
+        return parse_keep(texts, 0).most_bytes
+    except UsageError:  # `orch23 gc` says so
+        return DEFAULT_CAP_BYTES
+
+
+def _size(text: str) -> int | None:
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        return None
+    unit = found[2].upper()
+    return int(float(found[1]) * (1024 if "I" in unit else 1000) ** _POWERS.index(unit[0]))
+
+
+def _age(text: str) -> int | None:
+    found = _AGE.fullmatch(text.strip())
+    return None if found is None else int(float(found[1]) * _SECONDS[found[2]] * _NS)
+
+
+def lock_file_needs(root: Path, keys: frozenset[str]) -> GcRoots:
+    """Return what the lock files of a project need, and some keys: a quick look, without any other plan."""
+    locks, pipelines = find_lock_files(root)
+    locks |= {lock_path(root, name) for name in pipelines}
+    records = tuple(record for path in sorted(locks) for record in read_lock(path).records.values())
+    return GcRoots(keys=keys | {record.key for record in records}, records=records)
+
+
+class _Found(Struct):
+    """What is needed, as far as it was found."""
+
+    keys: set[str] = field(default_factory=set)
+    records: list[Record] = field(default_factory=list)
+    stale: set[str] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
+
+
+def project_needs(root: Path, logs: Path, environ: Mapping[str, str]) -> GcRoots:
+    """Return what all pipelines of a project need: by their lock files, by what runs left, by today's plans.
+
+    Raises:
+        CorruptStateError: a lock file or a journal is damaged, so what is needed is not known.
+
+    """
+    found = _Found()
+    locks, pipelines = find_lock_files(root)
+    pipelines |= {name for path in journal_paths(logs) if (name := journal_pipeline(path)) and (root / name).is_file()}
+    locks |= {lock_path(root, name) for name in pipelines}
+    for path in sorted(locks):
+        for record in read_lock(path).records.values():
+            found.keys.add(record.key)
+            found.records.append(record)
+    for name in sorted(pipelines):
+        _by_journals(found, logs, name)
+        _by_plan(found, ProjectSettings(root=root, pipeline_path=root / name, environ=environ), name)
+    return GcRoots(
+        keys=frozenset(found.keys),
+        records=tuple(found.records),
+        stale=frozenset(found.stale),
+        notes=tuple(found.notes),
+    )
+
+
+def _by_journals(found: _Found, logs: Path, name: str) -> None:
+    """Take the results of the newest run, and of those that were cut off: no lock file may have them yet."""
+    runs = [newest_journal(logs, name), *(lines for _, lines in interrupted_journals(logs, name))]
+    for line in (line for lines in runs for line in lines):
+        match line.event.data:
+            case StageDecided(key=key) | StageStarted(key=key) | StageWithheld(key=key) | StageFinished(key=key):
+                found.keys.add(key)
+            case _:
+                pass
+
+
+def _by_plan(found: _Found, settings: ProjectSettings, name: str) -> None:
+    try:
+        project = open_project(settings)
+        try:
+            seen = preview(open_read_session(project))
+        finally:
+            project.git.close()
+    except CorruptStateError:
+        raise
+    except Orch23Error as error:
+        why = error.diagnostics[0].message
+        found.notes.append(f"{name} cannot be planned ({why}): what its lock file and its last run need is kept")
+        return
+    found.keys |= {appraised.resolved.key for appraised in seen.appraised.values()}
+    for stage, decision in seen.decisions.items():
+        if isinstance(decision, Fresh | Restore | VerifyOnly):
+            found.records.append(decision.record)
+            found.keys.add(decision.record.key)
+        if not isinstance(decision, Fresh):
+            found.stale.add(stage.partition("@")[0])

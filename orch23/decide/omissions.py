@@ -1,0 +1,245 @@
+"""Detect that a proposed file is incomplete: placeholders, a bare `...`, or a diff.
+
+Plain prose may well speak of "the rest of the code". So a phrase counts only where a comment mark, dots or a bracket
+open it and nothing follows it; and the vaguer it is, the more must speak for it: a line of its own, dots around it, a
+file that was there before.
+"""
+
+import ast
+import re
+from collections import Counter
+
+from msgspec import Struct
+
+from orch23.decide.source_syntax import emptied_functions, is_python, new_ellipses, python_comments, python_tree
+
+_LINE = 400  # no placeholder is longer, and the patterns need not look further
+_DOTS = r"(?:\.{2,}|…)"
+_MARK = r"(?:\#+|//+|\{?/\*+|<!--|--+|;+|%+|\{\#)"
+_CLOSING = " \t.…])>*/#-}"
+_MARKDOWN = (".md", ".markdown", ".mdx")
+_CODE_TEXT = (
+    ".js .jsx .mjs .cjs .ts .tsx .go .rs .java .kt .c .h .cc .cpp .hpp .cs .php .rb .swift .scala .css .scss .less "
+    ".vue .svelte .sql .sh"
+)
+_CODE = tuple(_CODE_TEXT.split())  # languages in which a line of nothing but dots says nothing
+
+_WORDS = r"(?:\w+\s+)"
+_THE = r"(?:(?:the|this|your|my|all|of|our)\s+){0,3}"
+_THING = (
+    r"(?:code|files?|contents?|functions?|methods?|class(?:es)?|implementations?|modules?|logic|imports?|tests?|"
+    r"documents?|scripts?|body|definitions?|schema|routes|handlers|components?|styles?|sections?|stuff|everything)"
+)
+_PART = r"(?:code|functions?|methods?|class(?:es)?|implementations?|logic|imports?|definitions?)"
+_FORMER = r"(?:existing|previous|original|remaining|unchanged|other|same|more|old)"
+_SAME = (
+    r"(?:unchanged|untouched|unmodified|intact|identical|(?:the\s+)?same(?:\s+as\s+(?:before|above))?"
+    r"|as\s+(?:is|before|above|it\s+was|they\s+were)|omitted|elided|snipped|truncated)"
+)
+_STATE = (
+    rf"(?:(?:(?:is|are|was|were|remains?|stays?|left|kept)\s+)?(?:exactly\s+|all\s+)?{_SAME}|(?:goes\s+)?here"
+    rf"|continues?(?:\s+here)?)(?:\s+for\s+(?:brevity|clarity|space))?"
+)
+_REST_OF = rf"(?:the\s+)?(?:rest|remainder)\s+of\s+{_THE}{_WORDS}{{0,2}}?{_THING}"
+_LEFT = (
+    rf"(?:{_REST_OF}|{_THE}(?:rest|remainder|everything\s+else|all\s+else|others?)"
+    rf"|{_THE}{_FORMER}\s+{_WORDS}{{0,2}}?{_THING})"
+)
+
+
+def _either(*phrases: str) -> re.Pattern[str]:
+    return re.compile("|".join(f"(?:{phrase})" for phrase in phrases), re.IGNORECASE)
+
+
+# In any comment, brackets or dots.
+_STRONG = _either(
+    rf"{_LEFT}\s+{_STATE}",
+    rf"(?:rest|remainder)\s+of\s+{_THE}{_WORDS}{{0,2}}?\w+\s+(?:unchanged|omitted|as\s+before)",
+    rf"{_WORDS}{{0,5}}(?:omitted|elided|snipped|truncated|shortened|skipped)\s+for\s+(?:brevity|clarity|space)",
+    rf"(?:add|insert|put|place)\s+(?:your|the\s+(?:rest|remaining|existing))\s+{_WORDS}{{0,2}}?{_THING}\s+here",
+    rf"your\s+{_WORDS}{{0,2}}?code\s+(?:goes\s+)?here",
+)
+# Only on a line of its own.
+_ALONE = _either(
+    _REST_OF,
+    "unchanged",
+    r"(?:same|identical)\s+as\s+(?:before|earlier|(?:in\s+)?the\s+original)",
+    r"no\s+changes?\s+(?:here|below|above)",
+    "snip",
+    rf"(?:todo|note|fixme)\W+(?:keep|leave|retain|preserve)\s+{_THE}(?:rest|remaining|existing|others?)(?:\s+{_WORDS}{{0,3}}\w+)?",
+)
+# Only with dots or brackets around it; or on a line of its own in a file that was there before.
+_VAGUE = _either(
+    rf"{_THE}{_FORMER}\s+{_WORDS}{{0,1}}{_PART}",
+    rf"(?:the\s+)?{_PART}\s+(?:is|are|remains?|stays?)\s+(?:exactly\s+)?{_SAME}",
+    rf"(?:keep|leave|retain|preserve)\s+{_THE}(?:rest|remaining|existing|original|others?)(?:\s+{_WORDS}{{0,3}}?)?\s*{_SAME}",
+)
+# Only with dots or square brackets around it.
+_DOTTED = _either(
+    _LEFT,
+    r"(?:same|identical)\s+as\s+above",
+    r"no\s+changes?\s+needed",
+    r".{0,60}\b(?:unverändert|inchangée?s?|sin\s+cambios|без\s+изменений)",
+    r".{0,60}(?:不变|変更なし)",
+)
+_CUT_AWAY = re.compile(rf"{_WORDS}{{0,5}}(?:omitted|truncated|elided|snipped)(?:\s+{_WORDS}{{0,2}}\w+)?", re.IGNORECASE)
+_WHOLE_LINE = re.compile(rf"\s*(?P<mark>{_MARK})?\s*(?P<dots>{_DOTS})?\s*(?P<open>[\[(<]*)\s*(?P<more>{_DOTS})?\s*")
+_TRAILING = re.compile(rf"\s(?P<mark>{_MARK})\s*(?P<dots>{_DOTS})?\s*(?P<open>[\[(<]*)\s*(?P<more>{_DOTS})?\s*")
+_MARKDOWN_MARK = re.compile(r"\s*(?:<!--|\.{2,}|…|[\[(<])")
+_FENCE = re.compile(r"\s{0,3}(`{3,}|~{3,})")
+
+
+class _Remark(Struct, frozen=True):
+    """What a line says after its mark: the words alone, and what stands around them."""
+
+    words: str
+    alone: bool
+    marked: bool
+    opened: str
+    dots_before: bool
+    dots_after: bool
+
+    @property
+    def dotted(self) -> bool:
+        return self.dots_before or self.dots_after or bool(self.opened)
+
+
+def find_placeholders(path: str, content: str, base: str | None) -> tuple[tuple[int, str], ...]:
+    """Return (line, text) of each line that stands for left-out text and was not in the base as often already.
+
+    `base` is the text that the file had, None for a new one: what may be a habit of style there, such as a bare
+    `# ...`, leaves something out where there was something.
+    """
+    known = Counter() if base is None else Counter(line.strip() for line in base.split("\n"))
+    found: list[tuple[int, str]] = []
+    for number, line in _lines(path, content):
+        text = line.strip()
+        if text and _stands_for_more(path, line[:_LINE], edited=base is not None):
+            if known[text]:
+                known[text] -= 1
+            else:
+                found.append((number, text))
+    if found and is_python(path):
+        found = _in_comments(content, found, edited=base is not None)
+    return tuple(found)
+
+
+def omitted_code(path: str, content: str, base: str | None) -> tuple[tuple[int, str], ...]:
+    """Return (line, what) of code of a Python file that was there before and for which `...` stands now."""
+    tree = python_tree(content) if base is not None and path.endswith(".py") else None
+    if base is None or not isinstance(tree, ast.Module):
+        return ()
+    bodies = [(line, f"the body of `{name}`") for line, name in emptied_functions(tree, base)]
+    return (*bodies, *((line, "`...` among other statements") for line in new_ellipses(tree, base)))
+
+
+def _lines(path: str, content: str) -> list[tuple[int, str]]:
+    """Return the numbered lines that are looked at: in Markdown those outside of code blocks, which are examples."""
+    numbered = list(enumerate(content.split("\n"), start=1))
+    if not path.lower().endswith(_MARKDOWN):
+        return numbered
+    outside: list[tuple[int, str]] = []
+    closing: str | None = None
+    for number, line in numbered:
+        fence = _FENCE.match(line)
+        if closing is not None:
+            closing = None if fence and line.strip().startswith(closing) and not line.strip().strip("`~") else closing
+        elif fence is not None:
+            closing = fence[1]
+        else:
+            outside.append((number, line))
+    return outside
+
+
+def _in_comments(content: str, found: list[tuple[int, str]], *, edited: bool) -> list[tuple[int, str]]:
+    """Keep of the lines of Python that parses those in which it is a comment that stands for more."""
+    if not isinstance(python_tree(content), ast.Module):
+        return found
+    remarks = python_comments(content)
+    return [
+        (number, text)
+        for number, text in found
+        if number in remarks
+        and _is_placeholder(f"{'' if text == remarks[number] else 'x '}{remarks[number]}"[:_LINE], edited=edited)
+    ]
+
+
+def _stands_for_more(path: str, line: str, *, edited: bool) -> bool:
+    if path.lower().endswith(_MARKDOWN) and not _MARKDOWN_MARK.match(line):
+        return False  # `#` is a heading there, and `--` no comment
+    if line.strip() in {"...", "…"}:
+        return edited and path.endswith(_CODE)
+    return _is_placeholder(line, edited=edited)
+
+
+def _is_placeholder(line: str, *, edited: bool) -> bool:
+    remark = _remark(line)
+    if remark is None:
+        return False
+    words = remark.words
+    if not words:
+        return edited and remark.alone and remark.dots_before and (remark.marked or "[" in remark.opened)
+    if _STRONG.fullmatch(words) or (remark.alone and _ALONE.fullmatch(words)):
+        return True
+    if _VAGUE.fullmatch(words):
+        return remark.dotted or (edited and remark.alone)
+    boxed = remark.dots_before or "[" in remark.opened or "<" in remark.opened
+    if (boxed or remark.dots_after) and _DOTTED.fullmatch(words):
+        return True
+    if boxed and _CUT_AWAY.fullmatch(words):
+        return True
+    around = remark.dots_before and (remark.dots_after or "(" in remark.opened)
+    return edited and remark.alone and remark.marked and around
+
+
+def _remark(line: str) -> _Remark | None:
+    whole = _WHOLE_LINE.match(line)
+    alone = whole is not None and any(whole[name] for name in ("mark", "dots", "open"))
+    found = whole if alone else _TRAILING.search(line)
+    if found is None:
+        return None
+    rest = line[found.end() :]
+    core = rest.rstrip(_CLOSING)
+    tail = rest[len(core) :]
+    dots = bool(found["dots"] or found["more"])
+    return _Remark(
+        words=core.replace(")", "").replace("]", "").strip(),
+        alone=alone,
+        marked=bool(found["mark"]),
+        opened=found["open"],
+        dots_before=dots,
+        dots_after=".." in tail or "…" in tail,
+    )
+
+
+# ---- diffs ------------------------------------------------------------------------------------
+
+_DIFF_FIRST = re.compile(r"diff --git |--- \S|\+\+\+ \S|@@ -\d|Index: |\*\*\* Begin Patch|\*\*\* \S+\t")
+_HUNK = re.compile(r"^@@ -\d+(?:,\d+)? \+\d+(?:,\d+)? @@|^@@ .* @@$|^\*\*\* (?:Update|Add|Delete) File: ", re.MULTILINE)
+_CONFLICT = (re.compile(r"<{5,9}(?: |$)"), re.compile(r"={5,9}\s*$"), re.compile(r">{5,9}(?: |$)"))
+_DIFFS = (".diff", ".patch", ".rej")
+_PROSE = (*_MARKDOWN, ".rst", ".txt", ".adoc")
+
+
+def is_diff(path: str, content: str, base: str | None) -> bool:
+    """Say whether a content is a diff of the file, or blocks to search and replace, in place of the file."""
+    if path.lower().endswith(_DIFFS) or (base is not None and is_diff(path, base, None)):
+        return False
+    text = content.removeprefix("\ufeff").lstrip().replace("\r\n", "\n")
+    if _DIFF_FIRST.match(text) and _HUNK.search(text):
+        return True
+    first = _first_conflict(text)
+    return first == 0 or (first is not None and not path.lower().endswith(_PROSE))
+
+
+def _first_conflict(text: str) -> int | None:
+    """Return the first line of a block between the marks of a conflict, or of a search and its replacement."""
+    begun, step = 0, 0
+    for number, line in enumerate(text.split("\n")):
+        if step and _CONFLICT[0].match(line):
+            begun, step = number, 1
+        elif _CONFLICT[step].match(line):
+            begun, step = begun if step else number, step + 1
+        if step == len(_CONFLICT):
+            return begun
+    return None

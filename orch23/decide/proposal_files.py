@@ -1,0 +1,291 @@
+"""Check the paths and contents of proposed files: write scope, size, base, syntax."""
+
+import ast
+import unicodedata
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+
+from msgspec import Struct
+
+from orch23.decide import proposal_codes as codes
+from orch23.decide.excerpt import escape_text
+from orch23.decide.omissions import find_placeholders, is_diff, omitted_code
+from orch23.decide.response_parser import ProposedFile
+from orch23.decide.source_syntax import SyntaxFault, is_python, lost_names, python_tree, syntax_fault, top_level_names
+from orch23.decide.write_protection import allows_write, is_protected
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import digest_bytes
+from orch23.model.file_policy import sealed_reason
+from orch23.model.paths import match_any, unsafe_reason
+from orch23.model.pipeline import WriteScope
+
+
+class ProposalScope(Struct, frozen=True, kw_only=True):
+    """What the paths and contents of an answer are held to; `base` and `hidden` are relative to the root."""
+
+    cwd: str
+    fence: WriteScope
+    base: Mapping[str, str | None]
+    hidden: AbstractSet[str]
+    protected: tuple[str, ...]
+
+    def full(self, path: str) -> str:
+        """Return a path of an answer from the root of the project."""
+        return path if self.cwd in ("", ".") else f"{self.cwd.rstrip('/')}/{path}"
+
+    def short(self, path: str) -> str:
+        """Return a path or pattern from the root as an answer would name it, or as it is where none could."""
+        return path if self.cwd in ("", ".") else path.removeprefix(f"{self.cwd.rstrip('/')}/")
+
+    def existing(self) -> frozenset[str]:
+        """Return the files that are there, shown or not."""
+        return frozenset(path for path, text in self.base.items() if text is not None) | self.hidden
+
+
+def path_errors(written: tuple[str, ...], deletes: tuple[str, ...], scope: ProposalScope) -> list[Diagnostic]:
+    """Return everything that is wrong with the paths that an answer would write and delete."""
+    found = [_unsafe(path) for path in (*written, *deletes) if unsafe_reason(path) is not None]
+    found += _duplicates((*written, *deletes))
+    safe = [path for path in written if unsafe_reason(path) is None]
+    found += _twins(safe, deletes, scope)
+    found += _nested(safe, deletes, scope)
+    for path in safe:
+        found += _write_faults(path, scope)
+    for path in deletes:
+        if unsafe_reason(path) is None:
+            found += _delete_faults(path, scope)
+    return found
+
+
+def _unsafe(path: str) -> Diagnostic:
+    hint = "name the file by a plain relative path with `/`, such as `src/app.py`"
+    return Diagnostic(codes.UNSAFE_PATH, f"the path {unsafe_reason(path)}", subject=escape_text(path), hint=hint)
+
+
+def _duplicates(paths: Iterable[str]) -> list[Diagnostic]:
+    """Find paths that some disk takes for one: equal after NFC and case-folding."""
+    seen: dict[str, str] = {}
+    found: list[Diagnostic] = []
+    for path in paths:
+        first = seen.get(_fold(path))
+        if first is not None:
+            like = "is there twice" if first == path else f"is the same file as {escape_text(first)} on many disks"
+            found.append(Diagnostic(codes.DUPLICATE_PATH, like, subject=escape_text(path), hint="name each file once"))
+        seen[_fold(path)] = path
+    return found
+
+
+def _twins(paths: list[str], deletes: tuple[str, ...], scope: ProposalScope) -> list[Diagnostic]:
+    """Find new files that some disk takes for an existing one of another spelling."""
+    gone = {scope.full(path) for path in deletes}
+    there = scope.existing() - gone
+    folded = {_fold(path): path for path in sorted(there)}
+    found: list[Diagnostic] = []
+    for path in paths:
+        full = scope.full(path)
+        twin = folded.get(_fold(full))
+        if twin is not None and full not in there:
+            message = f"is the same file as the existing {escape_text(twin)} on many disks"
+            hint = f"write `{escape_text(scope.short(twin))}`"
+            found.append(Diagnostic(codes.DUPLICATE_PATH, message, subject=escape_text(full), hint=hint))
+    return found
+
+
+def _nested(paths: list[str], deletes: tuple[str, ...], scope: ProposalScope) -> list[Diagnostic]:
+    """Find paths that would have to be a file and a directory, among the proposed and against the existing files."""
+    gone = {scope.full(path) for path in deletes}
+    full = {scope.full(path) for path in paths}
+    files = {_fold(path): path for path in (*sorted(scope.existing() - gone), *sorted(full))}
+    found: list[Diagnostic] = []
+    for path in sorted({*files.values()}):
+        for above in _parents(path):
+            file = files.get(_fold(above))
+            if file is not None and (path in full or file in full):
+                message = f"is a file, and a directory for {escape_text(path)}"
+                hint = "choose another name for one of the two"
+                found.append(Diagnostic(codes.FILE_AND_DIRECTORY, message, subject=escape_text(file), hint=hint))
+    return found
+
+
+def _write_faults(path: str, scope: ProposalScope) -> list[Diagnostic]:
+    full = scope.full(path)
+    if match_any(scope.fence.protect, full):
+        return [_protected_here(full)]
+    if allows_write(scope.fence.write, full, scope.protected):
+        return []
+    if is_protected(full, scope.protected) and match_any(scope.fence.write, full):
+        hint = "leave it out"
+        if sealed_reason(full) is None:
+            hint += ": only a literal entry of `allowed_paths.write` or `outputs` admits it"
+        return [Diagnostic(codes.PROTECTED, "is a protected file", subject=escape_text(full), hint=hint)]
+    return [
+        Diagnostic(
+            codes.OUTSIDE_WRITE_SCOPE, "is outside the fence", subject=escape_text(full), hint=_way_in(path, scope)
+        )
+    ]
+
+
+def _way_in(path: str, scope: ProposalScope) -> str:
+    """Say which paths would do, as an answer has to name them."""
+    if scope.cwd in ("", "."):
+        return f"allowed are: {', '.join(scope.fence.write) or 'none'}"
+    if allows_write(scope.fence.write, path, scope.protected):
+        return f"paths are relative to `{scope.cwd}`: did you mean `{escape_text(scope.short(path))}`?"
+    inside = [short for one in scope.fence.write if (short := scope.short(one)) != one]
+    return f"allowed are, relative to `{scope.cwd}`: {', '.join(inside) or 'none'}"
+
+
+def _delete_faults(path: str, scope: ProposalScope) -> list[Diagnostic]:
+    full = scope.full(path)
+    if match_any(scope.fence.protect, full):
+        return [_protected_here(full)]
+    hint = "leave it out of `deletes`"
+    if not allows_write(scope.fence.delete, full, scope.protected):
+        return [Diagnostic(codes.FORBIDDEN_DELETE, "may not be deleted", subject=escape_text(full), hint=hint)]
+    if full in scope.hidden:
+        return [Diagnostic(codes.NOT_SHOWN, "exists, but was not shown", subject=escape_text(full), hint=hint)]
+    if scope.base.get(full) is None:
+        return [
+            Diagnostic(
+                codes.FORBIDDEN_DELETE, "cannot be deleted: it does not exist", subject=escape_text(full), hint=hint
+            )
+        ]
+    return []
+
+
+def _protected_here(full: str) -> Diagnostic:
+    hint = "leave it as it is"
+    return Diagnostic(
+        codes.OUTSIDE_WRITE_SCOPE, "is protected by `allowed_paths.protect`", subject=escape_text(full), hint=hint
+    )
+
+
+def _fold(path: str) -> str:
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
+
+
+def _parents(path: str) -> list[str]:
+    names = path.split("/")
+    return ["/".join(names[:depth]) for depth in range(1, len(names))]
+
+
+MAX_FILE_BYTES = 200_000
+MAX_TOTAL_BYTES = 500_000
+_SHOWN_PLACEHOLDERS = 5  # of one file; more would only repeat the first
+_WHOLE = "write the whole file, every line of it"
+
+
+def size_errors(entries: Iterable[ProposedFile]) -> list[Diagnostic]:
+    """Complain of files that are too large, and of too much in all."""
+    found: list[Diagnostic] = []
+    hint = "make it smaller, or spread it over several files or stages"
+    total = 0
+    for entry in entries:
+        size = len(entry.content.encode("utf-8", "surrogatepass"))
+        total += size
+        if size > MAX_FILE_BYTES:
+            message = f"has {size:,} bytes, over the {MAX_FILE_BYTES:,} a file may have"
+            found.append(Diagnostic(codes.TOO_LARGE, message, subject=escape_text(entry.path), hint=hint))
+    if total > MAX_TOTAL_BYTES:
+        message = f"{total:,} bytes in all, over the {MAX_TOTAL_BYTES:,} allowed"
+        found.append(Diagnostic(codes.TOO_LARGE, message, hint=hint))
+    return found
+
+
+def base_errors(entry: ProposedFile, scope: ProposalScope) -> list[Diagnostic]:
+    """Complain of a file that was not shown, or of which the answer names other bytes than those that were."""
+    full = scope.full(entry.path)
+    if full in scope.hidden:
+        return [
+            Diagnostic(
+                codes.NOT_SHOWN, "exists, but was not shown", subject=escape_text(full), hint="do not replace it unseen"
+            )
+        ]
+    if entry.base == "":
+        return []
+    there = text_digest(scope.base.get(full))
+    hint = f"its base_sha256 is {there or 'null'}"
+    if entry.base is None and there is not None:
+        return [
+            Diagnostic(
+                codes.STALE_BASE, "was proposed as a new file, but it exists", subject=escape_text(full), hint=hint
+            )
+        ]
+    if entry.base is not None and entry.base.lower() != there:
+        message = "was proposed for other bytes than those shown" if there else "was proposed as a change, but is new"
+        return [Diagnostic(codes.STALE_BASE, message, subject=escape_text(full), hint=hint)]
+    return []
+
+
+def content_errors(entries: tuple[ProposedFile, ...], scope: ProposalScope) -> list[Diagnostic]:
+    """Complain of text that no file holds, of what is left out, of what no longer parses, of what got lost."""
+    trees = {e.path: python_tree(e.content) for e in entries if is_python(e.path)}
+    return [d for entry in entries for d in _of_one(entry, scope, trees)]
+
+
+def text_digest(text: str | None) -> str | None:
+    """Return the digest of a file as it was shown; bytes that are no UTF-8 stand in it as lone surrogates."""
+    return None if text is None else digest_bytes(text.encode("utf-8", "surrogateescape")).sha256
+
+
+def _of_one(
+    entry: ProposedFile, scope: ProposalScope, trees: Mapping[str, ast.Module | SyntaxFault]
+) -> list[Diagnostic]:
+    full = scope.full(entry.path)
+    base = scope.base.get(full)
+    if "\0" in entry.content or _has_surrogates(entry.content):
+        hint = "write plain text in UTF-8"
+        return [
+            Diagnostic(
+                codes.INVALID_TEXT, "holds a character that no text file has", subject=escape_text(full), hint=hint
+            )
+        ]
+    if base is not None and _has_surrogates(base):
+        hint = "leave it as it is: rewritten, it would lose bytes that cannot be shown"
+        return [
+            Diagnostic(codes.INVALID_TEXT, "is there, and is no text in UTF-8", subject=escape_text(full), hint=hint)
+        ]
+    if is_diff(full, entry.content, base):
+        return [Diagnostic(codes.DIFF, "is a diff, not the file", subject=escape_text(full), hint=_WHOLE)]
+    found = _elisions(entry, full, base)
+    fault = syntax_fault(full, entry.content)
+    if fault is not None:
+        # What did not parse before is a template, or another version's syntax: it is not held to this.
+        if base is None or syntax_fault(full, base) is None:
+            line, message = fault
+            hint = "answer with a file that parses, whole to its last line"
+            found.append(Diagnostic(codes.UNPARSABLE, f"line {line}: {message}", subject=escape_text(full), hint=hint))
+    elif base is not None and is_python(full):
+        found += _losses(entry, full, base, trees)
+    return found
+
+
+def _elisions(entry: ProposedFile, full: str, base: str | None) -> list[Diagnostic]:
+    lines = find_placeholders(full, entry.content, base)[:_SHOWN_PLACEHOLDERS]
+    gaps = omitted_code(full, entry.content, base)[:_SHOWN_PLACEHOLDERS]
+    texts = [
+        f"line {line} stands for text that is left out: {escape_text(' '.join(text.split()), 200)}"
+        for line, text in lines
+    ]
+    texts += [f"line {line}: `...` stands where there was code before: {what}" for line, what in gaps]
+    return [Diagnostic(codes.INCOMPLETE_FILE, text, subject=escape_text(full), hint=_WHOLE) for text in texts]
+
+
+def _losses(
+    entry: ProposedFile, full: str, base: str, trees: Mapping[str, ast.Module | SyntaxFault]
+) -> list[Diagnostic]:
+    tree = trees.get(entry.path)
+    if not isinstance(tree, ast.Module):
+        return []
+    lost = lost_names(entry.content, base, tree)
+    if lost:
+        elsewhere = frozenset[str]().union(*(top_level_names(t) for path, t in trees.items() if path != entry.path))
+        lost = tuple(name for name in lost if name not in elsewhere)
+    if not lost:
+        return []
+    message = f"is much shorter than before and no longer defines {', '.join(lost[:8])}"
+    return [Diagnostic(codes.LOST_DEFINITIONS, message, subject=escape_text(full), hint=_WHOLE)]
+
+
+def _has_surrogates(text: str) -> bool:
+    return not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text)

@@ -1,0 +1,171 @@
+"""Find the tests and the importable modules of a file tree, as pytest finds them."""
+
+import ast
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
+
+_FILES = ("test_*.py", "*_test.py")
+_NOT_ENTERED = ("*.egg", ".*", "_darcs", "build", "CVS", "dist", "node_modules", "venv", "{arch}")  # norecursedirs
+_SELECTING = (
+    "-k",
+    "-m",
+    "--deselect",
+    "--ignore",
+    "--ignore-glob",
+    "--lf",
+    "--ff",
+    "--last-failed",
+    "--sw",
+    "--stepwise",
+)
+
+
+def is_test_file(path: str) -> bool:
+    """Say whether pytest takes a file for one of tests, by its name."""
+    name = path.rpartition("/")[2]
+    return any(fnmatchcase(name, pattern) for pattern in _FILES)
+
+
+def id_without_parameters(node: str) -> str:
+    """Return a test's id without its parameters: `test_a.py::test_x` of `test_a.py::test_x[1-2]`."""
+    path, separator, rest = node.partition("::")
+    return f"{path}{separator}{rest.partition('[')[0]}"
+
+
+def expected_tests(files: Mapping[str, str], paths: tuple[str, ...] = ()) -> frozenset[str]:
+    """Return the ids, without parameters, of the tests that stand in the staged test files.
+
+    `files` are texts by path relative to the directory pytest runs in; `paths` those that it is given, files, folders
+    or ids. Only what is defined unconditionally counts. A file that does not parse stands for itself.
+    """
+    found: set[str] = set()
+    for path, text in files.items():
+        if not is_test_file(path) and not any(path == _plain(p) for p in paths):
+            continue
+        wanted = [p for p in map(_plain, paths or (".",)) if _reaches(p, path)]
+        for test in _tests(path, text) if wanted else ():
+            if any(_selects(p, test) for p in wanted):
+                found.add(test)
+    return frozenset(found)
+
+
+def selects_tests(args: tuple[str, ...]) -> bool:
+    """Say whether the author's own arguments choose among the tests, so that the files cannot say what is expected."""
+    return any(arg.partition("=")[0] in _SELECTING or arg[:2] in ("-k", "-m") for arg in args)
+
+
+def _plain(path: str) -> str:
+    path = path.removeprefix("./").rstrip("/") or "."
+    return id_without_parameters(path)
+
+
+def _reaches(wanted: str, path: str) -> bool:
+    """Say whether pytest, given one path, comes to a file; it does not enter some folders by itself."""
+    if wanted.partition("::")[0] == path:
+        return True
+    if wanted != "." and not path.startswith(f"{wanted}/"):
+        return False
+    folders = path.split("/")[:-1][0 if wanted == "." else wanted.count("/") + 1 :]
+    return not any(fnmatchcase(folder, pattern) for folder in folders for pattern in _NOT_ENTERED)
+
+
+def _selects(wanted: str, test: str) -> bool:
+    return "::" not in wanted or test == wanted or test.startswith(f"{wanted}::") or wanted.startswith(f"{test}::")
+
+
+def _tests(path: str, text: str) -> Iterator[str]:
+    try:
+        body = ast.parse(text).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        yield path
+        return
+    gone = {t.id for s in body if isinstance(s, ast.Delete) for t in s.targets if isinstance(t, ast.Name)}
+    yield from _tests_in(body, path, inside=False, gone=frozenset(gone))
+
+
+def _tests_in(body: list[ast.stmt], prefix: str, *, inside: bool, gone: frozenset[str] = frozenset()) -> Iterator[str]:
+    """Yield the tests of a module's or a class's body; `inside` says that it is a class's."""
+    for statement in body:
+        match statement:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                if name.startswith("test") and name not in gone and not _is_no_test(statement, inside=inside):
+                    yield f"{prefix}::{name}"
+            case ast.ClassDef(name=name) if name not in gone and _is_test_class(statement):
+                yield from _tests_in(statement.body, f"{prefix}::{name}", inside=True)
+            case _:
+                continue
+
+
+def _is_no_test(function: ast.FunctionDef | ast.AsyncFunctionDef, *, inside: bool) -> bool:
+    names = {_last_name(d.func if isinstance(d, ast.Call) else d) for d in function.decorator_list}
+    return "fixture" in names or (inside and bool(names & {"property", "cached_property"}))
+
+
+def _is_test_class(node: ast.ClassDef) -> bool:
+    assigned = {
+        target.id: statement.value
+        for statement in node.body
+        if isinstance(statement, ast.Assign)
+        for target in statement.targets
+        if isinstance(target, ast.Name)
+    }
+    flag = assigned.get("__test__")
+    if isinstance(flag, ast.Constant) and not flag.value:
+        return False
+    if any(_last_name(base).endswith("TestCase") for base in node.bases):
+        return True
+    made = {s.name for s in node.body if isinstance(s, ast.FunctionDef)}
+    return node.name.startswith("Test") and not made & {"__init__", "__new__"}
+
+
+def _last_name(node: ast.expr) -> str:
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case _:
+            return ""
+
+
+STDLIB_MODULES = sys.stdlib_module_names - {"test"}
+"""The standard library, without its own tests: many projects have a package `test`."""
+
+TEST_LIBRARIES_TEXT = """
+    pytest _pytest pluggy iniconfig exceptiongroup py xdist execnet pytest_timeout pytest_asyncio pytest_mock pytest_cov
+    hypothesis _hypothesis_pytestplugin _hypothesis_ftz_detector sortedcontainers coverage mock nose nose2 testtools
+    testfixtures freezegun time_machine responses respx requests_mock httpretty pytest_httpserver vcr betamax faker
+    factory model_bakery polyfactory assertpy hamcrest sure expects syrupy snapshottest approvaltests inline_snapshot
+    dirty_equals deepdiff parameterized ddt behave tavern schemathesis anyio trio twisted icontract crosshair
+"""
+TEST_LIBRARIES = frozenset(TEST_LIBRARIES_TEXT.split())
+"""Libraries that judge, or that tests are built on."""
+
+_CODE = (".py", ".pyc", ".so", ".pyd")
+
+
+def importable_modules(files: Iterable[str], folders: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Give the path and the name of each module that can be imported from these folders by its plain name.
+
+    A package counts by its `__init__`: without one, a library of the name is preferred. Folders are "" or end with `/`.
+    """
+    for path in sorted(path for path in files if path.endswith(_CODE)):
+        folder, _, name = path.rpartition("/")
+        module = name.partition(".")[0]
+        if module == "__init__":
+            folder, _, module = folder.rpartition("/")
+        if module and (f"{folder}/" if folder else "") in folders:
+            yield path, module
+
+
+def import_folders(files: Collection[str]) -> frozenset[str]:
+    """Return the folders that pytest puts before all others: those of test files, above their packages."""
+    found = set()
+    for path in files:
+        name = path.rpartition("/")[2]
+        if is_test_file(path) or name == "conftest.py":
+            folder = path.removesuffix(name)
+            while folder and f"{folder}__init__.py" in files:
+                folder = folder.removesuffix("/").rpartition("/")[0]
+                folder = f"{folder}/" if folder else ""
+            found.add(folder)
+    return frozenset(found)

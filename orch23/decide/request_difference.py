@@ -1,0 +1,131 @@
+"""Describe the first difference between a request and a recorded one, in one line."""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from orch23.model.digest import Json
+
+_WORDS = {
+    "provider": "the provider",
+    "endpoint": "the endpoint",
+    "api": "the interface",
+    "model": "the model",
+    "system": "the system prompt",
+    "messages": "the prompt",
+    "params": "a parameter",
+    "returns": "`returns`",
+    "schema": "the schema",
+    "sample": "the sample",
+}
+REQUEST_PARTS = tuple(_WORDS)
+_FENCE = re.compile(r"^--- (begin|end) [0-9a-f]{8,}(.*?)(?: sha256=[0-9a-f]{64})? ---$", re.MULTILINE)
+_WIDTH = 60
+_BEFORE = 20
+
+
+def describe_difference(then: Mapping[str, Json], now: Mapping[str, Json], redact: Callable[[str], str]) -> str:
+    """Return the first difference between two requests' parts, as a clause; an empty text where there is none.
+
+    `redact` takes secrets out of a text; it sees each text whole, since half a secret is not known as one.
+    """
+    for name in REQUEST_PARTS:
+        one, other = _plain(then.get(name)), _plain(now.get(name))
+        if one != other:
+            return _clause(name, one, other, redact)
+    return ""
+
+
+def differing_parts(then: Mapping[str, Json], now: Mapping[str, Json]) -> tuple[str, ...]:
+    """Return the names of the parts that differ."""
+    return tuple(name for name in REQUEST_PARTS if _plain(then.get(name)) != _plain(now.get(name)))
+
+
+def _clause(name: str, then: Json, now: Json, redact: Callable[[str], str]) -> str:
+    match name:
+        case "messages" | "system":
+            return _texts(_WORDS[name], redact(_said(then)), redact(_said(now)))
+        case "schema":
+            return _texts(_WORDS[name], redact(_indented(then)), redact(_indented(now)))
+        case "params" if isinstance(then, Mapping) and isinstance(now, Mapping):
+            return _params(then, now, redact)
+        case "sample":
+            return f"it asks for sample {now}, and sample {then} is recorded"
+        case _:
+            return f"{_WORDS[name]} is {_short(now, redact)}, was {_short(then, redact)}"
+
+
+def _params(then: Mapping[str, Json], now: Mapping[str, Json], redact: Callable[[str], str]) -> str:
+    absent = object()
+    names = sorted({*then, *now})
+    name = next(name for name in names if then.get(name, absent) != now.get(name, absent))
+    if name not in then:
+        return f"`{name}` is {_short(now[name], redact)}, and was not given"
+    if name not in now:
+        return f"`{name}` is not given, and was {_short(then[name], redact)}"
+    if name == "answer":
+        return "the scripted answer is another one"
+    return f"`{name}` is {_short(now[name], redact)}, was {_short(then[name], redact)}"
+
+
+def _texts(what: str, then: str, now: str) -> str:
+    """Return where two texts part, with both lines cut to the place where they do."""
+    if then == now:
+        return f"{what} differs in what is kept secret"
+    if _bare(then) != _bare(now):  # the text of a block, not the fence that was made from it
+        then, now = _bare(then), _bare(now)
+    olds, news = then.split("\n"), now.split("\n")
+    line = first_difference(olds, news)
+    place = f"{what} differs at line {line + 1}"
+    if line == len(olds):
+        return f"{place}: {_quoted(news[line], 0)} was not there"
+    if line == len(news):
+        return f"{place}: {_quoted(olds[line], 0)} is gone"
+    at = first_difference(olds[line], news[line])
+    return f"{place}: {_quoted(news[line], at)} was {_quoted(olds[line], at)}"
+
+
+def _bare(text: str) -> str:
+    """Return a text with the fences of its data blocks without what depends on the data."""
+    return _FENCE.sub(r"--- \1\2 ---", text)
+
+
+def first_difference(one: Sequence[str], other: Sequence[str]) -> int:
+    """Return the first place where two sequences differ: the length of the shorter, if it begins the longer."""
+    for at, (left, right) in enumerate(zip(one, other, strict=False)):
+        if left != right:
+            return at
+    return min(len(one), len(other))
+
+
+def _quoted(text: str, at: int) -> str:
+    start = max(0, at - _BEFORE) if len(text) > _WIDTH else 0
+    cut = text[start : start + _WIDTH]
+    return f"'{'...' if start else ''}{cut}{'...' if start + _WIDTH < len(text) else ''}'"
+
+
+def _short(value: Json, redact: Callable[[str], str]) -> str:
+    text = redact(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True))
+    return f"`{text[:_WIDTH]}{'...' if len(text) > _WIDTH else ''}`" if text else "empty"
+
+
+def _said(value: Json) -> str:
+    """Return the text of messages, or of a system prompt."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, Sequence):
+        return ""
+    return "\n\n".join(str(one.get("content", "")) for one in value if isinstance(one, Mapping))
+
+
+def _indented(value: Json) -> str:
+    return "none" if value is None else json.dumps(value, ensure_ascii=False, sort_keys=True, indent=1)
+
+
+def _plain(value: Json) -> Json:
+    """Return a value as it looks when it was written and read again: tuples are lists."""
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    return [_plain(item) for item in value]

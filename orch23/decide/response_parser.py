@@ -1,0 +1,189 @@
+"""Parse a model's response: strict JSON, an envelope of files, or the first code block."""
+
+import re
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from orch23.decide import proposal_codes as codes
+from orch23.decide.excerpt import escape_text
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Json
+from orch23.model.parsing import MAX_JSON_DEPTH, StrictJsonError, parse_json
+
+MAX_RESPONSE_BYTES = 2 * 1_048_576  # JSON escapes at most double what 500 KB of ordinary text need, and then some
+
+_ENVELOPE_KEYS = frozenset({"summary", "writes", "edits", "files", "deletes", "error", "status", "reason"})
+_WRITE_KEYS = frozenset({"path", "content", "base_sha256"})
+_HEX = re.compile(r"[0-9a-f]{64}", re.IGNORECASE)
+_FENCE = re.compile(r"^[ ]{0,3}(?P<marks>`{3,}|~{3,})[^\n`]*\n", re.MULTILINE)
+
+
+class ProposedFile(Struct, frozen=True):
+    """One file of an answer, as it was written there; `base` is `""` where nothing was said of it."""
+
+    path: str
+    content: str
+    base: str | None = ""
+
+
+class FilesEnvelope(Struct, frozen=True):
+    """The files and deletes of an answer, and every fault of its form."""
+
+    summary: str = ""
+    entries: tuple[ProposedFile, ...] = ()
+    deletes: tuple[str, ...] = ()
+    faults: tuple[Diagnostic, ...] = ()
+
+
+class CodeBlock(Struct, frozen=True):
+    """The text of a fenced code block; an open one was never closed."""
+
+    text: str
+    closed: bool
+
+
+def parse_json_response(text: str) -> tuple[Json, Diagnostic | None]:
+    """Return the value of an answer that must be JSON alone, or what keeps it from being that."""
+    try:
+        return parse_json(text, max_bytes=MAX_RESPONSE_BYTES, max_depth=MAX_JSON_DEPTH), None
+    except StrictJsonError as error:
+        fenced = text.lstrip().startswith("```")
+        hint = "answer with the JSON alone, " + ("without a code fence" if fenced else "nothing before or after it")
+        return None, Diagnostic(codes.NOT_JSON, f"the answer is not strict JSON: {error}", hint=hint)
+
+
+def stated_error(value: Json) -> str | None:
+    """Return the reason with which a model says that it cannot do its work, or None: the two forms of the union."""
+    if not isinstance(value, Mapping) or not value.keys() <= _ENVELOPE_KEYS:
+        return None
+    if any(value.get(key) for key in ("writes", "edits", "files", "deletes")):
+        return None
+    error = value.get("error")
+    if isinstance(error, str) and error.strip():
+        return error
+    return str(value.get("reason") or "no reason given") if value.get("status") == "error" else None
+
+
+def parse_envelope(value: Json) -> FilesEnvelope:
+    """Return the files that a JSON answer proposes: in our form, as `edits`, as `files`, or as `{path: content}`."""
+    if not isinstance(value, Mapping):
+        return FilesEnvelope(faults=(_shape("", f"the answer is {_kind(value)}, not an object"),))
+    lists = [key for key in ("writes", "edits", "files") if key in value]
+    if not lists and "deletes" not in value and not value.keys() & {"error", "summary"}:
+        return _read_entries(value, "")
+    unknown = sorted(value.keys() - _ENVELOPE_KEYS)
+    faults = [_shape(key, "unknown key", "files are listed in `writes`") for key in unknown]
+    if len(lists) > 1:
+        faults.append(_shape(lists[1], f"`{lists[0]}` and `{lists[1]}` say the same; one is enough"))
+    if value.get("error") not in (None, "") or value.get("status") == "error":
+        hint = "leave the files out, or the error"
+        faults.append(_shape("error", "an answer has either files or an error, not both", hint))
+    summary = value.get("summary")
+    if summary is not None and not isinstance(summary, str):
+        faults.append(_shape("summary", f"a text is expected, not {_kind(summary)}"))
+    found = _read_entries(value[lists[0]], lists[0]) if lists else FilesEnvelope()
+    deletes, bad = _read_deletes(value.get("deletes"))
+    return FilesEnvelope(
+        summary if isinstance(summary, str) else "", found.entries, deletes, (*faults, *found.faults, *bad)
+    )
+
+
+def first_code_block(text: str) -> CodeBlock | None:
+    """Return the first fenced code block of an answer in Markdown, or None."""
+    text = text.replace("\r\n", "\n")
+    opened = _FENCE.search(text)
+    if opened is None:
+        return None
+    marks = opened["marks"]
+    fences = re.compile(rf"^[ ]{{0,3}}{re.escape(marks[0])}{{{len(marks)},}}[ \t]*(?P<info>[^\n`]*)$", re.MULTILINE)
+    found = list(fences.finditer(text, opened.end()))
+    closed = _closing(found) or next((one for one in found if not one["info"]), None)
+    return CodeBlock(text[opened.end() : closed.start() if closed else len(text)], closed is not None)
+
+
+def _closing(fences: list[re.Match[str]]) -> re.Match[str] | None:
+    """Return the fence that closes a block in which further blocks are opened by fences with a language."""
+    depth = 1
+    for fence in fences:
+        depth += 1 if fence["info"] else -1
+        if depth == 0:
+            return fence
+    return None
+
+
+def _read_entries(value: Json, where: str) -> FilesEnvelope:
+    if isinstance(value, Mapping):
+        return _read_mapping(value, where)
+    if not isinstance(value, list | tuple):
+        return FilesEnvelope(faults=(_shape(where, f"a list of files is expected, not {_kind(value)}"),))
+    entries: list[ProposedFile] = []
+    faults: list[Diagnostic] = []
+    for number, item in enumerate(value):
+        place = f"{where}[{number}]"
+        wrong = _entry_faults(item, place)
+        faults.extend(wrong)
+        if not wrong and isinstance(item, Mapping):
+            base = item.get("base_sha256", "")
+            entries.append(ProposedFile(str(item["path"]), str(item["content"]), base if base is None else str(base)))
+    return FilesEnvelope(entries=tuple(entries), faults=tuple(faults))
+
+
+def _read_mapping(value: Mapping[str, Json], where: str) -> FilesEnvelope:
+    faults = tuple(
+        _shape(f"{where}.{path}" if where else path, f"the content of a file is text, not {_kind(content)}")
+        for path, content in value.items()
+        if not isinstance(content, str)
+    )
+    entries = tuple(ProposedFile(path, content) for path, content in value.items() if isinstance(content, str))
+    return FilesEnvelope(entries=entries, faults=faults)
+
+
+def _entry_faults(item: Json, place: str) -> tuple[Diagnostic, ...]:
+    if not isinstance(item, Mapping):
+        return (_shape(place, f"an object with `path` and `content` is expected, not {_kind(item)}"),)
+    faults = [_shape(f"{place}.{key}", "unknown key") for key in sorted(item.keys() - _WRITE_KEYS)]
+    for key in ("path", "content"):
+        if not isinstance(item.get(key), str):
+            what = f"not {_kind(item[key])}" if key in item else "but it is missing"
+            faults.append(_shape(f"{place}.{key}", f"a text is expected, {what}"))
+    base = item.get("base_sha256", "")
+    if base not in (None, "") and not (isinstance(base, str) and _HEX.fullmatch(base)):
+        faults.append(_shape(f"{place}.base_sha256", "64 hex digits or null are expected"))
+    return tuple(faults)
+
+
+def _read_deletes(value: Json) -> tuple[tuple[str, ...], tuple[Diagnostic, ...]]:
+    if value is None:
+        return (), ()
+    if not isinstance(value, list | tuple):
+        return (), (_shape("deletes", f"a list of paths is expected, not {_kind(value)}"),)
+    faults = tuple(
+        _shape(f"deletes[{number}]", f"a path is expected, not {_kind(path)}")
+        for number, path in enumerate(value)
+        if not isinstance(path, str)
+    )
+    return tuple(path for path in value if isinstance(path, str)), faults
+
+
+_FORM = 'answer {"summary": "...", "writes": [{"path": "...", "base_sha256": null, "content": "..."}], "deletes": []}'
+
+
+def _shape(where: str, message: str, hint: str = _FORM) -> Diagnostic:
+    return Diagnostic(codes.WRONG_SHAPE, message, subject=escape_text(where) or None, hint=hint)
+
+
+def _kind(value: Json) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true or false"
+        case str():
+            return "a text"
+        case int() | float():
+            return "a number"
+        case Mapping():
+            return "an object"
+        case _:
+            return "a list"

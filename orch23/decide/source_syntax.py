@@ -1,0 +1,215 @@
+"""Parse proposed Python, JSON and TOML files, and find code that an edit removed."""
+
+import ast
+import json
+import re
+import threading
+import tokenize
+import tomllib
+import warnings
+from collections.abc import Iterator, Sequence
+
+from orch23.model import parsing
+
+SyntaxFault = tuple[int, str]
+"""The line and the message of what keeps a text from being parsed."""
+
+_PARSING = threading.Lock()
+_JSON = (".json", ".ipynb")
+_WITH_COMMENTS = re.compile(r"(?:^|/)(?:[tj]sconfig[^/]*|devcontainer|settings|launch|tasks|\.[^/]*)\.json$")
+_TOML_PLACE = re.compile(r"\s*\(at line (\d+), column \d+\)")
+
+# What counts as a big shrink: less than this part of the old length.
+_SHRINK = 0.5
+
+
+def is_python(path: str) -> bool:
+    """Say whether a file is Python by its name."""
+    return path.endswith((".py", ".pyi"))
+
+
+def syntax_fault(path: str, content: str) -> SyntaxFault | None:
+    """Return what keeps a file from being parsed; None where it parses, or its language is not one that is read here.
+
+    A byte order mark at its start is no fault. JSON files that tools read with comments in them are not held to JSON.
+    """
+    text = content.removeprefix("\ufeff")
+    if is_python(path):
+        tree = python_tree(text)
+        return None if isinstance(tree, ast.Module) else tree
+    if path.endswith(_JSON) and not _WITH_COMMENTS.search(path):
+        return _json_fault(text)
+    return _toml_fault(text) if path.endswith(".toml") else None
+
+
+def is_source(path: str, content: str) -> bool:
+    """Say whether a bare text is a file of its language, and no sentence that happens to parse."""
+    if is_python(path):
+        tree = python_tree(content)
+        return isinstance(tree, ast.Module) and any(map(_does_something, tree.body))
+    if syntax_fault(path, content) is not None:
+        return False
+    if path.endswith(".toml"):
+        return "=" in content
+    return path.endswith(_JSON) and content.lstrip().startswith(("{", "["))
+
+
+def python_tree(content: str) -> ast.Module | SyntaxFault:
+    """Return the tree of Python source, or what keeps it from being parsed."""
+    # The warning filters are global, so that two threads must not change them at once.
+    with _PARSING, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return ast.parse(content.removeprefix("\ufeff"))
+        except SyntaxError as error:
+            return error.lineno or 1, error.msg
+        except (ValueError, RecursionError, MemoryError) as error:
+            return 1, f"cannot be read: {type(error).__name__}"
+
+
+def python_comments(content: str) -> dict[int, str]:
+    """Return the comments of Python source that parses, by line: what stands in a string is none."""
+    lines = iter([f"{line}\n" for line in content.removeprefix("\ufeff").split("\n")])
+    found: dict[int, str] = {}
+    try:
+        for token in tokenize.generate_tokens(lambda: next(lines, "")):
+            if token.type == tokenize.COMMENT:
+                found[token.start[0]] = token.string
+    except (tokenize.TokenError, SyntaxError, RecursionError):
+        return found
+    return found
+
+
+# ---- what an edit lost ------------------------------------------------------------------------
+
+
+def lost_names(content: str, base: str, tree: ast.Module) -> tuple[str, ...]:
+    """Return the top-level names that a big shrink of a Python file loses."""
+    if len(content) >= len(base) * _SHRINK:
+        return ()
+    before = python_tree(base)
+    if not isinstance(before, ast.Module):
+        return ()
+    return tuple(sorted(top_level_names(before) - top_level_names(tree)))
+
+
+def top_level_names(tree: ast.Module | SyntaxFault) -> frozenset[str]:
+    """Return the functions, classes and variables that a module defines at its top; none if it does not parse."""
+    names: set[str] = set()
+    for node in tree.body if isinstance(tree, ast.Module) else ():
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names.update(n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name))
+    return frozenset(names)
+
+
+def emptied_functions(tree: ast.Module, base: str) -> tuple[tuple[int, str], ...]:
+    """Return (line, name) of each function that did something before and whose body is `...` alone now.
+
+    Overloads, abstract methods and methods of protocols are written so, and are no complaint.
+    """
+    before = python_tree(base)
+    if not isinstance(before, ast.Module):
+        return ()
+    solid = {name for name, node in _functions(before.body, "") if not _is_hollow(node)}
+    now = list(_functions(tree.body, ""))
+    kept = {name for name, node in now if not _is_hollow(node)}
+    return tuple((node.lineno, name) for name, node in now if name in solid - kept and not _is_declaration(node))
+
+
+def new_ellipses(tree: ast.Module, base: str) -> tuple[int, ...]:
+    """Return the lines on which `...` stands among other statements, where there was less of it before."""
+    before = python_tree(base)
+    found = _dots(tree)
+    had = len(_dots(before)) if isinstance(before, ast.Module) else len(found)
+    return tuple(found[had:])
+
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def _functions(body: Sequence[ast.stmt], prefix: str) -> Iterator[tuple[str, _Function]]:
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield f"{prefix}{node.name}", node
+        elif isinstance(node, ast.ClassDef) and not any(_last_name(one) == "Protocol" for one in node.bases):
+            yield from _functions(node.body, f"{prefix}{node.name}.")
+
+
+def _is_hollow(node: _Function) -> bool:
+    rest = _statements(node.body)
+    return len(rest) == 1 and _is_dots(rest[0])
+
+
+def _is_declaration(node: _Function) -> bool:
+    return any(_last_name(one).startswith(("overload", "abstract")) for one in node.decorator_list)
+
+
+def _last_name(node: ast.expr) -> str:
+    """Return `Protocol` for `typing.Protocol[T]`, and an empty text for what has no name."""
+    if isinstance(node, ast.Subscript | ast.Call):
+        return _last_name(node.value if isinstance(node, ast.Subscript) else node.func)
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _dots(tree: ast.Module) -> list[int]:
+    lines: list[int] = []
+    for node in ast.walk(tree):
+        for name in ("body", "orelse", "finalbody"):
+            body = getattr(node, name, None)
+            rest = _statements(body) if isinstance(body, list) else []
+            lines += [one.lineno for one in rest if len(rest) > 1 and _is_dots(one)]
+    return sorted(lines)
+
+
+def _statements(body: list[ast.stmt]) -> list[ast.stmt]:
+    """Return a body without its docstring."""
+    first = body[0] if body else None
+    documented = (
+        isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
+    )
+    return body[1:] if documented else body
+
+
+def _is_dots(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and node.value.value is Ellipsis
+
+
+def _does_something(node: ast.stmt) -> bool:
+    """Say whether a statement is more than a word or two of a sentence."""
+    if not isinstance(node, ast.Expr):
+        return True
+    return isinstance(node.value, ast.Call | ast.Await | ast.Yield) or (
+        isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    )
+
+
+# ---- data -------------------------------------------------------------------------------------
+
+
+def _json_fault(text: str) -> SyntaxFault | None:
+    try:
+        json.loads(text)  # the value is not used: whether a key may be there twice is the project's affair
+    except json.JSONDecodeError as error:
+        return error.lineno, f"is no JSON: {error.msg}"
+    except (ValueError, RecursionError) as error:
+        return 1, f"cannot be read: {type(error).__name__}"
+    return None
+
+
+def _toml_fault(text: str) -> SyntaxFault | None:
+    try:
+        parsing.parse_toml(text.replace("\r\n", "\n"))
+    except parsing.LongTomlKeyError as error:
+        return error.line, f"has {error}"
+    except tomllib.TOMLDecodeError as error:
+        place = _TOML_PLACE.search(str(error))
+        line = int(place[1]) if place else text.count("\n") + 1
+        return line, f"is no TOML: {_TOML_PLACE.sub('', str(error))}"
+    except (ValueError, RecursionError) as error:
+        return 1, f"cannot be read: {type(error).__name__}"
+    return None

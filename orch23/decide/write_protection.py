@@ -1,0 +1,64 @@
+"""Decide whether a stage may write a protected path: only an entry that names it allows that."""
+
+from collections.abc import Iterable
+
+from orch23.model.file_policy import protected_reason, sealed_reason, spells_protected_names, tool_file_name
+from orch23.model.paths import is_glob, match, match_any, normalize_pattern
+
+_UNNAMED = "no entry of `outputs` or `allowed_paths.write` names it"
+
+
+def is_protected(path: str, also: tuple[str, ...] = ()) -> bool:
+    """Return whether a path, or a directory above it, has a protected name; `also` are patterns of this project's."""
+    return protected_reason(path) is not None or match_any(also, path)
+
+
+def allows_write(patterns: tuple[str, ...], path: str, also: tuple[str, ...] = ()) -> bool:
+    """Return whether the patterns let a model write a path: a protected one only where it is named literally."""
+    if sealed_reason(path) is not None:
+        return False
+    if any(not is_glob(pattern) and normalize_pattern(pattern) == path for pattern in patterns):
+        return True
+    return not is_protected(path, also) and match_any(patterns, path)
+
+
+class DeclaredPatterns:
+    """An index over the patterns that stages may write, for paths of protected names.
+
+    A path is declared by an entry that is that path, or by a pattern that spells out its protected names.
+    """
+
+    def __init__(self, patterns: Iterable[str], also: tuple[str, ...] = (), never: tuple[str, ...] = ()) -> None:
+        """Index the patterns; `also` are patterns of protected files of this project's, `never` of sealed ones."""
+        known = dict.fromkeys(patterns)
+        self._literal = frozenset(normalize_pattern(pattern) for pattern in known if not is_glob(pattern))
+        self._globs = tuple(pattern for pattern in known if is_glob(pattern))
+        self._also = also
+        self._never = never
+
+    def refusal(self, path: str) -> str | None:
+        """Return why a path may not be written or removed, or None; of names alone, not of the write scope."""
+        sealed = sealed_reason(path)
+        if sealed is None and match_any(self._never, path):
+            sealed = "orch23 alone writes it"
+        if sealed is not None or path in self._literal:
+            return sealed
+        if match_any(self._also, path):
+            return f"it is orch23's own, and {_UNNAMED}"
+        reason = protected_reason(path)
+        if reason is None or any(
+            match(pattern, path) and spells_protected_names(pattern, path) for pattern in self._globs
+        ):
+            return None
+        return f"{reason}, and {_UNNAMED}"
+
+    def configures_unnamed(self, path: str) -> bool:
+        """Return whether a path configures a tool and no pattern names it."""
+        if tool_file_name(path) is None or path in self._literal:
+            return False
+        return not any(
+            match(pattern, path) and spells_protected_names(pattern, path, tools=True) for pattern in self._globs
+        )
+
+
+NO_DECLARED_PATTERNS = DeclaredPatterns(())

@@ -1,0 +1,293 @@
+"""Control what leaves this machine: network access, and secrets in requests and stored results."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from orch23.decide.secrets import SecretFinding, Secrets, redaction_mark
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Json, canonical_json, digest_bytes
+from orch23.model.event import SentFile
+from orch23.model.llm import Message, Proposal, Request
+from orch23.model.parsing import parse_json
+from orch23.model.pipeline import Stage
+from orch23.model.step import Grant
+from orch23.resolve.prompts import AttemptContext, AuthorTexts, PromptInput, ReadText
+from orch23.resolve.resolution import ResolvedStage
+from orch23.steps.registry import is_llm
+
+
+class NetworkAccess:
+    """What the user lets the steps of a build reach. `partial` is a folder for what is half fetched.
+
+    Safe for calls from several threads.
+    """
+
+    def __init__(
+        self,
+        *,
+        partial: Path,
+        environ: Mapping[str, str],
+        trust_command: str,
+        offline: bool = False,
+        is_granted: Callable[[Grant], bool] = lambda _grant: False,
+    ) -> None:
+        """Take what the user says; without consent nothing is reached. `trust_command` is how it is given."""
+        self.partial, self.environ, self.offline = partial, environ, offline
+        self.is_granted, self.trust_command = is_granted, trust_command
+        self._lock = threading.Lock()
+        self._open: dict[int, Callable[[], None]] = {}
+        self._is_closed = False
+
+    @property
+    def is_closed(self) -> bool:
+        """Say whether the build was asked to stop."""
+        return self._is_closed
+
+    @contextlib.contextmanager
+    def breakable(self, end: Callable[[], None]) -> Iterator[None]:
+        """Have something ended, by another thread, if the build is asked to stop within."""
+        with self._lock:
+            self._open[id(end)] = end
+            closed = self._is_closed
+        try:
+            if closed:
+                end()
+            yield
+        finally:
+            with self._lock:
+                self._open.pop(id(end), None)
+
+    def close(self) -> None:
+        """Break off all that is open, and what will be."""
+        with self._lock:
+            self._is_closed = True
+            ends = list(self._open.values())
+        for end in ends:
+            end()
+
+
+E_SECRET_SENT = "E601"  # noqa: S105 - a code
+E_SECRET_STORED = "E602"  # noqa: S105 - a code
+E_SECRET_IN_RESPONSE = "E603"  # noqa: S105 - a code
+
+_TAKE_OUT = "take it out of there, or write `llm.secrets: redact` to send the prompt without it; see docs/secrets.md"
+_BELONGS = "keep it in the environment of whoever runs orch23; what a stage is made of is stored and committed"
+
+
+class TrackedText:
+    """The text of an input, read when it is asked for, and once; `text` is None until then."""
+
+    __slots__ = ("_read", "text")
+
+    def __init__(self, read: ReadText) -> None:
+        """Take what reads it."""
+        self._read = read
+        self.text: str | None = None
+
+    def __call__(self) -> str:
+        """Return the text."""
+        if self.text is None:
+            self.text = self._read()
+        return self.text
+
+
+def track_reads(this: AttemptContext) -> AttemptContext:
+    """Return a round that knows afterwards which of its inputs a prompt has read."""
+    return replace(this, given=_watched(this.given), own=_watched(this.own))
+
+
+# ---- secrets -----------------------------------------------------------------------------------
+
+
+def guard_request(
+    secrets: Secrets, request: Request, stage: Stage, this: AttemptContext, sources: AuthorTexts
+) -> tuple[Request, tuple[Diagnostic, ...]]:
+    """Return the request as it may be sent, or what forbids it: each secret with its file and line, never its value."""
+    step = stage.step
+    fixed = secrets.find(_json([request.endpoint, request.model, dict(request.params)]))
+    if fixed:
+        return request, tuple(_stored(stage.name, name) for name in _names(fixed))
+    texts = (request.system, *(m.content for m in (*request.messages, *request.identity)), _json(request.schema))
+    found = [finding for text in texts for finding in secrets.find(text)]
+    if not found:
+        return request, ()
+    if is_llm(step) and step.secrets == "redact":
+        return _redacted(secrets, request), ()
+    return request, tuple(
+        _sent(place, name) for name in _names(found) for place in _places(secrets, name, request, stage, this, sources)
+    )
+
+
+def guard_manifest(secrets: Secrets, resolved: ResolvedStage) -> tuple[Diagnostic, ...]:
+    """Return what forbids a stage because secrets stand in what would be stored of it: its environment, its command.
+
+    The record and the lock file hold the whole manifest, and the lock file is committed.
+    """
+    named = {"name": resolved.stage.name, **resolved.manifest}
+    if not secrets.suspects((_json(named),)):
+        return ()
+    aspects = {aspect: secrets.find(_json([aspect, value])) for aspect, value in named.items()}
+    held = [(aspect.partition(":")[0], name) for aspect, found in aspects.items() for name in _names(found)]
+    return tuple(_stored(part, name) for part, name in dict.fromkeys(held))
+
+
+def guard_paths(secrets: Secrets, paths: Iterable[str]) -> tuple[Diagnostic, ...]:
+    """Return what forbids to keep files because of what they are called: the lock file holds the names of outputs."""
+    held = [name for path in paths for name in _names(secrets.find(path))]
+    return tuple(_stored("the name of an output", name) for name in dict.fromkeys(held))
+
+
+def guard_edit(secrets: Secrets, texts: Mapping[str, str]) -> tuple[Diagnostic, ...]:
+    """Return what forbids to keep files that a person edited: what is accepted by hand is kept with the transcripts."""
+    found = [(path, finding) for path, text in texts.items() for finding in secrets.find(text)]
+    return tuple(_stored(f"{path}:{finding.line}", finding.name) for path, finding in found)
+
+
+def guard_proposal(secrets: Secrets, proposal: Proposal, base: Mapping[str, str]) -> tuple[Diagnostic, ...]:
+    """Return what is wrong with a proposal that secrets were taken out of: it is not the answer that was given."""
+    marks = [redaction_mark(name) for name in secrets.names()]
+    problems = []
+    for write in proposal.writes:
+        before = base.get(write.path, "")
+        for one in marks:
+            if write.content.count(one) > before.count(one) or one in write.path:
+                hint = "read it from the environment instead, and write the whole file without it"
+                message = f"holds `{one}`, where a secret was taken out"
+                problems.append(Diagnostic(E_SECRET_IN_RESPONSE, message, subject=write.path, hint=hint))
+    return tuple(problems)
+
+
+def _redacted(secrets: Secrets, request: Request) -> Request:
+    def clean(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+        return tuple(replace(message, content=secrets.redact(message.content)) for message in messages)
+
+    messages = clean(request.messages)
+    head = secrets.redact(request.messages[0].content[: request.stable]) if request.messages else ""
+    return replace(
+        request,
+        system=secrets.redact(request.system),
+        messages=messages,
+        identity=clean(request.identity),
+        schema=parse_json(secrets.redact(_json(request.schema))),
+        stable=len(head) if messages and messages[0].content.startswith(head) else 0,
+    )
+
+
+class _Text(Struct, frozen=True):
+    """A text that went into a request, with the file, or the words, that it is known by."""
+
+    place: str
+    text: str
+    is_file: bool = True
+
+    def at(self, line: int) -> str:
+        return f"{self.place}:{line}" if self.is_file else f"{self.place}, line {line}"
+
+
+def _places(
+    secrets: Secrets, name: str, request: Request, stage: Stage, this: AttemptContext, sources: AuthorTexts
+) -> tuple[str, ...]:
+    """Return where a secret comes from; where no text has it by itself, the line of the rendered prompt."""
+    for texts in (_origins(stage, this, sources), _rendered(request)):
+        found = [one.at(finding.line) for one in texts for finding in secrets.find(one.text) if finding.name == name]
+        if found:
+            return tuple(dict.fromkeys(found))
+    return ("the rendered prompt",)
+
+
+def _origins(stage: Stage, this: AttemptContext, sources: AuthorTexts) -> Iterator[_Text]:
+    """Give everything that a prompt is made of, as far as it was read."""
+    for path in author_files(stage, this):
+        text, _ = sources.text(path)
+        yield _Text(path, text or "")
+    for one in (*this.given, *this.own):
+        if isinstance(one.read, TrackedText) and one.read.text is not None:
+            yield _whole(one, one.read.text, sources)
+    yield _Text("the previous answer", this.previous or "", is_file=False)
+    yield _Text("the report of the failed attempt", this.brief.excerpt if this.brief else "", is_file=False)
+
+
+def _whole(one: PromptInput, text: str, sources: AuthorTexts) -> _Text:
+    """Return an input's text; of a slice the whole file, so that the line is that of the file."""
+    if not one.slice:
+        return _Text(one.path, text)
+    whole, _ = sources.text(one.path) if one.slice != "list" else (None, None)
+    begin = -1 if whole is None else whole.find(text)
+    if whole is None or begin < 0:
+        return _Text(f"{one.path}#{one.slice}", text, is_file=False)
+    return _Text(one.path, "\n" * whole.count("\n", 0, begin) + text)
+
+
+def _rendered(request: Request) -> Iterator[_Text]:
+    yield _Text("the rendered system prompt", request.system, is_file=False)
+    for message in request.messages:
+        yield _Text("the rendered prompt", message.content, is_file=False)
+    yield _Text("the schema as it is sent", _json(request.schema), is_file=False)
+
+
+def _sent(place: str, name: str) -> Diagnostic:
+    return Diagnostic(E_SECRET_SENT, f"the prompt would send a secret: {name}", subject=place, hint=_TAKE_OUT)
+
+
+def _stored(part: str, name: str) -> Diagnostic:
+    return Diagnostic(E_SECRET_STORED, f"a secret would be stored with the result: {name}", subject=part, hint=_BELONGS)
+
+
+def _names(found: tuple[SecretFinding, ...] | list[SecretFinding]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(finding.name for finding in found))
+
+
+def _json(value: Json) -> str:
+    return canonical_json(value).decode("utf-8", "replace")
+
+
+# ---- what leaves the machine -------------------------------------------------------------------
+
+
+def sent_files(files: tuple[str, ...], this: AttemptContext, sources: AuthorTexts) -> tuple[SentFile, ...]:
+    """Return the files of which a request holds all or a part: inputs whose text the prompt has read, and `files`.
+
+    `files` are the author's own.
+    """
+    shown = [
+        _shown(one.path, one.slice, one.read.text)
+        for one in (*this.given, *this.own)
+        if isinstance(one.read, TrackedText) and one.read.text is not None
+    ]
+    texts = {path: sources.text(path)[0] for path in files}
+    return (*shown, *(_shown(path, "", text) for path, text in texts.items() if text is not None))
+
+
+def sent_bytes(request: Request) -> int:
+    """Return the number of bytes of a request: its messages and its schema."""
+    sent = [request.system, *(message.content for message in request.messages)]
+    sent += [_json(request.schema)] if request.schema is not None else []
+    return sum(utf8_size(text) for text in sent)
+
+
+def utf8_size(text: str) -> int:
+    """Return the number of bytes of a text."""
+    return len(text.encode("utf-8", "replace"))
+
+
+def author_files(stage: Stage, this: AttemptContext) -> tuple[str, ...]:
+    """Return the files of the author that the request of a round is made of: prompt, system prompt, schema."""
+    if stage.kind != "llm":
+        return ()
+    again = ("retry", "prompt")
+    unused = ("llm", "prompt") if this.brief is not None and again in stage.author_files else again
+    return tuple(path for place, path in stage.author_files.items() if place != unused)
+
+
+def _shown(path: str, part: str, text: str) -> SentFile:
+    data = text.encode("utf-8", "replace")
+    return SentFile(path, part, digest_bytes(data).sha256, len(data))
+
+
+def _watched(given: tuple[PromptInput, ...]) -> tuple[PromptInput, ...]:
+    return tuple(replace(one, read=TrackedText(one.read)) for one in given)

@@ -1,0 +1,154 @@
+"""Collect what a build with nothing to do decided, reported and looked at, for the next build."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
+
+from orch23.engine.build import Build
+from orch23.engine.dependency_index import IndexHead, OutdatedIndexError, all_rows, changed_rows
+from orch23.engine.dry_run import replan
+from orch23.engine.partial_plan import Part
+from orch23.engine.project_state import ProjectState
+from orch23.model.event import RunFinished, RunStarted
+from orch23.model.pipeline import Pipeline
+from orch23.model.plan import Decision, Fresh
+from orch23.model.record import LockFile
+from orch23.snapshot.stat_snapshot import EMPTY_DIRECTORY, EXISTS, StatSnapshot, signature
+from orch23.store.project_store import ProjectStore
+
+FEWEST = 64
+"""Of fewer stages all are decided each time: that is quick, and each is reported."""
+
+
+class AtRest(Struct, frozen=True, kw_only=True):
+    """A build with nothing to do: its decisions, in which world they are taken, its first and its last event.
+
+    `wanted` are the stages that it is asked for, `lock` is the lock file that it finds.
+    """
+
+    decisions: Mapping[str, Decision]
+    world: ProjectState
+    began: RunStarted
+    ended: RunFinished
+    wanted: frozenset[str]
+    lock: LockFile
+
+
+def at_rest(build: Build, began: RunStarted, ended: RunFinished, part: Part | None, *, moved: bool) -> AtRest | None:
+    """Return what the next build decides and says; None where it has something to do, or that is not known.
+
+    `began` and `ended` are the first and the last event of this one. It had nothing to do itself, or, if it `moved`
+    anything, all is decided once more on what it left. What git has may be another thing without a change of any file
+    that is looked at, so nothing is known where git was asked.
+    """
+    session, selection, world = build.session, build.options.selection, build.session.world
+    wanted = selection.nodes(world.plan)
+    if moved:
+        world.git.was_asked = False
+        session.store.disk.contents.read_digests.clear()
+        decisions, world = replan(session, build.committer.left, selection)
+    else:
+        decisions = {name: Fresh(world.results[name]) for name in world.plan.order if name in wanted}
+    if world.git.was_asked or not all(isinstance(one, Fresh) for one in decisions.values()):
+        return None
+    counts = Counter(part.at_rest if part is not None else {})
+    counts.update(fresh=len(wanted), skipped=len(selection.skipped(world.plan)))
+    stages = {status: number for status, number in counts.items() if number}
+    lock, spec = build.committer.left_sha256, _spec_of(session.store, began.spec_file, part)
+    return AtRest(
+        decisions=decisions,
+        world=world,
+        began=replace(began, lock=lock, spec_hash=spec, at_rest=UNSET),
+        ended=RunFinished(status="ok", stages=stages, limits=ended.limits),
+        wanted=wanted,
+        lock=build.committer.left,
+    )
+
+
+def spec_hash(store: ProjectStore, file: str) -> str:
+    """Return the digest of what seeds 000 and 001 call the spec, empty where there is none."""
+    entry = store.workspace.entry(file) if file else None
+    return f"sha256:{entry.digest.sha256}" if entry is not None else ""
+
+
+def _spec_of(store: ProjectStore, file: str, part: Part | None) -> str:
+    """Return the digest of the spec on which the stages were decided."""
+    if part is None or file in part.since.changed or file in store.workspace.written_paths:
+        return spec_hash(store, file)
+    return part.began.spec_hash
+
+
+def look_back(looks: StatSnapshot, store: ProjectStore, others: Mapping[Path, str]) -> bool:
+    """Add what was looked at to decide; return False if some of it changed since, or is too young to be believed.
+
+    `others` are further paths that were looked at, with their signatures from then.
+    """
+    blobs = store.disk.contents
+    files = [store.folder / "promote.json", *sorted(map(blobs.path_of, blobs.read_digests))]
+    records = str(store.disk.records.folder)
+    looks.outside[records] = signature(records, EXISTS)  # without them the lock file is not believed
+    looks.outside[str(store.rooms)] = (
+        EMPTY_DIRECTORY  # once this build has gone; what a killed one leaves is to be swept
+    )
+    if not all(looks.take(str(path)) for path in files):
+        return False
+    if not all(looks.take(str(path)) and looks.outside[str(path)] == was for path, was in others.items()):
+        return False
+    return store.workspace.look_back(looks)
+
+
+# ---- the table of the dependency index -------------------------------------------------------------
+
+
+class Table(Struct, frozen=True, kw_only=True):
+    """What is written of a build with nothing to do: all rows of its table, or those that have changed, or neither."""
+
+    fresh: Mapping[bytes, bytes] | None = None
+    changed: Mapping[bytes, bytes | None] | None = None
+
+    def has_rows(self) -> bool:
+        """Return whether there is anything to write."""
+        return self.fresh is not None or self.changed is not None
+
+    def parts(self) -> Mapping[bytes, bytes | None]:
+        """Return all rows that would be written."""
+        return self.fresh or self.changed or {}
+
+
+def table_of(
+    found: AtRest,
+    part: Part | None,
+    *,
+    token: str,
+    text: str,
+    read: Iterable[str],
+    is_cut: Callable[[str, frozenset[str]], bool],
+) -> Table:
+    """Return the table of a build with nothing to do; without rows where its stages cannot be decided apart.
+
+    `token` pairs it with a snapshot. `text` is the pipeline's, `read` names the files that it was read from. `is_cut`
+    returns whether the lines of the text show stages of these names, so that an edited one can be read by itself.
+    """
+    plan, reads = found.world.plan, found.world.reads
+    records = {name: one.record for name, one in found.decisions.items() if isinstance(one, Fresh)}
+    try:
+        if part is not None:
+            rows = part.reach.rows
+            head = replace(rows.head, token=token, began=found.began)
+            return Table(changed=changed_rows(head, part.text or None, rows, part.names, plan, reads, records))
+        declared = frozenset(one.name for one in (*plan.pipeline.stages, *plan.pipeline.skipped))
+        if len(found.wanted) <= FEWEST or found.lock.retained or not is_cut(text, declared):
+            return Table()
+        pipeline = _without_stages(plan.pipeline)
+        head = IndexHead(token, pipeline, found.began, dict(found.ended.stages), tuple(read))
+        return Table(fresh=all_rows(head, text, plan, found.wanted, reads, records, found.lock.records))
+    except (OutdatedIndexError, UnicodeError, TypeError):  # a value that cannot be written
+        return Table()
+
+
+def _without_stages(pipeline: Pipeline) -> Pipeline:
+    folders = pipeline.transcript_folders
+    return replace(pipeline, stages=(), skipped=(), locations={}, transcripts=folders)

@@ -1,0 +1,335 @@
+"""Values for how attempts, stages and runs end: failures, model usage, statuses, exit codes."""
+
+import os.path
+import signal
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Final, Literal, get_args
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from orch23.decide.excerpt import normalise, shorten
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import FileEntry, Json
+from orch23.model.errors import ExitCode, MissingBytesError
+from orch23.model.event import RunStatus
+from orch23.model.llm import Response, RetryFeedback
+from orch23.model.pipeline import BriefLimits, FailureKind, Stage
+from orch23.model.record import Record
+from orch23.model.stage_status import StageStatus
+from orch23.providers.adapter import SCRIPTED_PROVENANCE
+from orch23.steps.registry import is_llm
+
+if TYPE_CHECKING:
+    from orch23.decide.verdict import Verdict
+
+
+_KINDS: Final[Mapping[str, FailureKind]] = {one: one for one in get_args(FailureKind)}
+
+
+class LeftoverFiles(Struct, frozen=True):
+    """What a program that failed had changed by then, and the verdict if it was pytest."""
+
+    written: Mapping[str, FileEntry]
+    removed: tuple[str, ...] = ()
+    verdict: "Verdict | None" = None
+
+
+class Failure(Struct, frozen=True, kw_only=True):
+    """Why a pass failed. `safety` says that it tried to leave its bounds; `retryable` that another attempt may help.
+
+    `printed` is what a process printed, whole; None where none ran. `left` are the files that it leaves. `reason` says
+    why in a few words where the first diagnostic does not.
+    """
+
+    brief: RetryFeedback
+    diagnostics: tuple[Diagnostic, ...] = ()
+    safety: bool = False
+    retryable: bool = True
+    printed: str | None = None
+    left: LeftoverFiles | None = None
+    reason: str = ""
+
+    @property
+    def kind(self) -> FailureKind:
+        """Give the failure's kind, of the set that `retry.when` uses; `exception` where a plugin gives another."""
+        return _KINDS.get(self.brief.kind, "exception")
+
+    @property
+    def summary(self) -> str:
+        """Give why it failed as one line for the user: the exit code of a command, or the first error."""
+        if self.reason or not self.diagnostics:
+            return self.reason or self.kind
+        first, *others = self.diagnostics
+        subject = f"{first.subject}: " if first.subject else ""
+        return f"{subject}{first.message}{f' (and {len(others)} more)' if others else ''}"
+
+
+def exit_text(exit_code: int) -> str:
+    """Return how a command ended, with the signal that 128 + its number stands for: `exited with 137 (SIGKILL)`."""
+    try:
+        return f"exited with {exit_code} ({signal.Signals(exit_code - 128).name})"
+    except ValueError:
+        return f"exited with {exit_code}"
+
+
+def failure_of(
+    kind: str, diagnostics: Iterable[Diagnostic], *, safety: bool = False, retryable: bool = True
+) -> Failure:
+    """Return the failure of something that was refused, with all that is wrong with it."""
+    found = tuple(diagnostics)
+    lines = tuple(diagnostic_line(d) for d in found)
+    brief = RetryFeedback(kind=kind, excerpt="\n".join(lines), diagnostics=lines)
+    return Failure(brief=brief, diagnostics=found, safety=safety, retryable=retryable)
+
+
+def command_failed(
+    kind: str,
+    command: str,
+    *,
+    exit_code: int | None,
+    output: str,
+    failing: Iterable[str] = (),
+    diagnostics: Iterable[Diagnostic] = (),
+) -> Failure:
+    """Return the failure of a process: its command, its exit code and what it printed, normalised."""
+    found = tuple(diagnostics)
+    brief = RetryFeedback(
+        kind=kind,
+        command=command,
+        exit_code=exit_code,
+        excerpt=normalise(output),
+        failing=tuple(sorted(failing)),
+        diagnostics=tuple(diagnostic_line(d) for d in found),
+    )
+    return Failure(brief=brief, diagnostics=found)
+
+
+def acceptance_failed(failed: Sequence[Failure], passed: Iterable[tuple[str, str]]) -> Failure:
+    """Return the failure of commands that a model wrote: what each printed, those that failed first."""
+    texts = [f"$ {one.brief.command}\nexit {one.brief.exit_code}\n{one.brief.excerpt}" for one in failed]
+    texts += [f"$ {command}\npassed\n{printed}" for command, printed in passed]
+    failure = command_failed(
+        "acceptance_failed",
+        "; ".join(one.brief.command for one in failed if one.brief.command),
+        exit_code=failed[0].brief.exit_code,
+        output="\n".join(text.rstrip() for text in texts),
+        failing=[name for one in failed for name in one.brief.failing],
+        diagnostics=[d for one in failed for d in one.diagnostics],
+    )
+    return replace(failure, reason=_first_reason(failed))
+
+
+def _first_reason(failed: Sequence[Failure]) -> str:
+    """Return why the first of some commands failed, and how many others did."""
+    first, *others = failed
+    return f"{first.summary}{f' (and {len(others)} more failed)' if others else ''}"
+
+
+def fit_feedback(failure: Failure, stage: Stage) -> Failure:
+    """Cut the excerpt to the stage's limits and add what the stage is bound to."""
+    limits = stage.step.brief if is_llm(stage.step) else BriefLimits()
+    excerpt = shorten(failure.brief.excerpt, limits)
+    brief = replace(failure.brief, excerpt=excerpt, constraints=_constraints(stage))
+    return replace(failure, brief=brief)
+
+
+def failure_identity(failure: Failure) -> dict[str, Json]:
+    """Return what two failures share that are the same: where nothing in them has a name, what was printed."""
+    brief = failure.brief
+    return {**brief.identity(), "excerpt": "" if brief.failing or brief.diagnostics else brief.excerpt}
+
+
+def _constraints(stage: Stage) -> tuple[str, ...]:
+    """Return the fence as an answer has to name it: relative to the stage's `cwd`."""
+    lines = [
+        f"{what}: {', '.join(inside)}"
+        for what, patterns in (("write only", stage.fence.write), ("never write", stage.fence.protect))
+        if (
+            inside := [
+                _below(one, stage.cwd) for one in patterns if not relative_path(one, stage.cwd).startswith("../")
+            ]
+        )
+    ]
+    return tuple(lines) if stage.cwd in ("", ".") else (*lines, f"paths are relative to: {stage.cwd}")
+
+
+def _below(pattern: str, folder: str) -> str:
+    short = relative_path(pattern, folder)
+    return f"{short}/" if pattern.endswith("/") and not short.endswith("/") else short
+
+
+def relative_path(path: str, folder: str) -> str:
+    """Return a path relative to a folder of the project; both are POSIX and relative to the root."""
+    return path if folder in ("", ".") else os.path.relpath(path, folder)
+
+
+def diagnostic_line(diagnostic: Diagnostic) -> str:
+    """Return a complaint as one line that a model reads: code, subject, facts, way out."""
+    named = diagnostic.subject or (str(diagnostic.location) if diagnostic.location else "")
+    subject = f" {named}" if named else ""
+    fix = f" Fix: {diagnostic.hint.removesuffix('.')}." if diagnostic.hint else ""
+    return f"[{diagnostic.code}]{subject}: {diagnostic.message.removesuffix('.')}.{fix}"
+
+
+class StageUsage(Struct, frozen=True, kw_only=True):
+    """Sums over the answers of one stage. Tokens are those of all answers, costs are in US dollars.
+
+    `cost` is what was paid now, `saved` what the recorded answers had cost; `unpriced` says that some now had no price.
+    `by_hand` counts the answers that a person wrote: no model was ever asked for them.
+    """
+
+    calls: int = 0
+    recorded: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: Decimal = Decimal(0)
+    saved: Decimal = Decimal(0)
+    unpriced: bool = False
+    by_hand: int = 0
+
+    def plus(self, response: Response) -> "StageUsage":
+        """Return the sums with one answer more."""
+        cost = Decimal(response.cost) if response.cost is not None else Decimal(0)
+        return replace(
+            self,
+            calls=self.calls + (not response.replayed),
+            recorded=self.recorded + response.replayed,
+            input_tokens=self.input_tokens + response.usage.input_tokens,
+            output_tokens=self.output_tokens + response.usage.output_tokens,
+            cost=self.cost + (Decimal(0) if response.replayed else cost),
+            saved=self.saved + (cost if response.replayed else Decimal(0)),
+            unpriced=self.unpriced or (response.cost is None and not response.replayed),
+            by_hand=self.by_hand + (response.provenance == SCRIPTED_PROVENANCE),
+        )
+
+
+NO_USAGE = StageUsage()
+"""Of every stage that asked no model."""
+
+
+E_MISSING_BYTES = "E710"
+MISSING_BYTES_HINT = (
+    "put back .orch23, the transcripts or the git history, or start from the file on disk: `orch23 release STAGE`"
+)
+
+_GRAVITY = (
+    ExitCode.SAFETY,
+    ExitCode.CORRUPT,
+    ExitCode.PROVIDER,
+    ExitCode.CONFIG,
+    ExitCode.LIMIT,
+    ExitCode.DECISION,
+    ExitCode.INVALID,
+    ExitCode.FAILED,
+)
+
+
+class StageCost(Struct, frozen=True):
+    """What a stage took in this run: calls, with those that brought nothing, and US dollars (None: not known)."""
+
+    calls: int = 0
+    cost: Decimal | None = Decimal(0)
+
+
+NO_COST = StageCost()
+
+
+class StageOutcome(Struct, frozen=True, kw_only=True):
+    """How one stage ended in this run, with the facts that the event `stage_finished` tells.
+
+    `in_place` says of an edited stage that it has nothing to do but for the edit.
+    """
+
+    status: StageStatus
+    text: str = ""
+    code: ExitCode = ExitCode.OK
+    key: str = ""
+    attempts: int = 0
+    spent: StageUsage = NO_USAGE
+    paid: StageCost = NO_COST
+    record: Record | None = None
+    failure: str = ""
+    problems: tuple[Diagnostic, ...] = ()
+    kind: FailureKind | Literal[""] = ""
+    command: str = ""
+    by: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    in_place: bool = False
+
+    @property
+    def is_green(self) -> bool:
+        """Say whether the stage is up to date now."""
+        return self.status.is_green
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Say whether its promotion group has to wait for the stage."""
+        return self.status.is_waited_for and not self.in_place
+
+
+def stopped_by(key: str, *problems: Diagnostic, code: ExitCode = ExitCode.FAILED) -> StageOutcome:
+    """Return the end of a stage that these problems stopped."""
+    text = "\n".join(str(d) for d in problems)
+    return StageOutcome(status=StageStatus.FAILED, text=text, code=code, key=key, failure=text, problems=problems)
+
+
+class BuildResult(Struct, frozen=True, kw_only=True):
+    """How every stage ended, the exit code of the run, and the number that it is told by."""
+
+    stages: Mapping[str, StageOutcome]
+    exit_code: ExitCode
+    exit_number: int
+
+    @property
+    def saved(self) -> Decimal:
+        """Give what the recorded answers had cost that were used instead of asking."""
+        return sum((end.spent.saved for end in self.stages.values()), Decimal(0))
+
+    @property
+    def status(self) -> RunStatus:
+        """Give the run's status as the event `run_finished` has it."""
+        match self.exit_code:
+            case ExitCode.OK:
+                return "ok"
+            case ExitCode.SIGHUP | ExitCode.SIGINT | ExitCode.SIGTERM:
+                return "interrupted"
+            case ExitCode.LIMIT:
+                return "limit"
+            case ExitCode.DECISION:
+                return "decision"
+            case _:
+                return "failed"
+
+
+class RunStop(Struct, frozen=True):
+    """What stopped a run: its exit code, and the diagnostics that say why."""
+
+    code: ExitCode
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+
+def blocked_by(names: tuple[str, ...]) -> StageOutcome:
+    """Return the end of a stage that these upstream of it keep from being built."""
+    return StageOutcome(status=StageStatus.BLOCKED, text=f"blocked by {', '.join(names)}", by=names)
+
+
+def missing_bytes_outcome(name: str, key: str, lost: MissingBytesError) -> StageOutcome:
+    """Return the end of a stage that wants bytes which nobody has any more."""
+    return stopped_by(key, missing_bytes_error(name, lost))
+
+
+def missing_bytes_error(name: str, lost: MissingBytesError) -> Diagnostic:
+    """Return the error that a stage wants bytes which nobody has any more."""
+    text = f"the bytes of {lost.sha256} are in neither the store, the transcripts, the project nor git"
+    return Diagnostic(E_MISSING_BYTES, text, hint=MISSING_BYTES_HINT, subject=name)
+
+
+def run_outcome(ends: Mapping[str, StageOutcome], stopped: RunStop | None) -> RunStop:
+    """Return how a run ends: by what stopped it, else by the gravest of its stages, with the diagnostics of those."""
+    if stopped is not None:
+        return stopped
+    codes = {end.code for end in ends.values()} | {ExitCode.FAILED for end in ends.values() if not end.is_green}
+    worst = next((code for code in _GRAVITY if code in codes), ExitCode.OK)
+    return RunStop(worst, tuple(problem for end in ends.values() if end.code == worst for problem in end.problems))

@@ -1,0 +1,210 @@
+"""Find the stages that an edit affects, and make a plan of them.
+
+The paths that changed are looked up in the dependency index, and so is what follows. The stages that are found are a
+plan of their own, which is decided like any other. Where the index does not say enough, everything is decided.
+"""
+
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import cache
+from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from orch23.engine.dependency_index import DependencyIndex, OutdatedIndexError
+from orch23.model.digest import Digest, digest_bytes
+from orch23.model.event import RunStarted
+from orch23.model.pipeline import Stage
+from orch23.model.plan import Plan
+from orch23.plan.nodes import graph_facts_of
+from orch23.steps.registry import is_llm
+from orch23.store.project_store import ProjectStore
+from orch23.store.safe_files import read_regular
+
+EditedStages: TypeAlias = Callable[[str, str], Mapping[str, Stage] | None]
+"""Return the stages that one text of the pipeline declares otherwise than another; None where more differs."""
+
+
+class Since(Struct, frozen=True, kw_only=True):
+    """What has changed since a build that had nothing to do.
+
+    `table` names the table of the index with what that build rested on, and `token` is what the table has if it is of
+    that build. `file` is the pipeline. `changed` are paths: of files, and whole ones of folders that were listed.
+    `digest_of` returns what a file was then, or None.
+    """
+
+    table: str
+    token: str | None
+    file: str
+    changed: tuple[str, ...]
+    digest_of: Callable[[str], Digest | None]
+
+
+class Part(Struct, frozen=True, kw_only=True):
+    """What changes since a build reach. `text` is the pipeline's, or empty if it is as it was.
+
+    `digests` are those of the pipeline and the vars file, by their names below the root.
+    """
+
+    since: Since
+    reach: "Reach"
+    plan: Plan
+    text: str
+    digests: Mapping[str, Digest]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Give the stages that have to be decided."""
+        return self.reach.reached
+
+    @property
+    def recorded(self) -> tuple[str, ...]:
+        """Give the stages of which the lock file has a record."""
+        return tuple(name for name in self.plan.order if self.reach.rows.row(name).is_recorded)
+
+    @property
+    def began(self) -> RunStarted:
+        """Give what a build of everything says when it begins."""
+        return self.reach.rows.head.began
+
+    @property
+    def at_rest(self) -> dict[str, int]:
+        """Give how many other stages there are, by how they end."""
+        ends = dict(self.reach.rows.head.ends)
+        ends["fresh"] = ends.get("fresh", 0) - len(self.names)
+        return {status: number for status, number in ends.items() if number}
+
+
+def part_of(since: Since, store: ProjectStore, edited_stages: EditedStages) -> Part | None:
+    """Return what changes reach; None where that is not known, or is nearly everything."""
+    root, changed = store.root, [*since.changed]
+    try:
+        rows = DependencyIndex(store.index, since.table)
+        if rows.head.token != since.token or not store.disk.records.is_indexed():
+            return None
+        digests = {one: _known(since.digest_of(one)) for one in rows.head.read if one not in changed}
+        text, edited = "", {}
+        if since.file in changed:
+            data = read_regular(root / since.file) or b""
+            text, digests[since.file] = data.decode("utf-8"), digest_bytes(data)
+            edited = _edited(rows, edited_stages(rows.text(), text))
+            changed.remove(since.file)
+        found = reach(rows, changed, lambda path: os.path.lexists(root / path), edited)
+        plan = found.plan(edited)
+    except (OutdatedIndexError, UnicodeError):
+        return None
+    return Part(since=since, reach=found, plan=plan, text=text, digests=digests)
+
+
+def _known(digest: Digest | None) -> Digest:
+    if digest is None:
+        raise OutdatedIndexError
+    return digest
+
+
+def _edited(rows: DependencyIndex, found: Mapping[str, Stage] | None) -> dict[str, Stage]:
+    """Return stages that are declared otherwise than before, if the plan stays as it is.
+
+    Raises:
+        OutdatedIndexError: more than stages differ, or one would write, read or wait for something else.
+
+    """
+    if found is None or any(_ties(rows.row(name).node) != _ties(stage) for name, stage in found.items()):
+        raise OutdatedIndexError
+    return dict(found)
+
+
+def _ties(stage: Stage) -> tuple[object, ...]:
+    """Return what of a stage decides on its place in the plan, or what a run says of it when it begins."""
+    asked = (stage.step.provider, stage.step.model) if is_llm(stage.step) else ()
+    return (graph_facts_of(stage), stage.kind, stage.retry.max, asked)
+
+
+class Reach(Struct, frozen=True):
+    """The stages that an edit may give something to do, and those around them whose results they see; by plan order."""
+
+    rows: DependencyIndex
+    reached: tuple[str, ...]
+    around: tuple[str, ...]
+
+    def plan(self, pieces: Mapping[str, Stage] | None = None) -> Plan:
+        """Return the plan of these stages; `pieces` are stages that are declared otherwise by now."""
+        rows = self.rows
+        found = {name: rows.row(name) for name in (*self.reached, *self.around)}
+        order = tuple(sorted(found, key=lambda name: found[name].number))
+        nodes = {name: (pieces or {}).get(name, found[name].node) for name in order}
+        reached = frozenset(self.reached)
+        chains = dict.fromkeys(node.chain.chain for node in nodes.values() if node.chain is not None)
+        groups = dict.fromkeys(found[name].group for name in self.reached if found[name].group)
+        families: dict[str, list[Stage]] = {}
+        for node in nodes.values():
+            families.setdefault(node.family, []).append(node)
+        foreach = {name: one for name in families if (one := rows.family(name)) is not None}
+        stages = tuple(foreach.get(name) or nodes[name] for name in families)
+        return Plan(
+            pipeline=replace(rows.head.pipeline, stages=stages),
+            nodes=nodes,
+            order=order,
+            upstream={name: found[name].upstream if name in reached else () for name in order},
+            downstream={name: tuple(one for one in found[name].downstream if one in reached) for name in order},
+            expansions={name: tuple(families[name]) for name in foreach},
+            chains={name: rows.chain(name) for name in chains},
+            above={name: frozenset(found[name].above) for name in order if found[name].above},
+            groups={name: rows.group(name) for name in groups},
+            whole=cache(rows.nodes),
+        )
+
+
+def reach(
+    rows: DependencyIndex, changed: Iterable[str], is_there: Callable[[str], bool], edited: Collection[str] = ()
+) -> Reach:
+    """Return what a change of these paths can reach, and of the stages that are declared otherwise.
+
+    A path is a file, or the whole path of a folder that was listed. What it means that a file is gone, only a stage
+    that makes it can tell.
+
+    Raises:
+        OutdatedIndexError: that is not known, or it is more than half of all stages.
+
+    """
+    found = set(edited)
+    for path in changed:
+        readers = rows.readers(path)
+        makes = any(path in rows.row(name).makes for name in readers)
+        if not readers or not (makes or is_there(path)):
+            raise OutdatedIndexError
+        found.update(readers)
+    if not found:
+        raise OutdatedIndexError
+    total, waiting = rows.head.ends.get("fresh", 0), list(found)
+    while waiting:
+        more = _following(rows, waiting.pop()) - found
+        found |= more
+        waiting += more
+        if 2 * len(found) > total:
+            raise OutdatedIndexError
+    around = _around(rows, found)
+    return Reach(rows, _in_order(rows, found), _in_order(rows, around))
+
+
+def _following(rows: DependencyIndex, name: str) -> set[str]:
+    """Return what has to be decided if a stage is: what comes after it, its chain, and its promotion group."""
+    row = rows.row(name)
+    if row.makes_list:  # another list makes another plan
+        raise OutdatedIndexError
+    more = {*row.downstream, *(rows.group(row.group) if row.group else ())}
+    if row.node.chain is not None:
+        more.update(rows.chain(row.node.chain.chain), rows.above(row.node.chain.chain))
+    return more
+
+
+def _around(rows: DependencyIndex, reached: set[str]) -> set[str]:
+    """Return the stages whose results these see, with the whole chains that these are of."""
+    found = {one for name in reached for one in (*rows.row(name).upstream, *rows.row(name).beside)} - reached
+    chains = {node.chain.chain for name in found if (node := rows.row(name).node).chain is not None}
+    return found.union(*(rows.chain(chain) for chain in chains)) - reached
+
+
+def _in_order(rows: DependencyIndex, names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(names, key=lambda name: rows.row(name).number))

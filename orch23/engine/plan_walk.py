@@ -1,0 +1,373 @@
+"""Walk through a plan: expand foreach stages and decide each stage once its upstream is done."""
+
+import heapq
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from msgspec import Struct
+
+from orch23.checks.registry import available_checks
+from orch23.engine.decisions import DecidedStage, StageDecider
+from orch23.execute.registry import executors_of
+from orch23.model.diagnostic import Diagnostic, nearest_names
+from orch23.model.errors import ConfigurationError, MissingBytesError
+from orch23.model.paths import match, match_any, may_overlap
+from orch23.model.pipeline import LOCAL_EXECUTOR, CheckStep, ForeachStage, Pipeline, Stage
+from orch23.model.plan import Edited, Fresh, Plan, Restore, VerifyOnly
+from orch23.model.plugins import plugin_error_of
+from orch23.model.record import Record
+from orch23.plan.nodes import reads_of, writes_of
+from orch23.plan.planner import Selection, extend_plan
+from orch23.resolve.slices import YamlReader
+
+if TYPE_CHECKING:
+    from orch23.resolve.expand import Expansion
+
+
+def unknown_check_error(pipeline: Pipeline, stage: str, place: tuple[str | int, ...], name: str) -> Diagnostic:
+    """Return the complaint that a step of `verify`, at a place below a stage, names a check that there is not."""
+    known = available_checks(pipeline.plugins)
+    close = nearest_names(name, list(known))
+    hint = f"did you mean `{close[0]}`?" if close else f"the checks are: {', '.join(sorted(known))}"
+    where = pipeline.locate("stages", stage, *place, "check") or pipeline.locate("stages", stage, *place)
+    return Diagnostic("E828", f"no check is named `{name}`", where, hint)
+
+
+def unknown_executor_errors(pipeline: Pipeline) -> list[Diagnostic]:
+    """Return the complaint that nobody has the executor of a pipeline, if it is so."""
+    if pipeline.executor == LOCAL_EXECUTOR or pipeline.executor in executors_of(pipeline.plugins):
+        return []
+    known = ", ".join((LOCAL_EXECUTOR, *executors_of(pipeline.plugins)))
+    hint = f"there are: {known}; another is of a plugin that `plugins` names"
+    message = f"no executor is named `{pipeline.executor}`"
+    return [Diagnostic("E846", message, pipeline.locate("executor"), hint)]
+
+
+TextOf: TypeAlias = Callable[[Plan, ForeachStage], str | None]
+"""Return the text of the file with the list of a foreach, or None if that is not known; a static list has no text."""
+
+
+class Expanded(Struct, frozen=True):
+    """What the expansion of one foreach gave: the plan with its items, or the plan without them and what is wrong."""
+
+    node: ForeachStage
+    plan: Plan
+    items: tuple[Stage, ...]
+    problems: tuple[Diagnostic, ...]
+
+
+def expand_each(plan: Plan, text_of: TextOf, read_yaml: YamlReader) -> Iterator[Expanded]:
+    """Expand the foreach stages of a plan one after the other, each in the plan that the one before it gave.
+
+    One whose list is not known stays as it is, and is not among what this gives.
+    """
+    for node in plan.unexpanded:
+        text = text_of(plan, node)
+        if text is None:
+            continue
+        found = items_of(plan, node, text, read_yaml)
+        more, problems = plan_with_items(plan, {node.name: found})
+        plan = plan if more is None else more
+        yield Expanded(node, plan, found.stages if more is not None else (), problems)
+
+
+def items_of(plan: Plan, node: ForeachStage, text: str | None, read_yaml: YamlReader) -> "Expansion":
+    """Return the items of a foreach, or what is wrong with its list. A static list needs no text."""
+    from orch23.resolve.expand import Expansion, expand  # noqa: PLC0415 - it loads the language of pipelines
+
+    pipeline = plan.pipeline
+    found = expand(node, text, variables=pipeline.vars, read_yaml=read_yaml, locate=pipeline.locate_written)
+    wrong = (*_items_on_pipeline(plan, node, found.stages), *_unknown_checks(plan, node, found.stages))
+    return Expansion((), (*found.problems, *wrong)) if wrong else found
+
+
+def missing_list(plan: Plan, node: ForeachStage, is_folder: Callable[[str], bool]) -> "Expansion":
+    """Return the complaint about a foreach whose list is not there, and is made by no stage."""
+    from orch23.resolve.expand import Expansion  # noqa: PLC0415 - it loads the language of pipelines
+
+    source, place = node.foreach.source or "", plan.pipeline.locate("stages", node.name, "foreach")
+    if is_folder(source):
+        hint = "name a file below it that holds the list"
+        return Expansion((), (Diagnostic("E822", f"`{source}` is a folder", place, hint),))
+    hint = "create it, or give it to the outputs of the stage that makes it"
+    return Expansion((), (Diagnostic("E822", f"`{source}` does not exist, and no stage makes it", place, hint),))
+
+
+def plan_with_items(plan: Plan, found: Mapping[str, "Expansion"]) -> tuple[Plan | None, tuple[Diagnostic, ...]]:
+    """Return the plan with the items of these foreach stages, or what is wrong with it.
+
+    All of it is ordered again, so several are expanded together where that can be.
+    """
+    problems = tuple(problem for one in found.values() for problem in one.problems)
+    if problems:
+        return None, problems
+    off = [skipped for one in found.values() for skipped in one.skipped]
+    return extend_plan(plan, {name: one.stages for name, one in found.items()}, off)
+
+
+def list_producers(plan: Plan, node: ForeachStage) -> tuple[str, ...]:
+    """Return the stages that make the file a foreach runs over: it can be expanded when they are settled."""
+    source = node.foreach.source
+    if source is None:
+        return ()
+    return tuple(
+        up for up in plan.upstream[node.name] if any(may_overlap(w, source) for w in writes_of(plan.nodes[up]))
+    )
+
+
+def _unknown_checks(plan: Plan, node: ForeachStage, items: tuple[Stage, ...]) -> tuple[Diagnostic, ...]:
+    """Complain of checks that there are not, each once; an item may decide which one is named."""
+    known = available_checks(plan.pipeline.plugins)
+    inside = ("steps",) if isinstance(node.body.get("verify"), Mapping) else ()
+    names: dict[str, int] = {}
+    for item in items:
+        for position, step in zip(item.verify.places, item.verify.steps, strict=True):
+            if isinstance(step, CheckStep) and step.name not in known:
+                names.setdefault(step.name, position)
+    return tuple(
+        unknown_check_error(plan.pipeline, node.name, ("verify", *inside, position), name)
+        for name, position in names.items()
+    )
+
+
+def _items_on_pipeline(plan: Plan, node: ForeachStage, items: tuple[Stage, ...]) -> tuple[Diagnostic, ...]:
+    """Complain of items that would write the pipeline or its lock file: only its author may name these as outputs."""
+    file = plan.pipeline.file
+    own = [path for path in (file, f"{file.rpartition('.')[0]}.lock") if path not in node.writes]
+    return tuple(
+        Diagnostic(
+            "E858",
+            f"the item names `{path}`: it is the pipeline itself",
+            plan.pipeline.locate_written(f"stages/{node.name}/{_where_named(item, path)}"),
+            "correct the item",
+            subject=item.name,
+        )
+        for item in items
+        for path in own
+        if match_any(writes_of(item), path)
+    )
+
+
+def _where_named(item: Stage, path: str) -> str:
+    """Return where in its stage an item names a path that it would write."""
+    outputs = (f"outputs/{number}" for number, output in enumerate(item.outputs) if match(output, path))
+    return next(outputs, "allowed_paths/write")
+
+
+class ReadyNodes:
+    """The nodes that are ready, smallest in plan order first. A foreach waits for its list alone."""
+
+    def __init__(self, plan: Plan) -> None:
+        """Start with nothing taken, and nothing passed."""
+        self._taken: set[str] = set()
+        self._passed: set[str] = set()
+        self.replan(plan)
+
+    def replan(self, plan: Plan) -> None:
+        """Go on with another plan; what was taken, or has passed, is so in it too."""
+        self._plan = plan
+        self._position = {name: number for number, name in enumerate(plan.order)}
+        self._waiting = {name: sum(up not in self._passed for up in _awaited(plan, name)) for name in plan.order}
+        free = [name for name, count in self._waiting.items() if count == 0]
+        self._ready = [self._position[name] for name in free if name not in self._taken and name not in self._passed]
+        heapq.heapify(self._ready)
+
+    def let_pass(self, name: str) -> None:
+        """Let what waits for a node wait no longer; a second time changes nothing."""
+        if name in self._passed:
+            return
+        self._passed.add(name)
+        for after in self._plan.downstream.get(name, ()):
+            if _awaits(self._plan, after, name):
+                self._waiting[after] -= 1
+                if self._waiting[after] == 0:
+                    heapq.heappush(self._ready, self._position[after])
+
+    def take(self) -> str | None:
+        """Return the next ready node and take it out, or None."""
+        if not self._ready:
+            return None
+        name = self._plan.order[heapq.heappop(self._ready)]
+        self._taken.add(name)
+        return name
+
+
+def _awaited(plan: Plan, name: str) -> tuple[str, ...]:
+    node = plan.nodes[name]
+    return list_producers(plan, node) if isinstance(node, ForeachStage) else plan.upstream[name]
+
+
+def _awaits(plan: Plan, after: str, name: str) -> bool:
+    """Say whether a node waits for one upstream of it: a stage does for each of what may be thousands."""
+    node = plan.nodes[after]
+    return not isinstance(node, ForeachStage) or name in list_producers(plan, node)
+
+
+class PlanVisitor(Protocol):
+    """What is done with the nodes of a plan. Once others need not wait for a node any more, it tells the walk so."""
+
+    def keeps_back(self, up: str, node: Stage | ForeachStage) -> bool:
+        """Say whether a node upstream, as it stands now, keeps a node from being decided."""
+
+    def takes(self, name: str) -> bool:
+        """Say whether a stage is to be decided. If not, the visitor has dealt with it."""
+
+    def can_expand(self, node: ForeachStage) -> bool:
+        """Say whether the list of a foreach is as it will be. If not, the visitor has dealt with it."""
+
+    def added(self, node: ForeachStage, items: tuple[Stage, ...]) -> None:
+        """Hear that a foreach has these items; the plan of the world has them."""
+
+    def not_expanded(self, node: ForeachStage, problems: tuple[Diagnostic, ...]) -> None:
+        """Deal with a foreach whose list cannot be used; without problems its bytes are lost."""
+
+    def not_decided(self, name: str, error: ConfigurationError) -> None:
+        """Deal with a node that cannot be decided or expanded: a tool is missing, the code of a plugin failed."""
+
+    def blocked(self, name: str, by: tuple[str, ...]) -> None:
+        """Deal with a node that these upstream of it keep back."""
+
+    def passed_over(self, name: str, record: Record | None) -> None:
+        """Deal with a stage that was not asked for; if there is a record, its last result stands for it."""
+
+    def decided(self, name: str, appraised: DecidedStage) -> None:
+        """Deal with a decision. Of a stage that is fresh, or edited in place, the world has the result."""
+
+
+class PlanWalk:
+    """One way through the plan of a world, in its order, as far as stages upstream are done.
+
+    `wanted` are the nodes that were asked for.
+    """
+
+    def __init__(self, appraiser: StageDecider, selection: Selection, visitor: PlanVisitor) -> None:
+        """Begin before the first node."""
+        self._appraiser, self._selection, self._visitor = appraiser, selection, visitor
+        self._frontier = ReadyNodes(appraiser.world.plan)
+        self.wanted: Collection[str] = selection.nodes(appraiser.world.plan)
+
+    def step(self) -> bool:
+        """Deal with the next node that waits for nothing; False if there is none."""
+        name = self._frontier.take()
+        if name is None:
+            return False
+        plan = self._appraiser.world.plan
+        node = plan.nodes[name]
+        upstream = list_producers(plan, node) if isinstance(node, ForeachStage) else plan.upstream[name]
+        stuck = tuple(up for up in upstream if self._visitor.keeps_back(up, node))
+        if stuck and name not in self.wanted:
+            self._visitor.passed_over(name, None)
+        elif stuck and (isinstance(node, ForeachStage) or not self._appraiser.is_edited_chain(node)):
+            self._visitor.blocked(name, stuck)
+        elif isinstance(node, ForeachStage):
+            self._expand(node)
+        elif name not in self.wanted:
+            self._pass_over(name)
+        elif self._visitor.takes(name):
+            self.decide(name)
+        return True
+
+    def decide(self, name: str) -> None:
+        """Decide a stage, also once more."""
+        world = self._appraiser.world
+        stage = world.stage(name)
+        try:
+            appraised = self._appraiser.appraise(name, need_intermediate=_needs_intermediate(self._appraiser, stage))
+        except (Exception, SystemExit) as error:
+            fault = _fault(error)
+            if fault is None:
+                raise
+            self._visitor.not_decided(name, fault)
+            return
+        match appraised.decision:
+            case Fresh(record=record):
+                world.settle(name, record)
+            case Edited(record=record, paths=paths) if record is not None:
+                world.settle(name, record)
+                world.edited.update(paths)
+            case _:
+                pass
+        self._visitor.decided(name, appraised)
+
+    def let_pass(self, name: str) -> None:
+        """Let what waits for a node wait no longer."""
+        self._frontier.let_pass(name)
+
+    def _pass_over(self, name: str) -> None:
+        record = self._appraiser.world.lock.records.get(name)
+        if record is not None:
+            self._appraiser.world.settle(name, record)
+        self._visitor.passed_over(name, record)
+
+    def _expand(self, node: ForeachStage) -> None:
+        if not self._visitor.can_expand(node):
+            return
+        # Not `expand_each`: a list is read when its own turn has come, between the decisions on other nodes.
+        world = self._appraiser.world
+        try:
+            found = expand_foreach(self._appraiser, node)
+        except (Exception, SystemExit) as error:
+            fault = _fault(error)
+            if fault is None:
+                raise
+            self._visitor.not_decided(node.name, fault)
+            return
+        plan, problems = plan_with_items(world.plan, {node.name: found}) if found is not None else (None, ())
+        if plan is None or found is None:
+            self._visitor.not_expanded(node, problems)
+            return
+        world.extend(plan)
+        self.wanted = self._selection.nodes(plan)
+        self._frontier.replan(plan)
+        self._visitor.added(node, found.stages)
+
+
+def _fault(error: Exception | SystemExit) -> ConfigurationError | None:
+    """Return what keeps a node from being decided: something is missing, or a plugin's code failed; else None."""
+    return error if isinstance(error, ConfigurationError) else plugin_error_of(error)
+
+
+def expand_foreach(appraiser: StageDecider, node: ForeachStage) -> "Expansion | None":
+    """Return the items of a foreach from what its list holds now; None where the bytes of the list are lost."""
+    world, source = appraiser.world.tracked(node.name), node.foreach.source
+    if source is None:
+        return items_of(world.plan, node, None, appraiser.read_yaml)
+    entry = world.view(node.name, source)
+    if entry is None:
+        return missing_list(world.plan, node, world.store.workspace.is_folder)
+    try:
+        text = world.read(source, entry).decode("utf-8", errors="replace")
+    except MissingBytesError:
+        return None
+    return items_of(world.plan, node, text, appraiser.read_yaml)
+
+
+def may_access(node: Stage | ForeachStage, paths: Collection[str]) -> bool:
+    """Return whether a node may read, write or start from one of these paths."""
+    patterns = (*reads_of(node), *writes_of(node))
+    return any(match_any(patterns, path) for path in paths)
+
+
+def _needs_intermediate(appraiser: StageDecider, stage: Stage) -> bool:
+    """Say whether a later item of the stage's chain has no record of today's key, so that earlier versions are needed.
+
+    The chain is walked with today's records as far as they reach; the world is left as it was.
+    """
+    world = appraiser.world
+    if stage.chain is None or len(world.plan.chains[stage.chain.chain]) == 1:
+        return False
+    if stage.chain.chain in appraiser.stale_chains:
+        return appraiser.stale_chains[stage.chain.chain]
+    walked: list[str] = []
+    stale = False
+    for name in world.plan.chains[stage.chain.chain][stage.chain.index :]:
+        decision = appraiser.appraise(name).decision
+        if not isinstance(decision, Fresh | Restore) and not (isinstance(decision, VerifyOnly) and decision.is_final):
+            stale = True
+            break
+        world.settle(name, decision.record)
+        walked.append(name)
+    for name in walked:
+        world.forget(name)
+    appraiser.stale_chains[stage.chain.chain] = stale
+    return stale

@@ -1,0 +1,336 @@
+"""Refuse a build, before it starts, whose stages could not run: sandbox, keys, consent, prices.
+
+Looks at the machine and the recordings; asks nobody, imports no client library, writes nothing.
+"""
+
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from orch23.engine.attempt import StepRequirements, step_runner
+from orch23.engine.conversation import Conversations, RequestBuilder, find_recorded, model_of_attempt
+from orch23.engine.decisions import DecidedStage
+from orch23.engine.dry_run import Preview
+from orch23.engine.facts import has_process
+from orch23.engine.session import declared_llm_step
+from orch23.model.diagnostic import Diagnostic, Related
+from orch23.model.errors import ConfigurationError, ConsentError, MissingBytesError, Orch23Error, ProviderError
+from orch23.model.llm import Request
+from orch23.model.pipeline import ForeachStage, Pipeline, Stage
+from orch23.model.plan import Expand, Maybe, Plan, Run, VerifyOnly
+from orch23.model.ports import ContentStore
+from orch23.model.step import Grant
+from orch23.providers import codes
+from orch23.providers.prices import unpriced_error
+from orch23.providers.registry import adapter_of, grant_for, is_remote, not_granted_error, readiness_errors
+from orch23.resolve.prompts import AttemptContext, AuthorTexts
+from orch23.resolve.resolution import ResolvedStage
+from orch23.steps.registry import is_llm
+
+if TYPE_CHECKING:
+    from orch23.steps.llm.spec import LLMStep
+
+
+class SandboxPreflight(Struct, frozen=True, kw_only=True):
+    """What is known of the sandbox of a build.
+
+    `missing` gives the complaint that this machine has none, or None; it is asked only if something would be confined.
+    `refused` is the complaint of a stage that wants none. What runs `is_elsewhere` is confined there, or not.
+    """
+
+    pipeline: Pipeline
+    allowed: bool
+    missing: Callable[[], Diagnostic | None]
+    refused: Diagnostic
+    is_elsewhere: bool = False
+
+    def check(self, plan: Plan, look: Callable[[], Preview]) -> None:
+        """Refuse a build in which a stage would run, or may, that may not run like that.
+
+        Whether it will may depend on others that run before, and models that are paid for. `look` gives the preview of
+        the build. It is asked for only where some stage could be refused.
+
+        Raises:
+            ConfigurationError: with every such stage.
+
+        """
+        nodes = [node for node in plan.nodes.values() if may_have_process(node)]
+        if self.allowed or self.is_elsewhere or not nodes:
+            return
+        missing = self.missing()
+        if missing is None and all(isinstance(node, Stage) and node.sandbox for node in nodes):
+            return
+        complaints: dict[Diagnostic, list[str]] = {}
+        for family, one in self._complaints(look(), missing):
+            names = complaints.setdefault(one, [])
+            if family not in names:
+                names.append(family)
+        if complaints:
+            raise ConfigurationError(*(self._told(one, names) for one, names in complaints.items()))
+
+    def _complaints(self, seen: Preview, missing: Diagnostic | None) -> Iterator[tuple[str, Diagnostic]]:
+        """Give each stage with a complaint of it; of one that is not expanded yet only that there is no sandbox."""
+        for name, decision in seen.decisions.items():
+            appraised = seen.appraised.get(name)
+            if isinstance(decision, Expand):
+                if missing is not None and may_have_process(seen.plan.nodes[name]):
+                    yield name, missing
+            elif appraised is not None and _may_run_process(appraised):
+                stage = appraised.resolved.stage
+                if not stage.sandbox:
+                    yield stage.family, self.refused
+                elif missing is not None:
+                    yield stage.family, missing
+
+    def _told(self, one: Diagnostic, names: list[str]) -> Diagnostic:
+        """Return a complaint at the first stage that it is of, with the others beside it."""
+        places = {
+            name: self.pipeline.locate("stages", name, *(("sandbox",) if one == self.refused else ())) for name in names
+        }
+        related = tuple(Related(f"`{name}` too", places[name]) for name in names[1:])
+        return replace(one, location=places[names[0]], subject=names[0], related=related)
+
+
+def may_have_process(node: Stage | ForeachStage) -> bool:
+    """Say whether a stage runs processes, or one that is not expanded yet may."""
+    if isinstance(node, Stage):
+        return has_process(node)
+    return node.starts_processes or "verify" in node.body
+
+
+def may_call_program(node: Stage | ForeachStage) -> bool:
+    """Return whether a stage asks a program for answers, or one that is not expanded yet may."""
+    if isinstance(node, Stage):
+        return is_llm(node.step) and bool(node.step.command)
+    llm = node.body.get("llm")
+    return isinstance(llm, Mapping) and "command" in llm
+
+
+def may_use_sandbox(node: Stage | ForeachStage) -> bool:
+    """Return whether something that a stage starts runs in the sandbox: all but the processes of `sandbox: off`."""
+    kept = node.sandbox if isinstance(node, Stage) else node.body.get("sandbox") != "off"
+    return may_call_program(node) or (kept and may_have_process(node))
+
+
+def _may_run_process(appraised: DecidedStage) -> bool:
+    """Return whether a stage may run a process, also one that has not got all its inputs yet."""
+    return isinstance(appraised.decision, Run | VerifyOnly | Maybe) and has_process(appraised.resolved.stage)
+
+
+_ANOTHER = "or ask another with --provider and --model"
+
+
+class CallPreflight(Struct, frozen=True, kw_only=True):
+    """What a build is about to ask with. `budget` is that of the command line.
+
+    `ask` asks the user on the terminal to consent to some grants; False where the user does not, or is not there.
+    """
+
+    pipeline: Pipeline
+    conversations: Conversations
+    sources: AuthorTexts
+    contents: ContentStore
+    budget: Decimal | None = None
+    ask: Callable[[Sequence[Grant]], bool] = lambda _grants: False
+
+    def check(self, plan: Plan, look: Callable[[], Preview]) -> None:
+        """Refuse a build that would surely ask somebody who cannot be asked.
+
+        `look` gives the preview of the build. It is asked for only where some stage could be refused: a build on a
+        machine that has what it needs does not pay for it.
+
+        Raises:
+            ConfigurationError: with everything that is missing.
+            ConsentError: with every grant that is missing.
+            ProviderError: with every stage that would ask beyond this machine, offline.
+
+        """
+        others = [node for node in plan.nodes.values() if isinstance(node, Stage) and self._may_be_refused(node)]
+        of_others = (grant for stage in others for grant in self._not_granted(stage.step.grants))
+        asked = () if self.conversations.replay else tuple(llm_steps(plan))
+        wanted = dict.fromkeys((*self._ungranted(asked), *of_others))
+        if not (wanted or others) and not any(map(self._is_suspect, asked)):
+            return
+        seen = look()
+        asking = [
+            (appraised.resolved, missing)
+            for appraised in seen.appraised.values()
+            if asked and isinstance(appraised.decision, Run) and (missing := self._missing(appraised)) is not None
+        ]
+        found = [(resolved.stage, one) for resolved, missing in asking for one in self._complaints(resolved, missing)]
+        needs = [(stage, self._needs(stage)) for stage in others if isinstance(seen.decisions.get(stage.name), Run)]
+        barred = [(stage, one.barred) for stage, one in needs if one.barred and self.conversations.offline]
+        if not (found or barred):
+            lacking = [(stage, one) for stage, need in needs for one in self._not_granted(need.grants)]
+            self._check_consent(seen, wanted, [resolved.stage for resolved, _ in asking], lacking)
+            return
+        is_offline = all(one.code == codes.OFFLINE for _, one in found)
+        kind = ProviderError if is_offline else ConfigurationError
+        raise kind(*_by_complaint([*found, *barred], self.pipeline))
+
+    def _may_be_refused(self, stage: Stage) -> bool:
+        """Say whether a step that is no model could be refused, without looking at what the store has."""
+        grants = stage.step.grants
+        return bool(grants) and (self.conversations.offline or bool(self._not_granted(grants)))
+
+    def _needs(self, stage: Stage) -> StepRequirements:
+        return step_runner(stage.step).needs(stage.step, self.contents)
+
+    def _not_granted(self, grants: Iterable[Grant]) -> list[Grant]:
+        return [grant for grant in grants if not self.conversations.setting.is_granted(grant)]
+
+    def _check_consent(
+        self, seen: Preview, wanted: Collection[Grant], asking: Sequence[Stage], others: Sequence[tuple[Stage, Grant]]
+    ) -> None:
+        """Refuse a build whose stages would surely ask without consent, unless the user consents now.
+
+        The user is asked about all at once, and also where a stage only may ask: then no is no reason to stop.
+        """
+        lacking = [(stage, grant) for stage in asking for grant in self._ungranted(_step_of(stage))]
+        lacking += others
+        may_ask = any(
+            isinstance(decision, Maybe | Expand) and self._lacks(seen.plan.nodes[name])
+            for name, decision in seen.decisions.items()
+        )
+        if (lacking or may_ask) and not self.ask(tuple(wanted)) and lacking:
+            command = self.conversations.setting.trust_command
+            found = [(stage, not_granted_error(grant, command)) for stage, grant in lacking]
+            raise ConsentError(*_by_complaint(found, self.pipeline))
+
+    def _lacks(self, node: Stage | ForeachStage) -> bool:
+        """Say whether a stage that may run has not got all consent it would need."""
+        own = self._not_granted(node.step.grants) if isinstance(node, Stage) else ()
+        return bool(own or self._ungranted(_step_of(node)))
+
+    def _ungranted(self, steps: "Iterable[LLMStep]") -> Collection[Grant]:
+        """Return what these steps need and the user has not consented to. A program that is not there needs nothing."""
+        setting = self.conversations.setting
+        found: dict[Grant, None] = {}
+        for step in {
+            _asked_of(step): step for step in steps if adapter_of(step) is not None and step.mode != "replay"
+        }.values():
+            with contextlib.suppress(ProviderError):
+                grant = grant_for(step, setting)
+                if grant is not None and not setting.is_granted(grant):
+                    found[grant] = None
+        return found
+
+    def _is_suspect(self, step: "LLMStep") -> bool:
+        """Say whether asking a step could be refused, without looking at recordings or at the table of prices."""
+        adapter = adapter_of(step)
+        if adapter is None:
+            return False
+        setting = self.conversations.setting
+        capped = self._is_capped() and adapter.pricing != "free"
+        if capped or self._is_barred(step) or adapter.ready(step, setting.environ, setting.root):
+            return True
+        return self._no_sandbox(step) is not None
+
+    def _missing(self, appraised: DecidedStage) -> Request | None:
+        """Return the request, which nobody has recorded, that the first attempt of a stage that runs comes to."""
+        resolved = appraised.resolved
+        step = resolved.stage.step
+        if not is_llm(step) or resolved.broken or _is_unmet(resolved):
+            return None
+        this = AttemptContext(given=resolved.given, model=model_of_attempt(resolved, step, 1))
+        try:
+            conversation = self.conversations.open(resolved, 1, set())
+            if conversation.mode == "replay":
+                return None
+            questions = RequestBuilder(self.conversations.secrets, self.sources, self.pipeline.vars)
+            request, problems = questions.request(resolved, step, this, conversation.params)
+        except (Orch23Error, MissingBytesError):  # whatever it is, the stage fails of it and asks nobody
+            return None
+        return None if request is None or problems else find_recorded(conversation.recorded, step, request).missing
+
+    def _complaints(self, resolved: ResolvedStage, missing: Request) -> Iterator[Diagnostic]:
+        stage, step = resolved.stage, resolved.stage.step
+        if not is_llm(step):
+            return
+        step = replace(step, model=model_of_attempt(resolved, step, 1))
+        if self._is_barred(step):
+            hint = "build without --offline, undo the change, or name a provider on this machine with --provider"
+            message = f"no answer is recorded, and {step.provider} {step.model} is beyond this machine"
+            how = self.conversations.compared(resolved, missing)
+            message += f"; next to the nearest, {how}" if how else ""
+            yield Diagnostic(codes.OFFLINE, message, hint=hint)
+            return
+        setting = self.conversations.setting
+        for one in readiness_errors(step, setting.environ, setting.root):
+            yield one if "--provider" in (one.hint or "") else replace(one, hint=_joined(one.hint, _ANOTHER))
+        unconfined = self._no_sandbox(step)
+        if unconfined is not None:
+            yield unconfined
+        if self._is_capped(stage):
+            models = stage.retry.escalate[: stage.retry.max + 1]
+            unknown = unpriced_error(step, self.pipeline, *models)
+            if unknown is not None:
+                yield unknown
+
+    def _no_sandbox(self, step: "LLMStep") -> Diagnostic | None:
+        """Return why the program of a step cannot be run; None where it can, or where it asks no program."""
+        runner = self.conversations.setting.runner
+        return runner.missing() if runner is not None and step.command and step.provider == "command" else None
+
+    def _is_barred(self, step: "LLMStep") -> bool:
+        return self.conversations.offline and is_remote(step)
+
+    def _is_capped(self, stage: Stage | None = None) -> bool:
+        """Say whether money is limited: for a stage, or for the run or any stage."""
+        if self.budget is not None or self.pipeline.stop.max_cost_usd is not None:
+            return True
+        if stage is not None:
+            return stage.stop.max_cost_usd is not None
+        return any(
+            one.stop.max_cost_usd is not None if isinstance(one, Stage) else _caps(one) for one in self.pipeline.stages
+        )
+
+
+def llm_steps(plan: Plan) -> "Iterator[LLMStep]":
+    """Give the llm steps of a plan with whom they ask first; of a foreach that has no items yet, what its body says."""
+    for node in plan.nodes.values():
+        yield from _step_of(node)
+
+
+def _step_of(node: Stage | ForeachStage) -> "Iterator[LLMStep]":
+    step = node.step if isinstance(node, Stage) else declared_llm_step(node)
+    if is_llm(step):
+        first = node.retry.escalate[:1] if isinstance(node, Stage) else ()
+        yield replace(step, model=first[0]) if first else step
+
+
+def _asked_of(step: "LLMStep") -> tuple[object, ...]:
+    """Return all of a step that decides which grant it needs."""
+    return (step.provider, step.base_url, step.command, step.read, step.pass_env, step.network)
+
+
+def _caps(node: ForeachStage) -> bool:
+    stop = node.body.get("stop_conditions")
+    return isinstance(stop, Mapping) and stop.get("max_cost_usd") is not None
+
+
+def _is_unmet(resolved: ResolvedStage) -> bool:
+    """Say whether a condition before the stage does not hold: then no model is asked."""
+    return any(resolved.manifest.get(f"requires:{c.kind}:{c.path}") is not True for c in resolved.stage.requires)
+
+
+def _by_complaint(found: list[tuple[Stage, Diagnostic]], pipeline: Pipeline) -> Iterator[Diagnostic]:
+    """Give each complaint once, at the first stage that it is of, with the others beside it."""
+    stages: dict[Diagnostic, dict[str, None]] = {}
+    keys = {one: ("llm", "provider") if stage.step.asks_model else (stage.kind,) for stage, one in found}
+    for stage, one in found:
+        stages.setdefault(one, {})[stage.family] = None
+    for one, names in stages.items():
+        key = keys[one]
+        first, *others = names
+        places = {name: pipeline.locate("stages", name, *key) for name in names}
+        related = tuple(Related(f"`{name}` would ask too", places[name]) for name in others)
+        yield replace(one, location=one.location or places[first], subject=first, related=related)
+
+
+def _joined(hint: str | None, more: str) -> str:
+    return f"{hint}, {more}" if hint else more.removeprefix("or ")

@@ -1,0 +1,241 @@
+"""Run a process of a stage as an action, and turn its outcome into a value or a failure."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from orch23.decide.excerpt import normalise
+from orch23.engine.outcomes import Failure, LeftoverFiles, command_failed, diagnostic_line, failure_of
+from orch23.engine.run_events import LiveOutput
+from orch23.model.action import (
+    Action,
+    ActionResult,
+    Cancelled,
+    Completed,
+    EngineUnavailable,
+    InputsChanged,
+    Interpreter,
+    TimedOut,
+)
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import FileEntry
+from orch23.model.errors import ConfigurationError, MissingBytesError
+from orch23.model.paths import static_prefix
+from orch23.model.pipeline import Stage
+from orch23.model.plugins import load_object
+from orch23.model.ports import ContentStore, Executor
+from orch23.model.record import Facts
+from orch23.model.step import ProcessStep
+from orch23.resolve.commands import display_command, shorten_command
+from orch23.resolve.resolution import VisibleFiles
+from orch23.resolve.writable_paths import writable_paths
+
+if TYPE_CHECKING:
+    from orch23.decide.verdict import Verdict
+    from orch23.steps.pytest.spec import PytestStep
+
+
+_REFUSAL = re.compile(r"^.*(?:Read-only file system|Permission denied).*$", re.MULTILINE)
+_QUOTED = re.compile(r"'([^']+)'")
+_ABSOLUTE = re.compile(r"(?:^|[^\w./~-])(/[\w./~-]+)")
+_TREE = "/room/work/"
+_MOST, _LONGEST = 3, 300
+_HINT = "write below TMPDIR (in pytest: `tmp_path`), or list the path in `scratch`"
+
+
+def changed_tree_error(path: str) -> Diagnostic:
+    """Return the error that a step changed its read-only tree, which only one without a sandbox can."""
+    return Diagnostic(
+        "E323", "was changed by the step that verifies, for which the tree is read-only", hint=_HINT, subject=path
+    )
+
+
+def with_refused_writes(failure: Failure, printed: str) -> Failure:
+    """Return a failure with what is reported of writes that were refused, if its output has any."""
+    refused = dict.fromkeys(
+        " ".join(line.split()) for line in _REFUSAL.findall(normalise(f"{failure.brief.excerpt}\n{printed}"))
+    )
+    found = tuple(
+        Diagnostic(
+            "E323",
+            f"the tree of this step is read-only, and it may have tried to write there: {line[:_LONGEST]}",
+            hint=_HINT,
+        )
+        for line in [one for one in refused if _is_of_tree(one)][:_MOST]
+    )
+    if not found:
+        return failure
+    lines = tuple(map(diagnostic_line, found))
+    excerpt = "\n".join((failure.brief.excerpt.rstrip(), "", *lines))
+    brief = replace(failure.brief, excerpt=excerpt, diagnostics=(*failure.brief.diagnostics, *lines))
+    return replace(failure, brief=brief, diagnostics=(*failure.diagnostics, *found))
+
+
+def _is_of_tree(line: str) -> bool:
+    """Return whether a line may be about the tree: it names a path there, or none that is elsewhere."""
+    named = _QUOTED.findall(line) or _ABSOLUTE.findall(line)
+    return not named or any(not path.startswith("/") or f"{path}/".startswith(_TREE) for path in named)
+
+
+_NOT_STARTED = (126, 127)  # as every shell has it: not executable, not found
+_LENGTH = "write the values to a file and pass its name, or write the command as one text, which may be of any length"
+_PATH = "check that the program exists: PATH is set by orch23, not inherited"
+
+
+class CancelledBuildError(Exception):
+    """The build was asked to stop while the stage ran."""
+
+
+Files = Mapping[str, FileEntry]
+
+
+class FinishedProcess(Struct, frozen=True):
+    """A process that ended by itself, with the verdict if it was pytest."""
+
+    command: str
+    result: ActionResult
+    verdict: "Verdict | None" = None
+
+
+class StepCommand(Struct, frozen=True):
+    """How a program is started. `tools` are files of orch23 that it needs; with `reports` its report is an output."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = {}
+    tools: Mapping[str, FileEntry] = {}
+    reports: bool = False
+
+
+class ProcessHooks(Protocol):
+    """How a kind of step that is a program is started and judged; its `run` has these."""
+
+    def distrusted(self, step: Any, runner: "ProcessRunner", files: Files) -> tuple[Diagnostic, ...]:
+        """Return what of the files may not decide how it ends."""
+
+    def launch(self, step: Any, runner: "ProcessRunner") -> StepCommand:
+        """Return the command."""
+
+    def judge(
+        self, step: Any, runner: "ProcessRunner", files: Files, command: str, result: ActionResult, printed: str
+    ) -> FinishedProcess | Failure:
+        """Judge how a program ended that left its bounds in nothing; `printed` has no secrets."""
+
+
+class Trusting(Protocol):
+    """What knows which stage may have made a file."""
+
+    def refused(self, step: "PytestStep", files: Files) -> tuple[Diagnostic, ...]:
+        """Return an error for each of these files that may not decide how a run of tests ends."""
+
+    def may_be_written(self, pattern: str) -> bool:
+        """Return whether some stage of the pipeline may write a path that the pattern matches."""
+
+
+class ProcessRunner(Struct, frozen=True, kw_only=True):
+    """Runs the process steps of one stage. What they print and report is without secrets before anyone cuts it."""
+
+    stage: Stage
+    facts: Facts
+    executor: Executor
+    contents: ContentStore
+    tree: VisibleFiles
+    redact: Callable[[str], str]
+    trust: Trusting
+    live: LiveOutput
+
+    def run(self, step: ProcessStep, files: Files, *, verifies: bool = False) -> FinishedProcess | Failure:
+        """Run a step on these files and judge how it ended. `verifies` says that it is one of `verify`.
+
+        Raises:
+            CancelledBuildError: the build was asked to stop.
+            MissingBytesError: the store lost the bytes of an input.
+            ConfigurationError: the process could not be started at all.
+
+        """
+        how: ProcessHooks = load_object(step.run)
+        distrusted = how.distrusted(step, self, files)
+        if distrusted:
+            return failure_of("verify_failed", distrusted)
+        action = self._action(
+            how.launch(step, self), files, writable_paths(self.stage, step, files.keys(), verifies=verifies)
+        )
+        command = display_command(action.argv)
+        hear = self.live.of_step(shorten_command(command))
+        outcome = self.executor.run(action, hear)
+        match outcome:
+            case Completed(result=result):
+                judged = self._judge(how, step, files, command, result)
+                if isinstance(judged, FinishedProcess):
+                    return judged
+                if action.writable is not None:
+                    judged = with_refused_writes(judged, self.redact(result.output.text))
+                return replace(judged, printed=self.redact(result.output.text))
+            case TimedOut():
+                message = f"killed after {outcome.timeout_s:g} s"
+                late = Diagnostic("E304", message, hint="raise `timeout`, or make it faster", subject=self.stage.name)
+                text = f"{self.redact(outcome.output.text)}\n{message}"
+                failed = command_failed("timeout", command, exit_code=None, output=text, diagnostics=(late,))
+                return replace(
+                    failed, printed=text, left=LeftoverFiles(outcome.written, outcome.removed), reason=message
+                )
+            case Cancelled():
+                raise CancelledBuildError
+            case InputsChanged(paths=paths):
+                raise MissingBytesError(", ".join(paths))
+            case EngineUnavailable(diagnostic=Diagnostic() as barred):
+                raise ConfigurationError(replace(barred, subject=self.stage.name))
+            case EngineUnavailable(reason=reason, kind=kind):
+                hint = _LENGTH if kind == "length" else _PATH
+                problem = Diagnostic("E309", f"`{shorten_command(command)}` could not be started: {reason}", hint=hint)
+                text = f"the command could not be started: {reason}"
+                failed = command_failed("exception", command, exit_code=None, output=text, diagnostics=(problem,))
+                return replace(failed, reason=text)
+            case _ as never:
+                assert_never(never)
+
+    def _action(self, launch: StepCommand, files: Files, writable: tuple[str, ...] | None) -> Action:
+        if not self.facts.interpreter:
+            hint = "make a virtual environment at `.venv`, or name an interpreter in `python:`"
+            problem = Diagnostic("E309", "no Python interpreter was found", hint=hint, subject=self.stage.name)
+            raise ConfigurationError(problem)
+        return Action(
+            argv=launch.argv,
+            inputs=dict(sorted(files.items())),
+            python=Interpreter.of(self.stage.python, self.facts.python, self.facts.pytest),
+            working_directory=self.stage.cwd,
+            output_folders=tuple(sorted({static_prefix(path) for path in self.stage.outputs} - {""})),
+            env={**self.stage.env, **launch.env},
+            scratch=self.stage.scratch,
+            timeout_s=self.stage.timeout_s,
+            network=self.stage.network,
+            sandbox=self.stage.sandbox,
+            limits=self.stage.limits,
+            tools=launch.tools,
+            reports=launch.reports,
+            writable=writable,
+        )
+
+    def _judge(
+        self, how: ProcessHooks, step: ProcessStep, files: Files, command: str, result: ActionResult
+    ) -> FinishedProcess | Failure:
+        if result.violations:
+            return failure_of("write_scope_violation", result.violations, safety=True, retryable=False)
+        printed = self.redact(result.output.text)
+        if result.touched:
+            changed = tuple(map(changed_tree_error, result.touched))
+            text = "\n".join((printed, *map(diagnostic_line, changed)))
+            failed = command_failed(
+                "verify_failed", command, exit_code=result.exit_code, output=text, diagnostics=changed
+            )
+            return replace(failed, left=LeftoverFiles(result.written, result.removed))
+        return how.judge(step, self, files, command, result, printed)
+
+
+def missing_program_errors(command: str, exit_code: int) -> tuple[Diagnostic, ...]:
+    """Return the usual reason of the exit codes with which a shell, or a step itself, has not started a program."""
+    if exit_code not in _NOT_STARTED:
+        return ()
+    return (Diagnostic("E309", f"a program of `{shorten_command(command)}` could not be started", hint=_PATH),)

@@ -1,0 +1,185 @@
+"""Refuse files that configure tools or tests unless the pipeline names them."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache, cached_property, partial
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from orch23.decide.write_protection import DeclaredPatterns
+from orch23.engine.outcomes import relative_path
+from orch23.engine.project_state import ProjectState
+from orch23.engine.session import Session
+from orch23.model.diagnostic import Diagnostic, Severity
+from orch23.model.digest import FileEntry
+from orch23.model.file_policy import tool_file_name
+from orch23.model.pipeline import ForeachStage, Pipeline, SkippedStage, Stage
+from orch23.model.plan import Plan
+from orch23.plan.nodes import WriterIndex, writes_of
+from orch23.resolve.resolution import ResolvedStage
+from orch23.steps.registry import is_llm
+
+if TYPE_CHECKING:
+    from orch23.steps.pytest.spec import PytestStep
+
+
+_MOST_NAMES = 5
+_Node = Stage | ForeachStage | SkippedStage
+
+
+def own_file_patterns(pipeline: Pipeline) -> tuple[str, ...]:
+    """Return patterns of the files that say what to do and what was done: they are protected wherever they are."""
+    return (pipeline.file, _lock(pipeline), *(f"{place.rstrip('/')}/" for place in pipeline.transcript_folders))
+
+
+def _lock(pipeline: Pipeline) -> str:
+    return PurePosixPath(pipeline.file).with_suffix(".lock").as_posix()
+
+
+def declared_by_pipeline(pipeline: Pipeline) -> DeclaredPatterns:
+    """Return what a pipeline declares as it is written, before any foreach over a file is expanded."""
+    return _declared(pipeline, (*pipeline.stages, *pipeline.skipped))
+
+
+def _declared(pipeline: Pipeline, nodes: Iterable[_Node]) -> DeclaredPatterns:
+    return DeclaredPatterns(_patterns(nodes), own_file_patterns(pipeline), (_lock(pipeline),))
+
+
+class DeclaredByPlan(Struct, dict=True):
+    """What the stages, items and switched-off stages of a session's plan declare.
+
+    The index is made for the first protected path, which most builds do not have, and anew when the plan was extended.
+    """
+
+    session: Session
+    _plan: Plan | None = None
+    _declared: DeclaredPatterns | None = None
+
+    @cached_property
+    def _none(self) -> DeclaredPatterns:
+        return _declared(self.session.pipeline, ())
+
+    def refusal(self, path: str) -> str | None:
+        """Return why no stage of today's plan may write or remove a path, or None: by its names alone.
+
+        Raises:
+            SafetyError: the path leads through a link.
+
+        """
+        return self.session.store.promoter.refusal(path, self._by_names)
+
+    def _by_names(self, path: str) -> str | None:
+        if self._none.refusal(path) is None:
+            return None
+        plan = self.session.world.plan
+        if self._declared is None or self._plan is not plan:
+            nodes = (*plan.pipeline.stages, *plan.nodes.values(), *plan.skipped.values())
+            self._plan, self._declared = plan, _declared(plan.pipeline, nodes)
+        return self._declared.refusal(path)
+
+
+def _patterns(nodes: Iterable[_Node]) -> Iterator[str]:
+    for node in nodes:
+        yield from node.writes if isinstance(node, SkippedStage) else writes_of(node)
+        if isinstance(node, Stage):
+            yield from node.fence.delete
+
+
+def undeclared_tool_files(plan: Plan, stage: str, paths: Iterable[str]) -> Diagnostic | None:
+    """Return a warning of the files of a stage that configure tools and that the pipeline does not name, or None.
+
+    What an item of a list in a file names, the author of the pipeline does not.
+    """
+    found = [path for path in paths if tool_file_name(path) is not None]
+    if not found:
+        return None
+    node = plan.nodes[stage]
+    family = next((one for one in plan.pipeline.stages if one.name == stage.partition("@")[0]), node)
+    is_typed = isinstance(family, Stage) or bool(family.foreach.values)
+    declared = DeclaredPatterns(writes_of(node if is_typed else family))
+    unnamed = [f"`{path}`" for path in found if declared.configures_unnamed(path)]
+    if not unnamed:
+        return None
+    more = f" and {len(unnamed) - _MOST_NAMES} more" if len(unnamed) > _MOST_NAMES else ""
+    message = f"wrote {', '.join(unnamed[:_MOST_NAMES])}{more}: such names configure tools"
+    hint = "read them before you run these tools; name them in `outputs` or `allowed_paths.write` if they are meant"
+    return Diagnostic("W306", message, hint=hint, severity=Severity.WARNING)
+
+
+_CONFTEST = "conftest.py"
+
+
+class TestTrust(Struct, frozen=True):
+    """What one resolved stage may believe of the files in its rooms. `plan` is that of the time it started at."""
+
+    world: ProjectState
+    resolved: ResolvedStage
+    plan: Plan
+
+    def refused(self, step: "PytestStep", files: Mapping[str, FileEntry]) -> tuple[Diagnostic, ...]:
+        """Return an error for each setting of pytest that a model made, and each module that hides one of a library."""
+        return (*self._settings(step, files), *self._shadows(step, files))
+
+    def may_be_written(self, pattern: str) -> bool:
+        """Return whether some stage of the pipeline may write a path that the pattern matches."""
+        return bool(WriterIndex(self.plan.all_nodes).meeting(pattern))
+
+    def _shadows(self, step: "PytestStep", files: Mapping[str, FileEntry]) -> Iterator[Diagnostic]:
+        from orch23.steps.pytest.trust import shadowing_errors  # noqa: PLC0415 - for steps of pytest alone
+
+        asks = cache(partial(depends_on_model, self.world.plan))
+        yield from shadowing_errors(
+            step,
+            self.resolved.stage.cwd,
+            files.keys(),
+            interpreter=Path(self.resolved.facts.interpreter),
+            is_of_model=lambda path: (maker := self._maker(path, files[path])) is not None and asks(maker),
+        )
+
+    def _settings(self, step: "PytestStep", files: Mapping[str, FileEntry]) -> Iterator[Diagnostic]:
+        cwd = self.resolved.stage.cwd
+        for path, entry in sorted(files.items()):
+            if cwd != "." and not path.startswith(f"{cwd}/"):
+                continue
+            name = relative_path(path, cwd)
+            if (name.rpartition("/")[2] != _CONFTEST and name != step.config) or name in step.trust:
+                continue
+            maker = self._maker(path, entry)
+            if maker is not None and depends_on_model(self.world.plan, maker):
+                message = f"is made by `{maker}`, which is a model's work, and would configure the tests that judge it"
+                hint = f"leave it out, or name it: `pytest: {{trust: [{name}]}}`"
+                yield Diagnostic("E321", message, hint=hint, subject=path)
+
+    def _maker(self, path: str, entry: FileEntry) -> str | None:
+        """Return the stage that made what a room holds at a path, None if a person did."""
+        one = self.resolved
+        given = (one.base, one.files, one.verify_files, one.parts, one.verify_parts)
+        if all(files.get(path) != entry for files in given):
+            return self.resolved.stage.name
+        name = self.resolved.stage.name
+        if path in self.world.starts.get(name, {}):  # a base that has moved: a user's bytes, or what a run left there
+            ownership = self.world.ownership
+            return name if ownership.is_known(path, entry) and not ownership.is_accepted(path, entry) else None
+        if path in self.resolved.base and self.world.originals().get(path) == entry:
+            return None
+        return self.world.maker(name, path)
+
+
+def depends_on_model(plan: Plan, name: str) -> bool:
+    """Say whether a stage asks a model, or comes after one that does."""
+    seen, open_ = {name}, [name]
+    while open_:
+        node = plan.nodes.get(open_.pop())
+        if node is None:
+            continue
+        if isinstance(node, ForeachStage):
+            if "llm" in node.body:
+                return True
+        elif is_llm(node.step):
+            return True
+        for above in plan.upstream.get(node.name, ()):
+            if above not in seen:
+                seen.add(above)
+                open_.append(above)
+    return False

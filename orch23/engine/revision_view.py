@@ -1,0 +1,404 @@
+"""Compute stage manifests from the files on disk or at a git revision, and compare two of them."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import cached_property
+from typing import Protocol, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from orch23.decide.freshness import change_reasons
+from orch23.engine.plan_walk import expand_each
+from orch23.model.digest import FileEntry, Json
+from orch23.model.errors import ConfigurationError, InvalidInputError, SafetyError
+from orch23.model.paths import match, match_any, may_overlap, normalize_pattern
+from orch23.model.pipeline import ForeachStage, Pipeline, SliceInput, Stage
+from orch23.model.plan import AffectedStage, Plan
+from orch23.model.record import Facts, LockFile, Manifest, same_result
+from orch23.plan.nodes import may_read, reads_of, writes_of
+from orch23.plan.planner import build_plan
+from orch23.resolve.prompts import AuthorTexts
+from orch23.resolve.resolution import resolve_stage
+from orch23.resolve.slices import YamlReader
+
+ReadEntry: TypeAlias = Callable[[str, FileEntry], bytes | None]
+"""Return the bytes of an entry from wherever they still are, or None."""
+
+
+class RevisionFiles(Protocol):
+    """Files by path: those on disk, or those of a revision."""
+
+    def entry(self, path: str) -> FileEntry | None:
+        """Return what is at a path, or None if that is no regular file."""
+
+    def read(self, path: str) -> bytes | None:
+        """Return the bytes at a path, or None if that is no regular file."""
+
+    def found(self, path: str) -> FileEntry | None:
+        """Return what an input of this path is: the file there, or the one that its links lead to, or None."""
+
+    def listing(self, pattern: str, *, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
+        """Return the paths of the files that a pattern means, sorted; links that are excluded are not followed."""
+
+
+class RevisionArtifacts(Struct, frozen=True, kw_only=True, dict=True):
+    """The made files of a moment, as the records of its stages say; `today` is None for today itself.
+
+    Of a past moment a file is unknown where no record could tell of it, or where nobody can say what it is today: it is
+    taken as today's then, and is no change of its own. `is_dead` returns whether a file of a stage that has ended is
+    about to be removed; in a commit no file is.
+    """
+
+    paths: frozenset[str]
+    plan: Plan
+    lock: LockFile
+    files: RevisionFiles
+    bytes_of: ReadEntry
+    today: "RevisionArtifacts | None" = None
+    is_dead: Callable[[str], bool] = lambda _path: False
+    _lost: dict[str, bool] = field(default_factory=dict)
+
+    def entry(self, path: str) -> FileEntry | None:
+        """Return what was made at a path, or None if nothing was, or it is about to be removed."""
+        if self.today is not None and path in self.unknown:
+            return self.today.entry(path)
+        if path in self._told:
+            return self._told[path]
+        return None if self.is_dead(path) else self.files.entry(path)
+
+    def read(self, path: str) -> bytes | None:
+        """Return the bytes of what was made at a path; today's where those that were then are lost."""
+        if self.today is not None and self.is_lost(path):
+            return self.today.read(path)
+        entry = self.entry(path)
+        return None if entry is None else self.bytes_of(path, entry)
+
+    @cached_property
+    def unknown(self) -> frozenset[str]:
+        """Give the paths of which this moment tells nothing, and is taken as today."""
+        if self.today is None:
+            return frozenset()
+        if not self.lock.records:
+            return self.paths
+        return frozenset(path for path in self.paths if self._is_untold(path) or self.today.is_unmade(path))
+
+    def is_lost(self, path: str) -> bool:
+        """Say whether a file differs from today's, and nobody has the bytes of one of the two to say in which part."""
+        if self.today is None or path not in self.paths:
+            return False
+        if path not in self._lost:
+            both = {self.entry(path), self.today.entry(path)}
+            self._lost[path] = len(both) > 1 and any(
+                one is not None and self.bytes_of(path, one) is None for one in both
+            )
+        return self._lost[path]
+
+    def is_unmade(self, path: str) -> bool:
+        """Say whether a file is not there since a stage that may make it has no result."""
+        return self._is_untold(path) and self.entry(path) is None
+
+    def _is_untold(self, path: str) -> bool:
+        return path not in self._told and any(match_any(patterns, path) for patterns in self._unbuilt)
+
+    @cached_property
+    def _told(self) -> dict[str, FileEntry | None]:
+        """Give the last version of each path that the records of living stages tell."""
+        found: dict[str, FileEntry | None] = {}
+        records = self.lock.records
+        later = (name for name in records if name not in self.plan.nodes and self._is_alive(name))
+        for name in (*self.plan.order, *later):
+            if name in records:
+                found |= dict.fromkeys(records[name].deleted)
+                found |= records[name].outputs
+        return found
+
+    @cached_property
+    def _unbuilt(self) -> tuple[tuple[str, ...], ...]:
+        """Give what the stages may write that have no record; of a foreach, if none of its items has."""
+        known = {*self.lock.records, *(name.partition("@")[0] for name in self.lock.records)}
+        nodes: list[Stage | ForeachStage] = [*self.plan.pipeline.stages]
+        if self.today is None:
+            nodes += self.plan.nodes.values()
+        return tuple(writes_of(node) for node in nodes if node.name not in known)
+
+    def _is_alive(self, name: str) -> bool:
+        return name in self.plan.nodes or isinstance(self.plan.nodes.get(name.partition("@")[0]), ForeachStage)
+
+
+def artifact_paths(pipelines: Collection[Pipeline | None], locks: Collection[LockFile]) -> frozenset[str]:
+    """Return the paths that stages make: literal outputs, and what records say of those that are not."""
+    return frozenset(_declared(pipelines)) | {p for lock in locks for r in lock.records.values() for p in r.outputs}
+
+
+def _declared(pipelines: Collection[Pipeline | None]) -> Iterator[str]:
+    for pipeline in pipelines:
+        for node in pipeline.stages if pipeline is not None else ():
+            if isinstance(node, Stage):
+                yield from (path for path in node.outputs if not path.endswith("/"))
+
+
+class RevisionView(Struct, frozen=True):
+    """RevisionFiles as they were, and what the pipeline had made of them."""
+
+    files: RevisionFiles
+    made: RevisionArtifacts
+
+    def entry(self, path: str) -> FileEntry | None:
+        """Return what an input of this path is, or None."""
+        if path in self.made.paths:
+            return self.made.entry(path)
+        found = self.files.found(path)
+        if found is None or found.link not in self.made.paths:
+            return found
+        made = self.made.entry(found.link)
+        return None if made is None else replace(made, link=found.link)
+
+    def read(self, path: str) -> bytes | None:
+        """Return the bytes at a path, or None if that is no regular file, or nobody has them."""
+        return (self.made if path in self.made.paths else self.files).read(path)
+
+    def listing(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
+        """Return the paths that a pattern may mean, sorted: with made files that are not there."""
+        wanted = normalize_pattern(pattern)
+        made = {path for path in self.made.paths if match(wanted, path)}
+        return tuple(sorted({*self.sources(pattern, exclude), *made}))
+
+    def sources(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
+        """Return the paths that a pattern means, without what the pipeline makes."""
+        return tuple(path for path in self.files.listing(pattern, exclude=exclude) if path not in self.made.paths)
+
+
+class _Seen(Struct, frozen=True):
+    """A moment as one stage sees it: fills the `Tree` port of resolving. Versions of chains are made: none is told.
+
+    What its own chain writes, or one that it comes before, is taken as today's: which version it sees is not told.
+    """
+
+    moment: RevisionView
+    stage: Stage
+    versioned: tuple[str, ...]
+
+    def entry(self, path: str) -> FileEntry | None:
+        return None if self._is_own(path) else self._at(path).entry(path)
+
+    def matching(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
+        return tuple(path for path in self.moment.listing(pattern, exclude) if self.entry(path) is not None)
+
+    def listed(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
+        return self.moment.sources(pattern, exclude)
+
+    def versions(self) -> dict[str, FileEntry]:
+        return {}
+
+    def read(self, path: str, entry: FileEntry) -> bytes:
+        place = entry.link or path
+        return self._at(place).read(place) or b""
+
+    def _at(self, path: str) -> RevisionView | RevisionArtifacts:
+        made = self.moment.made
+        if made.today is not None and path in made.paths and match_any(self.versioned, path):
+            return made.today
+        return self.moment
+
+    def _is_own(self, path: str) -> bool:
+        return self.stage.chain is None and match_any(self.stage.outputs, path)
+
+
+ViewOf: TypeAlias = Callable[[Plan], RevisionView]
+"""Return a moment by its plan, which says whose version of a file is the last."""
+
+
+class PlanManifests(Struct, frozen=True):
+    """A plan, expanded as far as the lists allow, with the manifest of each of its nodes and what these had made."""
+
+    plan: Plan
+    made: RevisionArtifacts
+    manifests: Mapping[str, Manifest]
+
+
+class ManifestReader(Struct, frozen=True, kw_only=True):
+    """What manifests take besides the files."""
+
+    facts_of: Callable[[Stage], Facts]
+    sources_of: Callable[[RevisionView], AuthorTexts]
+    read_yaml: YamlReader
+
+    def keyed(self, pipeline: Pipeline, moment_of: ViewOf) -> PlanManifests:
+        """Return every manifest of a pipeline at a moment.
+
+        Raises:
+            InvalidInputError: the graph has complaints, or the items of a list that nobody makes have.
+            ConfigurationError: an interpreter or a declared tool is missing.
+
+        """
+        plan = self._expanded(pipeline, moment_of)
+        moment = moment_of(plan)
+        sources = self.sources_of(moment)
+        return PlanManifests(
+            plan, moment.made, {name: self._manifest(plan, name, moment, sources) for name in plan.order}
+        )
+
+    def keyed_then(self, pipeline: Pipeline, moment_of: ViewOf) -> PlanManifests | None:
+        """Return the same of a moment that is past; None where it had complaints, or wants what is gone."""
+        try:
+            return self.keyed(pipeline, moment_of)
+        except (InvalidInputError, ConfigurationError, SafetyError):
+            return None
+
+    def _expanded(self, pipeline: Pipeline, moment_of: ViewOf) -> Plan:
+        """Return the plan with the items of each list that is there. One that a stage made may be of no use."""
+
+        def text_of(plan: Plan, node: ForeachStage) -> str | None:
+            source = node.foreach.source
+            data = b"" if source is None else moment_of(plan).read(source)
+            return None if data is None else data.decode("utf-8", errors="replace")
+
+        plan, problems = build_plan(pipeline)
+        if plan is None:
+            raise InvalidInputError(*problems)
+        for one in expand_each(plan, text_of, self.read_yaml):
+            if one.problems and one.node.foreach.source not in moment_of(one.plan).made.paths:
+                raise InvalidInputError(*one.problems)
+            plan = one.plan
+        return plan
+
+    def _manifest(self, plan: Plan, name: str, moment: RevisionView, sources: AuthorTexts) -> Manifest:
+        node, variables = plan.nodes[name], plan.pipeline.vars
+        if isinstance(node, ForeachStage):
+            return _unexpanded(node, moment, variables)
+        facts = self.facts_of(node)
+        tree = _Seen(moment, node, versioned_patterns(plan, node))
+        return resolve_stage(node, tree, facts, sources, variables=variables, read_yaml=self.read_yaml).manifest
+
+
+def versioned_patterns(plan: Plan, node: Stage) -> tuple[str, ...]:
+    """Return the patterns of files of which a stage does not see the last version: of its chain, of those after it."""
+    own = () if node.chain is None else (node.chain.chain,)
+    chains = (*own, *sorted(plan.above.get(node.name, ())))
+    names = (name for chain in chains for name in (*plan.chains.get(chain, ()), chain) if name in plan.nodes)
+    return tuple(dict.fromkeys(pattern for name in names for pattern in writes_of(plan.nodes[name])))
+
+
+def _unexpanded(node: ForeachStage, moment: RevisionView, variables: Mapping[str, Json]) -> Manifest:
+    """Return what is known of a foreach whose list is not there: its text, the vars, and the files it may read."""
+    found: dict[str, Json] = {
+        "command": {"body": node.body, "over": repr(replace(node.foreach, together=False)), "vars": dict(variables)}
+    }
+    own = writes_of(node)
+    for pattern in reads_of(node):
+        for path in moment.listing(pattern):
+            if path not in moment.made.paths and not match_any(own, path):
+                found[f"input:{path}"] = str(moment.entry(path))
+    return found
+
+
+_Node = Stage | ForeachStage
+
+
+def compare_manifests(
+    then: PlanManifests | None, now: PlanManifests, settled: Collection[str]
+) -> tuple[tuple[AffectedStage, ...], tuple[str, ...]]:
+    """Return the affected stages of today's plan, in its order, and the stages that are no more.
+
+    Without a past every stage is new. What comes after a stage only by `needs` is not affected by it. `settled` are the
+    stages of which today's result is known: what they make is compared, and is a reason of its own or none.
+    """
+    before: Mapping[str, _Node] = then.plan.nodes if then is not None else {}
+    removed = tuple(name for name in before if name not in now.plan.nodes)
+    writers: dict[str, _Node] = {name: before[name] for name in removed}
+    known = {*settled, *removed}
+    found: list[AffectedStage] = []
+    for name in now.plan.order:
+        one = _one(name, then, now, {w: node for w, node in writers.items() if _reads(now.plan, name, node)}, known)
+        if one is not None:
+            found.append(one)
+            writers[name] = now.plan.nodes[name]
+    return tuple(found), tuple(name for name in removed if not _is_family(name, now.plan))
+
+
+def _one(
+    name: str, then: PlanManifests | None, now: PlanManifests, writers: Mapping[str, _Node], known: Collection[str]
+) -> AffectedStage | None:
+    """Return a stage if it is affected; `writers` are the affected ones whose results it may read."""
+    if then is None or name not in then.manifests:
+        return AffectedStage(stage=name, why="added", after=tuple(writers))
+    reasons = change_reasons(then.manifests[name], now.manifests[name])
+    if reasons:
+        return AffectedStage(stage=name, why="changed", reasons=reasons, after=tuple(writers))
+    lost = [path for path in _parts_of(now.plan, name) if then.made.is_lost(path)]
+    untold = [w for w, node in writers.items() if w not in known or not _is_compared(then, now, name, node)]
+    untold += [
+        w for path in lost for w, node in now.plan.nodes.items() if w != name and match_any(writes_of(node), path)
+    ]
+    untold += _other_versions(then, now, name)
+    return AffectedStage(stage=name, why="downstream", after=tuple(dict.fromkeys(untold))) if untold else None
+
+
+def _is_compared(then: PlanManifests, now: PlanManifests, name: str, writer: _Node) -> bool:
+    """Say whether the comparison of a stage's manifests has told what is different in all that a writer makes."""
+    node = now.plan.nodes[name]
+    if isinstance(node, ForeachStage):
+        return False
+    written, reads = writes_of(writer), (*reads_of(node), *_list_of(now.plan, name))
+    before = then.plan.nodes[name]
+    versioned = (
+        *versioned_patterns(now.plan, node),
+        *(versioned_patterns(then.plan, before) if isinstance(before, Stage) else ()),
+    )
+    if _meet(versioned, written):
+        return False
+    return not any(match_any(written, path) and match_any(reads, path) for path in then.made.unknown)
+
+
+def _parts_of(plan: Plan, name: str) -> tuple[str, ...]:
+    """Return the files of which a stage reads a part, or whose list it comes from: their digests do not decide."""
+    node = plan.nodes[name]
+    declared = (*node.inputs, *node.verify.inputs) if isinstance(node, Stage) else ()
+    return (*(one.path for one in declared if isinstance(one, SliceInput)), *_list_of(plan, name))
+
+
+def _other_versions(then: PlanManifests, now: PlanManifests, name: str) -> tuple[str, ...]:
+    """Return the items before a stage in its chain, if they are others than then, or those with another version."""
+    earlier, earlier_then = _earlier(now.plan, name), _earlier(then.plan, name)
+    if earlier != earlier_then:
+        return tuple(dict.fromkeys((*earlier, *earlier_then)))
+    both = ((one, then.made.lock.records.get(one), now.made.lock.records.get(one)) for one in earlier)
+    return tuple(one for one, a, b in both if a is not None and b is not None and not same_result(a, b))
+
+
+def _earlier(plan: Plan, name: str) -> tuple[str, ...]:
+    """Return the earlier items of a stage's chain that may make what it starts from or reads."""
+    node = plan.nodes[name]
+    if not isinstance(node, Stage) or node.chain is None:
+        return ()
+    before = plan.chains[node.chain.chain][: node.chain.index]
+    return tuple(one for one in before if _reads(plan, name, plan.nodes[one]))
+
+
+def _reads(plan: Plan, name: str, writer: _Node) -> bool:
+    """Say whether a stage may read what another makes: its inputs, the list it comes from, the versions before it."""
+    node, chains = plan.nodes[name], plan.chains
+    if isinstance(node, Stage) and node.chain is not None and isinstance(writer, Stage) and writer.chain is not None:
+        own = chains.get(node.chain.chain, ())
+        if writer.name in own and node.chain.index < writer.chain.index:
+            return False
+    reads = [*_list_of(plan, name)]
+    if isinstance(node, Stage) and node.chain is not None:
+        reads += node.outputs
+    return may_read(node, writes_of(writer)) or _meet(reads, writes_of(writer))
+
+
+def _meet(some: Collection[str], others: Collection[str]) -> bool:
+    return any(may_overlap(one, other) for other in others for one in some)
+
+
+def _list_of(plan: Plan, name: str) -> tuple[str, ...]:
+    """Return the file whose list an item comes from."""
+    families = (node for node in plan.pipeline.stages if isinstance(node, ForeachStage))
+    found = next((node for node in families if node.name == name.partition("@")[0]), None)
+    return (found.foreach.source,) if found is not None and found.foreach.source is not None else ()
+
+
+def _is_family(name: str, plan: Plan) -> bool:
+    """Say whether a foreach, which had no list then, stands for the items of today."""
+    return any(other.startswith(f"{name}@") for other in plan.nodes)

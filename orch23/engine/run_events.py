@@ -1,0 +1,282 @@
+"""Emit the events of a run: stages, model requests and responses, and lines of output."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from msgspec import Struct, field
+
+from orch23.engine.egress import sent_bytes, sent_files, utf8_size
+from orch23.engine.outcomes import StageOutcome, StageUsage, diagnostic_line
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.event import (
+    ORCH23_ROLE,
+    Event,
+    EventData,
+    EventLevel,
+    EventProblem,
+    EventReason,
+    FilesPromoted,
+    LlmRequest,
+    LlmResponse,
+    LlmText,
+    Observer,
+    StageDecided,
+    StageFinished,
+    StageRestored,
+    StageStarted,
+    StageWithheld,
+    StepOutput,
+    Warned,
+)
+from orch23.model.llm import RecordingMode, Request, Response
+from orch23.model.plan import Decision, Edited, Fresh, Restore, Run, VerifyOnly
+from orch23.model.record import Record
+from orch23.model.stage_status import StageStatus
+from orch23.model.text import LineListener, LineSplitter, displayable_part
+from orch23.providers.prices import decimal_text
+from orch23.resolve.prompts import AttemptContext, AuthorTexts
+from orch23.store.promotion import PromotionResult
+
+MAX_LINES = 1_000
+"""Of one step, or one answer: more are not reported."""
+
+
+class LiveOutput(Struct, frozen=True):
+    """The lines of one stage. With `wanted` False nothing is reported. `redact` takes secrets out of a text."""
+
+    notice: Callable[[Event], None]
+    stage: str
+    redact: Callable[[str], str]
+    wanted: bool = False
+
+    def of_step(self, step: str) -> LineListener | None:
+        """Return what takes each line that a step prints; None if nothing is reported."""
+        if not self.wanted:
+            return None
+        return self._reported(lambda line, cut: StepOutput(step=step, line=line, cut=cut))
+
+    def of_answer(self, attempt: int) -> LineSplitter:
+        """Return what takes the pieces of an answer."""
+        if not self.wanted:
+            return LineSplitter(_ignore)
+        return LineSplitter(self._reported(lambda line, cut: LlmText(attempt=attempt, line=line, cut=cut)))
+
+    def _reported(self, event: Callable[[str, bool], EventData]) -> LineListener:
+        told = 0
+
+        def hear(line: str, *, cut: bool = False) -> None:
+            nonlocal told
+            told += 1
+            if told <= MAX_LINES:
+                text, is_cut = displayable_part(line, self.redact, cut=cut)
+                self.notice(Event(event(text, is_cut), f"{text}..." if is_cut else text, self.stage, "debug"))
+            elif told == MAX_LINES + 1:
+                text = f"more than {MAX_LINES:,} lines: the rest is not shown"
+                self.notice(Event(event("", True), text, self.stage, "debug"))  # noqa: FBT003 - a fact of the event
+
+        return hear
+
+
+def _ignore(line: str, *, cut: bool = False) -> None:
+    pass
+
+
+_MOST_NAMES = 8  # all of them, of each item, would be a journal of the square of their number
+
+
+class RunEvents(Struct):
+    """Makes events of what the loop does. `clock` is monotonic, in seconds."""
+
+    observer: Observer
+    clock: Callable[[], float]
+    _began: dict[str, float] = field(default_factory=dict)
+    _took: dict[str, float] = field(default_factory=dict)
+
+    def tell(self, data: EventData, text: str, role: str = ORCH23_ROLE) -> None:
+        """Tell one event."""
+        self.observer.notice(Event(data, text, role))
+
+    def warn(self, text: str, role: str = ORCH23_ROLE, data: Warned | None = None) -> None:
+        """Tell of something that a person should see."""
+        self.observer.notice(Event(data or Warned(), text, role, "warning"))
+
+    def caution(self, name: str, warning: Diagnostic | None) -> None:
+        """Tell of a warning about what a stage wrote, if there is one."""
+        if warning is not None:
+            self.warn(diagnostic_line(warning), name, Warned(code=warning.code))
+
+    def decided(self, name: str, decision: Decision, key: str) -> None:
+        """Tell what is to be done with a stage, and why.
+
+        Raises:
+            TypeError: a build does not decide so, only a dry-run.
+
+        """
+        if not isinstance(decision, Fresh | Run | Restore | VerifyOnly | Edited):
+            message = f"BUG: {type(decision).__name__} in a build"
+            raise TypeError(message)
+        reasons = decision.reasons if isinstance(decision, Run | Restore | VerifyOnly) else ()
+        because = tuple(EventReason(reason.code, reason.subject) for reason in reasons)
+        self.tell(StageDecided(decision=decision.label, key=key, reasons=because), decision.label, name)
+
+    def started(self, name: str, key: str) -> None:
+        """Tell that a stage runs now."""
+        self._began[name] = self.clock()
+        self.tell(StageStarted(key=key), "started", name)
+
+    def held(self, name: str, key: str, missing: Sequence[str]) -> None:
+        """Tell that a stage is green, and waits with its files for others. Its time ends here."""
+        self._took[name] = self._took_s(name)
+        named, more = tuple(missing[:_MOST_NAMES]), len(missing) - _MOST_NAMES
+        text = f"waits for {', '.join(named)}{f' and {more} more' if more > 0 else ''}"
+        self.tell(StageWithheld(key=key, missing=named, waits_for=len(missing)), text, name)
+
+    def _took_s(self, name: str) -> float:
+        return round(self.clock() - self._began[name], 3) if name in self._began else 0.0
+
+    def gathered(self, name: str) -> None:
+        """Note that a stage has done its work, of which nothing is told before it is promoted: its time ends here."""
+        self._took[name] = self._took_s(name)
+
+    def promoted(self, name: str, text: str, promoted: PromotionResult) -> None:
+        """Tell which files of the workspace changed."""
+        self.tell(FilesPromoted(files=promoted.written, removed=promoted.removed), text, name)
+
+    def restored(self, name: str, promoted: PromotionResult) -> None:
+        """Tell which files of an earlier result were put back."""
+        self.tell(StageRestored(files=promoted.written, removed=promoted.removed), "restored", name)
+
+    def ended(self, name: str, end: StageOutcome, former: Record | None) -> None:
+        """Tell how a stage ended. `former` is its result before this run, if any."""
+        record = end.record
+        same = record is not None and former is not None and bool(record.outputs)
+        data = StageFinished(
+            status=end.status,
+            key=end.key,
+            duration_s=self._took.get(name, self._took_s(name)),
+            attempts=end.attempts,
+            calls=end.paid.calls,
+            recorded=end.spent.recorded,
+            input_tokens=end.spent.input_tokens,
+            output_tokens=end.spent.output_tokens,
+            cost=None if end.spent.unpriced or end.paid.cost is None else decimal_text(end.paid.cost),
+            saved=str(end.spent.saved),
+            by_hand=end.spent.by_hand,
+            outputs=tuple(record.outputs) if record else (),
+            unchanged=same and _result(record) == _result(former),
+            failure=end.failure,
+            problems=tuple(EventProblem(one.code, one.message, one.subject, one.hint) for one in end.problems),
+            failure_kind=end.kind,
+            command=end.command,
+            by=end.by,
+            paths=end.paths,
+        )
+        self.observer.notice(Event(data, end.text, name, "error" if end.status is StageStatus.FAILED else "info"))
+
+
+def _result(record: Record | None) -> tuple[dict[str, str], tuple[str, ...]] | None:
+    return None if record is None else ({p: str(e) for p, e in record.outputs.items()}, record.deleted)
+
+
+class ArtifactStore(Protocol):
+    """What keeps the artifacts of a run for people."""
+
+    def keep(self, stage: str, attempt: int, name: str, text: str) -> None:
+        """Write one artifact of an attempt, in place of an earlier one of that name."""
+
+
+class Reporter(Struct, frozen=True, kw_only=True):
+    """Where all stages of a build report. What is kept is redacted first; `observer` redacts by itself.
+
+    With `live`, lines that steps print and models write are events too.
+    """
+
+    observer: Observer
+    artifacts: ArtifactStore
+    redact: Callable[[str], str] = str
+    live: bool = False
+
+    def of_stage(self, name: str) -> "StageReporter":
+        """Return where one stage reports."""
+        return StageReporter(name, self, LiveOutput(self.observer.notice, name, self.redact, self.live))
+
+
+class StageReporter(Struct, frozen=True):
+    """Where one stage reports."""
+
+    stage: str
+    reporter: Reporter
+    live: LiveOutput
+
+    def tell(self, data: EventData, message: str, level: EventLevel = "info") -> None:
+        """Report an event of the stage."""
+        self.reporter.observer.notice(Event(data, message, self.stage, level))
+
+    def keep(self, attempt: int, name: str, text: str) -> None:
+        """Keep an artifact of an attempt."""
+        self.reporter.artifacts.keep(self.stage, attempt, name, self.reporter.redact(text))
+
+
+class LlmEvents(Struct, kw_only=True):
+    """Hears the conversation of one attempt. `spent` sums up what its answers took, those that were cut off as well.
+
+    `files` are the author's files that a request is made of.
+    """
+
+    report: StageReporter
+    files: tuple[str, ...]
+    this: AttemptContext
+    mode: RecordingMode
+    sources: AuthorTexts
+    is_recorded: Callable[[Request], bool]
+    lines: LineSplitter
+    spent: StageUsage = field(default_factory=StageUsage)
+
+    def asking(self, request: Request) -> None:
+        """Keep and tell what is asked, before anything is sent."""
+        sent = "\n\n".join(message.content for message in request.messages)
+        self._keep("prompt.txt", f"{request.system}\n\n{sent}" if request.system else sent)
+        data = LlmRequest(
+            fingerprint=request.fingerprint(),
+            model=request.model,
+            provider=request.provider,
+            endpoint=request.endpoint,
+            attempt=self.this.attempt,
+            recorded=self.is_recorded(request),
+            mode=self.mode,
+            files=sent_files(self.files, self.this, self.sources),
+            bytes=sent_bytes(request),
+            previous_bytes=utf8_size(self.this.previous or ""),
+            brief_bytes=utf8_size(self.this.brief.excerpt) if self.this.brief else 0,
+        )
+        self.report.tell(data, f"asking {request.provider} {request.model}")
+
+    def wrote(self, text: str) -> None:
+        """Tell a piece of an answer, if somebody wants to know."""
+        self.lines.take(text)
+
+    def answered(self, request: Request, response: Response) -> None:
+        """Keep and tell what was answered."""
+        self.lines.end()
+        self._keep("response.txt", response.text)
+        self.spent = self.spent.plus(response)
+        data = LlmResponse(
+            fingerprint=request.fingerprint(),
+            attempt=self.this.attempt,
+            mode=self.mode,
+            replayed=response.replayed,
+            input_tokens=response.usage.input_tokens,
+            output_tokens=response.usage.output_tokens,
+            cache_read_tokens=response.usage.cache_read_tokens,
+            cost=response.cost,
+            prices=response.prices,
+            requests=response.requests,
+            model=response.model,
+            stop=response.stop,
+            provenance=response.provenance,
+        )
+        text = "answered from the transcripts" if response.replayed else "answered"
+        self.report.tell(data, text)
+
+    def _keep(self, name: str, text: str) -> None:
+        self.report.keep(self.this.attempt, name, text)

@@ -1,0 +1,341 @@
+"""Do the work of one stage in a worker thread: verify a recorded result, or run its attempts."""
+
+from collections.abc import Callable, Collection
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from orch23.checks.registry import available_checks
+from orch23.engine.attempt import AttemptLoop, Models, Safeguards, Shown, StageResult
+from orch23.engine.egress import guard_edit
+from orch23.engine.outcomes import Failure, failure_of
+from orch23.engine.plan_walk import expand_each, list_producers
+from orch23.engine.process_runner import Files, ProcessRunner
+from orch23.engine.project_state import StageView
+from orch23.engine.protected_files import TestTrust
+from orch23.engine.run_events import Reporter
+from orch23.engine.session import Session
+from orch23.engine.verification import Verifier
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import FileEntry
+from orch23.model.errors import MissingBytesError
+from orch23.model.llm import Exchange
+from orch23.model.paths import is_glob, may_overlap
+from orch23.model.pipeline import ForeachStage, SliceInput, Stage
+from orch23.model.plan import Plan, VerifyOnly
+from orch23.model.ports import Executor
+from orch23.model.record import Record
+from orch23.plan.diagnostics import literal_reads, missing_inputs_errors
+from orch23.plan.nodes import writes_of
+from orch23.plan.planner import Selection
+from orch23.resolve.prompts import PromptInput
+from orch23.resolve.resolution import ResolvedStage
+from orch23.resolve.slices import SliceError, take_slice
+from orch23.steps.registry import is_llm
+from orch23.store.exchanges import accepted_edit_fingerprint
+
+
+def record_edit(session: Session, resolved: ResolvedStage, outputs: Files) -> str:
+    """Keep accepted files as an exchange, so that they can be laid again, and return its fingerprint."""
+    store, step = session.store, resolved.stage.step
+    texts: dict[str, str | None] = {}
+    for path, entry in outputs.items():
+        texts[path] = session.world.read(path, entry).decode("utf-8", errors="replace")
+    fingerprint = accepted_edit_fingerprint(resolved.stage.name, texts)
+    exchange = Exchange(
+        fingerprint=fingerprint,
+        stage=resolved.stage.name,
+        request={},
+        response="",
+        outcome="accepted_by_hand",
+        provenance="accepted by hand",
+        files=texts,
+    )
+    store.exchanges.put(exchange, step.transcripts if is_llm(step) else None)
+    return fingerprint
+
+
+_UNVERIFIED = "the result in the lock file does not pass"
+
+
+class InputsChangedError(Exception):
+    """Inputs changed between being resolved and being taken into the store."""
+
+    def __init__(self, paths: tuple[str, ...]) -> None:
+        """Keep the paths."""
+        super().__init__(", ".join(paths))
+        self.paths = paths
+
+
+class Worker(Struct, frozen=True, kw_only=True):
+    """Makes and runs the attempts of stages. Called from many threads; reads the world, never changes it."""
+
+    session: Session
+    executor: Executor
+    models: Models
+    safeguards: Safeguards
+    reporter: Reporter
+
+    def work(self, resolved: ResolvedStage, verify: VerifyOnly | None) -> StageResult:
+        """Return how the stage ended. A recorded result is verified first; a failure briefs the first attempt.
+
+        If it has edits of a user, or is a claim of the lock file, the stage ends with that failure.
+
+        Raises:
+            CancelledBuildError: the build was asked to stop.
+            InputsChangedError: a source input changed since it was resolved; nothing was started.
+            MissingBytesError: nobody has the bytes of an input any more.
+            ProviderError, LimitError, ConfigurationError: what stops more than this stage.
+
+        """
+        if verify is not None and verify.claim and is_llm(resolved.stage.step):
+            return self._verify_claim(self._with_newest(resolved), verify.record)
+        attempts = self._attempts(resolved)
+        forbidden = attempts.forbidden()
+        if forbidden is not None:
+            return forbidden
+        self._take_in(resolved, verify.record.outputs if verify is not None and verify.adopted else {})
+        if verify is None:
+            return attempts.run()
+        recorded = verify.record
+        if verify.claim:
+            return self._run_claim(recorded, attempts)
+        self._hold(recorded.outputs)
+        if verify.adopted:
+            return self._adopt(resolved, recorded, verify.adopted, attempts)
+        failure = attempts.verify_recorded(recorded.outputs, recorded.deleted)
+        if failure is None:
+            return _verified(recorded)
+        base = {path: e for path, e in resolved.base.items() if path not in recorded.deleted}
+        return attempts.run(({**base, **recorded.outputs}, failure), recorded.outputs)
+
+    def _adopt(
+        self, resolved: ResolvedStage, recorded: Record, adopted: Collection[str], attempts: AttemptLoop
+    ) -> StageResult:
+        """Verify a result with a user's committed edits, and keep it as accepted. The files stay either way."""
+        texts = {p: self.session.world.read(p, recorded.outputs[p]).decode("utf-8", "replace") for p in adopted}
+        secret = guard_edit(self.safeguards.secrets, texts)
+        failure = failure_of("preflight", secret, retryable=False) if secret else None
+        failure = failure or attempts.verify_recorded(recorded.outputs, recorded.deleted)
+        done = StageResult(outputs=recorded.outputs, deleted=recorded.deleted, exchanges=(), attempts=0, verified=True)
+        if failure is not None:
+            note = f"the edit of {', '.join(adopted)} does not pass"
+            return replace(done, failure=failure, note=note, outputs={})
+        fingerprint = record_edit(self.session, resolved, recorded.outputs)
+        return replace(done, exchanges=(fingerprint,), accepted=tuple(adopted))
+
+    def _verify_claim(self, resolved: ResolvedStage, claim: Record) -> StageResult:
+        """Verify what a model wrote, by the lock file alone, as it is; nothing is asked if it does not pass."""
+        outputs = self._newest(claim.outputs)
+        self._take_in(resolved, outputs)
+        self._hold(outputs)
+        failure = self._attempts(resolved).verify_recorded(outputs, claim.deleted)
+        if failure is None:
+            return _holds(claim)
+        hint = f"no model was asked: `--resample {resolved.stage.name}` asks for a new result"
+        problems = (*failure.diagnostics, Diagnostic("E696", _UNVERIFIED, hint=hint))
+        failure = replace(failure, diagnostics=problems)
+        return replace(_holds(claim), failure=failure, note=_UNVERIFIED, outputs={}, claim=None)
+
+    def _run_claim(self, claim: Record, attempts: AttemptLoop) -> StageResult:
+        """Run a step of which only the lock file has a result: what comes of it now is the result.
+
+        Bytes that a user wrote, and that were accepted then, stay.
+        """
+        ran = attempts.run()
+        changed = {path for path in {*ran.outputs, *claim.outputs} if ran.outputs.get(path) != claim.outputs.get(path)}
+        if ran.failure is not None or ran.deleted != claim.deleted or not changed <= set(claim.accepted):
+            return ran
+        self._hold({path: claim.outputs[path] for path in changed})
+        return replace(_holds(claim), spent=ran.spent, took_s=ran.took_s)
+
+    def _with_newest(self, resolved: ResolvedStage) -> ResolvedStage:
+        """Return a stage with the newest versions of files of which nobody has those that it started from."""
+        return replace(
+            resolved,
+            files=self._newest(resolved.files),
+            verify_files=self._newest(resolved.verify_files),
+            base=self._newest(resolved.base),
+        )
+
+    def _newest(self, files: Files) -> Files:
+        world = self.session.world
+        found = {}
+        for path, entry in files.items():
+            newest = None if world.has_bytes(path, entry) else world.store.workspace.entry(path)
+            found[path] = newest or entry
+        return found
+
+    def _take_in(self, resolved: ResolvedStage, unneeded: Collection[str] = ()) -> None:
+        """Copy every input into the store, hashed on the way: the stage is given what its key says, or nothing.
+
+        `unneeded` are paths of the base that nothing starts from, since only a result that has them is verified.
+        """
+        store, world = self.session.store, self.session.world
+        for data in resolved.composed:
+            store.contents.put(data)
+        changed = []
+        base = {path: entry for path, entry in resolved.base.items() if path not in unneeded}
+        for path, entry in {**resolved.unkeyed, **resolved.verify_files, **resolved.files, **base}.items():
+            if store.contents.has(entry.digest):
+                continue
+            place = entry.link or path
+            if store.workspace.entry(place) != replace(entry, link=""):
+                try:
+                    store.contents.put(world.read(path, entry))
+                except MissingBytesError:
+                    if world.look(resolved.stage.name, path) == entry:  # made by a stage, and nowhere any more
+                        raise
+                    changed.append(path)  # saved since it was resolved: nothing is lost
+            elif store.take_in(place) != entry.digest:
+                changed.append(path)
+        if changed:
+            raise InputsChangedError(tuple(changed))
+
+    def _hold(self, outputs: Files) -> None:
+        """Keep the bytes of outputs where rooms are laid from: they may be in the workspace, in git, or made again."""
+        store, world = self.session.store, self.session.world
+        for path, entry in outputs.items():
+            if not store.contents.has(entry.digest):
+                store.contents.put(world.read(path, entry))
+
+    def verify(self, resolved: ResolvedStage, outputs: Files) -> Failure | None:
+        """Verify some outputs of a stage as they are; return what is wrong, or None.
+
+        Raises:
+            InputsChangedError: a source input changed since it was resolved; nothing was started.
+            MissingBytesError: nobody has the bytes of an input or of an output any more.
+
+        """
+        self._take_in(resolved, outputs)
+        self._hold(outputs)
+        return self._attempts(resolved).verify_recorded(outputs, ())
+
+    def _attempts(self, resolved: ResolvedStage) -> AttemptLoop:
+        stage, session = resolved.stage, self.session
+        tree = StageView(session.world, stage.name)
+        report = self.reporter.of_stage(stage.name)
+        runner = ProcessRunner(
+            stage=stage,
+            facts=resolved.facts,
+            executor=self.executor,
+            contents=session.store.contents,
+            tree=tree,
+            redact=self.safeguards.secrets.redact,
+            trust=TestTrust(session.world, resolved, session.world.plan),
+            live=report.live,
+        )
+        previous = session.lock.records.get(stage.name)
+        verifier = Verifier(
+            resolved=resolved,
+            runner=runner,
+            trial=lambda files: self._trial(stage, files),
+            report=report,
+            previous=self._readable(previous.outputs) if previous else {},
+            checks=available_checks(session.pipeline.plugins),
+        )
+        return AttemptLoop(
+            resolved=resolved,
+            runner=runner,
+            verifier=verifier,
+            models=self.models,
+            safeguards=self.safeguards,
+            report=report,
+            shown=Shown(self._own(previous, tree), self._hidden(resolved)),
+        )
+
+    def _readable(self, files: Files) -> dict[str, FileEntry]:
+        return {path: entry for path, entry in files.items() if self.session.world.has_bytes(path, entry)}
+
+    def _own(self, previous: Record | None, tree: StageView) -> tuple[PromptInput, ...]:
+        """Return the stage's last accepted result, for prompts that show it."""
+        if previous is None:
+            return ()
+        return tuple(
+            PromptInput(path, "", entry.digest.sha256, _text_of(tree, path, entry))
+            for path, entry in sorted(self._readable(previous.outputs).items())
+        )
+
+    def _hidden(self, resolved: ResolvedStage) -> frozenset[str]:
+        """Return the files inside the fence that exist and that the model is not shown: it may not write over them."""
+        world, stage = self.session.world, resolved.stage
+        former = world.former.get(stage.name)
+        mine = set(former.outputs) if former else set()
+        shown = set(resolved.base) | set(resolved.files)
+        patterns = list(writes_of(stage))
+        found = {p for pattern in patterns if is_glob(pattern) for p in world.store.workspace.everything(pattern)}
+        return frozenset(
+            path for path in found - shown - mine if not world.dead(path) and not world.made_by_chain(stage, path)
+        )
+
+    def _trial(self, stage: Stage, files: Files) -> tuple[Diagnostic, ...]:
+        """Expand, on trial, every foreach that runs over one of these files; return what is wrong with its items."""
+        world = self.session.world
+
+        def text_of(plan: Plan, node: ForeachStage) -> str | None:
+            source = node.foreach.source
+            if source is None or source not in files or any(up != stage.name for up in list_producers(plan, node)):
+                return None
+            return world.read(source, files[source]).decode("utf-8", "replace")
+
+        problems: list[Diagnostic] = []
+        for one in expand_each(world.plan, text_of, self.session.appraiser.read_yaml):
+            problems += one.problems
+            problems += self._item_inputs(one.plan, one.items, stage.name, files) if one.items else ()
+        return tuple(problems)
+
+    def _item_inputs(self, plan: Plan, items: tuple[Stage, ...], maker: str, files: Files) -> list[Diagnostic]:
+        """Complain of inputs of items that nobody makes, and of slices that are not there.
+
+        A slice is looked for in the files of the list's maker and in what the maker sees of others, on the disk yet or
+        not; what others make later is not known yet.
+        """
+        workspace = self.session.store.workspace
+        exists = {path: workspace.found(path) is not None for path in literal_reads(plan)}
+        names = {stage.name for stage in items}
+        missing = [
+            d
+            for d in missing_inputs_errors(plan, exists, workspace.is_folder)
+            if any(f"`{name}`" in d.message for name in names)
+        ]
+        ended = Selection(targets=(maker,)).nodes(plan)
+        writers = [pattern for name, node in plan.nodes.items() if name not in ended for pattern in writes_of(node)]
+        for stage in items:
+            for one in (*stage.inputs, *stage.verify.inputs):
+                if not isinstance(one, SliceInput) or any(may_overlap(pattern, one.path) for pattern in writers):
+                    continue
+                data = self._known(maker, one.path, files)
+                if data is None:
+                    continue
+                try:
+                    take_slice(
+                        data.decode("utf-8", "replace"), one.path, one.selector, self.session.appraiser.read_yaml
+                    )
+                except SliceError as error:
+                    text = f"`{one.path}#{one.selector}`: {error}"
+                    missing.append(Diagnostic("E833", text, hint=error.hint, subject=stage.name))
+        return missing
+
+    def _known(self, maker: str, path: str, files: Files) -> bytes | None:
+        """Return what is at a path once a stage has made these files; None where nothing is, or nobody has it."""
+        entry = files.get(path) or self.session.world.view(maker, path)
+        try:
+            return None if entry is None else self.session.world.read(path, entry)
+        except MissingBytesError:
+            return None
+
+
+def _text_of(tree: StageView, path: str, entry: FileEntry) -> Callable[[], str]:
+    return lambda: tree.read(path, entry).decode("utf-8", errors="replace")
+
+
+def _verified(record: Record) -> StageResult:
+    """Return how a stage ended of which a recorded result passed."""
+    return StageResult(
+        outputs=record.outputs, deleted=record.deleted, exchanges=record.exchanges, attempts=0, verified=True
+    )
+
+
+def _holds(claim: Record) -> StageResult:
+    """Return how a stage ended of which the result in the lock file passed: that is kept as it is."""
+    return replace(_verified(claim), accepted=claim.accepted, claim=claim)

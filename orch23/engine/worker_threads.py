@@ -1,0 +1,117 @@
+"""Queue stages until their pools have a free place, and run their work in threads.
+
+A stage that waits stands in nobody's way: whoever came later and finds its places free goes first.
+"""
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Generic, TypeVar
+
+from msgspec import Struct, field
+
+from orch23.model.pipeline import Stage
+
+_Work = TypeVar("_Work")
+_JOBS = ""
+"""The pool of all stages but those that wait for models in a pool of their own; no name in a file is empty."""
+
+_CALLS = "llm"
+
+
+class StagePools(Struct, Generic[_Work]):
+    """The places of a build. `sizes` are those of the pipeline: of a kind of step, or of a name that stages give.
+
+    `jobs` bounds all stages but one kind: where there is a pool for llm stages, that alone bounds them. They wait, and
+    a stage that computes needs not wait for them; what they start to verify has the jobs of whoever runs processes.
+    """
+
+    sizes: Mapping[str, int]
+    jobs: int
+    _taken: dict[str, int] = field(default_factory=dict)
+    _inside: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    _queues: dict[tuple[str, ...], deque[tuple[int, str, _Work]]] = field(default_factory=dict)
+    _arrivals: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Say whether no stage could be let in, whatever it is."""
+        return not self._has_room((_JOBS,)) and not (_CALLS in self.sizes and self._has_room((_CALLS,)))
+
+    @property
+    def waiting(self) -> frozenset[str]:
+        """Give the names of the stages that are lined up."""
+        return frozenset(name for queue in self._queues.values() for _, name, _ in queue)
+
+    def line_up(self, stage: Stage, work: _Work) -> None:
+        """Let a stage wait for its places, with what is to be done once it has them."""
+        self._arrivals += 1
+        self._queues.setdefault(self._pools_of(stage), deque()).append((self._arrivals, stage.name, work))
+
+    def admit(self) -> _Work | None:
+        """Give the first that waits and finds a place in each of its pools its places, and return its work."""
+        heads = [(queue[0][0], pools) for pools, queue in self._queues.items() if queue and self._has_room(pools)]
+        if not heads:
+            return None
+        pools = min(heads)[1]
+        _, name, work = self._queues[pools].popleft()
+        self._inside[name] = pools
+        for pool in pools:
+            self._taken[pool] = self._taken.get(pool, 0) + 1
+        return work
+
+    def leave(self, name: str) -> None:
+        """Take the places back that a stage has, if it has any."""
+        for pool in self._inside.pop(name, ()):
+            self._taken[pool] -= 1
+
+    def _pools_of(self, stage: Stage) -> tuple[str, ...]:
+        named = {name for name in (stage.kind, *stage.pools) if name in self.sizes}
+        only_waits = stage.kind == _CALLS and _CALLS in named
+        return tuple(sorted(named if only_waits else named | {_JOBS}))
+
+    def _has_room(self, pools: tuple[str, ...]) -> bool:
+        return all(self._taken.get(pool, 0) < self._size(pool) for pool in pools)
+
+    def _size(self, pool: str) -> int:
+        return self.jobs if pool == _JOBS else self.sizes[pool]
+
+
+_IDLE = "orch23-idle"
+
+
+class WorkerThreads(Struct):
+    """As many threads as were ever busy at once. Only the loop thread calls this: it knows when a piece is done."""
+
+    _work: "queue.SimpleQueue[tuple[str, Callable[[], Callable[[], None]]] | None]" = field(
+        default_factory=queue.SimpleQueue
+    )
+    _idle: int = 0
+    _count: int = 0
+
+    def give(self, name: str, work: Callable[[], Callable[[], None]]) -> None:
+        """Have a piece of work done; what it returns is called last, and says so to the loop thread."""
+        self._work.put((name, work))
+        if self._idle:
+            self._idle -= 1
+            return
+        self._count += 1
+        threading.Thread(target=self._take, name=_IDLE, daemon=True).start()
+
+    def done(self) -> None:
+        """Note that a piece of work has come to its end."""
+        self._idle += 1
+
+    def dismiss(self) -> None:
+        """Let all threads go, each when it has done its work; one that is held up for ever stays."""
+        for _ in range(self._count):
+            self._work.put(None)
+
+    def _take(self) -> None:
+        this = threading.current_thread()
+        while (piece := self._work.get()) is not None:
+            this.name, work = piece
+            tell = work()
+            this.name = _IDLE
+            tell()

@@ -1,0 +1,285 @@
+"""Read the files of a git revision with plumbing commands: no checkout, no hooks, no filters."""
+
+import contextlib
+import hashlib
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from orch23.execute.interpreters import SYSTEM_PATH
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Digest, FileEntry
+from orch23.model.errors import ConfigurationError, NotFoundError
+from orch23.model.file_policy import GITIGNORE
+from orch23.model.paths import is_glob, is_own_file, normalize_pattern, static_prefix
+from orch23.store.listing import FILE_KIND, FOLDER_KIND, LINK_KIND, Listing
+from orch23.store.safe_files import resolve_links
+
+_TIMEOUT_S = 60.0
+_MODES = {"100644": False, "100755": True}  # links and submodules are no regular files
+_LINK_MODE = "120000"
+_NO_ROOT = "//"  # a link to an absolute path led out of a commit, wherever it was checked out
+_CONFIG = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.alternateRefsCommand=",
+    "protocol.allow=never",
+    "safe.directory=*",  # the root is trusted: its pipeline runs commands anyway
+)
+_ENVIRONMENT: Mapping[str, str] = {
+    "PATH": ":".join(SYSTEM_PATH),
+    "HOME": "/nonexistent",
+    "LC_ALL": "C",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_ALLOW_PROTOCOL": "none",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_TERMINAL_PROMPT": "0",
+}
+
+
+class _Blob(Struct, frozen=True):
+    sha: str
+    executable: bool
+
+
+class GitRevision(Struct, kw_only=True):
+    """The regular files below the root at a commit, as a workspace shows those on disk. Close it after use."""
+
+    commit: str
+    _blobs: Mapping[str, _Blob]
+    _links: Mapping[str, str]
+    _process: "subprocess.Popen[bytes]"
+    _entries: dict[str, FileEntry] = field(default_factory=dict)
+    _ignore_files: dict[str, bytes | None] = field(default_factory=dict)
+    _folders: dict[str, dict[str, str]] | None = None
+
+    def entry(self, path: str) -> FileEntry | None:
+        """Return what was at a path, or None if that was no regular file."""
+        if path not in self._entries:
+            data = self.read(path)
+            if data is None:
+                return None
+            digest = Digest(hashlib.sha256(data).hexdigest(), len(data))
+            self._entries[path] = FileEntry(digest, executable=self._blobs[path].executable)
+        return self._entries[path]
+
+    def read(self, path: str) -> bytes | None:
+        """Return the bytes that were at a path, or None if that was no regular file.
+
+        Raises:
+            NotFoundError: the repository lacks the object, as a partial clone may.
+
+        """
+        blob = self._blobs.get(path)
+        return None if blob is None else self._bytes_of(path, blob.sha)
+
+    def _bytes_of(self, path: str, sha: str) -> bytes:
+        asking, answering = process_pipes(self._process)
+        asking.write(f"{sha}\n".encode())
+        asking.flush()
+        words = answering.readline().split()
+        if len(words) != 3 or words[1] != b"blob":  # noqa: PLR2004 - name, kind, size
+            message = f"the repository lacks the bytes of `{path}` at {self.commit[:12]}"
+            raise _unknown(message, "fetch them: git fetch")
+        data = answering.read(int(words[2]))
+        answering.read(1)
+        return data
+
+    def found(self, path: str) -> FileEntry | None:
+        """Return what an input of this path was: the file there, or the one that its links led to, or None.
+
+        Raises:
+            SafetyError: as for `real`.
+
+        """
+        entry = self.entry(path)
+        real = self.real(path) if entry is None else path
+        if entry is not None or real is None or real == path:
+            return entry
+        entry = self.entry(real)
+        return None if entry is None else replace(entry, link=real)
+
+    def listing(self, pattern: str, *, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
+        """Return the paths of the files that a pattern means, sorted, as those on disk are listed.
+
+        Raises:
+            SafetyError: as for `real`.
+
+        """
+        wanted = normalize_pattern(pattern)
+        if not is_glob(wanted):
+            return (wanted,) if self.found(wanted) is not None else ()
+        prefix = static_prefix(wanted)
+        real = self.real(prefix) if prefix else ""
+        if real is None:
+            return ()
+        return tuple(sorted(Listing(self, wanted, exclude=exclude).below(prefix, f"{real}/" if real else "")))
+
+    # ---- what a listing looks at --------------------------------------------------------------
+
+    def scan(self, folder: str) -> Iterator[tuple[str, str]]:
+        """Give the names of files, links and folders in a folder, each with what it is."""
+        return iter(self._tree.get(folder, {}).items())
+
+    def real(self, path: str) -> str | None:
+        """Return where a path led to, link by link, as a path from the root; None where nothing was there.
+
+        Raises:
+            SafetyError: a link led out of the project, or links led in a circle.
+
+        """
+        return resolve_links(path, _NO_ROOT, self._link)
+
+    def _link(self, path: str) -> str | None:
+        if path in self._links:
+            return self._bytes_of(path, self._links[path]).decode("utf-8", "surrogateescape")
+        return "" if path in self._blobs or self.is_folder(path) else None
+
+    def is_folder(self, path: str) -> bool:
+        """Return whether there was a folder at a path."""
+        return f"{path}/" in self._tree
+
+    def is_file(self, path: str) -> bool:
+        """Return whether there was a regular file at a path."""
+        return path in self._blobs
+
+    def is_own(self, path: str) -> bool:
+        """Return whether orch23 had written a file for itself."""
+        return is_own_file(path, lambda: self.read(path) or b"")
+
+    def ignore_file(self, folder: str) -> bytes | None:
+        """Return the bytes of the `.gitignore` of a folder, or None."""
+        if folder not in self._ignore_files:
+            self._ignore_files[folder] = self.read(folder + GITIGNORE)
+        return self._ignore_files[folder]
+
+    @property
+    def _tree(self) -> dict[str, dict[str, str]]:
+        """Give the names in each folder, `""` or ending in `/`, with what they are."""
+        if self._folders is None:
+            self._folders = {}
+            for paths, kind in ((self._blobs, FILE_KIND), (self._links, LINK_KIND)):
+                for path in paths:
+                    above, _, name = path.rpartition("/")
+                    self._folders.setdefault(f"{above}/" if above else "", {})[name] = kind
+                    while above:
+                        upper, _, name = above.rpartition("/")
+                        self._folders.setdefault(f"{upper}/" if upper else "", {})[name] = FOLDER_KIND
+                        above = upper
+        return self._folders
+
+    def __enter__(self) -> Self:
+        """Give itself."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """End the process that reads the objects."""
+        del kind, error, at
+        stop_cat_file(self._process)
+
+
+def open_revision(root: Path, name: str) -> GitRevision:
+    """Return the files of a project at a revision.
+
+    Raises:
+        NotFoundError: the project is in no git repository, or that has no such revision.
+        ConfigurationError: there is no git.
+
+    """
+    git = git_command(root)
+    if git is None:
+        hint = "install it where the system keeps its programs"
+        raise ConfigurationError(Diagnostic("E482", "`git` was not found", hint=hint))
+    prefix = run_git(git, "rev-parse", "--show-prefix")
+    if prefix is None:
+        message = f"`{root.name}` is in no git repository"
+        raise _unknown(message, "make one with `git init`, and commit")
+    commit = None
+    if name.strip() and name.isprintable():
+        commit = run_git(git, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+    if commit is None:
+        message = f"git knows no revision `{name}`"
+        raise _unknown(message, "name a commit, a branch or a tag; a shallow clone may lack it")
+    sha = commit.decode().strip()
+    listed = run_git(git, "ls-tree", "-r", "-z", "--full-tree", sha) or b""
+    below = prefix.removesuffix(b"\n")
+    links = {path: sha for path, mode, sha in _listed(listed, below) if mode == _LINK_MODE}
+    return GitRevision(commit=sha, _blobs=tree_blobs(listed, below), _links=links, _process=start_cat_file(git))
+
+
+def git_command(root: Path) -> list[str] | None:
+    """Return how git is started in a folder, or None if there is no git."""
+    program = shutil.which("git", path=_ENVIRONMENT["PATH"])
+    if program is None:
+        return None
+    options = [part for one in _CONFIG for part in ("-c", one)]
+    return [program, "--no-pager", *options, "-C", str(root)]
+
+
+def start_cat_file(git: list[str]) -> "subprocess.Popen[bytes]":
+    """Start the process that reads objects by name, one a line."""
+    return subprocess.Popen(
+        [*git, "cat-file", "--batch"],
+        env=dict(_ENVIRONMENT),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def stop_cat_file(process: "subprocess.Popen[bytes]") -> None:
+    """End a process that `read_objects` started, and wait for it."""
+    for pipe in process_pipes(process):
+        with contextlib.suppress(OSError):
+            pipe.close()
+    process.kill()
+    process.wait()
+
+
+def run_git(git: list[str], *arguments: str) -> bytes | None:
+    """Return what a git command prints, or None if it fails."""
+    ended = subprocess.run(
+        [*git, *arguments],
+        env=dict(_ENVIRONMENT),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=_TIMEOUT_S,
+        check=False,
+    )
+    return ended.stdout if ended.returncode == 0 else None
+
+
+def tree_blobs(listed: bytes, prefix: bytes) -> dict[str, _Blob]:
+    """Return the regular files below a folder of a tree; a name that is no UTF-8 cannot be written in a pipeline."""
+    return {path: _Blob(sha, _MODES[mode]) for path, mode, sha in _listed(listed, prefix) if mode in _MODES}
+
+
+def _listed(listed: bytes, prefix: bytes) -> Iterator[tuple[str, str, str]]:
+    """Give path, mode and object of what is below a folder of a tree."""
+    for line in listed.split(b"\0"):
+        head, _, path = line.partition(b"\t")
+        words = head.decode().split()
+        if words and path.startswith(prefix):
+            with contextlib.suppress(UnicodeDecodeError):
+                yield path.removeprefix(prefix).decode(), words[0], words[2]
+
+
+def process_pipes(process: "subprocess.Popen[bytes]") -> tuple[IO[bytes], IO[bytes]]:
+    """Return where a process is asked, and where it answers."""
+    if process.stdin is None or process.stdout is None:
+        message = "BUG: git was started without pipes"
+        raise RuntimeError(message)
+    return process.stdin, process.stdout
+
+
+def _unknown(message: str, hint: str) -> NotFoundError:
+    return NotFoundError(Diagnostic("E665", message, hint=hint))

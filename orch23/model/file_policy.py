@@ -1,0 +1,279 @@
+"""Classify files by name: ignored by git, protected from writes, or holding secrets.
+
+Three grades: `sealed` names are never written, `protected` ones only where the pipeline spells them out, and what
+merely configures a `tool` is written with a warning. Upper and lower case are one, as on many disks.
+"""
+
+import re
+import unicodedata
+from contextlib import suppress
+from functools import lru_cache
+
+from msgspec import Struct
+
+from orch23.model.paths import IGNORABLE_CHARACTERS, LOGS_FOLDER, is_glob
+
+GITIGNORE = ".gitignore"
+_MOST_KEPT = 1 << 18
+
+
+class _Rule(Struct, frozen=True):
+    """One line: what it matches, whether folders alone, and whether that is ignored or, after a `!`, is not.
+
+    The library's pattern has one group at most: the `/` of a folder that matches, in which a path lies.
+    """
+
+    pattern: re.Pattern[str]
+    of_folders: bool
+    ignores: bool
+
+    def matches(self, path: str) -> bool:
+        """Return whether a path itself matches, not a folder above it."""
+        if self.of_folders:
+            return any(found.end() == len(path) + 1 for found in self.pattern.finditer(f"{path}/"))
+        found = self.pattern.search(path)
+        return found is not None and found.lastindex is None
+
+
+class GitignoreRules:
+    """The rules of the `.gitignore` files from the root down to a folder. The nearest file decides first, as in git.
+
+    Rules and answers are kept, since many patterns list the same folders.
+    """
+
+    __slots__ = ("_answers", "_below", "_levels")
+
+    def __init__(self, levels: tuple[tuple[str, tuple[_Rule, ...]], ...] = ()) -> None:
+        """Take the folders with such a file (`""` or ending in `/`), the root first, each with its rules."""
+        self._levels = levels
+        self._below: dict[tuple[str, bytes], GitignoreRules] = {}
+        self._answers: dict[tuple[str, bool], bool] = {}
+
+    def with_file(self, folder: str, data: bytes) -> "GitignoreRules":
+        """Return these rules with those of the file in a folder below."""
+        if (folder, data) not in self._below:
+            if len(self._below) >= _MOST_KEPT:
+                self._below.clear()
+            self._below[folder, data] = GitignoreRules((*self._levels, (folder, _parsed(data))))
+        return self._below[folder, data]
+
+    def ignores(self, path: str, *, is_folder: bool) -> bool:
+        """Return whether the rules ignore a path itself; whether a folder above it is ignored is for the caller."""
+        if not self._levels:
+            return False
+        if (path, is_folder) not in self._answers:
+            if len(self._answers) >= _MOST_KEPT:
+                self._answers.clear()
+            self._answers[path, is_folder] = self._answer(path, is_folder=is_folder)
+        return self._answers[path, is_folder]
+
+    def _answer(self, path: str, *, is_folder: bool) -> bool:
+        for folder, rules in reversed(self._levels):
+            below = path.removeprefix(folder)
+            for rule in reversed(rules):
+                if (is_folder or not rule.of_folders) and rule.matches(below):
+                    return rule.ignores
+        return False
+
+
+class _IgnoredFolder(GitignoreRules):
+    """The rules below a folder that is ignored: as in git, nothing in it can be included again."""
+
+    __slots__ = ()
+
+    def with_file(self, folder: str, data: bytes) -> GitignoreRules:
+        del folder, data
+        return self
+
+    def ignores(self, path: str, *, is_folder: bool) -> bool:
+        del path, is_folder
+        return True
+
+
+NO_GITIGNORE_RULES = GitignoreRules()
+IGNORED_FOLDER_RULES = _IgnoredFolder()
+
+
+@lru_cache(maxsize=256)
+def _parsed(data: bytes) -> tuple[_Rule, ...]:
+    """Return the rules of a file in their order, the last of which decides; git skips lines that mean nothing."""
+    from pathspec import GitIgnoreSpec  # noqa: PLC0415 - only where there is such a file
+
+    rules: list[_Rule] = []
+    for line in data.decode("utf-8", "surrogateescape").splitlines():
+        of_folders = line.rstrip().endswith("/")
+        with suppress(ValueError):
+            for one in GitIgnoreSpec.from_lines([line]).patterns:
+                if one.include is not None and one.regex is not None:  # else it is a comment
+                    rules += [_Rule(one.regex, of_folders, one.include)]
+    return tuple(rules)
+
+
+_SEALED_TEXT = ".git .hg .svn .jj .orch23 .orch23-aside"
+SEALED_NAMES = frozenset(_SEALED_TEXT.split())
+SEALED_AT_ROOT = frozenset({LOGS_FOLDER})
+
+_PROTECTED_TEXT = """
+    .gitattributes .gitignore .gitmodules orch23.toml
+    .venv node_modules __pycache__ .pytest_cache .mypy_cache .ruff_cache .hypothesis
+    sitecustomize.py usercustomize.py conftest.py pytest.ini .pytest.ini pytest.toml .pytest.toml tox.ini setup.cfg
+    setup.py pyproject.toml pyvenv.cfg
+    makefile gnumakefile
+    .vscode .idea .zed .fleet .editorconfig .vim .vimrc .nvimrc .nvim.lua .exrc .dir-locals.el .devcontainer
+    .devcontainer.json .gitpod.yml
+    .github .gitlab .gitlab-ci.yml .circleci .ci .travis.yml .drone.yml .buildkite azure-pipelines.yml jenkinsfile
+    appveyor.yml .appveyor.yml bitbucket-pipelines.yml .woodpecker .woodpecker.yml .cirrus.yml .semaphore
+    .gitea .forgejo
+    .husky .githooks .pre-commit-config.yaml .pre-commit-hooks.yaml lefthook.yml .lefthook.yml .direnv
+    .claude claude.md agents.md gemini.md .gemini .cursor .cursorrules .aider.conf.yml .windsurf .windsurfrules
+    .clinerules .roo .junie .kiro .opencode opencode.json .mcp.json .codex
+"""
+PROTECTED_NAMES = frozenset(_PROTECTED_TEXT.split()) | SEALED_NAMES
+PROTECTED_PLACES = frozenset({"pipelines", "prompts", "specs"})
+PROTECTED_AT_ROOT = PROTECTED_PLACES | SEALED_AT_ROOT
+PROTECTED_PREFIXES = (".env", ".orch23-")
+PROTECTED_SUFFIXES = (".pth", ".lock")
+
+_TOOLS_TEXT = """
+    .profile .bash_profile .bash_login .bash_logout .bash_aliases .zshenv .zprofile .zlogin .zlogout .login _netrc
+    _vimrc .pam_environment .ssh .gnupg .aws .kube .docker .gitconfig .tmux.conf .emacs .emacs.d .gdbinit .lldbinit
+    .config .local .my.cnf .rprofile .renviron package.json .pnpmfile.cjs .pnp.cjs .pnp.loader.mjs pnpm-workspace.yaml
+    .node-version .yarn gulpfile.js gulpfile.ts gruntfile.js nodemon.json lerna.json nx.json turbo.json deno.json
+    deno.jsonc bunfig.toml tsconfig.json jsconfig.json justfile .justfile mise.toml .mise.toml mise.local.toml .mise
+    .tool-versions taskfile.yml taskfile.yaml rakefile gemfile .bundle guardfile capfile podfile fastfile dangerfile
+    brewfile vagrantfile procfile dockerfile containerfile docker-compose.yml docker-compose.yaml compose.yml
+    compose.yaml cmakelists.txt cmakepresets.json cmakeuserpresets.json meson.build sconstruct wscript build.ninja
+    build.gradle build.gradle.kts settings.gradle settings.gradle.kts gradle.properties gradlew mvnw pom.xml .mvn
+    build.xml build.sbt build.rs cargo.toml .cargo rust-toolchain rust-toolchain.toml go.work build.bazel
+    workspace.bazel module.bazel .buckconfig directory.build.props directory.build.targets nuget.config flake.nix
+    shell.nix default.nix devenv.nix snakefile dvc.yaml .dvc dodo.py noxfile.py fabfile.py .nox .tox mypy.ini .mypy.ini
+    ruff.toml .ruff.toml .flake8 .isort.cfg pyrightconfig.json pipfile uv.toml pip.conf .python-version
+    ipython_config.py .ipython .jupyter activate_this.py mix.exs .iex.exs rebar.config stack.yaml .ghci composer.json
+    phpunit.xml .htaccess .user.ini web.config .clangd .clang-tidy .ctags .ctags.d .rubocop.yml .golangci.yml
+    ansible.cfg .watchmanconfig .projectile .project .classpath .settings .continue .goosehints .roomodes .amazonq
+    warp.md netlify.toml vercel.json fly.toml buildspec.yml cloudbuild.yaml renovate.json package-lock.json
+    npm-shrinkwrap.json pnpm-lock.yaml requirements.txt constraints.txt environment.yml .ruby-version .java-version
+    .terraform .terraform.lock.hcl tiltfile skaffold.yaml earthfile .foreman crontab nextflow.config biome.json
+    cypress.json angular.json rush.json bower.json .lessfilter .lesskey .xprofile .xsession .xresources .spacemacs
+    .pystartup .rspec makefile.pl build.pl .clang-format pants.toml xmake.lua premake5.lua sconscript configure.ac
+    makefile.am kbuild doxyfile conf.py mkdocs.yml .readthedocs.yml .readthedocs.yaml _config.yml alembic.ini
+    gunicorn.conf.py celeryconfig.py hatch_build.py hatch.toml manifest.in .bumpversion.cfg .bumpversion.toml pylintrc
+    .yamllint .hadolint.yaml sonar-project.properties codecov.yml .codecov.yml dependabot.yml codeowners .mergify.yml
+    action.yml action.yaml config.fish .mailcap tox.toml poetry.toml pdm.toml .pdm.toml pixi.toml clippy.toml
+    .clippy.toml rustfmt.toml .rustfmt.toml go.mod .golangci.yaml .air.toml magefile.go .goreleaser.yml .goreleaser.yaml
+    .sqlfluff terragrunt.hcl serverless.yml samconfig.toml cdk.json pulumi.yaml kustomization.yaml global.json
+    project.clj deps.edn package.swift cartfile pubspec.yaml startup.jl build.zig tasks.py invoke.yaml kubeconfig
+"""
+TOOL_NAMES = frozenset(_TOOLS_TEXT.split())
+_TOOL_ENDINGS = frozenset(
+    {"js", "cjs", "mjs", "ts", "cts", "mts", "json", "jsonc", "json5", "yaml", "yml", "toml", "py"}
+)
+_TOOL_SUFFIXES = (".code-workspace", ".sublime-project")
+
+
+def fold_names(path: str) -> tuple[str, ...]:
+    """Return the names of a path as the most careless disk takes them."""
+    return tuple(_fold(name) for name in path.rstrip("/").split("/"))
+
+
+def _fold(name: str) -> str:
+    if not name.isascii():
+        seen = (
+            c for c in IGNORABLE_CHARACTERS.sub("", name) if unicodedata.category(c) != "Cf"
+        )  # not every disk keeps the rest
+        name = unicodedata.normalize("NFC", unicodedata.normalize("NFC", "".join(seen)).casefold())
+    name = name.lower().partition(":")[0].rstrip(" .") or name
+    return ".git" if name == "git~1" else name
+
+
+def sealed_reason(path: str) -> str | None:
+    """Return which name of a path is never written by a stage, whatever the pipeline says, or None."""
+    names = fold_names(path)
+    if names[0] in SEALED_AT_ROOT:
+        return f"`{names[0]}/` is orch23's own"
+    found = next((name for name in names if name in SEALED_NAMES), None)
+    return None if found is None else f"nothing below `{found}` is written by a stage"
+
+
+def protected_reason(path: str) -> str | None:
+    """Return which name of a path is protected, or None; those that are sealed are protected too."""
+    names = fold_names(path)
+    if names[0] in PROTECTED_AT_ROOT:
+        return f"`{names[0]}/` is protected"
+    found = next((name for name in names if _is_protected(name)), None)
+    if found is None and names[-1].endswith(PROTECTED_SUFFIXES):
+        found = names[-1]
+    return None if found is None else f"`{found}` is a protected name"
+
+
+def tool_file_name(path: str) -> str | None:
+    """Return which name of a path configures a tool, or None."""
+    return next((name for name in fold_names(path) if _is_of_tool(name)), None)
+
+
+def spells_protected_names(pattern: str, path: str, *, tools: bool = False) -> bool:
+    """Return whether a pattern that matches a path spells out each name of it that is protected.
+
+    With `tools`, also each that configures a tool. Below a folder that it spells, such as `.venv` or `.github`,
+    everything counts as spelled; not so below `specs` and the like, which hold files of all kinds.
+    """
+    spelled = {name for name in fold_names(pattern) if not is_glob(name)}
+    names = fold_names(path)
+    for depth, name in enumerate(names):
+        is_last = depth == len(names) - 1
+        at_root = depth == 0 and name in PROTECTED_AT_ROOT
+        is_protected = _is_protected(name) or (is_last and name.endswith(PROTECTED_SUFFIXES))
+        if not at_root and not is_protected and not (tools and _is_of_tool(name)):
+            continue
+        if name not in spelled:
+            return False
+        if not at_root and not is_last:
+            return True
+    return True
+
+
+def _is_protected(name: str) -> bool:
+    return name in PROTECTED_NAMES or name.startswith(PROTECTED_PREFIXES)
+
+
+def _is_of_tool(name: str) -> bool:
+    """Return whether a name is listed, or of a form such as `.npmrc`, `.eslintrc.json` or `jest.config.ts`."""
+    if name in TOOL_NAMES or name.endswith(_TOOL_SUFFIXES):
+        return True
+    stem, _, ending = name.removeprefix(".").partition(".")
+    if name.startswith(".") and stem.endswith("rc") and stem not in ("rc", "src"):
+        return not ending or ending in _TOOL_ENDINGS
+    whole, _, ending = name.rpartition(".")
+    return ending in _TOOL_ENDINGS and whole.endswith(".config") and not whole.startswith(".")
+
+
+_FOLDERS = frozenset({".git", ".hg", ".svn", ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker"})
+_NAMES_TEXT = """
+    .netrc _netrc .npmrc .yarnrc.yml .pypirc .pgpass .my.cnf .htpasswd .git-credentials .dockercfg .dockerconfigjson
+    .vault-token .boto .s3cfg credentials
+"""
+_NAMES = frozenset(_NAMES_TEXT.split())
+_KEYS = ("id_rsa", "id_dsa", "id_ecdsa", "id_ed25519")
+_SUFFIXES = (".pem", ".key", ".p12", ".pfx", ".jks", ".keystore", ".ppk", ".kdbx")
+_OF_SECRETS = frozenset({"credentials", "secrets", "secret"})
+_OF_DATA = frozenset({"json", "yaml", "yml", "toml", "ini", "cfg", "conf", "txt", "csv", "xml", "env", "properties"})
+
+
+def secret_file_reason(path: str) -> str | None:
+    """Return which name of a path says that it holds secrets, or None. Upper and lower case are one."""
+    names = [unicodedata.normalize("NFC", name).casefold() for name in path.rstrip("/").split("/")]
+    folder = next((name for name in names[:-1] if name in _FOLDERS), None)
+    if folder is not None:
+        return f"`{folder}/` holds secrets"
+    return f"`{names[-1]}` holds secrets" if _is_private(names[-1]) else None
+
+
+def _is_private(name: str) -> bool:
+    stem, _, suffix = name.partition(".")
+    return (
+        name in _NAMES
+        or name.startswith(".env")
+        or (name.startswith(_KEYS) and not name.endswith(".pub"))
+        or name.endswith(_SUFFIXES)
+        or (stem in _OF_SECRETS and suffix.rpartition(".")[2] in _OF_DATA)
+    )

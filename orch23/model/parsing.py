@@ -1,0 +1,339 @@
+"""Read JSON and TOML strictly, and convert JSON values to and from Structs.
+
+The C scanner of `json` reads a sound text. The reader below, which knows places, reads what that refuses.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from json import JSONDecoder
+from json.decoder import scanstring  # type: ignore[attr-defined]  # there since 2.6, not in the stubs
+from sys import intern
+from typing import Annotated, Any, Final, Literal, NoReturn, TypeAlias, TypeVar
+from uuid import UUID
+
+from msgspec import Meta, Struct, ValidationError, convert, to_builtins
+
+from orch23.model.digest import Json
+
+MAX_JSON_BYTES = 1_048_576
+MAX_JSON_DEPTH = 64
+
+JsonErrorKind: TypeAlias = Literal[
+    "size", "bom", "empty", "syntax", "depth", "duplicate", "number", "trailing", "surrogate"
+]
+
+_SPACE = re.compile(r"[ \t\n\r]*")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+_WORD = re.compile(r"-?[A-Za-z]+")
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")  # perhaps an escaped half of a surrogate pair
+_DEEPEST = 200  # what the recursion below can stand, whatever the caller asks for
+_SHOWN = 40
+_LONGEST_INT = 4300  # digits, as many as int() of a text reads
+_CONSTANTS: dict[str, Json] = {"true": True, "false": False, "null": None}
+
+
+class StrictJsonError(ValueError):
+    """The text is not one plain JSON value; `kind` says which rule it breaks, `line` and `column` count from 1."""
+
+    def __init__(self, message: str, line: int, column: int, kind: JsonErrorKind) -> None:
+        """Keep what is wrong and where."""
+        super().__init__(f"line {line}, column {column}: {message}")
+        self.message = message
+        self.line = line
+        self.column = column
+        self.kind: JsonErrorKind = kind
+
+
+def parse_json(
+    text: str | bytes,
+    *,
+    max_bytes: int | None = MAX_JSON_BYTES,
+    max_depth: int | None = MAX_JSON_DEPTH,
+    lone_surrogates: bool = False,
+) -> Json:
+    """Return the value of a JSON text (RFC 8259), more strictly read than `json.loads` does.
+
+    Refused are duplicate keys, NaN and infinities (also as `1e999`), text before or after the value, lone surrogates
+    unless they are allowed, a byte order mark, and what is larger or nested deeper than the caps. Without a cap on
+    depth a text may be as deep as the interpreter can read. Bytes are UTF-8.
+
+    Raises:
+        StrictJsonError: at the first thing that is wrong.
+        UnicodeDecodeError: bytes are not UTF-8.
+
+    """
+    if isinstance(text, bytes):
+        text = text.decode("utf-8")
+    if max_bytes is not None and (len(text) > max_bytes or len(text.encode("utf-8", "surrogatepass")) > max_bytes):
+        _Reader(text, _DEEPEST).fail(f"the text is over {max_bytes} bytes", 0, "size")
+    if lone_surrogates or not _may_hold_half(text):
+        try:
+            value: Json = _DECODER.decode(text)
+        except (ValueError, RecursionError):
+            pass  # it is read again, for the place
+        else:
+            if max_depth is None or not _is_deeper(value, text, min(max_depth, _DEEPEST)):
+                return value
+    depth = _DEEPEST if max_depth is None else min(max_depth, _DEEPEST)
+    return _Reader(text, depth, lone_surrogates=lone_surrogates).whole()
+
+
+def parse_stored(text: str | bytes) -> Json:
+    """Return the value of a text that orch23 stored, whatever its size and depth: what reads the file limits these.
+
+    A message of the journal may hold half of a surrogate pair.
+
+    Raises:
+        ValueError: it is not strict JSON, or not UTF-8.
+
+    """
+    return parse_json(text, max_bytes=None, max_depth=None, lone_surrogates=True)
+
+
+def _may_hold_half(text: str) -> bool:
+    """Return whether a text holds half of a surrogate pair, or an escape that may be one."""
+    if _HALF.search(text) is not None:
+        return True
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def _is_deeper(value: Json, text: str, most: int) -> bool:
+    """Return whether a value has more levels of lists and mappings than `most`."""
+    if text.count("[") + text.count("{") <= most:
+        return False
+    level = [value]
+    for _ in range(most + 1):
+        below = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list)]
+        if not below:
+            return False
+        level = [one for values in below for one in values]
+    return True
+
+
+def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    found = {intern(name) if name.isidentifier() else name: value for name, value in pairs}  # few, and often repeated
+    if len(found) != len(pairs):
+        raise ValueError
+    return found
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if value in (float("inf"), float("-inf")):
+        raise ValueError
+    return value
+
+
+def _no_constant(_name: str) -> NoReturn:
+    raise ValueError
+
+
+_DECODER = JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_no_constant)
+
+
+class _Reader(Struct, frozen=True):
+    """The text and the cap on depth; each method takes a position and returns the one after what it read."""
+
+    text: str
+    max_depth: int
+    lone_surrogates: bool = False
+
+    def whole(self) -> Json:
+        if self.text.startswith("\ufeff"):
+            self.fail("the text starts with a byte order mark", 0, "bom")
+        start = self.space(0)
+        if start == len(self.text):
+            self.fail("there is no value", start, "empty")
+        value, end = self.value(start, 0)
+        end = self.space(end)
+        if end != len(self.text):
+            self.fail("there is text after the value", end, "trailing")
+        return value
+
+    def fail(self, message: str, at: int, kind: JsonErrorKind) -> NoReturn:
+        line = self.text.count("\n", 0, at) + 1
+        raise StrictJsonError(message, line, at - self.text.rfind("\n", 0, at), kind)
+
+    def space(self, at: int) -> int:
+        found = _SPACE.match(self.text, at)
+        return at if found is None else found.end()
+
+    def value(self, at: int, depth: int) -> tuple[Json, int]:
+        first = self.text[at : at + 1]
+        if first in ("{", "["):
+            if depth >= self.max_depth:
+                self.fail(f"nested deeper than {self.max_depth} levels", at, "depth")
+            return self.members(at, depth + 1) if first == "{" else self.items(at, depth + 1)
+        if first == '"':
+            return self.string(at)
+        word = _WORD.match(self.text, at)
+        if word is not None:
+            return self.constant(word.group(), at)
+        return self.number(at)
+
+    def members(self, at: int, depth: int) -> tuple[Json, int]:
+        found: dict[str, Json] = {}
+        here = self.space(at + 1)
+        if self.text[here : here + 1] == "}":
+            return found, here + 1
+        while True:
+            if self.text[here : here + 1] != '"':
+                self.fail("a key in double quotes is expected", here, "syntax")
+            key, after = self.string(here)
+            if key in found:
+                self.fail(f"the key {key!r} is there twice", here, "duplicate")
+            after = self.space(after)
+            if self.text[after : after + 1] != ":":
+                self.fail("a `:` is expected", after, "syntax")
+            found[key], after = self.value(self.space(after + 1), depth)
+            here, more = self.separator(after, "}")
+            if not more:
+                return found, here
+
+    def items(self, at: int, depth: int) -> tuple[Json, int]:
+        found: list[Json] = []
+        here = self.space(at + 1)
+        if self.text[here : here + 1] == "]":
+            return found, here + 1
+        while True:
+            item, after = self.value(here, depth)
+            found.append(item)
+            here, more = self.separator(after, "]")
+            if not more:
+                return found, here
+
+    def separator(self, at: int, closing: str) -> tuple[int, bool]:
+        at = self.space(at)
+        char = self.text[at : at + 1]
+        if char == closing:
+            return at + 1, False
+        if char != ",":
+            self.fail(f"a `,` or a `{closing}` is expected" if char else "the text ends too early", at, "syntax")
+        return self.space(at + 1), True
+
+    def string(self, at: int) -> tuple[str, int]:
+        try:
+            value, end = scanstring(self.text, at + 1)  # strict by default: control characters are errors
+        except ValueError as error:
+            self.fail(f"not a string: {getattr(error, 'msg', error)}", getattr(error, "pos", at), "syntax")
+        if not self.lone_surrogates and not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
+            self.fail("the string holds half of a surrogate pair", at, "surrogate")
+        return value, end
+
+    def constant(self, word: str, at: int) -> tuple[Json, int]:
+        if word in _CONSTANTS:
+            return _CONSTANTS[word], at + len(word)
+        if word.lstrip("-") in ("NaN", "Infinity"):
+            self.fail(f"{word} is no JSON number", at, "number")
+        return self.fail(f"a value is expected, not {_short(word)!r}", at, "syntax")
+
+    def number(self, at: int) -> tuple[Json, int]:
+        found = _NUMBER.match(self.text, at)
+        if found is None:
+            self.fail("a value is expected" if at < len(self.text) else "the text ends too early", at, "syntax")
+        digits = found.group()
+        if found.group(1) is None and found.group(2) is None:
+            if len(digits) > _LONGEST_INT:
+                self.fail(f"a number of more than {_LONGEST_INT} digits", at, "number")
+            return int(digits), found.end()
+        value = float(digits)
+        if value in (float("inf"), float("-inf")):
+            self.fail(f"{_short(digits)} is too large for a number", at, "number")
+        return value, found.end()
+
+
+def _short(text: str) -> str:
+    """Return a text cut with dots, by which it is seen that it was."""
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+MAX_TOML_KEY_PARTS = 64
+_TEXTS_AND_COMMENTS = re.compile(
+    r'"""(?:\\.|[^\\])*?(?:"""|\Z)|'
+    r"'''.*?(?:'''|\Z)|"
+    r'"(?:\\.|[^"\\\n])*"?|'
+    r"'[^'\n]*'?|"
+    r"#[^\n]*",
+    re.DOTALL,
+)
+_LONG_KEY = re.compile(r"[ \t]*\.[ \t]*".join([r"[A-Za-z0-9_-]+"] * (MAX_TOML_KEY_PARTS + 1)))
+
+
+class LongTomlKeyError(ValueError):
+    """A dotted key has too many parts; `line` counts from 1."""
+
+    def __init__(self, line: int) -> None:
+        """Keep the line."""
+        super().__init__(f"a key of more than {MAX_TOML_KEY_PARTS} parts")
+        self.line = line
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return the tables of a TOML text.
+
+    Raises:
+        ValueError: it is no TOML (`tomllib.TOMLDecodeError`), or a key is too long (`LongKeyError`).
+        RecursionError: it is nested too deeply.
+
+    """
+    if text.count(".") >= MAX_TOML_KEY_PARTS:
+        # A quoted part of a key counts as one, whatever is in it; the lines stay.
+        plain = _TEXTS_AND_COMMENTS.sub(lambda found: "s" + "\n" * found.group().count("\n"), text)
+        long = _LONG_KEY.search(plain)
+        if long is not None:
+            raise LongTomlKeyError(plain.count("\n", 0, long.start()) + 1)
+    return tomllib.loads(text)
+
+
+JsonObject: TypeAlias = dict[str, Any]
+"""A JSON object whose values are not looked into."""
+
+NaturalNumber: TypeAlias = Annotated[int, Meta(ge=0)]
+"""A JSON number without a fraction, of zero or more."""
+
+_Value = TypeVar("_Value")
+
+_NOT_JSON: Final = (bytes, bytearray, memoryview, datetime, date, time, timedelta, Decimal, UUID)
+"""Types that msgspec would write as text. They are left as they are, and the writer of JSON refuses them."""
+
+
+def to_struct(value: Json, form: type[_Value]) -> _Value:
+    """Return a parsed value as a Struct, or as another type that msgspec knows.
+
+    Raises:
+        ValueError: a field is missing, unknown or of another type. Only the first error is named.
+
+    """
+    try:
+        return convert(value, form)
+    except ValidationError as error:
+        message = f"is not valid: {error}"
+        raise ValueError(message) from None
+
+
+def from_struct(value: Struct) -> JsonObject:
+    """Return a Struct as a JSON object, as `canonical_json` and `indented` take it.
+
+    Raises:
+        TypeError: it holds a value that is not JSON.
+
+    """
+    found: JsonObject = to_builtins(value, builtin_types=_NOT_JSON, enc_hook=_plain)
+    return found
+
+
+def _plain(value: object) -> object:
+    """Return a mapping or sequence that is neither dict nor list as one."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Sequence):
+        return list(value)
+    message = f"BUG: {type(value).__name__} is not JSON"
+    raise TypeError(message)

@@ -1,0 +1,76 @@
+"""Validate, normalize and compare URLs of servers."""
+
+from ipaddress import ip_address
+from urllib.parse import SplitResult, urlsplit
+
+_USUAL_PORTS = {"http": 80, "https": 443}
+_FIRST_PRINTABLE = 0x21
+_DELETE = 0x7F
+
+
+def normalize_url(url: str) -> str:
+    """Return a sound address as it is hashed and called: no capitals in the host, no usual port, no slash at the end.
+
+    The path keeps its capitals: to a server they may be another path.
+    """
+    parts = urlsplit(url)
+    scheme, host = parts.scheme.lower(), (parts.hostname or "").lower().rstrip(".")
+    name = f"[{host}]" if ":" in host else host
+    port = "" if parts.port in {None, _USUAL_PORTS.get(scheme)} else f":{parts.port}"
+    return f"{scheme}://{name}{port}{parts.path.rstrip('/')}"
+
+
+def url_origin(url: str) -> str:
+    """Return the scheme, the host and the port of a sound address, in their normal form."""
+    return "/".join(normalize_url(url).split("/", 3)[:3])
+
+
+def is_loopback(url: str) -> bool:
+    """Say whether an address is this machine's own, by its name alone: nothing is looked up."""
+    try:
+        host = (urlsplit(url).hostname or "").lower().rstrip(".")
+    except ValueError:
+        return False
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return bool(mapped.is_loopback if mapped is not None else address.is_loopback)
+
+
+def url_fault(url: str) -> str | None:
+    """Return what is wrong with an address of a server, None if it can be called: `has ...`, to follow its name.
+
+    The text never repeats the address: the part that is wrong may be a password.
+    """
+    if any(ord(character) < _FIRST_PRINTABLE or ord(character) == _DELETE for character in url):
+        return "has a blank or a control character"
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return "has a host or a port that cannot be read"
+    return _fault(url, parts, port)
+
+
+def _fault(url: str, parts: SplitResult, port: int | None) -> str | None:
+    if parts.scheme.lower() not in _USUAL_PORTS:
+        return "has to begin with http:// or https://"
+    if parts.scheme.lower() == "http" and parts.hostname and not is_loopback(url):
+        return "has plain http to another machine, where key and prompts can be read on the way: use https"
+    if "@" in parts.netloc:
+        return "has a user name or a password, and an address is written into recordings"
+    if not parts.hostname or port == 0:
+        return "has no host" if not parts.hostname else "has the port 0"
+    if "?" in url:
+        return "has a query"
+    return "has a fragment" if "#" in url else None
+
+
+def recordable_model(name: str) -> str:
+    """Return a model's name as it may be recorded: printable, and of a file of its server without the folder."""
+    printable = "".join(character for character in name if character.isprintable())
+    return printable.rpartition("/")[2] if printable.startswith("/") else printable

@@ -1,0 +1,130 @@
+"""Handle Anthropic's SDK: map its errors to faults, and warm it up during the first call.
+
+The SDK makes them when a first answer comes, which takes as long as to read twenty; and where eight answers come at
+once, eight times. No connection is made: the HTTP library has a transport for that.
+"""
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.llm import Request
+from orch23.providers import codes
+from orch23.providers.faults import TransportError, invalid_reply_diagnostic, printable_line, status_error
+from orch23.providers.server_replies import require_event_names
+
+if TYPE_CHECKING:
+    from anthropic import APIStatusError
+
+
+_EVENT_STREAM = "text/event-stream"
+_STATUS_OF_ERROR: Mapping[str, int] = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "api_error": 500,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+
+
+def check_event_stream(url: str, response: Any) -> None:
+    """Refuse a reply that is no stream of events, and watch one that is: the SDK passes over events without a name.
+
+    Raises:
+        TransportError: it is not; asking again would give the same page.
+
+    """
+    kind = response.headers.get("content-type", "no content type")
+    if kind.startswith(_EVENT_STREAM):
+        pieces = response.iter_bytes
+        response.iter_bytes = lambda *args, **more: require_event_names(pieces(*args, **more))
+        return
+    said = printable_line(response.read().decode("utf-8", "replace"))
+    message = f"{url} answered 200 with {printable_line(kind)}, no stream of events: {said}"
+    charged = "json" in kind  # then something answered, and did not stream
+    raise TransportError(invalid_reply_diagnostic(message), charged=charged, status=200)
+
+
+def invalid_event(url: str, error: Exception) -> TransportError:
+    """Return the fault of an event that is none of the API's: damaged on its way, so the next one may be whole."""
+    message = (
+        f"an event of the answer of {url} is none of the API's: {printable_line(str(error)) or type(error).__name__}"
+    )
+    return TransportError(invalid_reply_diagnostic(message), transient=True, charged=True)
+
+
+def api_error(url: str, error: "APIStatusError", *, charged: bool) -> TransportError:
+    """Return the fault of an error of the API, as a reply of its own or in the middle of a stream."""
+    status = _STATUS_OF_ERROR.get(str(error.type), 500) if charged else error.status_code
+    said = error.api_message or (error.body if isinstance(error.body, str) else "")
+    return status_error(url, status, said, dict(error.response.headers), charged=charged)
+
+
+def context_full_error(request: Request) -> TransportError:
+    """Return the fault of a full context: more `max_tokens` do not help, and a revision would be longer still."""
+    message = f"the context of {request.model} is full: prompt and answer do not fit into it together"
+    hint = "give the stage fewer or shorter inputs, or another model"
+    return TransportError(Diagnostic(codes.BAD_REQUEST, message, hint=hint), charged=True)
+
+
+class WarmUp(Struct):
+    """What the providers of a run share, so that it is done once, and while they wait."""
+
+    _begun: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def begin(self, act: Callable[[], object]) -> None:
+        """Do it in a thread, unless it was begun. Nobody waits for it, and its failure is nobody's."""
+        with self._lock:
+            if self._begun:
+                return
+            self._begun = True
+        threading.Thread(target=_quietly, args=(act,), name="rehearsal", daemon=True).start()
+
+    def close(self) -> None:
+        """Begin none any more."""
+        with self._lock:
+            self._begun = True
+
+
+def _quietly(act: Callable[[], object]) -> None:
+    with contextlib.suppress(Exception):
+        act()
+
+
+_USAGE = {"input_tokens": 1, "output_tokens": 1}
+_MESSAGE = {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": [], "usage": _USAGE}
+_EVENTS: Sequence[Mapping[str, Any]] = (
+    {"type": "message_start", "message": {**_MESSAGE, "stop_reason": None, "stop_sequence": None}},
+    {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "a"}},
+    {"type": "content_block_stop", "index": 0},
+    {"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": None}, "usage": _USAGE},
+    {"type": "message_stop"},
+)
+
+
+def warm_up_anthropic() -> str:
+    """Read the answer as a real one is read, and return its text."""
+    import anthropic  # noqa: PLC0415 - heavy
+    import httpx2  # noqa: PLC0415 - heavy
+
+    text = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in _EVENTS)
+    headers = {"content-type": "text/event-stream"}
+    transport = httpx2.MockTransport(lambda _: httpx2.Response(200, headers=headers, content=text.encode()))
+    with (
+        httpx2.Client(transport=transport, trust_env=False) as nobody,
+        anthropic.Anthropic(api_key="none", base_url="http://127.0.0.1", max_retries=0, http_client=nobody) as client,
+        client.messages.stream(model="m", max_tokens=1, messages=[{"role": "user", "content": "a"}]) as stream,
+    ):
+        return stream.get_final_text()

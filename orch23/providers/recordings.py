@@ -1,0 +1,197 @@
+"""Answer requests from recorded exchanges, record new responses, or refuse to call."""
+
+import threading
+from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import contextmanager
+from typing import NoReturn, Protocol
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from orch23.decide.request_difference import describe_difference
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Json
+from orch23.model.errors import ProviderError
+from orch23.model.llm import Exchange, ExchangeOutcome, Provider, RecordingMode, Request, Response
+
+
+class TranscriptStore(Protocol):
+    """The port to recorded exchanges. `transcripts` names the committed folder that is looked at first, if any."""
+
+    def get(self, fingerprint: str, transcripts: str | None, /) -> Exchange | None:
+        """Return the exchange of a request."""
+
+    def put(self, exchange: Exchange, transcripts: str | None, /) -> None:
+        """Keep an exchange durably, in place of an earlier one of the same request."""
+
+    def nearest(self, stage: str, parts: Mapping[str, Json], transcripts: str | None, /) -> Exchange | None:
+        """Return the exchange of a stage that is most like these parts, and is another."""
+
+
+class UniqueCalls:
+    """Sees to it that a run asks each request once, though several stages ask it at the same time.
+
+    `taken` are the fingerprints whose answers `record` takes as its own: those that this run recorded, and those that
+    an interrupted one had asked for anew.
+    """
+
+    def __init__(self, taken: Container[str] = frozenset()) -> None:
+        """Start a run that takes over these fingerprints."""
+        self._taken = taken
+        self._recorded: set[str] = set()
+        self._locks: dict[str, threading.Lock] = {}
+        self._lock = threading.Lock()
+
+    def __contains__(self, fingerprint: object) -> bool:
+        """Say whether an answer is the run's own."""
+        return fingerprint in self._recorded or fingerprint in self._taken
+
+    @contextmanager
+    def asking(self, fingerprint: str) -> Iterator[None]:
+        """Let one thread at a time ask for a request."""
+        with self._lock:
+            lock = self._locks.setdefault(fingerprint, threading.Lock())
+        with lock:
+            yield
+
+    def recorded(self, fingerprint: str) -> None:
+        """Note that the run recorded an answer."""
+        self._recorded.add(fingerprint)
+
+
+class RecordingProvider(Struct, frozen=True, kw_only=True):
+    """A provider with a memory: one stage's view of the transcripts.
+
+    `mode` is that of the step, or of the whole build. `cached` takes every answer that is recorded, whatever became of
+    it: so an unchanged failed build costs nothing and fails the same way. `record` asks for a further sample of what
+    is recorded, and takes only what is its own by `once`. In `replay`, `inner` is one that refuses.
+    """
+
+    inner: Provider
+    store: TranscriptStore
+    stage: str
+    mode: RecordingMode = "cached"
+    transcripts: str | None = None
+    once: UniqueCalls = field(default_factory=UniqueCalls)
+
+    def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
+        """Return the recorded answer, or the provider's, which is on disk before this returns.
+
+        Raises:
+            ProviderError: the provider failed, or may not be asked.
+
+        """
+        known = self.known(request)
+        if known is not None:
+            return _replayed(known)
+        fingerprint = request.fingerprint()
+        with self.once.asking(fingerprint):
+            known = self.known(request)  # by now, another stage may have asked the same thing
+            if known is not None:
+                return _replayed(known)
+            response = self.inner.complete(request, deadline_s, on_text)
+            self.store.put(_exchange(fingerprint, self.stage, request, response), self.transcripts)
+            self.once.recorded(fingerprint)
+        return response
+
+    def known(self, request: Request) -> Exchange | None:
+        """Return the recorded exchange that answers a request, None where the provider would be asked."""
+        found = self.store.get(request.fingerprint(), self.transcripts)
+        return None if found is None or self._passes(found) else found
+
+    def passes(self, request: Request) -> bool:
+        """Say whether a request has a recorded answer that is not to be used: then its next sample is asked for."""
+        found = self.store.get(request.fingerprint(), self.transcripts)
+        return found is not None and self._passes(found)
+
+    def supersede(self, fingerprint: str) -> None:
+        """Note that a later sample stands in for an answer. Not before there is one: a failed call changes nothing."""
+        found = self.store.get(fingerprint, self.transcripts)
+        if found is not None and not found.superseded:
+            self.store.put(replace(found, superseded=True), self.transcripts)
+
+    def settle(self, fingerprint: str, outcome: ExchangeOutcome, diagnostics: tuple[str, ...]) -> None:
+        """Write what became of an answer.
+
+        Two kinds of answers keep the outcome that they have: in `replay` all, since replaying changes no file, and
+        those that another stage had asked for, since the two may judge them differently.
+        """
+        known = self.store.get(fingerprint, self.transcripts)
+        if self.mode == "replay" or known is None or (known.outcome != "pending" and known.stage != self.stage):
+            return
+        settled = replace(known, outcome=outcome, diagnostics=diagnostics)
+        if settled != known:
+            self.store.put(settled, self.transcripts)
+
+    def _passes(self, found: Exchange) -> bool:
+        return found.superseded or (self.mode == "record" and found.fingerprint not in self.once)
+
+
+def _replayed(known: Exchange) -> Response:
+    return Response(
+        text=known.response,
+        stop=known.stop,
+        usage=known.usage,
+        duration_s=known.duration_s,
+        provenance=known.provenance,
+        replayed=True,
+        model=known.model,
+        client=known.client,
+        requests=known.requests,
+        cost=known.cost,
+        prices=known.prices,
+    )
+
+
+def _exchange(fingerprint: str, stage: str, request: Request, response: Response) -> Exchange:
+    sent: list[Json] = [{"role": m.role, "content": m.content} for m in request.messages]
+    return Exchange(
+        fingerprint=fingerprint,
+        stage=stage,
+        request={**request.parts(), "sent": sent},
+        response=response.text,
+        stop=response.stop,
+        usage=response.usage,
+        outcome="pending",
+        duration_s=response.duration_s,
+        provenance=response.provenance,
+        model=response.model,
+        client=response.client,
+        requests=response.requests,
+        cost=response.cost,
+        prices=response.prices,
+    )
+
+
+class Nearest(Protocol):
+    """The port to what is recorded, for a request that is not."""
+
+    def nearest(self, stage: str, parts: Mapping[str, Json], transcripts: str | None, /) -> Exchange | None:
+        """Return the exchange of a stage that is most like these parts, and is another."""
+
+
+class ReplayOnlyProvider(Struct, frozen=True, kw_only=True):
+    """A provider that is never asked. `code` and `hint` say whose rule that is, and the ways forward."""
+
+    store: Nearest
+    stage: str
+    transcripts: str | None
+    code: str
+    hint: str
+    redact: Callable[[str], str]
+
+    def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> NoReturn:
+        """Refuse a request.
+
+        Raises:
+            ProviderError: always, with the first difference from the nearest recording.
+
+        """
+        del deadline_s, on_text
+        near = self.store.nearest(self.stage, request.parts(), self.transcripts)
+        if near is None:
+            message = "no answer is recorded for this stage"
+        else:
+            how = describe_difference(near.request, request.parts(), self.redact)
+            message = f"no answer is recorded for this request; next to the nearest ({near.fingerprint[:12]}), {how}"
+        raise ProviderError(Diagnostic(self.code, message, subject=self.stage, hint=self.hint))

@@ -1,0 +1,93 @@
+"""Split text into literals and `${{ }}` expressions; the placeholder of unknown values."""
+
+import functools
+import re
+from typing import Final, TypeAlias
+
+from msgspec import Struct
+
+from orch23.model.digest import Json
+
+# A noncharacter: it survives upper, lower and trim, and no file of a project may hold it.
+UNKNOWN_MARK: Final = "\ufdd0"
+
+
+class Unknown:
+    """What stands for an item that is not known yet: whatever is taken from it is as unknown."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        """Give the mark that `wild_patterns` looks for."""
+        return UNKNOWN_MARK
+
+    __html__ = __str__
+
+
+UNKNOWN: Final = Unknown()
+
+# Names may hold the placeholder of an unknown item beside plain values.
+ExpressionValue: TypeAlias = "Json | Unknown"
+
+
+class ExpressionSource(Struct, frozen=True):
+    """The text between `${{` and `}}`."""
+
+    text: str
+
+
+class UnclosedExpressionError(Exception):
+    """A `${{` without its `}}`."""
+
+
+@functools.lru_cache(maxsize=4096)
+def split_expressions(text: str) -> "tuple[str | ExpressionSource, ...]":
+    """Split a scalar into literal texts and expressions."""
+    out: list[str | ExpressionSource] = []
+    literal, at = "", 0
+    while True:
+        start = text.find("${{", at)
+        if start < 0:
+            break
+        if start > at and text[start - 1] == "$":
+            literal += text[at : start - 1] + "${{"
+            at = start + 3
+            continue
+        end = _end_of(text, start + 3)
+        literal += text[at:start]
+        if literal:
+            out.append(literal)
+        literal, at = "", end + 2
+        out.append(ExpressionSource(text[start + 3 : end]))
+    literal += text[at:]
+    if literal:
+        out.append(literal)
+    return tuple(out)
+
+
+_TOKEN = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\}\}|[{}]""", re.DOTALL)
+
+
+def _end_of(text: str, at: int) -> int:
+    """Return where the `}}` of an expression is: outside of strings, and of the braces of a dict."""
+    depth = 0
+    while (token := _TOKEN.search(text, at)) is not None:
+        at = token.end()
+        if token.group() == "{":
+            depth += 1
+        elif token.group()[0] == "}":
+            if depth == 0 and token.group() == "}}":
+                return token.start()
+            if depth:
+                depth -= 1
+                at = token.start() + 1
+    raise UnclosedExpressionError
+
+
+class EvaluationError(Exception):
+    """An expression without a value."""
+
+    def __init__(self, message: str, hint: str | None = None, code: str = "E841") -> None:
+        """Keep fact, way out and code."""
+        super().__init__(message)
+        self.message, self.hint, self.code = message, hint, code

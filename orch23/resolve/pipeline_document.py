@@ -1,0 +1,366 @@
+"""The pipeline language, top level: settings of the file, and forms with the keys of step kinds."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from keyword import iskeyword
+from typing import Annotated, Any, Literal, TypeAlias
+
+from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
+
+from orch23.model.digest import Json
+from orch23.model.errors import MAX_CUSTOM_EXIT_CODE, MIN_CUSTOM_EXIT_CODE
+from orch23.model.language import (
+    DISTRIBUTION_PATTERN,
+    END_OF_TEXT,
+    LITERAL_NODE,
+    NAME_PATTERN,
+    Document,
+    Name,
+    TokenRate,
+    keys_of,
+    language_of,
+)
+from orch23.model.step import VerifyStep
+from orch23.resolve.document import (
+    STEPS_MEANING,
+    VERIFY_MEANING,
+    DefaultsDocument,
+    RunStopConditionsDocument,
+    StageDocument,
+    VerifyDocument,
+    VerifyStepDocument,
+)
+from orch23.steps.registry import kinds_of
+
+
+class PriceDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The price of one model, in US dollars for a million tokens."""
+
+    input: Annotated[TokenRate, Meta(description="A million tokens of prompts.")]
+    output: Annotated[TokenRate, Meta(description="A million tokens of answers.")]
+    cache_read: Annotated[
+        TokenRate | UnsetType,
+        Meta(description="A million tokens read from the provider's prompt cache. Default: as `input`."),
+    ] = UNSET
+    cache_write: Annotated[
+        TokenRate | UnsetType, Meta(description="A million tokens written to it. Default: as `input`.")
+    ] = UNSET
+
+
+_NAMED_LITERALLY: dict[str, Any] = {
+    **LITERAL_NODE,
+    "x-form": "write the name itself, of letters, digits and . _ -; an expression cannot be here",
+}
+
+
+class SettingsDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What holds for a whole run, and may hold expressions of vars."""
+
+    stop_conditions: Annotated[
+        RunStopConditionsDocument | UnsetType,
+        Meta(description="What ends a run; the next build goes on from there."),
+    ] = UNSET
+    prices: Annotated[
+        Mapping[Annotated[str, Meta(min_length=1, description="a model's name, or PROVIDER/MODEL")], PriceDocument]
+        | UnsetType,
+        Meta(
+            description="What models cost, where the packaged price table does not know it or does not hold: by "
+            "`MODEL` or `PROVIDER/MODEL`."
+        ),
+    ] = UNSET
+    jobs: Annotated[
+        Annotated[int, Meta(ge=1)] | UnsetType,
+        Meta(description="How many stages may run at once. Default: the number of cores."),
+    ] = UNSET
+    pools: Annotated[
+        Mapping[
+            Annotated[
+                str,
+                Meta(pattern=NAME_PATTERN, description="a kind of step, or a name made of letters, digits and . _ -"),
+            ],
+            Annotated[int, Meta(ge=1, description="How many stages at once, 1 or more.")],
+        ]
+        | UnsetType,
+        Meta(
+            description="How many stages of a kind of step (`llm`, `shell`), or of a name that stages give under "
+            "`pools`, may run at once. Never part of the key."
+        ),
+    ] = UNSET
+    exit_codes: Annotated[
+        Mapping[
+            Annotated[
+                str,
+                Meta(
+                    pattern="^E[0-9]{1,3}" + END_OF_TEXT,
+                    description="a diagnostic code or its beginning: E and 1 to 3 digits",
+                ),
+            ],
+            Annotated[
+                int,
+                Meta(
+                    ge=MIN_CUSTOM_EXIT_CODE,
+                    le=MAX_CUSTOM_EXIT_CODE,
+                    description=f"The number to end with, {MIN_CUSTOM_EXIT_CODE} to {MAX_CUSTOM_EXIT_CODE}.",
+                ),
+            ],
+        ]
+        | UnsetType,
+        Meta(
+            description="Numbers of your own to end with, by the diagnostic that stopped the run: a code or its "
+            "beginning, the longest first. `{E201: 4, E1: 2, E4: 3}`. 0, 2 for safety, 129, 130 and 143 stay."
+        ),
+    ] = UNSET
+    plugins: Annotated[
+        tuple[
+            Annotated[
+                str,
+                Meta(
+                    pattern=DISTRIBUTION_PATTERN,
+                    description="The name of an installed distribution.",
+                    extra_json_schema=_NAMED_LITERALLY,
+                ),
+            ],
+            ...,
+        ],
+        Meta(
+            extra_json_schema=LITERAL_NODE,
+            description="Installed distributions that this pipeline can use the checks, providers, kinds of steps, "
+            "executors and output formats of. Their names and versions are part of the keys of the stages that use "
+            "them.",
+        ),
+    ] = ()
+    executor: Annotated[
+        str,
+        Meta(
+            pattern=DISTRIBUTION_PATTERN,
+            description="Who runs the processes of stages: `local` is this machine; another name is that of an "
+            "executor which a plugin has.",
+            extra_json_schema=_NAMED_LITERALLY,
+        ),
+    ] = "local"
+
+
+_StageName: TypeAlias = Annotated[
+    str,
+    Meta(pattern=NAME_PATTERN, description="a name is made of letters, digits and . _ - (at most 64, not dots alone)"),
+]
+
+
+class PipelineDocument(SettingsDocument, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A pipeline of orch23, version 1."""  # `pipeline_form` adds the keys of kinds of steps
+
+    later = ("include",)
+
+    version: Annotated[
+        Literal[1], Meta(description="The version of the pipeline language.", extra_json_schema=LITERAL_NODE)
+    ]
+    name: Annotated[Name | UnsetType, Meta(description="What the pipeline is called. Default: the file's name.")] = (
+        UNSET
+    )
+    vars: Annotated[
+        Mapping[
+            Annotated[
+                str,
+                Meta(
+                    pattern="^[A-Za-z_][A-Za-z0-9_]*" + END_OF_TEXT,
+                    description="a name is made of letters, digits and _",
+                ),
+            ],
+            Any,
+        ]
+        | UnsetType,
+        Meta(description="Values for `${{ vars.NAME }}`. A var may use a var."),
+    ] = UNSET
+    defaults: Annotated[
+        DefaultsDocument | UnsetType,
+        Meta(description="What every stage has unless it says otherwise. Mappings are merged, the stage wins."),
+    ] = UNSET
+    stages: Annotated[Mapping[_StageName, StageDocument], Meta(min_length=1, description="The stages, by name.")]
+
+
+# ---- kinds of steps ---------------------------------------------------------------------------
+
+
+_annotated: Any = Annotated
+_mapping: Any = Mapping
+_tuple: Any = tuple
+
+
+class KindsInUse(Struct, frozen=True, kw_only=True):
+    """The kinds of steps that a document may have: of stages, of their defaults, of steps of `verify`.
+
+    `plugins` are those of the pipeline.
+    """
+
+    plugins: tuple[str, ...] = ()
+    stages: tuple[str, ...] = ()
+    defaults: tuple[str, ...] = ()
+    verify: tuple[str, ...] = ()
+
+
+@cache
+def all_kinds(plugins: tuple[str, ...] = ()) -> KindsInUse:
+    """Return all kinds that a pipeline with these plugins can use. Loads them.
+
+    Raises:
+        ConfigurationError: what a plugin adds cannot be a kind of step.
+
+    """
+    names = _names(plugins)
+    return KindsInUse(plugins=plugins, stages=names, defaults=names, verify=_verifying(plugins, names))
+
+
+def kinds_in(tree: Json, plugins: tuple[str, ...]) -> KindsInUse:
+    """Return the kinds that occur in a parsed pipeline; others are not loaded.
+
+    Raises:
+        ConfigurationError: what a plugin adds cannot be a kind of step.
+
+    """
+    names = _names(plugins)
+    whole = tree if isinstance(tree, Mapping) else {}
+    stages, defaults = whole.get("stages"), whole.get("defaults")
+    bodies = [body for body in (stages.values() if isinstance(stages, Mapping) else ()) if isinstance(body, Mapping)]
+    keys = {key for body in bodies for key in body}
+    usual = defaults if isinstance(defaults, Mapping) else {}
+    return KindsInUse(
+        plugins=plugins,
+        stages=tuple(name for name in names if name in keys),
+        defaults=tuple(name for name in names if name in usual),
+        verify=_kinds_of_verify(
+            plugins, frozenset(keys for body in (*bodies, usual) for keys in _keys_of_verify(body))
+        ),
+    )
+
+
+def kinds_in_stage(body: Mapping[str, Json], plugins: tuple[str, ...]) -> KindsInUse:
+    """Return the kinds that occur in the body of a stage; all, where it does not have exactly one."""
+    names = _names(plugins)
+    written = tuple(name for name in names if name in body)
+    stages = written if len(written) == 1 else names
+    return KindsInUse(
+        plugins=plugins, stages=stages, verify=_kinds_of_verify(plugins, frozenset(_keys_of_verify(body)))
+    )
+
+
+def _keys_of_verify(body: Mapping[str, Json]) -> Iterator[frozenset[str]]:
+    """Give the keys of each step of the `verify` of a stage, or of the defaults."""
+    verify = body.get("verify")
+    steps = verify.get("steps") if isinstance(verify, Mapping) else verify
+    if isinstance(steps, Sequence) and not isinstance(steps, str):
+        yield from (frozenset(step) for step in steps if isinstance(step, Mapping))
+
+
+@cache
+def _kinds_of_verify(plugins: tuple[str, ...], steps: frozenset[frozenset[str]]) -> tuple[str, ...]:
+    """Return the kinds that occur in steps with these keys; all that can verify where a step has none of them.
+
+    So an error about its keys names those that it could have.
+    """
+    occurring = tuple(name for name in _names(plugins) if any(name in keys for keys in steps))
+    able = _verifying(plugins, occurring)
+    known = {*VerifyStepDocument.exactly_one, *able}
+    return able if all(keys & known for keys in steps) else all_kinds(plugins).verify
+
+
+def _verifying(plugins: tuple[str, ...], names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return which of these kinds can be steps of `verify`."""
+    return tuple(name for name in names if issubclass(kinds_of(plugins)[name], VerifyStep))
+
+
+@cache
+def _names(plugins: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of all kinds of steps.
+
+    Raises:
+        ConfigurationError: a plugin has one under the name of something else in a stage or in `verify`.
+
+    """
+    kinds = kinds_of(plugins)
+    for name in kinds.added:
+        taken = [one for one in (StageDocument, VerifyStepDocument) if name in (*keys_of(one), *one.later)]
+        if taken:
+            where = "a stage" if taken[0] is StageDocument else "a step of `verify`"
+            raise kinds.unusable(name, f"`{name}` is already a key of {where}; a kind of step needs another name")
+        if not (name.isascii() and name.isidentifier()) or iskeyword(name) or hasattr(StageDocument, name):
+            why = "a kind of step needs a name of letters, digits and `_` that is not reserved"
+            raise kinds.unusable(name, why)
+    return tuple(kinds)
+
+
+def full_form(plugins: tuple[str, ...] = ()) -> type[PipelineDocument]:
+    """Return the class of all pipelines that have these plugins."""
+    return pipeline_form(all_kinds(plugins))
+
+
+@cache
+def pipeline_form(kinds: KindsInUse) -> type[PipelineDocument]:
+    """Return the class of pipelines whose stages, defaults and verifications are of these kinds."""
+    stages = _annotated[_mapping[_StageName, stage_form(kinds)], Meta(min_length=1, description="The stages, by name.")]
+    usual = _annotated[
+        _defaults_form(kinds) | UnsetType,
+        Meta(description="What every stage has unless it says otherwise. Mappings are merged, the stage wins."),
+    ]
+    fields = [("defaults", usual, UNSET), ("stages", stages)]
+    return _derived("PipelineDocument", fields, PipelineDocument, {"__doc__": PipelineDocument.__doc__})
+
+
+@cache
+def stage_form(kinds: KindsInUse) -> type[StageDocument]:
+    """Return the class of stages that do something of these kinds, verified by steps of these kinds."""
+    names = kinds.stages
+    fields = [
+        (name, _annotated[one.form | UnsetType, Meta(description=one.description)], UNSET)
+        for name in names
+        for one in (language_of(kinds_of(kinds.plugins)[name]),)
+    ]
+    doc = f"A unit of work: exactly one of {_listed(names)}, and what it reads and makes."
+    namespace = {"exactly_one": names, "__doc__": doc}
+    return _derived("StageDocument", [*fields, _verify_field(kinds)], StageDocument, namespace)
+
+
+@cache
+def _defaults_form(kinds: KindsInUse) -> type[DefaultsDocument]:
+    fields = [
+        (name, _annotated[one.defaults | UnsetType, Meta(description=f"Defaults of {name} stages.")], UNSET)
+        for name in kinds.defaults
+        for one in (language_of(kinds_of(kinds.plugins)[name]),)
+        if one.defaults is not None
+    ]
+    namespace = {"__doc__": DefaultsDocument.__doc__}
+    return _derived("DefaultsDocument", [*fields, _verify_field(kinds)], DefaultsDocument, namespace)
+
+
+def _verify_field(kinds: KindsInUse) -> tuple[str, Any, Any]:
+    """Return the key `verify` with steps of these kinds."""
+    steps, whole = _verify_forms(kinds.plugins, kinds.verify)
+    return "verify", _annotated[steps | whole, VERIFY_MEANING], ()
+
+
+@cache
+def _verify_forms(plugins: tuple[str, ...], names: tuple[str, ...]) -> tuple[Any, type[VerifyDocument]]:
+    """Return the type of a list of steps of `verify`, and the class of a `verify` with inputs of its own."""
+    languages = {name: language_of(kinds_of(plugins)[name]) for name in names}
+    fields = [
+        (name, _annotated[one.form | UnsetType, Meta(description=one.verifies or one.description)], UNSET)
+        for name, one in languages.items()
+    ]
+    first, *others = VerifyStepDocument.exactly_one
+    keys = (first, *names, *others)
+    namespace = {"exactly_one": keys, "__doc__": f"One step of verification: exactly one of {_listed(keys)}."}
+    step = _derived("VerifyStepDocument", fields, VerifyStepDocument, namespace)
+    steps = _annotated[_tuple[step, ...], STEPS_MEANING]
+    whole = _derived("VerifyDocument", [("steps", steps, ())], VerifyDocument, {"__doc__": VerifyDocument.__doc__})
+    return steps, whole
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _derived(name: str, fields: list[Any], base: type[Any], namespace: dict[str, Any]) -> type[Any]:
+    """Return a class of the language with more keys than its base."""
+    whole = {"__module__": __name__, **namespace}
+    return defstruct(
+        name, fields, bases=(base,), namespace=whole, frozen=True, kw_only=True, forbid_unknown_fields=True
+    )

@@ -1,0 +1,262 @@
+"""Describe what breaks a JSON schema: each broken rule once, at the right node.
+
+jsonschema is imported with this module, so this module is imported where something is wrong.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from jsonschema import Draft7Validator, ValidationError
+from jsonschema.validators import extend
+from msgspec import Struct
+
+from orch23.model.diagnostic import did_you_mean
+from orch23.model.digest import Json
+from orch23.model.fields import describe_value
+
+_KINDS = {
+    "object": "a mapping",
+    "array": "a list",
+    "string": "a string",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "`true` or `false`",
+    "null": "null",
+}
+_BOOLEANS = {"yes": "true", "on": "true", "true": "true", "no": "false", "off": "false", "false": "false"}
+# jsonschema's ValidationError: its stubs let every field be unset, which no error that it gives out has.
+_Error: TypeAlias = Any
+_BOUNDS = {
+    "minimum": "is {value}; the least is {limit}",
+    "maximum": "is {value}; the most is {limit}",
+    "exclusiveMinimum": "is {value}; it must be more than {limit}",
+    "exclusiveMaximum": "is {value}; it must be less than {limit}",
+    "multipleOf": "is {value}, which is no multiple of {limit}",
+    "uniqueItems": "holds the same item twice",
+    "contains": "lacks an item that must be there",
+    "dependencies": "lacks a key that another of its keys needs",
+}
+_UNITS = {"Length": "characters", "Items": "items", "Properties": "keys"}
+
+
+class SchemaError(Struct, frozen=True):
+    """A broken rule: the path of the node, the key in it that is meant or missing (if one is), and the words."""
+
+    path: str
+    key: str | None
+    code: str
+    message: str
+    hint: str | None = None
+
+
+ExtraKeys: TypeAlias = Callable[[Mapping[str, Json], Mapping[str, Any]], Sequence[str]]
+"""Which keys of a value a schema does not declare."""
+
+
+def _is_whole(_checker: object, value: Json) -> bool:
+    """Return whether a value is a whole number to msgspec: not `1.0`, and not `true`."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _const(_validator: object, rule: Json, value: Json, _schema: object) -> Iterator[_Error]:
+    if value != rule or type(value) is not type(rule):
+        yield ValidationError(f"{rule!r} was expected")
+
+
+_OwnValidator: Final = extend(  # type: ignore[no-untyped-call]  # not in the stubs
+    Draft7Validator,
+    validators={"const": _const},
+    type_checker=Draft7Validator.TYPE_CHECKER.redefine("integer", _is_whole),
+)
+
+
+def language_errors(value: Json, schema: Mapping[str, Any]) -> tuple[SchemaError, ...]:
+    """Return what in a value breaks a schema of the language, as msgspec reads numbers: `1.0` is not whole."""
+    return schema_errors_of(_OwnValidator(schema), value, _undeclared)
+
+
+def schema_errors_of(validator: Any, value: Json, extra_keys: ExtraKeys) -> tuple[SchemaError, ...]:
+    """Return everything in a value that breaks a schema; of alternatives, what breaks the one that was meant."""
+    found: dict[SchemaError, None] = {}
+    errors = [meant for error in validator.iter_errors(value) for meant in _meant(error)]
+    mistyped = {tuple(error.absolute_path) for error in errors if error.validator == "type"}
+    for error in errors:
+        if error.validator == "type" or tuple(error.absolute_path) not in mistyped:
+            found.update(dict.fromkeys(_complaints(error, extra_keys)))
+    return tuple(found)
+
+
+def _undeclared(value: Mapping[str, Json], schema: Mapping[str, Any]) -> list[str]:
+    return [key for key in value if key not in schema.get("properties", ())]
+
+
+def _meant(error: _Error) -> Iterator[_Error]:
+    """Replace a failed alternative by what is wrong with the branch that fits the value's type, if only one does."""
+    fitting = _fitting(error)
+    if len(fitting) == 1:
+        for below in fitting[0]:
+            yield from _meant(below)
+    else:
+        yield error
+
+
+def _fitting(error: _Error) -> list[list[_Error]]:
+    """Return what is wrong with each branch that fits the value's type."""
+    branches: dict[int, list[_Error]] = {}
+    if error.validator in ("oneOf", "anyOf"):
+        for below in error.context or ():
+            branches.setdefault(int(below.schema_path[0]), []).append(below)
+    return [errors for errors in branches.values() if not any(_is_other_type(below) for below in errors)]
+
+
+def _is_other_type(below: _Error) -> bool:
+    """Return whether a branch fails at the value itself, since that is of another type."""
+    return below.validator == "type" and not below.path
+
+
+def _complaints(error: _Error, extra_keys: ExtraKeys) -> Iterator[SchemaError]:
+    path = "/".join(str(part) for part in error.absolute_path)
+    if "propertyNames" in list(error.schema_path)[-2:-1]:
+        name = str(error.instance)
+        yield SchemaError(path, name, "E812", f"`{_short(name)}` may not be a name here", _meaning(error))
+        return
+    match error.validator:
+        case "additionalProperties":
+            for key in extra_keys(error.instance, error.schema):
+                yield SchemaError(path, key, *_unknown(error, key))
+        case "required":
+            for key in error.validator_value:
+                if key not in error.instance:
+                    yield SchemaError(path, key, "E810", f"`{key}` is missing{_in(error)}", _description(error, key))
+        case _:
+            yield SchemaError(path, None, *_words(error))
+
+
+def _words(error: _Error) -> tuple[str, str, str | None]:
+    """Return code, message and hint of a rule that is not about keys."""
+    rule: Any = error.validator_value
+    match error.validator:
+        case "type":
+            return _wrong_type(error, [rule] if isinstance(rule, str) else rule)
+        case "enum":
+            return _not_allowed(error, rule)
+        case "const":
+            return _not_allowed(error, [rule])
+        case "oneOf" | "anyOf":
+            return _no_alternative(error)
+        case "pattern" if not error.instance.strip() and "x-form" not in error.schema:
+            return "E812", f"{_name(error)} is empty", _meaning(error)
+        case "pattern" | "format":
+            code = error.schema.get("x-code", "E812")
+            return (
+                code,
+                f"{_name(error)} is {describe_value(error.instance)}, which is malformed",
+                error.schema.get("x-form") or _meaning(error),
+            )
+        case None | "not":
+            return "E812", f"{_name(error)} may not be {describe_value(error.instance)}", _meaning(error)
+        case _:
+            return "E812", f"{_name(error)} {_bound(str(error.validator), rule, error.instance)}", _meaning(error)
+
+
+def _unknown(error: _Error, key: str) -> tuple[str, str, str | None]:
+    where = _in(error)
+    if key in error.schema.get("x-later", ()):
+        message = f"this version does not have `{key}`{where} yet"
+        return "E813", message, "remove it; it comes with a later version of orch23"
+    known = error.schema.get("properties", {})
+    hint = did_you_mean(key, known)
+    if hint is None and known:
+        hint = f"known here: {', '.join(f'`{name}`' for name in known)}"
+    return "E802", f"unknown key `{_short(key)}`{where}", hint
+
+
+def _wrong_type(error: _Error, kinds: Sequence[str]) -> tuple[str, str, str | None]:
+    value = error.instance
+    hint = error.schema.get("x-form") or _meaning(error)
+    if "boolean" in kinds and isinstance(value, str) and value.lower() in _BOOLEANS:
+        hint = f"write `{_BOOLEANS[value.lower()]}`, without quotes"
+    elif "string" in kinds and "x-form" not in error.schema and isinstance(value, bool | int | float):
+        hint = "put it in quotes"
+    elif "array" in kinds and isinstance(value, str):
+        hint = f"write [{_short(value)}]"
+    wanted = " or ".join(_KINDS.get(kind, kind) for kind in kinds)
+    return "E811", f"{_name(error)} is {describe_value(value)}; it must be {wanted}", hint
+
+
+def _not_allowed(error: _Error, allowed: Sequence[Json]) -> tuple[str, str, str | None]:
+    value = error.instance
+    texts = [option for option in allowed if isinstance(option, str)]
+    hint = did_you_mean(value, texts) if isinstance(value, str) else None
+    listed = ", ".join(f"`{option}`" for option in allowed)
+    message = f"{_name(error)} is {describe_value(value)}; allowed {'is' if len(allowed) == 1 else 'are'} {listed}"
+    return "E812", message, hint
+
+
+def _no_alternative(error: _Error) -> tuple[str, str, str | None]:
+    """Report what fits no alternative, or more than one."""
+    value, branches = error.instance, [branch for branch in error.validator_value if isinstance(branch, Mapping)]
+    keys = [branch["required"][0] for branch in branches if len(branch.get("required", ())) == 1 and len(branch) == 1]
+    if isinstance(value, Mapping) and len(keys) == len(branches):
+        given = [key for key in keys if key in value]
+        listed = ", ".join(f"`{key}`" for key in keys)
+        found = f"{' and '.join(f'`{key}`' for key in given)} are given" if given else "none is given"
+        hint = "keep one; where two are needed, write two" if given else f"add one of {listed}"
+        return "E814", f"exactly one of {listed} is needed{_in(error)}; {found}", hint
+    kinds: dict[str, None] = {}
+    for branch in branches:
+        kind = branch.get("type")
+        kinds.update(dict.fromkeys([kind] if isinstance(kind, str) else kind or ()))
+    if kinds and error.context and not _fitting(error):
+        return _wrong_type(error, list(kinds))
+    return "E812", f"{_name(error)} is {describe_value(value)}, which fits none of the allowed forms", _meaning(error)
+
+
+def _bound(rule: str, limit: Json, value: Json) -> str:
+    if rule in _BOUNDS:
+        return _BOUNDS[rule].format(value=describe_value(value), limit=limit)
+    unit = _UNITS.get(rule[3:])
+    if unit is None:
+        return f"is {describe_value(value)}, which breaks the rule `{rule}`"
+    size = len(value) if isinstance(value, str | Sequence | Mapping) else 0
+    edge = "least" if rule.startswith("min") else "most"
+    return "is empty" if size == 0 else f"has {size} {unit}; the {edge} is {limit}"
+
+
+def _name(error: _Error) -> str:
+    """Return what a message calls the node."""
+    parts = list(error.absolute_path)
+    if not parts:
+        return "the file"
+    if isinstance(parts[-1], int):
+        owner = next((str(part) for part in reversed(parts) if isinstance(part, str)), "the list")
+        return f"item {parts[-1] + 1} of `{owner}`"
+    return f"`{parts[-1]}`"
+
+
+def _in(error: _Error) -> str:
+    """Return where a key is meant, such as ` in stage `code``."""
+    parts = list(error.absolute_path)
+    if not parts:
+        return ""
+    if parts[0] == "stages" and len(parts) > 1:
+        inner = ".".join(str(part) for part in parts[2:] if isinstance(part, str))
+        return f" in `{inner}` of stage `{parts[1]}`" if inner else f" in stage `{parts[1]}`"
+    return f" in {_name(error)}"
+
+
+def _meaning(error: _Error) -> str | None:
+    """Return what the schema says of the node, as a way out."""
+    text = error.schema.get("description") if isinstance(error.schema, Mapping) else None
+    return str(text) if text else None
+
+
+def _description(error: _Error, key: str) -> str | None:
+    below = error.schema.get("properties", {}).get(key, {})
+    below = below.get("else", below) if isinstance(below, Mapping) else below  # there is room for an expression
+    text = below.get("description") if isinstance(below, Mapping) else None
+    return f"add `{key}`: {text}" if text else None
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:57]}..."  # noqa: PLR2004 - a line

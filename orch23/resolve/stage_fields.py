@@ -1,0 +1,366 @@
+"""Read the keys of a stage: inputs, limits, promotion, step, conditions, verification."""
+
+import re
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
+
+from orch23.model.action import DEFAULT_LIMITS, StepLimits
+from orch23.model.digest import Json
+from orch23.model.fields import Problem, Problems, describe_value, given
+from orch23.model.language import ConditionKind, Paths, language_of
+from orch23.model.paths import is_glob, match_any, may_overlap, normalize_pattern, split_slice
+from orch23.model.pipeline import (
+    CheckStep,
+    CommandsStep,
+    Condition,
+    EnsuresStep,
+    Foreach,
+    ForeachStage,
+    GlobInput,
+    Input,
+    ListInput,
+    PathInput,
+    Price,
+    SliceInput,
+    StopConditions,
+    Verify,
+)
+from orch23.model.step import Step, VerifyStep
+from orch23.resolve.commands import read_commands
+from orch23.resolve.document import (
+    Conditions,
+    ConditionsDocument,
+    InputDocument,
+    LimitsDocument,
+    RunStopConditionsDocument,
+    StageDocument,
+    StopConditionsDocument,
+    VerifyDocument,
+    VerifyStepDocument,
+    VerifySteps,
+)
+from orch23.resolve.expression_syntax import UNKNOWN_MARK, ExpressionValue
+from orch23.resolve.expressions import uses_name
+from orch23.resolve.pipeline_document import PriceDocument, SettingsDocument
+from orch23.resolve.reading import read_document
+from orch23.steps.registry import kinds_of
+
+if TYPE_CHECKING:
+    from orch23.steps.llm.spec import LLMStep
+
+
+def read_inputs(entries: Sequence[str | InputDocument], at: Problems) -> tuple[Input, ...]:
+    """Return the inputs of a list, each once.
+
+    An entry `!PATTERN` removes files from the patterns and listings before it; entries after it may add them again.
+    """
+    found: list[Input] = []
+    for number, entry in enumerate(entries):
+        if isinstance(entry, str) and entry.startswith("!"):
+            unknown = any(_is_unknown(one) for one in entries[:number])  # what an item gives may be a pattern
+            found = _without(at, str(number), entry, found, unknown=unknown)
+        elif (value := _read(at, str(number), entry)) is not None:
+            found.append(value)
+    return tuple(dict.fromkeys(found))
+
+
+def _is_unknown(entry: str | InputDocument) -> bool:
+    texts = (entry,) if isinstance(entry, str) else (entry.path, entry.list)
+    return any(isinstance(text, str) and UNKNOWN_MARK in text for text in texts)
+
+
+def _without(at: Problems, key: str, entry: str, found: list[Input], *, unknown: bool) -> list[Input]:
+    """Return the inputs with an exclusion added to those that it concerns, or report that it has no effect."""
+    text = entry.removeprefix("!")
+    file, _ = split_slice(text)
+    if file != text:
+        hint = f'write "!{file}", or remove the slice from the list'
+        at.add(key, "E850", f"`{entry}` excludes a slice; only whole files can be excluded", hint)
+        return found
+    path = at.path_at(key, text, "pattern")
+    if path is None:
+        return found
+    exclude = (normalize_pattern(path),) if is_glob(path) else (path, f"{path}/**")
+    literal = [one.path for one in found if isinstance(one, PathInput | SliceInput) and match_any(exclude, one.path)]
+    if literal:
+        message = f"`{entry}` excludes `{literal[0]}`, which is listed before it as a single file"
+        at.add(key, "E850", message, "remove one of the two")
+        return found
+    patterns = [one for one in found if isinstance(one, GlobInput | ListInput)]
+    concerned = [one for one in patterns if any(may_overlap(one.pattern, other) for other in exclude)]
+    if not concerned and not unknown:
+        shown = ", ".join(f"`{one.pattern}`" for one in patterns)
+        message = f"`{entry}` excludes nothing: " + (f"{shown} cannot match it" if shown else "no pattern is before it")
+        hint = f'write it after the pattern that it limits, or remove it; a file of this name is written "./{entry}"'
+        at.add(key, "E850", message, hint)
+    return [replace(one, exclude=(*one.exclude, *exclude)) if one in concerned else one for one in found]
+
+
+def _read(at: Problems, key: str, entry: str | InputDocument) -> Input | None:
+    if isinstance(entry, str):
+        return _of_text(at, key, entry, optional=False)
+    below = at.below(key)
+    if entry.list is not UNSET:
+        for name, value in (("optional", entry.optional), ("schema", entry.schema)):
+            if value is not UNSET:
+                below.add(name, "E802", f"unknown key `{name}` beside `list`", "a listing has no other key; remove it")
+        pattern = below.path_at("list", entry.list, "pattern")
+        return None if pattern is None else ListInput(normalize_pattern(pattern))
+    if entry.path is UNSET:
+        return None
+    schema = below.file("schema", entry.schema)
+    found = _of_text(below, "path", entry.path, optional=given(entry.optional, False))  # noqa: FBT003 - its default
+    if isinstance(found, PathInput):
+        return PathInput(found.path, optional=found.optional, schema=schema)
+    if found is not None and schema is not None:
+        hint = "name the file, without `#` or wildcard"
+        below.add("schema", "E856", "a `schema` needs a literal file as `path`", hint)
+    if isinstance(found, GlobInput) and entry.optional is not UNSET:
+        below.add("optional", "E856", "a pattern is never missing, so `optional` has no effect", "remove it")
+    return found
+
+
+def _of_text(at: Problems, key: str, text: str, *, optional: bool) -> Input | None:
+    path, selector = split_slice(text)
+    if path == text:
+        found = at.path_at(key, path, "pattern")
+        if found is None:
+            return None
+        if not is_glob(found):
+            return PathInput(found, optional=optional)
+        return GlobInput(normalize_pattern(found), folder=found.endswith("/") and not is_glob(found.rstrip("/")))
+    literal = at.path_at(key, path)
+    if literal is None:
+        return None
+    if not selector.strip() or "\n" in selector:
+        hint = "write file.md#Heading or file.json#/pointer"
+        at.add(key, "E850", f"the slice `{text}` selects nothing", hint)
+        return None
+    return SliceInput(literal, selector.strip(), optional=optional)
+
+
+def read_run_limits(settings: SettingsDocument, at: Problems) -> StopConditions:
+    """Return `stop_conditions` of the file."""
+    stop, below = given(settings.stop_conditions, RunStopConditionsDocument()), at.below("stop_conditions")
+    return _limits(stop, below, below.count("max_failed_stages", stop.max_failed_stages))
+
+
+def read_stage_limits(stop: StopConditionsDocument | UnsetType, at: Problems) -> StopConditions:
+    """Return `stop_conditions` of a stage; how many stages may fail is a limit of the run."""
+    return _limits(given(stop, StopConditionsDocument()), at, StopConditions().max_failed_stages)
+
+
+def read_step_limits(limits: LimitsDocument | UnsetType, at: Problems) -> StepLimits:
+    """Return `limits` of a stage."""
+    if limits is UNSET:
+        return DEFAULT_LIMITS
+    return StepLimits(
+        memory=at.size("memory", limits.memory),
+        processes=at.count("processes", limits.processes),
+        files=at.count("files", limits.files),
+        disk=at.size("disk", limits.disk),
+        address_space=None if limits.address_space is UNSET else at.size("address_space", limits.address_space),
+    )
+
+
+def read_prices(settings: SettingsDocument, at: Problems) -> Mapping[str, Price]:
+    """Return `prices`, by what they are written for: a model, or `provider/model`."""
+    below = at.below("prices")
+    return {name: _price(price, below.below(name)) for name, price in given(settings.prices, {}).items()}
+
+
+def _limits(stop: StopConditionsDocument, at: Problems, failed: int | None) -> StopConditions:
+    return StopConditions(
+        max_cost_usd=None if stop.max_cost_usd is UNSET else at.dollars("max_cost_usd", stop.max_cost_usd),
+        max_tokens=None if stop.max_tokens is UNSET else at.count("max_tokens", stop.max_tokens),
+        max_llm_calls=None if stop.max_llm_calls is UNSET else at.count("max_llm_calls", stop.max_llm_calls),
+        max_wall_s=None if stop.max_wall is UNSET else at.duration("max_wall", stop.max_wall),
+        max_failed_stages=failed,
+    )
+
+
+def _price(price: PriceDocument, at: Problems) -> Price:
+    return Price(
+        input=at.dollars("input", price.input),
+        output=at.dollars("output", price.output),
+        cache_read=_optional("cache_read", price.cache_read, at),
+        cache_write=_optional("cache_write", price.cache_write, at),
+    )
+
+
+def _optional(key: str, value: str | float | UnsetType, at: Problems) -> Decimal | None:
+    return None if value is UNSET else at.dollars(key, value)
+
+
+PROMOTE_EACH, PROMOTE_TOGETHER = "each", "together"
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+
+
+def read_group(name: str, at: Problems) -> str | None:
+    """Return the group that `promote` of a stage names, or None where the stage is promoted by itself."""
+    if name == PROMOTE_TOGETHER:
+        message = "`promote` of a stage names a group; `together` is for the items of a foreach"
+        way = "write `promote: NAME` at each stage of the group, or `foreach: {promote: together}`"
+        at.add("promote", "E812", message, way)
+        return None
+    return _checked(name, at)
+
+
+def read_item_group(name: str, at: Problems) -> tuple[bool, str | None]:
+    """Return what `promote` of a foreach says: whether its items are promoted together, and in which named group."""
+    if name == PROMOTE_TOGETHER:
+        return True, None
+    group = _checked(name, at)
+    return group is not None, group
+
+
+def _checked(name: str, at: Problems) -> str | None:
+    if name == PROMOTE_EACH:
+        return None
+    if _NAME.fullmatch(name):
+        return name
+    hint = "use up to 64 characters out of A-Z a-z 0-9 . _ -"
+    at.add("promote", "E812", f"`promote` is {describe_value(name)}, which is not a valid name of a group", hint)
+    return None
+
+
+def group_conflict(group: str | None, of_items: ExpressionValue, at: str) -> Problem | None:
+    """Return an error where a foreach says something else than its stage; `of_items` is `foreach.promote`."""
+    if group is None or of_items in (None, PROMOTE_TOGETHER, group):
+        return None
+    message = f"`promote: {group}` and `foreach.promote: {of_items}` contradict each other"
+    hint = f"remove `foreach.promote`: all items belong to group `{group}` then; or write `promote: each` at the stage"
+    return Problem(f"{at}/foreach/promote", "E856", message, hint)
+
+
+def on_failure_conflict(group: str | None, on_failure: ExpressionValue, at: str) -> Problem | None:
+    """Return an error where a failed member of a group would reach the workspace without the others."""
+    if group is None or on_failure != "keep":
+        return None
+    key = "foreach.promote: together" if group == PROMOTE_TOGETHER else f"promote: {group}"
+    message = f"`on_failure: keep` and `{key}` contradict each other"
+    way = "promote each item by itself" if group == PROMOTE_TOGETHER else "take the stage out of the group"
+    return Problem(f"{at}/on_failure", "E856", message, f"write `on_failure: rollback`, or {way}")
+
+
+def group_label(foreach: Foreach, group: str | None) -> str | None:
+    """Return what the items of a foreach are promoted as: a group, `together`, or None where each is by itself."""
+    return group or (PROMOTE_TOGETHER if foreach.together else None)
+
+
+def read_step(stage: StageDocument, plugins: tuple[str, ...], at: Problems) -> Step | None:
+    """Return what a stage does, or None with a problem."""
+    for name in stage.exactly_one:
+        if getattr(stage, name) is not UNSET:
+            return _read_kind(name, stage, plugins, at)
+    return None
+
+
+def _read_kind(
+    name: str, document: StageDocument | VerifyStepDocument, plugins: tuple[str, ...], at: Problems
+) -> Step | None:
+    """Return the step that a document has under the name of its kind."""
+    step = language_of(kinds_of(plugins)[name]).read(getattr(document, name), at)
+    return None if step is None else step.of_plugins(plugins)
+
+
+def declared_llm(node: ForeachStage) -> "LLMStep | None":
+    """Return the llm step of a foreach if all of its items have the same; None where it depends on the item."""
+    body = node.body.get("llm")
+    if not isinstance(body, Mapping) or uses_name(body, node.foreach.name):
+        return None
+    from orch23.steps.llm.language import LLMDocument, read_llm  # noqa: PLC0415 - where a model is asked
+
+    document, _ = read_document(body, LLMDocument, "llm")
+    return None if document is None else read_llm(document, Problems("")).of_plugins(node.plugins)
+
+
+def declared_escalation(node: ForeachStage) -> tuple[str, ...]:
+    """Return the models by attempt that a foreach names for all of its items."""
+    retry = node.body.get("retry")
+    return _texts(retry.get("escalate")) if isinstance(retry, Mapping) else ()
+
+
+def _texts(value: Json) -> tuple[str, ...]:
+    return tuple(one for one in value if isinstance(one, str)) if isinstance(value, list | tuple) else ()
+
+
+# ---- conditions and verification --------------------------------------------------------------
+
+
+def read_conditions(value: Conditions, at: Problems) -> tuple[Condition, ...]:
+    """Return `requires` or `ensures`: a mapping of kinds to paths, or a list of `{kind, path}`."""
+    found: list[tuple[ConditionKind, str | None]] = []
+    if isinstance(value, ConditionsDocument):
+        kinds: dict[ConditionKind, Paths | UnsetType] = {
+            "file_exists": value.file_exists,
+            "file_absent": value.file_absent,
+        }
+        for kind, paths in kinds.items():
+            if isinstance(paths, str):
+                found.append((kind, at.path_at(kind, paths, "place")))
+            else:
+                found += [(kind, at.path_at(f"{kind}/{n}", path, "place")) for n, path in enumerate(given(paths, ()))]
+    else:
+        found += [(one.kind, at.path_at(f"{number}/path", one.path)) for number, one in enumerate(value)]
+    return tuple(Condition(kind, path) for kind, path in found if path is not None)
+
+
+def read_verify(value: VerifySteps | VerifyDocument, plugins: tuple[str, ...], at: Problems) -> Verify:
+    """Return what a result must pass: of a list of steps, or of `{inputs, steps, all}`.
+
+    A list of commands that is in a file is one of its inputs.
+    """
+    if not isinstance(value, VerifyDocument):
+        steps, places = _verify_steps(value, plugins, at)
+        return Verify(steps, _sources(steps), places=places)
+    steps, places = _verify_steps(value.steps, plugins, at.below("steps"))
+    inputs = tuple(dict.fromkeys((*read_inputs(value.inputs, at.below("inputs")), *_sources(steps))))
+    return Verify(steps, inputs, value.all, places)
+
+
+def _sources(steps: Sequence[VerifyStep]) -> tuple[Input, ...]:
+    return tuple(step.source for step in steps if isinstance(step, CommandsStep) and step.source is not None)
+
+
+def _verify_steps(
+    documents: Sequence[VerifyStepDocument], plugins: tuple[str, ...], at: Problems
+) -> tuple[tuple[VerifyStep, ...], tuple[int, ...]]:
+    """Return the steps that are not switched off, and at which positions they are written."""
+    found: dict[int, VerifyStep] = {}
+    for number, document in enumerate(documents):
+        below = at.below(number)
+        step, holds = _verify_step(document, plugins, below), below.condition("if", document.if_)
+        if step is not None and holds:
+            found[number] = step
+    return tuple(found.values()), tuple(found)
+
+
+def _verify_step(document: VerifyStepDocument, plugins: tuple[str, ...], at: Problems) -> VerifyStep | None:
+    if document.check is not UNSET:
+        return CheckStep(document.check, given(document.options, {}))
+    if document.options is not UNSET:
+        at.add("with", "E856", "`with` belongs to `check`", "remove it")
+    if document.ensures is not UNSET:
+        return EnsuresStep(read_conditions(document.ensures, at.below("ensures")))
+    if document.commands is not UNSET:
+        return read_commands(document.commands, at.below("commands"))
+    for name in document.exactly_one:
+        if getattr(document, name) is not UNSET:
+            step = _read_kind(name, document, plugins, at)
+            if step is None or not isinstance(step, VerifyStep):
+                return None
+            _refuse_outputs(name, step, at)
+            return step
+    return None
+
+
+def _refuse_outputs(name: str, step: Step, at: Problems) -> None:
+    for key in step.output_keys:
+        if getattr(step, key) is not None:
+            hint = f"a {key} is an output: make it a stage of its own"
+            at.add(f"{name}/{key}", "E856", f"`{key}` has no place in verify, whose files are thrown away", hint)

@@ -1,0 +1,282 @@
+"""Limit the steps and the memory of templates and expressions.
+
+A template has no endless loop, but loops in loops, and texts and lists that double themselves, are without end all the
+same. Loops, calls and filters spend steps of a budget; whatever grows is weighed before it is made.
+"""
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, TypeAlias, cast
+
+import jinja2
+from jinja2 import nodes
+from jinja2.visitor import NodeTransformer
+from msgspec import Struct
+
+MAX_TEMPLATE_STEPS = 200_000
+MAX_RENDERED_TEXT = 4 << 20
+MAX_TEMPLATE_VALUES = 100_000
+MAX_FILTER_NUMBER = 10_000
+MAX_ROUND_DIGITS = 300
+MAX_INTEGER_BITS = 4096
+_CHARACTERS_A_STEP = 256
+_STEPS_A_CALL = 5
+
+SIZE_FILTER = "orch23_weighed"
+COUNT_FILTER = "orch23_counted"
+
+_Filter: TypeAlias = Callable[..., Any]
+_Value: TypeAlias = Any
+
+
+class TemplateLimitError(ValueError):
+    """What a template would do or make is without bound."""
+
+
+class _Budget(Struct):
+    """What is left of the steps of one rendering."""
+
+    left: int = MAX_TEMPLATE_STEPS
+
+
+_BUDGET: ContextVar[_Budget | None] = ContextVar("orch23_template_budget", default=None)
+
+
+@contextmanager
+def step_budget() -> Iterator[None]:
+    """Let what is rendered here spend one budget."""
+    token = _BUDGET.set(_Budget())
+    try:
+        yield
+    finally:
+        _BUDGET.reset(token)
+
+
+def spend_steps(steps: int) -> None:
+    """Take steps off the budget of the rendering that is under way.
+
+    Raises:
+        TooMuchError: it is spent.
+
+    """
+    now = _BUDGET.get()
+    if now is None:
+        return
+    now.left -= steps
+    if now.left < 0:
+        message = f"the template takes over {MAX_TEMPLATE_STEPS:,} steps"
+        raise TemplateLimitError(message)
+
+
+def check_size(value: _Value) -> _Value:
+    """Return a value as it is, unless there is too much of it, counting what is in it as often as it is there.
+
+    Raises:
+        TooMuchError: it holds too many values or characters.
+
+    """
+    values, characters, open_ = 0, 0, [value]
+    while open_:
+        one = open_.pop()
+        values += 1
+        if isinstance(one, str):
+            characters += len(one)
+        elif isinstance(one, Mapping):
+            if len(one) > MAX_TEMPLATE_VALUES:
+                _refuse("values", MAX_TEMPLATE_VALUES)
+            open_ += [*one.keys(), *one.values()]
+        elif isinstance(one, list | tuple):
+            open_ += one
+        elif isinstance(one, range):
+            values += len(one)
+        if characters > MAX_RENDERED_TEXT:
+            _refuse("characters", MAX_RENDERED_TEXT)
+        if values + len(open_) > MAX_TEMPLATE_VALUES * 2:
+            _refuse("values", MAX_TEMPLATE_VALUES)
+    spend_steps(values + characters // _CHARACTERS_A_STEP)
+    return value
+
+
+def check_output(value: _Value) -> _Value:
+    """Return what a template writes as it is, unless there is too much of it, or something in it is not defined."""
+    check_size(value)
+    open_ = [value] if isinstance(value, Mapping | list | tuple) else []
+    while open_:
+        one = open_.pop()
+        if isinstance(one, Mapping):
+            open_ += one.values()
+        elif isinstance(one, list | tuple):
+            open_ += one
+        elif isinstance(one, jinja2.Undefined):
+            str(one)  # raises
+    return value
+
+
+def _refuse(what: str, limit: int) -> None:
+    message = f"a value would hold over {limit:,} {what}"
+    raise TemplateLimitError(message)
+
+
+def count_rounds(value: _Value) -> _Value:
+    """Return what a loop goes through, each round of it a step."""
+    if isinstance(value, jinja2.Undefined):
+        return value
+    if isinstance(value, Sized):
+        spend_steps(len(value))
+        return value
+    return _counting(value)
+
+
+def _counting(value: Iterable[_Value]) -> Iterator[_Value]:
+    for one in value:
+        spend_steps(1)
+        yield one
+
+
+def join_limited(parts: Iterable[str]) -> str:
+    """Join the parts of a text up to the cap: of a macro, a block, a `{% set %}`."""
+    out, size = [], 0
+    for part in parts:
+        size += len(part)
+        if size > MAX_RENDERED_TEXT:
+            _refuse("characters", MAX_RENDERED_TEXT)
+        out.append(part)
+    return "".join(out)
+
+
+def check_call(function: _Value, arguments: Iterable[_Value]) -> None:
+    """Hold a call to its bounds: one step, and a text that it makes is weighed before."""
+    given = tuple(arguments)
+    spend_steps(
+        _STEPS_A_CALL + sum(len(one) for one in given if isinstance(one, list | tuple | str)) // _CHARACTERS_A_STEP
+    )
+    owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
+    if isinstance(owner, str):
+        spend_steps(len(owner) // _CHARACTERS_A_STEP)
+        if name == "replace":
+            _replaced(owner, *given)
+        elif name == "join" and given:
+            _joining(given[0], owner)
+        elif name == "translate":
+            message = "`translate` makes a text of any size; use `replace`"
+            raise TemplateLimitError(message)
+
+
+def add_limited(left: _Value, right: _Value) -> _Value:
+    """Add; texts and lists are weighed."""
+    if isinstance(left, str | list | tuple):
+        check_size(left)
+        check_size(right)
+    return left + right
+
+
+def multiply_limited(left: float, right: float) -> int | float:
+    """Multiply numbers."""
+    if isinstance(left, int) and isinstance(right, int) and left.bit_length() + right.bit_length() > MAX_INTEGER_BITS:
+        message = f"a number would have over {MAX_INTEGER_BITS} bits"
+        raise TemplateLimitError(message)
+    return left * right
+
+
+# ---- filters ----------------------------------------------------------------------------------
+
+
+def limit_filter(name: str, function: _Filter) -> _Filter:
+    """Return a filter that weighs what it is given, and what it would make of it."""
+    check = _CHECKS.get(name)
+
+    @functools.wraps(function)
+    def wrapped(*arguments: _Value, **options: _Value) -> _Value:
+        given = [one for one in arguments if not isinstance(one, _OF_JINJA)]
+        for one in (*given, *options.values()):
+            check_size(one)
+        if check is not None:
+            check(*given, **options)
+        return function(*arguments, **options)
+
+    return wrapped
+
+
+_OF_JINJA = (jinja2.Environment, nodes.EvalContext, jinja2.runtime.Context)
+
+
+def _replaced(text: _Value, old: _Value = "", new: _Value = "", _count: _Value = None) -> None:
+    if len(str(text)) + str(text).count(str(old)) * len(str(new)) > MAX_RENDERED_TEXT:
+        _refuse("characters", MAX_RENDERED_TEXT)
+
+
+def _joining(values: _Value, between: _Value = "", _attribute: _Value = None, **options: _Value) -> None:
+    between = options.get("d", between)
+    if isinstance(values, Sized) and len(values) * len(str(between)) > MAX_RENDERED_TEXT:
+        _refuse("characters", MAX_RENDERED_TEXT)
+
+
+def _indented(text: _Value, width: _Value = 4, *_flags: _Value, **options: _Value) -> None:
+    given: _Value = options.get("width", width)
+    size = len(given) if isinstance(given, str) else int(given)
+    if size * (str(text).count("\n") + 2) > MAX_RENDERED_TEXT:
+        _refuse("characters", MAX_RENDERED_TEXT)
+
+
+def _numbered(_value: _Value, *arguments: _Value, **options: _Value) -> None:
+    for one in (*arguments, *options.values()):
+        if isinstance(one, int) and abs(one) > MAX_FILTER_NUMBER:
+            message = f"{one} is over {MAX_FILTER_NUMBER:,}"
+            raise TemplateLimitError(message)
+
+
+def _rounded(_value: _Value, precision: _Value = 0, _method: _Value = "", **options: _Value) -> None:
+    if abs(int(cast("_Value", options.get("precision", precision)))) > MAX_ROUND_DIGITS:
+        message = f"a precision is over {MAX_ROUND_DIGITS} digits"
+        raise TemplateLimitError(message)
+
+
+_CHECKS: Mapping[str, Callable[..., None]] = {
+    "batch": _numbered,
+    "slice": _numbered,
+    "tojson": _numbered,
+    "indent": _indented,
+    "join": _joining,
+    "replace": _replaced,
+    "round": _rounded,
+}
+
+
+# ---- templates --------------------------------------------------------------------------------
+
+
+class LimitInserter(NodeTransformer):
+    """Puts the filters that weigh and count into a template that was read."""
+
+    def visit_For(self, node: nodes.For) -> nodes.For:  # noqa: N802 - Jinja's name
+        """Count the rounds of a loop."""
+        self.generic_visit(node)
+        node.iter = _filtered(node.iter, COUNT_FILTER)
+        return node
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Concat:  # noqa: N802 - likewise
+        """Weigh what is put together."""
+        self.generic_visit(node)
+        node.nodes = [_filtered(one, SIZE_FILTER) for one in node.nodes]
+        return node
+
+    def visit_List(self, node: nodes.List) -> nodes.Expr:  # noqa: N802 - likewise
+        """Weigh a list: it may hold itself twice."""
+        self.generic_visit(node)
+        return _filtered(node, SIZE_FILTER) if node.items else node
+
+    def visit_Dict(self, node: nodes.Dict) -> nodes.Expr:  # noqa: N802 - likewise
+        """Weigh a mapping."""
+        self.generic_visit(node)
+        return _filtered(node, SIZE_FILTER) if node.items else node
+
+    def visit_Tuple(self, node: nodes.Tuple) -> nodes.Expr:  # noqa: N802 - likewise
+        """Weigh a tuple that is no target."""
+        self.generic_visit(node)
+        return _filtered(node, SIZE_FILTER) if node.items and node.ctx == "load" else node
+
+
+def _filtered(node: nodes.Node, name: str) -> nodes.Filter:
+    return nodes.Filter(cast("nodes.Expr", node), name, [], [], None, None, lineno=node.lineno)

@@ -1,0 +1,296 @@
+"""Set up Jinja as a sandbox, and render prompt and template files in it.
+
+`WILD` is what stands for a value that is not known yet; here it is made sure that nothing known is made of it.
+
+Text of a spec or of a model is only ever a value here, never a template.
+"""
+
+import functools
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import CodeType
+from typing import Any
+
+import jinja2
+from jinja2 import nodes
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import missing
+
+from orch23.model.diagnostic import did_you_mean
+from orch23.resolve import prompt_blocks, template_limits
+from orch23.resolve.expression_syntax import UNKNOWN, UNKNOWN_MARK, Unknown
+from orch23.resolve.template_limits import step_budget
+
+MAX_RENDERED_TEXT = template_limits.MAX_RENDERED_TEXT
+
+_FILTERS_TEXT = """
+    abs batch capitalize d default dictsort first float groupby indent int items join last length list lower map
+    max min reject rejectattr replace reverse round select selectattr slice sort string sum title tojson trim
+    truncate unique upper wordcount
+"""
+_FILTERS = frozenset(_FILTERS_TEXT.split())
+# Of prompts and templates alone: a value of a pipeline is no text with data in it.
+_OF_FILES = {"block": prompt_blocks.block, "blocks": prompt_blocks.blocks}
+_GUARDS = {
+    template_limits.SIZE_FILTER: template_limits.check_size,
+    template_limits.COUNT_FILTER: template_limits.count_rounds,
+}
+TEMPLATE_GLOBALS = frozenset({"range"})
+# Methods that make a text of any size from a number.
+_WIDE_METHODS = frozenset({"format", "format_map", "center", "ljust", "rjust", "zfill", "expandtabs"})
+
+
+class _Missing(jinja2.StrictUndefined):
+    """An undefined value that says what could have been meant."""
+
+    __slots__ = ()
+
+    def _near(self) -> str | None:
+        """Return a hint from the members of the mapping that lacks this one."""
+        owner = self._undefined_obj
+        name = self._undefined_name
+        return did_you_mean(name, owner) if isinstance(owner, Mapping) and isinstance(name, str) else None
+
+    @property
+    def _undefined_message(self) -> str:
+        if self._undefined_hint:
+            return str(self._undefined_hint)
+        if self._undefined_obj is missing:
+            return f"`{self._undefined_name}` is not defined"
+        near = self._near()
+        owner = "the mapping" if isinstance(self._undefined_obj, Mapping) else "the value"
+        return f"{owner} has no `{self._undefined_name}`" + (f"; {near}" if near else "")
+
+
+class _Environment(ImmutableSandboxedEnvironment):
+    """Jinja without what could read files, spend memory by a number, or give two answers for one question."""
+
+    intercepted_binops = frozenset({"+", "*", "**", "%"})
+    concat = staticmethod(template_limits.join_limited)
+
+    def compile(self, source: str | nodes.Template, *args: Any, **kwargs: Any) -> Any:
+        """Compile a template with what counts its steps and weighs its values."""
+        name, filename = (*args, None, None)[:2]
+        read = self.parse(source, name, filename) if isinstance(source, str) else source
+        guarded = template_limits.LimitInserter().visit(read)
+        guarded.set_environment(self)
+        return super().compile(guarded, *args, **kwargs)
+
+    def call(self, context: Any, called: Any, *args: object, **kwargs: object) -> object:
+        """Call a function or a method of a template."""
+        template_limits.check_call(called, (*args, *kwargs.values()))
+        return super().call(context, called, *args, **kwargs)
+
+    def getattr(self, obj: object, attribute: str) -> object:
+        """Prefer a mapping's member over its method, so that a var may be called `items`."""
+        if obj is UNKNOWN:
+            return UNKNOWN
+        if isinstance(obj, Mapping) and attribute in obj:
+            return obj[attribute]
+        if attribute in _WIDE_METHODS:
+            return self.unsafe_undefined(obj, attribute)
+        return super().getattr(obj, attribute)
+
+    def getitem(self, obj: object, argument: object) -> object:
+        """Take a member; anything taken from the unknown is unknown."""
+        if obj is UNKNOWN or argument is UNKNOWN or (isinstance(obj, str) and UNKNOWN_MARK in obj):
+            return UNKNOWN
+        if argument in _WIDE_METHODS and not isinstance(obj, Mapping):
+            return self.unsafe_undefined(obj, str(argument))
+        return super().getitem(obj, argument)
+
+    def call_binop(self, context: object, operator: str, left: object, right: object) -> object:
+        """Add what is not too large, and multiply numbers only: a text times a number may be of any size."""
+        del context
+        if operator == "+":
+            return template_limits.add_limited(left, right)
+        if isinstance(left, int | float) and isinstance(right, int | float):
+            if operator == "*":
+                return template_limits.multiply_limited(left, right)
+            if operator == "%":
+                return left % right
+            if abs(right) <= 64 and abs(left) <= 1 << 32:  # noqa: PLR2004 - 2048 bits at most
+                return left**right
+        message = f"`{operator}` is for (small) numbers only"
+        raise TypeError(message)
+
+
+def _under(value: object, prefix: object) -> object:
+    """Join a path, the `path` of a condition, or each of a list of these, below a prefix."""
+    if not isinstance(prefix, str):
+        message = "`under` needs a prefix that is a string"
+        raise TypeError(message)
+    base = prefix.rstrip("/")
+    if isinstance(value, Unknown):
+        return f"{base}/{UNKNOWN_MARK}"
+    if isinstance(value, str):
+        return f"{base}/{value}"
+    if isinstance(value, Mapping) and "path" in value:
+        return {**value, "path": _under(value["path"], prefix)}
+    if isinstance(value, Iterable) and not isinstance(value, Mapping | jinja2.Undefined):
+        return [_under(element, prefix) for element in value]
+    if isinstance(value, jinja2.Undefined):
+        str(value)  # raises
+    message = "`under` needs a path, a condition, or a list of them"
+    raise TypeError(message)
+
+
+def _as_json(value: object, indent: int | None = None) -> str:
+    """Return a value as JSON in its own order. Jinja's filter would sort it and write `<`, `&` and `'` as for HTML."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent, default=_plain)
+
+
+def _plain(value: object) -> object:
+    """Show json the mappings and sequences that are not dict and list."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Sequence):
+        return list(value)
+    if isinstance(value, jinja2.Undefined):
+        str(value)  # raises
+    message = "`tojson` needs what JSON has: texts, numbers, booleans, lists and mappings"
+    raise TypeError(message)
+
+
+def _knows_wild(function: Callable[..., object]) -> Callable[..., object]:
+    """Let a filter pass the unknown on instead of making something known of it."""
+
+    @functools.wraps(function)
+    def wrapped(*args: object, **kwargs: object) -> object:
+        return UNKNOWN if _is_wild([*args, *kwargs.values()]) else function(*args, **kwargs)
+
+    return wrapped
+
+
+def _is_wild(values: Collection[object]) -> bool:
+    return any(
+        value is UNKNOWN
+        or (isinstance(value, str) and UNKNOWN_MARK in value)
+        or (isinstance(value, list | tuple) and _is_wild(value))
+        for value in values
+    )
+
+
+@functools.cache
+def expression_environment() -> ImmutableSandboxedEnvironment:
+    """Return the environment of expressions; what is evaluated in it leaves nothing behind."""
+    made = template_environment().overlay()
+    left_out = {*_OF_FILES, *_GUARDS}
+    made.filters = {name: _knows_wild(function) for name, function in made.filters.items() if name not in left_out}
+    made.filters |= {"under": _under, **_GUARDS}
+    return made
+
+
+@functools.cache
+def template_environment() -> ImmutableSandboxedEnvironment:
+    """Return the environment of prompt and template files; nothing in it is unknown."""
+    made = _Environment(
+        undefined=_Missing,
+        keep_trailing_newline=True,
+        autoescape=False,
+        cache_size=0,
+        finalize=template_limits.check_output,
+    )
+    usual = {name: function for name, function in made.filters.items() if name in _FILTERS} | {"tojson": _as_json}
+    made.filters = {name: template_limits.limit_filter(name, function) for name, function in usual.items()}
+    made.filters |= {"under": _under, **_OF_FILES, **_GUARDS}
+    made.globals = {name: made.globals[name] for name in TEMPLATE_GLOBALS}
+    return made
+
+
+def first_line_of_error(error: Exception) -> str:
+    """Return the first line of an error's own words."""
+    text = str(error.message) if isinstance(error, jinja2.TemplateError) and error.message else str(error)
+    words = text.split("\n", 1)[0].split("; did you mean", 1)[0] or type(error).__name__
+    return words.replace("'end of print statement'", "end")
+
+
+def hint_of_error(error: Exception, names: Mapping[str, object]) -> str | None:
+    """Return a way out of an error, where its words give one."""
+    text = str(error)
+    _, found, near = text.partition("; did you mean")
+    if found:
+        return f"did you mean{near}"
+    unknown = re.match(r"`(\w+)` is not defined", text)
+    if unknown:
+        known = ", ".join(f"`{name}`" for name in sorted(names))
+        return did_you_mean(unknown[1], names) or f"known here: {known}"
+    lacking = re.match(r"No filter named '(\w+)'", text)
+    return did_you_mean(lacking[1], [*_FILTERS, "under", *_OF_FILES]) if lacking else None
+
+
+_COMPILED = 256
+
+
+class TemplateFileError(Exception):
+    """A prompt or template file that cannot be rendered; `line` counts from 1, in the file `name`."""
+
+    def __init__(self, line: int, message: str, hint: str | None = None, name: str = "") -> None:
+        """Keep place, fact and way out."""
+        super().__init__(f"{name}:{line}: {message}")
+        self.line, self.message, self.hint, self.name = line, message, hint, name
+
+
+def render_text(
+    source: str, names: Mapping[str, object], name: str, load: Callable[[str], str | None] | None = None
+) -> str:
+    """Render a prompt or template file. `{% include %}` and `{% import %}` work through `load`, if it is given.
+
+    Raises:
+        TemplateProblem: the template is malformed, uses what is not defined, or makes more than 4 MiB.
+
+    """
+    loader = jinja2.FunctionLoader(load if load is not None else _nothing)
+    sandbox = template_environment().overlay(loader=loader, cache_size=0)
+    try:
+        code = _compiled(source, name)
+        template = jinja2.Template.from_code(sandbox, code, sandbox.make_globals(None))
+        with step_budget():
+            return _joined(template.generate(dict(names)), name)
+    except TemplateFileError:
+        raise
+    except jinja2.TemplateSyntaxError as error:
+        raise TemplateFileError(
+            error.lineno, first_line_of_error(error), hint_of_error(error, names), error.name or name
+        ) from None
+    except jinja2.TemplateNotFound as error:
+        hint = "only files that the stage may see can be included"
+        raise TemplateFileError(_line_of(error, name), f"there is no template `{error.name}`", hint, name) from None
+    except Exception as error:  # noqa: BLE001 - a template may raise anything; all of it is its author's to mend
+        raise TemplateFileError(
+            _line_of(error, name), first_line_of_error(error), hint_of_error(error, names), name
+        ) from None
+
+
+@functools.lru_cache(maxsize=_COMPILED)
+def _compiled(source: str, name: str) -> CodeType:
+    """Return the code of a template: a prompt is rendered several times a stage, and by many items of a foreach."""
+    return template_environment().compile(source, name, name)
+
+
+def _joined(parts: Iterable[str], name: str) -> str:
+    """Join what a template gives, up to the cap."""
+    out: list[str] = []
+    size = 0
+    for part in parts:
+        size += len(part)
+        if size > MAX_RENDERED_TEXT:
+            raise TemplateFileError(1, f"the text is over {MAX_RENDERED_TEXT} characters", "give it less to show", name)
+        out.append(part)
+    return "".join(out)
+
+
+def _nothing(name: str) -> None:
+    """Find no template."""
+    del name
+
+
+def _line_of(error: BaseException, name: str) -> int:
+    """Return the line of the template where an error rose; Jinja compiles with the lines of the source."""
+    line, trace = 1, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == name:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line

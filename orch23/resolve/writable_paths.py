@@ -1,0 +1,75 @@
+"""Compute the paths that a verifying process may write; the rest of its tree is read-only."""
+
+from collections.abc import Collection, Iterator
+
+from orch23.model.paths import is_glob, normalize_pattern, static_prefix
+from orch23.model.pipeline import Stage
+from orch23.model.step import ProcessStep
+
+_ELSEWHERE = frozenset({"__pycache__", ".mypy_cache", ".ruff_cache", ".hypothesis", ".coverage"})
+"""Caches that are redirected below TMPDIR, or that are not written at all. A `__pycache__` that the code under test
+may write would let it replace the compiled form of a test."""
+
+_CODE = (".py", ".pyc", ".so")
+
+
+def writable_paths(
+    stage: Stage, step: ProcessStep, inputs: Collection[str], *, verifies: bool
+) -> tuple[str, ...] | None:
+    """Return what a step may write besides TMPDIR and HOME: a folder ends with `/`, everything else is a file.
+
+    None where it may write its whole tree: a step that makes outputs. One that judges may write the outputs of its
+    stage where it is the stage's own step and not one of `verify`.
+    """
+    if not (step.judges or verifies):
+        return None
+    found = set(_scratch(stage, step, inputs))
+    if not verifies:
+        patterns = {*stage.outputs, *stage.fence.write} - {*step.named_outputs}
+        found |= {path for one in patterns if (path := _output(one, inputs))}
+    return tuple(sorted(found))
+
+
+def _scratch(stage: Stage, step: ProcessStep, inputs: Collection[str]) -> Iterator[str]:
+    """Give what `scratch` names literally. A name without a `/` is meant where the step works.
+
+    Nothing that is, holds or lies in a staged file of Python: `scratch` may say what an item says.
+    """
+    for pattern in stage.scratch:
+        bare = pattern.removesuffix("**").rstrip("/").removeprefix("./")
+        name = bare.rpartition("/")[2]
+        if name in _ELSEWHERE or name in step.caches:
+            continue
+        if is_glob(bare):
+            path = static_prefix(bare)
+            named = bool(path) and not _holds(path, inputs)
+        else:
+            path = bare if "/" in bare or stage.cwd == "." else f"{stage.cwd}/{bare}"
+            path = path if _is_file(path, inputs, folder=bare != pattern.removeprefix("./")) else f"{path}/"
+            named = not any(one == path or one.startswith(path) for one in inputs if one.endswith(_CODE))
+        if named and _is_plain(path) and not any(path.startswith(f"{one}/") for one in inputs):
+            yield path
+
+
+def _is_plain(path: str) -> bool:
+    """Return whether a path leads downwards, name by name."""
+    return not {"", ".", ".."} & set(path.removesuffix("/").split("/"))
+
+
+def _is_file(path: str, inputs: Collection[str], *, folder: bool) -> bool:
+    """Return whether a literal pattern means a file: one that is staged, or a name with a suffix."""
+    if path in inputs:
+        return True
+    return not folder and not _holds(f"{path}/", inputs) and "." in path.rpartition("/")[2].lstrip(".")
+
+
+def _output(pattern: str, inputs: Collection[str]) -> str:
+    """Return what has to be writable for an output: its folder, or the file alone where the folder holds inputs."""
+    folder = static_prefix(pattern)
+    if folder and not _holds(folder, inputs):
+        return folder
+    return "" if is_glob(pattern) else normalize_pattern(pattern)
+
+
+def _holds(folder: str, inputs: Collection[str]) -> bool:
+    return any(path.startswith(folder) for path in inputs)

@@ -1,0 +1,105 @@
+"""Store the grants of a project in the user's state directory, which no clone can write."""
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from orch23.model.digest import canonical_json
+from orch23.model.parsing import from_struct, parse_stored, to_struct
+from orch23.model.step import Grant
+from orch23.store.safe_files import PRIVATE_FILE_MODE, open_regular, read_and_close, try_unlink, write_atomic
+
+_MOST_BYTES = 1 << 20
+_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+class _Grant(Struct, frozen=True, forbid_unknown_fields=True):
+    kind: Literal["program", "server", "download"]
+    name: str
+    keys: tuple[str, ...]
+    sha256: str
+    network: bool
+    reads: tuple[str, ...]
+
+
+class _Form(Struct, frozen=True, forbid_unknown_fields=True):
+    """The file of a project's grants."""
+
+    project: str
+    grants: tuple[_Grant, ...]
+
+
+def user_state_folder(environ: Mapping[str, str]) -> Path | None:
+    """Return the state directory of orch23: below `$XDG_STATE_HOME`, else `~/.local/state`. None without either."""
+    base, home = environ.get("XDG_STATE_HOME", ""), environ.get("HOME", "")
+    if base.startswith("/"):  # the XDG specification: a relative path is ignored
+        return Path(base) / "orch23"
+    return Path(home) / ".local" / "state" / "orch23" if home.startswith("/") else None
+
+
+class Grants(Struct, frozen=True):
+    """The grants of one project, by its real path. `path` is None where there is no place that a project cannot write.
+
+    Only a regular file of this user that no other user may write is read; everything else is no grant.
+    """
+
+    path: Path | None
+
+    def read(self) -> frozenset[Grant]:
+        """Return all grants; a file that is damaged holds none."""
+        data = None if self.path is None else _own_bytes(self.path)
+        if data is None:
+            return frozenset()
+        try:
+            return frozenset(Grant(**asdict(one)) for one in to_struct(parse_stored(data), _Form).grants)
+        except ValueError:
+            return frozenset()
+
+    def add(self, grants: Iterable[Grant], project: Path) -> None:
+        """Add grants durably. There must be a `path`."""
+        if self.path is None:
+            message = "BUG: there is no state directory"
+            raise ValueError(message)
+        kept = sorted({*self.read(), *grants}, key=repr)
+        listed = tuple(
+            _Grant(one.kind, one.name, one.keys, one.sha256, network=one.network, reads=one.reads) for one in kept
+        )
+        data = canonical_json(from_struct(_Form(str(project), listed)))
+        write_atomic(self.path, data + b"\n", mode=PRIVATE_FILE_MODE)
+
+    def revoke(self) -> None:
+        """Remove all grants."""
+        if self.path is not None:
+            try_unlink(self.path)
+
+
+def grants_of(root: Path, environ: Mapping[str, str]) -> Grants:
+    """Return the grants of the project at `root`."""
+    project, state = root.resolve(), user_state_folder(environ)
+    if state is None or state.resolve().is_relative_to(project):  # a clone could bring its own grants
+        return Grants(None)
+    return Grants(state / "grants" / f"{hashlib.sha256(os.fsencode(project)).hexdigest()[:32]}.json")
+
+
+def _own_bytes(path: Path) -> bytes | None:
+    try:
+        descriptor = open_regular(path)
+    except OSError:
+        return None
+    if descriptor is None:
+        return None
+    try:
+        found = os.fstat(descriptor)
+    except OSError:
+        os.close(descriptor)
+        raise
+    if found.st_uid != os.geteuid() or found.st_mode & _OTHERS_MAY_WRITE:
+        os.close(descriptor)
+        return None
+    return read_and_close(descriptor, _MOST_BYTES)

@@ -1,0 +1,417 @@
+"""Write and read the logs of runs: the journal of events, and the files of each attempt."""
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import asdict
+
+from orch23.model.diagnostic import Diagnostic, Location
+from orch23.model.errors import CorruptStateError, NotFoundError
+from orch23.model.event import (
+    EVENT_VERSION,
+    CallReserved,
+    CallSettled,
+    CallSubmitted,
+    Event,
+    EventData,
+    EventLevel,
+    LlmResponse,
+    RunFinished,
+    RunStarted,
+    StageFinished,
+    parse_event,
+)
+from orch23.model.parsing import JsonObject, NaturalNumber, parse_stored, to_struct
+from orch23.model.paths import LOGS_FOLDER, is_run_file
+from orch23.model.stage_status import StageStatus
+from orch23.model.text import escape_hidden
+from orch23.store.codes import E_JOURNAL, E_NO_RUN
+from orch23.store.safe_files import (
+    PRIVATE_FILE_MODE,
+    PRIVATE_FOLDER_MODE,
+    make_folder,
+    sync_folder,
+    write_all,
+    write_atomic,
+)
+
+INTERRUPTED = "interrupted"
+_SUM_DIGITS = 16
+_END_BYTES = len(b',"sum":"') + _SUM_DIGITS + len(b'"}\n')
+_DURABLE = (CallReserved, CallSubmitted, CallSettled, LlmResponse, StageFinished, RunFinished)
+_WORTH_LITTLE = frozenset({StageStatus.FRESH, StageStatus.SKIPPED, StageStatus.BLOCKED})
+"""Ends that the next run finds again by itself."""
+_FOUND_AGAIN = frozenset({StageStatus.BUILT, StageStatus.RESTORED})
+"""Ends that it finds by the record, unless a model was asked."""
+
+
+class _Line(Struct, frozen=True, forbid_unknown_fields=True):
+    """A line of a journal without its checksum, in the order in which the fields are written."""
+
+    v: int
+    seq: NaturalNumber
+    ts: str
+    level: EventLevel
+    type: str
+    role: str
+    message: str
+    data: JsonObject
+
+
+class JournalLine(Struct, frozen=True):
+    """One line of a journal: the event, its number from 1, its time in UTC."""
+
+    seq: int
+    ts: str
+    event: Event
+
+
+class RunSummary(Struct, frozen=True, kw_only=True):
+    """One run at a glance. `status` is what `run_finished` said, `interrupted` without one, `damaged` if unreadable."""
+
+    run_id: str
+    pipeline: str = ""
+    started: str = ""
+    finished: str | None = None
+    status: str = INTERRUPTED
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+class Journal:
+    """Writes `logs/<run>.jsonl`. The file is made with the first event; events may come from any thread.
+
+    The events after which something would be paid for or counted twice are durable when `notice` returns; each
+    makes those before it durable too.
+    """
+
+    def __init__(self, logs: Path, run_id: str, clock: Callable[[], datetime]) -> None:
+        """Take the folder, the run's id and the clock. A run of that id that exists is left alone: see `run_id`."""
+        self.run_id = free_run_id(logs, run_id)
+        self.path = logs / f"{self.run_id}.jsonl"
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._descriptor: int | None = None
+        self._number = 0
+        self._good_bytes = 0
+
+    def notice(self, event: Event) -> None:
+        """Append one event.
+
+        Raises:
+            OSError: the disk refused it; the journal then ends with the event before.
+
+        """
+        with self._lock:
+            if self._descriptor is None:
+                self._descriptor = self._open()
+            line = _line_of(event, self._number + 1, format_timestamp(self._clock()))
+            self._append(self._descriptor, line)
+            if isinstance(event.data, _DURABLE) and not _is_worth_little(event.data):
+                os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        """Close the file; an event after that opens a journal of its own, and should not come."""
+        with self._lock:
+            if self._descriptor is not None:
+                os.close(self._descriptor)
+                self._descriptor = None
+
+    def _open(self) -> int:
+        folder = self.path.parent
+        fresh = not folder.exists()
+        make_folder(folder, PRIVATE_FOLDER_MODE)
+        if fresh:  # prompts and answers will be in it: nothing that `git add .` should take
+            write_atomic(folder / ".gitignore", b"*\n", mode=PRIVATE_FILE_MODE)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(self.path, flags, PRIVATE_FILE_MODE)
+        sync_folder(folder)
+        return descriptor
+
+    def _append(self, descriptor: int, line: bytes) -> None:
+        if os.fstat(descriptor).st_size != self._good_bytes:
+            os.ftruncate(descriptor, self._good_bytes)  # the torn end of a line that a full disk refused
+        write_all(descriptor, line)
+        self._good_bytes += len(line)
+        self._number += 1
+
+
+def _is_worth_little(data: EventData) -> bool:
+    if not isinstance(data, StageFinished):
+        return False
+    asked = data.calls or data.recorded or data.by_hand
+    return data.status in _WORTH_LITTLE or (data.status in _FOUND_AGAIN and not asked)
+
+
+def new_run_id(now: datetime, key8: str) -> str:
+    """Return a run's id: the time it began, and the first digits of what it builds."""
+    return f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}-{key8}"
+
+
+def free_run_id(logs: Path, run_id: str) -> str:
+    """Return the id itself or, if a run has it (two within one second), the id with the first free number."""
+    candidate, number = run_id, 1
+    while (logs / f"{candidate}.jsonl").exists():
+        number += 1
+        candidate = f"{run_id}-{number}"
+    return candidate
+
+
+def format_timestamp(moment: datetime) -> str:
+    """Return a time as the journal writes it: UTC, to the millisecond."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def read_journal(path: Path) -> tuple[JournalLine, ...]:
+    """Return the lines of a journal, without an end that was torn off by a crash.
+
+    Raises:
+        NotFoundError: there is no such journal.
+        CorruptStateError: a line is damaged that is not part of a torn end.
+
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        missing = Diagnostic(E_NO_RUN, f"there is no run {path.stem}", hint="`orch23 runs` lists the runs")
+        raise NotFoundError(missing) from None
+    return parse_journal(data, str(path))
+
+
+def parse_journal(data: bytes, origin: str) -> tuple[JournalLine, ...]:
+    """Return the lines of a journal's bytes; `origin` is what complaints call the file.
+
+    Raises:
+        CorruptStateError: as for `read_journal`.
+
+    """
+    found: list[JournalLine] = []
+    broken: tuple[int, str] | None = None
+    for number, line in enumerate(data.split(b"\n"), 1):
+        if not line:
+            continue
+        try:
+            read = _parse_line(line + b"\n")
+            if broken is None and read.seq != len(found) + 1:
+                broken = (number, f"has the number {read.seq} where {len(found) + 1} was due")
+        except ValueError as error:
+            broken = broken or (number, str(error))
+        else:
+            if broken is not None:  # a good line after a bad one: no crash does that
+                raise CorruptStateError(_damaged(origin, *broken))
+            found.append(read)
+    return tuple(found)
+
+
+def list_runs(logs: Path) -> tuple[RunSummary, ...]:
+    """Return the runs that have a journal, newest first. One that cannot be read is among them, as `damaged`."""
+    found = []
+    for path in journal_paths(logs):
+        try:
+            lines = read_journal(path)
+        except CorruptStateError:
+            found.append(RunSummary(run_id=path.stem, status="damaged"))
+        else:
+            if lines:
+                found.append(_summary(path.stem, lines))
+    return tuple(found)
+
+
+def interrupted_journals(logs: Path, pipeline_file: str) -> tuple[tuple[str, tuple[JournalLine, ...]], ...]:
+    """Return run id and lines of the pipeline's newest runs, newest first, back to one that came to an end.
+
+    Raises:
+        CorruptStateError: a journal that would have to be read is damaged.
+
+    """
+    chain: list[tuple[str, tuple[JournalLine, ...]]] = []
+    for path in journal_paths(logs):
+        first, last = _ends(path)
+        if first is not None and _pipeline(first) != pipeline_file:
+            continue
+        if last is not None and not _is_interrupted(last):
+            break
+        lines = read_journal(path)
+        if lines and _pipeline(lines[0]) == pipeline_file:
+            if not _is_interrupted(lines[-1]):
+                break
+            chain.append((path.stem, lines))
+    return tuple(chain)
+
+
+def newest_journal(logs: Path, pipeline_file: str) -> tuple[JournalLine, ...]:
+    """Return the lines of the pipeline's newest run, none if it never ran.
+
+    Raises:
+        CorruptStateError: that journal is damaged.
+
+    """
+    for path in journal_paths(logs):
+        first, _ = _ends(path)
+        if first is None or _pipeline(first) == pipeline_file:
+            lines = read_journal(path)
+            if lines and _pipeline(lines[0]) == pipeline_file:
+                return lines
+    return ()
+
+
+def journal_paths(logs: Path) -> list[Path]:
+    """Return the journals, newest first: by their ids, those of one second by their first lines and numbers."""
+    try:
+        names = (path for path in logs.iterdir() if path.suffix == ".jsonl" and is_run_file(LOGS_FOLDER, path.name))
+        paths = [path for path in names if path.is_file()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    seconds = Counter(_second(path) for path in paths)
+    return sorted(paths, key=lambda path: _age(path, shared=seconds[_second(path)] > 1), reverse=True)
+
+
+def journal_pipeline(path: Path) -> str:
+    """Return the pipeline whose run a journal is of; empty where its first line does not tell."""
+    first, _ = _ends(path)
+    return "" if first is None else _pipeline(first)
+
+
+def _second(path: Path) -> str:
+    return path.stem.partition("-")[0]
+
+
+def _age(path: Path, *, shared: bool) -> tuple[str, str, int, str]:
+    began, _, rest = path.stem.partition("-")
+    number = rest.rpartition("-")[2] if "-" in rest else ""
+    first = _ends(path)[0] if shared else None
+    return began, first.ts if first else "", int(number) if number.isdecimal() else 1, rest
+
+
+def _ends(path: Path) -> tuple[JournalLine | None, JournalLine | None]:
+    """Return the first and the last line of a journal, without reading the rest; None for one that is not whole."""
+    with path.open("rb") as stream:
+        first = stream.readline()
+        stream.seek(0, 2)
+        stream.seek(max(0, stream.tell() - (1 << 16)))
+        end = stream.read()
+    last = end[end.rfind(b"\n", 0, -1) + 1 :]
+    return _whole_line(first), _whole_line(last)
+
+
+def _whole_line(line: bytes) -> JournalLine | None:
+    try:
+        return _parse_line(line)
+    except ValueError:
+        return None
+
+
+def _is_interrupted(last: JournalLine) -> bool:
+    return not isinstance(last.event.data, RunFinished) or last.event.data.status == INTERRUPTED
+
+
+def _pipeline(first: JournalLine) -> str:
+    return first.event.data.pipeline if isinstance(first.event.data, RunStarted) else ""
+
+
+def _summary(run_id: str, lines: tuple[JournalLine, ...]) -> RunSummary:
+    last = lines[-1]
+    ended = last.event.data if isinstance(last.event.data, RunFinished) else None
+    return RunSummary(
+        run_id=run_id,
+        pipeline=_pipeline(lines[0]),
+        started=lines[0].ts,
+        finished=last.ts if ended else None,
+        status=ended.status if ended else INTERRUPTED,
+        counts=_counts(lines, ended),
+    )
+
+
+def _counts(lines: tuple[JournalLine, ...], ended: RunFinished | None) -> Mapping[str, int]:
+    """Return how many stages ended how; a run that did nothing says so at its end alone."""
+    ends = Counter(one.event.data.status.value for one in lines if isinstance(one.event.data, StageFinished))
+    return ends or (ended.stages if ended else {})
+
+
+def _parse_line(line: bytes) -> JournalLine:
+    inner, end = line[:-_END_BYTES], line[-_END_BYTES:]
+    if end != b',"sum":"' + _line_sum(inner) + b'"}\n':
+        message = "does not match its checksum"
+        raise ValueError(message)
+    found = to_struct(parse_stored(inner + b"}"), _Line)
+    if found.v != EVENT_VERSION:
+        message = f"is of version {found.v}"
+        raise ValueError(message)
+    return JournalLine(found.seq, found.ts, parse_event(found.type, found.message, found.role, found.level, found.data))
+
+
+def _damaged(origin: str, number: int, problem: str) -> Diagnostic:
+    return Diagnostic(
+        E_JOURNAL,
+        f"line {number} of the journal {problem}",
+        Location(origin, number, 1),
+        "`orch23 reset` sets the journals aside; recorded answers are kept",
+    )
+
+
+def _line_of(event: Event, number: int, moment: str) -> bytes:
+    """Return the journal's line of an event."""
+    inner = line_without_checksum(event, number, moment).encode("utf-8", "backslashreplace")
+    return inner + b',"sum":"' + _line_sum(inner) + b'"}\n'
+
+
+def line_without_checksum(event: Event, number: int, moment: str) -> str:
+    """Return the journal's line of an event up to its checksum, which is that of this text."""
+    line = _Line(
+        v=EVENT_VERSION,
+        seq=number,
+        ts=moment,
+        level=event.level,
+        type=event.type,
+        role=event.role,
+        message=event.message,
+        data=event.facts(),
+    )
+    return escape_hidden(_LINE.encode(asdict(line))[:-1])
+
+
+def _line_sum(inner: bytes) -> bytes:
+    """Return the checksum of a line: of everything before the checksum."""
+    return hashlib.sha256(inner).hexdigest()[:_SUM_DIGITS].encode("ascii")
+
+
+def _plain(value: object) -> object:
+    """Show json the mappings and sequences that are not dict and list."""
+    if hasattr(value, "items"):
+        return dict(value)  # type: ignore[call-overload] # a mapping
+    return list(value)  # type: ignore[call-overload] # a sequence
+
+
+_LINE = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain)
+
+
+_UNFIT = re.compile(r"[^A-Za-z0-9._@-]")
+
+
+class AttemptFiles(Struct, frozen=True):
+    """The artifacts of one run. Private to the user: prompts and answers may hold what the project keeps to itself."""
+
+    folder: Path
+
+    def place(self, stage: str, attempt: int) -> Path:
+        """Return the folder of one attempt of a stage."""
+        return self.folder / _UNFIT.sub("_", stage) / f"attempt-{attempt}"
+
+    def keep(self, stage: str, attempt: int, name: str, text: str) -> None:
+        """Write one artifact, in place of an earlier one of that name."""
+        path = self.place(stage, attempt) / name
+        if not self.folder.is_dir():
+            make_folder(self.folder, PRIVATE_FOLDER_MODE)
+        for folder in (path.parent.parent, path.parent):  # for people: not worth a wait for the disk
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir(PRIVATE_FOLDER_MODE)
+        path.touch(PRIVATE_FILE_MODE)
+        path.write_text(text, encoding="utf-8", errors="replace")

@@ -1,0 +1,165 @@
+"""Compute what `init` and `template update` would change."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from orch23.execute.copier_runner import find_git, merge_texts
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import NotFoundError, UsageError
+from orch23.templates import codes
+from orch23.templates.changes import (
+    NEW_SUFFIX,
+    ChangeKind,
+    ExistingPolicy,
+    MergeFunctions,
+    TemplateChange,
+    TemplateFile,
+    init_changes,
+    read_paths,
+    update_changes,
+)
+from orch23.templates.rendering import RenderedTemplate, RenderRequest, fetched_template, render_versions
+from orch23.templates.source import TemplateSource, find_source
+
+_PREFIX, _SUFFIX = ".orch23-", ".answers.yml"
+_LINE = "^{}: *['\"]?([^'\"\n]*)['\"]?$"
+
+
+class TemplateDryRun(Struct, frozen=True, kw_only=True):
+    """What would become of a project's files."""
+
+    source: TemplateSource
+    rendered: RenderedTemplate
+    changes: tuple[TemplateChange, ...]
+    former: str = ""
+
+    def of(self, kind: ChangeKind) -> tuple[TemplateChange, ...]:
+        """Return the changes of one kind."""
+        return tuple(one for one in self.changes if one.kind is kind)
+
+
+class AnswerOptions(Struct, frozen=True, kw_only=True):
+    """How the questions of a template are answered: `ask` on a terminal, `defaults` for what `data` leaves open."""
+
+    data: Mapping[str, str]
+    suggested: Mapping[str, str]
+    ask: bool
+    defaults: bool
+
+
+def dry_run_init(
+    source: TemplateSource,
+    root: Path,
+    answering: AnswerOptions,
+    *,
+    ref: str | None,
+    existing: ExistingPolicy,
+    environ: Mapping[str, str],
+) -> TemplateDryRun:
+    """Return what `init` would do.
+
+    Raises:
+        Orch23Error: as `fetched` and `rendered`; a question has no answer.
+
+    """
+    wanted = RenderRequest(ref=ref, data=answering.data, suggested=answering.suggested, ask=answering.ask)
+    with fetched_template(source, environ) as folder:
+        (made,) = render_versions(source, (wanted,), folder, root, environ)
+    if made.unanswered and not (answering.ask or answering.defaults):
+        raise UsageError(_unanswered(source, made))
+    changes = init_changes(made.files, read_paths(root, made.files), existing)
+    return TemplateDryRun(source=source, rendered=made, changes=_answers_last(changes, source))
+
+
+def dry_run_update(
+    name: str, root: Path, data: Mapping[str, str], *, ref: str | None, environ: Mapping[str, str]
+) -> TemplateDryRun:
+    """Return what an update would do: the version that the project has, and the newer one, both with its answers.
+
+    Raises:
+        Orch23Error: as `fetched` and `rendered`; the project does not have the template.
+
+    """
+    last = _answers(root, name)
+    address, former = (_said(last, key) for key in ("_src_path", "_commit"))
+    if not address or not former:
+        hint = f"`orch23 init {name}` writes it anew"
+        message = f"{_PREFIX}{name}{_SUFFIX} does not say where the template comes from"
+        raise NotFoundError(Diagnostic(codes.NOT_IN_PROJECT, message, hint=hint))
+    # Its name here stays, wherever its repository has moved.
+    source = replace(find_source(address, root), name=name)
+    with fetched_template(source, environ) as folder:
+        wanted = (RenderRequest(ref=former, last=last), RenderRequest(ref=ref, last=last, data=data))
+        base, theirs = render_versions(source, wanted, folder, root, environ)
+        labels = ("yours", f"template {base.version}", f"template {theirs.version}")
+        git = find_git(environ)
+
+        def merged(mine: bytes, old: bytes, new: bytes) -> tuple[bytes | None, tuple[int, ...]]:
+            done = merge_texts((mine, old, new), labels, folder, git)
+            return done.data, done.lines
+
+        def beside(path: str) -> str:
+            names = (f"{path}{NEW_SUFFIX}{number}" for number in ("", *range(2, 1000)))
+            return next(name for name in names if name not in theirs.files and read_paths(root, [name])[name] is None)
+
+        merging = MergeFunctions(texts=merged, beside=beside)
+        there = read_paths(root, base.files.keys() | theirs.files.keys())
+        # What the template was told is its own: it is written, not merged.
+        there[source.answers_file] = base.files.get(source.answers_file)
+        changes = update_changes(base.files, theirs.files, there, merging)
+    return TemplateDryRun(source=source, rendered=theirs, changes=_answers_last(changes, source), former=base.version)
+
+
+def project_templates(root: Path) -> tuple[str, ...]:
+    """Return the names of the templates that a project has."""
+    found = (path.name for path in sorted(root.glob(f"{_PREFIX}*{_SUFFIX}")) if path.is_file())
+    return tuple(name.removeprefix(_PREFIX).removesuffix(_SUFFIX) for name in found)
+
+
+def no_template_error(root: Path, name: str | None = None) -> NotFoundError:
+    """Return the complaint that a project does not have a template, or none at all."""
+    has = project_templates(root)
+    hint = f"it has {', '.join(has)}" if has else "`orch23 init` brings one"
+    wanted = f" `{name}`" if name is not None else ""
+    return NotFoundError(Diagnostic(codes.NOT_IN_PROJECT, f"this project has no template{wanted}", hint=hint))
+
+
+def project_marker_files(root: Path) -> dict[str, TemplateFile]:
+    """Return the files that say where a project's root is, if nothing there says it."""
+    if (root / "orch23.toml").exists() or (root / ".git").exists():
+        return {}
+    return {
+        "orch23.toml": TemplateFile(b"# This folder is the root of an orch23 project: all paths start from here.\n")
+    }
+
+
+def _answers(root: Path, name: str) -> bytes:
+    if name in project_templates(root):
+        path = f"{_PREFIX}{name}{_SUFFIX}"
+        there = read_paths(root, [path])[path]
+        if isinstance(there, TemplateFile):
+            return there.data
+    raise no_template_error(root, name)
+
+
+def _said(answers: bytes, key: str) -> str:
+    """Return one of the two lines that are copier's own; as text, since a commit may look like a number."""
+    found = re.search(_LINE.format(key), answers.decode("utf-8", "replace"), re.MULTILINE)
+    return found[1].strip() if found else ""
+
+
+def _answers_last(changes: tuple[TemplateChange, ...], source: TemplateSource) -> tuple[TemplateChange, ...]:
+    """Put the answers behind all that they speak of, so that a run that was cut off is seen as not done."""
+    return tuple(sorted(changes, key=lambda one: one.path == source.answers_file))
+
+
+def _unanswered(source: TemplateSource, made: RenderedTemplate) -> Diagnostic:
+    asked = "; ".join(
+        f"{name} ({made.questions[name].get('help', 'no help')}) [{made.answers.get(name)}]" for name in made.unanswered
+    )
+    hint = f"`--defaults` takes what stands in brackets; `--data {made.unanswered[0]}=...` answers one"
+    return Diagnostic(codes.UNANSWERED, f"nobody is here to answer `{source.name}`: {asked}", hint=hint)
