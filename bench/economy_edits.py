@@ -153,12 +153,12 @@ EDITS: Sequence[Edit] = (
     Edit(
         "two spaces at the end of a line in a section",
         replaced("spec.md", "A task may be due on a day.\n", "A task may be due on a day.  \n"),
-        "The bytes of an input count; in Markdown, these spaces are a line break. Nothing after it runs.",
+        "The bytes of an input count; in Markdown, these spaces are a line break.",
     ),
     Edit(
         "a blank line within a section",
         replaced("spec.md", "A task may be due on a day.\n", "A task may be due on a day.\n\n"),
-        "The bytes count. Nothing after it runs.",
+        "The bytes count.",
     ),
     Edit(
         "blank lines between all sections, and at the end of the file",
@@ -173,12 +173,12 @@ EDITS: Sequence[Edit] = (
     Edit(
         "a comment in a section",
         replaced("spec.md", "A task may be due on a day.\n", "A task may be due on a day.\n<!-- ask Ann -->\n"),
-        "A model reads comments too. Nothing after it runs.",
+        "A model reads comments too.",
     ),
     Edit(
         "the wording of the prompt for lists",
         replaced("prompts/plan.md.j2", "List what this section requires", "List all that this section requires"),
-        "All lists are requested again. They stay the same, so nothing after them runs.",
+        "All lists are requested again, and stay the same.",
     ),
     Edit(
         "a comment in that prompt",
@@ -193,7 +193,7 @@ EDITS: Sequence[Edit] = (
     Edit(
         "the system prompt of all stages",
         replaced("prompts/system.md.j2", "a small program", "a very small program"),
-        "Every request changes. Here all responses stay the same, so nothing else runs.",
+        "Every request changes; the responses stay the same.",
     ),
     Edit(
         "another model for the code",
