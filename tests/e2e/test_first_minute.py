@@ -28,7 +28,7 @@ def test_list_and_show_need_no_git(project: Project) -> None:
     rows = project.run("template", "list", "--json", env=nowhere).json()["templates"]
     assert [(row["name"], row["version"]) for row in rows] == [(one.name, one.version) for one in builtins().values()]
     shown = project.run("template", "show", "quickstart", env=nowhere)
-    assert "  provider: Who writes the code" in shown.out
+    assert "  provider: Provider that writes the code" in shown.out
     assert "(local, anthropic, openai)  default: local\n" in shown.out
     assert "  prompts/quickstart/patch.md.j2\n" in shown.out
     assert shown.out.endswith(f"next: {builtins()['quickstart'].next}\n")
