@@ -1,4 +1,4 @@
-"""The edits that bench/model_economy.py makes, why each costs what it costs, and the page that shows it."""
+"""The edits of bench/model_economy.py, the reason for the cost of each, and the page about them."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ Change = Callable[[Path], None]
 
 @dataclass(frozen=True)
 class Edit:
-    """One edit of a built project, and why it costs what it costs. `before` are edits that are built first."""
+    """One edit of a built project, and the reason for its cost. The edits in `before` are built first."""
 
     name: str
     change: Change
@@ -22,7 +22,7 @@ class Edit:
 
 @dataclass(frozen=True)
 class Row:
-    """What came of an edit: its calls, those of a whole regeneration, who was asked, which other stages ran."""
+    """The cost of an edit: its calls, those of a build from scratch, the stages that called, the others that ran."""
 
     edit: Edit
     calls: int
@@ -67,7 +67,7 @@ def _moved(text: str) -> str:
 
 
 def _without(text: str) -> str:
-    """Take the section `Dates` out."""
+    """Remove the section `Dates`."""
     head, _, rest = text.partition("## Dates\n")
     return head + "## Export\n" + rest.partition("## Export\n")[2]
 
@@ -104,131 +104,131 @@ EDITS: Sequence[Edit] = (
     Edit(
         "a word in the prose of one section",
         replaced("spec.md", "may be due on a day", "can be due on a day"),
-        "The stage that reads the section is asked. Its list comes out the same, so nothing more runs (early cutoff).",
+        "The stage that reads the section runs. Its list stays the same, so nothing after it runs (early cutoff).",
     ),
     Edit(
         "a word in a requirement of one section",
         _WORD,
-        "The list differs: all that reads it is asked. The guide is a chain, of which each part starts from the one "
-        "before it, so the parts after this one follow. The code comes out the same, so it is not tested again.",
+        "The list changes, so everything that reads it runs. The guide is a chain: each part starts from the one "
+        "before, so the later parts run too. The code stays the same, so it is not tested again.",
     ),
     Edit(
-        "the same, and undone again",
+        "the same, then reverted",
         replaced("spec.md", "`overdue` tells whether", "`overdue` says whether"),
-        "The results of before are in the store.",
+        "The earlier results are in the store.",
         before=(_WORD,),
     ),
     Edit(
         "a new requirement in the last section",
         rewritten("spec.md", lambda text: text + "- `retry` says whether to try again.\n"),
-        "What reads the section, and its part of the guide, which is the last one.",
+        "The stages that read the section, and its part of the guide, which is the last.",
     ),
     Edit(
         "a heading renamed",
         replaced("spec.md", "## Dates", "## Due dates"),
-        "An item goes by its key and its values: this is another section, with files of another name. The guide "
-        "follows from there on.",
+        "The key of an item is part of its identity, so this is a new section with new file names. The later parts "
+        "of the guide run too.",
     ),
     Edit(
         "a section added at the end",
         rewritten("spec.md", lambda text: text + NEW_SECTION),
-        "The new section alone, and what reads all lists.",
+        "Only the new section, and the stages that read all lists.",
     ),
     Edit(
         "a section added in the middle",
         replaced("spec.md", "\n## Dates\n", f"{NEW_SECTION}\n## Dates\n"),
-        "As at the end, and the parts of the guide after it.",
+        "As above, and the later parts of the guide.",
     ),
     Edit(
         "a section removed",
         rewritten("spec.md", _without),
-        "The parts of the guide after it start from another text, and the summary reads one list less. The files of "
-        "the section are taken away.",
+        "The later parts of the guide start from another text, and the summary reads one list less. The files of the "
+        "section are removed.",
     ),
     Edit(
         "two sections swapped",
         rewritten("spec.md", _moved),
-        "Only the order of the guide differs, from the first of the two on.",
+        "Only the order of the guide changes, from the first of the two.",
     ),
     Edit(
         "two spaces at the end of a line in a section",
         replaced("spec.md", "A task may be due on a day.\n", "A task may be due on a day.  \n"),
-        "The bytes of an input count, and in Markdown these two are a line break. Nothing after it runs.",
+        "The bytes of an input count; in Markdown, these spaces are a line break.",
     ),
     Edit(
         "a blank line within a section",
         replaced("spec.md", "A task may be due on a day.\n", "A task may be due on a day.\n\n"),
-        "As before: the bytes count. Nothing after it runs.",
+        "The bytes count.",
     ),
     Edit(
         "blank lines between all sections, and at the end of the file",
         rewritten("spec.md", lambda text: text.replace("\n## ", "\n\n\n## ") + "\n\n"),
-        "The blank lines at the end of a section are none of it.",
+        "Blank lines at the end of a section do not count.",
     ),
     Edit(
         "words before the first section",
         replaced("spec.md", "A list of tasks for one person.", "A list of tasks for a whole family."),
-        "No section has them.",
+        "They are in no section.",
     ),
     Edit(
         "a comment in a section",
         replaced("spec.md", "A task may be due on a day.\n", "A task may be due on a day.\n<!-- ask Ann -->\n"),
-        "A model reads comments, too. Nothing after it runs.",
+        "A model reads comments too.",
     ),
     Edit(
         "the wording of the prompt for lists",
         replaced("prompts/plan.md.j2", "List what this section requires", "List all that this section requires"),
-        "Every list is asked for anew; all come out the same, so nothing after them runs.",
+        "All lists are requested again, and stay the same.",
     ),
     Edit(
         "a comment in that prompt",
         replaced("prompts/plan.md.j2", "{# What one section asks for. #}", "{# What a section wants; see the wiki. #}"),
-        "What counts is what a prompt says once it is rendered.",
+        "Only the rendered prompt counts.",
     ),
     Edit(
         "a variable that only the prompt for lists uses",
         replaced("pipeline.yaml", "tone: plain", "tone: short"),
-        "As with its wording.",
+        "As with the wording of the prompt.",
     ),
     Edit(
         "the system prompt of all stages",
         replaced("prompts/system.md.j2", "a small program", "a very small program"),
-        "Every request says something else. Here all answers come out the same, so nothing else runs.",
+        "Every request changes; the responses stay the same.",
     ),
     Edit(
         "another model for the code",
         replaced("pipeline.yaml", "{prompt: prompts/code.md.j2,", "{model: large, prompt: prompts/code.md.j2,"),
-        "Who is asked is in the key.",
+        "The model is in the key.",
     ),
     Edit(
         "another temperature for the guide",
         replaced("pipeline.yaml", "{prompt: prompts/guide.md.j2,", "{temperature: 1, prompt: prompts/guide.md.j2,"),
-        "Parameters are in the key. The parts come out the same one by one; each was asked with other parameters.",
+        "Parameters are in the key. Each part is requested again, although the one before it stays the same.",
     ),
     Edit(
         "a schema",
         replaced("schemas/summary.json", '"type": "array",', '"type": "array", "minItems": 1,'),
-        "The schema is sent, and the answer held to it.",
+        "The schema is sent, and the response is checked against it.",
     ),
     Edit(
         "the layout of a schema",
         rewritten("schemas/summary.json", lambda text: text.replace("\n  ", "\n      ")),
-        "A schema counts by its value.",
+        "Only the value of a schema counts.",
     ),
     Edit(
         "the program that lists the sections, with the same result",
         replaced("tools/sections.py", "indent=1", "indent=1, sort_keys=False"),
-        "It runs, its result is the same, and nothing after it runs.",
+        "It runs. Its result stays the same, so nothing after it runs.",
     ),
     Edit(
         "files touched",
         _touch,
-        "No time is in any key.",
+        "No key contains a time.",
     ),
     Edit(
         "a file that no stage reads",
         _greet,
-        "Nobody reads it.",
+        "It is not an input.",
     ),
     Edit(
         "two stages renamed",
@@ -236,19 +236,19 @@ EDITS: Sequence[Edit] = (
             "pipeline.yaml",
             lambda text: text.replace("\n  code:\n", "\n  modules:\n").replace("\n  summary:\n", "\n  titles:\n"),
         ),
-        "No name of a stage is in its key.",
+        "The name of a stage is not in its key.",
     ),
     Edit(
         "a check added to the verification of the code",
         replaced(
             "pipeline.yaml", "      - check: python_syntax\n", "      - check: python_syntax\n      - shell: ls src\n"
         ),
-        "What is there is verified as it is, and passes; had it failed, the stage would be asked to mend it.",
+        "The existing code is verified and passes. If it failed, the model would be called to fix it.",
     ),
     Edit(
         "`if` switches a stage off",
         replaced("pipeline.yaml", "summary: true", "summary: false"),
-        "A stage that is skipped asks nobody.",
+        "A skipped stage makes no call.",
     ),
     Edit(
         "and on again",
@@ -264,7 +264,7 @@ EDITS: Sequence[Edit] = (
                 "pools: {llm: 8}", "pools: {llm: 2}\nstop_conditions: {max_llm_calls: 99}"
             ).replace("    desc: One guide", "    retry: {max: 3}\n    timeout: 5m\n    desc: The guide"),
         ),
-        "None of it decides what a result is.",
+        "They do not affect results.",
     ),
     Edit(
         "all outputs deleted",
@@ -274,19 +274,19 @@ EDITS: Sequence[Edit] = (
     Edit(
         "the store deleted, as in a fresh clone",
         lambda root: shutil.rmtree(root / ".orch23"),
-        "The lock file beside the pipeline proves what the outputs are. Of a chain only the last version is there; the "
-        "others are made from the recorded answers.",
+        "The lock file proves what the outputs are. Only the last version of a chain is on disk; the others are made "
+        "from recorded responses.",
     ),
     Edit(
-        "the store deleted, and the recorded answers",
+        "the store and the recorded responses deleted",
         _forget_answers,
-        "Without an earlier version of the guide, the prompt that shows it cannot be rendered. The digests of all that "
-        "it is made of prove that it is the same.",
+        "The prompt that shows an earlier version of the guide cannot be rendered. The digests of its parts prove that "
+        "it is the same.",
     ),
     Edit(
-        "an output edited by hand, and given up again",
+        "an output edited by hand, then discarded",
         _edit_output,
-        "The result comes from the store; without `--overwrite-edited` the build would have asked what to do.",
+        "The result is restored. Without `--overwrite-edited`, the build would exit with 6.",
         options=("--overwrite-edited",),
     ),
 )
@@ -315,7 +315,7 @@ def page(whole: int, rows: Sequence[Row]) -> str:
 
 
 def _names(names: Sequence[str]) -> str:
-    """Name stages, those of one family together."""
+    """Return the names of stages, with the items of a foreach in one group."""
     families: dict[str, list[str]] = {}
     for name in sorted(names):
         family, _, item = name.partition("@")

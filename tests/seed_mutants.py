@@ -325,7 +325,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S1-27": (
         M(
             TDD,
-            '    requires: {file_absent: "${{ vars.workspace }}/src/"}    # nothing but what this stage made before\n',
+            '    requires: {file_absent: "${{ vars.workspace }}/src/"}    # no files but those that this stage made\n',
             "",
         ),
     ),

@@ -47,7 +47,11 @@ def on_a_terminal(folder: Path, *argv: str, answers: dict[bytes, bytes]) -> tupl
 
 
 def test_questions_are_asked_and_the_provider_with_a_key_is_proposed(tmp_path: Path) -> None:
-    answers = {b"Name of the pipeline": b"-mine\r", b"Who writes the code": b"\r", b"The model": b"\r"}
+    answers = {
+        b"Name of the pipeline": b"-mine\r",
+        b"Provider that writes the code": b"\r",
+        b"Name of the model": b"\r",
+    }
     code, screen = on_a_terminal(tmp_path, "init", "quickstart", answers=answers)
     assert code == 0, screen
     kept = (tmp_path / ".orch23-quickstart.answers.yml").read_text()

@@ -30,7 +30,7 @@ def test_list_and_show_need_no_git(project: Project) -> None:
         (one.name, one.version) for one in builtin_templates().values()
     ]
     shown = project.run("template", "show", "quickstart", env=nowhere)
-    assert "  provider: Who writes the code" in shown.out
+    assert "  provider: Provider that writes the code" in shown.out
     assert "(local, anthropic, openai)  default: local\n" in shown.out
     assert "  prompts/quickstart/patch.md.j2\n" in shown.out
     assert shown.out.endswith(f"next: {builtin_templates()['quickstart'].next}\n")

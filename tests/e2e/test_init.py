@@ -106,8 +106,8 @@ def test_without_a_terminal_the_questions_are_named_and_nothing_is_written(proje
     asked = project.run("init", "quickstart", "--data", "name=four")
     assert asked.code == 64
     assert "error[E674]" in asked.err
-    assert "provider (Who writes the code" in asked.err
-    assert "model (The model) [smollm2]" in asked.err
+    assert "provider (Provider that writes the code" in asked.err
+    assert "model (Name of the model) [smollm2]" in asked.err
     assert "--defaults" in asked.err
     assert " name (" not in asked.err
     assert everything(project) == {}

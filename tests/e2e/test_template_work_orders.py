@@ -231,7 +231,7 @@ def test_the_same_spec_prompts_and_model_are_one_compile_hash_and_another_spec_i
 
 
 def test_its_answers_say_that_nobody_recorded_them(shipped: Project) -> None:
-    assert "written by hand: no model has given them" in shipped.read(ANSWERS)
+    assert "written by hand, not by a model" in shipped.read(ANSWERS)
     built = shipped.build(PIPELINE)
     assert "written by hand" in built.out + built.err
 
