@@ -21,11 +21,9 @@ from typing import ClassVar
 from msgspec import Struct
 
 from orch23.checks.check import Check
-from orch23.engine.attempt import Run
+from orch23.engine.attempt import AttemptResult, ProcessStepRunner, StepRunner
 from orch23.engine.outcomes import command_failed
-from orch23.engine.attempt import ProcessRun
-from orch23.engine.process_runner import Launch, Ran
-from orch23.engine.attempt import Pass
+from orch23.engine.process_runner import FinishedProcess, StepCommand
 from orch23.model.action import ActionResult, Completed
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
@@ -69,10 +67,10 @@ def show(step):
     return step.text
 
 
-class Upper(Run):
+class Upper(StepRunner):
     def attempt(self, attempts, step, turn):
         data = (step.text.upper() * step.times).encode()
-        return Pass({attempts.resolved.stage.outputs[0]: FileEntry(attempts.contents.put(data))})
+        return AttemptResult({attempts.resolved.stage.outputs[0]: FileEntry(attempts.contents.put(data))})
 
 
 RUN = Upper()
@@ -116,16 +114,16 @@ def show_lacks(step):
     return f"{step.file} lacks {step.word}"
 
 
-class Lacks(ProcessRun):
+class Lacks(ProcessStepRunner):
     def distrusted(self, step, runner, files):
         return ()
 
     def launch(self, step, runner):
-        return Launch(("grep", "--quiet", "--", step.word, step.file))
+        return StepCommand(("grep", "--quiet", "--", step.word, step.file))
 
     def judge(self, step, runner, files, command, result, printed):
         if result.exit_code == 1:
-            return Ran(command, result)
+            return FinishedProcess(command, result)
         return command_failed("verify_failed", command, exit_code=result.exit_code, output=printed)
 
 

@@ -52,8 +52,8 @@ NO_PATCH_PROMPT = M(TDD, "      prompt: prompts/tdd_loop/generate_patch.md.j2\n"
 IMPORTS_ITSELF = M("orch23/model/digest.py", "import hashlib\n", "import hashlib\nimport orch23.model.record\n")
 NO_WRITE_FENCE = M(
     PATHS,
-    '    return [Diagnostic(codes.OUTSIDE_FENCE, "is outside the fence", subject=shown(full), hint=_way_in(path, scope))]',
-    "    return []",
+    "    return [\n        Diagnostic(\n            codes.OUTSIDE_WRITE_SCOPE,",
+    "    return []\n    return [\n        Diagnostic(\n            codes.OUTSIDE_WRITE_SCOPE,",
 )
 ASKED_AGAIN = M(
     RECORDED, "        return None if found is None or self._passes(found) else found\n", "        return None\n"
@@ -67,7 +67,7 @@ TIMEOUT_UNTOLD = M(
 STDERR_LOST = M(PROCESS, "                stderr=streams[1],", "                stderr=subprocess.DEVNULL,")
 KEPT_AS_GREEN = M(
     FRESHNESS,
-    "        if candidate.obtainable and not mismatches(candidate.target, known.disk, known.foreign):\n            return _claim",
+    "        if candidate.obtainable and not mismatched_paths(candidate.target, known.disk, known.foreign):\n            return _claim",
     "        if candidate.obtainable:\n            return _claim",
 )
 NO_FAILURE_TEXT = M(ATTEMPT, 'attempt, "failure.txt", text', 'attempt, "failed.txt", text')
@@ -90,8 +90,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S0-02": (
         M(
             "orch23/load/overrides.py",
-            "            given[name] = _Given(parse_scalar(text), COMMAND_LINE, None, is_text=True)",
-            "            given.setdefault(name, _Given(parse_scalar(text), COMMAND_LINE, None, is_text=True))",
+            "            given[name] = _Given(parse_yaml_scalar(text), SET_OPTION, None, is_text=True)",
+            "            given.setdefault(name, _Given(parse_yaml_scalar(text), SET_OPTION, None, is_text=True))",
         ),
         M("orch23/load/overrides.py", "    if file_text is not None:", "    if file_text is None:"),
     ),
@@ -105,13 +105,13 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S0-04": (
         M(
             "orch23/providers/openai_adapter.py",
-            "    if not _key(environ) and not is_loopback(url_of(step)):",
+            "    if not _key(environ) and not is_loopback(server_url(step)):",
             "    if False:",
         ),
         M(
             "orch23/providers/openai_adapter.py",
-            '    return environ.get(KEY_VARIABLE, "").strip()',
-            '    return environ.get(KEY_VARIABLE, "none").strip()',
+            '    return environ.get(OPENAI_KEY, "").strip()',
+            '    return environ.get(OPENAI_KEY, "none").strip()',
         ),
     ),
     "S0-05": (
@@ -129,7 +129,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S0-06": (NO_PROMPT_TEXT, NO_RESPONSE_TEXT, NO_FAILURE_TEXT),
     "S0-07": (
-        M(STATE, "CheckResult, AttemptFinished, StageHeld, StageFinished)", "StageHeld, StageFinished)"),
+        M(STATE, "CheckResult, AttemptFinished, StageWithheld, StageFinished)", "StageHeld, StageFinished)"),
         M(STATE, "AttemptStarted, FilesProposed, CheckResult, Att", "AttemptStarted, CheckResult, Att"),
     ),
     "S0-08": (
@@ -149,7 +149,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(JOURNAL, '    while (logs / f"{candidate}.jsonl").exists():', "    while False:"),
     ),
     "S0-11": (M(STATE, "spec_hash=began.spec_hash,", 'spec_hash="",'),),
-    "S0-12": (M(STATE, 'phase: Phase = "init"', 'phase: Phase = "generated"'),),
+    "S0-12": (M(STATE, 'phase: SeedPhase = "init"', 'phase: SeedPhase = "generated"'),),
     "S0-13": (NO_PATCH_PROMPT, M("prompts/tdd_loop/generate_patch.md.j2", "{{ inputs | blocks }}", "")),
     "S0-14": (
         M("prompts/tdd_loop/generate_patch.md.j2", '{{ brief.excerpt | block("what failed") }}', ""),
@@ -163,14 +163,14 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             '    "PATCHING": frozenset({"INIT", "TESTING", "PATCHING", "FAILED"}),',
             '    "PATCHING": frozenset({"INIT", "TESTING", "PATCHING", "FAILED", "SUCCESS"}),',
         ),
-        M(STATE, "    if move not in LEGAL_MOVES[stage.state]:", "    if False:"),
+        M(STATE, "    if move not in LEGAL_TRANSITIONS[stage.state]:", "    if False:"),
     ),
     "S0-18": (M("orch23/model/errors.py", "    FAILED = 1\n", "    FAILED = 9\n"), ONE_MORE),
     "S0-19": (
         M(CONTENTS, "    if is_diff(full, entry.content, base):", "    if False:"),
         M(
             ENVELOPE,
-            "    entries = tuple(Entry(path, content) for path, content in value.items() if isinstance(content, str))",
+            "    entries = tuple(ProposedFile(path, content) for path, content in value.items() if isinstance(content, str))",
             "    entries = ()",
         ),
     ),
@@ -199,8 +199,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "S0-27": (
-        M(STATE, "            self._folding.take(event, timestamp(now))\n", ""),
-        M(STATE, "    if move not in LEGAL_MOVES[stage.state]:", "    if False:"),
+        M(STATE, "            self._folding.take(event, format_timestamp(now))\n", ""),
+        M(STATE, "    if move not in LEGAL_TRANSITIONS[stage.state]:", "    if False:"),
     ),
     # ---- S1
     "S1-01": (
@@ -210,7 +210,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             '    "GENERATING": frozenset({"INIT", "PATCHING", "FAILED"}),',
         ),
     ),
-    "S1-02": (M(STATE, "    if move not in LEGAL_MOVES[stage.state]:", "    if False:"),),
+    "S1-02": (M(STATE, "    if move not in LEGAL_TRANSITIONS[stage.state]:", "    if False:"),),
     "S1-03": (
         M(STATE, '            "last_test_stderr": self.focus.output,\n', ""),
         M(STATE, '            "spec_hash": self.spec_hash,\n', ""),
@@ -218,8 +218,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S1-04": (
         M(
             STATE,
-            "descriptor, temp = open_temp(self._path.parent.parent, PRIVATE_FILE)",
-            "descriptor, temp = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE), str(self._path)",
+            "descriptor, temp = open_temp(self._path.parent.parent, PRIVATE_FILE_MODE)",
+            "descriptor, temp = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE_MODE), str(self._path)",
         ),
     ),
     "S1-05": (ASKED_AGAIN,),
@@ -278,7 +278,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
         M(
             "orch23/cli/author_data.py",
-            "            problems += parsed.diagnostics or validate_answer(sources, one.schema, parsed.tree, parsed=parsed)\n",
+            "            problems += parsed.diagnostics or validate_by_schema(sources, one.schema, parsed.tree, parsed=parsed)\n",
             "            problems += parsed.diagnostics\n",
         ),
     ),
@@ -300,7 +300,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             'ExitCode.FAILED, "interrupted"',
         ),
     ),
-    "S1-22": (M("orch23/cli/actions/reset.py", "            told += forget(root)\n", ""),),
+    "S1-22": (M("orch23/cli/actions/reset.py", "            told += forget_results(root)\n", ""),),
     "S1-23": (
         M(
             "orch23/cli/actions/reset.py",
@@ -361,10 +361,10 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S2-06": (
         M(
             "orch23/resolve/slices.py",
-            "        return Slice(selector, section(text, selector))\n",
+            "        return Slice(selector, markdown_section(text, selector))\n",
             "        return Slice(selector, text)\n",
         ),
-        M(STATE, "            self._folding.take(event, timestamp(now))\n", ""),
+        M(STATE, "            self._folding.take(event, format_timestamp(now))\n", ""),
     ),
     "S2-07": (M(LAYERED, "    needs: [scaffold]\n", ""),),
     "S2-08": (
@@ -408,8 +408,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
         M(
             PROMOTE,
-            "            write_atomic(self._redo, seal(encode(redo)), mode=PRIVATE_FILE)\n",
-            '            write_atomic(self._redo, b"", mode=PRIVATE_FILE)\n',
+            "            write_atomic(self._redo, encode_with_checksum(from_struct(redo)), mode=PRIVATE_FILE_MODE)\n",
+            '            write_atomic(self._redo, b"", mode=PRIVATE_FILE_MODE)\n',
         ),
         M(
             LAYERED,
@@ -478,7 +478,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S3-06": (
         M(
             CONTENTS,
-            "    lines = placeholders(full, entry.content, base)[:_SHOWN_PLACEHOLDERS]\n",
+            "    lines = find_placeholders(full, entry.content, base)[:_SHOWN_PLACEHOLDERS]\n",
             "    lines: tuple[tuple[int, str], ...] = ()\n",
         ),
         M("orch23/decide/source_syntax.py", "_SHRINK = 0.5", "_SHRINK = 0.0"),
@@ -649,8 +649,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(COMMANDS, "    if runs_script(argv, verify):\n", "    if False:\n"),
         M(
             ORDERS,
-            '    verify = text(NAME, options, "verify", "scripts/verify.sh")',
-            '    verify = text(NAME, {}, "verify", "scripts/verify.sh")',
+            '    verify = text_option(_NAME, options, "verify", "scripts/verify.sh")',
+            '    verify = text_option(_NAME, {}, "verify", "scripts/verify.sh")',
         ),
     ),
     "S4-20": (M(CHAIN, "        if path not in state.files:\n", "        if False:\n"),),
@@ -670,10 +670,10 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-24": (
         M(
             "orch23_checks/acceptance_commands.py",
-            "        return Dependencies(scripts=(plain_path(called.value),))\n",
-            "        return Dependencies()\n",
+            "        return CommandDependencies(scripts=(plain_path(called.value),))\n",
+            "        return CommandDependencies()\n",
         ),
-        M("orch23_checks/acceptance_commands.py", ' if name.partition(".")[0] not in STANDARD))', "))"),
+        M("orch23_checks/acceptance_commands.py", ' if name.partition(".")[0] not in STDLIB_NAMES))', "))"),
     ),
     "S4-25": (
         M(
@@ -750,7 +750,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-35": (
         M(
             "orch23/resolve/slices.py",
-            "        return Slice(selector, section(text, selector))\n",
+            "        return Slice(selector, markdown_section(text, selector))\n",
             "        return Slice(selector, text)\n",
         ),
     ),
@@ -762,7 +762,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "S4-37": (
-        M(PROPOSAL, "    found += path_faults(tuple(e.path for e in envelope.entries), envelope.deletes, scope)\n", ""),
+        M(PROPOSAL, "    found += path_errors(tuple(e.path for e in envelope.entries), envelope.deletes, scope)\n", ""),
     ),
     "S4-38": (
         M(
@@ -800,8 +800,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-44": (
         M(
             PROPOSAL,
-            "    found += size_faults(envelope.entries)\n    found += [d for e in safe for d in base_faults(e, scope)]\n",
-            "    found += size_faults(envelope.entries)\n",
+            "    found += size_errors(envelope.entries)\n    found += [d for e in safe for d in base_errors(e, scope)]\n",
+            "    found += size_errors(envelope.entries)\n",
         ),
         M(PATHS, "    found += _duplicates((*written, *deletes))\n", ""),
     ),
@@ -815,8 +815,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-46": (
         M(
             PROMOTE,
-            "            write_atomic(self._redo, seal(encode(redo)), mode=PRIVATE_FILE)\n",
-            '            write_atomic(self._redo, b"", mode=PRIVATE_FILE)\n',
+            "            write_atomic(self._redo, encode_with_checksum(from_struct(redo)), mode=PRIVATE_FILE_MODE)\n",
+            '            write_atomic(self._redo, b"", mode=PRIVATE_FILE_MODE)\n',
         ),
     ),
     "S4-47": (
@@ -866,8 +866,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(RUNNING, 'failed = command_failed("timeout", command,', 'failed = command_failed("verify_failed", command,'),
         M(
             PROPOSAL,
-            '    return _refuse(codes.AGENT_ERROR, f"the model says: {_excerpt(reason)}", hint, kind="agent_error")',
-            '    return _refuse(codes.AGENT_ERROR, f"the model says: {_excerpt(reason)}", hint)',
+            '    return _refuse(codes.MODEL_ERROR, f"the model says: {_excerpt(reason)}", hint, kind="agent_error")',
+            '    return _refuse(codes.MODEL_ERROR, f"the model says: {_excerpt(reason)}", hint)',
         ),
     ),
     "S4-55": (
@@ -978,8 +978,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C6": (
         M(
             "orch23/cli/actions/clean.py",
-            "        taken = take_back(project, stages, force=force)\n",
-            "        taken = take_back(project, (*stages, 'no_such_stage'), force=force)\n",
+            "        taken = remove_outputs(project, stages, force=force)\n",
+            "        taken = remove_outputs(project, (*stages, 'no_such_stage'), force=force)\n",
         ),
     ),
     "C7": (ASKED_AGAIN, M(JOURNAL, "_DURABLE = (CallReserved, ", "_DURABLE = (")),
@@ -996,11 +996,11 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C12": (
         M(
             "orch23/cli/author_data.py",
-            "            problems += parsed.diagnostics or validate_answer(sources, one.schema, parsed.tree, parsed=parsed)\n",
+            "            problems += parsed.diagnostics or validate_by_schema(sources, one.schema, parsed.tree, parsed=parsed)\n",
             "            problems += parsed.diagnostics\n",
         ),
     ),
-    "C13": (M("orch23/cli/actions/reset.py", "            told += forget(root)\n", ""), ASKED_AGAIN),
+    "C13": (M("orch23/cli/actions/reset.py", "            told += forget_results(root)\n", ""), ASKED_AGAIN),
     "C14": (M("orch23/execute/git_revision.py", "    if prefix is None:\n", "    if False:\n"),),
     "C15": (M(FRESHNESS, "    if known.edited:\n        return _edited(known)\n", ""),),
     "C16": (
@@ -1018,8 +1018,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C18": (
         M(
             PATHS,
-            "    full = scope.full(path)\n    if match_any(scope.fence.protect, full):\n        return [_protected_here(full)]\n    if admits(scope.fence.write",
-            "    full = scope.full(path)\n    if admits(scope.fence.write",
+            "    full = scope.full(path)\n    if match_any(scope.fence.protect, full):\n        return [_protected_here(full)]\n    if allows_write(scope.fence.write",
+            "    full = scope.full(path)\n    if allows_write(scope.fence.write",
         ),
     ),
     "C19": (TIMEOUT_UNTOLD, M(ATTEMPT, "        if failure.kind not in retry.when:\n", "        if False:\n")),

@@ -60,9 +60,8 @@ CHECKS = LazyMapping(_PLACES, _load)
 
 def check_codes() -> Codes:
     """Return the codes of all checks. Loads them all."""
-    shared = [load_object(f"{package}.codes:CODES") for package in ("orch23.checks", "orch23_checks")]
-    own = [load_object(f"{place}:CODES") for place in _PLACES.values()]
-    return {code: told for table in (*shared, *own) for code, told in table.items()}
+    own: list[Codes] = [load_object(f"{module}:CODES") for module in _PLACES.values()]
+    return {code: text for table in (SHARED_CODES, *own) for code, text in table.items()}
 
 
 @cache

@@ -356,7 +356,7 @@ class ProcessStepRunner(StepRunner):
     """Runs programs. A kind of step adds what `engine.running.Starting` asks for."""
 
     def attempt(self, attempts: AttemptLoop, step: ProcessStep, turn: AttemptInput) -> AttemptResult:
-        """StepRunner the program, and take what it made within the stage's write scope."""
+        """Run the program, and take the files that it wrote within the stage's write scope."""
         resolved, start = attempts.resolved, turn.start
         stage = resolved.stage
         files = {**resolved.parts, **resolved.files}

@@ -3,22 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, cast
 
-from orch23.checks.schema_validator import make_validator, undeclared_keys
 from orch23.load.yaml_text import ParsedText, parse_yaml
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
-from orch23.resolve.schema_errors import SchemaError, schema_errors_of
-
-
-def data_errors(value: Json, schema: Mapping[str, Any]) -> tuple[SchemaError, ...]:
-    """Return everything in a value that breaks a schema; of alternatives, what breaks the one that was meant.
-
-    Raises:
-        Exception: the schema cannot be used; of which kind depends on the validator.
-
-    """
-    return schema_errors_of(make_validator(schema), value, undeclared_keys)
-
 
 _INSIDE = "`$ref` may only point inside the schema itself, as in `#/definitions/name`"
 _FLATTER = "write a flatter schema, and no `$ref` that leads back to itself"
@@ -37,15 +24,16 @@ def validate_data(
 
     With `parsed`, the text that the value was read from, each complaint has its place.
     """
-    from orch23.checks.schema_validator import PatternError  # noqa: PLC0415 - beside the next one
-
-    # DROPPED
+    # They import jsonschema, which only data with a schema needs.
+    from orch23.checks.schema_validator import PatternError, make_validator, undeclared_keys  # noqa: PLC0415
+    from orch23.resolve.schema_errors import schema_errors_of  # noqa: PLC0415
 
     unusable = invalid_schema_errors(schema_json, file)
     if unusable:
         return unusable
     try:
-        found = data_errors(value, cast("Mapping[str, Any]", schema_json))
+        validator = make_validator(cast("Mapping[str, Any]", schema_json))
+        found = schema_errors_of(validator, value, undeclared_keys)
     except RecursionError:
         message = "the schema refers to itself without end, or the data is nested too deeply"
         return (Diagnostic("E861", message, Location(file, 1, 1), _FLATTER),)

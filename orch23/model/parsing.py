@@ -4,7 +4,6 @@ The C scanner of `json` reads a sound text. The reader below, which knows places
 """
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -289,6 +288,8 @@ def parse_toml(text: str) -> dict[str, Any]:
         long = _LONG_KEY.search(plain)
         if long is not None:
             raise LongTomlKeyError(plain.count("\n", 0, long.start()) + 1)
+    import tomllib  # noqa: PLC0415 - only for texts in TOML
+
     return tomllib.loads(text)
 
 

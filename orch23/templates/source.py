@@ -93,7 +93,7 @@ def find_source(named: str, here: Path) -> TemplateSource:
         raise NotFoundError(Diagnostic(NO_TEMPLATE, f"there is no template `{named}`", hint=hint))
     if _PASSWORD.match(url):
         hint = "leave it to git's credential helper: the URL is written into the project"
-        raise NotFoundError(Diagnostic(NOT_FETCHED, "the BUILTIN_URL holds a password", hint=hint))
+        raise NotFoundError(Diagnostic(NOT_FETCHED, "the URL holds a password", hint=hint))
     last = re.split(r"[/:]", url.rstrip("/"))[-1].removesuffix(".git")
     name = _NOT_IN_NAMES.sub("-", last).strip("-.")[:_LONGEST_NAME] or "template"
     return TemplateSource(name=name, address=url if url.endswith(".git") else f"git+{url}", url=url)

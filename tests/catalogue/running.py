@@ -117,7 +117,7 @@ def step_that_takes_too_much(project: Project) -> set[str]:
 def machine_without_a_sandbox(project: Project) -> set[str]:
     """Build where neither bubblewrap nor Landlock is there."""
     with patch(
-        "orch23.cli.build_run.choose_once", return_value=TierChoice(None, (("bubblewrap", "it is not installed"),))
+        "orch23.cli.build_run.best_tier_once", return_value=TierChoice(None, (("bubblewrap", "it is not installed"),))
     ):
         return built(project, {"outputs": ["a"], "shell": "echo a > a"})
 
@@ -134,7 +134,7 @@ def sandbox_that_does_not_come_about(project: Project) -> set[str]:
     broken = project.root / "bwrap"
     project.write({"bwrap": "#!/bin/sh\necho 'bwrap: No space left on device' >&2\nexit 1\n"})
     broken.chmod(0o755)
-    with patch("orch23.cli.build_run.choose_once", return_value=TierChoice(BubblewrapLauncher(broken))):
+    with patch("orch23.cli.build_run.best_tier_once", return_value=TierChoice(BubblewrapLauncher(broken))):
         return built(project, {"outputs": ["a"], "shell": "echo a > a"})
 
 

@@ -61,7 +61,7 @@ class Model:
 @contextmanager
 def asking(model: Model) -> Iterator[None]:
     """Let this model answer in the place of every provider."""
-    with patch("orch23.engine.conversation.make", lambda *_: model):
+    with patch("orch23.engine.conversation.make_provider", lambda *_: model):
         yield
 
 
@@ -196,7 +196,7 @@ def test_an_answer_that_cannot_be_kept_is_charged_and_holds_nobody_up(project: P
     def full_disk(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    with asking(Model(bill, took=little)), patch.object(Exchanges, "replace_snapshot_file", full_disk):
+    with asking(Model(bill, took=little)), patch.object(Exchanges, "put", full_disk):
         project.build("-j2", "-k")
     settled = project.events_of("call_settled")
     assert settled[0]["data"]["forfeited"] is True

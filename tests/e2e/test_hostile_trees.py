@@ -103,13 +103,13 @@ def lay(project: Project, script: str, outside: Path) -> None:
 
 def choose(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if name == "none":
-        monkeypatch.setattr("orch23.cli.build_run.choose_once", lambda: NONE)
+        monkeypatch.setattr("orch23.cli.build_run.best_tier_once", lambda: NONE)
         return
     need(name)
     chosen = launcher(name)
     assert isinstance(chosen, BubblewrapLauncher | LandlockLauncher)
     choice = TierChoice(chosen)
-    monkeypatch.setattr("orch23.cli.build_run.choose_once", lambda: choice)
+    monkeypatch.setattr("orch23.cli.build_run.best_tier_once", lambda: choice)
 
 
 @pytest.mark.parametrize(("name", "tier"), CASES)

@@ -33,7 +33,7 @@ def listed(project: Project) -> Project:
 
 
 def test_lists_are_expanded_together_and_then_those_that_turn_out_to_be_nobodys(listed: Project) -> None:
-    with patch("orch23.engine.plan_walk.extend", side_effect=extend_plan) as extended:
+    with patch("orch23.engine.plan_walk.extend_plan", side_effect=extend_plan) as extended:
         assert listed.plan() == {
             "above@a": "run",
             "above@b": "run",

@@ -141,12 +141,12 @@ def test_reading_writes_no_file_starts_no_process_and_opens_no_socket(project: P
 def test_the_watch_sees_what_it_is_there_for(project: Project, deed: str) -> None:
     story(project)
     spoilt = f"""
-import orch23.engine.dry_run as outlook
-real = outlook.Outlook.look
+import orch23.engine.dry_run as dry_run
+real = dry_run.DryRun.look
 def look(self):
     {deed}
     return real(self)
-outlook.Outlook.look = look
+dry_run.DryRun.look = look
 """
     seen = watched(project, "plan", more=spoilt)
     assert seen.returncode == 99, seen.stderr

@@ -22,7 +22,7 @@ from orch23.execute.sandbox.tier_selection import TierChoice, best_tier_once
 from tests.project import Project, scripted
 from tests.sandbox.users import need
 
-SELF_TEST = "orch23.cli.build_run.choose_once"
+SELF_TEST = "orch23.cli.build_run.best_tier_once"
 NONE = TierChoice(None, (("bubblewrap", "it is not installed"), ("Landlock", "the kernel has none")))
 ALLOWED = "--allow-unsandboxed"
 
@@ -491,12 +491,12 @@ def test_the_doctor_tries_the_sandbox(project: Project) -> None:
 
 def test_the_doctor_says_why_it_is_no_better_one(project: Project) -> None:
     missing = (("bubblewrap", "it is not installed"),)
-    with patch("orch23.cli.actions.doctor.choose_once", return_value=TierChoice(LandlockLauncher(), missing)):
+    with patch("orch23.cli.actions.doctor.best_tier_once", return_value=TierChoice(LandlockLauncher(), missing)):
         fact = found(project)
     assert not fact["ok"]
     assert fact["value"].startswith("Landlock")
     assert "it is not installed; install bubblewrap" in fact["hint"]
-    with patch("orch23.cli.actions.doctor.choose_once", return_value=NONE):
+    with patch("orch23.cli.actions.doctor.best_tier_once", return_value=NONE):
         fact = found(project)
     assert fact["value"] == "none: steps are refused"
     assert ALLOWED in fact["hint"]

@@ -35,7 +35,7 @@ def collected(root: Path, wish: GcLimits, *, crash_at: int | None = None) -> boo
 
     with (
         patch("os.fsync", lambda _fd: None),
-        patch.object(DiskContentStore, "remove_snapshots", guarded(DiskContentStore.drop)),
+        patch.object(DiskContentStore, "drop", guarded(DiskContentStore.drop)),
         patch.object(Records, "_rewrite", guarded(Records._rewrite)),
         patch("orch23.store.records.sync_folder", guarded(lambda _folder: None)),
     ):

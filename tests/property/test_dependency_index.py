@@ -133,9 +133,9 @@ MADE = (
 def forms(selection: tuple[str, ...] = ()) -> Iterator[Play]:
     """Play with a project that has stages of all forms, and ask for some of them, or for all."""
     with (
-        patch.object(test_snapshot_agrees, "FILES_SCHEMA", FILES),
+        patch.object(test_snapshot_agrees, "FILES", FILES),
         patch.object(test_snapshot_agrees, "BUILD", ["build", "pipeline.yaml", *selection, "-j1"]),
-        patch.object(test_snapshot_agrees, "PLAN_SCHEMA", ["plan", "pipeline.yaml", *selection]),
+        patch.object(test_snapshot_agrees, "PLAN", ["plan", "pipeline.yaml", *selection]),
         playing() as play,
     ):
         yield play

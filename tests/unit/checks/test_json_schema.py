@@ -178,7 +178,7 @@ def test_a_schema_that_is_too_much_for_the_validator_is_refused(monkeypatch: pyt
     def too_deep(*_: object, **__: object) -> None:
         raise RecursionError
 
-    monkeypatch.setattr(Draft7Validator, "check_schema_file", too_deep)
+    monkeypatch.setattr(Draft7Validator, "check_schema", too_deep)
     (only,) = _check({"a.json": 1}, {})
     assert only.code == "E316"
 

@@ -23,7 +23,7 @@ OF_MODELS = frozenset(
     f"orch23.{name}"
     for name in (
         *(f"providers.{vendor}" for vendor in ("anthropic_messages", "openai_adapter", "local", "command", "scripted")),
-        *("decide.proposal", "decide.proposal_elision", "decide.proposal_envelope", "resolve.evaluation"),
+        *("decide.proposal", "decide.omissions", "decide.response_parser", "resolve.evaluation"),
     )
 )
 ROOT = Path(orch23.__file__).parents[1]

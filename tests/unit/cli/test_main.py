@@ -62,7 +62,7 @@ def test_an_interrupt_outside_a_build_is_130_and_silent(failing, error, capsys) 
 
 def test_a_reader_that_has_gone_is_no_error(failing, capsys, monkeypatch) -> None:
     silenced: list[object] = []
-    monkeypatch.setattr("orch23.cli.error_report.silence", silenced.append)
+    monkeypatch.setattr("orch23.cli.error_report.redirect_to_devnull", silenced.append)
     assert failing(BrokenPipeError(32, "gone")) == ExitCode.OK
     assert capsys.readouterr().err == ""
     assert len(silenced) == 2

@@ -286,11 +286,11 @@ def test_every_code_that_is_raised_is_in_the_catalogue():
     root = Path(__file__).parents[3] / "orch23"
     own = [
         *(root / "load").glob("*.py"),
-        *(root / "resolve" / f"{n}.py" for n in ("expressions", "evaluation", "stages", "steps")),
+        *(root / "resolve" / f"{n}.py" for n in ("expressions", "evaluation", "stages", "stage_fields")),
         *(root / "model" / f"{n}.py" for n in ("fields", "plugins")),
         *(root / "steps").glob("*/spec.py"),
         *(root / "steps").glob("*/language.py"),
-        *(root / "resolve" / f"{n}.py" for n in ("input_paths", "item_rules", "sandbox")),
+        *(root / "resolve" / f"{n}.py" for n in ("item_rules", "slices")),
     ]
     raised = {code for path in own for code in re.findall(r'"([EW][0-9]{3})"', path.read_text("utf-8"))}
     assert raised - set(LOAD_CODES) - set(step_codes()) == set()

@@ -592,8 +592,9 @@ def test_nothing_heavy_is_imported_until_someone_is_asked() -> None:
     script = (
         "import sys; from orch23.providers import registry; from orch23.steps.llm.spec import LLMStep; "
         "step = LLMStep(provider='anthropic', model='m', prompt='p', base_url='http://x', effort='low'); "
-        "registry.check(step, {}), registry.ready(step, {}), registry.parameters(step), registry.endpoint(step); "
-        "registry.wire_schema(step, None); "
+        "registry.step_errors(step, {}), registry.readiness_errors(step, {}); "
+        "registry.parameters_of(step), registry.endpoint_of(step); "
+        "registry.wire_schema_of(step, None); "
         "print([m for m in ('anthropic', 'openai', 'httpx2', 'pydantic', 'genai_prices') if m in sys.modules])"
     )
     environ = {"PATH": os.environ["PATH"]}

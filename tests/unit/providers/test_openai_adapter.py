@@ -153,11 +153,12 @@ def test_a_missing_library_has_a_way_out(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_nothing_of_the_library_is_imported_before_somebody_is_asked() -> None:
     program = (
         "import sys; from pathlib import Path; import orch23.cli.main; from orch23.providers import registry as r\n"
-        "from orch23.steps.llm.spec import LLMStep; from orch23.providers.adapter import Asking, Setting\n"
+        "from orch23.steps.llm.spec import LLMStep; from orch23.providers.adapter import CallContext, ProviderContext\n"
         "s = LLMStep(provider='openai', model='m', prompt='p')\n"
-        "r.check(s, {}), r.ready(s, {}), r.parameters(s), r.endpoint(s), r.wire_schema(s, None)\n"
-        "t = Setting(environ={}, root=Path(), read_answers=dict, notice=print, is_granted=bool, files=None)\n"
-        "r.make(t, Asking(s, 'a')); t.close()\n"
+        "r.step_errors(s, {}), r.readiness_errors(s, {}), r.parameters_of(s), r.endpoint_of(s)\n"
+        "r.wire_schema_of(s, None)\n"
+        "t = ProviderContext(environ={}, root=Path(), read_answers=dict, notice=print, is_granted=bool, files=None)\n"
+        "r.make_provider(t, CallContext(s, 'a')); t.close()\n"
         "sys.exit(bool({'openai', 'httpx2', 'pydantic'} & set(sys.modules)))"
     )
     environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[3])}

@@ -194,7 +194,7 @@ def test_an_error_without_end_is_read_as_far_as_it_is_shown(client: str) -> None
 @every_stream
 def test_an_answer_has_a_limit_of_its_own(client: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("anthropic_messages", "openai_chat"):
-        monkeypatch.setattr(f"orch23.providers.{module}.MAX_ANSWER_CHARACTERS", 9)
+        monkeypatch.setattr(f"orch23.providers.{module}.MAX_RESPONSE_CHARACTERS", 9)
     parts = b'data: {"choices": [{"delta": {"content": "12345"}}]}\n\n'
     reply = message_reply("12345", "67890") if client == "anthropic" else Reply(200, EVENTS, (parts, parts))
     found = fault_of(client, reply)

@@ -456,10 +456,10 @@ def test_what_a_killed_build_left_of_it_is_swept_by_the_next(tmp_path: Path) -> 
     """It is written beside the folders of runs, which may be many: nobody would look into each."""
     script = (
         "import os, sys; from pathlib import Path; from datetime import datetime, UTC\n"
-        "from orch23.model.event import event_from; from orch23.store.run_state import StateFile\n"
+        "from orch23.model.event import parse_event; from orch23.store.run_state import StateFile\n"
         "os.replace = lambda *_: os._exit(9); os.rename = os.replace; Path.replace = os.replace\n"
         "file = StateFile(Path(sys.argv[1], 'logs/r1/state.json'), lambda: datetime.now(UTC))\n"
-        "file.notice(event_from('run_started', ''))\n"
+        "file.notice(parse_event('run_started', ''))\n"
     )
     killed = subprocess.run([sys.executable, "-c", script, str(tmp_path)], cwd=ROOT, check=False)
     assert killed.returncode == 9

@@ -165,7 +165,7 @@ def test_it_is_tried_once_and_whoever_asks_meanwhile_waits() -> None:
 
 ENDS_EARLIER = """
 import atexit, threading, time
-from orch23.entry import end
+from orch23.entry import exit_process
 from orch23.execute.sandbox.tier_selection import SandboxLauncher, TierChoice
 
 ending = threading.Event()
@@ -178,7 +178,7 @@ def slow():
 
 SandboxLauncher(slow).begin()
 atexit.register(ending.set)
-end(0)
+exit_process(0)
 """
 
 
