@@ -38,7 +38,7 @@ class Bases(Struct, frozen=True):
         return {path: base.start for path, base in bases if self.world.incoming(name, path) == base.instead_of}
 
     def _has_base(self, name: str) -> bool:
-        return self.world.stage(name).chain is not None or bool(self.world.plan.above.get(name))
+        return self.world.stage(name).chain is not None or bool(self.world.plan.upstream_of_chains.get(name))
 
     def _kept_failure(self, name: str) -> Record | None:
         """Return the record of the stage's kept failure, if its files are those on disk."""

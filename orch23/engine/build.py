@@ -386,7 +386,7 @@ class Build(Struct, kw_only=True, dict=True):
             self._narrator.tell(FilesReleased(files=tuple(released), stages=tuple(released.values())), text)
 
     def _result(self) -> BuildResult:
-        world, everything = self.session.world, self.options.selection.is_all
+        world, everything = self.session.world, self.options.selection.selects_all
         rest = StageStatus.BLOCKED if self._stopped is None else StageStatus.CANCELLED
         ends = {
             name: end
