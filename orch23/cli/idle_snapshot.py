@@ -227,7 +227,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
 
     def _plans(self, build: Build, decisions: Mapping[str, Decision]) -> dict[str, str]:
         """Return what `plan` says of a project at rest, without colours and with them."""
-        plan = build.session.world.plan
+        plan = build.session.state.plan
         skipped = build.options.selection.skipped(plan)
         view = plan_view(plan, decisions, keys={}, estimates=None, dead=(), skipped=skipped)
         marks = marks_for(sys.stderr.encoding)

@@ -195,7 +195,7 @@ def whole_view(
     """Return what would be done; with an estimate, for which price table, journals and transcripts are read."""
     project, stages = open_for_command(console, wanted)
     session = open_read_session(project, forced=forced, overwrite_edited=overwrite_edited)
-    check_forced(session.world.plan, forced)
+    check_forced(session.state.plan, forced)
     check_input_schemas(project.pipeline, project.store.workspace, project.machinery.sources)
     seen = preview(session, selection_of(wanted, stages))
     return plan_view_of(seen, estimates_of(project, seen) if estimated else None)

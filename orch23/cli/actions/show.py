@@ -67,7 +67,7 @@ def find_kept(project: Project, asked: ShowRequest) -> ShowResult:
 
     """
     session = open_read_session(project)
-    Selection(targets=(asked.stage,)).nodes(session.world.plan)
+    Selection(targets=(asked.stage,)).nodes(session.state.plan)
     if asked.view == "cost":
         return _cost(project, asked)
     seen = preview(session)
@@ -315,7 +315,7 @@ def _text(session: Session, path: str, entry: FileEntry | None) -> str | None:
     if entry is None:
         return ""
     try:
-        return session.world.read(path, entry).decode("utf-8", errors="replace")
+        return session.state.read(path, entry).decode("utf-8", errors="replace")
     except MissingBytesError:
         return None
 
