@@ -482,7 +482,17 @@ def test_a_stored_plan_is_the_plan_that_was_compiled_and_serves_where_only_comma
     assert again is not None
     assert first is not None
     assert again.nodes["b"] == other[0]
-    for field in ("order", "upstream", "downstream", "edges", "chains", "above", "groups", "skipped", "expansions"):
+    for field in (
+        "order",
+        "upstream",
+        "downstream",
+        "edges",
+        "chains",
+        "upstream_of_chains",
+        "groups",
+        "skipped",
+        "expansions",
+    ):
         assert getattr(again, field) == getattr(first, field)
 
 
