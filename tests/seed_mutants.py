@@ -403,8 +403,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S2-18": (
         M(
             "orch23/plan/nodes.py",
-            "        elif isinstance(stage, ForeachStage) and stage.foreach.together and stage.name in expansions:\n",
-            "        elif False:\n",
+            "isinstance(stage, ForeachStage) and stage.foreach.together and stage.name in expansions:\n",
+            "False:\n",
         ),
         M(
             PROMOTE,
@@ -438,8 +438,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S2-22": (
         M(
             "orch23/plan/compile.py",
-            "                firmness = _firmness(node, nodes[producer], pattern)\n",
-            "                firmness = Firmness.CHAIN_PATTERN\n",
+            "                    firmness = _firmness(node, nodes[producer], pattern)\n",
+            "                    firmness = EdgeFirmness.CHAIN_PATTERN\n",
         ),
     ),
     "S2-23": (
@@ -1047,8 +1047,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C25": (
         M(
             "orch23/plan/compile.py",
-            "                firmness = _firmness(node, nodes[producer], pattern)\n",
-            "                firmness = Firmness.CHAIN_PATTERN\n",
+            "                    firmness = _firmness(node, nodes[producer], pattern)\n",
+            "                    firmness = EdgeFirmness.CHAIN_PATTERN\n",
         ),
     ),
     "C26": (
