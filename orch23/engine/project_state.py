@@ -93,7 +93,7 @@ class ProjectState(Struct, dict=True):
     @cached_property
     def former(self) -> Mapping[str, Record]:
         """Return the records of the lock that own files, by stage."""
-        return self.lock.owning()
+        return self.lock.owner_records()
 
     @cached_property
     def ownership(self) -> Ownership:
@@ -322,7 +322,7 @@ class ProjectState(Struct, dict=True):
             return self.start(name, path)
         if chain is None and isinstance(stage, Stage) and self._is_own(stage, path):
             return None
-        above = self.plan.above.get(name, frozenset())
+        above = self.plan.upstream_of_chains.get(name, frozenset())
         visible = [owner for owner in owners if (self._chain_of(owner) or owner) not in above]
         if visible:
             return self.results[max(visible, key=self._rank)].outputs.get(path)
@@ -364,7 +364,7 @@ class ProjectState(Struct, dict=True):
 
     def maker(self, name: str, path: str) -> str | None:
         """Return the stage whose file a stage sees at a path, None if no stage made it."""
-        above = self.plan.above.get(name, frozenset())
+        above = self.plan.upstream_of_chains.get(name, frozenset())
         owners = [o for o in self._owners.get(path, ()) if (self._chain_of(o) or o) not in above and o != name]
         return max(owners, key=self._rank) if owners else None
 
@@ -405,7 +405,7 @@ class ProjectState(Struct, dict=True):
         """Return whether a stage starts from a path, or sees it as it was before a later stage edits it in place."""
         stage = self.plan.nodes[name]
         link = stage.chain if isinstance(stage, Stage) else None
-        chains = (*((link.chain,) if link else ()), *self.plan.above.get(name, ()))
+        chains = (*((link.chain,) if link else ()), *self.plan.upstream_of_chains.get(name, ()))
         return any(self.declared.in_chain(chain, path) for chain in chains)
 
     def matching(self, name: str, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:

@@ -97,7 +97,7 @@ def compile_plan(
             ),
             expansions=expansions,
             chains=chains,
-            above=_above(nodes, dropped),
+            upstream_of_chains=_above(nodes, dropped),
             groups=groups,
             skipped=skipped,
         ),

@@ -310,6 +310,6 @@ def _own_base(stage: Stage, path: str) -> bool:
 def _above_made(plan: Plan, name: str, path: str) -> bool:
     """Say whether an unexpanded foreach that the stage stands upstream of might hold the path."""
     return any(
-        node.name not in plan.above.get(name, ()) and any(may_overlap(w, path) for w in node.writes)
+        node.name not in plan.upstream_of_chains.get(name, ()) and any(may_overlap(w, path) for w in node.writes)
         for node in plan.unexpanded
     )

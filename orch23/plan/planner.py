@@ -46,9 +46,11 @@ def build_plan(
     plan, problems = compile_plan(pipeline, nodes, expansions, skipped)
     if plan is None or compiled is None or not made_of:
         return plan, problems
-    found = _Order(plan.order, plan.edges, {one: tuple(sorted(chains)) for one, chains in plan.above.items()})
+    found = _Order(
+        plan.order, plan.edges, {one: tuple(sorted(chains)) for one, chains in plan.upstream_of_chains.items()}
+    )
     compiled.put(name, made_of, msgspec.msgpack.encode(found))
-    return msgspec.structs.replace(plan, compiled=compiled), problems
+    return msgspec.structs.replace(plan, cache=compiled), problems
 
 
 def _made_of(
@@ -95,10 +97,10 @@ def _plan(
         edges=found.edges,
         expansions=expansions,
         chains=chains_of(nodes),
-        above={name: frozenset(chains) for name, chains in found.above.items()},
+        upstream_of_chains={name: frozenset(chains) for name, chains in found.above.items()},
         groups=groups_of(pipeline, expansions),
         skipped=skipped,
-        compiled=compiled,
+        cache=compiled,
     )
 
 
@@ -120,7 +122,7 @@ def extend_plan(
     All of it is ordered again: the order is a matter of what the plan holds, not of what was expanded first.
     """
     skipped = (*plan.skipped.values(), *off)
-    return build_plan(plan.pipeline, {**plan.expansions, **expansions}, skipped, plan.compiled)
+    return build_plan(plan.pipeline, {**plan.expansions, **expansions}, skipped, plan.cache)
 
 
 class Selection(Struct, frozen=True, kw_only=True):
