@@ -93,9 +93,9 @@ def look_back(looks: StatSnapshot, store: ProjectStore, others: Mapping[Path, st
     looks.outside[str(store.rooms)] = (
         EMPTY_DIRECTORY  # once this build has gone; what a killed one leaves is to be swept
     )
-    if not all(looks.take(str(path)) for path in files):
+    if not all(looks.add_path(str(path)) for path in files):
         return False
-    if not all(looks.take(str(path)) and looks.outside[str(path)] == was for path, was in others.items()):
+    if not all(looks.add_path(str(path)) and looks.outside[str(path)] == was for path, was in others.items()):
         return False
     return store.workspace.look_back(looks)
 

@@ -223,9 +223,9 @@ def _view_of_part(console: Console, wanted: PipelineArguments) -> PlanView | Non
         fresh_besides=rest.get("fresh", 0),
         skipped_besides=rest.get("skipped", 0),
     )
-    return None if view.is_quiet and view.skipped_besides else view
+    return None if view.is_up_to_date and view.skipped_besides else view
 
 
 def plan_exit_code(view: PlanView, *, exit_code: bool) -> int:
     """Return the exit code of a command that says what a build would do."""
-    return ExitCode.FAILED if exit_code and not view.is_quiet else ExitCode.OK
+    return ExitCode.FAILED if exit_code and not view.is_up_to_date else ExitCode.OK
