@@ -290,7 +290,7 @@ def prepared_build(  # noqa: PLR0915 - what a build needs, put together in its o
             sources=sources,
             contents=store.contents,
             budget=request.budget,
-            ask=lambda grants: consent.grants.path is not None and request.ask(grants) and consent.give(grants),
+            ask=lambda grants: consent.grants.path is not None and request.ask(grants) and consent.store_grants(grants),
         ).check(session.world.plan, look)
         SandboxPreflight(
             pipeline=pipeline,

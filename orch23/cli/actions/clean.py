@@ -121,9 +121,9 @@ def _original(records: list[Record], path: str) -> FileEntry | None:
     return next((r.originals[path] for r in records if r.originals.get(path) is not None), None)
 
 
-def run(console: Console, *, wanted: PipelineArguments, force: bool) -> int:
+def run(console: Console, *, args: PipelineArguments, force: bool) -> int:
     """Remove what stages made, and no other file."""
-    project, stages = open_for_command(console, wanted)
+    project, stages = open_for_command(console, args)
     with project.store.build_lock():
         project.store.promoter.recover(project.refusal)
         taken = remove_outputs(project, stages, force=force)
@@ -131,12 +131,14 @@ def run(console: Console, *, wanted: PipelineArguments, force: bool) -> int:
     if taken.modified:
         hint = "`orch23 accept STAGE` keeps an edit; `orch23 clean --force` gives it up"
         message = f"edited since they were made: {' '.join(taken.modified)}; nothing was removed"
-        console.tell(render_diagnostics((Diagnostic("E643", message, hint=hint),), {}, color=console.err_style.color))
+        console.write_err(
+            render_diagnostics((Diagnostic("E643", message, hint=hint),), {}, color=console.err_style.color)
+        )
         return ExitCode.DECISION
     told = [f"removed {pluralize(len(promoted.removed), 'file')}"]
     told += [f"brought back {pluralize(len(promoted.written), 'file')}"] if promoted.written else []
     told += [f"left {visible(' '.join(promoted.foreign))}, which changed meanwhile"] if promoted.foreign else []
     told += [f"kept {visible(' '.join(taken.accepted))}, which a user had accepted"] if taken.accepted else []
     told += [f"left {visible(' '.join(taken.refused))}: protected, and no stage names it"] if taken.refused else []
-    console.answer("; ".join(told) + "\n")
+    console.write_out("; ".join(told) + "\n")
     return ExitCode.OK
