@@ -254,7 +254,7 @@ def _journal(began: RunStarted, ended: RunFinished) -> dict[str, str]:
 def _is_still(workspace: Workspace, file: str, sha256: str) -> bool:
     """Return whether a file has these bytes."""
     try:
-        return workspace.is_still(file, sha256)
+        return workspace.has_digest(file, sha256)
     except SafetyError:  # a folder became a link
         return False
 

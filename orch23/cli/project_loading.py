@@ -152,7 +152,7 @@ def open_partial(settings: ProjectSettings, unrest: StaleSnapshot) -> Project | 
     None where that is not known, or is nearly everything. Writes nothing.
     """
     store = open_store(settings.root, settings.meter)
-    found = partial_build(unrest, store, lambda text: _declared(settings, text)) if not store.is_strange else None
+    found = partial_build(unrest, store, lambda text: _declared(settings, text)) if not store.is_foreign else None
     if found is None:
         return None
     machinery, facts = _machinery(settings, store)

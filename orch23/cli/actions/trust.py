@@ -18,7 +18,7 @@ def run(console: Console, *, wanted: PipelineArguments, revoke: bool) -> int:
         consent.grants.revoke()
         console.answer(f"nothing is allowed any more for {visible(str(consent.root))}\n")
         return ExitCode.OK
-    if store_origin(root / STORE_NAME) is StoreOrigin.STRANGE:
+    if store_origin(root / STORE_NAME) is StoreOrigin.FOREIGN:
         trust_store(root / STORE_NAME)
         console.answer(f"{visible(str(root / STORE_NAME))} is taken for yours from now on\n")
     project, _ = open_for_command(console, wanted, most_stages=0)
