@@ -313,7 +313,7 @@ class Committer(Struct, dict=True):
                 self._rescue(path, there)
             if wanted is not None and not store.contents.has(wanted.digest):
                 store.contents.put(state.read(path, wanted))
-        store.workspace.announce(change.new)
+        store.workspace.announce_writes(change.new)
         promoted = store.promoter.promote(change.new, change.old, self._declared.refusal)
         store.workspace.note_written(change.new)
         return replace(promoted, edited=(*change.foreign, *promoted.edited))
@@ -331,7 +331,7 @@ class Committer(Struct, dict=True):
         """Keep the bytes that are about to be replaced; those of a person where nothing is ever cleared away."""
         store = self.session.store
         if not store.contents.has(there.digest):
-            store.take_in(path)
+            store.add_file(path)
         ownership = self.session.state.ownership
         if not ownership.is_known(path, there) or ownership.is_accepted(path, there):
             store.exchanges.put_original(store.contents.get(there.digest), None)

@@ -48,7 +48,7 @@ def at_rest(build: Build, began: RunStarted, ended: RunFinished, part: Part | No
     wanted = selection.nodes(state.plan)
     if moved:
         state.git.was_asked = False
-        session.store.disk.contents.read_digests.clear()
+        session.store.local.contents.read_digests.clear()
         decisions, state = replan(session, build.committer.left, selection)
     else:
         decisions = {name: Fresh(state.results[name]) for name in state.plan.order if name in wanted}

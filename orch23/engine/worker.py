@@ -263,7 +263,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         mine = set(former.outputs) if former else set()
         shown = set(resolved.base) | set(resolved.files)
         patterns = list(writes_of(stage))
-        found = {p for pattern in patterns if is_glob(pattern) for p in state.store.workspace.everything(pattern)}
+        found = {p for pattern in patterns if is_glob(pattern) for p in state.store.workspace.writable_files(pattern)}
         return frozenset(
             path for path in found - shown - mine if not state.dead(path) and not state.made_by_chain(stage, path)
         )
