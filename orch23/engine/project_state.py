@@ -61,7 +61,7 @@ class ProjectState(Struct, dict=True):
         self._originals.update(self.lock.originals())
 
     def tracked(self, name: str) -> "ProjectState":
-        """Return this world for a decision on a node: what is looked at through it is noted in the node's `reads`.
+        """Return this state for a decision on a node: what is looked at through it is noted in the node's `reads`.
 
         It shares all state with this one until this one is extended. What is looked at through this one, as other
         threads do, is not noted.
@@ -571,27 +571,27 @@ class ProjectState(Struct, dict=True):
 
 
 class StageView(Struct, frozen=True):
-    """One stage's view of a world: fills the `Tree` port of resolving."""
+    """One stage's view of a state: fills the `Tree` port of resolving."""
 
-    world: ProjectState
+    state: ProjectState
     name: str
 
     def entry(self, path: str) -> FileEntry | None:
         """Return what is at a path for this stage, or None."""
-        self.world.note(path)
-        return self.world.look(self.name, path)
+        self.state.note(path)
+        return self.state.look(self.name, path)
 
     def matching(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Return the sorted paths that a glob means for this stage."""
-        return self.world.matching(self.name, pattern, exclude)
+        return self.state.matching(self.name, pattern, exclude)
 
     def listed(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Return the sorted paths of a listing."""
-        return self.world.listed(pattern, exclude)
+        return self.state.listed(pattern, exclude)
 
     def versions(self) -> dict[str, FileEntry]:
         """Return the base of this stage."""
-        return self.world.versions(self.name)
+        return self.state.versions(self.name)
 
     def read(self, path: str, entry: FileEntry) -> bytes:
         """Return the bytes of an entry.
@@ -600,4 +600,4 @@ class StageView(Struct, frozen=True):
             MissingBytesError: nobody has them.
 
         """
-        return self.world.read(path, entry)
+        return self.state.read(path, entry)
