@@ -38,7 +38,7 @@ class Bases(Struct, frozen=True):
         return {path: base.start for path, base in bases if self.state.incoming(name, path) == base.instead_of}
 
     def _has_base(self, name: str) -> bool:
-        return self.state.stage(name).chain is not None or bool(self.state.plan.above.get(name))
+        return self.state.stage(name).chain is not None or bool(self.state.plan.upstream_of_chains.get(name))
 
     def _kept_failure(self, name: str) -> Record | None:
         """Return the record of the stage's kept failure, if its files are those on disk."""

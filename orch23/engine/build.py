@@ -386,7 +386,7 @@ class Build(Struct, kw_only=True, dict=True):
             self._narrator.tell(FilesReleased(files=tuple(released), stages=tuple(released.values())), text)
 
     def _result(self) -> BuildResult:
-        state, everything = self.session.state, self.options.selection.is_all
+        state, everything = self.session.state, self.options.selection.selects_all
         rest = StageStatus.BLOCKED if self._stopped is None else StageStatus.CANCELLED
         ends = {
             name: end

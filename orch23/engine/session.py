@@ -247,7 +247,7 @@ def check_plan(pipeline: Pipeline, store: ProjectStore, machinery: PlanningTools
 
     """
     problems = _without_plan(pipeline, machinery)
-    plan, found = build_plan(pipeline, compiled=store.plans)
+    plan, found = build_plan(pipeline, cache=store.plans)
     problems += found
     if plan is None:
         problems += unmade_inputs_errors(
