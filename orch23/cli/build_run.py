@@ -177,8 +177,8 @@ def prepared_build(  # noqa: PLR0915 - what a build needs, put together in its o
         if any(map(may_use_sandbox, pipeline.stages)):
             sandbox.begin()  # it takes a while, and so does what follows
         store.sweep(whole=project.partial is None)
-        rooms = SandboxDirs(store.rooms, store.sources, meter=project.settings.meter)
-        store.mended.extend(rooms.sweep())
+        rooms = SandboxDirs(store.sandbox_dirs, store.sources, meter=project.settings.meter)
+        store.repaired.extend(rooms.sweep())
         remove_temporary_files(project)
         recovered = store.promoter.recover(project.refusal)
         open_again = partial(
@@ -229,7 +229,7 @@ def prepared_build(  # noqa: PLR0915 - what a build needs, put together in its o
         )
         stack.callback(setting.close)
         outside = NetworkAccess(
-            partial=store.partial,
+            partial=store.partial_downloads,
             environ=project.settings.environ,
             offline=request.offline,
             is_granted=consent.is_granted,
@@ -291,31 +291,31 @@ def prepared_build(  # noqa: PLR0915 - what a build needs, put together in its o
             contents=store.contents,
             budget=request.budget,
             ask=lambda grants: consent.grants.path is not None and request.ask(grants) and consent.store_grants(grants),
-        ).check(session.world.plan, look)
+        ).check(session.state.plan, look)
         SandboxPreflight(
             pipeline=pipeline,
             is_elsewhere=pipeline.executor != LOCAL_EXECUTOR,
             allowed=request.allow_unsandboxed,
             missing=lambda: no_sandbox_error(sandbox.choice) if sandbox.choice.launcher is None else None,
             refused=not_allowed_error(),
-        ).check(session.world.plan, look)
-        tier = sandbox.tier if any(map(may_use_sandbox, session.world.plan.nodes.values())) else "unused"
+        ).check(session.state.plan, look)
+        tier = sandbox.tier if any(map(may_use_sandbox, session.state.plan.nodes.values())) else "unused"
         observer.notice(run_started(_began(project, session, journal.run_id, jobs, tier)))
-        plan = session.world.plan
+        plan = session.state.plan
         wanted = request.selection.nodes(plan)
         stages: dict[str, str] = {name: plan.nodes[name].kind for name in plan.order if name in wanted}
         needs = {name: plan.upstream[name] for name in stages if plan.upstream[name]}
         observer.notice(Event(Planned(stages=stages, needs=needs), f"stages to decide: {len(stages)}"))
         warning = sandbox_warning(tier)
-        if warning is not None and store.tier_shown() != tier:
+        if warning is not None and store.shown_tier() != tier:
             observer.notice(Event(Warned(of_steps=True), warning, level="warning"))
             if tier == LandlockLauncher.tier:  # without any sandbox it is shown by each build
-                stack.callback(lambda: store.note_tier(tier) if local.has_started else None)
+                stack.callback(lambda: store.save_shown_tier(tier) if local.has_started else None)
         for fingerprint, response_id in session.history.submitted.items():  # or it would be forgotten with that run
             known = CallSubmitted(fingerprint=fingerprint, response_id=response_id)
             observer.notice(Event(known, f"still to be collected: {response_id}"))
-        left = recovered.foreign if recovered else ()
-        for line in (*store.healed(), *(f"{path}: left as it is, since it was edited after a crash" for path in left)):
+        left = recovered.edited if recovered else ()
+        for line in (*store.repairs(), *(f"{path}: left as it is, since it was edited after a crash" for path in left)):
             observer.notice(Event(StoreRepaired(), line, level="warning"))
         stack.callback(partial(store.save_index, suspects=secrets.suspects))
         yield build
@@ -337,7 +337,7 @@ def programs_of(project: Project, sandbox: SandboxLauncher, request: BuildReques
 
     return LocalProgramRunner(
         root=store.root,
-        rooms=SandboxDirs(store.rooms, InputFiles(store.contents, Workspace(store.root, None))),
+        rooms=SandboxDirs(store.sandbox_dirs, InputFiles(store.contents, Workspace(store.root, None))),
         launcher=launcher,
         no_sandbox=missing,
         written=lambda: store.workspace.written_paths,
@@ -365,7 +365,7 @@ def run_limits(pipeline: Pipeline, budget: Decimal | None) -> StopConditions:
 
 def stage_limits(session: Session, name: str) -> StopConditions:
     """Return the limits of a stage, which may have come with the expansion of a foreach stage since the run began."""
-    node = session.world.plan.nodes[name]
+    node = session.state.plan.nodes[name]
     return node.stop if isinstance(node, Stage) else StopConditions()
 
 
@@ -413,7 +413,7 @@ def _close(setting: ProviderContext, outside: NetworkAccess) -> None:
 
 
 def _began(project: Project, session: Session, run_id: str, jobs: int, sandbox: str) -> RunStarted:
-    pipeline, plan = project.pipeline, session.world.plan
+    pipeline, plan = project.pipeline, session.state.plan
     key = run_id.split("-")[1]
     if (found := project.partial) is not None:
         part, (lock, _) = found.part, found.lock_file

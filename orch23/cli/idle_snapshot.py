@@ -227,7 +227,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
 
     def _plans(self, build: Build, decisions: Mapping[str, Decision]) -> dict[str, str]:
         """Return what `plan` says of a project at rest, without colours and with them."""
-        plan = build.session.world.plan
+        plan = build.session.state.plan
         skipped = build.options.selection.skipped(plan)
         view = plan_view(plan, decisions, keys={}, estimates=None, dead=(), skipped=skipped)
         marks = marks_for(sys.stderr.encoding)
@@ -254,7 +254,7 @@ def _journal(began: RunStarted, ended: RunFinished) -> dict[str, str]:
 def _is_still(workspace: Workspace, file: str, sha256: str) -> bool:
     """Return whether a file has these bytes."""
     try:
-        return workspace.is_still(file, sha256)
+        return workspace.has_digest(file, sha256)
     except SafetyError:  # a folder became a link
         return False
 

@@ -71,7 +71,7 @@ class PartialBuild(Struct, frozen=True, kw_only=True):
             OutdatedIndexError: somebody has.
 
         """
-        if not self.stale_snapshot.is_current(str(store.root)) or not store.disk.records.is_indexed():
+        if not self.stale_snapshot.is_current(str(store.root)) or not store.local.records.is_indexed():
             raise OutdatedIndexError
 
 
