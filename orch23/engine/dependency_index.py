@@ -273,7 +273,7 @@ def _beside(
         for one in (*node.inputs, *node.verify.inputs):
             if isinstance(one, ListInput) and writers is not None:
                 if one.pattern not in may_list:
-                    may_list[one.pattern] = writers.meeting(one.pattern)
+                    may_list[one.pattern] = writers.writers_of(one.pattern)
                 names.update(may_list[one.pattern])
         if names := names.difference((name, *plan.upstream[name])):
             found[name] = tuple(sorted(names))

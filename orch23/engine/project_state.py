@@ -202,10 +202,10 @@ class ProjectState(Struct, dict=True):
             return True
         entry = self.store.workspace.entry(path)
         if owning and any(r.outputs[path] == entry for r in owning):
-            return self.declared.written.may_be_written(path) or self.dead(path)
+            return self.declared.written.has_writer(path) or self.dead(path)
         if entry is None or not self.store.records.having(path, entry):
             return False
-        return self.declared.written.may_be_written(path)
+        return self.declared.written.has_writer(path)
 
     # ---- the end of ownership -------------------------------------------------------------
 
@@ -258,7 +258,7 @@ class ProjectState(Struct, dict=True):
 
     def remains(self, path: str) -> bool:
         """Return whether there is a file at a path that does not go away since no stage makes it any more."""
-        entry = self.store.workspace.found(path)
+        entry = self.store.workspace.input_entry(path)
         if entry is None or entry.link:
             return entry is not None
         return not self.dead(path) or self._in_place_of_dead(path) is not None
@@ -345,7 +345,7 @@ class ProjectState(Struct, dict=True):
             entry = None
         if entry is not None:
             return entry
-        real = self.store.workspace.real(path)
+        real = self.store.workspace.resolved_path(path)
         if real is None or real == path:
             return None
         self._refuse_later_output(name, path, real)
@@ -354,10 +354,10 @@ class ProjectState(Struct, dict=True):
 
     def _refuse_later_output(self, name: str, path: str, real: str) -> None:
         """Refuse a link to an output of a stage that a stage does not wait for: the declared path does not show it."""
-        if not self.declared.outputs.holds(real):
+        if not self.declared.outputs.contains(real):
             return
         before = {name, *self.plan.upstream[name], *self.plan.earlier_items(name)}
-        makers = [one for one in WriterIndex(self.plan.all_nodes).meeting(real) if one not in before]
+        makers = [one for one in WriterIndex(self.plan.all_nodes).writers_of(real) if one not in before]
         if makers:
             message = f"input {path!r} of stage `{name}` is a link to {real!r}, which stage `{makers[0]}` makes"
             raise SafetyError(Diagnostic("E691", message, hint=f"name {real!r} in `inputs` instead of the link"))
@@ -428,7 +428,7 @@ class ProjectState(Struct, dict=True):
         stage = self.plan.nodes[name]
         found: dict[str, FileEntry] = {}
         for pattern in stage.outputs if isinstance(stage, Stage) else ():
-            for path in self._candidates(name, pattern, self.store.workspace.everything(pattern)):
+            for path in self._candidates(name, pattern, self.store.workspace.writable_files(pattern)):
                 entry = self.view(name, path)
                 if entry is not None:
                     found[path] = entry

@@ -364,7 +364,7 @@ def _without(node: Mapping[str, Json], at: str, spoilt: NodeSet) -> dict[str, Js
     out: dict[str, Json] = {}
     for key, value in node.items():
         path = f"{at}/{key}"
-        if not spoilt.concern(path):
+        if not spoilt.touches(path):
             out[key] = value
         elif isinstance(value, Mapping) and path not in spoilt.paths:
             out[key] = _without(value, path, spoilt)
@@ -423,7 +423,7 @@ def _limits(tree: Mapping[str, Json], context: LoadContext, found: "Sequence[Sch
         executor=settings.executor,
     )
     context.report_all(
-        NodeSet.at(rendered.failed).without((*wrong, *independent_problems(wrong, at.found))), rendered.moved
+        NodeSet.at(rendered.failed).unaffected((*wrong, *independent_problems(wrong, at.found))), rendered.moved
     )
     context.broken_nodes = NO_NODES_BROKEN
     broken = {path.partition("/")[0] for path in (*refused, *rendered.failed, *(one.path for one in wrong))}

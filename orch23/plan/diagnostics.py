@@ -157,7 +157,7 @@ def missing_inputs_errors(
             if not _is_required(one):
                 continue
             writers = writers or WriterIndex(plan.nodes)
-            makers = writers.meeting(path)
+            makers = writers.writers_of(path)
             if not set(makers).isdisjoint(plan.earlier_items(name)):
                 continue
             later = _made_later(plan, node, makers)
@@ -185,7 +185,7 @@ def unmade_inputs_errors(
         for stage in pipeline.stages
         if isinstance(stage, Stage)
         for where, position, one in _literals(stage)
-        if not writers.meeting(_path(one)) and not _is_there(_path(one), exists, is_folder)
+        if not writers.writers_of(_path(one)) and not _is_there(_path(one), exists, is_folder)
         if _is_required(one) or is_folder(_path(one))
     )
 

@@ -138,7 +138,7 @@ def test_overlapping_owners_are_found_if_and_only_if_brute_force_finds_them(fenc
 def test_the_writers_of_a_pattern_are_those_of_brute_force(fences, pattern):
     stages = {f"s{n}": stage(f"s{n}", writes=tuple(sorted(fence))) for n, fence in enumerate(fences)}
     wanted = tuple(sorted(n for n, s in stages.items() if any(may_overlap(pattern, w) for w in s.outputs)))
-    assert WriterIndex(stages).meeting(pattern) == wanted
+    assert WriterIndex(stages).writers_of(pattern) == wanted
 
 
 @st.composite
