@@ -309,7 +309,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
         M(
             "orch23/cli/actions/clean.py",
-            "        elif not session.world.known_bytes(path, there):\n",
+            "        elif not session.state.known_bytes(path, there):\n",
             "        elif False:\n",
         ),
     ),
@@ -1058,8 +1058,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C27": (
         M(
             "orch23/cli/actions/log.py",
-            '        console.answer(path.read_text(encoding="utf-8", errors="replace"))\n',
-            '        console.answer(path.read_text(encoding="utf-8", errors="replace").strip())\n',
+            '        console.write_out(path.read_text(encoding="utf-8", errors="replace"))\n',
+            '        console.write_out(path.read_text(encoding="utf-8", errors="replace").strip())\n',
         ),
     ),
     "C28": (
@@ -1081,7 +1081,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C31": (
         M(
             "orch23/cli/actions/clean.py",
-            "        elif not session.world.known_bytes(path, there):\n",
+            "        elif not session.state.known_bytes(path, there):\n",
             "        elif False:\n",
         ),
     ),

@@ -290,18 +290,18 @@ def prepared_build(  # noqa: PLR0915 - what a build needs, put together in its o
             sources=sources,
             contents=store.contents,
             budget=request.budget,
-            ask=lambda grants: consent.grants.path is not None and request.ask(grants) and consent.give(grants),
-        ).check(session.world.plan, look)
+            ask=lambda grants: consent.grants.path is not None and request.ask(grants) and consent.store_grants(grants),
+        ).check(session.state.plan, look)
         SandboxPreflight(
             pipeline=pipeline,
             is_elsewhere=pipeline.executor != LOCAL_EXECUTOR,
             allowed=request.allow_unsandboxed,
             missing=lambda: no_sandbox_error(sandbox.choice) if sandbox.choice.launcher is None else None,
             refused=not_allowed_error(),
-        ).check(session.world.plan, look)
-        tier = sandbox.tier if any(map(may_use_sandbox, session.world.plan.nodes.values())) else "unused"
+        ).check(session.state.plan, look)
+        tier = sandbox.tier if any(map(may_use_sandbox, session.state.plan.nodes.values())) else "unused"
         observer.notice(run_started(_began(project, session, journal.run_id, jobs, tier)))
-        plan = session.world.plan
+        plan = session.state.plan
         wanted = request.selection.nodes(plan)
         stages: dict[str, str] = {name: plan.nodes[name].kind for name in plan.order if name in wanted}
         needs = {name: plan.upstream[name] for name in stages if plan.upstream[name]}
@@ -365,7 +365,7 @@ def run_limits(pipeline: Pipeline, budget: Decimal | None) -> StopConditions:
 
 def stage_limits(session: Session, name: str) -> StopConditions:
     """Return the limits of a stage, which may have come with the expansion of a foreach stage since the run began."""
-    node = session.world.plan.nodes[name]
+    node = session.state.plan.nodes[name]
     return node.stop if isinstance(node, Stage) else StopConditions()
 
 
@@ -413,7 +413,7 @@ def _close(setting: ProviderContext, outside: NetworkAccess) -> None:
 
 
 def _began(project: Project, session: Session, run_id: str, jobs: int, sandbox: str) -> RunStarted:
-    pipeline, plan = project.pipeline, session.world.plan
+    pipeline, plan = project.pipeline, session.state.plan
     key = run_id.split("-")[1]
     if (found := project.partial) is not None:
         part, (lock, _) = found.part, found.lock_file

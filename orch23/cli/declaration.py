@@ -51,7 +51,7 @@ def declare_command(name: str, family: click.Group | None = None) -> Callable[[D
 
         def act(console: Console, /, **given: Any) -> Any:
             named = {field: given.pop(field) for field in PipelineArguments.__struct_fields__ if field in given}
-            return do(console, **({"wanted": PipelineArguments(**named)} if named else {}), **given)
+            return do(console, **({"args": PipelineArguments(**named)} if named else {}), **given)
 
         make = click.command if family is None else family.command
         return make(name)(update_wrapper(click.pass_obj(act), declaration))
@@ -65,7 +65,7 @@ def declare_group(name: str) -> Callable[[Declaration], click.Group]:
     def declare(declaration: Declaration) -> click.Group:
         def show(context: click.Context) -> int:
             if context.invoked_subcommand is None:
-                context.obj.tell(f"{context.get_help()}\n")
+                context.obj.write_err(f"{context.get_help()}\n")
                 return ExitCode.USAGE
             return ExitCode.OK
 

@@ -91,9 +91,9 @@ def orch23(context: click.Context, directory: str, color: ColorChoice) -> int:
     if not here.is_dir():
         message = f"there is no folder {directory}"
         raise click.BadParameter(message, ctx=context, param_hint="-C")
-    argv, unrest = context.obj or ((), None)
-    context.obj = Console(here=here, color=color, argv=argv, unrest=unrest)
+    argv, stale_snapshot = context.obj or ((), None)
+    context.obj = Console(here=here, color=color, argv=argv, stale_snapshot=stale_snapshot)
     if context.invoked_subcommand is None:
-        context.obj.tell(f"{context.get_help()}\n")
+        context.obj.write_err(f"{context.get_help()}\n")
         return ExitCode.USAGE
     return ExitCode.OK

@@ -173,12 +173,12 @@ class IdleSnapshotWriter(Struct, kw_only=True):
     def _told(self, rest: AtRest) -> str:
         """Return what a build with nothing to do shows: what this one showed, or, if it did something, the next one."""
         if not self._moved or self.screen_at_rest is None:
-            return "".join(self.console.told)
+            return "".join(self.console.err_written)
         told = [self._warnings()]
         screen = self.screen_at_rest(told.append)
         screen.notice(run_started(replace(rest.began, at_rest=rest.ended.stages)))
         screen.notice(run_finished(rest.ended))
-        return self.console.plain("".join(told))
+        return self.console.redact("".join(told))
 
     def _read_once(self, build: Build) -> dict[str, str]:
         """Return the sha256, in hex, of the files that were read or written outside of `Workspace`, by their path.
@@ -227,12 +227,12 @@ class IdleSnapshotWriter(Struct, kw_only=True):
 
     def _plans(self, build: Build, decisions: Mapping[str, Decision]) -> dict[str, str]:
         """Return what `plan` says of a project at rest, without colours and with them."""
-        plan = build.session.world.plan
+        plan = build.session.state.plan
         skipped = build.options.selection.skipped(plan)
         view = plan_view(plan, decisions, keys={}, estimates=None, dead=(), skipped=skipped)
         marks = marks_for(sys.stderr.encoding)
         styles = {"plan": Style(marks=marks), "plan in colour": Style(marks=marks, color=True)}
-        return {name: self.console.plain(plan_text(view, style)) for name, style in styles.items()}
+        return {name: self.console.redact(plan_text(view, style)) for name, style in styles.items()}
 
 
 def _is_idle(data: EventData) -> bool:

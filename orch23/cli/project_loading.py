@@ -146,13 +146,15 @@ def open_project(settings: ProjectSettings) -> Project:
     return Project(settings=settings, loaded=loaded, store=store, machinery=machinery, facts=facts, git=git)
 
 
-def open_partial(settings: ProjectSettings, unrest: StaleSnapshot) -> Project | None:
+def open_partial(settings: ProjectSettings, stale_snapshot: StaleSnapshot) -> Project | None:
     """Return the part of a project that an edit reaches, given what the last build left and what has changed.
 
     None where that is not known, or is nearly everything. Writes nothing.
     """
     store = open_store(settings.root, settings.meter)
-    found = partial_build(unrest, store, lambda text: _declared(settings, text)) if not store.is_strange else None
+    found = (
+        partial_build(stale_snapshot, store, lambda text: _declared(settings, text)) if not store.is_strange else None
+    )
     if found is None:
         return None
     machinery, facts = _machinery(settings, store)

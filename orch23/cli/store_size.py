@@ -40,7 +40,7 @@ def warn_about_size(store: ProjectStore, build: Build, environ: Mapping[str, str
     from orch23.cli.retention import lock_file_needs  # noqa: PLC0415 - only for a store beyond its cap
     from orch23.store.garbage_collection import GcLimits  # noqa: PLC0415 - likewise
 
-    keys = frozenset(record.key for record in build.session.world.results.values())
+    keys = frozenset(record.key for record in build.session.state.results.values())
     try:
         chosen = collector_of(store).choose(lock_file_needs(store.root, keys), GcLimits(most_bytes=cap))
     except Orch23Error:  # of another pipeline's lock file: `orch23 gc` says which

@@ -150,7 +150,7 @@ class Reach(Struct, frozen=True):
             downstream={name: tuple(one for one in found[name].downstream if one in reached) for name in order},
             expansions={name: tuple(families[name]) for name in foreach},
             chains={name: rows.chain(name) for name in chains},
-            above={name: frozenset(found[name].above) for name in order if found[name].above},
+            upstream_of_chains={name: frozenset(found[name].above) for name in order if found[name].above},
             groups={name: rows.group(name) for name in groups},
             whole=cache(rows.nodes),
         )

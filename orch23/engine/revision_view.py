@@ -274,7 +274,7 @@ class ManifestReader(Struct, frozen=True, kw_only=True):
 def versioned_patterns(plan: Plan, node: Stage) -> tuple[str, ...]:
     """Return the patterns of files of which a stage does not see the last version: of its chain, of those after it."""
     own = () if node.chain is None else (node.chain.chain,)
-    chains = (*own, *sorted(plan.above.get(node.name, ())))
+    chains = (*own, *sorted(plan.upstream_of_chains.get(node.name, ())))
     names = (name for chain in chains for name in (*plan.chains.get(chain, ()), chain) if name in plan.nodes)
     return tuple(dict.fromkeys(pattern for name in names for pattern in writes_of(plan.nodes[name])))
 

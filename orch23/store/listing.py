@@ -13,10 +13,10 @@ FILE_KIND, FOLDER_KIND, LINK_KIND = "file", "folder", "link"
 class DeclaredOutputs(Protocol):
     """Which files are declared as outputs."""
 
-    def holds(self, path: str) -> bool:
+    def contains(self, path: str) -> bool:
         """Return whether a path is an output of some stage."""
 
-    def may_lie_below(self, folder: str) -> bool:
+    def may_be_below(self, folder: str) -> bool:
         """Return whether an output of some stage may lie below a folder, which ends in `/`."""
 
 
@@ -115,12 +115,12 @@ class Listing:
     def _enter(self, folder: _Folder, path: str, real: str) -> None:
         if not folder.rules.ignores(real, is_folder=True):
             self._pending.append(_Folder(f"{path}/", f"{real}/", folder.rules, folder.above))
-        elif self._outputs is not None and self._outputs.may_lie_below(f"{real}/"):
+        elif self._outputs is not None and self._outputs.may_be_below(f"{real}/"):
             self._pending.append(_Folder(f"{path}/", f"{real}/", IGNORED_FOLDER_RULES, folder.above))
 
     def _is_skipped(self, folder: _Folder, name: str) -> bool:
         real = folder.real + name
-        if folder.rules.ignores(real, is_folder=False) and (self._outputs is None or not self._outputs.holds(real)):
+        if folder.rules.ignores(real, is_folder=False) and (self._outputs is None or not self._outputs.contains(real)):
             return True
         return self._disk.is_own(real)
 

@@ -88,16 +88,16 @@ def _why(one: AffectedStage) -> str:
 def run(
     console: Console,
     *,
-    wanted: PipelineArguments,
+    args: PipelineArguments,
     revision: str,
     as_json: bool,
     exit_code: bool,
 ) -> int:
     """Name the stages whose keys differ since a git revision, and those after them."""
-    project, _ = open_for_command(console, wanted, most_stages=0)
+    project, _ = open_for_command(console, args, most_stages=0)
     with open_revision(project.store.root, revision) as then:
         found = _compare(project, then, revision)
-    console.answer(affected_json(found) if as_json else affected_text(found))
+    console.write_out(affected_json(found) if as_json else affected_text(found))
     return ExitCode.FAILED if exit_code and (found.stages or found.removed) else ExitCode.OK
 
 
@@ -150,7 +150,7 @@ def _settled(project: Project) -> tuple[dict[str, Record], Callable[[str], bool]
     except (Orch23Error, MissingBytesError):
         return {}, lambda _path: False
     found = {name: one.record for name, one in decisions.items() if isinstance(one, Fresh | Restore)}
-    return found, session.world.dead
+    return found, session.state.dead
 
 
 def _bytes_of(project: Project, revision: GitRevision) -> ReadEntry:

@@ -31,7 +31,7 @@ from orch23.snapshot.fast_path import StaleSnapshot
 def run(  # noqa: PLR0913 - a command has as many parameters as options
     console: Console,
     *,
-    wanted: PipelineArguments,
+    args: PipelineArguments,
     dry_run: bool,
     jobs: int | None,
     keep_going: bool,
@@ -56,7 +56,7 @@ def run(  # noqa: PLR0913 - a command has as many parameters as options
 
         return show_plan(
             console,
-            wanted,
+            args,
             forced=(*forced, *resample),
             overwrite_edited=overwrite_edited,
             budget=limit,
@@ -66,7 +66,7 @@ def run(  # noqa: PLR0913 - a command has as many parameters as options
     form = "jsonl" if as_json else "quiet" if quiet else output
     own = FORMATS.get(form)
     console.progress.is_quiet = own is None or own.is_alone
-    known = console.unrest if own is not None and own.in_a_line and not verbose else None
+    known = console.stale_snapshot if own is not None and own.in_a_line and not verbose else None
     asked = partial(
         BuildRequest,
         jobs=jobs,
@@ -82,14 +82,14 @@ def run(  # noqa: PLR0913 - a command has as many parameters as options
         ask=partial(ask_consent, console),
     )
     if own is not None and known is not None:
-        code = _build_part(console, wanted, known, asked, own)
+        code = _build_part(console, args, known, asked, own)
         if code is not None:
             return code
-    project, stages = open_for_command(console, wanted)
+    project, stages = open_for_command(console, args)
     shown = own or format_of(form, project.pipeline.plugins)
     console.progress.is_quiet = shown.is_alone
-    selection = selection_of(wanted, stages)
-    plan, _ = build_plan(project.pipeline, compiled=project.store.plans)
+    selection = selection_of(args, stages)
+    plan, _ = build_plan(project.pipeline, cache=project.store.plans)
     if plan is not None:
         check_forced(plan, (*forced, *resample))
         selection.nodes(plan)
@@ -98,13 +98,13 @@ def run(  # noqa: PLR0913 - a command has as many parameters as options
 
 def _build_part(
     console: Console,
-    wanted: PipelineArguments,
-    unrest: StaleSnapshot,
+    args: PipelineArguments,
+    stale_snapshot: StaleSnapshot,
     asked: Callable[..., BuildRequest],
     shown: Format,
 ) -> int | None:
     """Build what an edit reaches; None where all has to be decided, since something is otherwise, or wrong."""
-    found = open_partial_project(console, wanted, unrest)
+    found = open_partial_project(console, args, stale_snapshot)
     if found is None:
         return None
     project, selection = found
@@ -177,8 +177,8 @@ def build_view(console: Console, project: Project, *, verbose: bool = False) -> 
     """Return what a build of a project's pipeline is shown with."""
     return View(
         pipeline=project.pipeline,
-        tell=ignore_closed_pipe(console.tell, sys.stderr),
-        answer=ignore_closed_pipe(console.answer, sys.stdout),
+        tell=ignore_closed_pipe(console.write_err, sys.stderr),
+        answer=ignore_closed_pipe(console.write_out, sys.stdout),
         logs=project.settings.root / LOGS_FOLDER,
         style=console.err_style,
         clock=monotonic,

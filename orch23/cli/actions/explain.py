@@ -50,7 +50,7 @@ def explain_stage(project: Project, session: Session, name: str) -> tuple[Explan
         NotFoundError: there is no such stage.
 
     """
-    Selection(targets=(name,)).nodes(session.world.plan)
+    Selection(targets=(name,)).nodes(session.state.plan)
     seen = preview(session)
     lines = {line.stage: line for line in plan_view_of(seen).lines}
     meant = [one for one in lines if name in (one, one.partition("@")[0])]
@@ -237,18 +237,18 @@ def _whose(seen: Preview, reason: Reason, maker: str | None) -> str:
 def run(
     console: Console,
     *,
-    wanted: PipelineArguments,
+    args: PipelineArguments,
     as_json: bool,
 ) -> int:
     """Show a stage's key, then and now, and why it changed."""
-    project, name = open_one_stage(console, wanted)
+    project, name = open_one_stage(console, args)
     found = explain_stage(project, open_read_session(project), name)
     if as_json:
         if len(found) > 1:
             items = ", ".join(told.line.stage for told in found)
             message = f"with --json one item must be named: {items}"
             raise click.UsageError(message)
-        console.answer(explain_json(found[0]))
+        console.write_out(explain_json(found[0]))
     else:
-        console.answer("\n".join(explain_text(told, console.out_style) for told in found))
+        console.write_out("\n".join(explain_text(told, console.out_style) for told in found))
     return ExitCode.OK

@@ -61,8 +61,10 @@ def run(console: Console, *, dry_run: bool, keep: tuple[str, ...], forget_paid_a
         needs, chosen = collect_garbage(store, console.environ, wish, int(time.time()))
     for note in needs.notes:
         told = Diagnostic("W671", note, severity=Severity.WARNING, hint="`orch23 validate` says what is wrong with it")
-        console.tell(render_diagnostics((told,), {}, color=console.err_style.color))
-    console.answer(_document(chosen, needs, wish, dry_run=dry_run) if as_json else _told(chosen, wish, dry_run=dry_run))
+        console.write_err(render_diagnostics((told,), {}, color=console.err_style.color))
+    console.write_out(
+        _document(chosen, needs, wish, dry_run=dry_run) if as_json else _told(chosen, wish, dry_run=dry_run)
+    )
     return ExitCode.OK
 
 

@@ -142,7 +142,7 @@ def replay_first_request(project: Project, step: "LLMStep", stage: str, request:
 def run(
     console: Console,
     *,
-    wanted: PipelineArguments,
+    args: PipelineArguments,
     forced: tuple[str, ...],
     overwrite_edited: bool,
     budget: str | None,
@@ -153,7 +153,7 @@ def run(
     """Say what a build would do, and why."""
     return show_plan(
         console,
-        wanted,
+        args,
         forced=forced,
         overwrite_edited=overwrite_edited,
         budget=parse_budget(budget),
@@ -165,7 +165,7 @@ def run(
 
 def show_plan(
     console: Console,
-    wanted: PipelineArguments,
+    args: PipelineArguments,
     *,
     forced: tuple[str, ...] = (),
     overwrite_edited: bool = False,
@@ -175,35 +175,33 @@ def show_plan(
     exit_code: bool = False,
 ) -> int:
     """Write a plan; what `plan` and `build -n` share."""
-    view = _view_of_part(console, wanted) or whole_view(
-        console, wanted, forced=forced, overwrite_edited=overwrite_edited
-    )
+    view = _view_of_part(console, args) or whole_view(console, args, forced=forced, overwrite_edited=overwrite_edited)
     if budget is not None:
         view = replace(view, max_cost=budget)  # in the place of the pipeline's, as in a build
-    console.answer(plan_json(view) if as_json else plan_text(view, console.out_style, verbose=verbose))
+    console.write_out(plan_json(view) if as_json else plan_text(view, console.out_style, verbose=verbose))
     return plan_exit_code(view, exit_code=exit_code)
 
 
 def whole_view(
     console: Console,
-    wanted: PipelineArguments,
+    args: PipelineArguments,
     *,
     forced: tuple[str, ...] = (),
     overwrite_edited: bool = False,
     estimated: bool = True,
 ) -> PlanView:
     """Return what would be done; with an estimate, for which price table, journals and transcripts are read."""
-    project, stages = open_for_command(console, wanted)
+    project, stages = open_for_command(console, args)
     session = open_read_session(project, forced=forced, overwrite_edited=overwrite_edited)
-    check_forced(session.world.plan, forced)
+    check_forced(session.state.plan, forced)
     check_input_schemas(project.pipeline, project.store.workspace, project.machinery.sources)
-    seen = preview(session, selection_of(wanted, stages))
+    seen = preview(session, selection_of(args, stages))
     return plan_view_of(seen, estimates_of(project, seen) if estimated else None)
 
 
-def _view_of_part(console: Console, wanted: PipelineArguments) -> PlanView | None:
+def _view_of_part(console: Console, args: PipelineArguments) -> PlanView | None:
     """Return what would be done, from what an edit reaches; None where all has to be decided for that."""
-    found = open_partial_project(console, wanted, console.unrest) if console.unrest is not None else None
+    found = open_partial_project(console, args, console.stale_snapshot) if console.stale_snapshot is not None else None
     if found is None or (part := found[0].partial) is None:
         return None
     project, selection = found

@@ -160,16 +160,16 @@ def set_journals_aside(root: Path) -> list[str]:
     return told
 
 
-def run(console: Console, *, wanted: PipelineArguments, outputs: bool) -> int:
+def run(console: Console, *, args: PipelineArguments, outputs: bool) -> int:
     """Forget all results; recorded answers are kept."""
-    root = project_root(console, wanted.arguments)
+    root = project_root(console, args.arguments)
     told = []
     project = None
     if outputs:
-        project, _ = open_for_command(console, wanted, most_stages=0)
-    found = found_project(console, wanted.arguments)
+        project, _ = open_for_command(console, args, most_stages=0)
+    found = found_project(console, args.arguments)
     check_stage_count(found.stages, 0)
-    locks = locks_to_reset(root, required_pipeline(found) if wanted.arguments else None)
+    locks = locks_to_reset(root, required_pipeline(found) if args.arguments else None)
     with BuildLock(root / STORE_NAME / "lock"):
         if project is not None:
             project.store.promoter.recover(project.refusal)
@@ -182,5 +182,5 @@ def run(console: Console, *, wanted: PipelineArguments, outputs: bool) -> int:
         with retaining_ownership(root, locks, told):
             told += forget_results(root)
         told += set_journals_aside(root)
-    console.answer("".join(f"{line}\n" for line in told) or "there was nothing to forget\n")
+    console.write_out("".join(f"{line}\n" for line in told) or "there was nothing to forget\n")
     return ExitCode.OK

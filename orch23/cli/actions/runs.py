@@ -37,7 +37,7 @@ def run(console: Console, *, as_json: bool) -> int:
             }
             for one in found
         ]
-        console.answer(json_document({"orch23_runs": RUNS_VERSION, "runs": rows}))
+        console.write_out(json_document({"orch23_runs": RUNS_VERSION, "runs": rows}))
     else:
-        console.answer(runs_text(found))
+        console.write_out(runs_text(found))
     return ExitCode.OK

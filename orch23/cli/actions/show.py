@@ -67,7 +67,7 @@ def find_kept(project: Project, asked: ShowRequest) -> ShowResult:
 
     """
     session = open_read_session(project)
-    Selection(targets=(asked.stage,)).nodes(session.world.plan)
+    Selection(targets=(asked.stage,)).nodes(session.state.plan)
     if asked.view == "cost":
         return _cost(project, asked)
     seen = preview(session)
@@ -315,7 +315,7 @@ def _text(session: Session, path: str, entry: FileEntry | None) -> str | None:
     if entry is None:
         return ""
     try:
-        return session.world.read(path, entry).decode("utf-8", errors="replace")
+        return session.state.read(path, entry).decode("utf-8", errors="replace")
     except MissingBytesError:
         return None
 
@@ -342,14 +342,14 @@ def _events(project: Project, run: str, stage: str) -> list[Event]:
 def run(
     console: Console,
     *,
-    wanted: PipelineArguments,
+    args: PipelineArguments,
     view: str | None,
     attempt: int | None,
     run: str | None,
     as_json: bool,
 ) -> int:
     """Show what an attempt was asked, answered or printed."""
-    project, stage = open_one_stage(console, wanted)
+    project, stage = open_one_stage(console, args)
     told = find_kept(project, ShowRequest(stage=stage, view=view or "all", attempt=attempt, run=run))
-    console.answer(json_document({"orch23_show": 1, **told.facts, "text": told.text}) if as_json else told.text)
+    console.write_out(json_document({"orch23_show": 1, **told.facts, "text": told.text}) if as_json else told.text)
     return ExitCode.OK
