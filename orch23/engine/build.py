@@ -379,8 +379,8 @@ class Build(Struct, kw_only=True, dict=True):
         if buried.removed or buried.written:
             text = "files of stages that have ended were removed"
             self._narrator.promoted("orch23", text, PromotionResult(removed=(*buried.removed, *buried.written)))
-        if buried.foreign:
-            self._narrator.warn(f"files of stages that have ended were left as they are: {', '.join(buried.foreign)}")
+        if buried.edited:
+            self._narrator.warn(f"files of stages that have ended were left as they are: {', '.join(buried.edited)}")
         if released:
             text = "files of stages that have ended stay as sources"
             self._narrator.tell(FilesReleased(files=tuple(released), stages=tuple(released.values())), text)
