@@ -153,7 +153,7 @@ def open_partial(settings: ProjectSettings, stale_snapshot: StaleSnapshot) -> Pr
     """
     store = open_store(settings.root, settings.meter)
     found = (
-        partial_build(stale_snapshot, store, lambda text: _declared(settings, text)) if not store.is_strange else None
+        partial_build(stale_snapshot, store, lambda text: _declared(settings, text)) if not store.is_foreign else None
     )
     if found is None:
         return None
@@ -187,9 +187,9 @@ def _load(settings: ProjectSettings, text: str | None = None, compiled: CompileC
         settings.root,
         sets=settings.sets,
         vars_file=settings.vars_file,
-        swap=model_override_of(settings),
+        override=model_override_of(settings),
         text=text,
-        compiled=compiled,
+        cache=compiled,
     )
 
 

@@ -122,7 +122,7 @@ class Bases(Struct, frozen=True):
     def _shared_paths(self, stage: Stage) -> list[str]:
         """Return the files on disk that a stage may start from, or see before a later stage edits them."""
         patterns = [*reads_of(stage), *(stage.outputs if stage.chain else ())]
-        return sorted({path for pattern in patterns for path in self.state.store.workspace.everything(pattern)})
+        return sorted({path for pattern in patterns for path in self.state.store.workspace.writable_files(pattern)})
 
     def _follows_the_disk(self, stage: Stage) -> bool:
         """Return whether no item before a stage has another result in this build: that one is not on disk yet."""

@@ -264,9 +264,9 @@ class StageOutcome(Struct, frozen=True, kw_only=True):
         return self.status.is_green
 
     @property
-    def is_waited_for(self) -> bool:
+    def is_awaited(self) -> bool:
         """Say whether its promotion group has to wait for the stage."""
-        return self.status.is_waited_for and not self.in_place
+        return self.status.is_awaited and not self.in_place
 
 
 def stopped_by(key: str, *problems: Diagnostic, code: ExitCode = ExitCode.FAILED) -> StageOutcome:

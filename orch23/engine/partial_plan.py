@@ -81,7 +81,7 @@ def part_of(since: Since, store: ProjectStore, edited_stages: EditedStages) -> P
     root, changed = store.root, [*since.changed]
     try:
         rows = DependencyIndex(store.index, since.table)
-        if rows.head.token != since.token or not store.disk.records.is_indexed():
+        if rows.head.token != since.token or not store.local.records.is_indexed():
             return None
         digests = {one: _known(since.digest_of(one)) for one in rows.head.read if one not in changed}
         text, edited = "", {}

@@ -93,7 +93,7 @@ class ProjectState(Struct, dict=True):
     @cached_property
     def former(self) -> Mapping[str, Record]:
         """Return the records of the lock that own files, by stage."""
-        return self.lock.owning()
+        return self.lock.owner_records()
 
     @cached_property
     def ownership(self) -> Ownership:
@@ -258,7 +258,7 @@ class ProjectState(Struct, dict=True):
 
     def remains(self, path: str) -> bool:
         """Return whether there is a file at a path that does not go away since no stage makes it any more."""
-        entry = self.store.workspace.found(path)
+        entry = self.store.workspace.input_entry(path)
         if entry is None or entry.link:
             return entry is not None
         return not self.dead(path) or self._in_place_of_dead(path) is not None
@@ -345,7 +345,7 @@ class ProjectState(Struct, dict=True):
             entry = None
         if entry is not None:
             return entry
-        real = self.store.workspace.real(path)
+        real = self.store.workspace.resolved_path(path)
         if real is None or real == path:
             return None
         self._refuse_later_output(name, path, real)
@@ -428,7 +428,7 @@ class ProjectState(Struct, dict=True):
         stage = self.plan.nodes[name]
         found: dict[str, FileEntry] = {}
         for pattern in stage.outputs if isinstance(stage, Stage) else ():
-            for path in self._candidates(name, pattern, self.store.workspace.everything(pattern)):
+            for path in self._candidates(name, pattern, self.store.workspace.writable_files(pattern)):
                 entry = self.view(name, path)
                 if entry is not None:
                     found[path] = entry

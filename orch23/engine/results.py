@@ -115,7 +115,7 @@ class AtomicGroups(Struct):
                 self.narrator.promoted(name, "promoted", own)
             if one.how != "fresh":
                 self.narrator.caution(name, undeclared_tool_files(self.committer.session.state.plan, name, own.written))
-            ends[name] = _edited(one.end, own.foreign) if own.foreign else one.end
+            ends[name] = _edited(one.end, own.edited) if own.edited else one.end
         return ends
 
     def _stuck(self, members: Mapping[str, PassedStage], change: WorkspaceChange) -> Outcomes:
@@ -148,7 +148,7 @@ def _part(promoted: PromotionResult, paths: Collection[str]) -> PromotionResult:
     return PromotionResult(
         tuple(path for path in promoted.written if path in paths),
         tuple(path for path in promoted.removed if path in paths),
-        tuple(path for path in promoted.foreign if path in paths),
+        tuple(path for path in promoted.edited if path in paths),
     )
 
 
@@ -157,7 +157,7 @@ def _held(end: StageOutcome, red: Outcomes) -> StageOutcome:
     by = [name for name, one in red.items() if one.status in (StageStatus.FAILED, StageStatus.EDITED)] or list(red)
     told = [f"{name} {red[name].status}" for name in by[:_MOST_NAMES]]
     more = f" and {len(by) - _MOST_NAMES} more" if len(by) > _MOST_NAMES else ""
-    return replace(end, status=StageStatus.HELD, text=f"held back: {', '.join(told)}{more}", by=tuple(by))
+    return replace(end, status=StageStatus.WITHHELD, text=f"held back: {', '.join(told)}{more}", by=tuple(by))
 
 
 def _edited(end: StageOutcome, foreign: tuple[str, ...]) -> StageOutcome:
@@ -254,7 +254,11 @@ class StageResults(Struct, kw_only=True, dict=True):
     def keeps_back(self, up: str, node: Stage | ForeachStage) -> bool:
         """Say whether a node upstream has ended and is not there; an edit in place matters to what may read it."""
         end = self.ends.get(up)
-        return end is not None and not end.status.lets_pass and not (end.in_place and not may_access(node, end.paths))
+        return (
+            end is not None
+            and not end.status.releases_downstream
+            and not (end.in_place and not may_access(node, end.paths))
+        )
 
     def before(self, stage: Stage) -> tuple[str, ...]:
         """Prepare for the start of a stage, and return what turns out to block it.
@@ -367,7 +371,7 @@ class StageResults(Struct, kw_only=True, dict=True):
 
     def _gather(self, success: PassedStage) -> None:
         name = success.resolved.stage.name
-        self.move(name, StageStatus.GATHERED)
+        self.move(name, StageStatus.DEFERRED)
         self._gathering.add(success)
         self.narrator.gathered(name)
         self.walk.let_pass(name)
@@ -390,7 +394,7 @@ class StageResults(Struct, kw_only=True, dict=True):
                 raise
             ends = {name: missing_bytes_outcome(name, success.end.key, lost)}
         if name in self._together.waiting:
-            self.move(name, StageStatus.HELD)
+            self.move(name, StageStatus.WITHHELD)
         yield ends
         self.walk.let_pass(name)
 
@@ -434,7 +438,7 @@ class StageResults(Struct, kw_only=True, dict=True):
         """Return what a stage is promoted with: of what belongs together that which was asked for and is not there."""
         together = self.committer.session.state.plan.promoted_with(name)
         asked = (other for other in together if other in self.walk.wanted)
-        return tuple(other for other in asked if other not in self.ends or self.ends[other].is_waited_for)
+        return tuple(other for other in asked if other not in self.ends or self.ends[other].is_awaited)
 
     def _warn_of_changes(self, resolved: ResolvedStage) -> None:
         changed = self.committer.changed_inputs(resolved)

@@ -34,7 +34,7 @@ class RevisionFiles(Protocol):
     def read(self, path: str) -> bytes | None:
         """Return the bytes at a path, or None if that is no regular file."""
 
-    def found(self, path: str) -> FileEntry | None:
+    def input_entry(self, path: str) -> FileEntry | None:
         """Return what an input of this path is: the file there, or the one that its links lead to, or None."""
 
     def listing(self, pattern: str, *, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
@@ -147,7 +147,7 @@ class RevisionView(Struct, frozen=True):
         """Return what an input of this path is, or None."""
         if path in self.made.paths:
             return self.made.entry(path)
-        found = self.files.found(path)
+        found = self.files.input_entry(path)
         if found is None or found.link not in self.made.paths:
             return found
         made = self.made.entry(found.link)

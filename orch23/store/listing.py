@@ -32,7 +32,7 @@ class FileTree(Protocol):
     def is_own(self, path: str) -> bool:
         """Return whether orch23 wrote a file for itself."""
 
-    def real(self, path: str) -> str | None:
+    def resolved_path(self, path: str) -> str | None:
         """Return where a path leads to, None where nothing is there."""
 
     def is_folder(self, path: str) -> bool:
@@ -75,7 +75,7 @@ class Listing:
         self._closed = unentered_names(pattern)
         self._pending: list[_Folder] = []
 
-    def below(self, folder: str, real: str) -> Iterator[str]:
+    def matches(self, folder: str, real: str) -> Iterator[str]:
         """Give the paths below a folder, as it was reached; `real` is where it really is.
 
         Raises:
@@ -128,7 +128,7 @@ class Listing:
         """Return whether a link is a file that the pattern means; line up the folder that it leads to."""
         if match_any(self._exclude, path) or self._is_skipped(folder, name):
             return False
-        real = self._disk.real(folder.real + name)
+        real = self._disk.resolved_path(folder.real + name)
         if real is None or not self._disk.is_folder(real):
             return real is not None and self._means(path) is not None and self._disk.is_file(real)
         above = (*folder.above, folder.real)

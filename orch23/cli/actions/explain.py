@@ -74,7 +74,7 @@ def _explain(project: Project, session: Session, seen: Preview, line: PlanLine) 
         aspects=aspects,
         diffs=_diffs(session, appraised, then, aspects, request) if then else (),
         causes=causes,
-        question=_question(project, appraised, request) if request else None,
+        request=_question(project, appraised, request) if request else None,
     )
 
 

@@ -95,7 +95,7 @@ def retaining_ownership(root: Path, locks: Collection[Path], told: list[str]) ->
             read.append((path, lock_pipeline(path), read_lock(path)))
         except CorruptStateError:
             told.append(f"left {path.relative_to(root).as_posix()}, which is damaged")
-    accepted = [record for _, _, lock in read for record in lock.owning().values() if record.accepted]
+    accepted = [record for _, _, lock in read for record in lock.owner_records().values() if record.accepted]
     if store is not None:
         for record in (*kept, *accepted):
             _keep_accepted(store, record)
@@ -105,7 +105,7 @@ def retaining_ownership(root: Path, locks: Collection[Path], told: list[str]) ->
         store.records.put(record)
     for path, name, lock in read:
         if lock.records:
-            retained = {stage: ownership_record(record) for stage, record in lock.owning().items()}
+            retained = {stage: ownership_record(record) for stage, record in lock.owner_records().items()}
             place = path.relative_to(root).as_posix()
             write_lock(root, place, LockFile({}, retained), name)
             told.append(f"removed the results in {place}")
@@ -176,7 +176,7 @@ def run(console: Console, *, args: PipelineArguments, outputs: bool) -> int:
             taken = remove_unmodified_outputs(project)
             told += [f"removed {path}" for path in taken.promoted.removed]
             told += [f"brought back {path}" for path in taken.promoted.written]
-            told += [f"left {path}, since it was edited" for path in (*taken.modified, *taken.promoted.foreign)]
+            told += [f"left {path}, since it was edited" for path in (*taken.modified, *taken.promoted.edited)]
             told += [f"left {path}, since the edit was accepted" for path in taken.accepted]
             told += [f"left {path}, since it is protected and no stage names it" for path in taken.refused]
         with retaining_ownership(root, locks, told):
