@@ -177,8 +177,8 @@ def prepared_build(  # noqa: PLR0915 - what a build needs, put together in its o
         if any(map(may_use_sandbox, pipeline.stages)):
             sandbox.begin()  # it takes a while, and so does what follows
         store.sweep(whole=project.partial is None)
-        rooms = SandboxDirs(store.rooms, store.sources, meter=project.settings.meter)
-        store.mended.extend(rooms.sweep())
+        rooms = SandboxDirs(store.sandbox_dirs, store.sources, meter=project.settings.meter)
+        store.repaired.extend(rooms.sweep())
         remove_temporary_files(project)
         recovered = store.promoter.recover(project.refusal)
         open_again = partial(
@@ -229,7 +229,7 @@ def prepared_build(  # noqa: PLR0915 - what a build needs, put together in its o
         )
         stack.callback(setting.close)
         outside = NetworkAccess(
-            partial=store.partial,
+            partial=store.partial_downloads,
             environ=project.settings.environ,
             offline=request.offline,
             is_granted=consent.is_granted,
@@ -312,15 +312,15 @@ def prepared_build(  # noqa: PLR0915 - what a build needs, put together in its o
         needs = {name: plan.upstream[name] for name in stages if plan.upstream[name]}
         observer.notice(Event(Planned(stages=stages, needs=needs), f"stages to decide: {len(stages)}"))
         warning = sandbox_warning(tier)
-        if warning is not None and store.tier_shown() != tier:
+        if warning is not None and store.shown_tier() != tier:
             observer.notice(Event(Warned(of_steps=True), warning, level="warning"))
             if tier == LandlockLauncher.tier:  # without any sandbox it is shown by each build
-                stack.callback(lambda: store.note_tier(tier) if local.has_started else None)
+                stack.callback(lambda: store.save_shown_tier(tier) if local.has_started else None)
         for fingerprint, response_id in session.history.submitted.items():  # or it would be forgotten with that run
             known = CallSubmitted(fingerprint=fingerprint, response_id=response_id)
             observer.notice(Event(known, f"still to be collected: {response_id}"))
-        left = recovered.foreign if recovered else ()
-        for line in (*store.healed(), *(f"{path}: left as it is, since it was edited after a crash" for path in left)):
+        left = recovered.edited if recovered else ()
+        for line in (*store.repairs(), *(f"{path}: left as it is, since it was edited after a crash" for path in left)):
             observer.notice(Event(StoreRepaired(), line, level="warning"))
         stack.callback(partial(store.save_index, suspects=secrets.suspects))
         yield build
@@ -342,7 +342,7 @@ def programs_of(project: Project, sandbox: SandboxLauncher, request: BuildReques
 
     return LocalProgramRunner(
         root=store.root,
-        rooms=SandboxDirs(store.rooms, InputFiles(store.contents, Workspace(store.root, None))),
+        rooms=SandboxDirs(store.sandbox_dirs, InputFiles(store.contents, Workspace(store.root, None))),
         launcher=launcher,
         no_sandbox=missing,
         written=lambda: store.workspace.written_paths,

@@ -158,6 +158,6 @@ def _outputs(build: Build, resolved: ResolvedStage, paths: tuple[str, ...], reco
     for path in paths:
         entry = store.workspace.entry(path)
         if entry is not None:
-            store.take_in(path)
+            store.add_file(path)
             outputs[path] = entry
     return outputs

@@ -38,7 +38,7 @@ class Bases(Struct, frozen=True):
         return {path: base.start for path, base in bases if self.state.incoming_version(name, path) == base.instead_of}
 
     def _has_base(self, name: str) -> bool:
-        return self.state.stage(name).chain is not None or bool(self.state.plan.above.get(name))
+        return self.state.stage(name).chain is not None or bool(self.state.plan.upstream_of_chains.get(name))
 
     def _kept_failure(self, name: str) -> Record | None:
         """Return the record of the stage's kept failure, if its files are those on disk."""
@@ -130,7 +130,7 @@ class Bases(Struct, frozen=True):
     def _shared_paths(self, stage: Stage) -> list[str]:
         """Return the files on disk that a stage may start from, or see before a later stage edits them."""
         patterns = [*reads_of(stage), *(stage.outputs if stage.chain else ())]
-        return sorted({path for pattern in patterns for path in self.state.store.workspace.everything(pattern)})
+        return sorted({path for pattern in patterns for path in self.state.store.workspace.writable_files(pattern)})
 
     def _follows_the_disk(self, stage: Stage) -> bool:
         """Return whether no item before a stage has another result in this build: that one is not on disk yet."""

@@ -379,14 +379,14 @@ class Build(Struct, kw_only=True, dict=True):
         if buried.removed or buried.written:
             text = "files of stages that have ended were removed"
             self._events.promoted("orch23", text, PromotionResult(removed=(*buried.removed, *buried.written)))
-        if buried.foreign:
-            self._events.warn(f"files of stages that have ended were left as they are: {', '.join(buried.foreign)}")
+        if buried.edited:
+            self._events.warn(f"files of stages that have ended were left as they are: {', '.join(buried.edited)}")
         if released:
             text = "files of stages that have ended stay as sources"
             self._events.emit(FilesReleased(files=tuple(released), stages=tuple(released.values())), text)
 
     def _result(self) -> BuildResult:
-        state, everything = self.session.state, self.options.selection.is_all
+        state, everything = self.session.state, self.options.selection.selects_all
         rest = StageStatus.BLOCKED if self._stopped is None else StageStatus.CANCELLED
         ends = {
             name: end

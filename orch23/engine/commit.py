@@ -149,7 +149,7 @@ class Committer(Struct, dict=True):
         change = self._compare({"": found})
         promoted = self._make(change) if change.new or change.foreign else PromotionResult()
         left = (*change.refused, *sorted(dead.keys() - found.keys()))
-        return replace(promoted, foreign=(*promoted.foreign, *left))
+        return replace(promoted, edited=(*promoted.edited, *left))
 
     def refused(self, target: _Target) -> dict[str, str]:
         """Return the paths at which the workspace differs and that no stage may change, each with the reason."""
@@ -186,7 +186,7 @@ class Committer(Struct, dict=True):
         written = self.session.prior.write(self.written_lock, self.session.pipeline.name)
         self.written_lock_sha256 = written.sha256
         if written.file is not None:
-            store.workspace.wrote(
+            store.workspace.note_written_file(
                 self.session.lock_path.relative_to(store.root).as_posix(), written.sha256, written.file
             )
 
@@ -314,10 +314,10 @@ class Committer(Struct, dict=True):
                 self._rescue(path, there)
             if wanted is not None and not store.contents.has(wanted.digest):
                 store.contents.put(state.read(path, wanted))
-        store.workspace.announce(change.new)
+        store.workspace.announce_writes(change.new)
         promoted = store.promoter.promote(change.new, change.old, self._declared.refusal)
-        store.workspace.written(change.new)
-        return replace(promoted, foreign=(*change.foreign, *promoted.foreign))
+        store.workspace.note_written(change.new)
+        return replace(promoted, edited=(*change.foreign, *promoted.edited))
 
     def _may_replace(self, path: str, there: FileEntry) -> bool:
         state = self.session.state
@@ -332,7 +332,7 @@ class Committer(Struct, dict=True):
         """Keep the bytes that are about to be replaced; those of a person where nothing is ever cleared away."""
         store = self.session.store
         if not store.contents.has(there.digest):
-            store.take_in(path)
+            store.add_file(path)
         ownership = self.session.state.ownership
         if not ownership.is_known(path, there) or ownership.is_accepted(path, there):
             store.exchanges.put_original(store.contents.get(there.digest), None)

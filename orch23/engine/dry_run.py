@@ -199,8 +199,8 @@ def preview(session: Session, selection: Selection = ALL_STAGES) -> Preview:
     check_ownership(session)
     dry_run = DryRun(session.decider, selection)
     decisions = dry_run.run()
-    dead = _removable(session) if selection.is_all else ()
-    released = session.state.released_files() if selection.is_all else {}
+    dead = _removable(session) if selection.selects_all else ()
+    released = session.state.released_files() if selection.selects_all else {}
     plan = session.state.plan
     skipped = selection.skipped(plan)
     return Preview(

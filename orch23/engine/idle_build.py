@@ -48,7 +48,7 @@ def at_rest(build: Build, began: RunStarted, ended: RunFinished, part: Part | No
     wanted = selection.nodes(state.plan)
     if moved:
         state.git.was_asked = False
-        session.store.disk.contents.read_digests.clear()
+        session.store.local.contents.read_digests.clear()
         decisions, state = replan(session, build.committer.written_lock, selection)
     else:
         decisions = {name: Fresh(state.results[name]) for name in state.plan.order if name in wanted}
@@ -86,18 +86,18 @@ def look_back(looks: StatSnapshot, store: ProjectStore, others: Mapping[Path, st
 
     `others` are further paths that were looked at, with their signatures from then.
     """
-    blobs = store.disk.contents
+    blobs = store.local.contents
     files = [store.folder / "promote.json", *sorted(map(blobs.path_of, blobs.read_digests))]
-    records = str(store.disk.records.folder)
+    records = str(store.local.records.folder)
     looks.outside[records] = signature(records, EXISTS)  # without them the lock file is not believed
-    looks.outside[str(store.rooms)] = (
+    looks.outside[str(store.sandbox_dirs)] = (
         EMPTY_DIRECTORY  # once this build has gone; what a killed one leaves is to be swept
     )
-    if not all(looks.take(str(path)) for path in files):
+    if not all(looks.add_path(str(path)) for path in files):
         return False
-    if not all(looks.take(str(path)) and looks.outside[str(path)] == was for path, was in others.items()):
+    if not all(looks.add_path(str(path)) and looks.outside[str(path)] == was for path, was in others.items()):
         return False
-    return store.workspace.look_back(looks)
+    return store.workspace.add_to_snapshot(looks)
 
 
 # ---- the table of the dependency index -------------------------------------------------------------

@@ -123,7 +123,7 @@ class TestTrust(Struct, frozen=True):
 
     def may_be_written(self, pattern: str) -> bool:
         """Return whether some stage of the pipeline may write a path that the pattern matches."""
-        return bool(WriterIndex(self.plan.all_nodes).meeting(pattern))
+        return bool(WriterIndex(self.plan.all_nodes).writers_of(pattern))
 
     def _shadows(self, step: "PytestStep", files: Mapping[str, FileEntry]) -> Iterator[Diagnostic]:
         from orch23.steps.pytest.trust import shadowing_errors  # noqa: PLC0415 - for steps of pytest alone

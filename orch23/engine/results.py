@@ -115,7 +115,7 @@ class AtomicGroups(Struct):
                 self.events.promoted(name, "promoted", own)
             if one.how != "fresh":
                 self.events.warn_of(name, undeclared_tool_files(self.committer.session.state.plan, name, own.written))
-            ends[name] = _edited(one.outcome, own.foreign) if own.foreign else one.outcome
+            ends[name] = _edited(one.outcome, own.edited) if own.edited else one.outcome
         return ends
 
     def _stuck(self, members: Mapping[str, PassedStage], change: WorkspaceChange) -> Outcomes:
@@ -148,7 +148,7 @@ def _part(promoted: PromotionResult, paths: Collection[str]) -> PromotionResult:
     return PromotionResult(
         tuple(path for path in promoted.written if path in paths),
         tuple(path for path in promoted.removed if path in paths),
-        tuple(path for path in promoted.foreign if path in paths),
+        tuple(path for path in promoted.edited if path in paths),
     )
 
 

@@ -247,7 +247,7 @@ class LlmEvents(Struct, kw_only=True):
             files=sent_files(self.files, self.context, self.sources),
             bytes=sent_bytes(request),
             previous_bytes=utf8_size(self.context.previous or ""),
-            brief_bytes=utf8_size(self.context.brief.excerpt) if self.context.brief else 0,
+            brief_bytes=utf8_size(self.context.feedback.excerpt) if self.context.feedback else 0,
         )
         self.report.emit(data, f"asking {request.provider} {request.model}")
 

@@ -247,11 +247,11 @@ def check_plan(pipeline: Pipeline, store: ProjectStore, tools: PlanningTools) ->
 
     """
     problems = _without_plan(pipeline, tools)
-    plan, found = build_plan(pipeline, compiled=store.plans)
+    plan, found = build_plan(pipeline, cache=store.plans)
     problems += found
     if plan is None:
         problems += unmade_inputs_errors(
-            pipeline, lambda path: store.workspace.found(path) is not None, store.workspace.is_folder
+            pipeline, lambda path: store.workspace.input_entry(path) is not None, store.workspace.is_folder
         )
     else:
         problems += missing_input_errors(plan, store)
@@ -277,7 +277,7 @@ def errors_of_sound_stages(
     made = tuple(text for text in unread if text and not text.isspace())
 
     def may_exist(path: str) -> bool:
-        if store.workspace.found(path) is not None:
+        if store.workspace.input_entry(path) is not None:
             return True
         return any(path in text or (text.endswith("/") and path.startswith(text)) for text in made)
 
@@ -296,7 +296,7 @@ def _without_plan(pipeline: Pipeline, tools: PlanningTools) -> list[Diagnostic]:
 
 def missing_input_errors(plan: Plan, store: ProjectStore) -> tuple[Diagnostic, ...]:
     """Return a complaint for each literal input that is neither on disk nor made by a stage."""
-    exists = {path: store.workspace.found(path) is not None for path in literal_reads(plan)}
+    exists = {path: store.workspace.input_entry(path) is not None for path in literal_reads(plan)}
     return missing_inputs_errors(plan, exists, store.workspace.is_folder)
 
 

@@ -187,7 +187,7 @@ class Worker(Struct, frozen=True, kw_only=True):
                     if state.input_of(resolved.stage.name, path) == entry:  # made by a stage, and nowhere any more
                         raise
                     changed.append(path)  # saved since it was resolved: nothing is lost
-            elif store.take_in(place) != entry.digest:
+            elif store.add_file(place) != entry.digest:
                 changed.append(path)
         if changed:
             raise InputsChangedError(tuple(changed))
@@ -263,7 +263,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         mine = set(former.outputs) if former else set()
         shown = set(resolved.base) | set(resolved.files)
         patterns = list(writes_of(stage))
-        found = {p for pattern in patterns if is_glob(pattern) for p in state.store.workspace.everything(pattern)}
+        found = {p for pattern in patterns if is_glob(pattern) for p in state.store.workspace.writable_files(pattern)}
         return frozenset(
             path
             for path in found - shown - mine
@@ -293,7 +293,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         not; what others make later is not known yet.
         """
         workspace = self.session.store.workspace
-        exists = {path: workspace.found(path) is not None for path in literal_reads(plan)}
+        exists = {path: workspace.input_entry(path) is not None for path in literal_reads(plan)}
         names = {stage.name for stage in items}
         missing = [
             d

@@ -105,7 +105,7 @@ def remove_unmodified_outputs(project: Project) -> RemovalResult:
 def _promote(session: Session, taking: OutputRemoval, forced: dict[str, FileEntry | None]) -> PromotionResult:
     store, target = session.store, {**taking.target, **forced}
     for path in forced:
-        digest = store.take_in(path)
+        digest = store.add_file(path)
         store.exchanges.put_original(store.contents.get(digest), None)
     for path, entry in target.items():
         if entry is not None and not store.contents.has(entry.digest):
@@ -137,7 +137,7 @@ def run(console: Console, *, args: PipelineArguments, force: bool) -> int:
         return ExitCode.DECISION
     told = [f"removed {pluralize(len(promoted.removed), 'file')}"]
     told += [f"brought back {pluralize(len(promoted.written), 'file')}"] if promoted.written else []
-    told += [f"left {visible(' '.join(promoted.foreign))}, which changed meanwhile"] if promoted.foreign else []
+    told += [f"left {visible(' '.join(promoted.edited))}, which changed meanwhile"] if promoted.edited else []
     told += [f"kept {visible(' '.join(taken.accepted))}, which a user had accepted"] if taken.accepted else []
     told += [f"left {visible(' '.join(taken.refused))}: protected, and no stage names it"] if taken.refused else []
     console.write_out("; ".join(told) + "\n")

@@ -74,7 +74,7 @@ def _explain(project: Project, session: Session, seen: Preview, line: PlanLine) 
         aspects=aspects,
         diffs=_diffs(session, decided, then, aspects, request) if then else (),
         causes=causes,
-        question=_question(project, decided, request) if request else None,
+        request=_question(project, decided, request) if request else None,
     )
 
 

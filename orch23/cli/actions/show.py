@@ -134,7 +134,7 @@ class _Search(Struct, frozen=True):
     def _artifacts(self) -> ShowResult | None:
         stage, attempt = self.asked.stage, self.asked.attempt
         for run in _runs(self.project, self.asked):
-            place = AttemptFiles(self.project.store.logs / run).place(stage, 1).parent
+            place = AttemptFiles(self.project.store.logs / run).attempt_folder(stage, 1).parent
             silent = self._silent(run)
             attempts = sorted({*_attempts(place), *silent})
             number = attempt or (attempts[-1] if attempts else None)

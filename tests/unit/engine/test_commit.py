@@ -169,11 +169,11 @@ def test_outputs_not_yet_written_by_a_failed_program_are_not_removed() -> None:
 def test_a_file_of_an_ended_stage_stays_if_its_bytes_cannot_be_had_again() -> None:
     bench = Bench(stage("a"), files={"old": "x", "changed": "since"})
     buried = bench.committer.remove_obsolete({"old": None, "changed": entry("before")})
-    assert (buried.foreign, buried.removed, set(bench.disk.files)) == (("changed",), (), {"old", "changed"})
+    assert (buried.edited, buried.removed, set(bench.disk.files)) == (("changed",), (), {"old", "changed"})
     made = {"old": entry("x"), "changed": entry("since")}
     bench.store.records.put(Record(stage="gone", key="k", manifest={}, outputs=made))
     buried = bench.committer.remove_obsolete({"old": None, "changed": entry("before")})
-    assert (buried.foreign, buried.removed, bench.disk.files) == (("changed",), ("old",), {"changed": b"since"})
+    assert (buried.edited, buried.removed, bench.disk.files) == (("changed",), ("old",), {"changed": b"since"})
 
 
 # ---- the record ---------------------------------------------------------------------------------------
