@@ -770,7 +770,11 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             'from_tree = last.tree if failure is not None and retry.start_from == "current" else base',
             "from_tree = last.tree if failure is not None else base",
         ),
-        M(ASKING, "            feedback=turn.failure.feedback if turn.failure else None,\n", "            brief=None,\n"),
+        M(
+            ASKING,
+            "            feedback=turn.failure.feedback if turn.failure else None,\n",
+            "            feedback=None,\n",
+        ),
     ),
     "S4-39": (M(ATTEMPT, "        if unmet:\n", "        if False:\n"),),
     "S4-40": (

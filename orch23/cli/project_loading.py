@@ -185,9 +185,9 @@ def _load(settings: ProjectSettings, text: str | None = None, compiled: CompileC
         settings.root,
         sets=settings.sets,
         vars_file=settings.vars_file,
-        swap=model_override_of(settings),
+        override=model_override_of(settings),
         text=text,
-        compiled=compiled,
+        cache=compiled,
     )
 
 

@@ -234,7 +234,7 @@ class Build(Struct, kw_only=True, dict=True):
 
     def not_selected(self, name: str, record: Record | None) -> None:
         """Take it as its last record says; nobody asked for it, so nobody hears of it."""
-        self._results.skip(name, StageStatus.NOT_BUILT if record is None else StageStatus.PASSED_OVER)
+        self._results.skip(name, StageStatus.NOT_BUILT if record is None else StageStatus.NOT_SELECTED)
 
     def decided(self, name: str, decided: DecidedStage) -> None:
         """Begin with what is to be done."""
@@ -272,7 +272,7 @@ class Build(Struct, kw_only=True, dict=True):
 
     def _leave_edited(self, name: str, decision: Edited) -> None:
         """Leave a user's edit as it is. With a result of today's key the stage is in place, and in no other's way."""
-        text, in_place = "; ".join(decision.clauses), decision.record is not None
+        text, in_place = "; ".join(decision.descriptions), decision.record is not None
         self._results.end(
             name,
             StageOutcome(

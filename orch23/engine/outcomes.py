@@ -266,7 +266,7 @@ class StageOutcome(Struct, frozen=True, kw_only=True):
     @property
     def is_awaited(self) -> bool:
         """Say whether its promotion group has to wait for the stage."""
-        return self.status.is_waited_for and not self.in_place
+        return self.status.is_awaited and not self.in_place
 
 
 def stopped_by(key: str, *problems: Diagnostic, code: ExitCode = ExitCode.FAILED) -> StageOutcome:

@@ -29,7 +29,7 @@ class LockIndex:
 
     def __init__(self, lock: LockFile) -> None:
         """Keep the lock, and index the paths."""
-        self.records = [record for _, record in sorted(lock.owning().items())]
+        self.records = [record for _, record in sorted(lock.owner_records().items())]
         self._owning: dict[str, list[Record]] = {}
         self._deleting: dict[str, list[Record]] = {}
         for record in self.records:
@@ -182,7 +182,7 @@ class OtherPipelines:
         if pipeline is None or self._claims is None:  # the lock file of a pipeline that is gone claims nothing
             return
         try:
-            known = read_lock(lock).owning()
+            known = read_lock(lock).owner_records()
         except CorruptStateError:  # reported when that pipeline is built
             return
         name = pipeline.relative_to(self.root).as_posix()
@@ -322,7 +322,7 @@ def release_files(store: ProjectStore, lock: LockFile, stage: str) -> tuple[str,
 
     The lock file is the caller's to change. Only for the holder of the build lock.
     """
-    known = [record for name, record in lock.owning().items() if stage in (name, name.partition("@")[0])]
+    known = [record for name, record in lock.owner_records().items() if stage in (name, name.partition("@")[0])]
     kept = [record for record in store.records.labelled(stage) if record.failed]
     released: list[str] = []
     for record in (*known, *kept):

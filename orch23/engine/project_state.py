@@ -93,7 +93,7 @@ class ProjectState(Struct, dict=True):
     @cached_property
     def former(self) -> Mapping[str, Record]:
         """Return the records of the lock that own files, by stage."""
-        return self.lock.owning()
+        return self.lock.owner_records()
 
     @cached_property
     def ownership(self) -> Ownership:

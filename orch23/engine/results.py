@@ -157,7 +157,7 @@ def _held(end: StageOutcome, red: Outcomes) -> StageOutcome:
     by = [name for name, one in red.items() if one.status in (StageStatus.FAILED, StageStatus.EDITED)] or list(red)
     told = [f"{name} {red[name].status}" for name in by[:_MOST_NAMES]]
     more = f" and {len(by) - _MOST_NAMES} more" if len(by) > _MOST_NAMES else ""
-    return replace(end, status=StageStatus.HELD, text=f"held back: {', '.join(told)}{more}", by=tuple(by))
+    return replace(end, status=StageStatus.WITHHELD, text=f"held back: {', '.join(told)}{more}", by=tuple(by))
 
 
 def _edited(end: StageOutcome, foreign: tuple[str, ...]) -> StageOutcome:
@@ -254,7 +254,11 @@ class StageResults(Struct, kw_only=True, dict=True):
     def blocks(self, up: str, node: Stage | ForeachStage) -> bool:
         """Say whether a node upstream has ended and is not there; an edit in place matters to what may read it."""
         end = self.outcomes.get(up)
-        return end is not None and not end.status.lets_pass and not (end.in_place and not may_access(node, end.paths))
+        return (
+            end is not None
+            and not end.status.releases_downstream
+            and not (end.in_place and not may_access(node, end.paths))
+        )
 
     def before(self, stage: Stage) -> tuple[str, ...]:
         """Prepare for the start of a stage, and return what turns out to block it.
@@ -367,7 +371,7 @@ class StageResults(Struct, kw_only=True, dict=True):
 
     def _gather(self, success: PassedStage) -> None:
         name = success.resolved.stage.name
-        self.set_status(name, StageStatus.GATHERED)
+        self.set_status(name, StageStatus.DEFERRED)
         self._gathering.add(success)
         self.events.deferred(name)
         self.walk.release(name)
@@ -390,7 +394,7 @@ class StageResults(Struct, kw_only=True, dict=True):
                 raise
             ends = {name: missing_bytes_outcome(name, success.outcome.key, lost)}
         if name in self._together.waiting:
-            self.set_status(name, StageStatus.HELD)
+            self.set_status(name, StageStatus.WITHHELD)
         yield ends
         self.walk.release(name)
 

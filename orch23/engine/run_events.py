@@ -253,11 +253,11 @@ class LlmEvents(Struct, kw_only=True):
 
     def received(self, text: str) -> None:
         """Tell a piece of an answer, if somebody wants to know."""
-        self.lines.take(text)
+        self.lines.feed(text)
 
     def responded(self, request: Request, response: Response) -> None:
         """Keep and tell what was answered."""
-        self.lines.end()
+        self.lines.flush()
         self._keep("response.txt", response.text)
         self.usage = self.usage.plus(response)
         data = LlmResponse(

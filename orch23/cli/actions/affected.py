@@ -185,7 +185,7 @@ def _pipeline_at(project: Project, revision: GitRevision) -> Pipeline | None:
         sets=settings.sets,
         vars_text=_text_at(revision, vars_name) if vars_name else None,
         vars_name=vars_name,
-        swap=model_override_of(settings),
+        override=model_override_of(settings),
     ).pipeline
 
 

@@ -314,7 +314,7 @@ def test_each_status_that_is_not_final_leads_to_an_end() -> None:
         reached = {status}
         while more := {after for one in reached for after in TRANSITIONS.get(one, ())} - reached:
             reached |= more
-        assert any(one.is_told for one in reached) or status in (StageStatus.PASSED_OVER, StageStatus.NOT_BUILT)
+        assert any(one.is_reported for one in reached) or status in (StageStatus.NOT_SELECTED, StageStatus.NOT_BUILT)
     assert checked_transition(StageStatus.WAITING, StageStatus.READY, "a") is StageStatus.READY
     with pytest.raises(ValueError, match="cannot go from waiting to running"):
         checked_transition(StageStatus.WAITING, StageStatus.RUNNING, "a")
@@ -323,5 +323,5 @@ def test_each_status_that_is_not_final_leads_to_an_end() -> None:
 @pytest.mark.parametrize("status", list(StageStatus))
 def test_who_is_up_to_date_lets_pass_and_who_has_a_result_is_up_to_date(status: StageStatus) -> None:
     assert status.is_green or not status.has_result
-    assert status.lets_pass or not status.is_green
+    assert status.releases_downstream or not status.is_green
     assert status.is_green or not status.is_idle
