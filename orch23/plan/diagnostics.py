@@ -170,10 +170,11 @@ class _MissingInputs(Struct, frozen=True, dict=True):
         return sorted(written.union(path for path, is_there in self.exists.items() if is_there))
 
     def errors_of(self, stage: Stage) -> Iterator[Diagnostic]:
-        for where, one in _literal_inputs(stage):
-            if (problem := self._error(stage, where, one)) is not None:
+        inputs = _inputs(stage)
+        for where, one in inputs:
+            if _is_literal(_path(one)) and (problem := self._error(stage, where, one)) is not None:
                 yield problem
-        for where, one in _inputs(stage):
+        for where, one in inputs:
             if isinstance(one, GlobInput) and (name := _look_alike(one)) is not None and self.exists.get(name):
                 message = (
                     f"input `{name}` of stage `{stage.name}` does not match the file of this name: `[...]` is a set"
