@@ -199,7 +199,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "S0-27": (
-        M(STATE, "            self._folding.take(event, format_timestamp(now))\n", ""),
+        M(STATE, "            self._folding.add(event, format_timestamp(now))\n", ""),
         M(STATE, "    if move not in LEGAL_TRANSITIONS[stage.state]:", "    if False:"),
     ),
     # ---- S1
@@ -309,7 +309,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
         M(
             "orch23/cli/actions/clean.py",
-            "        elif not session.world.known_bytes(path, there):\n",
+            "        elif not session.state.known_bytes(path, there):\n",
             "        elif False:\n",
         ),
     ),
@@ -364,7 +364,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             "        return Slice(selector, markdown_section(text, selector))\n",
             "        return Slice(selector, text)\n",
         ),
-        M(STATE, "            self._folding.take(event, format_timestamp(now))\n", ""),
+        M(STATE, "            self._folding.add(event, format_timestamp(now))\n", ""),
     ),
     "S2-07": (M(LAYERED, "    needs: [scaffold]\n", ""),),
     "S2-08": (
@@ -506,8 +506,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S3-09": (
         M(
             "orch23/store/workspace.py",
-            "        return tuple(sorted(Listing(self, wanted, outputs, exclude).below(prefix, real)))\n",
-            "        return tuple(sorted(Listing(self, wanted, outputs, exclude).below(prefix, real), reverse=True))\n",
+            "        return tuple(sorted(Listing(self, wanted, outputs, exclude).matches(prefix, real)))\n",
+            "        return tuple(sorted(Listing(self, wanted, outputs, exclude).matches(prefix, real), reverse=True))\n",
         ),
         M(
             "prompts/planner_coder_tester/repo_summary.txt.j2",
@@ -1081,7 +1081,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C31": (
         M(
             "orch23/cli/actions/clean.py",
-            "        elif not session.world.known_bytes(path, there):\n",
+            "        elif not session.state.known_bytes(path, there):\n",
             "        elif False:\n",
         ),
     ),

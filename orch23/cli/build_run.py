@@ -233,13 +233,13 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         conversations = assembly.conversations(context, ledger)
         build = assembly.build(executor, context, ledger, conversations)
         assembly.check_ready(conversations, lambda: preview(open_again(), request.selection))
-        uses_sandbox = any(map(may_use_sandbox, session.world.plan.nodes.values()))
+        uses_sandbox = any(map(may_use_sandbox, session.state.plan.nodes.values()))
         tier = sandbox.tier if uses_sandbox else "unused"
         build.observer.notice(run_started(_run_started(project, session, journal.run_id, jobs, tier)))
         _report_plan(build, request.selection)
         if _warn_about_sandbox(build, tier) and tier == LandlockLauncher.tier:
             # The warning about Landlock is shown once. Without any sandbox, each build warns again.
-            stack.callback(lambda: store.note_tier(tier) if local.has_started else None)
+            stack.callback(lambda: store.save_shown_tier(tier) if local.has_started else None)
         _report_recovery(build, left_edited)
         stack.callback(partial(store.save_index, suspects=secrets.suspects))
         yield build
@@ -252,8 +252,8 @@ def _recover(project: Project) -> tuple[SandboxDirs, Sequence[str]]:
     """
     store = project.store
     store.sweep(whole=project.partial is None)
-    sandbox_dirs = SandboxDirs(store.rooms, store.sources, meter=project.settings.meter)
-    store.mended.extend(sandbox_dirs.sweep())
+    sandbox_dirs = SandboxDirs(store.sandbox_dirs, store.sources, meter=project.settings.meter)
+    store.repaired.extend(sandbox_dirs.sweep())
     # A kill between write and rename leaves temporary files in the workspace: of the lock file and the transcripts.
     folders = {lock_path(store.root, project.pipeline.file).parent}
     for place in project.pipeline.transcript_folders:
@@ -261,7 +261,7 @@ def _recover(project: Project) -> tuple[SandboxDirs, Sequence[str]]:
     for folder in sorted(folders):
         sweep_temps(folder)
     recovered = store.promoter.recover(project.refusal)
-    return sandbox_dirs, recovered.foreign if recovered else ()
+    return sandbox_dirs, recovered.edited if recovered else ()
 
 
 class _Assembly(Struct, frozen=True, kw_only=True):
@@ -287,7 +287,7 @@ class _Assembly(Struct, frozen=True, kw_only=True):
         """Return the build, with everything that it runs and calls."""
         request, session, sources = self.request, self.session, self.project.machinery.sources
         network = NetworkAccess(
-            partial=session.store.partial,
+            partial=session.store.partial_downloads,
             environ=context.environ,
             offline=request.offline,
             is_granted=self.consent.is_granted,
@@ -339,7 +339,7 @@ class _Assembly(Struct, frozen=True, kw_only=True):
 
         """
         pipeline, consent, sandbox = self.project.pipeline, self.consent, self.sandbox
-        plan = self.session.world.plan
+        plan = self.session.state.plan
 
         def ask_consent(grants: Sequence[Grant]) -> bool:
             can_store = consent.grants.path is not None
@@ -395,10 +395,10 @@ class _Assembly(Struct, frozen=True, kw_only=True):
 
     def ledger(self) -> Ledger:
         """Return the ledger of the run. `--budget` replaces `max_cost_usd` of the pipeline."""
-        pipeline, budget, world = self.project.pipeline, self.request.budget, self.session.world
+        pipeline, budget, state = self.project.pipeline, self.request.budget, self.session.state
 
         def limits_of(name: str) -> StopConditions:
-            node = world.plan.nodes[name]  # looked up late: a foreach adds its items while the build runs
+            node = state.plan.nodes[name]  # looked up late: a foreach adds its items while the build runs
             return node.stop if isinstance(node, Stage) else StopConditions()
 
         ledger = Ledger(
@@ -446,7 +446,7 @@ def _program_runner(project: Project, sandbox: SandboxLauncher, request: BuildRe
 
     return LocalProgramRunner(
         root=store.root,
-        rooms=SandboxDirs(store.rooms, InputFiles(store.contents, Workspace(store.root, None))),
+        rooms=SandboxDirs(store.sandbox_dirs, InputFiles(store.contents, Workspace(store.root, None))),
         launcher=launcher,
         no_sandbox=missing,
         written=lambda: store.workspace.written_paths,
@@ -461,7 +461,7 @@ def _hidden_paths(project: Project) -> tuple[Path, ...]:
 
 
 def _report_plan(build: Build, selection: Selection) -> None:
-    plan = build.session.world.plan
+    plan = build.session.state.plan
     selected = selection.nodes(plan)
     stages: dict[str, str] = {name: plan.nodes[name].kind for name in plan.order if name in selected}
     needs = {name: plan.upstream[name] for name in stages if plan.upstream[name]}
@@ -470,7 +470,7 @@ def _report_plan(build: Build, selection: Selection) -> None:
 
 def _warn_about_sandbox(build: Build, tier: str) -> bool:
     """Warn if the sandbox is not the best one, or if there is none; return whether a warning was shown."""
-    if tier not in _SANDBOX_WARNINGS or build.session.store.tier_shown() == tier:
+    if tier not in _SANDBOX_WARNINGS or build.session.store.shown_tier() == tier:
         return False
     build.observer.notice(Event(Warned(of_steps=True), _SANDBOX_WARNINGS[tier], level="warning"))
     return True
@@ -490,12 +490,12 @@ def _report_recovery(build: Build, left_edited: Sequence[str]) -> None:
         submitted = CallSubmitted(fingerprint=fingerprint, response_id=response_id)
         build.observer.notice(Event(submitted, f"still to be collected: {response_id}"))
     edited = (f"{path}: left as it is, since it was edited after a crash" for path in left_edited)
-    for line in (*build.session.store.healed(), *edited):
+    for line in (*build.session.store.repairs(), *edited):
         build.observer.notice(Event(StoreRepaired(), line, level="warning"))
 
 
 def _run_started(project: Project, session: Session, run_id: str, jobs: int, sandbox: str) -> RunStarted:
-    pipeline, plan = project.pipeline, session.world.plan
+    pipeline, plan = project.pipeline, session.state.plan
     key = run_id.split("-")[1]
     if project.partial is not None:
         part, (lock, _) = project.partial.part, project.partial.lock_file

@@ -130,7 +130,7 @@ def needed_grants(project: Project) -> tuple[Grant, ...]:
     """Return all that the steps of a pipeline need the user's consent for, as its plan is now."""
     settings = project.settings
     nothing_yet = Consent(settings.root, Grants(None), Workspace(settings.root, None))
-    plan = open_read_session(project).world.plan
+    plan = open_read_session(project).state.plan
     steps = llm_steps(plan)
     found = dict.fromkeys(nothing_yet.missing_grant(step, settings.environ) for step in steps)
     nodes = plan.nodes.values()

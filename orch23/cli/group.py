@@ -77,8 +77,8 @@ def orch23(context: click.Context, directory: str, color: ColorChoice) -> int:
     """Build software with language models: declare stages in YAML, verify results, build only what changed.
 
     The project root is the nearest parent directory with orch23.toml or with [tool.orch23] in pyproject.toml, else
-    the nearest with .git, else the nearest with pipeline.yaml. Files of other users there are ignored. Paths on the command
-    line are relative to the working directory, paths in messages to the project root.
+    the nearest with .git, else the nearest with pipeline.yaml. Files of other users there are ignored. Paths on the
+    command line are relative to the working directory, paths in messages to the project root.
 
     Every option can be set as ORCH23_..., such as ORCH23_COLOR or ORCH23_BUILD_JOBS; -C as ORCH23_DIRECTORY. A
     repeatable option takes several values: ORCH23_BUILD_SET="a=1 b='two words'".

@@ -208,9 +208,9 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         files += [Path(sys.executable), *libraries]
         files += sorted({Path(name).parent for name, edited in modules.items() if not edited})
         files += self._decided_on_the_project(looks)
-        if not all(looks.take(str(path)) for path in files):
+        if not all(looks.add_path(str(path)) for path in files):
             return False
-        return all(looks.take_as_it_is(name) for name, edited in modules.items() if edited)
+        return all(looks.add_unhashed_file(name) for name, edited in modules.items() if edited)
 
     def _decided_on_the_project(self, looks: StatSnapshot) -> list[Path]:
         """Return the files that decided, by being there or not, which project this is; add who owns the folders."""
@@ -227,7 +227,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
 
     def _plans(self, build: Build, decisions: Mapping[str, Decision]) -> dict[str, str]:
         """Return what `plan` says of a project at rest, without colours and with them."""
-        plan = build.session.world.plan
+        plan = build.session.state.plan
         skipped = build.options.selection.skipped(plan)
         view = plan_view(plan, decisions, keys={}, estimates=None, dead=(), skipped=skipped)
         marks = marks_for(sys.stderr.encoding)
@@ -254,7 +254,7 @@ def _journal(began: RunStarted, ended: RunFinished) -> dict[str, str]:
 def _is_still(workspace: Workspace, file: str, sha256: str) -> bool:
     """Return whether a file has these bytes."""
     try:
-        return workspace.is_still(file, sha256)
+        return workspace.has_digest(file, sha256)
     except SafetyError:  # a folder became a link
         return False
 

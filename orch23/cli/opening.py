@@ -115,7 +115,7 @@ def open_for_command(
     stages = found_project(console, args.arguments).stages
     check_stage_count(stages, most_stages)
     project = open_with_exit_codes(console, settings)
-    strange = (foreign_store_warning(project.store.folder),) if project.store.is_strange else ()
+    strange = (foreign_store_warning(project.store.folder),) if project.store.is_foreign else ()
     told = render_diagnostics(
         (*strange, *project.loaded.warnings), project.loaded.sources, color=console.err_style.color
     )

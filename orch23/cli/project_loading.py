@@ -153,7 +153,7 @@ def open_partial(settings: ProjectSettings, stale_snapshot: StaleSnapshot) -> Pr
     """
     store = open_store(settings.root, settings.meter)
     found = (
-        partial_build(stale_snapshot, store, lambda text: _declared(settings, text)) if not store.is_strange else None
+        partial_build(stale_snapshot, store, lambda text: _declared(settings, text)) if not store.is_foreign else None
     )
     if found is None:
         return None

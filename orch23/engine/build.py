@@ -262,7 +262,7 @@ class Build(Struct, kw_only=True, dict=True):
 
     def _skip(self) -> None:
         """Tell of the stages and items that are switched off; nothing waits for them."""
-        plan = self.session.world.plan
+        plan = self.session.state.plan
         for name in self.options.selection.skipped(plan):
             if name not in self._results.ends:
                 self._results.end(
@@ -286,7 +286,7 @@ class Build(Struct, kw_only=True, dict=True):
             self._results.restore(resolved, record)
         except MissingBytesError as lost:
             self._narrator.warn(f"{lost.sha256} was damaged in the store and is dropped", name)
-            self.session.world.forget(name)
+            self.session.state.forget(name)
             self.session.store.workspace.invalidate((*record.outputs, *record.deleted))
             self._walk.decide(name)
 
@@ -358,7 +358,7 @@ class Build(Struct, kw_only=True, dict=True):
         self._results.end(name, stopped_by(resolved.key, restless))
 
     def _succeed(self, name: str, resolved: ResolvedStage, done: StageResult) -> None:
-        refused = self.session.world.refused_claims(name, (*done.outputs, *done.deleted), only_new=True)
+        refused = self.session.state.refused_claims(name, (*done.outputs, *done.deleted), only_new=True)
         if refused:  # of a folder it is only known now which files are written
             self._results.end(name, stopped_by(resolved.key, *refused))
             return
@@ -373,25 +373,25 @@ class Build(Struct, kw_only=True, dict=True):
 
     def _end_ownership(self) -> None:
         """Remove the files of ended stages that are theirs alone, and report those that are the user's from now on."""
-        world = self.session.world
-        dead, released = world.dead_files(), world.released_files()
+        state = self.session.state
+        dead, released = state.dead_files(), state.released_files()
         buried = self.committer.bury(dead) if dead else PromotionResult()
         if buried.removed or buried.written:
             text = "files of stages that have ended were removed"
             self._narrator.promoted("orch23", text, PromotionResult(removed=(*buried.removed, *buried.written)))
-        if buried.foreign:
-            self._narrator.warn(f"files of stages that have ended were left as they are: {', '.join(buried.foreign)}")
+        if buried.edited:
+            self._narrator.warn(f"files of stages that have ended were left as they are: {', '.join(buried.edited)}")
         if released:
             text = "files of stages that have ended stay as sources"
             self._narrator.tell(FilesReleased(files=tuple(released), stages=tuple(released.values())), text)
 
     def _result(self) -> BuildResult:
-        world, everything = self.session.world, self.options.selection.is_all
+        state, everything = self.session.state, self.options.selection.selects_all
         rest = StageStatus.BLOCKED if self._stopped is None else StageStatus.CANCELLED
         ends = {
             name: end
             for name, end in self._results.close(StageOutcome(status=rest, text="not run")).items()
-            if name in self._walk.wanted or name in world.plan.skipped or end.code
+            if name in self._walk.wanted or name in state.plan.skipped or end.code
         }
         green = self._stopped is None and all(end.is_green for end in ends.values())
         if green and everything:

@@ -41,7 +41,7 @@ class DryRun(Struct, dict=True):
         while self._walk.step():
             pass
         wanted = self._walk.wanted
-        return {name: self.decisions[name] for name in self.appraiser.world.plan.order if name in wanted}
+        return {name: self.decisions[name] for name in self.appraiser.state.plan.order if name in wanted}
 
     # ---- as a visitor ---------------------------------------------------------------------
 
@@ -61,8 +61,8 @@ class DryRun(Struct, dict=True):
 
     def can_expand(self, node: ForeachStage) -> bool:
         """Say so where nothing that makes the list would run; else predict the items of the last time."""
-        world = self.appraiser.world
-        if not any(up in world.unsettled for up in list_producers(world.plan, node)):
+        state = self.appraiser.state
+        if not any(up in state.unsettled for up in list_producers(state.plan, node)):
             return True
         self._unexpanded(node)
         return False
@@ -92,7 +92,7 @@ class DryRun(Struct, dict=True):
 
     def blocked(self, name: str, by: tuple[str, ...]) -> None:
         """Take note of it."""
-        node = self.appraiser.world.plan.nodes[name]
+        node = self.appraiser.state.plan.nodes[name]
         if isinstance(node, ForeachStage):
             self._unexpanded(node)
         else:
@@ -103,13 +103,13 @@ class DryRun(Struct, dict=True):
         self._note(name, Blocked(()) if record is None else Fresh(record))
 
     def decided(self, name: str, appraised: DecidedStage) -> None:
-        """Let the world be as it would be after the build of this stage, as far as that is known."""
-        world = self.appraiser.world
+        """Let the state be as it would be after the build of this stage, as far as that is known."""
+        state = self.appraiser.state
         self.appraised[name] = appraised
         match appraised.decision:
             case Restore(record=record) | VerifyOnly(record=record, is_final=True):
-                world.settle(name, record)
-                world.promised |= world.target(name, record)
+                state.settle(name, record)
+                state.promised |= state.target(name, record)
             case Fresh():
                 pass
             case Edited(record=record) if record is not None:
@@ -126,22 +126,22 @@ class DryRun(Struct, dict=True):
 
     def _predict(self, name: str) -> None:
         """Let a stage that is not settled stand with its last result, marked as such."""
-        world = self.appraiser.world
-        record = world.lock.records.get(name)
+        state = self.appraiser.state
+        record = state.lock.records.get(name)
         if record is not None:
-            world.settle(name, record)
-        world.unsettled.add(name)
+            state.settle(name, record)
+        state.unsettled.add(name)
 
     def _unexpanded(self, node: ForeachStage) -> None:
-        world = self.appraiser.world
-        upstream = world.plan.upstream[node.name]
+        state = self.appraiser.state
+        upstream = state.plan.upstream[node.name]
         stuck = tuple(up for up in upstream if self.keeps_back(up, node))
-        items = [name for name in world.lock.records if name.partition("@")[0] == node.name and "@" in name]
+        items = [name for name in state.lock.records if name.partition("@")[0] == node.name and "@" in name]
         for name in items:
-            world.settle(name, world.lock.records[name])
-            world.unsettled.add(name)
-        world.unsettled.add(node.name)
-        waiting = tuple(up for up in upstream if up in world.unsettled)
+            state.settle(name, state.lock.records[name])
+            state.unsettled.add(name)
+        state.unsettled.add(node.name)
+        waiting = tuple(up for up in upstream if up in state.unsettled)
         self._note(node.name, Blocked(stuck) if stuck else Expand(waiting, len(items)))
 
 
@@ -176,13 +176,13 @@ def check_ownership(session: Session) -> None:
         InvalidInputError: with every such output.
 
     """
-    world = session.world
-    stages = [node for node in world.plan.nodes.values() if isinstance(node, Stage)]
+    state = session.state
+    stages = [node for node in state.plan.nodes.values() if isinstance(node, Stage)]
     literal = ((stage, [path for path in stage.outputs if not is_glob(path)]) for stage in stages)
     problems = [
-        replace(problem, location=world.plan.pipeline.locate("stages", stage.family, "outputs"), subject=None)
+        replace(problem, location=state.plan.pipeline.locate("stages", stage.family, "outputs"), subject=None)
         for stage, paths in literal
-        for problem in world.refused_claims(stage.name, paths)
+        for problem in state.refused_claims(stage.name, paths)
     ]
     if problems:
         raise InvalidInputError(*problems)
@@ -199,9 +199,9 @@ def preview(session: Session, selection: Selection = ALL_STAGES) -> Preview:
     check_ownership(session)
     outlook = DryRun(session.appraiser, selection)
     decisions = outlook.look()
-    dead = _removable(session) if selection.is_all else ()
-    released = session.world.released_files() if selection.is_all else {}
-    plan = session.world.plan
+    dead = _removable(session) if selection.selects_all else ()
+    released = session.state.released_files() if selection.selects_all else {}
+    plan = session.state.plan
     skipped = selection.skipped(plan)
     return Preview(
         plan=plan,
@@ -214,27 +214,27 @@ def preview(session: Session, selection: Selection = ALL_STAGES) -> Preview:
 
 
 def replan(session: Session, lock: LockFile, selection: Selection) -> tuple[Mapping[str, Decision], ProjectState]:
-    """Return what the next build of a selection would decide, and the world that it decides in.
+    """Return what the next build of a selection would decide, and the state that it decides in.
 
     `lock` is what a build left as its lock file. What this build was told to force is forced again: the answer is kept
     for the same command line.
     """
     before = session.appraiser
-    old = before.world
-    world = ProjectState(old.plan, session.store, lock, git=old.git, claims=old.claims, trusts_lock=old.trusts_lock)
-    world.reads.update((node, reads) for node, reads in old.reads.items() if node in old.plan.expansions)
+    old = before.state
+    state = ProjectState(old.plan, session.store, lock, git=old.git, claims=old.claims, trusts_lock=old.trusts_lock)
+    state.reads.update((node, reads) for node, reads in old.reads.items() if node in old.plan.expansions)
     appraiser = StageDecider(
-        world,
+        state,
         before.facts_of,
         before.sources,
         before.read_yaml,
         forced=before.forced,
         overwrite_edited=before.overwrite_edited,
     )
-    return DryRun(appraiser, selection).look(), world
+    return DryRun(appraiser, selection).look(), state
 
 
 def _removable(session: Session) -> tuple[str, ...]:
     """Return the files of ended stages that a build removes: not those of protected names that no stage declares."""
     declared = DeclaredByPlan(session)
-    return tuple(path for path in session.world.dead_files() if declared.refusal(path) is None)
+    return tuple(path for path in session.state.dead_files() if declared.refusal(path) is None)

@@ -209,7 +209,7 @@ def _origins(stage: Stage, this: AttemptContext, sources: AuthorTexts) -> Iterat
         if isinstance(one.read, TrackedText) and one.read.text is not None:
             yield _whole(one, one.read.text, sources)
     yield _Text("the previous answer", this.previous or "", is_file=False)
-    yield _Text("the report of the failed attempt", this.brief.excerpt if this.brief else "", is_file=False)
+    yield _Text("the report of the failed attempt", this.feedback.excerpt if this.feedback else "", is_file=False)
 
 
 def _whole(one: PromptInput, text: str, sources: AuthorTexts) -> _Text:
@@ -280,7 +280,7 @@ def author_files(stage: Stage, this: AttemptContext) -> tuple[str, ...]:
     if stage.kind != "llm":
         return ()
     again = ("retry", "prompt")
-    unused = ("llm", "prompt") if this.brief is not None and again in stage.author_files else again
+    unused = ("llm", "prompt") if this.feedback is not None and again in stage.author_files else again
     return tuple(path for place, path in stage.author_files.items() if place != unused)
 
 

@@ -143,7 +143,7 @@ def _first(ground: EstimateBasis) -> tuple[tuple[int, int | None] | None, int]:
     The input is that of the request as it is rendered today, else the median of earlier ones; the output is always the
     median of earlier ones, since nothing else says how much a model will write.
     """
-    answers = ground.past.answers
+    answers = ground.past.tokens
     from statistics import median_low  # noqa: PLC0415 - likewise
 
     written = median_low([one[1] for one in answers]) if answers else None

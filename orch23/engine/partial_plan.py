@@ -81,7 +81,7 @@ def part_of(since: Since, store: ProjectStore, edited_stages: EditedStages) -> P
     root, changed = store.root, [*since.changed]
     try:
         rows = DependencyIndex(store.index, since.table)
-        if rows.head.token != since.token or not store.disk.records.is_indexed():
+        if rows.head.token != since.token or not store.local.records.is_indexed():
             return None
         digests = {one: _known(since.digest_of(one)) for one in rows.head.read if one not in changed}
         text, edited = "", {}
@@ -150,7 +150,7 @@ class Reach(Struct, frozen=True):
             downstream={name: tuple(one for one in found[name].downstream if one in reached) for name in order},
             expansions={name: tuple(families[name]) for name in foreach},
             chains={name: rows.chain(name) for name in chains},
-            above={name: frozenset(found[name].above) for name in order if found[name].above},
+            upstream_of_chains={name: frozenset(found[name].above) for name in order if found[name].above},
             groups={name: rows.group(name) for name in groups},
             whole=cache(rows.nodes),
         )

@@ -216,7 +216,7 @@ class PlanVisitor(Protocol):
         """Say whether the list of a foreach is as it will be. If not, the visitor has dealt with it."""
 
     def added(self, node: ForeachStage, items: tuple[Stage, ...]) -> None:
-        """Hear that a foreach has these items; the plan of the world has them."""
+        """Hear that a foreach has these items; the plan of the state has them."""
 
     def not_expanded(self, node: ForeachStage, problems: tuple[Diagnostic, ...]) -> None:
         """Deal with a foreach whose list cannot be used; without problems its bytes are lost."""
@@ -231,11 +231,11 @@ class PlanVisitor(Protocol):
         """Deal with a stage that was not asked for; if there is a record, its last result stands for it."""
 
     def decided(self, name: str, appraised: DecidedStage) -> None:
-        """Deal with a decision. Of a stage that is fresh, or edited in place, the world has the result."""
+        """Deal with a decision. Of a stage that is fresh, or edited in place, the state has the result."""
 
 
 class PlanWalk:
-    """One way through the plan of a world, in its order, as far as stages upstream are done.
+    """One way through the plan of a state, in its order, as far as stages upstream are done.
 
     `wanted` are the nodes that were asked for.
     """
@@ -243,15 +243,15 @@ class PlanWalk:
     def __init__(self, appraiser: StageDecider, selection: Selection, visitor: PlanVisitor) -> None:
         """Begin before the first node."""
         self._appraiser, self._selection, self._visitor = appraiser, selection, visitor
-        self._frontier = ReadyNodes(appraiser.world.plan)
-        self.wanted: Collection[str] = selection.nodes(appraiser.world.plan)
+        self._frontier = ReadyNodes(appraiser.state.plan)
+        self.wanted: Collection[str] = selection.nodes(appraiser.state.plan)
 
     def step(self) -> bool:
         """Deal with the next node that waits for nothing; False if there is none."""
         name = self._frontier.take()
         if name is None:
             return False
-        plan = self._appraiser.world.plan
+        plan = self._appraiser.state.plan
         node = plan.nodes[name]
         upstream = list_producers(plan, node) if isinstance(node, ForeachStage) else plan.upstream[name]
         stuck = tuple(up for up in upstream if self._visitor.keeps_back(up, node))
@@ -269,8 +269,8 @@ class PlanWalk:
 
     def decide(self, name: str) -> None:
         """Decide a stage, also once more."""
-        world = self._appraiser.world
-        stage = world.stage(name)
+        state = self._appraiser.state
+        stage = state.stage(name)
         try:
             appraised = self._appraiser.appraise(name, need_intermediate=_needs_intermediate(self._appraiser, stage))
         except (Exception, SystemExit) as error:
@@ -281,10 +281,10 @@ class PlanWalk:
             return
         match appraised.decision:
             case Fresh(record=record):
-                world.settle(name, record)
+                state.settle(name, record)
             case Edited(record=record, paths=paths) if record is not None:
-                world.settle(name, record)
-                world.edited.update(paths)
+                state.settle(name, record)
+                state.edited.update(paths)
             case _:
                 pass
         self._visitor.decided(name, appraised)
@@ -294,16 +294,16 @@ class PlanWalk:
         self._frontier.let_pass(name)
 
     def _pass_over(self, name: str) -> None:
-        record = self._appraiser.world.lock.records.get(name)
+        record = self._appraiser.state.lock.records.get(name)
         if record is not None:
-            self._appraiser.world.settle(name, record)
+            self._appraiser.state.settle(name, record)
         self._visitor.passed_over(name, record)
 
     def _expand(self, node: ForeachStage) -> None:
         if not self._visitor.can_expand(node):
             return
         # Not `expand_each`: a list is read when its own turn has come, between the decisions on other nodes.
-        world = self._appraiser.world
+        state = self._appraiser.state
         try:
             found = expand_foreach(self._appraiser, node)
         except (Exception, SystemExit) as error:
@@ -312,11 +312,11 @@ class PlanWalk:
                 raise
             self._visitor.not_decided(node.name, fault)
             return
-        plan, problems = plan_with_items(world.plan, {node.name: found}) if found is not None else (None, ())
+        plan, problems = plan_with_items(state.plan, {node.name: found}) if found is not None else (None, ())
         if plan is None or found is None:
             self._visitor.not_expanded(node, problems)
             return
-        world.extend(plan)
+        state.extend(plan)
         self.wanted = self._selection.nodes(plan)
         self._frontier.replan(plan)
         self._visitor.added(node, found.stages)
@@ -329,17 +329,17 @@ def _fault(error: Exception | SystemExit) -> ConfigurationError | None:
 
 def expand_foreach(appraiser: StageDecider, node: ForeachStage) -> "Expansion | None":
     """Return the items of a foreach from what its list holds now; None where the bytes of the list are lost."""
-    world, source = appraiser.world.tracked(node.name), node.foreach.source
+    state, source = appraiser.state.tracked(node.name), node.foreach.source
     if source is None:
-        return items_of(world.plan, node, None, appraiser.read_yaml)
-    entry = world.view(node.name, source)
+        return items_of(state.plan, node, None, appraiser.read_yaml)
+    entry = state.view(node.name, source)
     if entry is None:
-        return missing_list(world.plan, node, world.store.workspace.is_folder)
+        return missing_list(state.plan, node, state.store.workspace.is_folder)
     try:
-        text = world.read(source, entry).decode("utf-8", errors="replace")
+        text = state.read(source, entry).decode("utf-8", errors="replace")
     except MissingBytesError:
         return None
-    return items_of(world.plan, node, text, appraiser.read_yaml)
+    return items_of(state.plan, node, text, appraiser.read_yaml)
 
 
 def may_access(node: Stage | ForeachStage, paths: Collection[str]) -> bool:
@@ -351,23 +351,23 @@ def may_access(node: Stage | ForeachStage, paths: Collection[str]) -> bool:
 def _needs_intermediate(appraiser: StageDecider, stage: Stage) -> bool:
     """Say whether a later item of the stage's chain has no record of today's key, so that earlier versions are needed.
 
-    The chain is walked with today's records as far as they reach; the world is left as it was.
+    The chain is walked with today's records as far as they reach; the state is left as it was.
     """
-    world = appraiser.world
-    if stage.chain is None or len(world.plan.chains[stage.chain.chain]) == 1:
+    state = appraiser.state
+    if stage.chain is None or len(state.plan.chains[stage.chain.chain]) == 1:
         return False
     if stage.chain.chain in appraiser.stale_chains:
         return appraiser.stale_chains[stage.chain.chain]
     walked: list[str] = []
     stale = False
-    for name in world.plan.chains[stage.chain.chain][stage.chain.index :]:
+    for name in state.plan.chains[stage.chain.chain][stage.chain.index :]:
         decision = appraiser.appraise(name).decision
         if not isinstance(decision, Fresh | Restore) and not (isinstance(decision, VerifyOnly) and decision.is_final):
             stale = True
             break
-        world.settle(name, decision.record)
+        state.settle(name, decision.record)
         walked.append(name)
     for name in walked:
-        world.forget(name)
+        state.forget(name)
     appraiser.stale_chains[stage.chain.chain] = stale
     return stale

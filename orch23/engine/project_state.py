@@ -61,7 +61,7 @@ class ProjectState(Struct, dict=True):
         self._originals.update(self.lock.originals())
 
     def tracked(self, name: str) -> "ProjectState":
-        """Return this world for a decision on a node: what is looked at through it is noted in the node's `reads`.
+        """Return this state for a decision on a node: what is looked at through it is noted in the node's `reads`.
 
         It shares all state with this one until this one is extended. What is looked at through this one, as other
         threads do, is not noted.
@@ -202,10 +202,10 @@ class ProjectState(Struct, dict=True):
             return True
         entry = self.store.workspace.entry(path)
         if owning and any(r.outputs[path] == entry for r in owning):
-            return self.declared.written.may_be_written(path) or self.dead(path)
+            return self.declared.written.has_writer(path) or self.dead(path)
         if entry is None or not self.store.records.having(path, entry):
             return False
-        return self.declared.written.may_be_written(path)
+        return self.declared.written.has_writer(path)
 
     # ---- the end of ownership -------------------------------------------------------------
 
@@ -258,7 +258,7 @@ class ProjectState(Struct, dict=True):
 
     def remains(self, path: str) -> bool:
         """Return whether there is a file at a path that does not go away since no stage makes it any more."""
-        entry = self.store.workspace.found(path)
+        entry = self.store.workspace.input_entry(path)
         if entry is None or entry.link:
             return entry is not None
         return not self.dead(path) or self._in_place_of_dead(path) is not None
@@ -322,7 +322,7 @@ class ProjectState(Struct, dict=True):
             return self.start(name, path)
         if chain is None and isinstance(stage, Stage) and self._is_own(stage, path):
             return None
-        above = self.plan.above.get(name, frozenset())
+        above = self.plan.upstream_of_chains.get(name, frozenset())
         visible = [owner for owner in owners if (self._chain_of(owner) or owner) not in above]
         if visible:
             return self.results[max(visible, key=self._rank)].outputs.get(path)
@@ -345,7 +345,7 @@ class ProjectState(Struct, dict=True):
             entry = None
         if entry is not None:
             return entry
-        real = self.store.workspace.real(path)
+        real = self.store.workspace.resolved_path(path)
         if real is None or real == path:
             return None
         self._refuse_later_output(name, path, real)
@@ -354,17 +354,17 @@ class ProjectState(Struct, dict=True):
 
     def _refuse_later_output(self, name: str, path: str, real: str) -> None:
         """Refuse a link to an output of a stage that a stage does not wait for: the declared path does not show it."""
-        if not self.declared.outputs.holds(real):
+        if not self.declared.outputs.contains(real):
             return
         before = {name, *self.plan.upstream[name], *self.plan.earlier_items(name)}
-        makers = [one for one in WriterIndex(self.plan.all_nodes).meeting(real) if one not in before]
+        makers = [one for one in WriterIndex(self.plan.all_nodes).writers_of(real) if one not in before]
         if makers:
             message = f"input {path!r} of stage `{name}` is a link to {real!r}, which stage `{makers[0]}` makes"
             raise SafetyError(Diagnostic("E691", message, hint=f"name {real!r} in `inputs` instead of the link"))
 
     def maker(self, name: str, path: str) -> str | None:
         """Return the stage whose file a stage sees at a path, None if no stage made it."""
-        above = self.plan.above.get(name, frozenset())
+        above = self.plan.upstream_of_chains.get(name, frozenset())
         owners = [o for o in self._owners.get(path, ()) if (self._chain_of(o) or o) not in above and o != name]
         return max(owners, key=self._rank) if owners else None
 
@@ -405,7 +405,7 @@ class ProjectState(Struct, dict=True):
         """Return whether a stage starts from a path, or sees it as it was before a later stage edits it in place."""
         stage = self.plan.nodes[name]
         link = stage.chain if isinstance(stage, Stage) else None
-        chains = (*((link.chain,) if link else ()), *self.plan.above.get(name, ()))
+        chains = (*((link.chain,) if link else ()), *self.plan.upstream_of_chains.get(name, ()))
         return any(self.declared.in_chain(chain, path) for chain in chains)
 
     def matching(self, name: str, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
@@ -428,7 +428,7 @@ class ProjectState(Struct, dict=True):
         stage = self.plan.nodes[name]
         found: dict[str, FileEntry] = {}
         for pattern in stage.outputs if isinstance(stage, Stage) else ():
-            for path in self._candidates(name, pattern, self.store.workspace.everything(pattern)):
+            for path in self._candidates(name, pattern, self.store.workspace.writable_files(pattern)):
                 entry = self.view(name, path)
                 if entry is not None:
                     found[path] = entry
@@ -571,27 +571,27 @@ class ProjectState(Struct, dict=True):
 
 
 class StageView(Struct, frozen=True):
-    """One stage's view of a world: fills the `Tree` port of resolving."""
+    """One stage's view of a state: fills the `Tree` port of resolving."""
 
-    world: ProjectState
+    state: ProjectState
     name: str
 
     def entry(self, path: str) -> FileEntry | None:
         """Return what is at a path for this stage, or None."""
-        self.world.note(path)
-        return self.world.look(self.name, path)
+        self.state.note(path)
+        return self.state.look(self.name, path)
 
     def matching(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Return the sorted paths that a glob means for this stage."""
-        return self.world.matching(self.name, pattern, exclude)
+        return self.state.matching(self.name, pattern, exclude)
 
     def listed(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Return the sorted paths of a listing."""
-        return self.world.listed(pattern, exclude)
+        return self.state.listed(pattern, exclude)
 
     def versions(self) -> dict[str, FileEntry]:
         """Return the base of this stage."""
-        return self.world.versions(self.name)
+        return self.state.versions(self.name)
 
     def read(self, path: str, entry: FileEntry) -> bytes:
         """Return the bytes of an entry.
@@ -600,4 +600,4 @@ class StageView(Struct, frozen=True):
             MissingBytesError: nobody has them.
 
         """
-        return self.world.read(path, entry)
+        return self.state.read(path, entry)

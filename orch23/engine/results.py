@@ -114,8 +114,8 @@ class AtomicGroups(Struct):
             elif one.how == "promoted":
                 self.narrator.promoted(name, "promoted", own)
             if one.how != "fresh":
-                self.narrator.caution(name, undeclared_tool_files(self.committer.session.world.plan, name, own.written))
-            ends[name] = _edited(one.end, own.foreign) if own.foreign else one.end
+                self.narrator.caution(name, undeclared_tool_files(self.committer.session.state.plan, name, own.written))
+            ends[name] = _edited(one.end, own.edited) if own.edited else one.end
         return ends
 
     def _stuck(self, members: Mapping[str, PassedStage], change: WorkspaceChange) -> Outcomes:
@@ -148,7 +148,7 @@ def _part(promoted: PromotionResult, paths: Collection[str]) -> PromotionResult:
     return PromotionResult(
         tuple(path for path in promoted.written if path in paths),
         tuple(path for path in promoted.removed if path in paths),
-        tuple(path for path in promoted.foreign if path in paths),
+        tuple(path for path in promoted.edited if path in paths),
     )
 
 
@@ -339,7 +339,7 @@ class StageResults(Struct, kw_only=True, dict=True):
     def close(self, rest: StageOutcome) -> Mapping[str, StageOutcome]:
         """End all that was asked for and has not ended, `rest` being how; return the ends, in the order of the plan."""
         self._then(self._closing(rest))
-        order = self.committer.session.world.plan.order
+        order = self.committer.session.state.plan.order
         return {name: self.ends[name] for name in (*order, *self.ends) if name in self.ends}
 
     # ---- write-behind ---------------------------------------------------------------------
@@ -399,19 +399,19 @@ class StageResults(Struct, kw_only=True, dict=True):
         if resolved.stage.on_failure == "keep" and done.outputs:
             kept = self.committer.keep_failure(resolved, done)
             self.narrator.promoted(name, "kept, although it failed", kept)
-            self.narrator.caution(name, undeclared_tool_files(self.committer.session.world.plan, name, kept.written))
+            self.narrator.caution(name, undeclared_tool_files(self.committer.session.state.plan, name, kept.written))
         yield {name: _failed(resolved, done, failure)}
 
     def _completing(self) -> Iterator[Outcomes]:
         """Promote each group of which all members are held."""
-        plan = self.committer.session.world.plan
+        plan = self.committer.session.state.plan
         held = {plan.group_of(name): name for name in self._together.waiting}
         for name in held.values():
             yield self._together.complete(self._group(name))
 
     def _closing(self, rest: StageOutcome) -> Iterator[Outcomes]:
         waiting, wanted = self._together.waiting, self.walk.wanted
-        order = self.committer.session.world.plan.order
+        order = self.committer.session.state.plan.order
         yield {name: rest for name in order if name not in self.ends and name not in waiting and name in wanted}
         yield self._together.held_back(self.ends, {name: self._group(name) for name in waiting})
 
@@ -427,12 +427,12 @@ class StageResults(Struct, kw_only=True, dict=True):
 
     def _stuck(self, name: str) -> tuple[str, ...]:
         """Return what keeps a stage back."""
-        plan = self.committer.session.world.plan
+        plan = self.committer.session.state.plan
         return tuple(up for up in plan.upstream[name] if self.keeps_back(up, plan.nodes[name]))
 
     def _group(self, name: str) -> tuple[str, ...]:
         """Return what a stage is promoted with: of what belongs together that which was asked for and is not there."""
-        together = self.committer.session.world.plan.promoted_with(name)
+        together = self.committer.session.state.plan.promoted_with(name)
         asked = (other for other in together if other in self.walk.wanted)
         return tuple(other for other in asked if other not in self.ends or self.ends[other].is_waited_for)
 

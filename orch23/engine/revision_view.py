@@ -34,7 +34,7 @@ class RevisionFiles(Protocol):
     def read(self, path: str) -> bytes | None:
         """Return the bytes at a path, or None if that is no regular file."""
 
-    def found(self, path: str) -> FileEntry | None:
+    def input_entry(self, path: str) -> FileEntry | None:
         """Return what an input of this path is: the file there, or the one that its links lead to, or None."""
 
     def listing(self, pattern: str, *, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
@@ -147,7 +147,7 @@ class RevisionView(Struct, frozen=True):
         """Return what an input of this path is, or None."""
         if path in self.made.paths:
             return self.made.entry(path)
-        found = self.files.found(path)
+        found = self.files.input_entry(path)
         if found is None or found.link not in self.made.paths:
             return found
         made = self.made.entry(found.link)
@@ -274,7 +274,7 @@ class ManifestReader(Struct, frozen=True, kw_only=True):
 def versioned_patterns(plan: Plan, node: Stage) -> tuple[str, ...]:
     """Return the patterns of files of which a stage does not see the last version: of its chain, of those after it."""
     own = () if node.chain is None else (node.chain.chain,)
-    chains = (*own, *sorted(plan.above.get(node.name, ())))
+    chains = (*own, *sorted(plan.upstream_of_chains.get(node.name, ())))
     names = (name for chain in chains for name in (*plan.chains.get(chain, ()), chain) if name in plan.nodes)
     return tuple(dict.fromkeys(pattern for name in names for pattern in writes_of(plan.nodes[name])))
 

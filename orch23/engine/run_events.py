@@ -247,7 +247,7 @@ class LlmEvents(Struct, kw_only=True):
             files=sent_files(self.files, self.this, self.sources),
             bytes=sent_bytes(request),
             previous_bytes=utf8_size(self.this.previous or ""),
-            brief_bytes=utf8_size(self.this.brief.excerpt) if self.this.brief else 0,
+            brief_bytes=utf8_size(self.this.feedback.excerpt) if self.this.feedback else 0,
         )
         self.report.tell(data, f"asking {request.provider} {request.model}")
 

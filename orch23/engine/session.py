@@ -175,9 +175,9 @@ class Session(Struct, frozen=True, kw_only=True):
     appraiser: StageDecider
 
     @property
-    def world(self) -> ProjectState:
-        """Give the world that is decided on."""
-        return self.appraiser.world
+    def state(self) -> ProjectState:
+        """Give the state that is decided on."""
+        return self.appraiser.state
 
     @property
     def lock_path(self) -> Path:
@@ -216,7 +216,7 @@ def open_session(  # noqa: PLR0913 - what a build knows, each with its own name
         raise InvalidInputError(*problems)
     lock, history = memory.read()
     lock = without_impossible_records(_with_interrupted(lock, history, store), plan, store.records)
-    world = ProjectState(
+    state = ProjectState(
         plan,
         store,
         lock,
@@ -226,7 +226,7 @@ def open_session(  # noqa: PLR0913 - what a build knows, each with its own name
         trusts_lock=trusts_lock,
     )
     appraiser = StageDecider(
-        world,
+        state,
         machinery.facts_of,
         machinery.sources,
         machinery.read_yaml,
@@ -247,11 +247,11 @@ def check_plan(pipeline: Pipeline, store: ProjectStore, machinery: PlanningTools
 
     """
     problems = _without_plan(pipeline, machinery)
-    plan, found = build_plan(pipeline, compiled=store.plans)
+    plan, found = build_plan(pipeline, cache=store.plans)
     problems += found
     if plan is None:
         problems += unmade_inputs_errors(
-            pipeline, lambda path: store.workspace.found(path) is not None, store.workspace.is_folder
+            pipeline, lambda path: store.workspace.input_entry(path) is not None, store.workspace.is_folder
         )
     else:
         problems += missing_input_errors(plan, store)
@@ -277,7 +277,7 @@ def errors_of_sound_stages(
     made = tuple(text for text in unread if text and not text.isspace())
 
     def may_exist(path: str) -> bool:
-        if store.workspace.found(path) is not None:
+        if store.workspace.input_entry(path) is not None:
             return True
         return any(path in text or (text.endswith("/") and path.startswith(text)) for text in made)
 
@@ -296,7 +296,7 @@ def _without_plan(pipeline: Pipeline, machinery: PlanningTools) -> list[Diagnost
 
 def missing_input_errors(plan: Plan, store: ProjectStore) -> tuple[Diagnostic, ...]:
     """Return a complaint for each literal input that is neither on disk nor made by a stage."""
-    exists = {path: store.workspace.found(path) is not None for path in literal_reads(plan)}
+    exists = {path: store.workspace.input_entry(path) is not None for path in literal_reads(plan)}
     return missing_inputs_errors(plan, exists, store.workspace.is_folder)
 
 
@@ -308,28 +308,28 @@ def _expand_sources(appraiser: StageDecider, check: CheckProvider) -> None:
     """
     # Not `expand_each`: with 100 lists that would order the whole plan 100 times. Not a `Walk`: nothing is decided yet,
     # and the mistakes of all lists are reported at once, also of those behind stages that have yet to run.
-    world = appraiser.world
+    state = appraiser.state
     problems: list[Diagnostic] = []
     seen: set[str] = set()
     while found := {
         node.name: (node, expansion)
-        for node in world.plan.unexpanded
-        if node.name not in seen and not list_producers(world.plan, node)
+        for node in state.plan.unexpanded
+        if node.name not in seen and not list_producers(state.plan, node)
         if (expansion := expand_foreach(appraiser, node)) is not None
     }:
         seen |= found.keys()
         problems += (problem for _, expansion in found.values() for problem in expansion.problems)
         sound = {name: one for name, one in found.items() if not one[1].problems}
-        plan, wrong = plan_with_items(world.plan, {name: expansion for name, (_, expansion) in sound.items()})
+        plan, wrong = plan_with_items(state.plan, {name: expansion for name, (_, expansion) in sound.items()})
         problems += wrong
         for node, expansion in sound.values():
             if declared_llm_step(node) is None:
-                problems += _item_providers(world.plan.pipeline, expansion.stages, check)
+                problems += _item_providers(state.plan.pipeline, expansion.stages, check)
         if plan is not None:
-            world.extend(plan)
+            state.extend(plan)
     if not problems:  # what nobody makes any more is taken away, so it is no input
-        exists = {path: world.remains(path) for path in literal_reads(world.plan)}
-        problems += missing_inputs_errors(world.plan, exists, world.store.workspace.is_folder)
+        exists = {path: state.remains(path) for path in literal_reads(state.plan)}
+        problems += missing_inputs_errors(state.plan, exists, state.store.workspace.is_folder)
     if problems:
         raise InvalidInputError(*problems)
 

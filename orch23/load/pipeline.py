@@ -362,7 +362,7 @@ def _without(node: Mapping[str, Json], at: str, spoilt: NodeSet) -> dict[str, Js
     out: dict[str, Json] = {}
     for key, value in node.items():
         path = f"{at}/{key}"
-        if not spoilt.concern(path):
+        if not spoilt.touches(path):
             out[key] = value
         elif isinstance(value, Mapping) and path not in spoilt.paths:
             out[key] = _without(value, path, spoilt)
@@ -421,7 +421,7 @@ def _limits(tree: Mapping[str, Json], reading: LoadContext, found: "Sequence[Sch
         executor=settings.executor,
     )
     reading.note_all(
-        NodeSet.at(rendered.failed).without((*wrong, *independent_problems(wrong, at.found))), rendered.moved
+        NodeSet.at(rendered.failed).unaffected((*wrong, *independent_problems(wrong, at.found))), rendered.moved
     )
     reading.broken_nodes = NO_NODES_BROKEN
     broken = {path.partition("/")[0] for path in (*refused, *rendered.failed, *(one.path for one in wrong))}

@@ -84,7 +84,7 @@ class LoadContext(Struct):
         of a kind of step that a plugin may add which is not installed.
         """
         found = [replace(problem, path=source_path(problem.path, moved)) for problem in problems]
-        for problem in self.broken_nodes.without(found):
+        for problem in self.broken_nodes.unaffected(found):
             if not is_missing_kind(problem.code, problem.path, self.without_kind):
                 self.note(problem, subject)
         return any(problem.severity is Severity.ERROR for problem in found)
@@ -220,7 +220,7 @@ def _read_header(at: str, body: Mapping[str, Json], reading: LoadContext) -> _He
     foreach, group_of_items = _foreach(document, found.below("foreach"))
     group = _group_of_stage(body, document, found, reading) or group_of_items
     _check_item(body, foreach, found)
-    problems = NodeSet.at(rendered.failed).without((*wrong, *independent_problems(wrong, found.found)))
+    problems = NodeSet.at(rendered.failed).unaffected((*wrong, *independent_problems(wrong, found.found)))
     is_broken = reading.note_all(problems, rendered.moved)
     return _Header(foreach, group, is_sound=not (failed or is_broken))
 

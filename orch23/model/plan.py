@@ -33,11 +33,11 @@ class Plan(Struct, frozen=True, kw_only=True, dict=True):
     """The graph. `order` is the lexicographically smallest topological order of the node names.
 
     A node is a stage, an item of a foreach, or a foreach that is not expanded yet. `expansions` are the stages that
-    each foreach was expanded to. `above` maps a node to the chains that it stands upstream of: it sees the files of
-    those as they were before (version 0). `skipped` are the stages and items that their `if` switches off: no nodes.
+    each foreach was expanded to. `upstream_of_chains` maps a node to the chains that it is upstream of: it sees their
+    files as they were before (version 0). `skipped` are the stages and items that their `if` switches off: no nodes.
     `groups` are the promotion groups, name -> nodes: a name that the pipeline gives, or that of an expanded foreach
     that is promoted together (`NAME[*]` where a group has the same name). `unexpanded` are the foreach among the nodes.
-    `compiled` are the stored plans, of which an expansion may be one. With `whole`, these nodes are the part of a
+    `cache` has the stored plans, of which an expansion may be one. With `whole`, these nodes are the part of a
     pipeline that an edit reaches, and `whole` gives all of its nodes.
     """
 
@@ -49,11 +49,11 @@ class Plan(Struct, frozen=True, kw_only=True, dict=True):
     edges: tuple[Edge, ...] = ()
     expansions: Mapping[str, tuple[Stage, ...]] = field(default_factory=dict)
     chains: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    above: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    upstream_of_chains: Mapping[str, frozenset[str]] = field(default_factory=dict)
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     skipped: Mapping[str, SkippedStage] = field(default_factory=dict)
     whole: Callable[[], Mapping[str, Stage | ForeachStage]] | None = None
-    compiled: CompileCache | None = None
+    cache: CompileCache | None = None
 
     @cached_property
     def all_nodes(self) -> Mapping[str, Stage | ForeachStage]:

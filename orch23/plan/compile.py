@@ -97,7 +97,7 @@ def compile_plan(
             ),
             expansions=expansions,
             chains=chains,
-            above=_above(nodes, dropped),
+            upstream_of_chains=_above(nodes, dropped),
             groups=groups,
             skipped=skipped,
         ),
@@ -118,7 +118,7 @@ def _list_edges(
     for foreach in pipeline.stages:
         source = foreach.foreach.source if isinstance(foreach, ForeachStage) else None
         if source is not None and foreach.name in expansions:
-            producers = writers.meeting(source)
+            producers = writers.writers_of(source)
             yield from (Edge(p, item.name, source) for p in producers for item in expansions[foreach.name])
 
 
@@ -197,7 +197,7 @@ def _file_edges(nodes: Mapping[str, Node], writers: WriterIndex) -> Iterator[_Ca
         own = node.chain.chain if isinstance(node, Stage) and node.chain is not None else ""
         for pattern in reads_of(node):
             if (pattern, own) not in found:  # the items of a chain often read the same
-                meeting = writers.meeting(pattern)
+                meeting = writers.writers_of(pattern)
                 found[pattern, own] = tuple(one for one in meeting if not _one_chain(node, nodes[one]))
             for producer in found[pattern, own]:
                 if producer == name:

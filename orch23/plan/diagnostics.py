@@ -157,7 +157,7 @@ def missing_inputs_errors(
             if not _is_required(one):
                 continue
             writers = writers or WriterIndex(plan.nodes)
-            makers = writers.meeting(path)
+            makers = writers.writers_of(path)
             if not set(makers).isdisjoint(plan.earlier_items(name)):
                 continue
             later = _made_later(plan, node, makers)
@@ -185,7 +185,7 @@ def unmade_inputs_errors(
         for stage in pipeline.stages
         if isinstance(stage, Stage)
         for where, position, one in _literals(stage)
-        if not writers.meeting(_path(one)) and not _is_there(_path(one), exists, is_folder)
+        if not writers.writers_of(_path(one)) and not _is_there(_path(one), exists, is_folder)
         if _is_required(one) or is_folder(_path(one))
     )
 
@@ -310,6 +310,6 @@ def _own_base(stage: Stage, path: str) -> bool:
 def _above_made(plan: Plan, name: str, path: str) -> bool:
     """Say whether an unexpanded foreach that the stage stands upstream of might hold the path."""
     return any(
-        node.name not in plan.above.get(name, ()) and any(may_overlap(w, path) for w in node.writes)
+        node.name not in plan.upstream_of_chains.get(name, ()) and any(may_overlap(w, path) for w in node.writes)
         for node in plan.unexpanded
     )

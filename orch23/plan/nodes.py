@@ -82,7 +82,7 @@ class WriterIndex:
         for pattern in self._patterns:
             self._by_prefix.setdefault(static_prefix(pattern), []).append(pattern)
 
-    def meeting(self, pattern: str) -> tuple[str, ...]:
+    def writers_of(self, pattern: str) -> tuple[str, ...]:
         """Return the nodes that may write something that the pattern means, sorted."""
         found: set[str] = set()
         if is_glob(pattern):
@@ -163,7 +163,7 @@ class WrittenPaths:
         """Return whether some node declares to write this very path."""
         return path in self._literal
 
-    def may_be_written(self, path: str) -> bool:
+    def has_writer(self, path: str) -> bool:
         """Say whether some node may write a path."""
         return path in self._literal or match_any(self._globs, path)
 
@@ -182,11 +182,11 @@ class OutputIndex:
         self._folders = frozenset(above for path in self._literal for above in _folders_above(path))
         self._globs = tuple(pattern for pattern in declared if is_glob(pattern))
 
-    def holds(self, path: str) -> bool:
+    def contains(self, path: str) -> bool:
         """Return whether a path is an output of some node."""
         return path in self._literal or match_any(self._globs, path)
 
-    def may_lie_below(self, folder: str) -> bool:
+    def may_be_below(self, folder: str) -> bool:
         """Return whether an output of some node may lie below a folder, which ends in `/`."""
         return folder in self._folders or any(may_overlap(f"{folder}**", pattern) for pattern in self._globs)
 

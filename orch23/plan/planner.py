@@ -25,30 +25,32 @@ def build_plan(
     pipeline: Pipeline,
     expansions: Mapping[str, tuple[Stage, ...]] | None = None,
     items_off: Iterable[SkippedStage] = (),
-    compiled: CompileCache | None = None,
+    cache: CompileCache | None = None,
 ) -> tuple[Plan | None, tuple[Diagnostic, ...]]:
     """Return the plan of a pipeline with these foreach stages expanded, or everything that is wrong with it.
 
-    `items_off` are the items of these foreach stages that their `if` switches off. `compiled` are stored plans: only
+    `items_off` are the items of these foreach stages that their `if` switches off. `cache` has stored plans: only
     where they lack this one the graph is made, checked and ordered by networkx.
     """
     expansions = dict(expansions or {})
     skipped = {one.name: one for one in (*pipeline.skipped, *items_off)}
     nodes = {node.name: node for node in nodes_of(pipeline, expansions)}
     name = "\0".join((pipeline.file, *sorted(expansions)))
-    made_of = _made_of(pipeline, expansions, skipped) if compiled is not None else b""
-    known = compiled.get(name, made_of) if compiled is not None and made_of else None
+    made_of = _made_of(pipeline, expansions, skipped) if cache is not None else b""
+    known = cache.get(name, made_of) if cache is not None and made_of else None
     stored = _stored(known) if known is not None else None
     if stored is not None:
-        return _plan(stored, pipeline, nodes, expansions, skipped, compiled), ()
+        return _plan(stored, pipeline, nodes, expansions, skipped, cache), ()
     from orch23.plan.compile import compile_plan  # noqa: PLC0415 - it loads networkx
 
     plan, problems = compile_plan(pipeline, nodes, expansions, skipped)
-    if plan is None or compiled is None or not made_of:
+    if plan is None or cache is None or not made_of:
         return plan, problems
-    found = _Order(plan.order, plan.edges, {one: tuple(sorted(chains)) for one, chains in plan.above.items()})
-    compiled.put(name, made_of, msgspec.msgpack.encode(found))
-    return msgspec.structs.replace(plan, compiled=compiled), problems
+    found = _Order(
+        plan.order, plan.edges, {one: tuple(sorted(chains)) for one, chains in plan.upstream_of_chains.items()}
+    )
+    cache.put(name, made_of, msgspec.msgpack.encode(found))
+    return msgspec.structs.replace(plan, cache=cache), problems
 
 
 def _made_of(
@@ -79,7 +81,7 @@ def _plan(
     nodes: Mapping[str, Node],
     expansions: Mapping[str, tuple[Stage, ...]],
     skipped: Mapping[str, SkippedStage],
-    compiled: CompileCache | None,
+    cache: CompileCache | None,
 ) -> Plan:
     upstream: dict[str, list[str]] = {name: [] for name in found.order}
     downstream: dict[str, list[str]] = {name: [] for name in found.order}
@@ -95,10 +97,10 @@ def _plan(
         edges=found.edges,
         expansions=expansions,
         chains=chains_of(nodes),
-        above={name: frozenset(chains) for name, chains in found.above.items()},
+        upstream_of_chains={name: frozenset(chains) for name, chains in found.above.items()},
         groups=groups_of(pipeline, expansions),
         skipped=skipped,
-        compiled=compiled,
+        cache=cache,
     )
 
 
@@ -120,7 +122,7 @@ def extend_plan(
     All of it is ordered again: the order is a matter of what the plan holds, not of what was expanded first.
     """
     skipped = (*plan.skipped.values(), *off)
-    return build_plan(plan.pipeline, {**plan.expansions, **expansions}, skipped, plan.compiled)
+    return build_plan(plan.pipeline, {**plan.expansions, **expansions}, skipped, plan.cache)
 
 
 class Selection(Struct, frozen=True, kw_only=True):
@@ -135,7 +137,7 @@ class Selection(Struct, frozen=True, kw_only=True):
     downstream: tuple[str, ...] = ()
 
     @property
-    def is_all(self) -> bool:
+    def selects_all(self) -> bool:
         """Say whether nothing was named, so that everything is wanted."""
         return not (self.targets or self.only or self.downstream)
 
@@ -146,7 +148,7 @@ class Selection(Struct, frozen=True, kw_only=True):
             NotFoundError: a name is no stage of the plan.
 
         """
-        if self.is_all:
+        if self.selects_all:
             return frozenset(plan.nodes)
         below = _closure(_named(plan, self.downstream), plan.downstream)
         wanted = _closure(_named(plan, self.targets) | below, plan.upstream)
@@ -155,7 +157,7 @@ class Selection(Struct, frozen=True, kw_only=True):
     def skipped(self, plan: Plan) -> tuple[str, ...]:
         """Return the skipped stages that are to be told of: all of them, or those that are named."""
         named = {*self.targets, *self.only, *self.downstream}
-        return tuple(n for n, one in plan.skipped.items() if self.is_all or n in named or one.family in named)
+        return tuple(n for n, one in plan.skipped.items() if self.selects_all or n in named or one.family in named)
 
 
 ALL_STAGES = Selection()

@@ -25,7 +25,7 @@ def plan_document(view: PlanView) -> dict[str, Json]:
         "pipeline": view.file,
         "would_run": view.would_run,
         "may_run": view.possible,
-        "up_to_date": view.is_quiet,
+        "up_to_date": view.is_up_to_date,
         "counts": dict(view.counts()),
         "models": list(view.models),
         "llm_calls": _calls(view.calls),

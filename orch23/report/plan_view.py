@@ -111,7 +111,7 @@ class PlanView(Struct, frozen=True, kw_only=True):
         return sum(isinstance(line.decision, Maybe | Expand) for line in self.lines)
 
     @property
-    def is_quiet(self) -> bool:
+    def is_up_to_date(self) -> bool:
         """Say whether a build would do nothing at all."""
         return not self.stale and not self.dead and not self.released
 

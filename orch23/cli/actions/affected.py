@@ -150,7 +150,7 @@ def _settled(project: Project) -> tuple[dict[str, Record], Callable[[str], bool]
     except (Orch23Error, MissingBytesError):
         return {}, lambda _path: False
     found = {name: one.record for name, one in decisions.items() if isinstance(one, Fresh | Restore)}
-    return found, session.world.dead
+    return found, session.state.dead
 
 
 def _bytes_of(project: Project, revision: GitRevision) -> ReadEntry:

@@ -87,7 +87,7 @@ def run(  # noqa: PLR0913 - a command has as many parameters as options
     shown = own or format_of(form, project.pipeline.plugins)
     console.progress.is_quiet = shown.is_alone
     selection = selection_of(args, stages)
-    plan, _ = build_plan(project.pipeline, compiled=project.store.plans)
+    plan, _ = build_plan(project.pipeline, cache=project.store.plans)
     if plan is not None:
         check_forced(plan, (*forced, *resample))
         selection.nodes(plan)

@@ -50,9 +50,9 @@ def plan_removal(session: Session, stages: Collection[str]) -> OutputRemoval:
         NotFoundError: a name is no stage, and no record has it either.
 
     """
-    owning = {name: record for name, record in session.lock.owning().items() if session.world.is_believed(record)}
+    owning = {name: record for name, record in session.lock.owning().items() if session.state.is_believed(record)}
     unknown = [name for name in stages if not any(name in (one, one.partition("@")[0]) for one in owning)]
-    Selection(targets=tuple(unknown)).nodes(session.world.plan)
+    Selection(targets=tuple(unknown)).nodes(session.state.plan)
     wanted = [r for name, r in owning.items() if not stages or {name, name.partition("@")[0]} & set(stages)]
     wanted += _kept_failures(session, stages)
     taking = OutputRemoval(refusal=DeclaredByPlan(session).refusal)
@@ -63,9 +63,9 @@ def plan_removal(session: Session, stages: Collection[str]) -> OutputRemoval:
             continue
         if taking.refusal(path) is not None:
             taking.refused.append(path)
-        elif not session.world.known_bytes(path, there):
+        elif not session.state.known_bytes(path, there):
             taking.modified[path] = original
-        elif session.world.ownership.is_accepted(path, there):
+        elif session.state.ownership.is_accepted(path, there):
             taking.accepted[path] = original
         else:
             taking.target[path] = original
@@ -74,7 +74,7 @@ def plan_removal(session: Session, stages: Collection[str]) -> OutputRemoval:
 
 def _kept_failures(session: Session, stages: Collection[str]) -> list[Record]:
     """Return the records of failed attempts that `on_failure: keep` promoted, of stages of this pipeline."""
-    nodes = session.world.plan.nodes
+    nodes = session.state.plan.nodes
     names = [name for name in nodes if not stages or {name, name.partition("@")[0]} & set(stages)]
     return [record for name in names for record in session.store.records.labelled(name) if record.failed]
 
@@ -105,11 +105,11 @@ def remove_unmodified_outputs(project: Project) -> RemovalResult:
 def _promote(session: Session, taking: OutputRemoval, forced: dict[str, FileEntry | None]) -> PromotionResult:
     store, target = session.store, {**taking.target, **forced}
     for path in forced:
-        digest = store.take_in(path)
+        digest = store.add_file(path)
         store.exchanges.put_original(store.contents.get(digest), None)
     for path, entry in target.items():
         if entry is not None and not store.contents.has(entry.digest):
-            store.contents.put(session.world.read(path, entry))
+            store.contents.put(session.state.read(path, entry))
     store.workspace.invalidate(target)
     old = {path: store.workspace.entry(path) for path in target}
     promoted = store.promoter.promote(target, old, taking.refusal)
@@ -137,7 +137,7 @@ def run(console: Console, *, args: PipelineArguments, force: bool) -> int:
         return ExitCode.DECISION
     told = [f"removed {pluralize(len(promoted.removed), 'file')}"]
     told += [f"brought back {pluralize(len(promoted.written), 'file')}"] if promoted.written else []
-    told += [f"left {visible(' '.join(promoted.foreign))}, which changed meanwhile"] if promoted.foreign else []
+    told += [f"left {visible(' '.join(promoted.edited))}, which changed meanwhile"] if promoted.edited else []
     told += [f"kept {visible(' '.join(taken.accepted))}, which a user had accepted"] if taken.accepted else []
     told += [f"left {visible(' '.join(taken.refused))}: protected, and no stage names it"] if taken.refused else []
     console.write_out("; ".join(told) + "\n")

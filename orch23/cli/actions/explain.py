@@ -50,7 +50,7 @@ def explain_stage(project: Project, session: Session, name: str) -> tuple[Explan
         NotFoundError: there is no such stage.
 
     """
-    Selection(targets=(name,)).nodes(session.world.plan)
+    Selection(targets=(name,)).nodes(session.state.plan)
     seen = preview(session)
     lines = {line.stage: line for line in plan_view_of(seen).lines}
     meant = [one for one in lines if name in (one, one.partition("@")[0])]
@@ -74,7 +74,7 @@ def _explain(project: Project, session: Session, seen: Preview, line: PlanLine) 
         aspects=aspects,
         diffs=_diffs(session, appraised, then, aspects, request) if then else (),
         causes=causes,
-        question=_question(project, appraised, request) if request else None,
+        request=_question(project, appraised, request) if request else None,
     )
 
 

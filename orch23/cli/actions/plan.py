@@ -70,15 +70,15 @@ def _past(project: Project, seen: Preview, running: Sequence[str]) -> Mapping[st
     past = read_statistics(project.store.logs, project.pipeline.file, running) if running else {}
     nodes = [seen.plan.nodes[name] for name in running]
     steps = [node.step for node in nodes if isinstance(node, Stage) and is_llm(node.step)]
-    if not steps or any(one.answers for one in past.values()):
+    if not steps or any(one.tokens for one in past.values()):
         return past
     found: dict[str, StageStatistics] = {}
     for place in sorted({step.transcripts or "" for step in steps}):
         with suppress(Orch23Error):  # a build says what is wrong with them
             for stage, usages in project.store.exchanges.usages(place or None).items():
-                found[stage] = StageStatistics(answers=tuple((one.input_tokens, one.output_tokens) for one in usages))
+                found[stage] = StageStatistics(tokens=tuple((one.input_tokens, one.output_tokens) for one in usages))
     return {
-        name: replace(past.get(name, StageStatistics()), answers=found.get(name, StageStatistics()).answers)
+        name: replace(past.get(name, StageStatistics()), tokens=found.get(name, StageStatistics()).tokens)
         for name in (*past, *found)
     }
 
@@ -193,7 +193,7 @@ def whole_view(
     """Return what would be done; with an estimate, for which price table, journals and transcripts are read."""
     project, stages = open_for_command(console, args)
     session = open_read_session(project, forced=forced, overwrite_edited=overwrite_edited)
-    check_forced(session.world.plan, forced)
+    check_forced(session.state.plan, forced)
     check_input_schemas(project.pipeline, project.store.workspace, project.machinery.sources)
     seen = preview(session, selection_of(args, stages))
     return plan_view_of(seen, estimates_of(project, seen) if estimated else None)
@@ -221,9 +221,9 @@ def _view_of_part(console: Console, args: PipelineArguments) -> PlanView | None:
         fresh_besides=rest.get("fresh", 0),
         skipped_besides=rest.get("skipped", 0),
     )
-    return None if view.is_quiet and view.skipped_besides else view
+    return None if view.is_up_to_date and view.skipped_besides else view
 
 
 def plan_exit_code(view: PlanView, *, exit_code: bool) -> int:
     """Return the exit code of a command that says what a build would do."""
-    return ExitCode.FAILED if exit_code and not view.is_quiet else ExitCode.OK
+    return ExitCode.FAILED if exit_code and not view.is_up_to_date else ExitCode.OK

@@ -176,7 +176,7 @@ def run(console: Console, *, args: PipelineArguments, outputs: bool) -> int:
             taken = remove_unmodified_outputs(project)
             told += [f"removed {path}" for path in taken.promoted.removed]
             told += [f"brought back {path}" for path in taken.promoted.written]
-            told += [f"left {path}, since it was edited" for path in (*taken.modified, *taken.promoted.foreign)]
+            told += [f"left {path}, since it was edited" for path in (*taken.modified, *taken.promoted.edited)]
             told += [f"left {path}, since the edit was accepted" for path in taken.accepted]
             told += [f"left {path}, since it is protected and no stage names it" for path in taken.refused]
         with retaining_ownership(root, locks, told):

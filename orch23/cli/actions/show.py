@@ -67,7 +67,7 @@ def find_kept(project: Project, asked: ShowRequest) -> ShowResult:
 
     """
     session = open_read_session(project)
-    Selection(targets=(asked.stage,)).nodes(session.world.plan)
+    Selection(targets=(asked.stage,)).nodes(session.state.plan)
     if asked.view == "cost":
         return _cost(project, asked)
     seen = preview(session)
@@ -134,7 +134,7 @@ class _Search(Struct, frozen=True):
     def _artifacts(self) -> ShowResult | None:
         stage, attempt = self.asked.stage, self.asked.attempt
         for run in _runs(self.project, self.asked):
-            place = AttemptFiles(self.project.store.logs / run).place(stage, 1).parent
+            place = AttemptFiles(self.project.store.logs / run).attempt_folder(stage, 1).parent
             silent = self._silent(run)
             attempts = sorted({*_attempts(place), *silent})
             number = attempt or (attempts[-1] if attempts else None)
@@ -315,7 +315,7 @@ def _text(session: Session, path: str, entry: FileEntry | None) -> str | None:
     if entry is None:
         return ""
     try:
-        return session.world.read(path, entry).decode("utf-8", errors="replace")
+        return session.state.read(path, entry).decode("utf-8", errors="replace")
     except MissingBytesError:
         return None
 

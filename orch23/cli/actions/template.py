@@ -74,7 +74,7 @@ def _write(root: Path, changes: Sequence[TemplateChange]) -> None:
         store = open_store(root)
         with store.build_lock():
             store.sweep()
-            with store.noting({change.path.rpartition("/")[0] for change in changes}):
+            with store.writing_into({change.path.rpartition("/")[0] for change in changes}):
                 apply_changes(root, changes)
             text = json.dumps(published_schema(), indent=2, ensure_ascii=False) + "\n"
             write_atomic(root / SCHEMA_FILE, text.encode())

@@ -18,7 +18,7 @@ def run(console: Console, *, args: PipelineArguments, revoke: bool) -> int:
         consent.grants.revoke()
         console.write_out(f"nothing is allowed any more for {visible(str(consent.root))}\n")
         return ExitCode.OK
-    if store_origin(root / STORE_NAME) is StoreOrigin.STRANGE:
+    if store_origin(root / STORE_NAME) is StoreOrigin.FOREIGN:
         trust_store(root / STORE_NAME)
         console.write_out(f"{visible(str(root / STORE_NAME))} is taken for yours from now on\n")
     project, _ = open_for_command(console, args, most_stages=0)

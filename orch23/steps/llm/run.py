@@ -119,7 +119,7 @@ def _round(attempts: AttemptLoop, step: LLMStep, turn: AttemptInput) -> AttemptC
         AttemptContext(
             attempt=turn.attempt,
             previous=previous,
-            brief=turn.failure.brief if turn.failure else None,
+            feedback=turn.failure.brief if turn.failure else None,
             own=attempts.shown.own if step.own_outputs else (),
             given=_given(attempts, turn.start),
             model=model_of_attempt(attempts.resolved, step, turn.attempt),

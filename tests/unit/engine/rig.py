@@ -102,19 +102,19 @@ class MemoryWorkspace:
     def entry(self, path: str) -> FileEntry | None:
         return entry(self.files[path]) if path in self.files else None
 
-    found = entry
+    input_entry = entry
 
-    def real(self, path: str) -> str | None:
+    def resolved_path(self, path: str) -> str | None:
         return path
 
     def read(self, path: str) -> bytes | None:
         return self.files.get(path)
 
-    def everything(self, pattern: str) -> tuple[str, ...]:
+    def writable_files(self, pattern: str) -> tuple[str, ...]:
         return tuple(sorted(path for path in self.files if match(normalize_pattern(pattern), path)))
 
     def listing(self, pattern: str, outputs: object = None, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
-        return tuple(path for path in self.everything(pattern) if not match_any(exclude, path))
+        return tuple(path for path in self.writable_files(pattern) if not match_any(exclude, path))
 
     def is_folder(self, path: str) -> bool:
         return any(one.startswith(f"{path.rstrip('/')}/") for one in self.files)
@@ -122,9 +122,9 @@ class MemoryWorkspace:
     def invalidate(self, paths: Iterable[str]) -> None:
         self.stale += paths
 
-    def announce(self, paths: Iterable[str]) -> None: ...
+    def announce_writes(self, paths: Iterable[str]) -> None: ...
 
-    def written(self, paths: Iterable[str]) -> None: ...
+    def note_written(self, paths: Iterable[str]) -> None: ...
 
 
 class MemoryRecords:
@@ -227,7 +227,7 @@ class MemoryStore:
     def tracked(self, _reads: set[str]) -> "MemoryStore":
         return self
 
-    def take_in(self, path: str) -> Digest:
+    def add_file(self, path: str) -> Digest:
         self.saved(path)
         digest = self.contents.put(self.workspace.files[path])
         self.saved(path)

@@ -161,7 +161,7 @@ def test_lost_bytes_break_only_the_stage_that_wants_to_read_them() -> None:
     project.texts["t.j2"] = "{{ inputs[0].text }}"
     project.build()
     session = project.session()
-    session.world.settle("a", replace(project.lock.records["a"], outputs={"a": entry("nowhere")}))
+    session.state.settle("a", replace(project.lock.records["a"], outputs={"a": entry("nowhere")}))
     project.store.records.all.clear()
     broken = session.appraiser.resolve("r").broken
     assert [one.code for one in broken] == ["E710"]
@@ -176,7 +176,7 @@ def test_a_prompt_with_lost_inputs_matches_its_record_if_all_else_is_equal() -> 
     del project.disk.files["a"]
     project.store.forget_bytes("a()")
     session = project.session()
-    session.world.settle("a", project.lock.records["a"])
+    session.state.settle("a", project.lock.records["a"])
     found = session.appraiser.resolve("m")
     assert (found.broken, found.key) == ((), project.lock.records["m"].key)
     project.texts["p.j2"] = "another prompt of {{ inputs[0].text }}"
@@ -185,7 +185,7 @@ def test_a_prompt_with_lost_inputs_matches_its_record_if_all_else_is_equal() -> 
 
 def project_resolves(project: Project, name: str) -> Any:
     session = project.session()
-    session.world.settle("a", project.lock.records["a"])
+    session.state.settle("a", project.lock.records["a"])
     return session.appraiser.resolve(name)
 
 
@@ -243,13 +243,13 @@ def test_an_earlier_version_is_only_needed_where_a_later_item_has_to_run() -> No
     assert isinstance(project.plan()["c@x"], Run), "its version is what the next one starts from"
 
 
-def test_checking_later_items_leaves_the_world_unchanged() -> None:
+def test_checking_later_items_leaves_the_state_unchanged() -> None:
     project = built(item("c@x", 0, "one"), item("c@y", 1, "two"), doc="0", one="1", two="1")
     seen: dict[str, set[str]] = {}
 
     class Spy(DryRun):
         def decided(self, name: str, appraised: DecidedStage) -> None:
-            seen[name] = set(self.appraiser.world.results)
+            seen[name] = set(self.appraiser.state.results)
             super().decided(name, appraised)
 
     Spy(project.session().appraiser).look()
@@ -259,12 +259,12 @@ def test_checking_later_items_leaves_the_world_unchanged() -> None:
 def test_a_stage_waits_for_its_inputs_and_for_earlier_items_of_its_chain() -> None:
     project = Project(stage("a"), stage("b"), item("c@x", 0, "a"), item("c@y", 1, "b"), item("c@z", 2))
     appraiser = project.session().appraiser
-    appraiser.world.unsettled |= {"a", "b", "c@x"}
+    appraiser.state.unsettled |= {"a", "b", "c@x"}
     assert appraiser.waiting_on("c@x") == ("a",)
     assert set(appraiser.waiting_on("c@y")) == {"b", "c@x"}
-    appraiser.world.unsettled = {"c@x"}
+    appraiser.state.unsettled = {"c@x"}
     assert appraiser.waiting_on("c@z") == ("c@x",), "also where another item is between them"
-    appraiser.world.unsettled = set()
+    appraiser.state.unsettled = set()
     assert appraiser.waiting_on("c@y") == ()
 
 
@@ -272,4 +272,4 @@ def test_reads_of_a_decision_are_noted_under_the_stage() -> None:
     project = built(stage("a", "src"), src="1")
     session = project.session()
     session.appraiser.appraise("a")
-    assert "a" in session.world.reads
+    assert "a" in session.state.reads

@@ -38,8 +38,8 @@ def two(**more: Any) -> Project:
 
 
 def bases(project: Project) -> tuple[ProjectState, Bases]:
-    world = project.session().world
-    return world, Bases(world)
+    state = project.session().state
+    return state, Bases(state)
 
 
 def test_the_first_item_starts_from_the_original_and_each_other_from_the_version_before_it() -> None:
@@ -76,9 +76,9 @@ def test_an_edit_that_is_not_committed_is_neither_overwritten_nor_started_from()
 def test_the_result_of_a_run_that_is_on_the_disk_is_no_base_of_the_next() -> None:
     project = two()
     project.build()
-    world, chosen = bases(project)
+    state, chosen = bases(project)
     assert (chosen.in_force("c@x"), chosen.moved("c@x", {})) == ({}, {})
-    assert world.incoming("c@x", "doc") == entry("0")
+    assert state.incoming("c@x", "doc") == entry("0")
 
 
 def test_a_moved_base_holds_only_while_the_base_it_replaces_is_unchanged() -> None:
@@ -108,14 +108,14 @@ def test_a_stage_outside_of_chains_has_no_base() -> None:
 
 def test_the_bases_of_other_records_are_tried_each_once_and_the_original_with_them() -> None:
     project = two()
-    world, chosen = bases(project)
+    state, chosen = bases(project)
     manifest = {"kind": "shell", "outputs": ["doc"]}
     for number, text in enumerate(("one", "two", "one")):
         based = {"doc": Base(entry(text), entry("0"))}
         project.store.records.put(Record(stage="c@x", key=f"k{number}", manifest=manifest, bases=based))
     found = list(chosen.others("c@x", identity_of(manifest), {"doc": entry("two")}))
     assert found == [{}, {"doc": entry("one")}]
-    assert world.starts == {}, "choosing changes nothing"
+    assert state.starts == {}, "choosing changes nothing"
 
 
 def test_a_stage_goes_on_from_the_failure_that_it_kept() -> None:
@@ -148,7 +148,7 @@ def test_a_moved_base_on_the_disk_is_no_users_edit_for_the_result_that_came_of_i
     project.disk["src"] = "2"
     session = project.session()
     resolved = session.appraiser.appraise("c@x").resolved
-    assert session.world.starts["c@x"] == {"doc": entry("mine.")}
+    assert session.state.starts["c@x"] == {"doc": entry("mine.")}
     record = Record(stage="c@x", key=resolved.key, manifest=resolved.manifest, outputs={"doc": entry("new")})
     assert Committer(session).change({"c@x": record}).foreign == ()
 
@@ -188,14 +188,14 @@ def test_behind_an_item_with_another_result_the_disk_is_not_followed() -> None:
         ({"c@x"}, former, {"doc": entry("mine.")}),
         ({"c@x"}, replace(former, outputs={"doc": entry("another")}), {}),
     ):
-        world, chosen = bases(project)
-        world.settle("c@x", result)
-        world.ran |= ran
+        state, chosen = bases(project)
+        state.settle("c@x", result)
+        state.ran |= ran
         assert chosen.moved("c@y", {}) == moved
-    world, chosen = bases(project)
+    state, chosen = bases(project)
     assert chosen.moved("c@y", {}) == {}, "nor where it has none yet"
-    world.settle("c@x", former)
-    world.unsettled.add("c@x")
+    state.settle("c@x", former)
+    state.unsettled.add("c@x")
     assert chosen.moved("c@y", {}) == {}, "nor where that is predicted"
 
 

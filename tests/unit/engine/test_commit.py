@@ -54,7 +54,7 @@ def test_a_record_is_durable_after_all_of_its_bytes_and_before_the_workspace_cha
     bench = Bench(stage("a"), stage("b", "a"))
     bench.record("a", a="made")
     assert bench.log == ["synced", "recorded"]
-    assert bench.session.world.view("b", "a") == entry("made"), "other stages see it"
+    assert bench.session.state.view("b", "a") == entry("made"), "other stages see it"
     assert bench.disk.files == {}
 
 
@@ -62,12 +62,12 @@ def test_a_cheap_result_is_seen_and_counted_with_and_lasts_once_it_is_made_to() 
     bench = Bench(stage("a"), stage("b", "a"))
     record = bench.committer.gather(bench.resolved("a"), bench.done(a="made"))
     assert (bench.log, bench.store.records.all) == ([], [record])
-    world = bench.session.world
-    assert (world.view("b", "a"), world.on_disk("a")) == (entry("made"), entry("made"))
+    state = bench.session.state
+    assert (state.view("b", "a"), state.on_disk("a")) == (entry("made"), entry("made"))
     bench.committer.make_last()
     assert bench.log == ["synced"]
     bench.promote("a", record)
-    assert (world.promised, bench.disk["a"]) == ({}, "made")
+    assert (state.promised, bench.disk["a"]) == ({}, "made")
 
 
 def test_a_record_that_only_the_lock_file_has_is_kept_where_that_is_trusted() -> None:
@@ -169,11 +169,11 @@ def test_outputs_not_yet_written_by_a_failed_program_are_not_removed() -> None:
 def test_a_file_of_an_ended_stage_stays_if_its_bytes_cannot_be_had_again() -> None:
     bench = Bench(stage("a"), files={"old": "x", "changed": "since"})
     buried = bench.committer.bury({"old": None, "changed": entry("before")})
-    assert (buried.foreign, buried.removed, set(bench.disk.files)) == (("changed",), (), {"old", "changed"})
+    assert (buried.edited, buried.removed, set(bench.disk.files)) == (("changed",), (), {"old", "changed"})
     made = {"old": entry("x"), "changed": entry("since")}
     bench.store.records.put(Record(stage="gone", key="k", manifest={}, outputs=made))
     buried = bench.committer.bury({"old": None, "changed": entry("before")})
-    assert (buried.foreign, buried.removed, bench.disk.files) == (("changed",), ("old",), {"changed": b"since"})
+    assert (buried.edited, buried.removed, bench.disk.files) == (("changed",), ("old",), {"changed": b"since"})
 
 
 # ---- the record ---------------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ def test_only_stages_that_did_something_count_as_run() -> None:
     bench = Bench(stage("a"), stage("b"))
     bench.record("a", a="made")
     bench.committer.keep(bench.resolved("b"), replace(bench.done(b="x"), attempts=0))
-    assert bench.session.world.ran == {"a"}
+    assert bench.session.state.ran == {"a"}
 
 
 def test_changed_inputs_are_named() -> None:

@@ -191,7 +191,7 @@ def test_a_chain_is_reached_as_a_whole_with_the_stages_that_see_its_files_as_the
         "    inputs: [list.out, '${{ item }}.in']\n    outputs: [acc.txt]\n    shell: [make, c]\n"
     ) + items
     plan = expanded(text, "chain", "one", "two")
-    assert plan.above == {"early": frozenset({"chain"})}
+    assert plan.upstream_of_chains == {"early": frozenset({"chain"})}
     found = reached(written(tmp_path, plan), "two.in")
     assert found.reached == ("early", "chain@one", "chain@two")
     assert found.plan().chains == {"chain": ("chain@one", "chain@two")}

@@ -32,7 +32,7 @@ REQUEST = Request(
 )
 FIRST = worst_case(REQUEST, tariff("command", "big")).cost or ZERO
 LATER = FIRST + 20_000 + 4_000 + 16  # with the answer before and a brief
-PAST = StageStatistics(durations_s=(3.0, 9.0, 4.0), answers=((100, 20), (120, 40), (110, 30)))
+PAST = StageStatistics(durations_s=(3.0, 9.0, 4.0), tokens=((100, 20), (120, 40), (110, 30)))
 TOLD = Exchange(fingerprint="f", stage="code", request={}, response="", usage=Usage(90, 10), cost="0.5")
 
 

@@ -144,9 +144,9 @@ def test_replan_decides_on_the_state_after_the_build() -> None:
     project = Project(*CHAIN, files={"src": "1"})
     build = project.builder()
     build.run()
-    decisions, world = replan(build.session, build.committer.left, ALL_STAGES)
+    decisions, state = replan(build.session, build.committer.left, ALL_STAGES)
     assert [type(one) for one in decisions.values()] == [Fresh, Fresh, Fresh]
-    assert (set(world.results), world is build.session.world) == ({"a", "b", "c"}, False)
+    assert (set(state.results), state is build.session.state) == ({"a", "b", "c"}, False)
     project.disk["src"] = "2"
     decisions, _ = replan(build.session, build.committer.left, ALL_STAGES)
     assert isinstance(decisions["a"], Run)

@@ -63,7 +63,7 @@ class Bench:
             contents=self.project.store.contents,
             budget=self.budget,
             ask=self.ask,
-        ).check(self.project.session().world.plan, self.look)
+        ).check(self.project.session().state.plan, self.look)
 
     def refused(self, kind: type[Orch23Error] = ConfigurationError) -> list[Diagnostic]:
         with pytest.raises(kind) as caught:

@@ -48,7 +48,7 @@ class Rig:
         self.changed: tuple[str, ...] = ()
         self.clock = FakeClock()
         self.session = SimpleNamespace(
-            world=SimpleNamespace(plan=plan), lock=SimpleNamespace(records={}), pipeline=plan.pipeline
+            state=SimpleNamespace(plan=plan), lock=SimpleNamespace(records={}), pipeline=plan.pipeline
         )
         self.results = StageResults(
             committer=cast("Committer", self),
@@ -121,7 +121,7 @@ class Rig:
         return Record(stage=name, key="k", manifest={})
 
     def resolved(self, name: str) -> Any:
-        return SimpleNamespace(stage=self.session.world.plan.nodes[name], key="k")
+        return SimpleNamespace(stage=self.session.state.plan.nodes[name], key="k")
 
     def finish(self, name: str, took_s: float = 0.0) -> None:
         """End a stage well; by default as one that is cheap to make again."""

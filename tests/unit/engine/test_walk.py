@@ -28,8 +28,8 @@ def record(name: str) -> Record:
     return Record(stage=name, key=f"key of {name}", manifest={})
 
 
-class World:
-    """What a walk asks of a world."""
+class State:
+    """What a walk asks of a state."""
 
     def __init__(self, plan: Plan, files: Mapping[str, bytes]) -> None:
         self.plan, self.files = plan, files
@@ -38,7 +38,7 @@ class World:
         self.edited: set[str] = set()
         self.store = SimpleNamespace(workspace=SimpleNamespace(is_folder=lambda _: False))
 
-    def tracked(self, _name: str) -> "World":
+    def tracked(self, _name: str) -> "State":
         return self
 
     def extend(self, plan: Plan) -> None:
@@ -69,7 +69,7 @@ class Visitor:
     ) -> None:
         plan, problems = build_plan(Pipeline(name="p", file="p.yaml", stages=nodes))
         assert plan is not None, problems
-        self.world = World(plan, files or {})
+        self.state = State(plan, files or {})
         self.decisions = decisions or {}
         self.heard: list[tuple[Any, ...]] = []
         self.faults: dict[str, Exception] = {}
@@ -92,7 +92,7 @@ class Visitor:
         if name in self.faults:
             raise self.faults[name]
         decision = self.decisions.get(name, Run(()))
-        return DecidedStage(cast("Any", SimpleNamespace(stage=self.world.stage(name))), decision)
+        return DecidedStage(cast("Any", SimpleNamespace(stage=self.state.stage(name))), decision)
 
     def is_edited_chain(self, _stage: Stage) -> bool:
         return False
@@ -129,7 +129,7 @@ class Visitor:
         self.note(name, "passed over", *([result.key] if result else []))
 
     def decided(self, name: str, appraised: DecidedStage) -> None:
-        self.note(name, appraised.decision.label, *(["has a result"] if name in self.world.settled else []))
+        self.note(name, appraised.decision.label, *(["has a result"] if name in self.state.settled else []))
 
     def note(self, name: str, *what: str) -> None:
         self.heard.append((name, *what))
@@ -181,14 +181,14 @@ def test_what_was_not_asked_for_stands_with_its_last_result_unless_it_is_kept_ba
     selection = Selection(only=("new",))
     visitor = Visitor(stage("old"), stage("none"), stage("new", "old"), selection=selection)
     assert visitor.go() == [("none", "passed over"), ("old", "passed over", "key of old"), ("new", "run")]
-    assert set(visitor.world.settled) == {"old"}
+    assert set(visitor.state.settled) == {"old"}
     visitor = Visitor(stage("bad"), stage("old", "bad"), stage("new", "old"), selection=selection)
     visitor.bad = {"bad"}
     assert visitor.go()[:2] == [("bad", "passed over"), ("old", "passed over")]
-    assert visitor.world.settled == {}
+    assert visitor.state.settled == {}
 
 
-def test_a_result_is_in_the_world_before_the_visitor_hears_of_it() -> None:
+def test_a_result_is_in_the_state_before_the_visitor_hears_of_it() -> None:
     decisions: dict[str, Decision] = {
         "a": Fresh(record("a")),
         "b": Edited(("b",), record("b")),
@@ -201,7 +201,7 @@ def test_a_result_is_in_the_world_before_the_visitor_hears_of_it() -> None:
         ("c", "edited"),
         ("d", "run"),
     ]
-    assert visitor.world.edited == {"b"}
+    assert visitor.state.edited == {"b"}
 
 
 def test_a_visitor_can_decline_a_stage() -> None:

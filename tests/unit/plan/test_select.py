@@ -41,7 +41,7 @@ def expanded():
 
 
 def test_nothing_named_means_everything():
-    assert ALL_STAGES.is_all
+    assert ALL_STAGES.selects_all
     assert ALL_STAGES.nodes(expanded()) == {"list", "each@a", "each@b", "last", "alone"}
 
 

@@ -106,7 +106,7 @@ def test_a_plan_with_nothing_to_do_is_one_line() -> None:
     assert plan_text(quiet, PLAIN).startswith("demo: up to date (2 stages)   provider")
     assert plan_text(quiet, PLAIN).count("\n") == 1
     assert status_text(quiet, PLAIN) == "demo: up to date (2 stages)\n"
-    assert quiet.is_quiet
+    assert quiet.is_up_to_date
 
 
 @pytest.mark.parametrize("text_of", [plan_text, status_text])
@@ -137,7 +137,7 @@ def line(stage: str) -> PlanLine:
 
 def test_dead_files_are_something_to_do() -> None:
     some = view({"a": Fresh(RECORD)}, dead=("old.txt",))
-    assert not some.is_quiet
+    assert not some.is_up_to_date
     assert "would remove old.txt: no stage makes it any more" in plan_text(some, PLAIN)
     assert "would remove old.txt" in status_text(some, PLAIN)
 
