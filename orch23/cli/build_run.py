@@ -160,11 +160,14 @@ def run_build(
         warn_about_size(project.store, build, project.settings.environ, int(project.settings.clock().timestamp()))
         counts = Counter(end.status.value for end in result.stages.values())
         if project.part is not None:
-            counts.update(project.part.at_rest)
+            counts.update(project.part.idle_counts)
         ended = RunFinished(
-            status=result.status, exit_code=result.exit_number, stages=dict(counts), saved=decimal_text(result.saved)
+            status=result.status,
+            exit_code=result.exit_number,
+            stages=dict(counts),
+            saved=decimal_text(result.saved_cost),
         )
-        build.observer.notice(run_finished(build.ledger.finished(ended)))
+        build.observer.notice(run_finished(build.ledger.with_totals(ended)))
         on_end(build)
         return result.exit_number
 
@@ -199,7 +202,7 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         )
         session = open_again()
         check_ownership(session)
-        check_input_schemas(pipeline, store.workspace, project.machinery.sources)
+        check_input_schemas(pipeline, store.workspace, project.tools.sources)
         run_id = new_run_id(settings.clock(), project.loaded.digests[pipeline.file].sha256[:8])
         journal = stack.enter_context(closing(Journal(store.logs, run_id, settings.clock)))
         folder = store.logs / journal.run_id
@@ -285,7 +288,7 @@ class _Assembly(Struct, frozen=True, kw_only=True):
         self, executor: Executor, context: ProviderContext, ledger: Ledger, conversations: Conversations
     ) -> Build:
         """Return the build, with everything that it runs and calls."""
-        request, session, sources = self.request, self.session, self.project.machinery.sources
+        request, session, sources = self.request, self.session, self.project.tools.sources
         network = NetworkAccess(
             partial=session.store.partial_downloads,
             environ=context.environ,
@@ -296,11 +299,11 @@ class _Assembly(Struct, frozen=True, kw_only=True):
         safeguards = Safeguards(
             secrets=self.secrets,
             protected=own_file_patterns(self.project.pipeline),
-            pace=ledger.pace,
-            outside=network,
+            begin_attempt=ledger.begin_attempt,
+            network=network,
         )
 
-        def break_off() -> None:
+        def cancel_calls() -> None:
             context.close()
             network.close()
 
@@ -310,7 +313,7 @@ class _Assembly(Struct, frozen=True, kw_only=True):
                 session=session,
                 executor=executor,
                 models=Models(
-                    questions=RequestBuilder(self.secrets, sources, self.project.pipeline.vars),
+                    requests=RequestBuilder(self.secrets, sources, self.project.pipeline.vars),
                     conversations=conversations,
                     validate=partial(validate_by_schema, sources),
                 ),
@@ -328,7 +331,7 @@ class _Assembly(Struct, frozen=True, kw_only=True):
             observer=self.observer,
             clock=monotonic,
             options=BuildOptions(selection=request.selection, jobs=self.jobs, keep_going=request.keep_going),
-            break_off=break_off,
+            cancel_calls=cancel_calls,
         )
 
     def check_ready(self, conversations: Conversations, look: Callable[[], Preview]) -> None:
@@ -348,10 +351,10 @@ class _Assembly(Struct, frozen=True, kw_only=True):
         CallPreflight(
             pipeline=pipeline,
             conversations=conversations,
-            sources=self.project.machinery.sources,
+            sources=self.project.tools.sources,
             contents=self.session.store.contents,
             budget=self.request.budget,
-            ask=ask_consent,
+            ask_consent=ask_consent,
         ).check(plan, look)
         SandboxPreflight(
             pipeline=pipeline,
@@ -382,7 +385,7 @@ class _Assembly(Struct, frozen=True, kw_only=True):
         context = ProviderContext(
             environ=project.settings.environ,
             root=project.store.root,
-            read_answers=lambda path: read_scripted_responses(project.machinery.sources, path),
+            read_answers=lambda path: read_scripted_responses(project.tools.sources, path),
             notice=self.observer.notice,
             is_granted=self.consent.is_granted,
             files=self.consent.files,
@@ -501,7 +504,7 @@ def _run_started(project: Project, session: Session, run_id: str, jobs: int, san
         part, (lock, _) = project.partial.part, project.partial.lock_file
         spec = spec_hash(project.store, part.began.spec_file)
         own = {"run_id": run_id, "key": key, "jobs": jobs, "lock": lock, "spec_hash": spec}
-        return replace(part.began, **own, at_rest=part.at_rest)  # the other fields are of the whole pipeline
+        return replace(part.began, **own, at_rest=part.idle_counts)  # the other fields are of the whole pipeline
     stages = [stage for name in plan.order if isinstance(stage := plan.nodes[name], Stage)]
     steps = [stage.step for stage in stages if is_llm(stage.step)]
     spec_file = _spec_file(stages)
