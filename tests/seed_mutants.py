@@ -736,8 +736,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-33": (
         M(
             "orch23/cli/declaration.py",
-            '        "--model", metavar="NAME", envvar="ORCH23_MODEL"',
-            '        "--llm", "model", metavar="NAME", envvar="ORCH23_MODEL"',
+            '    option("--model", metavar="NAME", envvar="ORCH23_MODEL"',
+            '    option("--llm", "model", metavar="NAME", envvar="ORCH23_MODEL"',
         ),
     ),
     "S4-34": (
