@@ -1,7 +1,7 @@
 """Collect problems of a document by path; parse paths, durations, sizes, counts and amounts."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Literal, TypeVar
 
@@ -139,6 +139,18 @@ class Problems(Struct, eq=False):
             hint = f"write `{_BOOLEANS[value.lower()]}`, without quotes"
         self.add(key, "E811", f"`{key}` is {describe_value(value)}; it must be `true` or `false`", hint)
         return True
+
+
+def leaves(value: Json, at: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Json]]:
+    """Yield the scalars of a tree of plain values, each with its path."""
+    if isinstance(value, Mapping):
+        for key, below in value.items():
+            yield from leaves(below, (*at, key))
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        for number, below in enumerate(value):
+            yield from leaves(below, (*at, number))
+    else:
+        yield at, value
 
 
 def given(value: _Value | UnsetType, default: _Default) -> _Value | _Default:

@@ -1,14 +1,14 @@
 """Limit what items of a foreach may decide: plain paths and arguments, never programs or code."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise, takewhile
 from typing import Final
 
 from msgspec import Struct
 
 from orch23.model.digest import Json
-from orch23.model.fields import Problem, normalize_path
+from orch23.model.fields import Problem, leaves, normalize_path
 from orch23.model.file_policy import protected_reason, secret_file_reason
 from orch23.model.paths import is_glob, match_any, unsafe_reason
 from orch23.resolve.expressions import has_expression, node_at
@@ -173,11 +173,12 @@ def item_errors(body: Mapping[str, Json], watched: Mapping[str, str], at: str) -
     readable = _typed(body, watched, at, "read")
     problems: list[Problem] = []
     for path, source in watched.items():
-        for leaf, value in _leaves(path, node_at(body, path.removeprefix(at + "/"))):
-            place = leaf.removeprefix(at + "/")
+        place_of_node = path.removeprefix(at + "/")
+        for below, value in leaves(node_at(body, place_of_node)):  # an item may give a list or a mapping
+            place = "/".join((place_of_node, *map(str, below)))
             fault = _fault(place, value, source, body, _Fence(typed, readable))
             if fault is not None:
-                problems.append(Problem(leaf, *fault))
+                problems.append(Problem(f"{at}/{place}", *fault))
     return problems
 
 
@@ -315,18 +316,6 @@ def _fits(pattern: Sequence[str], names: Sequence[str]) -> bool:
         return list(names[: len(pattern) - 1]) == list(pattern[:-1])
     pairs = zip(pattern, names, strict=False)
     return len(pattern) == len(names) and all(one == other or (one == "*" and other.isdigit()) for one, other in pairs)
-
-
-def _leaves(path: str, value: Json) -> Iterator[tuple[str, Json]]:
-    """Give the scalars of what an item decided: it may have given a list or a mapping."""
-    if isinstance(value, Mapping):
-        for key, below in value.items():
-            yield from _leaves(f"{path}/{key}", below)
-    elif isinstance(value, Sequence) and not isinstance(value, str):
-        for number, below in enumerate(value):
-            yield from _leaves(f"{path}/{number}", below)
-    else:
-        yield path, value
 
 
 def _shown(place: str) -> str:

@@ -30,7 +30,7 @@ from orch23.model.pipeline import (
 from orch23.model.step import Step
 from orch23.resolve.document import AllowedPathsDocument, RetryDocument, StageDocument
 from orch23.resolve.expression_syntax import UNKNOWN_MARK
-from orch23.resolve.expressions import RenderedTree, render_watched
+from orch23.resolve.expressions import render_watched
 from orch23.resolve.pipeline_document import kinds_in_stage, stage_form
 from orch23.resolve.reading import NO_NODES_BROKEN, NodeSet, independent_problems, read_document
 from orch23.resolve.stage_fields import (
@@ -180,7 +180,7 @@ def _skipped_item(
     at = f"stages/{stage.name}"
     rendered = render_watched({"if": stage.body.get("if", True)}, names, at, failed=failed)
     if rendered.failed or not isinstance(rendered.tree, Mapping):
-        return BuiltStage(None, expression_problems(rendered, stage.moved))
+        return BuiltStage(None, at_source(rendered.errors, stage.moved))
     problems = Problems(at)
     holds = problems.condition("if", rendered.tree["if"])
     if problems.found:
@@ -216,17 +216,12 @@ def _render_item(
         return BuiltStage(built.stage)
     others = NodeSet.at(fault.path for fault in faults).unaffected(built.problems)
     errors = [problem for problem in others if problem.severity is Severity.ERROR]
-    found = (*expression_problems(rendered, stage.moved), *_unmoved((*faults, *errors), rendered.moved, stage.moved))
+    found = (*at_source(rendered.errors, stage.moved), *at_source((*faults, *errors), rendered.moved, stage.moved))
     return BuiltStage(None if found else built.stage, found)
 
 
-def expression_problems(rendered: RenderedTree, *moved: Mapping[str, str]) -> tuple[Problem, ...]:
-    """Return what is wrong with expressions, at the places where they are written."""
-    return _unmoved([Problem(one.path, one.code, one.message, one.hint) for one in rendered.errors], *moved)
-
-
-def _unmoved(problems: Sequence[Problem], *moved: Mapping[str, str]) -> tuple[Problem, ...]:
-    """Return the problems at the places where the nodes were written, before lists were spliced: the last one first."""
+def at_source(problems: Sequence[Problem], *moved: Mapping[str, str]) -> tuple[Problem, ...]:
+    """Return the problems at the paths where their nodes are written, undoing what each rendering moved."""
     for each in moved:
         problems = [replace(problem, path=source_path(problem.path, each)) for problem in problems]
     return tuple(problems)

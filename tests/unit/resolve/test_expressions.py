@@ -124,7 +124,7 @@ def test_all_errors_of_a_tree_are_found_at_once():
 
 def test_a_key_may_not_hold_an_expression():
     _, errors = render_tree({"${{ vars.n }}": 1}, NAMES, "t")
-    assert errors[0].message == "a key may not hold an expression"
+    assert errors[0].message == "a key cannot have an expression"
 
 
 def test_a_result_may_not_grow_without_end():
