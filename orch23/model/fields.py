@@ -135,8 +135,8 @@ class Problems(Struct, eq=False):
         if value in ("true", "false"):
             return value == "true"
         hint = "compare it with something, as in `${{ vars.x == 'y' }}`"
-        if isinstance(value, str) and value.lower() in _BOOLEANS:
-            hint = f"write `{_BOOLEANS[value.lower()]}`, without quotes"
+        if isinstance(value, str) and value.lower() in BOOLEANS:
+            hint = f"write `{BOOLEANS[value.lower()]}`, without quotes"
         self.add(key, "E811", f"`{key}` is {describe_value(value)}; it must be `true` or `false`", hint)
         return True
 
@@ -158,7 +158,7 @@ def given(value: _Value | UnsetType, default: _Default) -> _Value | _Default:
     return default if value is UNSET else value
 
 
-_BOOLEANS = {"yes": "true", "on": "true", "true": "true", "no": "false", "off": "false", "false": "false"}
+BOOLEANS = {"yes": "true", "on": "true", "true": "true", "no": "false", "off": "false", "false": "false"}
 
 
 def parse_seconds(value: Json) -> float | None:
