@@ -309,7 +309,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
         M(
             "orch23/cli/actions/clean.py",
-            "        elif not session.state.known_bytes(path, there):\n",
+            "        elif not session.state.ownership.is_known(path, there):\n",
             "        elif False:\n",
         ),
     ),
@@ -1085,7 +1085,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C31": (
         M(
             "orch23/cli/actions/clean.py",
-            "        elif not session.state.known_bytes(path, there):\n",
+            "        elif not session.state.ownership.is_known(path, there):\n",
             "        elif False:\n",
         ),
     ),

@@ -10,7 +10,8 @@ from orch23.decide.freshness import Candidate, StageFacts, decide
 from orch23.engine.bases import Bases, rebuild_outputs
 from orch23.engine.outcomes import E_MISSING_BYTES, MISSING_BYTES_HINT
 from orch23.engine.ownership import may_write_outputs_of
-from orch23.engine.project_state import ProjectState, StageView
+from orch23.engine.project_state import ProjectState
+from orch23.engine.stage_view import StageView
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.errors import MissingBytesError
@@ -143,11 +144,11 @@ class StageDecider(Struct):
 
     def _without_started(self, known: StageFacts) -> StageFacts:
         """Return what is known without the edits that the stage starts from: a run keeps them in its own way."""
-        state, name = self.state, known.stage
+        view = StageView(self.state, known.stage)
         if not known.edited or (known.todays and not known.waiting_on):
             return known
-        there = {path: state.store.workspace.entry(path) for path in known.edited}
-        left = (p for p, entry in there.items() if entry is None or not state.has_started_from(name, p, entry))
+        there = {path: self.state.store.workspace.entry(path) for path in known.edited}
+        left = (p for p, entry in there.items() if entry is None or not view.has_started_from(p, entry))
         return replace(known, edited=tuple(left))
 
     def _owned(self, resolved: ResolvedStage, decision: Decision) -> DecidedStage:
@@ -239,7 +240,7 @@ class StageDecider(Struct):
             same_core=core,
             previous=previous,
             disk=disk,
-            foreign=frozenset(p for p, e in disk.items() if e is not None and not state.known_bytes(p, e)),
+            foreign=frozenset(p for p, e in disk.items() if e is not None and not state.ownership.is_known(p, e)),
             edited=edited,
             existed=frozenset(path for path in edited if not state.has_owner(path)),
             decided=bool(edited) and stage.chain is not None and self._are_decided(edited),
@@ -305,7 +306,7 @@ class StageDecider(Struct):
         entry: FileEntry | None = self.state.store.workspace.entry(path)
         if entry is None:
             return False
-        if self.state.known_bytes(path, entry):
+        if self.state.ownership.is_known(path, entry):
             return self._was_given_up(path, entry, chained=chained)
         return not chained or (entry != self.state.original(path) and not self._was_base(path, entry))
 

@@ -11,6 +11,7 @@ from orch23.decide.write_protection import DeclaredPatterns
 from orch23.engine.outcomes import relative_path
 from orch23.engine.project_state import ProjectState
 from orch23.engine.session import Session
+from orch23.engine.stage_view import StageView
 from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.digest import FileEntry
 from orch23.model.file_policy import tool_file_name
@@ -163,9 +164,9 @@ class TestTrust(Struct, frozen=True):
         ):  # a base that has moved: a user's bytes, or what a run left there
             ownership = self.state.ownership
             return name if ownership.is_known(path, entry) and not ownership.is_accepted(path, entry) else None
-        if path in self.resolved.base and self.state.originals().get(path) == entry:
+        if path in self.resolved.base and self.state.known_originals.get(path) == entry:
             return None
-        return self.state.maker(name, path)
+        return StageView(self.state, name).maker(path)
 
 
 def depends_on_model(plan: Plan, name: str) -> bool:
