@@ -196,7 +196,7 @@ def prepared_build(  # noqa: PLR0915 - what a build needs, put together in its o
         folder = store.logs / journal.run_id
         secrets = secrets_from(project.settings.environ)
         fanout = Fanout(journal, StateFile(folder / "state.json", project.settings.clock), screen)
-        observer = RedactingObserver(fanout, secrets.redact, secrets.suspects)
+        observer = RedactingObserver(fanout, secrets.redact, secrets.may_contain)
         jobs = request.jobs or pipeline.jobs or os.cpu_count() or 1
         local = LocalExecutor(
             rooms=rooms,
@@ -317,7 +317,7 @@ def prepared_build(  # noqa: PLR0915 - what a build needs, put together in its o
         left = recovered.edited if recovered else ()
         for line in (*store.repairs(), *(f"{path}: left as it is, since it was edited after a crash" for path in left)):
             observer.notice(Event(StoreRepaired(), line, level="warning"))
-        stack.callback(partial(store.save_index, suspects=secrets.suspects))
+        stack.callback(partial(store.save_index, suspects=secrets.may_contain))
         yield build
 
 
