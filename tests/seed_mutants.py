@@ -45,8 +45,8 @@ NO_RETRY = M(ATTEMPT, "for attempt in range(1, retry.max + 2):", "for attempt in
 ONE_MORE = M(ATTEMPT, "for attempt in range(1, retry.max + 2):", "for attempt in range(1, retry.max + 3):")
 BACK_OFF = M(
     ATTEMPT,
-    "            self.safeguards.pace(stage.name)\n",
-    "            self.safeguards.pace(stage.name)\n            __import__('threading').Event().wait(0.3 * (attempt - 1))\n",
+    "            self.safeguards.begin_attempt(stage.name)\n",
+    "            self.safeguards.begin_attempt(stage.name)\n            __import__('threading').Event().wait(0.3 * (attempt - 1))\n",
 )
 NO_PATCH_PROMPT = M(TDD, "      prompt: prompts/tdd_loop/generate_patch.md.j2\n", "")
 IMPORTS_ITSELF = M("orch23/model/digest.py", "import hashlib\n", "import hashlib\nimport orch23.model.record\n")
@@ -772,7 +772,11 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             'from_tree = last.tree if failure is not None and retry.start_from == "current" else base',
             "from_tree = last.tree if failure is not None else base",
         ),
-        M(ASKING, "            brief=turn.failure.brief if turn.failure else None,\n", "            brief=None,\n"),
+        M(
+            ASKING,
+            "            feedback=turn.failure.feedback if turn.failure else None,\n",
+            "            feedback=None,\n",
+        ),
     ),
     "S4-39": (M(ATTEMPT, "        if unmet:\n", "        if False:\n"),),
     "S4-40": (
@@ -855,8 +859,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(WORK, "      brief: {limit: 2000, head: 1200, tail: 700}\n", ""),
         M(
             FAILURE,
-            "    brief = replace(failure.brief, excerpt=excerpt, constraints=_constraints(stage))",
-            "    brief = replace(failure.brief, excerpt=excerpt)",
+            "    brief = replace(failure.feedback, excerpt=excerpt, constraints=_constraints(stage))",
+            "    brief = replace(failure.feedback, excerpt=excerpt)",
         ),
     ),
     "S4-54": (
@@ -927,8 +931,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         NO_RESPONSE_TEXT,
         M(
             ASKING,
-            "        attempts.report.tell(FilesProposed(files=files), ",
-            "        attempts.report.tell(FilesProposed(), ",
+            "        attempts.report.emit(FilesProposed(files=files), ",
+            "        attempts.report.emit(FilesProposed(), ",
         ),
     ),
     "S4-65": (

@@ -168,7 +168,7 @@ def prepared_build(  # noqa: PLR0915 - what a build needs, put together in its o
             surely run that cannot be confined.
 
     """
-    store, pipeline, sources = project.store, project.pipeline, project.machinery.sources
+    store, pipeline, sources = project.store, project.pipeline, project.tools.sources
     with ExitStack() as stack:
         stack.enter_context(store.build_lock())
         if project.partial is not None:
@@ -258,12 +258,15 @@ def prepared_build(  # noqa: PLR0915 - what a build needs, put together in its o
             session=session,
             executor=executor,
             models=Models(
-                questions=RequestBuilder(secrets, sources, pipeline.vars),
+                requests=RequestBuilder(secrets, sources, pipeline.vars),
                 conversations=conversations,
                 validate=lambda path, value: validate_by_schema(sources, path, value),
             ),
             safeguards=Safeguards(
-                secrets=secrets, protected=own_file_patterns(pipeline), pace=ledger.pace, outside=outside
+                secrets=secrets,
+                protected=own_file_patterns(pipeline),
+                begin_attempt=ledger.begin_attempt,
+                network=outside,
             ),
             reporter=Reporter(
                 observer=observer, artifacts=AttemptFiles(folder), redact=secrets.redact, live=request.live
@@ -278,7 +281,7 @@ def prepared_build(  # noqa: PLR0915 - what a build needs, put together in its o
             observer=observer,
             clock=monotonic,
             options=BuildOptions(selection=request.selection, jobs=jobs, keep_going=request.keep_going),
-            break_off=partial(_close, setting, outside),
+            cancel_calls=partial(_close, setting, outside),
         )
 
         def look() -> Preview:
@@ -290,7 +293,9 @@ def prepared_build(  # noqa: PLR0915 - what a build needs, put together in its o
             sources=sources,
             contents=store.contents,
             budget=request.budget,
-            ask=lambda grants: consent.grants.path is not None and request.ask(grants) and consent.store_grants(grants),
+            ask_consent=lambda grants: (
+                consent.grants.path is not None and request.ask(grants) and consent.store_grants(grants)
+            ),
         ).check(session.state.plan, look)
         SandboxPreflight(
             pipeline=pipeline,
@@ -397,11 +402,14 @@ def run_build(
         warn_about_size(project.store, build, project.settings.environ, int(project.settings.clock().timestamp()))
         part = project.part
         counts = Counter(end.status.value for end in result.stages.values())
-        counts.update(part.at_rest if part is not None else {})
+        counts.update(part.idle_counts if part is not None else {})
         ended = RunFinished(
-            status=result.status, exit_code=result.exit_number, stages=dict(counts), saved=decimal_text(result.saved)
+            status=result.status,
+            exit_code=result.exit_number,
+            stages=dict(counts),
+            saved=decimal_text(result.saved_cost),
         )
-        build.observer.notice(run_finished(build.ledger.finished(ended)))
+        build.observer.notice(run_finished(build.ledger.with_totals(ended)))
         on_end(build)
         return result.exit_number
 
@@ -419,7 +427,7 @@ def _began(project: Project, session: Session, run_id: str, jobs: int, sandbox: 
         part, (lock, _) = found.part, found.lock_file
         spec = spec_hash(project.store, part.began.spec_file)
         own = {"run_id": run_id, "key": key, "jobs": jobs, "lock": lock, "spec_hash": spec}
-        return replace(part.began, **own, at_rest=part.at_rest)
+        return replace(part.began, **own, at_rest=part.idle_counts)
     stages = [stage for name in plan.order if isinstance(stage := plan.nodes[name], Stage)]
     steps = [stage.step for stage in stages if is_llm(stage.step)]
     spec_file = _spec_file(stages) or ""

@@ -80,32 +80,32 @@ class StageDecider(Struct):
                 return replace(resolved, manifest=record.manifest, key=record.key, core=core_of(record.manifest))
         return None
 
-    def appraise(self, name: str, *, need_intermediate: bool = False) -> DecidedStage:
+    def decide(self, name: str, *, need_intermediate: bool = False) -> DecidedStage:
         """Return a stage's manifest and the decision on it, on the base that it has now (ADR 19).
 
         What is looked at for that is noted in the `reads` of the state.
         """
         state = self.state.tracked(name)
         own = replace(self, state=state, sources=_NotedSources(state, self.sources))
-        return own._appraise(name, need_intermediate=need_intermediate)  # noqa: SLF001 - of the same class
+        return own._decide(name, need_intermediate=need_intermediate)  # noqa: SLF001 - of the same class
 
-    def _appraise(self, name: str, *, need_intermediate: bool) -> DecidedStage:
+    def _decide(self, name: str, *, need_intermediate: bool) -> DecidedStage:
         state = self.state
         in_force = self._bases.in_force(name)
-        state.starts[name] = in_force
+        state.moved_bases[name] = in_force
         resolved = self.resolve(name)
         known = self._known(resolved, need_intermediate=need_intermediate)
         if self._may_start_anew(known, resolved):
-            for start in self._bases.others(name, identity_of(resolved.manifest), in_force):
-                state.starts[name] = start
+            for start in self._bases.alternatives(name, identity_of(resolved.manifest), in_force):
+                state.moved_bases[name] = start
                 other = self.resolve(name)
                 if self._todays(other):
                     resolved, known = other, self._known(other, need_intermediate=need_intermediate)
                     break
             else:
-                state.starts[name] = in_force
-                state.starts[name] = self._bases.moved(name, in_force)
-                if state.starts[name] != in_force:
+                state.moved_bases[name] = in_force
+                state.moved_bases[name] = self._bases.for_next_run(name, in_force)
+                if state.moved_bases[name] != in_force:
                     resolved = self.resolve(name)
                     known = self._known(resolved, need_intermediate=need_intermediate)
         decision = decide(self._without_started(known))
@@ -164,12 +164,12 @@ class StageDecider(Struct):
                 return DecidedStage(resolved, Edited(accepted, accepted=accepted))
         if isinstance(decision, Restore | VerifyOnly):
             paths.update(decision.record.outputs)
-        refused = state.refused_claims(stage.name, paths)
+        refused = state.ownership_errors(stage.name, paths)
         if refused:
             return DecidedStage(replace(resolved, broken=(*resolved.broken, *refused)), Run((Reason("first_run"),)))
         return DecidedStage(resolved, decision)
 
-    def edited(self, name: str) -> tuple[str, ...]:
+    def edited_outputs(self, name: str) -> tuple[str, ...]:
         """Return the outputs that a user edited: neither a record nor the base of a run has the bytes on disk."""
         stage = self.state.stage(name)
         if stage.chain is None:
@@ -185,7 +185,7 @@ class StageDecider(Struct):
 
     def _edits_of(self, stage: Stage) -> tuple[str, ...]:
         """Return the edited paths that are the stage's own, or that it would write."""
-        edited = self.edited(stage.name)
+        edited = self.edited_outputs(stage.name)
         if not edited or stage.chain is None:
             return edited
         former, writes = self.state.former.get(stage.name), writes_of(stage)
@@ -226,7 +226,7 @@ class StageDecider(Struct):
             wanted = sorted({path for c in candidates for path in c.target}.difference(edited))
             edited = (*edited, *(path for path in wanted if self._is_edited(path, chained=chained)))
         if current:  # what a later item of the chain makes, is that one's to hold
-            edited = tuple(path for path in edited if not state.made_later(name, path))
+            edited = tuple(path for path in edited if not state.has_later_version(name, path))
             there = {path: state.store.workspace.entry(path) for path in edited}
             edited = tuple(p for p in edited if not any(record.outputs.get(p) == there[p] for record in current))
         disk = {path: state.on_disk(path) for path in (*paths, *edited)}
@@ -312,7 +312,7 @@ class StageDecider(Struct):
     def _was_given_up(self, path: str, entry: FileEntry, *, chained: bool) -> bool:
         """Return whether bytes of a record are the user's all the same: released, or committed as an ended item's."""
         having = list(self.state.locked.having(path, entry))
-        if any(self.state.alive(record.stage) for record in having):
+        if any(self.state.is_declared(record.stage) for record in having):
             return False
         if self.state.ownership.is_released(path, entry):
             return True

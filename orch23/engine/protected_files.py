@@ -158,7 +158,9 @@ class TestTrust(Struct, frozen=True):
         if all(files.get(path) != entry for files in given):
             return self.resolved.stage.name
         name = self.resolved.stage.name
-        if path in self.state.starts.get(name, {}):  # a base that has moved: a user's bytes, or what a run left there
+        if path in self.state.moved_bases.get(
+            name, {}
+        ):  # a base that has moved: a user's bytes, or what a run left there
             ownership = self.state.ownership
             return name if ownership.is_known(path, entry) and not ownership.is_accepted(path, entry) else None
         if path in self.resolved.base and self.state.originals().get(path) == entry:

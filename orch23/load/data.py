@@ -43,7 +43,7 @@ def validate_data(
         return (Diagnostic("E861", f"the schema cannot be used: {_first_line(error)}", Location(file, 1, 1), _INSIDE),)
     out = []
     for one in found:
-        place = parsed.place(one.path, one.key) if parsed is not None else None
+        place = parsed.location_of(one.path, one.key) if parsed is not None else None
         out.append(Diagnostic("E860", one.message, place, one.hint, subject=_dotted(one.path)))
     return tuple(out)
 

@@ -51,7 +51,7 @@ class LineSplitter:
         self._rest = ""
         self._is_cut = False
 
-    def take(self, text: str) -> None:
+    def feed(self, text: str) -> None:
         """Take the next piece."""
         *whole, rest = f"{self._rest}{text}".split("\n")
         for line in whole:
@@ -61,7 +61,7 @@ class LineSplitter:
             self._line(rest)
             self._rest, self._is_cut = "", True
 
-    def end(self) -> None:
+    def flush(self) -> None:
         """Hand on what has no end of line."""
         if self._rest:
             self._line(self._rest)

@@ -27,7 +27,7 @@ from orch23.report.values import format_counts, format_duration, format_money, p
 def estimate_lines(view: PlanView) -> list[str]:
     """Return the line of what a build may take, and the one of what the transcripts save; none where no model is."""
     estimates = [line.estimate for line in view.lines]
-    asking = [one for one in estimates if one.may_ask]
+    asking = [one for one in estimates if one.may_call]
     time = _time([line.estimate for line in view.lines if line.decision.label in ("run", "maybe", "expand")])
     if not asking:
         return [f" {time}"] if time else []
@@ -40,9 +40,9 @@ def estimate_lines(view: PlanView) -> list[str]:
 
 
 def _range(calls: CallRange) -> str:
-    if calls.most is None:
-        return f"at least {calls.least}; the most is unknown until the items are known"
-    return str(calls.least) if calls.least == calls.most else f"{calls.least} to {calls.most}"
+    if calls.maximum is None:
+        return f"at least {calls.minimum}; the most is unknown until the items are known"
+    return str(calls.minimum) if calls.minimum == calls.maximum else f"{calls.minimum} to {calls.maximum}"
 
 
 def _tokens(asking: Sequence[Estimate]) -> str:

@@ -184,7 +184,7 @@ class Rig:
                 seen = preview(session)
             except Orch23Error as error:
                 return {"!": str(int(error.exit_code))}, ()
-        return {name: decision.label for name, decision in seen.decisions.items()}, seen.dead
+        return {name: decision.label for name, decision in seen.decisions.items()}, seen.obsolete
 
     def build(self, *, crash_at: int | None = None, **asked: Any) -> Build:
         screen, fuse = _Screen(), Fuse(crash_at)
