@@ -405,8 +405,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S2-18": (
         M(
             "orch23/plan/nodes.py",
-            "        elif isinstance(stage, ForeachStage) and stage.foreach.together and stage.name in expansions:\n",
-            "        elif False:\n",
+            "isinstance(stage, ForeachStage) and stage.foreach.together and stage.name in expansions:\n",
+            "False:\n",
         ),
         M(
             PROMOTE,
@@ -440,8 +440,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S2-22": (
         M(
             "orch23/plan/compile.py",
-            "                firmness = _firmness(node, nodes[producer], pattern)\n",
-            "                firmness = Firmness.CHAIN_PATTERN\n",
+            "                    firmness = _firmness(node, nodes[producer], pattern)\n",
+            "                    firmness = EdgeFirmness.CHAIN_PATTERN\n",
         ),
     ),
     "S2-23": (
@@ -738,8 +738,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-33": (
         M(
             "orch23/cli/declaration.py",
-            '        "--model", metavar="NAME", envvar="ORCH23_MODEL"',
-            '        "--llm", "model", metavar="NAME", envvar="ORCH23_MODEL"',
+            '    option("--model", metavar="NAME", envvar="ORCH23_MODEL"',
+            '    option("--llm", "model", metavar="NAME", envvar="ORCH23_MODEL"',
         ),
     ),
     "S4-34": (
@@ -1055,8 +1055,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C25": (
         M(
             "orch23/plan/compile.py",
-            "                firmness = _firmness(node, nodes[producer], pattern)\n",
-            "                firmness = Firmness.CHAIN_PATTERN\n",
+            "                    firmness = _firmness(node, nodes[producer], pattern)\n",
+            "                    firmness = EdgeFirmness.CHAIN_PATTERN\n",
         ),
     ),
     "C26": (

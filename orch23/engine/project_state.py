@@ -202,10 +202,10 @@ class ProjectState(Struct, dict=True):
             return True
         entry = self.store.workspace.entry(path)
         if owning and any(r.outputs[path] == entry for r in owning):
-            return self.declared.written.has_writer(path) or self.is_obsolete(path)
+            return self.declared.written.contains(path) or self.is_obsolete(path)
         if entry is None or not self.store.records.having(path, entry):
             return False
-        return self.declared.written.has_writer(path)
+        return self.declared.written.contains(path)
 
     # ---- the end of ownership -------------------------------------------------------------
 

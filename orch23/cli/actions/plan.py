@@ -210,7 +210,7 @@ def _view_of_part(console: Console, args: PipelineArguments) -> PlanView | None:
         check_input_schemas(project.pipeline, project.store.workspace, project.tools.sources)
         seen = preview(session, selection)
         view = plan_view_of(seen, estimates_of(project, seen))
-        part.check_age(project.store)
+        part.check_current(project.store)
     except (OutdatedIndexError, Orch23Error):  # what is wrong is reported of the whole
         return None
     rest, order = part.part.idle_counts, {name: number for number, name in enumerate(part.part.names)}
