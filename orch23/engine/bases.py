@@ -226,7 +226,7 @@ def _lay_one(resolved: ResolvedStage, exchange: Exchange, tree: dict[str, bytes]
         exchange.stop,
         step=stage.step,
         cwd=stage.cwd,
-        fence=stage.fence,
+        write_scope=stage.fence,
         outputs=stage.outputs,
         base=shown,
         validate=None,

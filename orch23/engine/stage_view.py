@@ -240,8 +240,8 @@ class StageView(Struct, frozen=True):
             return True
         entry = state.store.workspace.entry(path)
         if any(record.outputs[path] == entry for record in state.locked.owning(path)):
-            return written.has_writer(path) or ObsoleteFiles(state).is_obsolete(path)
-        return entry is not None and bool(state.store.records.having(path, entry)) and written.has_writer(path)
+            return written.contains(path) or ObsoleteFiles(state).is_obsolete(path)
+        return entry is not None and bool(state.store.records.having(path, entry)) and written.contains(path)
 
     def _has_original(self, path: str) -> bool:
         """Return whether a chain may write a path: only then it has a version 0."""

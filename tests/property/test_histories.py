@@ -194,9 +194,7 @@ class Rig:
         complaints: tuple[str, ...] = ()
         with _quick(), _doubled(calls, programs), _fused(fuse):
             try:
-                code = build_run.run_build(
-                    self._open(), build_run.BuildRequest(keep_going=True, **asked), screen, lambda _: None
-                )
+                code = build_run.run_build(self._open(), build_run.BuildRequest(keep_going=True, **asked), screen)
             except CrashError:
                 code, crashed = -1, True
                 if fuse.seen[fuse.at or 0] == "keep an answer" and calls:

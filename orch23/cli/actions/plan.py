@@ -61,7 +61,7 @@ def estimates_of(project: Project, seen: Preview) -> dict[str, Estimate]:
     """Return what the stages that would or may run may take. Reads journals and transcripts, and nothing else."""
     running = [name for name, decision in seen.decisions.items() if isinstance(decision, _RUNNING)]
     past = _past(project, seen, running)
-    tariff_of = cache(Prices(project.pipeline.prices, project.pipeline.plugins).of)
+    tariff_of = cache(Prices(project.pipeline.prices, project.pipeline.plugins).tariff_of)
     return {name: estimate(_ground(project, seen, name, statistics_of(past, name)), tariff_of) for name in running}
 
 
@@ -134,7 +134,7 @@ def replay_first_request(project: Project, step: "LLMStep", stage: str, request:
         stage=stage,
         mode=step.mode,
         transcripts=step.transcripts,
-        once=UniqueCalls(own),
+        unique_calls=UniqueCalls(own),
     )
     return find_recorded(recorded, step, request)
 
@@ -210,7 +210,7 @@ def _view_of_part(console: Console, args: PipelineArguments) -> PlanView | None:
         check_input_schemas(project.pipeline, project.store.workspace, project.tools.sources)
         seen = preview(session, selection)
         view = plan_view_of(seen, estimates_of(project, seen))
-        part.check_age(project.store)
+        part.check_current(project.store)
     except (OutdatedIndexError, Orch23Error):  # what is wrong is reported of the whole
         return None
     rest, order = part.part.idle_counts, {name: number for number, name in enumerate(part.part.names)}
