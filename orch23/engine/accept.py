@@ -42,8 +42,8 @@ def accept(build: Build, stage: str) -> int:
 
     """
     session = build.session
-    outlook = DryRun(session.appraiser)
-    decisions = outlook.look()
+    dry_run = DryRun(session.decider)
+    decisions = dry_run.run()
     names = [name for name in decisions if stage in (name, name.partition("@")[0])]
     if not names:
         raise NotFoundError(Diagnostic("E823", f"no stage is named `{stage}`", hint="`orch23 status` shows the stages"))
@@ -103,9 +103,9 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
     )
     if secret:
         raise InvalidInputError(*secret)
-    state.forget(name)
+    state.unsettle(name)
     state.unsettled.discard(name)
-    resolved = session.appraiser.resolve(name)
+    resolved = session.decider.resolve(name)
     outputs = _outputs(build, resolved, paths, recorded)
     edit = f"the edit of {', '.join(paths)}"
     try:
@@ -118,7 +118,7 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
         return _failed(build, resolved, f"{edit} could not be verified", str(problem), (problem,))
     if failure is not None:
         text = f"{edit} does not pass: {failure.summary}"
-        return _failed(build, resolved, text, failure.brief.excerpt, failure.diagnostics)
+        return _failed(build, resolved, text, failure.feedback.excerpt, failure.diagnostics)
     if refused := build.committer.refused(outputs):
         raise SafetyError(*refused_path_errors(refused))
     fingerprint = record_edit(session, resolved, outputs)

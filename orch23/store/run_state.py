@@ -225,7 +225,7 @@ class RunStateFold:
             self._stages[event.role] = after
             if after.status == StageStatus.FAILED:  # the others still run: until the end it is told where it stood
                 self._focus = replace(after, state=before.state, phase=before.phase)
-            elif after.state not in ("INIT", "SUCCESS") and after.status != StageStatus.HELD:  # nobody works on it
+            elif after.state not in ("INIT", "SUCCESS") and after.status != StageStatus.WITHHELD:  # nobody works on it
                 self._focus = after
 
     def state(self) -> RunState:
@@ -351,7 +351,7 @@ def _next(stage: StageState, event: Event) -> StageState:  # noqa: PLR0911 - one
         case AttemptFinished():
             return _tested(stage, event.data, event.message, name)
         case StageWithheld(key=key):
-            return replace(stage, status=StageStatus.HELD.value, key=key or stage.key, error=None)
+            return replace(stage, status=StageStatus.WITHHELD.value, key=key or stage.key, error=None)
         case StageFinished():
             return _finish(stage, event.data, event.message, name)
         case _:

@@ -332,7 +332,7 @@ class Workspace:
                 looks.inodes.extend((found.st_dev, found.st_ino))
         for folder, found_first in sorted(self._walked.items()):
             whole = self._whole(folder)
-            if not looks.take(whole) or looks.outside[whole] != found_first:
+            if not looks.add_path(whole) or looks.outside[whole] != found_first:
                 looks.outside[whole] = RACY
         for folder in (*self._missing, *self._dangling):
             looks.outside[self._whole(folder)] = NO_ENTRY

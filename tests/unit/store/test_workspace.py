@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import SafetyError
 from orch23.model.paths import is_ignored, match
-from orch23.snapshot.stat_snapshot import RACY_NS, StatSnapshot, parse_file_state
+from orch23.snapshot.stat_snapshot import RACY_NS, StatSnapshot
 from orch23.store.index import StoreIndex
 from orch23.store.safe_files import replace_file
 from orch23.store.workspace import FILES_TABLE, Workspace
@@ -421,7 +421,7 @@ def test_a_file_that_this_build_wrote_with_a_known_digest_is_not_hashed_again(
     looks = StatSnapshot(tmp_path.stat().st_ctime_ns + 10 * RACY_NS)
     assert workspace.add_to_snapshot(looks)
     assert (looks.paths, looks.ctimes) == (["d/a"], [0]), "its times are too young to show another edit"
-    assert parse_file_state(looks.detail(0)).sha256.hex() == digest_bytes(b"one").sha256
+    assert looks.file_state(0).sha256.hex() == digest_bytes(b"one").sha256
 
 
 @pytest.mark.parametrize("text", ["two", "longer"])
