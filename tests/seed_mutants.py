@@ -75,8 +75,8 @@ NO_RESPONSE_TEXT = M(TELLING, 'self._keep("response.txt", response.text)', "pass
 NO_PROMPT_TEXT = M(TELLING, 'self._keep("prompt.txt", ', 'str("prompt.txt" + ')
 FOLLOWED = M(
     "orch23/store/safe_files.py",
-    "_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC",
-    "_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC",
+    "os.open(name, _FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=descriptor)",
+    "os.open(name, _FOLDER_FLAGS, dir_fd=descriptor)",
 )
 NO_SEQUENCE = M(
     STAGES,
@@ -117,8 +117,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S0-05": (
         M(
             JOURNAL,
-            "_LINE.encode(asdict(line))",
-            '_LINE.encode({k: v for k, v in asdict(line).items() if k != "level"})',
+            "compact_json(asdict(line))",
+            'compact_json({k: v for k, v in asdict(line).items() if k != "level"})',
         ),
         M(
             JOURNAL,
@@ -218,8 +218,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S1-04": (
         M(
             STATE,
-            "descriptor, temp = open_temp(self._path.parent.parent, PRIVATE_FILE_MODE)",
-            "descriptor, temp = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE_MODE), str(self._path)",
+            'write_atomic(self._path, data + b"\\n", mode=PRIVATE_FILE_MODE, scratch=scratch, durable=False)',
+            'self._path.parent.mkdir(parents=True, exist_ok=True), self._path.write_bytes(data + b"\\n")',
         ),
     ),
     "S1-05": (ASKED_AGAIN,),
@@ -500,8 +500,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S3-08": (
         M(
             JOURNAL,
-            "_LINE.encode(asdict(line))",
-            '_LINE.encode({k: v for k, v in asdict(line).items() if k != "role"})',
+            "compact_json(asdict(line))",
+            'compact_json({k: v for k, v in asdict(line).items() if k != "role"})',
         ),
         M(LOG, "        if told and not log.exists():", "        if told:"),
     ),
