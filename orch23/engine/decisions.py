@@ -10,7 +10,7 @@ from orch23.decide.freshness import Candidate, StageFacts, decide
 from orch23.engine.bases import Bases, rebuild_outputs
 from orch23.engine.outcomes import E_MISSING_BYTES, MISSING_BYTES_HINT
 from orch23.engine.ownership import may_write_outputs_of
-from orch23.engine.project_state import ProjectState
+from orch23.engine.project_state import ProjectState, written_paths
 from orch23.engine.stage_view import StageView
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
@@ -46,10 +46,6 @@ class StageDecider(Struct):
     failed_before: Mapping[str, str] = field(default_factory=dict)
     stale_chains: dict[str, bool] = field(default_factory=dict)
     _edited_chains: dict[str, tuple[str, ...]] = field(default_factory=dict)
-
-    @property
-    def _bases(self) -> Bases:
-        return Bases(self.state)
 
     def resolve(self, name: str) -> ResolvedStage:
         """Return a stage with its manifest, as the state stands now."""
@@ -91,13 +87,13 @@ class StageDecider(Struct):
         return own._decide(name, need_intermediate=need_intermediate)  # noqa: SLF001 - of the same class
 
     def _decide(self, name: str, *, need_intermediate: bool) -> DecidedStage:
-        state = self.state
-        in_force = self._bases.in_force(name)
+        state, bases = self.state, Bases(self.state)
+        in_force = bases.in_force(name)
         state.moved_bases[name] = in_force
         resolved = self.resolve(name)
         known = self._known(resolved, need_intermediate=need_intermediate)
         if self._may_start_anew(known, resolved):
-            for start in self._bases.alternatives(name, identity_of(resolved.manifest), in_force):
+            for start in bases.alternatives(name, identity_of(resolved.manifest), in_force):
                 state.moved_bases[name] = start
                 other = self.resolve(name)
                 if self._todays(other):
@@ -105,7 +101,7 @@ class StageDecider(Struct):
                     break
             else:
                 state.moved_bases[name] = in_force
-                state.moved_bases[name] = self._bases.for_next_run(name, in_force)
+                state.moved_bases[name] = bases.for_next_run(name, in_force)
                 if state.moved_bases[name] != in_force:
                     resolved = self.resolve(name)
                     known = self._known(resolved, need_intermediate=need_intermediate)
@@ -123,19 +119,16 @@ class StageDecider(Struct):
             return True
         if any(problem.code == E_MISSING_BYTES for problem in resolved.broken):
             return False
-        if not self._was_reset(resolved):
-            return True
-        return bool(retained.accepted) and self._accepted_before_reset(resolved) is None
-
-    def _was_reset(self, resolved: ResolvedStage) -> bool:
-        """Return whether the stage is as it was when `reset` dropped its result: then it is the same request again."""
-        retained = self.state.lock.retained.get(resolved.stage.name)
-        return retained is not None and retained.key == retained_key(resolved.key)
+        # A stage that `reset` dropped repeats its request: on another base the recorded response would not match.
+        was_reset = retained.key == retained_key(resolved.key)
+        return not was_reset or (bool(retained.accepted) and self._accepted_before_reset(resolved) is None)
 
     def _accepted_before_reset(self, resolved: ResolvedStage) -> VerifyOnly | None:
         """Return how an accepted result that `reset` dropped is recorded again: it is verified, and nothing runs."""
         retained = self.state.lock.retained.get(resolved.stage.name)
-        if retained is None or not retained.accepted or not self._was_reset(resolved) or not resolved.stage.cache:
+        if retained is None or not retained.accepted or not resolved.stage.cache:
+            return None
+        if retained.key != retained_key(resolved.key):
             return None
         if any(not self.state.has_bytes(path, entry) for path, entry in retained.outputs.items()):
             return None
@@ -157,16 +150,15 @@ class StageDecider(Struct):
         if not isinstance(decision, Run | Restore | VerifyOnly):
             return DecidedStage(resolved, decision)
         paths = {path for path in stage.outputs if not is_glob(path)}
-        if isinstance(decision, Run) and stage.chain is None and not self.overwrite_edited:
-            former = state.former.get(stage.name)
-            there = ((p, state.store.workspace.entry(p)) for p in sorted(paths.union(former.outputs if former else ())))
+        if not isinstance(decision, Run):
+            paths.update(decision.record.outputs)
+        elif stage.chain is None and not self.overwrite_edited:
+            candidates = sorted({*paths, *(former.outputs if (former := state.former.get(stage.name)) else ())})
+            there = ((path, state.store.workspace.entry(path)) for path in candidates)
             accepted = tuple(p for p, e in there if e is not None and state.ownership.is_accepted(p, e))
             if accepted:
                 return DecidedStage(resolved, Edited(accepted, accepted=accepted))
-        if isinstance(decision, Restore | VerifyOnly):
-            paths.update(decision.record.outputs)
-        refused = state.ownership_errors(stage.name, paths)
-        if refused:
+        if refused := state.ownership_errors(stage.name, paths):
             return DecidedStage(replace(resolved, broken=(*resolved.broken, *refused)), Run((Reason("first_run"),)))
         return DecidedStage(resolved, decision)
 
@@ -189,8 +181,7 @@ class StageDecider(Struct):
         edited = self.edited_outputs(stage.name)
         if not edited or stage.chain is None:
             return edited
-        former, writes = self.state.former.get(stage.name), writes_of(stage)
-        mine = (*former.outputs, *former.deleted) if former is not None else ()
+        mine, writes = written_paths(self.state.former.get(stage.name)), writes_of(stage)
         return tuple(path for path in edited if path in mine or match_any(writes, path))
 
     def waiting_on(self, name: str) -> tuple[str, ...]:
@@ -199,15 +190,12 @@ class StageDecider(Struct):
         plan, unsettled, makers = self.state.plan, self.state.unsettled, self.state.declared.makers
         if not unsettled:
             return ()
-        base = [(pattern, ()) for pattern in stage.outputs] if stage.chain else []
-        found = {
-            up
-            for pattern, exclude in (*reads_with_exclusions(stage), *base)
-            for up in makers(pattern, exclude) & unsettled
-        }
+        reads = [*reads_with_exclusions(stage), *((pattern, ()) for pattern in stage.outputs if stage.chain)]
+        found = {up for pattern, exclude in reads for up in makers(pattern, exclude) & unsettled}
         upstream = [up for up in plan.upstream[name] if up in found]
-        found.difference_update(upstream)
-        return (*upstream, *(up for up in plan.earlier_items(name) if up in found)) if found else tuple(upstream)
+        # A chain may have thousands of items: they are listed only where one of them was found.
+        earlier = plan.earlier_items(name) if found.difference(upstream) else ()
+        return (*upstream, *(up for up in earlier if up in found and up not in upstream))
 
     def _known(self, resolved: ResolvedStage, *, need_intermediate: bool) -> StageFacts:
         name, state = resolved.stage.name, self.state
@@ -219,17 +207,10 @@ class StageDecider(Struct):
         current = self._todays(resolved)
         candidates = tuple(self._candidate(resolved, r, need_intermediate=need_intermediate) for r in current)
         core = self._same_core(resolved, locked) if not current else None
-        paths = {path for c in candidates for path in c.target} | set(previous.outputs if previous else ())
         stage = resolved.stage
-        edited = () if self.overwrite_edited else self._edits_of(stage)
-        if not self.overwrite_edited and name not in state.former:  # nothing tells which files are its own, but these
-            chained = stage.chain is not None
-            wanted = sorted({path for c in candidates for path in c.target}.difference(edited))
-            edited = (*edited, *(path for path in wanted if self._is_edited(path, chained=chained)))
-        if current:  # what a later item of the chain makes, is that one's to hold
-            edited = tuple(path for path in edited if not state.has_later_version(name, path))
-            there = {path: state.store.workspace.entry(path) for path in edited}
-            edited = tuple(p for p in edited if not any(record.outputs.get(p) == there[p] for record in current))
+        wanted = {path for candidate in candidates for path in candidate.target}
+        paths = wanted | set(previous.outputs if previous else ())
+        edited = () if self.overwrite_edited else self._edits_to_keep(stage, wanted, current)
         disk = {path: state.on_disk(path) for path in (*paths, *edited)}
         others = (*relatives, *state.locked.of_identity(identity)) if waiting else ()
         uncertain = dict.fromkeys(w for up in waiting if others for w in writes_of(state.plan.nodes[up]))
@@ -252,6 +233,21 @@ class StageDecider(Struct):
             possible=others,
         )
 
+    def _edits_to_keep(self, stage: Stage, wanted: Collection[str], current: Collection[Record]) -> tuple[str, ...]:
+        """Return the paths with edits of the user that the results of today's key would overwrite."""
+        state, edited = self.state, self._edits_of(stage)
+        if stage.name not in state.former:  # without a record, only the wanted paths tell which files are its own
+            others = (path for path in sorted(wanted) if path not in edited)
+            edited = (*edited, *(path for path in others if self._is_edited(path, chained=stage.chain is not None)))
+        if not current:
+            return edited
+        there = {
+            path: state.store.workspace.entry(path)
+            for path in edited
+            if not state.has_later_version(stage.name, path)  # otherwise a later item of the chain keeps the edit
+        }
+        return tuple(p for p, entry in there.items() if not any(record.outputs.get(p) == entry for record in current))
+
     def _todays(self, resolved: ResolvedStage) -> tuple[Record, ...]:
         """Return the records of today's key: the lock's first, then the newest."""
         stage, locked = resolved.stage, self.state.locked.of_key(resolved.key)
@@ -268,19 +264,16 @@ class StageDecider(Struct):
         if not resolved.stage.cache:
             return None
         found = [r for r in self.state.store.records.by_core(resolved.core) if not r.failed]
-        if locked is not None and _core(locked) == resolved.core:
+        if locked is not None and core_of(locked.manifest) == resolved.core:
             found.insert(0, locked)
-        for record in found:
-            candidate = self._candidate(resolved, record, need_intermediate=True)
-            if candidate.is_available:
-                return candidate
-        return None
+        candidates = (self._candidate(resolved, record, need_intermediate=True) for record in found)
+        return next((candidate for candidate in candidates if candidate.is_available), None)
 
     def _candidate(self, resolved: ResolvedStage, record: Record, *, need_intermediate: bool) -> Candidate:
         state, name = self.state, resolved.stage.name
         target = state.target(name, record)
-        wanted = [p for p, e in target.items() if e is not None and state.on_disk(p) != e]
-        needed = set(wanted) | (set(record.outputs) if need_intermediate else set())
+        needed = {p for p, e in target.items() if e is not None and state.on_disk(p) != e}
+        needed.update(record.outputs if need_intermediate else ())
         available = all(
             state.has_bytes(path, entry)
             for path in needed
@@ -292,18 +285,13 @@ class StageDecider(Struct):
         return Candidate(record=record, target=target, is_available=available or laid, is_claim=claim)
 
     def _edited_paths(self, names: list[str]) -> tuple[str, ...]:
-        state = self.state
-        paths: set[str] = set()
-        for name in names:
-            stage = self.state.stage(name)
-            paths.update(path for path in stage.outputs if not is_glob(path))
-            record = state.former.get(name)
-            paths.update(record.outputs if record else ())
-        chain = self.state.stage(names[0]).chain is not None
-        return tuple(path for path in sorted(paths) if self._is_edited(path, chained=chain))
+        stages, former = [self.state.stage(name) for name in names], self.state.former
+        paths = {path for stage in stages for path in stage.outputs if not is_glob(path)}
+        paths.update(path for name in names if name in former for path in former[name].outputs)
+        return tuple(path for path in sorted(paths) if self._is_edited(path, chained=stages[0].chain is not None))
 
     def _is_edited(self, path: str, *, chained: bool) -> bool:
-        entry: FileEntry | None = self.state.store.workspace.entry(path)
+        entry = self.state.store.workspace.entry(path)
         if entry is None:
             return False
         if self.state.ownership.is_known(path, entry):
@@ -363,8 +351,3 @@ def _lost(path: str) -> Diagnostic:
 def _unrendered(manifest: Manifest) -> Manifest:
     """Return a manifest without what is rendered from contents, or cut out of them."""
     return {aspect: value for aspect, value in manifest.items() if aspect not in ("prompt", "system")}
-
-
-def _core(record: Record) -> str:
-
-    return core_of(record.manifest)

@@ -30,13 +30,8 @@ class LockIndex:
     def __init__(self, lock: LockFile) -> None:
         """Keep the lock, and index the paths."""
         self.records = [record for _, record in sorted(lock.owner_records().items())]
-        self._owning: dict[str, list[Record]] = {}
-        self._deleting: dict[str, list[Record]] = {}
-        for record in self.records:
-            for path in record.outputs:
-                self._owning.setdefault(path, []).append(record)
-            for path in record.deleted:
-                self._deleting.setdefault(path, []).append(record)
+        self._owning = _grouped((path, record) for record in self.records for path in record.outputs)
+        self._deleting = _grouped((path, record) for record in self.records for path in record.deleted)
 
     def owning(self, path: str) -> Sequence[Record]:
         """Return the records that have an output of that path."""
@@ -64,17 +59,18 @@ class LockIndex:
 
     @cached_property
     def _by_key(self) -> dict[str, list[Record]]:
-        found: dict[str, list[Record]] = {}
-        for record in self.records:
-            found.setdefault(record.key, []).append(record)
-        return found
+        return _grouped((record.key, record) for record in self.records)
 
     @cached_property
     def _by_identity(self) -> dict[str, list[Record]]:
-        found: dict[str, list[Record]] = {}
-        for record in self.records:
-            found.setdefault(identity_of(record.manifest), []).append(record)
-        return found
+        return _grouped((identity_of(record.manifest), record) for record in self.records)
+
+
+def _grouped(pairs: Iterable[tuple[str, Record]]) -> dict[str, list[Record]]:
+    found: dict[str, list[Record]] = {}
+    for key, record in pairs:
+        found.setdefault(key, []).append(record)
+    return found
 
 
 def is_proven(record: Record, records: ResultIndex) -> bool:
@@ -104,11 +100,9 @@ def without_impossible_records(lock: LockFile, plan: Plan, records: ResultIndex)
 def may_write_outputs_of(node: Stage | ForeachStage, record: Record) -> bool:
     """Return whether a stage may write every path of a record: inside its write scope, and of no protected name."""
     patterns = writes_of(node)
-    return all(allows_write(patterns, path) for path in _paths(record))
-
-
-def _paths(record: Record) -> Iterable[str]:
-    return {*record.outputs, *record.deleted, *record.originals, *record.bases}
+    return all(
+        allows_write(patterns, path) for path in {*record.outputs, *record.deleted, *record.originals, *record.bases}
+    )
 
 
 def _content(record: Record) -> tuple[object, ...]:
