@@ -28,14 +28,14 @@ FactsOf: TypeAlias = Callable[[Stage], Facts]
 
 
 class DecidedStage(Struct, frozen=True):
-    """A stage as resolved, and the decision on it."""
+    """A resolved stage with the decision on it."""
 
     resolved: ResolvedStage
     decision: Decision
 
 
 class StageDecider(Struct):
-    """Resolves and decides stages of one state, one after the other in the order of the plan."""
+    """Resolves and decides the stages of one state, in the order of the plan."""
 
     state: ProjectState
     facts_of: FactsOf
@@ -48,7 +48,7 @@ class StageDecider(Struct):
     _edited_chains: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def resolve(self, name: str) -> ResolvedStage:
-        """Return a stage with its manifest, as the state stands now."""
+        """Return a stage with its manifest, by the present state."""
         stage = self.state.stage(name)
         tree = _LossyTree(self.state, name)
         resolved = resolve_stage(
@@ -66,9 +66,9 @@ class StageDecider(Struct):
         )
 
     def _as_recorded(self, resolved: ResolvedStage) -> ResolvedStage | None:
-        """Return a stage of which bytes are lost as a record has it, if nothing but the rendered prompt is unknown.
+        """Return a stage with lost bytes as its record has it, if only the rendered prompt is unknown.
 
-        What the prompt is rendered from is the same by its digests, so the prompt is the same.
+        The inputs of the prompt have the same digests, so the prompt is the same.
         """
         identity = identity_of(resolved.manifest)
         for record in (*self.state.locked.of_identity(identity), *self.state.store.records.by_identity(identity)):
@@ -78,9 +78,9 @@ class StageDecider(Struct):
         return None
 
     def decide(self, name: str, *, need_intermediate: bool = False) -> DecidedStage:
-        """Return a stage's manifest and the decision on it, on the base that it has now (ADR 19).
+        """Resolve and decide a stage on its present base (ADR 19).
 
-        What is looked at for that is noted in the `reads` of the state.
+        Each path that the decision depends on is noted in the `reads` of the state.
         """
         state = self.state.tracked(name)
         own = replace(self, state=state, sources=_NotedSources(state, self.sources))
@@ -111,7 +111,7 @@ class StageDecider(Struct):
         return self._owned(resolved, decision)
 
     def _may_start_anew(self, known: StageFacts, resolved: ResolvedStage) -> bool:
-        """Return whether no record matches on the base in force, so that another base may be the stage's."""
+        """Return whether no record matches on the base in force, so that the stage may have another base."""
         if known.current or known.same_core is not None or known.pending_upstream:
             return False
         retained = self.state.lock.retained.get(resolved.stage.name)
@@ -124,7 +124,7 @@ class StageDecider(Struct):
         return not was_reset or (bool(retained.accepted) and self._accepted_before_reset(resolved) is None)
 
     def _accepted_before_reset(self, resolved: ResolvedStage) -> VerifyOnly | None:
-        """Return how an accepted result that `reset` dropped is recorded again: it is verified, and nothing runs."""
+        """Return the decision to verify an accepted result that `reset` dropped and record it again, or None."""
         retained = self.state.lock.retained.get(resolved.stage.name)
         if retained is None or not retained.accepted or not resolved.stage.cache:
             return None
@@ -136,7 +136,7 @@ class StageDecider(Struct):
         return VerifyOnly(record, (Reason("first_run"),), adopted=retained.accepted)
 
     def _without_started(self, known: StageFacts) -> StageFacts:
-        """Return what is known without the edits that the stage starts from: a run keeps them in its own way."""
+        """Return the facts without the edits that the stage starts from: a run keeps these."""
         view = StageView(self.state, known.stage)
         if not known.edited or (known.current and not known.pending_upstream):
             return known
@@ -145,7 +145,7 @@ class StageDecider(Struct):
         return replace(known, edited=tuple(left))
 
     def _owned(self, resolved: ResolvedStage, decision: Decision) -> DecidedStage:
-        """Return the decision, unless it would write over accepted bytes, or over files of another pipeline."""
+        """Return the decision, unless it would overwrite accepted bytes or files of another pipeline."""
         state, stage = self.state, resolved.stage
         if not isinstance(decision, Run | Restore | VerifyOnly):
             return DecidedStage(resolved, decision)
@@ -163,7 +163,7 @@ class StageDecider(Struct):
         return DecidedStage(resolved, decision)
 
     def edited_outputs(self, name: str) -> tuple[str, ...]:
-        """Return the outputs that a user edited: neither a record nor the base of a run has the bytes on disk."""
+        """Return the outputs that the user edited: no record and no base of a run has the bytes on disk."""
         stage = self.state.stage(name)
         if stage.chain is None:
             return self._edited_paths([name])
@@ -173,11 +173,11 @@ class StageDecider(Struct):
         return self._edited_chains[chain]
 
     def is_edited_chain(self, stage: Stage) -> bool:
-        """Return whether the stage is of a chain that a user edited, at a path that the stage may write."""
+        """Return whether the user edited the stage's chain at a path that the stage may write."""
         return stage.chain is not None and not self.overwrite_edited and bool(self._edits_of(stage))
 
     def _edits_of(self, stage: Stage) -> tuple[str, ...]:
-        """Return the edited paths that are the stage's own, or that it would write."""
+        """Return the edited paths that the stage owns or would write."""
         edited = self.edited_outputs(stage.name)
         if not edited or stage.chain is None:
             return edited
@@ -234,7 +234,7 @@ class StageDecider(Struct):
         )
 
     def _edits_to_keep(self, stage: Stage, wanted: Collection[str], current: Collection[Record]) -> tuple[str, ...]:
-        """Return the paths with edits of the user that the results of today's key would overwrite."""
+        """Return the user's edits that results of today's key would overwrite."""
         state, edited = self.state, self._edits_of(stage)
         if stage.name not in state.former:  # without a record, only the wanted paths tell which files are its own
             others = (path for path in sorted(wanted) if path not in edited)
@@ -249,7 +249,7 @@ class StageDecider(Struct):
         return tuple(p for p, entry in there.items() if not any(record.outputs.get(p) == entry for record in current))
 
     def _todays(self, resolved: ResolvedStage) -> tuple[Record, ...]:
-        """Return the records of today's key: the lock's first, then the newest."""
+        """Return the records of today's key: the lock file's first, then the newest."""
         stage, locked = resolved.stage, self.state.locked.of_key(resolved.key)
         bounded = (r for r in locked if r.stage == stage.name or may_write_outputs_of(stage, r))
         found = sorted(bounded, key=lambda r: r.stage != stage.name)
@@ -299,7 +299,7 @@ class StageDecider(Struct):
         return not chained or (entry != self.state.original(path) and not self._was_base(path, entry))
 
     def _was_given_up(self, path: str, entry: FileEntry, *, chained: bool) -> bool:
-        """Return whether bytes of a record are the user's all the same: released, or committed as an ended item's."""
+        """Return whether recorded bytes belong to the user now: released, or committed after their stage ended."""
         having = list(self.state.locked.having(path, entry))
         if any(self.state.is_declared(record.stage) for record in having):
             return False
@@ -308,7 +308,6 @@ class StageDecider(Struct):
         return chained and bool(having) and self.state.ownership.equals_head(path, entry)
 
     def _was_base(self, path: str, entry: FileEntry) -> bool:
-        """Return whether the result that the lock has of a path came from these bytes."""
         bases = (record.bases.get(path) for record in self.state.locked.owning(path))
         return any(base is not None and base.start == entry for base in bases)
 
@@ -320,7 +319,7 @@ class StageDecider(Struct):
 
 
 class _NotedSources(Struct, frozen=True):
-    """The author's files, as looked at for a decision in a state that notes it."""
+    """The author's files. Reading one is noted in the state."""
 
     state: ProjectState
     sources: AuthorTexts
@@ -331,7 +330,7 @@ class _NotedSources(Struct, frozen=True):
 
 
 class _LossyTree(StageView, frozen=True):
-    """A stage's tree in which lost bytes read as empty and are remembered: a complaint of that stage alone."""
+    """A stage's tree in which lost bytes read as empty and are remembered: an error of that stage alone."""
 
     lost: set[str] = field(default_factory=set)
 
@@ -349,5 +348,5 @@ def _lost(path: str) -> Diagnostic:
 
 
 def _unrendered(manifest: Manifest) -> Manifest:
-    """Return a manifest without what is rendered from contents, or cut out of them."""
+    """Return a manifest without the aspects that are rendered from contents or cut out of them."""
     return {aspect: value for aspect, value in manifest.items() if aspect not in ("prompt", "system")}
