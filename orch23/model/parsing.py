@@ -4,7 +4,7 @@ The C scanner of `json` reads a sound text. The reader below, which knows places
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from json import JSONDecoder
@@ -291,6 +291,15 @@ def parse_toml(text: str) -> dict[str, Any]:
     import tomllib  # noqa: PLC0415 - only for texts in TOML
 
     return tomllib.loads(text)
+
+
+def strings_in(value: Json) -> Iterator[str]:
+    """Yield every string in a value; keys are not included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | Sequence):
+        for one in value.values() if isinstance(value, Mapping) else value:
+            yield from strings_in(one)
 
 
 JsonObject: TypeAlias = dict[str, Any]
