@@ -6,7 +6,7 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.model.diagnostic import Diagnostic, Location, Related, did_you_mean_or
+from orch23.model.diagnostic import Diagnostic, Location, Related, did_you_mean
 from orch23.model.digest import Json
 from orch23.model.paths import escape_pattern, is_glob, match, may_overlap, normalize_pattern
 from orch23.model.pipeline import ForeachStage, GlobInput, Input, ListInput, OrderInput, Pipeline, SliceInput, Stage
@@ -119,7 +119,7 @@ def unknown_stage_error(pipeline: Pipeline, name: str, position: int, need: str,
         "E827" if "@" in wanted else "E823",
         f"stage `{name}` needs `{wanted}`, which is no stage of this pipeline",
         pipeline.locate("stages", name, "needs", position),
-        did_you_mean_or(wanted, known, "`needs` names stages"),
+        did_you_mean(wanted, known) or "`needs` names stages",
     )
 
 
@@ -229,7 +229,7 @@ def _missing(
     others = [one for one in names if one != path]  # a hint that repeats the path helps nobody
     create = f"create it, or write `{path}**`, which may match no file"
     make = "give it to the outputs of the stage that makes it"
-    otherwise = did_you_mean_or(path, others, create if path.endswith("/") else make)
+    otherwise = did_you_mean(path, others) or (create if path.endswith("/") else make)
     return Diagnostic(
         "E822",
         f"input `{path}` of stage `{name}` does not exist, and no stage makes it",
