@@ -108,7 +108,7 @@ class Project(Struct, frozen=True, kw_only=True):
     @property
     def refusal(self) -> RefusePath:
         """The check for protected paths that the pipeline does not declare."""
-        return declared_by_pipeline(self.pipeline).refusal
+        return declared_by_pipeline(self.pipeline).write_error
 
     @property
     def memory(self) -> PriorState:
