@@ -17,20 +17,20 @@ _NAMES_TEXT = """
     trust init template model doctor help
 """
 COMMAND_NAMES = tuple(_NAMES_TEXT.split())
-"""The commands, the most used first. Each is declared in the module of its name in `commands`."""
+"""The commands, most used first. Each is declared in the module of the same name in `commands`."""
 
 
 class NoSuchCommandError(click.UsageError):
-    """A word is no command."""
+    """A word is not a command."""
 
     def __init__(self, name: str, ctx: click.Context) -> None:
-        """Note the word."""
+        """Keep the word, to suggest near ones."""
         super().__init__(f"no such command: `{name}`", ctx)
         self.name = name
 
 
 class LazyGroup(click.Group):
-    """A group that loads a command when it is asked for: a build needs no other."""
+    """A group that imports the module of a command when the command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands."""
@@ -38,7 +38,7 @@ class LazyGroup(click.Group):
         return list(COMMAND_NAMES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command of a name; there may be none."""
+        """Return a command by its name; None if there is no such command."""
         if cmd_name in COMMAND_NAMES and cmd_name not in self.commands:
             self.commands[cmd_name] = import_module(f"orch23.cli.commands.{cmd_name}").command
         return super().get_command(ctx, cmd_name)
@@ -46,10 +46,10 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that is meant, with its arguments.
+        """Return the command that the first argument names, with its arguments.
 
         Raises:
-            NoSuchCommandError: there is none of this name.
+            NoSuchCommandError: there is no such command.
 
         """
         name = args[0]
@@ -64,24 +64,24 @@ class LazyGroup(click.Group):
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@option("-C", "directory", metavar="DIR", default=".", help="Work in this folder.")
+@option("-C", "directory", metavar="DIR", default=".", help="Work in this directory.")
 @option(
     "--color",
     type=click.Choice(["auto", "always", "never"]),
     default="auto",
-    help="Colours: auto asks NO_COLOR, CLICOLOR_FORCE and the terminal.",
+    help="Use colors; auto checks NO_COLOR, CLICOLOR_FORCE and terminal.",
 )
 @click.version_option(__version__, prog_name=PROGRAM_NAME, message="%(prog)s %(version)s", allow_from_autoenv=False)
 @click.pass_context
 def orch23(context: click.Context, directory: str, color: ColorChoice) -> int:
-    """Build software with language models: stages declared in YAML, verified results, nothing made twice.
+    """Build software with language models: declare stages in YAML, verify results, build only what changed.
 
-    The project is found in parent directories: the nearest with an orch23.toml or [tool.orch23] in pyproject.toml, else
-    with .git, else with pipeline.yaml. Those of other users are not used. Paths on the command line start from where
-    you are, paths in messages from the root of the project.
+    The project root is the nearest parent directory with orch23.toml or with [tool.orch23] in pyproject.toml, else
+    the nearest with .git, else the nearest with pipeline.yaml. Files of other users there are ignored. Paths on the
+    command line are relative to the working directory, paths in messages to the project root.
 
-    Every option can also be given as ORCH23_..., such as ORCH23_COLOR or ORCH23_BUILD_JOBS, and -C as
-    ORCH23_DIRECTORY. A repeatable one takes several values: ORCH23_BUILD_SET="a=1 b='two words'".
+    Every option can be set as ORCH23_..., such as ORCH23_COLOR or ORCH23_BUILD_JOBS; -C as ORCH23_DIRECTORY. A
+    repeatable option takes several values: ORCH23_BUILD_SET="a=1 b='two words'".
     """
     started = Path("/") if Path(directory).is_absolute() else working_directory()
     if started is None:

@@ -3,7 +3,7 @@
 A lock file comes with a clone, so anything can stand in it. The store does not: a record that it also has is proven.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
@@ -38,7 +38,7 @@ class LockIndex:
             for path in record.deleted:
                 self._deleting.setdefault(path, []).append(record)
 
-    def owning(self, path: str) -> Iterable[Record]:
+    def owning(self, path: str) -> Sequence[Record]:
         """Return the records that have an output of that path."""
         return self._owning.get(path, ())
 
@@ -162,7 +162,7 @@ class OtherPipelines:
                 return claim
         return None
 
-    def refusals(self, stage: str, paths: Collection[str]) -> tuple[Diagnostic, ...]:
+    def ownership_errors(self, stage: str, paths: Collection[str]) -> tuple[Diagnostic, ...]:
         """Return an error for each path that a stage would write and another pipeline owns."""
         owners = ((path, self.owner(path)) for path in sorted(set(paths)))
         return tuple(_refusal(stage, path, claim) for path, claim in owners if claim is not None)
@@ -280,7 +280,7 @@ class Ownership(Struct):
             return False
         return git_blob_id(data, like=blob) == blob
 
-    def look_up(self, paths: Collection[str]) -> None:
+    def prefetch(self, paths: Collection[str]) -> None:
         """Ask git for many paths in one call; later questions about them ask no more."""
         missing = [path for path in paths if path not in self._committed]
         if missing:
@@ -294,7 +294,7 @@ class Ownership(Struct):
         return next((data for data in (*found, *self.git.bytes_at(path)) if digest_bytes(data) == entry.digest), None)
 
     def _blob(self, path: str) -> str | None:
-        self.look_up((path,))
+        self.prefetch((path,))
         return self._committed[path]
 
     def _blob_ids(self) -> Mapping[str, str]:
