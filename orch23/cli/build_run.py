@@ -175,10 +175,10 @@ def prepared_build(  # noqa: PLR0915 - what a build needs, put together in its o
             project.partial.check_age(store)
         sandbox = SandboxLauncher(best_tier_once, closed=hidden_paths(project), allowed=request.allow_unsandboxed)
         if any(map(may_use_sandbox, pipeline.stages)):
-            sandbox.begin()  # it takes a while, and so does what follows
+            sandbox.choose_in_background()  # it takes a while, and so does what follows
         store.sweep(whole=project.partial is None)
-        rooms = SandboxDirs(store.rooms, store.sources, meter=project.settings.meter)
-        store.mended.extend(rooms.sweep())
+        sandbox_dirs = SandboxDirs(store.rooms, store.sources, meter=project.settings.meter)
+        store.mended.extend(sandbox_dirs.sweep())
         remove_temporary_files(project)
         recovered = store.promoter.recover(project.refusal)
         open_again = partial(
@@ -199,7 +199,7 @@ def prepared_build(  # noqa: PLR0915 - what a build needs, put together in its o
         observer = RedactingObserver(fanout, secrets.redact, secrets.suspects)
         jobs = request.jobs or pipeline.jobs or os.cpu_count() or 1
         local = LocalExecutor(
-            rooms=rooms,
+            sandbox_dirs=sandbox_dirs,
             contents=store.contents,
             workers=jobs,
             interpreters=project.facts.path_of,
@@ -337,7 +337,7 @@ def programs_of(project: Project, sandbox: SandboxLauncher, request: BuildReques
 
     return LocalProgramRunner(
         root=store.root,
-        rooms=SandboxDirs(store.rooms, InputFiles(store.contents, Workspace(store.root, None))),
+        sandbox_dirs=SandboxDirs(store.rooms, InputFiles(store.contents, Workspace(store.root, None))),
         launcher=launcher,
         no_sandbox=missing,
         written=lambda: store.workspace.written_paths,
