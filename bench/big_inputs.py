@@ -42,7 +42,7 @@ def _large(root: Path, size_mb: int, rounds: int) -> None:
     with source.open("wb") as stream:
         for _ in range(size_mb):
             stream.write(os.urandom(1 << 20))
-    entry = FileEntry(store.take_in(source.name))
+    entry = FileEntry(store.add_file(source.name))
     print(f"one file of {size_mb} MB, {rounds} rounds")
     _compare(
         rounds,
@@ -79,7 +79,7 @@ def _many(root: Path, files: int, rounds: int) -> None:
     )
     paths = store.workspace.listing("data/**")
     _once("hashed for the first time", lambda: [store.workspace.entry(path) for path in paths])
-    _once("put into the store", lambda: [store.take_in(path) for path in paths])
+    _once("put into the store", lambda: [store.add_file(path) for path in paths])
     found = {path: store.workspace._known(path) for path in paths}  # noqa: SLF001 - files this young are not written
     rows = {path.encode(): pack_hashed_file(seen) for path, seen in found.items() if seen is not None}
     index = StoreIndex(root / "index.sqlite")

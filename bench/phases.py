@@ -43,7 +43,7 @@ def parts() -> Mapping[str, list[tuple[type, str]]]:
     return {
         "deciding: inputs, manifest, key, records": [(StageDecider, "appraise")],
         "inputs and outputs copied into the store": [
-            (ProjectStore, "take_in"),
+            (ProjectStore, "add_file"),
             (DiskContentStore, "adopt"),
             (DiskContentStore, "put"),
         ],

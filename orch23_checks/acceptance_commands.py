@@ -9,8 +9,8 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
 
-from orch23.checks.python_syntax import parse_python
 from orch23.model.diagnostic import Diagnostic
+from orch23.model.python_source import parse_python
 from orch23.model.shell_signs import shell_signs
 
 ProgramKind: TypeAlias = Literal["python", "shell", "other"]

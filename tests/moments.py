@@ -137,7 +137,7 @@ def noticed(fewest: int = 0) -> Iterator[Moments]:
         "orch23.cli.build_run.Fanout": Told,
         "orch23.load.pipeline.load_pipeline": after("loaded", load_pipeline),
         "orch23.load.pipeline.open_file": before("read", open_file),
-        "orch23.snapshot.stat_snapshot.StatSnapshot.differ": after("compared", StatSnapshot.differ),
+        "orch23.snapshot.stat_snapshot.StatSnapshot.compare": after("compared", StatSnapshot.compare),
         "orch23.cli.project_loading.partial_build": after("part", partial_build),
         "orch23.cli.idle_snapshot.IdleSnapshotWriter.end": before("end", IdleSnapshotWriter.end),
         "orch23.engine.idle_build.replan": after("replan", replan),

@@ -45,8 +45,8 @@ NO_RETRY = M(ATTEMPT, "for attempt in range(1, retry.max + 2):", "for attempt in
 ONE_MORE = M(ATTEMPT, "for attempt in range(1, retry.max + 2):", "for attempt in range(1, retry.max + 3):")
 BACK_OFF = M(
     ATTEMPT,
-    "            self.safeguards.pace(stage.name)\n",
-    "            self.safeguards.pace(stage.name)\n            __import__('threading').Event().wait(0.3 * (attempt - 1))\n",
+    "            self.safeguards.begin_attempt(stage.name)\n",
+    "            self.safeguards.begin_attempt(stage.name)\n            __import__('threading').Event().wait(0.3 * (attempt - 1))\n",
 )
 NO_PATCH_PROMPT = M(TDD, "      prompt: prompts/tdd_loop/generate_patch.md.j2\n", "")
 IMPORTS_ITSELF = M("orch23/model/digest.py", "import hashlib\n", "import hashlib\nimport orch23.model.record\n")
@@ -199,7 +199,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "S0-27": (
-        M(STATE, "            self._folding.take(event, format_timestamp(now))\n", ""),
+        M(STATE, "            self._folding.add(event, format_timestamp(now))\n", ""),
         M(STATE, "    if move not in LEGAL_TRANSITIONS[stage.state]:", "    if False:"),
     ),
     # ---- S1
@@ -313,7 +313,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
         M(
             "orch23/cli/actions/clean.py",
-            "        elif not session.world.known_bytes(path, there):\n",
+            "        elif not session.state.known_bytes(path, there):\n",
             "        elif False:\n",
         ),
     ),
@@ -368,7 +368,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             "        return Slice(selector, markdown_section(text, selector))\n",
             "        return Slice(selector, text)\n",
         ),
-        M(STATE, "            self._folding.take(event, format_timestamp(now))\n", ""),
+        M(STATE, "            self._folding.add(event, format_timestamp(now))\n", ""),
     ),
     "S2-07": (M(LAYERED, "    needs: [scaffold]\n", ""),),
     "S2-08": (
@@ -407,8 +407,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S2-18": (
         M(
             "orch23/plan/nodes.py",
-            "        elif isinstance(stage, ForeachStage) and stage.foreach.together and stage.name in expansions:\n",
-            "        elif False:\n",
+            "isinstance(stage, ForeachStage) and stage.foreach.together and stage.name in expansions:\n",
+            "False:\n",
         ),
         M(
             PROMOTE,
@@ -442,8 +442,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S2-22": (
         M(
             "orch23/plan/compile.py",
-            "                firmness = _firmness(node, nodes[producer], pattern)\n",
-            "                firmness = Firmness.CHAIN_PATTERN\n",
+            "                    firmness = _firmness(node, nodes[producer], pattern)\n",
+            "                    firmness = EdgeFirmness.CHAIN_PATTERN\n",
         ),
     ),
     "S2-23": (
@@ -510,8 +510,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S3-09": (
         M(
             "orch23/store/workspace.py",
-            "        return tuple(sorted(Listing(self, wanted, outputs, exclude).below(prefix, real)))\n",
-            "        return tuple(sorted(Listing(self, wanted, outputs, exclude).below(prefix, real), reverse=True))\n",
+            "        return tuple(sorted(Listing(self, wanted, outputs, exclude).matches(prefix, real)))\n",
+            "        return tuple(sorted(Listing(self, wanted, outputs, exclude).matches(prefix, real), reverse=True))\n",
         ),
         M(
             "prompts/planner_coder_tester/repo_summary.txt.j2",
@@ -740,8 +740,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-33": (
         M(
             "orch23/cli/declaration.py",
-            '        "--model", metavar="NAME", envvar="ORCH23_MODEL"',
-            '        "--llm", "model", metavar="NAME", envvar="ORCH23_MODEL"',
+            '    option("--model", metavar="NAME", envvar="ORCH23_MODEL"',
+            '    option("--llm", "model", metavar="NAME", envvar="ORCH23_MODEL"',
         ),
     ),
     "S4-34": (
@@ -774,7 +774,11 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             'from_tree = last.tree if failure is not None and retry.start_from == "current" else base',
             "from_tree = last.tree if failure is not None else base",
         ),
-        M(ASKING, "            brief=turn.failure.brief if turn.failure else None,\n", "            brief=None,\n"),
+        M(
+            ASKING,
+            "            feedback=turn.failure.feedback if turn.failure else None,\n",
+            "            feedback=None,\n",
+        ),
     ),
     "S4-39": (M(ATTEMPT, "        if unmet:\n", "        if False:\n"),),
     "S4-40": (
@@ -857,8 +861,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(WORK, "      brief: {limit: 2000, head: 1200, tail: 700}\n", ""),
         M(
             FAILURE,
-            "    brief = replace(failure.brief, excerpt=excerpt, constraints=_constraints(stage))",
-            "    brief = replace(failure.brief, excerpt=excerpt)",
+            "    brief = replace(failure.feedback, excerpt=excerpt, constraints=_constraints(stage))",
+            "    brief = replace(failure.feedback, excerpt=excerpt)",
         ),
     ),
     "S4-54": (
@@ -929,8 +933,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         NO_RESPONSE_TEXT,
         M(
             ASKING,
-            "        attempts.report.tell(FilesProposed(files=files), ",
-            "        attempts.report.tell(FilesProposed(), ",
+            "        attempts.report.emit(FilesProposed(files=files), ",
+            "        attempts.report.emit(FilesProposed(), ",
         ),
     ),
     "S4-65": (
@@ -1051,8 +1055,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C25": (
         M(
             "orch23/plan/compile.py",
-            "                firmness = _firmness(node, nodes[producer], pattern)\n",
-            "                firmness = Firmness.CHAIN_PATTERN\n",
+            "                    firmness = _firmness(node, nodes[producer], pattern)\n",
+            "                    firmness = EdgeFirmness.CHAIN_PATTERN\n",
         ),
     ),
     "C26": (
@@ -1062,8 +1066,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C27": (
         M(
             "orch23/cli/actions/log.py",
-            '        console.answer(path.read_text(encoding="utf-8", errors="replace"))\n',
-            '        console.answer(path.read_text(encoding="utf-8", errors="replace").strip())\n',
+            '        console.write_out(path.read_text(encoding="utf-8", errors="replace"))\n',
+            '        console.write_out(path.read_text(encoding="utf-8", errors="replace").strip())\n',
         ),
     ),
     "C28": (
@@ -1085,7 +1089,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C31": (
         M(
             "orch23/cli/actions/clean.py",
-            "        elif not session.world.known_bytes(path, there):\n",
+            "        elif not session.state.known_bytes(path, there):\n",
             "        elif False:\n",
         ),
     ),

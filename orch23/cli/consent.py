@@ -65,7 +65,7 @@ class Consent(Struct):
             self._known = set(self.grants.read())
         return grant in self._known
 
-    def lacking(self, step: "LLMStep", environ: Mapping[str, str]) -> Grant | None:
+    def missing_grant(self, step: "LLMStep", environ: Mapping[str, str]) -> Grant | None:
         """Return what a step needs and the user has not allowed. A program that is not there needs nothing."""
         try:
             grant = required_grant(step, environ, self.root, self.files)
@@ -73,7 +73,7 @@ class Consent(Struct):
             return None
         return None if grant is None or self.is_granted(grant) else grant
 
-    def give(self, grants: Iterable[Grant]) -> bool:
+    def store_grants(self, grants: Iterable[Grant]) -> bool:
         """Keep some grants durably, and return True.
 
         Raises:
@@ -92,9 +92,9 @@ class Consent(Struct):
 
 def ask_consent(console: Console, grants: Sequence[Grant]) -> bool:
     """Ask the user on the terminal; False where there is none."""
-    if not console.is_asked:
+    if not console.is_interactive:
         return False
-    console.tell(f"This pipeline would, for the first time:\n{grants_text(grants)}")
+    console.write_err(f"This pipeline would, for the first time:\n{grants_text(grants)}")
     return click.confirm("Allow this for this project?", default=False, err=True)
 
 
@@ -130,9 +130,9 @@ def needed_grants(project: Project) -> tuple[Grant, ...]:
     """Return all that the steps of a pipeline need the user's consent for, as its plan is now."""
     settings = project.settings
     nothing_yet = Consent(settings.root, Grants(None), Workspace(settings.root, None))
-    plan = open_read_session(project).world.plan
+    plan = open_read_session(project).state.plan
     steps = llm_steps(plan)
-    found = dict.fromkeys(nothing_yet.lacking(step, settings.environ) for step in steps)
+    found = dict.fromkeys(nothing_yet.missing_grant(step, settings.environ) for step in steps)
     nodes = plan.nodes.values()
     of_others = dict.fromkeys(grant for node in nodes if isinstance(node, Stage) for grant in node.step.grants)
     return (*(grant for grant in found if grant is not None), *of_others)

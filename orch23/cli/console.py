@@ -13,8 +13,7 @@ from msgspec import Struct, field
 
 from orch23.model.errors import Orch23Error, custom_exit_code
 from orch23.report.marks import Style, marks_for
-from orch23.snapshot.fast_path import StaleSnapshot
-from orch23.snapshot.fast_path import color_by_environment as wanted_color
+from orch23.snapshot.fast_path import StaleSnapshot, color_by_environment
 
 if TYPE_CHECKING:
     from orch23.cli.found_project import FoundProject
@@ -26,12 +25,12 @@ ColorChoice: TypeAlias = Literal["auto", "always", "never"]
 
 
 class Console(Struct, frozen=True, kw_only=True):
-    """Where a command was started, and where its answer (stdout) and its progress (stderr) go.
+    """The streams and the environment of one command: results go to stdout, progress and warnings to stderr.
 
-    `exit_codes` are those of the pipeline that it is about, once that is known. `argv` is the command line, `began_ns`
-    the time since 1970 at which it was taken up; `told` is what was written to stderr so far, `unrest` what is
-    known of a build whose last one had nothing to do. `found` is the project, once it is looked for, and `notes` what
-    was written of its place.
+    `exit_codes` are those of the pipeline, once it is loaded. `argv` is the command line, `began_ns` when it started,
+    in ns since 1970. `err_written` collects what was written to stderr: it becomes the answer of later builds with
+    nothing to do. `stale_snapshot` is the snapshot of an earlier build in which files have changed since. `found` is
+    the project, once it was searched for, and `notes` what was written about its root.
     """
 
     here: Path = field(default_factory=lambda: working_directory() or Path("/"))
@@ -40,8 +39,8 @@ class Console(Struct, frozen=True, kw_only=True):
     exit_codes: dict[str, int] = field(default_factory=dict)
     argv: tuple[str, ...] = ()
     began_ns: int = field(default_factory=lambda: time_ns())  # noqa: PLW0108 - looked up late: a test has its own clock
-    told: list[str] = field(default_factory=list)
-    unrest: StaleSnapshot | None = None
+    err_written: list[str] = field(default_factory=list)
+    stale_snapshot: StaleSnapshot | None = None
     found: "list[FoundProject]" = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     _lines: "list[ProgressLine]" = field(default_factory=list)
@@ -54,31 +53,31 @@ class Console(Struct, frozen=True, kw_only=True):
             from orch23.report.progress import ProgressLine  # noqa: PLC0415 - for what reads or copies files
 
             terminal = sys.stderr.isatty() and self.environ.get("TERM", "dumb") != "dumb"
-            write = ignore_closed_pipe(lambda text: _write(sys.stderr, self.plain(text)), sys.stderr)
+            write = ignore_closed_pipe(lambda text: _write(sys.stderr, self.redact(text)), sys.stderr)
             self._lines.append(ProgressLine(write=write, clock=monotonic, is_terminal=terminal))
         return self._lines[0]
 
-    def number_of(self, stopped: Orch23Error) -> int:
+    def exit_number_of(self, stopped: Orch23Error) -> int:
         """Return the number to end with for what stopped a command."""
         return custom_exit_code(stopped.exit_code, stopped.diagnostics, self.exit_codes)
 
-    def answer(self, text: str) -> None:
+    def write_out(self, text: str) -> None:
         """Write to stdout: what the command was asked for."""
         self._clear()
-        _write(sys.stdout, self.plain(text))
+        _write(sys.stdout, self.redact(text))
 
-    def tell(self, text: str) -> None:
+    def write_err(self, text: str) -> None:
         """Write to stderr: progress, warnings, complaints."""
         self._clear()
-        plain = self.plain(text)
-        self.told.append(plain)
+        plain = self.redact(text)
+        self.err_written.append(plain)
         _write(sys.stderr, plain)
 
     def _clear(self) -> None:
         for line in self._lines:
             line.clear()
 
-    def plain(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """Return a text without the secrets of the environment: nothing that is told or kept holds one."""
         return self._secrets().redact(text)
 
@@ -91,7 +90,7 @@ class Console(Struct, frozen=True, kw_only=True):
         return self._known[0]
 
     @property
-    def is_asked(self) -> bool:
+    def is_interactive(self) -> bool:
         """Say whether a person is there to answer: a terminal to read from, and one to ask on."""
         return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
 
@@ -148,7 +147,7 @@ def use_color(choice: ColorChoice, environ: Mapping[str, str], stream: TextIO) -
     """Say whether a stream gets colours: by the option, else NO_COLOR, else CLICOLOR_FORCE, else what it is."""
     if choice != "auto":
         return choice == "always"
-    return wanted_color(environ, terminal=stream.isatty())
+    return color_by_environment(environ, terminal=stream.isatty())
 
 
 def _write(stream: TextIO, text: str) -> None:

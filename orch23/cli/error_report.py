@@ -46,7 +46,7 @@ def _set_aside(stopped: ForeignStoreError, console: Console) -> int | None:
         warning = move_store_aside(stopped.folder)
     except OSError as refused:
         return _refused(refused, console)
-    console.tell(render_diagnostics((warning,), {}, color=console.err_style.color))
+    console.write_err(render_diagnostics((warning,), {}, color=console.err_style.color))
     return None
 
 
@@ -61,7 +61,7 @@ def _refused(error: OSError, console: Console) -> int:
     way_out = OS_ERROR_HINTS[error.errno]
     where = error.filename2 or error.filename
     message = f"{error.strerror}{f': {where}' if where is not None else ''}"
-    console.tell(
+    console.write_err(
         render_diagnostics(
             [Diagnostic("E650", message, hint=f"{way_out}; then build again, nothing that was done is lost")], {}
         )
@@ -78,7 +78,7 @@ def _usage(wrong: click.ClickException) -> ExitCode:
     if near:
         hint = f"did you mean `{near[0]}`? {hint}"
     told = f"{usage}error: {visible(wrong.format_message())}\n  = help: {hint}\n"
-    Console().tell(told)
+    Console().write_err(told)
     return ExitCode.USAGE
 
 
@@ -86,8 +86,8 @@ def _stopped(stopped: Orch23Error, console: Console) -> int:
     sources = getattr(stopped, "sources", None)
     if not isinstance(sources, Mapping):
         sources = _sources(stopped, _root(console))
-    console.tell(render_diagnostics(stopped.diagnostics, sources, color=console.err_style.color))
-    return console.number_of(stopped)
+    console.write_err(render_diagnostics(stopped.diagnostics, sources, color=console.err_style.color))
+    return console.exit_number_of(stopped)
 
 
 def _root(console: Console) -> Path:
@@ -120,7 +120,7 @@ def _bug(error: Exception | SystemExit, console: Console) -> int:
     """Report the code of a plugin that failed, or a bug: its traceback is kept in a file, the screen gets one line."""
     if (fault := plugin_error_of(error)) is not None:
         return _stopped(fault, console)
-    text = console.plain("".join(traceback.format_exception(error)))
+    text = console.redact("".join(traceback.format_exception(error)))
     folder = _root(console) / LOGS_FOLDER
     path = folder / f"crash-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}.txt"
     try:
@@ -133,5 +133,5 @@ def _bug(error: Exception | SystemExit, console: Console) -> int:
     told = visible(f"{type(error).__name__}: {error}").split("\n", 1)[0]
     plugins = ", ".join(used_plugins())
     whose = f"orch23 or in a plugin that it uses, {plugins}" if plugins else "orch23"
-    console.tell(f"error: this is a bug in {whose} ({told}); {where}\n")
+    console.write_err(f"error: this is a bug in {whose} ({told}); {where}\n")
     return ExitCode.BUG

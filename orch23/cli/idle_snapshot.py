@@ -173,12 +173,12 @@ class IdleSnapshotWriter(Struct, kw_only=True):
     def _told(self, rest: AtRest) -> str:
         """Return what a build with nothing to do shows: what this one showed, or, if it did something, the next one."""
         if not self._moved or self.screen_at_rest is None:
-            return "".join(self.console.told)
+            return "".join(self.console.err_written)
         told = [self._warnings()]
         screen = self.screen_at_rest(told.append)
         screen.notice(run_started(replace(rest.began, at_rest=rest.ended.stages)))
         screen.notice(run_finished(rest.ended))
-        return self.console.plain("".join(told))
+        return self.console.redact("".join(told))
 
     def _read_once(self, build: Build) -> dict[str, str]:
         """Return the sha256, in hex, of the files that were read or written outside of `Workspace`, by their path.
@@ -188,7 +188,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         lock = build.session.lock_path.relative_to(self.project.settings.root).as_posix()
         digests = {file: digest.sha256 for file, digest in self.project.loaded.digests.items()}
         version = digest_bytes(STORE_VERSION).sha256
-        return {**digests, f"{STORE_NAME}/VERSION": version, lock: build.committer.left_sha256}
+        return {**digests, f"{STORE_NAME}/VERSION": version, lock: build.committer.written_lock_sha256}
 
     def _warnings(self) -> str:
         return "".join(self.console.notes) + render_diagnostics(
@@ -208,9 +208,9 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         files += [Path(sys.executable), *libraries]
         files += sorted({Path(name).parent for name, edited in modules.items() if not edited})
         files += self._decided_on_the_project(looks)
-        if not all(looks.take(str(path)) for path in files):
+        if not all(looks.add_path(str(path)) for path in files):
             return False
-        return all(looks.take_as_it_is(name) for name, edited in modules.items() if edited)
+        return all(looks.add_unhashed_file(name) for name, edited in modules.items() if edited)
 
     def _decided_on_the_project(self, looks: StatSnapshot) -> list[Path]:
         """Return the files that decided, by being there or not, which project this is; add who owns the folders."""
@@ -227,12 +227,12 @@ class IdleSnapshotWriter(Struct, kw_only=True):
 
     def _plans(self, build: Build, decisions: Mapping[str, Decision]) -> dict[str, str]:
         """Return what `plan` says of a project at rest, without colours and with them."""
-        plan = build.session.world.plan
+        plan = build.session.state.plan
         skipped = build.options.selection.skipped(plan)
         view = plan_view(plan, decisions, keys={}, estimates=None, dead=(), skipped=skipped)
         marks = marks_for(sys.stderr.encoding)
         styles = {"plan": Style(marks=marks), "plan in colour": Style(marks=marks, color=True)}
-        return {name: self.console.plain(plan_text(view, style)) for name, style in styles.items()}
+        return {name: self.console.redact(plan_text(view, style)) for name, style in styles.items()}
 
 
 def _is_idle(data: EventData) -> bool:
@@ -254,7 +254,7 @@ def _journal(began: RunStarted, ended: RunFinished) -> dict[str, str]:
 def _is_still(workspace: Workspace, file: str, sha256: str) -> bool:
     """Return whether a file has these bytes."""
     try:
-        return workspace.is_still(file, sha256)
+        return workspace.has_digest(file, sha256)
     except SafetyError:  # a folder became a link
         return False
 

@@ -17,13 +17,13 @@ from orch23.snapshot.fast_path import StaleSnapshot
 _COMPLETE = "_ORCH23_COMPLETE"
 
 
-def main(argv: Sequence[str], unrest: StaleSnapshot | None = None) -> int:
+def main(argv: Sequence[str], stale_snapshot: StaleSnapshot | None = None) -> int:
     """Run a command line and return its exit code; never leaves by an exception.
 
-    `unrest` is what is known of it from a build before.
+    `stale_snapshot` is what is known of it from a build before.
     """
     try:
-        return _run(argv, unrest)
+        return _run(argv, stale_snapshot)
     except KeyboardInterrupt:
         return ExitCode.SIGINT
     except Exception as error:  # noqa: BLE001 - what went wrong while another fault was reported
@@ -35,19 +35,19 @@ def _unreported(error: Exception) -> ExitCode:
     is_refused = isinstance(error, OSError) and error.errno in OS_ERROR_HINTS
     text = ascii(f"{type(error).__name__}: {error}")[1:-1]
     with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(f"error: {Console().plain(text)}\n")
+        sys.stderr.write(f"error: {Console().redact(text)}\n")
         sys.stderr.flush()
     return ExitCode.MACHINE if is_refused else ExitCode.BUG
 
 
-def _run(argv: Sequence[str], unrest: StaleSnapshot | None) -> int:
+def _run(argv: Sequence[str], stale_snapshot: StaleSnapshot | None) -> int:
     instruction = os.environ.get(_COMPLETE)
     if instruction:
         return shell_complete(orch23, {}, PROGRAM_NAME, _COMPLETE, instruction)
     context: click.Context | None = None
     try:
         with orch23.make_context(
-            PROGRAM_NAME, list(argv), auto_envvar_prefix="ORCH23", obj=(tuple(argv), unrest)
+            PROGRAM_NAME, list(argv), auto_envvar_prefix="ORCH23", obj=(tuple(argv), stale_snapshot)
         ) as context:
             code = orch23.invoke(context)
         sys.stdout.flush()

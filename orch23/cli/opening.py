@@ -61,37 +61,37 @@ def _tell_place(console: Console, found: FoundProject) -> None:
         note += f"project: {visible(str(found.root))} (paths are relative to it)\n"
     console.notes.append(note)
     if note:
-        console.tell(note)
+        console.write_err(note)
 
 
-def settings_of(console: Console, wanted: PipelineArguments) -> ProjectSettings:
+def settings_of(console: Console, args: PipelineArguments) -> ProjectSettings:
     """Return the settings of a command on one pipeline file.
 
     Raises:
         NotFoundError: there is no pipeline.
 
     """
-    found = found_project(console, wanted.arguments)
+    found = found_project(console, args.arguments)
     path = required_pipeline(found)
     _tell_place(console, found)
     return ProjectSettings(
         root=found.root,
         pipeline_path=path,
         environ=console.environ,
-        sets=parse_sets(wanted.sets),
-        vars_file=None if wanted.vars_file is None else console.here / wanted.vars_file,
-        provider=_named("--provider", wanted.provider),
-        model=_named("--model", wanted.model),
+        sets=parse_sets(args.sets),
+        vars_file=None if args.vars_file is None else console.here / args.vars_file,
+        provider=_named("--provider", args.provider),
+        model=_named("--model", args.model),
         meter=console.progress,
     )
 
 
 def open_partial_project(
-    console: Console, wanted: PipelineArguments, unrest: StaleSnapshot
+    console: Console, args: PipelineArguments, stale_snapshot: StaleSnapshot
 ) -> tuple[Project, Selection] | None:
     """Return the part of the project that an edit reaches, and a selection of it; None where all is to be decided."""
     try:
-        project = open_partial(settings_of(console, wanted), unrest)
+        project = open_partial(settings_of(console, args), stale_snapshot)
     except Orch23Error:  # what is wrong is reported of the whole
         return None
     if project is None or project.part is None:
@@ -101,7 +101,7 @@ def open_partial_project(
 
 
 def open_for_command(
-    console: Console, wanted: PipelineArguments, *, most_stages: int | None = None
+    console: Console, args: PipelineArguments, *, most_stages: int | None = None
 ) -> tuple[Project, tuple[str, ...]]:
     """Return the project and the stages that are named. Warnings of the pipeline go to stderr. Writes nothing.
 
@@ -111,16 +111,16 @@ def open_for_command(
         InvalidInputError: the pipeline has complaints.
 
     """
-    settings = settings_of(console, wanted)
-    stages = found_project(console, wanted.arguments).stages
+    settings = settings_of(console, args)
+    stages = found_project(console, args.arguments).stages
     check_stage_count(stages, most_stages)
     project = open_with_exit_codes(console, settings)
-    strange = (foreign_store_warning(project.store.folder),) if project.store.is_strange else ()
+    strange = (foreign_store_warning(project.store.folder),) if project.store.is_foreign else ()
     told = render_diagnostics(
         (*strange, *project.loaded.warnings), project.loaded.sources, color=console.err_style.color
     )
     if told:
-        console.tell(told)
+        console.write_err(told)
     return project, stages
 
 
@@ -182,14 +182,14 @@ def named_plugins(console: Console, arguments: tuple[str, ...] = ()) -> tuple[st
     return plugins_of(found.pipeline, project_root(console, arguments))
 
 
-def open_one_stage(console: Console, wanted: PipelineArguments) -> tuple[Project, str]:
+def open_one_stage(console: Console, args: PipelineArguments) -> tuple[Project, str]:
     """Return the project and the one stage that is named.
 
     Raises:
         UsageError: not exactly one is named.
 
     """
-    project, stages = open_for_command(console, wanted, most_stages=1)
+    project, stages = open_for_command(console, args, most_stages=1)
     if not stages:
         raise UsageError(Diagnostic("E641", "name a stage", hint="`orch23 status` lists the stages"))
     return project, stages[0]
@@ -255,14 +255,14 @@ def _named(flag: str, name: str | None) -> str | None:
     return name
 
 
-def selection_of(wanted: PipelineArguments, stages: tuple[str, ...]) -> Selection:
+def selection_of(args: PipelineArguments, stages: tuple[str, ...]) -> Selection:
     """Return the selection that stages and options stand for.
 
     Raises:
         UsageError: two options contradict each other, or one of them has no stage to speak of.
 
     """
-    chosen = [name for name in ("only", "until", "downstream") if getattr(wanted, name)]
+    chosen = [name for name in ("only", "until", "downstream") if getattr(args, name)]
     if len(chosen) > 1:
         flags = " and ".join(f"`--{name}`" for name in chosen)
         raise UsageError(Diagnostic("E641", f"{flags} contradict each other", hint="give one of them"))

@@ -12,7 +12,7 @@ from orch23.engine.session import lock_path
 from orch23.model.digest import Digest
 from orch23.model.pipeline import Stage
 from orch23.snapshot.fast_path import StaleSnapshot, snapshot_path
-from orch23.snapshot.stat_snapshot import FileState, StatSnapshot, parse_file_state
+from orch23.snapshot.stat_snapshot import StatSnapshot
 from orch23.store.project_store import ProjectStore
 
 PAIR = "index"
@@ -27,7 +27,7 @@ _MOST_EDITED = 100
 class PartialBuild(Struct, frozen=True, kw_only=True):
     """The part that an edit reaches, with the snapshot that it was found by."""
 
-    unrest: StaleSnapshot
+    stale_snapshot: StaleSnapshot
     part: Part
 
     @property
@@ -36,16 +36,18 @@ class PartialBuild(Struct, frozen=True, kw_only=True):
 
         It left none where the digest is empty.
         """
-        looks, path = self.unrest.looks, lock_path(Path(), self.unrest.looks.facts["pipeline"]).as_posix()
+        looks = self.stale_snapshot.snapshot
+        path = lock_path(Path(), looks.facts["pipeline"]).as_posix()
         if path not in looks.paths:
             return "", 0
         number = looks.paths.index(path)
-        return _detail(looks, number).sha256.hex(), self.unrest.difference.touched.get(number, looks.ctimes[number])
+        ctime_ns = self.stale_snapshot.difference.touched.get(number, looks.ctimes[number])
+        return looks.file_state(number).sha256.hex(), ctime_ns
 
     @property
     def models(self) -> tuple[str, ...]:
         """Give the models of all stages."""
-        return tuple(self.unrest.looks.facts["models"].splitlines())
+        return tuple(self.stale_snapshot.snapshot.facts["models"].splitlines())
 
     def renewed(self, looks: StatSnapshot, written: Collection[str], **facts: str) -> StatSnapshot:
         """Return the last build's snapshot, with what this build decided on or wrote, and with these facts.
@@ -53,38 +55,38 @@ class PartialBuild(Struct, frozen=True, kw_only=True):
         `written` are the paths that it wrote, or that it compared with what it read. A folder into which it wrote is
         as it is now if all stages that list it were decided.
         """
-        before, reached = self.unrest.looks, set(self.part.names)
+        before, reached = self.stale_snapshot.snapshot, set(self.part.names)
         other = (path for path, now in looks.outside.items() if before.outside.get(path, now) != now)
         readers = self.part.reach.rows.readers
         listed = {path for path in other if reached.issuperset(readers(path) or (path,))}
-        before.renew(looks, self.unrest.difference, {*written, *listed})
+        before.merge(looks, self.stale_snapshot.difference, {*written, *listed})
         before.environ = looks.environ
         before.facts |= facts
         return before
 
-    def check_age(self, store: ProjectStore) -> None:
+    def check_current(self, store: ProjectStore) -> None:
         """Do nothing if nobody has built since it was found; for the holder of the build lock.
 
         Raises:
             OutdatedIndexError: somebody has.
 
         """
-        if not self.unrest.is_current(str(store.root)) or not store.disk.records.is_indexed():
+        if not self.stale_snapshot.is_current(str(store.root)) or not store.local.records.is_indexed():
             raise OutdatedIndexError
 
 
-def partial_build(unrest: StaleSnapshot, store: ProjectStore, declared: StageReader) -> PartialBuild | None:
+def partial_build(stale_snapshot: StaleSnapshot, store: ProjectStore, declared: StageReader) -> PartialBuild | None:
     """Return what an edit can reach; None where that is not known, or is nearly everything."""
-    looks = unrest.looks
+    looks = stale_snapshot.snapshot
     since = Since(
         table=table_name(looks),
         token=looks.facts.get(PAIR),
         file=looks.facts["pipeline"],
-        changed=tuple(unrest.difference.changed),
+        changed=tuple(stale_snapshot.difference.changed),
         digest_of=lambda path: _digest(looks, path),
     )
     part = part_of(since, store, lambda before, after: _edited(before, after, declared))
-    return None if part is None else PartialBuild(unrest=unrest, part=part)
+    return None if part is None else PartialBuild(stale_snapshot=stale_snapshot, part=part)
 
 
 def table_name(looks: StatSnapshot) -> str:
@@ -116,9 +118,5 @@ def _edited(before: str, after: str, declared: StageReader) -> Mapping[str, Stag
 def _digest(looks: StatSnapshot, path: str) -> Digest | None:
     if path not in looks.paths:
         return None
-    detail = _detail(looks, looks.paths.index(path))
+    detail = looks.file_state(looks.paths.index(path))
     return Digest(detail.sha256.hex(), detail.size)
-
-
-def _detail(looks: StatSnapshot, number: int) -> FileState:
-    return parse_file_state(looks.detail(number))

@@ -44,11 +44,11 @@ def parse_keep(texts: Sequence[str], now_ns: int, *, answers: bool = False) -> G
         hint = "give one size, one age, or one of each"
         raise UsageError(Diagnostic("E641", f"`--keep` was given two {kind}", hint=hint))
     if not texts:
-        return GcLimits(most_bytes=DEFAULT_CAP_BYTES, answers=answers)
+        return GcLimits(max_bytes=DEFAULT_CAP_BYTES, responses=answers)
     return GcLimits(
-        most_bytes=sizes[0] if sizes else None,
+        max_bytes=sizes[0] if sizes else None,
         used_since_ns=now_ns - ages[0] if ages else None,
-        answers=answers,
+        responses=answers,
     )
 
 
@@ -56,7 +56,7 @@ def size_limit(environ: Mapping[str, str]) -> int | None:
     """Return the size that a store is not to pass, of the environment or by default; None where an age was chosen."""
     texts = environ.get(KEEP_VARIABLE, "").split()
     try:
-        return parse_keep(texts, 0).most_bytes
+        return parse_keep(texts, 0).max_bytes
     except UsageError:  # `orch23 gc` says so
         return DEFAULT_CAP_BYTES
 
@@ -141,7 +141,7 @@ def _by_plan(found: _Found, settings: ProjectSettings, name: str) -> None:
         why = error.diagnostics[0].message
         found.notes.append(f"{name} cannot be planned ({why}): what its lock file and its last run need is kept")
         return
-    found.keys |= {appraised.resolved.key for appraised in seen.appraised.values()}
+    found.keys |= {decided.resolved.key for decided in seen.decided_stages.values()}
     for stage, decision in seen.decisions.items():
         if isinstance(decision, Fresh | Restore | VerifyOnly):
             found.records.append(decision.record)

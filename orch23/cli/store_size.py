@@ -40,9 +40,9 @@ def warn_about_size(store: ProjectStore, build: Build, environ: Mapping[str, str
     from orch23.cli.retention import lock_file_needs  # noqa: PLC0415 - only for a store beyond its cap
     from orch23.store.garbage_collection import GcLimits  # noqa: PLC0415 - likewise
 
-    keys = frozenset(record.key for record in build.session.world.results.values())
+    keys = frozenset(record.key for record in build.session.state.results.values())
     try:
-        chosen = collector_of(store).choose(lock_file_needs(store.root, keys), GcLimits(most_bytes=cap))
+        chosen = collector_of(store).select(lock_file_needs(store.root, keys), GcLimits(max_bytes=cap))
     except Orch23Error:  # of another pipeline's lock file: `orch23 gc` says which
         return
     if chosen.freed_bytes > cap // _WORTH_SAYING:
@@ -64,7 +64,7 @@ def record_size(folder: Path, now_s: int) -> int:
 
 def _grown(store: ProjectStore, cap: int, now_s: int) -> int:
     """Return the size of a store as it was last measured, with what was put since; measured again once a day."""
-    folder, added = store.folder, store.disk.contents.added_bytes
+    folder, added = store.folder, store.local.contents.added_bytes
     try:
         measured = to_struct(decode_with_checksum((folder / _FILE).read_bytes()), _Measured)
     except (OSError, ValueError):

@@ -42,8 +42,8 @@ def accept(build: Build, stage: str) -> int:
 
     """
     session = build.session
-    outlook = DryRun(session.appraiser)
-    decisions = outlook.look()
+    dry_run = DryRun(session.decider)
+    decisions = dry_run.run()
     names = [name for name in decisions if stage in (name, name.partition("@")[0])]
     if not names:
         raise NotFoundError(Diagnostic("E823", f"no stage is named `{stage}`", hint="`orch23 status` shows the stages"))
@@ -73,20 +73,20 @@ def _recorded(decision: Decision) -> Record | None:
 
 def _owners(build: Build, edits: Mapping[str, tuple[str, ...]], names: list[str]) -> dict[str, tuple[str, ...]]:
     """Return which stage stands for which edited paths: of a chain, the last item that makes one."""
-    world = build.session.world
+    state = build.session.state
     found: dict[str, list[str]] = {}
     for path, name in {path: name for name, paths in edits.items() for path in paths}.items():
-        makers = [n for n in names if (r := world.predicted(n)) is not None and path in r.outputs]
-        declared = [n for n in names if path in getattr(world.plan.nodes[n], "outputs", ())]
+        makers = [n for n in names if (r := state.predicted(n)) is not None and path in r.outputs]
+        declared = [n for n in names if path in getattr(state.plan.nodes[n], "outputs", ())]
         found.setdefault((makers or declared or [name])[-1], []).append(path)
     return {name: tuple(paths) for name, paths in found.items()}
 
 
 def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Record | None) -> int:
-    session, world = build.session, build.session.world
-    node = world.plan.nodes[name]
+    session, state = build.session, build.session.state
+    node = state.plan.nodes[name]
     link = node.chain if isinstance(node, Stage) else None
-    for other in world.plan.chains[link.chain][: link.index] if link else ():
+    for other in state.plan.chains[link.chain][: link.index] if link else ():
         record = session.lock.records.get(other)
         if record is None:
             hint = (
@@ -95,17 +95,17 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
             raise UsageError(
                 Diagnostic("E642", f"`{other}`, which comes before `{name}`, has no result yet", hint=hint)
             )
-        world.settle(other, record)
-        world.unsettled.discard(other)
+        state.settle(other, record)
+        state.unsettled.discard(other)
     texts = {path: session.store.workspace.read(path) or b"" for path in paths}
     secret = guard_edit(
         build.worker.safeguards.secrets, {path: data.decode("utf-8", "replace") for path, data in texts.items()}
     )
     if secret:
         raise InvalidInputError(*secret)
-    world.forget(name)
-    world.unsettled.discard(name)
-    resolved = session.appraiser.resolve(name)
+    state.unsettle(name)
+    state.unsettled.discard(name)
+    resolved = session.decider.resolve(name)
     outputs = _outputs(build, resolved, paths, recorded)
     edit = f"the edit of {', '.join(paths)}"
     try:
@@ -118,11 +118,11 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
         return _failed(build, resolved, f"{edit} could not be verified", str(problem), (problem,))
     if failure is not None:
         text = f"{edit} does not pass: {failure.summary}"
-        return _failed(build, resolved, text, failure.brief.excerpt, failure.diagnostics)
+        return _failed(build, resolved, text, failure.feedback.excerpt, failure.diagnostics)
     if refused := build.committer.refused(outputs):
         raise SafetyError(*refused_path_errors(refused))
     fingerprint = record_edit(session, resolved, outputs)
-    accepted = tuple(p for p, entry in outputs.items() if p in paths or world.ownership.is_accepted(p, entry))
+    accepted = tuple(p for p, entry in outputs.items() if p in paths or state.ownership.is_accepted(p, entry))
     done = StageResult(
         outputs=outputs,
         deleted=(),
@@ -151,13 +151,13 @@ def _failed(build: Build, resolved: ResolvedStage, text: str, failure: str, prob
 
 def _outputs(build: Build, resolved: ResolvedStage, paths: tuple[str, ...], recorded: Record | None) -> Files:
     """Return what the stage would own: its result of today's key, else its last, with the edited files as on disk."""
-    store, world = build.session.store, build.session.world
-    record = recorded or world.former.get(resolved.stage.name)
+    store, state = build.session.store, build.session.state
+    record = recorded or state.former.get(resolved.stage.name)
     known = record.outputs.items() if record is not None else ()
-    outputs: dict[str, FileEntry] = {path: entry for path, entry in known if world.has_bytes(path, entry)}
+    outputs: dict[str, FileEntry] = {path: entry for path, entry in known if state.has_bytes(path, entry)}
     for path in paths:
         entry = store.workspace.entry(path)
         if entry is not None:
-            store.take_in(path)
+            store.add_file(path)
             outputs[path] = entry
     return outputs

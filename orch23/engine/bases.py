@@ -16,78 +16,86 @@ from orch23.steps.registry import is_llm
 
 
 class Bases(Struct, frozen=True):
-    """Chooses in one world, as it is at the time of each question. Reads; never writes.
+    """Chooses in one state, as it is at the time of each question. Reads; never writes.
 
     A base is a mapping path -> bytes of the paths where it has moved; for others it is the original, or the version of
     the item before.
     """
 
-    world: ProjectState
+    state: ProjectState
 
     def in_force(self, name: str) -> Mapping[str, FileEntry]:
         """Return the bases that have moved for a stage: as its record says, or the kept failure that is on disk."""
-        world = self.world
+        state = self.state
         if not self._has_base(name):
             return {}
-        record = self._kept_failure(name) or world.former.get(name)
+        record = self._kept_failure(name) or state.former.get(name)
         return self._of_record(name, record) if record is not None else {}
 
     def _of_record(self, name: str, record: Record) -> dict[str, FileEntry]:
         """Return the moved bases of a record that hold today: what they stand in place of is still the same."""
         bases = record.bases.items()
-        return {path: base.start for path, base in bases if self.world.incoming(name, path) == base.instead_of}
+        return {path: base.start for path, base in bases if self.state.incoming_version(name, path) == base.instead_of}
 
     def _has_base(self, name: str) -> bool:
-        return self.world.stage(name).chain is not None or bool(self.world.plan.above.get(name))
+        return self.state.stage(name).chain is not None or bool(self.state.plan.upstream_of_chains.get(name))
 
     def _kept_failure(self, name: str) -> Record | None:
         """Return the record of the stage's kept failure, if its files are those on disk."""
-        world, stage = self.world, self.world.stage(name)
+        state, stage = self.state, self.state.stage(name)
         if stage.on_failure != "keep":
             return None
-        on_disk = world.store.workspace.entry
-        for record in world.store.records.labelled(name):
+        on_disk = state.store.workspace.entry
+        for record in state.store.records.labelled(name):
             kept = record.failed and "action_format" in record.manifest  # what `reset` retained has no such aspect
             if kept and record.outputs and all(on_disk(p) == e for p, e in record.outputs.items()):
                 return record
         return None
 
-    def others(self, name: str, identity: str, in_force: Mapping[str, FileEntry]) -> Iterator[Mapping[str, FileEntry]]:
+    def alternatives(
+        self, name: str, identity: str, in_force: Mapping[str, FileEntry]
+    ) -> Iterator[Mapping[str, FileEntry]]:
         """Give the other bases that records of the stage, under any name, started from; the original is one of them."""
         if not self._has_base(name):
             return
-        records = (*self.world.locked.of_identity(identity), *self.world.store.records.by_identity(identity))
+        records = (*self.state.locked.of_identity(identity), *self.state.store.records.by_identity(identity))
         seen = [in_force]
         for start in ({}, *(self._of_record(name, record) for record in records)):
             if start not in seen:
                 seen.append(start)
                 yield start
 
-    def moved(self, name: str, in_force: Mapping[str, FileEntry]) -> Mapping[str, FileEntry]:
+    def for_next_run(self, name: str, in_force: Mapping[str, FileEntry]) -> Mapping[str, FileEntry]:
         """Return the bases of a stage that has to run: a user's bytes where there are some, else those in force."""
-        world, stage = self.world, self.world.stage(name)
+        state, stage = self.state, self.state.stage(name)
         if not self._has_base(name) or not self._follows_the_disk(stage):
             return in_force
         is_new = self._is_new(name, stage)
-        paths = [path for path in self._shared_paths(stage) if world.sees_chain(name, path) and not world.dead(path)]
+        paths = [
+            path for path in self._shared_paths(stage) if state.sees_chain(name, path) and not state.is_obsolete(path)
+        ]
         moved = dict(in_force)
         for path in paths:
-            there, start = world.store.workspace.entry(path), world.start(name, path)
+            there, start = state.store.workspace.entry(path), state.start_version(name, path)
             if there is None or there == start or there in self._older_versions(stage, path):
                 continue
-            is_own = stage.chain is not None and world.declared.in_chain(stage.chain.chain, path)
+            is_own = stage.chain is not None and state.declared.in_chain(stage.chain.chain, path)
             starts = self._starts_from(path, there, start, is_new=is_new and is_own)
             if starts or self._has_users_bytes(path, there, start):
                 moved[path] = there
-        return {path: entry for path, entry in moved.items() if entry != world.incoming(name, path)}
+        return {path: entry for path, entry in moved.items() if entry != state.incoming_version(name, path)}
 
     def _older_versions(self, stage: Stage, path: str) -> list[FileEntry | None]:
         """Return what earlier items of the chain started from at a path and made there, and the original."""
-        world, link = self.world, stage.chain
-        earlier = world.plan.chains[link.chain][: link.index] if link else ()
-        results = [world.results[name] for name in earlier if name in world.results]
+        state, link = self.state, stage.chain
+        earlier = state.plan.chains[link.chain][: link.index] if link else ()
+        results = [state.results[name] for name in earlier if name in state.results]
         versions = [record.outputs[path] for record in results if path in record.outputs]
-        return [world.original(path), *(world.start(name, path) for name in earlier), *versions] if versions else []
+        return (
+            [state.original(path), *(state.start_version(name, path) for name in earlier), *versions]
+            if versions
+            else []
+        )
 
     def _has_users_bytes(self, path: str, there: FileEntry, start: FileEntry | None) -> bool:
         """Return whether runs made what is on disk from a user's bytes that the stage would not start from."""
@@ -100,10 +108,10 @@ class Bases(Struct, frozen=True):
     def _makers(self, path: str) -> Mapping[str, list[Record]]:
         """Return the records with an output at a path by what it is; those of the lock file alone where it has some."""
         found: dict[str, list[Record]] = {}
-        for record in self.world.locked.owning(path):
+        for record in self.state.locked.owning(path):
             found.setdefault(str(record.outputs[path]), []).append(record)
         locked = set(found)
-        for record in self.world.store.records.owners(path):
+        for record in self.state.store.records.owners(path):
             text = str(record.outputs[path])
             if text not in locked or path in record.accepted:
                 found.setdefault(text, []).append(record)
@@ -111,37 +119,37 @@ class Bases(Struct, frozen=True):
 
     def _starts_from(self, path: str, there: FileEntry, start: FileEntry | None, *, is_new: bool) -> bool:
         """Return whether the next run starts from what is on disk at a path, and not from its base so far."""
-        ownership = self.world.ownership
+        ownership = self.state.ownership
         if ownership.is_accepted(path, there):
             return True
         own = ownership.is_known(path, there)
-        if is_new and not (own and self.world.alive_owner(path)):
+        if is_new and not (own and self.state.has_declared_owner(path)):
             return True
         return not (own and start is None) and ownership.equals_head(path, there)
 
     def _shared_paths(self, stage: Stage) -> list[str]:
         """Return the files on disk that a stage may start from, or see before a later stage edits them."""
         patterns = [*reads_of(stage), *(stage.outputs if stage.chain else ())]
-        return sorted({path for pattern in patterns for path in self.world.store.workspace.everything(pattern)})
+        return sorted({path for pattern in patterns for path in self.state.store.workspace.writable_files(pattern)})
 
     def _follows_the_disk(self, stage: Stage) -> bool:
         """Return whether no item before a stage has another result in this build: that one is not on disk yet."""
-        world, link = self.world, stage.chain
-        for name in world.plan.chains[link.chain][: link.index] if link else ():
-            today, former = world.results.get(name), world.former.get(name)
-            if today is None or name in world.unsettled:
+        state, link = self.state, stage.chain
+        for name in state.plan.chains[link.chain][: link.index] if link else ():
+            today, former = state.results.get(name), state.former.get(name)
+            if today is None or name in state.unsettled:
                 return False
-            if name in world.ran and (former is None or not same_result(former, today)):
+            if name in state.ran and (former is None or not same_result(former, today)):
                 return False
         return True
 
     def _is_new(self, name: str, stage: Stage) -> bool:
         """Return whether the lock file has no result of the stage, nor of another item of its chain."""
-        world = self.world
+        state = self.state
         if self._kept_failure(name) is not None:
             return False
-        items = world.plan.chains[stage.chain.chain] if stage.chain is not None else ()
-        return name not in world.former and not any(item in world.former for item in items)
+        items = state.plan.chains[stage.chain.chain] if stage.chain is not None else ()
+        return name not in state.former and not any(item in state.former for item in items)
 
 
 def _lineage(path: str, entry: FileEntry | None, makers: Mapping[str, list[Record]]) -> Iterator[str]:
@@ -176,25 +184,25 @@ def _is_of_user(path: str, text: str, makers: Mapping[str, list[Record]]) -> boo
     return any(start is not None and str(start) == text for start in starts)
 
 
-def rebuild_outputs(world: ProjectState, resolved: ResolvedStage, record: Record) -> bool:
-    """Make a record's outputs from its exchanges, into `world.laid`. Say whether they came out the same."""
+def rebuild_outputs(state: ProjectState, resolved: ResolvedStage, record: Record) -> bool:
+    """Make a record's outputs from its exchanges, into `state.laid`. Say whether they came out the same."""
     step = resolved.stage.step
     transcripts = step.transcripts if is_llm(step) else None
     try:
-        tree = {path: world.read(path, entry) for path, entry in resolved.base.items()}
+        tree = {path: state.read(path, entry) for path, entry in resolved.base.items()}
     except MissingBytesError:
         return False
     if not record.exchanges:
         return False
     for fingerprint in record.exchanges:
-        exchange = world.store.exchanges.get(fingerprint, transcripts)
+        exchange = state.store.exchanges.get(fingerprint, transcripts)
         if exchange is None or not _lay_one(resolved, exchange, tree):
             return False
     made = {path: digest_bytes(data) for path, data in tree.items()}
     if any(made.get(path) != entry.digest for path, entry in record.outputs.items()):
         return False
     for path, entry in record.outputs.items():
-        world.laid[entry.digest.sha256] = tree[path]
+        state.rebuilt[entry.digest.sha256] = tree[path]
     return True
 
 

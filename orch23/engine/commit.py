@@ -41,12 +41,13 @@ class WorkspaceChange(Struct, frozen=True):
 class Committer(Struct, dict=True):
     """Writes what a build made. The order is safety.md's: what is paid for is durable before the workspace changes.
 
-    `left` is the lock file as it was written last, `left_sha256` the digest of its bytes, in hex (empty if not known).
+    `written_lock` is the lock file as it was written last, `written_lock_sha256` the digest of its bytes, in hex (empty
+    if not known).
     """
 
     session: Session
-    left: LockFile = field(default_factory=LockFile)
-    left_sha256: str = ""
+    written_lock: LockFile = field(default_factory=LockFile)
+    written_lock_sha256: str = ""
     _locked: dict[str, Record] = field(default_factory=dict)
 
     @cached_property
@@ -56,49 +57,49 @@ class Committer(Struct, dict=True):
     def keep(self, resolved: ResolvedStage, done: StageResult) -> Record:
         """Make a verified result durable, and what other stages see. The workspace stays as it is."""
         record = self._record(resolved, done, failed=False)
-        self.session.world.settle(resolved.stage.name, record)
+        self.session.state.settle(resolved.stage.name, record)
         if done.attempts:
-            self.session.world.ran.add(resolved.stage.name)
+            self.session.state.ran.add(resolved.stage.name)
         return record
 
-    def gather(self, resolved: ResolvedStage, done: StageResult) -> Record:
+    def keep_for_later(self, resolved: ResolvedStage, done: StageResult) -> Record:
         """Write a verified result that is soon made again, and let other stages see it. It lasts once promoted."""
         record = self._record_of(resolved, done, failed=False)
         self.session.store.records.add(record)
-        self.session.world.settle(resolved.stage.name, record)
-        self.session.world.promised |= self.session.world.target(resolved.stage.name, record)
+        self.session.state.settle(resolved.stage.name, record)
+        self.session.state.expected |= self.session.state.target(resolved.stage.name, record)
         return record
 
-    def adopt(self, record: Record) -> None:
+    def store_locked_record(self, record: Record) -> None:
         """Keep a record that only the lock file has, where that is trusted; every other is in the store already."""
-        if self.session.world.trusts_lock and not is_proven(record, self.session.store.records):
+        if self.session.state.trusts_lock and not is_proven(record, self.session.store.records):
             self.session.store.records.put(record)
 
-    def make_last(self) -> None:
+    def sync(self) -> None:
         """Make durable what was gathered."""
         self.session.store.sync()
 
-    def recall(self, resolved: ResolvedStage, record: Record) -> None:
+    def use_recorded(self, resolved: ResolvedStage, record: Record) -> None:
         """Let other stages see the result of a record. The workspace stays as it is."""
         self._keep_laid(record)
         self.session.store.records.use(record)
-        self.session.world.settle(resolved.stage.name, record)
+        self.session.state.settle(resolved.stage.name, record)
 
-    def hold(self, name: str, record: Record) -> None:
+    def withhold(self, name: str, record: Record) -> None:
         """Have the bytes at hand that a result will be promoted with, and count with them from now on.
 
         Raises:
             MissingBytesError: nobody has them.
 
         """
-        world = self.session.world
-        target = world.target(name, record)
-        self._at_hand({path: entry for path, entry in target.items() if world.on_disk(path) != entry})
-        world.promised |= target
+        state = self.session.state
+        target = state.target(name, record)
+        self._at_hand({path: entry for path, entry in target.items() if state.on_disk(path) != entry})
+        state.expected |= target
 
     def change(self, records: Mapping[str, Record]) -> WorkspaceChange:
         """Return what the promotion of these results would change: nothing of a person's."""
-        targets = {name: self.session.world.target(name, record) for name, record in records.items()}
+        targets = {name: self.session.state.target(name, record) for name, record in records.items()}
         return self._compare(targets)
 
     def check(self, change: WorkspaceChange) -> None:
@@ -114,10 +115,10 @@ class Committer(Struct, dict=True):
         """Make a change, in one transaction; these records are what the lock file will say of their stages."""
         self._locked.update(records)
         for path in (path for target in change.targets.values() for path in target):
-            self.session.world.promised.pop(path, None)
+            self.session.state.expected.pop(path, None)
         return self._make(change)
 
-    def stands(self, name: str, record: Record) -> bool:
+    def is_in_place(self, name: str, record: Record) -> bool:
         """Say whether a result is what lock file and workspace hold already."""
         locked = self.session.lock.records.get(name)
         if locked is None or locked.key != record.key:
@@ -129,26 +130,26 @@ class Committer(Struct, dict=True):
         """Promote the last attempt of a stage that failed, with a record that makes nothing fresh."""
         record = self._record(resolved, done, failed=True)
         name = resolved.stage.name
-        target = self.session.world.target(name, record)
+        target = self.session.state.target(name, record)
         if done.partial:  # what a program had not written yet when it failed is not to be removed
             target = {path: wanted for path, wanted in target.items() if path in (*record.outputs, *record.deleted)}
         return self._make(self._compare({name: target}))
 
     def changed_inputs(self, resolved: ResolvedStage) -> tuple[str, ...]:
         """Return the source inputs that are no longer what the stage was given."""
-        world, name = self.session.world, resolved.stage.name
+        state, name = self.session.state, resolved.stage.name
         given = {**resolved.files, **resolved.verify_files}
         return tuple(
-            path for path, entry in given.items() if world.look(name, path) != entry and path not in resolved.base
+            path for path, entry in given.items() if state.input_of(name, path) != entry and path not in resolved.base
         )
 
-    def bury(self, dead: Mapping[str, FileEntry | None]) -> PromotionResult:
+    def remove_obsolete(self, dead: Mapping[str, FileEntry | None]) -> PromotionResult:
         """Remove dead files, or put the base of a newer result there; leave those of which no one has these bytes."""
         found = {path: entry for path, entry in dead.items() if entry is None or self._obtain(path, entry)}
         change = self._compare({"": found})
         promoted = self._make(change) if change.new or change.foreign else PromotionResult()
         left = (*change.refused, *sorted(dead.keys() - found.keys()))
-        return replace(promoted, foreign=(*promoted.foreign, *left))
+        return replace(promoted, edited=(*promoted.edited, *left))
 
     def refused(self, target: _Target) -> dict[str, str]:
         """Return the paths at which the workspace differs and that no stage may change, each with the reason."""
@@ -162,7 +163,7 @@ class Committer(Struct, dict=True):
     def _obtain(self, path: str, entry: FileEntry) -> bool:
         """Bring bytes into the store; say whether they are there."""
         try:
-            self.session.store.contents.put(self.session.world.read(path, entry))
+            self.session.store.contents.put(self.session.state.read(path, entry))
         except MissingBytesError:
             return False
         return True
@@ -172,20 +173,20 @@ class Committer(Struct, dict=True):
 
         `complete` says that everything is green: then what no stage stands for any more is dropped.
         """
-        world = self.session.world
-        kept = {name: r for name, r in self.session.lock.records.items() if world.alive(name) or not complete}
+        state = self.session.state
+        kept = {name: r for name, r in self.session.lock.records.items() if state.is_declared(name) or not complete}
         records = {**kept, **{name: r for name, r in self._locked.items() if name in green}}
         retained = {
             name: record
             for name, record in self.session.lock.retained.items()
-            if name not in records and (world.alive(name) or not complete)
+            if name not in records and (state.is_declared(name) or not complete)
         }
-        self.left = LockFile(records, retained)
+        self.written_lock = LockFile(records, retained)
         store = self.session.store
-        written = self.session.memory.write(self.left, self.session.pipeline.name)
-        self.left_sha256 = written.sha256
+        written = self.session.prior.write(self.written_lock, self.session.pipeline.name)
+        self.written_lock_sha256 = written.sha256
         if written.file is not None:
-            store.workspace.wrote(
+            store.workspace.note_written_file(
                 self.session.lock_path.relative_to(store.root).as_posix(), written.sha256, written.file
             )
 
@@ -199,14 +200,14 @@ class Committer(Struct, dict=True):
         return record
 
     def _record_of(self, resolved: ResolvedStage, done: StageResult, *, failed: bool) -> Record:
-        name, world = resolved.stage.name, self.session.world
+        name, state = resolved.stage.name, self.session.state
         if done.claim is not None:
             return replace(done.claim, stage=name)
         originals, bases = self._originals(resolved, done), self._bases(resolved)
         outputs = done.outputs.items()
         accepted = done.accepted
         if done.verified:  # what it verified was recorded before
-            accepted = tuple(p for p, entry in outputs if p in accepted or world.ownership.is_accepted(p, entry))
+            accepted = tuple(p for p, entry in outputs if p in accepted or state.ownership.is_accepted(p, entry))
         return Record(
             stage=name,
             key=resolved.key,
@@ -224,10 +225,10 @@ class Committer(Struct, dict=True):
 
     def _bases(self, resolved: ResolvedStage) -> dict[str, Base]:
         """Return the moved bases that a stage started from, their bytes kept with the transcripts."""
-        world, name = self.session.world, resolved.stage.name
+        state, name = self.session.state, resolved.stage.name
         found: dict[str, Base] = {}
-        for path, start in sorted(world.starts.get(name, {}).items()):
-            found[path] = Base(start, world.incoming(name, path))
+        for path, start in sorted(state.moved_bases.get(name, {}).items()):
+            found[path] = Base(start, state.incoming_version(name, path))
             self._keep_start(resolved, path, start)
         return found
 
@@ -235,7 +236,7 @@ class Committer(Struct, dict=True):
         """Keep bytes that a stage started from where they outlive the store; a clone may have none of them."""
         store, step = self.session.store, resolved.stage.step
         try:
-            data = self.session.world.read(path, entry)
+            data = self.session.state.read(path, entry)
         except MissingBytesError:
             return
         store.contents.put(data)
@@ -247,7 +248,7 @@ class Committer(Struct, dict=True):
         for path, entry in files:
             if entry is not None and entry.digest.size_bytes <= _LARGEST_BLOB:
                 with contextlib.suppress(MissingBytesError):
-                    found[entry.digest.sha256] = git_blob_id(self.session.world.read(path, entry))
+                    found[entry.digest.sha256] = git_blob_id(self.session.state.read(path, entry))
         return found
 
     def _originals(self, resolved: ResolvedStage, done: StageResult) -> dict[str, FileEntry | None]:
@@ -257,17 +258,17 @@ class Committer(Struct, dict=True):
         """
         if resolved.stage.chain is None:
             return {}
-        world = self.session.world
+        state = self.session.state
         found: dict[str, FileEntry | None] = {}
         for path in (*done.outputs, *done.deleted):
-            entry = world.original(path) if path in resolved.base or path in world.originals() else None
+            entry = state.original(path) if path in resolved.base or path in state.originals() else None
             found[path] = entry
             if entry is not None:
                 self._keep_start(resolved, path, entry)
         return found
 
     def _keep_laid(self, record: Record) -> None:
-        laid = self.session.world.laid
+        laid = self.session.state.rebuilt
         for entry in record.outputs.values():
             if entry.digest.sha256 in laid and not self.session.store.contents.has(entry.digest):
                 self.session.store.contents.put(laid[entry.digest.sha256])
@@ -279,7 +280,7 @@ class Committer(Struct, dict=True):
             if entry is not None and contents.has(entry.digest):
                 contents.check(entry.digest)
             elif entry is not None:
-                contents.put(self.session.world.read(path, entry))
+                contents.put(self.session.state.read(path, entry))
 
     def _compare(self, targets: Mapping[str, _Target]) -> WorkspaceChange:
         """Hold the targets against the workspace; what no record knows and is no version 0 is not replaced."""
@@ -293,7 +294,7 @@ class Committer(Struct, dict=True):
             path
             for path in differing
             if (there := old[path]) is not None
-            and not any(self.session.world.has_started_from(name, path, there) for name in targets)
+            and not any(self.session.state.has_started_from(name, path, there) for name in targets)
             and not self._may_replace(path, there)
         }
         return WorkspaceChange(
@@ -306,32 +307,32 @@ class Committer(Struct, dict=True):
 
     def _make(self, change: WorkspaceChange) -> PromotionResult:
         """Bring the workspace to what a change wants of it, and keep what it replaces."""
-        store, world = self.session.store, self.session.world
+        store, state = self.session.store, self.session.state
         for path, wanted in change.new.items():
             there = change.old[path]
             if there is not None:
                 self._rescue(path, there)
             if wanted is not None and not store.contents.has(wanted.digest):
-                store.contents.put(world.read(path, wanted))
-        store.workspace.announce(change.new)
+                store.contents.put(state.read(path, wanted))
+        store.workspace.announce_writes(change.new)
         promoted = store.promoter.promote(change.new, change.old, self._declared.refusal)
-        store.workspace.written(change.new)
-        return replace(promoted, foreign=(*change.foreign, *promoted.foreign))
+        store.workspace.note_written(change.new)
+        return replace(promoted, edited=(*change.foreign, *promoted.edited))
 
     def _may_replace(self, path: str, there: FileEntry) -> bool:
-        world = self.session.world
-        if self.session.appraiser.overwrite_edited:
+        state = self.session.state
+        if self.session.decider.overwrite_edited:
             return True
-        if world.known_bytes(path, there):  # an accepted edit is replaced only by a result of the stage that has it
-            having = world.locked.having(path, there)
-            return any(world.alive(r.stage) for r in having) or not world.ownership.is_accepted(path, there)
-        return world.originals().get(path) == there
+        if state.known_bytes(path, there):  # an accepted edit is replaced only by a result of the stage that has it
+            having = state.locked.having(path, there)
+            return any(state.is_declared(r.stage) for r in having) or not state.ownership.is_accepted(path, there)
+        return state.originals().get(path) == there
 
     def _rescue(self, path: str, there: FileEntry) -> None:
         """Keep the bytes that are about to be replaced; those of a person where nothing is ever cleared away."""
         store = self.session.store
         if not store.contents.has(there.digest):
-            store.take_in(path)
-        ownership = self.session.world.ownership
+            store.add_file(path)
+        ownership = self.session.state.ownership
         if not ownership.is_known(path, there) or ownership.is_accepted(path, there):
             store.exchanges.put_original(store.contents.get(there.digest), None)

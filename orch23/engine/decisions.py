@@ -34,9 +34,9 @@ class DecidedStage(Struct, frozen=True):
 
 
 class StageDecider(Struct):
-    """Resolves and decides stages of one world, one after the other in the order of the plan."""
+    """Resolves and decides stages of one state, one after the other in the order of the plan."""
 
-    world: ProjectState
+    state: ProjectState
     facts_of: FactsOf
     sources: AuthorTexts
     read_yaml: YamlReader
@@ -48,18 +48,18 @@ class StageDecider(Struct):
 
     @property
     def _bases(self) -> Bases:
-        return Bases(self.world)
+        return Bases(self.state)
 
     def resolve(self, name: str) -> ResolvedStage:
-        """Return a stage with its manifest, as the world stands now."""
-        stage = self.world.stage(name)
-        tree = _LossyTree(self.world, name)
+        """Return a stage with its manifest, as the state stands now."""
+        stage = self.state.stage(name)
+        tree = _LossyTree(self.state, name)
         resolved = resolve_stage(
             stage,
             tree,
             self.facts_of(stage),
             self.sources,
-            variables=self.world.plan.pipeline.vars,
+            variables=self.state.plan.pipeline.vars,
             read_yaml=self.read_yaml,
         )
         if not tree.lost:
@@ -74,38 +74,38 @@ class StageDecider(Struct):
         What the prompt is rendered from is the same by its digests, so the prompt is the same.
         """
         identity = identity_of(resolved.manifest)
-        for record in (*self.world.locked.of_identity(identity), *self.world.store.records.by_identity(identity)):
+        for record in (*self.state.locked.of_identity(identity), *self.state.store.records.by_identity(identity)):
             same = _unrendered(record.manifest) == _unrendered(resolved.manifest)
             if same and record.texts and record.texts == resolved.texts and not record.failed:
                 return replace(resolved, manifest=record.manifest, key=record.key, core=core_of(record.manifest))
         return None
 
-    def appraise(self, name: str, *, need_intermediate: bool = False) -> DecidedStage:
+    def decide(self, name: str, *, need_intermediate: bool = False) -> DecidedStage:
         """Return a stage's manifest and the decision on it, on the base that it has now (ADR 19).
 
-        What is looked at for that is noted in the `reads` of the world.
+        What is looked at for that is noted in the `reads` of the state.
         """
-        world = self.world.tracked(name)
-        own = replace(self, world=world, sources=_NotedSources(world, self.sources))
-        return own._appraise(name, need_intermediate=need_intermediate)  # noqa: SLF001 - of the same class
+        state = self.state.tracked(name)
+        own = replace(self, state=state, sources=_NotedSources(state, self.sources))
+        return own._decide(name, need_intermediate=need_intermediate)  # noqa: SLF001 - of the same class
 
-    def _appraise(self, name: str, *, need_intermediate: bool) -> DecidedStage:
-        world = self.world
+    def _decide(self, name: str, *, need_intermediate: bool) -> DecidedStage:
+        state = self.state
         in_force = self._bases.in_force(name)
-        world.starts[name] = in_force
+        state.moved_bases[name] = in_force
         resolved = self.resolve(name)
         known = self._known(resolved, need_intermediate=need_intermediate)
         if self._may_start_anew(known, resolved):
-            for start in self._bases.others(name, identity_of(resolved.manifest), in_force):
-                world.starts[name] = start
+            for start in self._bases.alternatives(name, identity_of(resolved.manifest), in_force):
+                state.moved_bases[name] = start
                 other = self.resolve(name)
                 if self._todays(other):
                     resolved, known = other, self._known(other, need_intermediate=need_intermediate)
                     break
             else:
-                world.starts[name] = in_force
-                world.starts[name] = self._bases.moved(name, in_force)
-                if world.starts[name] != in_force:
+                state.moved_bases[name] = in_force
+                state.moved_bases[name] = self._bases.for_next_run(name, in_force)
+                if state.moved_bases[name] != in_force:
                     resolved = self.resolve(name)
                     known = self._known(resolved, need_intermediate=need_intermediate)
         decision = decide(self._without_started(known))
@@ -117,7 +117,7 @@ class StageDecider(Struct):
         """Return whether no record matches on the base in force, so that another base may be the stage's."""
         if known.todays or known.same_core is not None or known.waiting_on:
             return False
-        retained = self.world.lock.retained.get(resolved.stage.name)
+        retained = self.state.lock.retained.get(resolved.stage.name)
         if known.edited or retained is None:
             return True
         if any(problem.code == E_MISSING_BYTES for problem in resolved.broken):
@@ -128,55 +128,55 @@ class StageDecider(Struct):
 
     def _was_reset(self, resolved: ResolvedStage) -> bool:
         """Return whether the stage is as it was when `reset` dropped its result: then it is the same request again."""
-        retained = self.world.lock.retained.get(resolved.stage.name)
+        retained = self.state.lock.retained.get(resolved.stage.name)
         return retained is not None and retained.key == retained_key(resolved.key)
 
     def _accepted_before_reset(self, resolved: ResolvedStage) -> VerifyOnly | None:
         """Return how an accepted result that `reset` dropped is recorded again: it is verified, and nothing runs."""
-        retained = self.world.lock.retained.get(resolved.stage.name)
+        retained = self.state.lock.retained.get(resolved.stage.name)
         if retained is None or not retained.accepted or not self._was_reset(resolved) or not resolved.stage.cache:
             return None
-        if any(not self.world.has_bytes(path, entry) for path, entry in retained.outputs.items()):
+        if any(not self.state.has_bytes(path, entry) for path, entry in retained.outputs.items()):
             return None
         record = replace(retained, key=resolved.key, manifest=resolved.manifest, failed=False)
         return VerifyOnly(record, (Reason("first_run"),), adopted=retained.accepted)
 
     def _without_started(self, known: StageFacts) -> StageFacts:
         """Return what is known without the edits that the stage starts from: a run keeps them in its own way."""
-        world, name = self.world, known.stage
+        state, name = self.state, known.stage
         if not known.edited or (known.todays and not known.waiting_on):
             return known
-        there = {path: world.store.workspace.entry(path) for path in known.edited}
-        left = (p for p, entry in there.items() if entry is None or not world.has_started_from(name, p, entry))
+        there = {path: state.store.workspace.entry(path) for path in known.edited}
+        left = (p for p, entry in there.items() if entry is None or not state.has_started_from(name, p, entry))
         return replace(known, edited=tuple(left))
 
     def _owned(self, resolved: ResolvedStage, decision: Decision) -> DecidedStage:
         """Return the decision, unless it would write over accepted bytes, or over files of another pipeline."""
-        world, stage = self.world, resolved.stage
+        state, stage = self.state, resolved.stage
         if not isinstance(decision, Run | Restore | VerifyOnly):
             return DecidedStage(resolved, decision)
         paths = {path for path in stage.outputs if not is_glob(path)}
         if isinstance(decision, Run) and stage.chain is None and not self.overwrite_edited:
-            former = world.former.get(stage.name)
-            there = ((p, world.store.workspace.entry(p)) for p in sorted(paths.union(former.outputs if former else ())))
-            accepted = tuple(p for p, e in there if e is not None and world.ownership.is_accepted(p, e))
+            former = state.former.get(stage.name)
+            there = ((p, state.store.workspace.entry(p)) for p in sorted(paths.union(former.outputs if former else ())))
+            accepted = tuple(p for p, e in there if e is not None and state.ownership.is_accepted(p, e))
             if accepted:
                 return DecidedStage(resolved, Edited(accepted, accepted=accepted))
         if isinstance(decision, Restore | VerifyOnly):
             paths.update(decision.record.outputs)
-        refused = world.refused_claims(stage.name, paths)
+        refused = state.ownership_errors(stage.name, paths)
         if refused:
             return DecidedStage(replace(resolved, broken=(*resolved.broken, *refused)), Run((Reason("first_run"),)))
         return DecidedStage(resolved, decision)
 
-    def edited(self, name: str) -> tuple[str, ...]:
+    def edited_outputs(self, name: str) -> tuple[str, ...]:
         """Return the outputs that a user edited: neither a record nor the base of a run has the bytes on disk."""
-        stage = self.world.stage(name)
+        stage = self.state.stage(name)
         if stage.chain is None:
             return self._edited_paths([name])
         chain = stage.chain.chain
         if chain not in self._edited_chains:
-            self._edited_chains[chain] = self._edited_paths(list(self.world.plan.chains[chain]))
+            self._edited_chains[chain] = self._edited_paths(list(self.state.plan.chains[chain]))
         return self._edited_chains[chain]
 
     def is_edited_chain(self, stage: Stage) -> bool:
@@ -185,17 +185,17 @@ class StageDecider(Struct):
 
     def _edits_of(self, stage: Stage) -> tuple[str, ...]:
         """Return the edited paths that are the stage's own, or that it would write."""
-        edited = self.edited(stage.name)
+        edited = self.edited_outputs(stage.name)
         if not edited or stage.chain is None:
             return edited
-        former, writes = self.world.former.get(stage.name), writes_of(stage)
+        former, writes = self.state.former.get(stage.name), writes_of(stage)
         mine = (*former.outputs, *former.deleted) if former is not None else ()
         return tuple(path for path in edited if path in mine or match_any(writes, path))
 
     def waiting_on(self, name: str) -> tuple[str, ...]:
         """Return the unsettled upstream stages whose outputs this one may read."""
-        stage = self.world.stage(name)
-        plan, unsettled, makers = self.world.plan, self.world.unsettled, self.world.declared.makers
+        stage = self.state.stage(name)
+        plan, unsettled, makers = self.state.plan, self.state.unsettled, self.state.declared.makers
         if not unsettled:
             return ()
         base = [(pattern, ()) for pattern in stage.outputs] if stage.chain else []
@@ -209,11 +209,11 @@ class StageDecider(Struct):
         return (*upstream, *(up for up in plan.earlier_items(name) if up in found)) if found else tuple(upstream)
 
     def _known(self, resolved: ResolvedStage, *, need_intermediate: bool) -> StageFacts:
-        name, world = resolved.stage.name, self.world
+        name, state = resolved.stage.name, self.state
         waiting = self.waiting_on(name)
         identity = identity_of(resolved.manifest)
-        locked = world.lock.records.get(name)
-        relatives = world.store.records.by_identity(identity)
+        locked = state.lock.records.get(name)
+        relatives = state.store.records.by_identity(identity)
         previous = locked or next((r for r in relatives if not r.failed), None)
         todays = self._todays(resolved)
         candidates = tuple(self._candidate(resolved, r, need_intermediate=need_intermediate) for r in todays)
@@ -221,17 +221,17 @@ class StageDecider(Struct):
         paths = {path for c in candidates for path in c.target} | set(previous.outputs if previous else ())
         stage = resolved.stage
         edited = () if self.overwrite_edited else self._edits_of(stage)
-        if not self.overwrite_edited and name not in world.former:  # nothing tells which files are its own, but these
+        if not self.overwrite_edited and name not in state.former:  # nothing tells which files are its own, but these
             chained = stage.chain is not None
             wanted = sorted({path for c in candidates for path in c.target}.difference(edited))
             edited = (*edited, *(path for path in wanted if self._is_edited(path, chained=chained)))
         if todays:  # what a later item of the chain makes, is that one's to hold
-            edited = tuple(path for path in edited if not world.made_later(name, path))
-            there = {path: world.store.workspace.entry(path) for path in edited}
+            edited = tuple(path for path in edited if not state.has_later_version(name, path))
+            there = {path: state.store.workspace.entry(path) for path in edited}
             edited = tuple(p for p in edited if not any(record.outputs.get(p) == there[p] for record in todays))
-        disk = {path: world.on_disk(path) for path in (*paths, *edited)}
-        others = (*relatives, *world.locked.of_identity(identity)) if waiting else ()
-        uncertain = dict.fromkeys(w for up in waiting if others for w in writes_of(world.plan.nodes[up]))
+        disk = {path: state.on_disk(path) for path in (*paths, *edited)}
+        others = (*relatives, *state.locked.of_identity(identity)) if waiting else ()
+        uncertain = dict.fromkeys(w for up in waiting if others for w in writes_of(state.plan.nodes[up]))
         return StageFacts(
             stage=name,
             manifest=resolved.manifest,
@@ -239,9 +239,9 @@ class StageDecider(Struct):
             same_core=core,
             previous=previous,
             disk=disk,
-            foreign=frozenset(p for p, e in disk.items() if e is not None and not world.known_bytes(p, e)),
+            foreign=frozenset(p for p, e in disk.items() if e is not None and not state.known_bytes(p, e)),
             edited=edited,
-            existed=frozenset(path for path in edited if not world.has_owner(path)),
+            existed=frozenset(path for path in edited if not state.has_owner(path)),
             decided=bool(edited) and stage.chain is not None and self._are_decided(edited),
             failed_before=self.failed_before.get(name) == resolved.key,
             forced=name in self.forced or stage.family in self.forced,
@@ -253,10 +253,10 @@ class StageDecider(Struct):
 
     def _todays(self, resolved: ResolvedStage) -> tuple[Record, ...]:
         """Return the records of today's key: the lock's first, then the newest."""
-        stage, locked = resolved.stage, self.world.locked.of_key(resolved.key)
+        stage, locked = resolved.stage, self.state.locked.of_key(resolved.key)
         bounded = (r for r in locked if r.stage == stage.name or may_write_outputs_of(stage, r))
         found = sorted(bounded, key=lambda r: r.stage != stage.name)
-        found += [r for r in self.world.store.records.by_key(resolved.key) if not r.failed]
+        found += [r for r in self.state.store.records.by_key(resolved.key) if not r.failed]
         unique: list[Record] = []
         for record in found:
             if not any(same_result(record, one) for one in unique):
@@ -266,7 +266,7 @@ class StageDecider(Struct):
     def _same_core(self, resolved: ResolvedStage, locked: Record | None) -> Candidate | None:
         if not resolved.stage.cache:
             return None
-        found = [r for r in self.world.store.records.by_core(resolved.core) if not r.failed]
+        found = [r for r in self.state.store.records.by_core(resolved.core) if not r.failed]
         if locked is not None and _core(locked) == resolved.core:
             found.insert(0, locked)
         for record in found:
@@ -276,68 +276,68 @@ class StageDecider(Struct):
         return None
 
     def _candidate(self, resolved: ResolvedStage, record: Record, *, need_intermediate: bool) -> Candidate:
-        world, name = self.world, resolved.stage.name
-        target = world.target(name, record)
-        wanted = [p for p, e in target.items() if e is not None and world.on_disk(p) != e]
+        state, name = self.state, resolved.stage.name
+        target = state.target(name, record)
+        wanted = [p for p, e in target.items() if e is not None and state.on_disk(p) != e]
         needed = set(wanted) | (set(record.outputs) if need_intermediate else set())
         obtainable = all(
-            world.has_bytes(path, entry)
+            state.has_bytes(path, entry)
             for path in needed
             if (entry := target.get(path) or record.outputs.get(path)) is not None
         )
-        claim = world.is_claim(record)
-        lacking = claim and not all(world.has_bytes(path, entry) for path, entry in record.outputs.items())
-        laid = (lacking or not obtainable) and rebuild_outputs(world, resolved, record)
+        claim = state.is_claim(record)
+        lacking = claim and not all(state.has_bytes(path, entry) for path, entry in record.outputs.items())
+        laid = (lacking or not obtainable) and rebuild_outputs(state, resolved, record)
         return Candidate(record=record, target=target, obtainable=obtainable or laid, claim=claim)
 
     def _edited_paths(self, names: list[str]) -> tuple[str, ...]:
-        world = self.world
+        state = self.state
         paths: set[str] = set()
         for name in names:
-            stage = self.world.stage(name)
+            stage = self.state.stage(name)
             paths.update(path for path in stage.outputs if not is_glob(path))
-            record = world.former.get(name)
+            record = state.former.get(name)
             paths.update(record.outputs if record else ())
-        chain = self.world.stage(names[0]).chain is not None
+        chain = self.state.stage(names[0]).chain is not None
         return tuple(path for path in sorted(paths) if self._is_edited(path, chained=chain))
 
     def _is_edited(self, path: str, *, chained: bool) -> bool:
-        entry: FileEntry | None = self.world.store.workspace.entry(path)
+        entry: FileEntry | None = self.state.store.workspace.entry(path)
         if entry is None:
             return False
-        if self.world.known_bytes(path, entry):
+        if self.state.known_bytes(path, entry):
             return self._was_given_up(path, entry, chained=chained)
-        return not chained or (entry != self.world.original(path) and not self._was_base(path, entry))
+        return not chained or (entry != self.state.original(path) and not self._was_base(path, entry))
 
     def _was_given_up(self, path: str, entry: FileEntry, *, chained: bool) -> bool:
         """Return whether bytes of a record are the user's all the same: released, or committed as an ended item's."""
-        having = list(self.world.locked.having(path, entry))
-        if any(self.world.alive(record.stage) for record in having):
+        having = list(self.state.locked.having(path, entry))
+        if any(self.state.is_declared(record.stage) for record in having):
             return False
-        if self.world.ownership.is_released(path, entry):
+        if self.state.ownership.is_released(path, entry):
             return True
-        return chained and bool(having) and self.world.ownership.equals_head(path, entry)
+        return chained and bool(having) and self.state.ownership.equals_head(path, entry)
 
     def _was_base(self, path: str, entry: FileEntry) -> bool:
         """Return whether the result that the lock has of a path came from these bytes."""
-        bases = (record.bases.get(path) for record in self.world.locked.owning(path))
+        bases = (record.bases.get(path) for record in self.state.locked.owning(path))
         return any(base is not None and base.start == entry for base in bases)
 
     def _are_decided(self, paths: tuple[str, ...]) -> bool:
         """Return whether the user committed all of these edits, or had them accepted or released."""
-        ownership = self.world.ownership
-        entries = ((path, self.world.store.workspace.entry(path)) for path in paths)
+        ownership = self.state.ownership
+        entries = ((path, self.state.store.workspace.entry(path)) for path in paths)
         return all(e is not None and (ownership.is_accepted(p, e) or ownership.equals_head(p, e)) for p, e in entries)
 
 
 class _NotedSources(Struct, frozen=True):
-    """The author's files, as looked at for a decision in a world that notes it."""
+    """The author's files, as looked at for a decision in a state that notes it."""
 
-    world: ProjectState
+    state: ProjectState
     sources: AuthorTexts
 
     def text(self, path: str) -> tuple[str | None, Diagnostic | None]:
-        self.world.note(path)
+        self.state.note(path)
         return self.sources.text(path)
 
 
@@ -348,7 +348,7 @@ class _LossyTree(StageView, frozen=True):
 
     def read(self, path: str, entry: FileEntry) -> bytes:
         try:
-            return self.world.read(path, entry)
+            return self.state.read(path, entry)
         except MissingBytesError:
             self.lost.add(path)
             return b""

@@ -184,7 +184,7 @@ def all_rows(
             looked,
             _makes(node, records[name]) if name in wanted else (),
             beside.get(name, ()),
-            tuple(sorted(plan.above.get(name, ()))),
+            tuple(sorted(plan.upstream_of_chains.get(name, ()))),
             plan.group_of(name) or "",
             any(may_overlap(pattern, source) for pattern in writes_of(node) for source in sources),
             name in recorded,
@@ -269,11 +269,11 @@ def _beside(
         node = plan.nodes[name]
         if isinstance(node, ForeachStage):
             continue
-        names = {item for chain in plan.above.get(name, ()) for item in plan.chains.get(chain, ())}
+        names = {item for chain in plan.upstream_of_chains.get(name, ()) for item in plan.chains.get(chain, ())}
         for one in (*node.inputs, *node.verify.inputs):
             if isinstance(one, ListInput) and writers is not None:
                 if one.pattern not in may_list:
-                    may_list[one.pattern] = writers.meeting(one.pattern)
+                    may_list[one.pattern] = writers.writers_of(one.pattern)
                 names.update(may_list[one.pattern])
         if names := names.difference((name, *plan.upstream[name])):
             found[name] = tuple(sorted(names))

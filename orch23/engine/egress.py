@@ -22,7 +22,7 @@ from orch23.steps.registry import is_llm
 
 
 class NetworkAccess:
-    """What the user lets the steps of a build reach. `partial` is a folder for what is half fetched.
+    """What the user lets the steps of a build reach. `partial_dir` is a folder for what is half fetched.
 
     Safe for calls from several threads.
     """
@@ -37,7 +37,7 @@ class NetworkAccess:
         is_granted: Callable[[Grant], bool] = lambda _grant: False,
     ) -> None:
         """Take what the user says; without consent nothing is reached. `trust_command` is how it is given."""
-        self.partial, self.environ, self.offline = partial, environ, offline
+        self.partial_dir, self.environ, self.offline = partial, environ, offline
         self.is_granted, self.trust_command = is_granted, trust_command
         self._lock = threading.Lock()
         self._open: dict[int, Callable[[], None]] = {}
@@ -49,7 +49,7 @@ class NetworkAccess:
         return self._is_closed
 
     @contextlib.contextmanager
-    def breakable(self, end: Callable[[], None]) -> Iterator[None]:
+    def cancellable(self, end: Callable[[], None]) -> Iterator[None]:
         """Have something ended, by another thread, if the build is asked to stop within."""
         with self._lock:
             self._open[id(end)] = end
@@ -209,7 +209,7 @@ def _origins(stage: Stage, this: AttemptContext, sources: AuthorTexts) -> Iterat
         if isinstance(one.read, TrackedText) and one.read.text is not None:
             yield _whole(one, one.read.text, sources)
     yield _Text("the previous answer", this.previous or "", is_file=False)
-    yield _Text("the report of the failed attempt", this.brief.excerpt if this.brief else "", is_file=False)
+    yield _Text("the report of the failed attempt", this.feedback.excerpt if this.feedback else "", is_file=False)
 
 
 def _whole(one: PromptInput, text: str, sources: AuthorTexts) -> _Text:
@@ -280,7 +280,7 @@ def author_files(stage: Stage, this: AttemptContext) -> tuple[str, ...]:
     if stage.kind != "llm":
         return ()
     again = ("retry", "prompt")
-    unused = ("llm", "prompt") if this.brief is not None and again in stage.author_files else again
+    unused = ("llm", "prompt") if this.feedback is not None and again in stage.author_files else again
     return tuple(path for place, path in stage.author_files.items() if place != unused)
 
 

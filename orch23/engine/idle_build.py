@@ -24,13 +24,13 @@ FEWEST = 64
 
 
 class AtRest(Struct, frozen=True, kw_only=True):
-    """A build with nothing to do: its decisions, in which world they are taken, its first and its last event.
+    """A build with nothing to do: its decisions, in which state they are taken, its first and its last event.
 
     `wanted` are the stages that it is asked for, `lock` is the lock file that it finds.
     """
 
     decisions: Mapping[str, Decision]
-    world: ProjectState
+    state: ProjectState
     began: RunStarted
     ended: RunFinished
     wanted: frozenset[str]
@@ -44,27 +44,27 @@ def at_rest(build: Build, began: RunStarted, ended: RunFinished, part: Part | No
     anything, all is decided once more on what it left. What git has may be another thing without a change of any file
     that is looked at, so nothing is known where git was asked.
     """
-    session, selection, world = build.session, build.options.selection, build.session.world
-    wanted = selection.nodes(world.plan)
+    session, selection, state = build.session, build.options.selection, build.session.state
+    wanted = selection.nodes(state.plan)
     if moved:
-        world.git.was_asked = False
-        session.store.disk.contents.read_digests.clear()
-        decisions, world = replan(session, build.committer.left, selection)
+        state.git.was_asked = False
+        session.store.local.contents.read_digests.clear()
+        decisions, state = replan(session, build.committer.written_lock, selection)
     else:
-        decisions = {name: Fresh(world.results[name]) for name in world.plan.order if name in wanted}
-    if world.git.was_asked or not all(isinstance(one, Fresh) for one in decisions.values()):
+        decisions = {name: Fresh(state.results[name]) for name in state.plan.order if name in wanted}
+    if state.git.was_asked or not all(isinstance(one, Fresh) for one in decisions.values()):
         return None
-    counts = Counter(part.at_rest if part is not None else {})
-    counts.update(fresh=len(wanted), skipped=len(selection.skipped(world.plan)))
+    counts = Counter(part.idle_counts if part is not None else {})
+    counts.update(fresh=len(wanted), skipped=len(selection.skipped(state.plan)))
     stages = {status: number for status, number in counts.items() if number}
-    lock, spec = build.committer.left_sha256, _spec_of(session.store, began.spec_file, part)
+    lock, spec = build.committer.written_lock_sha256, _spec_of(session.store, began.spec_file, part)
     return AtRest(
         decisions=decisions,
-        world=world,
+        state=state,
         began=replace(began, lock=lock, spec_hash=spec, at_rest=UNSET),
         ended=RunFinished(status="ok", stages=stages, limits=ended.limits),
         wanted=wanted,
-        lock=build.committer.left,
+        lock=build.committer.written_lock,
     )
 
 
@@ -86,18 +86,18 @@ def look_back(looks: StatSnapshot, store: ProjectStore, others: Mapping[Path, st
 
     `others` are further paths that were looked at, with their signatures from then.
     """
-    blobs = store.disk.contents
+    blobs = store.local.contents
     files = [store.folder / "promote.json", *sorted(map(blobs.path_of, blobs.read_digests))]
-    records = str(store.disk.records.folder)
+    records = str(store.local.records.folder)
     looks.outside[records] = signature(records, EXISTS)  # without them the lock file is not believed
-    looks.outside[str(store.rooms)] = (
+    looks.outside[str(store.sandbox_dirs)] = (
         EMPTY_DIRECTORY  # once this build has gone; what a killed one leaves is to be swept
     )
-    if not all(looks.take(str(path)) for path in files):
+    if not all(looks.add_path(str(path)) for path in files):
         return False
-    if not all(looks.take(str(path)) and looks.outside[str(path)] == was for path, was in others.items()):
+    if not all(looks.add_path(str(path)) and looks.outside[str(path)] == was for path, was in others.items()):
         return False
-    return store.workspace.look_back(looks)
+    return store.workspace.add_to_snapshot(looks)
 
 
 # ---- the table of the dependency index -------------------------------------------------------------
@@ -132,7 +132,7 @@ def table_of(
     `token` pairs it with a snapshot. `text` is the pipeline's, `read` names the files that it was read from. `is_cut`
     returns whether the lines of the text show stages of these names, so that an edited one can be read by itself.
     """
-    plan, reads = found.world.plan, found.world.reads
+    plan, reads = found.state.plan, found.state.reads
     records = {name: one.record for name, one in found.decisions.items() if isinstance(one, Fresh)}
     try:
         if part is not None:

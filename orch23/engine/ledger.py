@@ -183,7 +183,7 @@ class Ledger(Struct, kw_only=True):
             self._closed = True
             self._changed.notify_all()
 
-    def finished(self, ended: RunFinished) -> RunFinished:
+    def with_totals(self, ended: RunFinished) -> RunFinished:
         """Return how a run ended with what it took, what interrupted ones took before, and the limits."""
         with self._changed:
             limits, own = self.limits, self._run.own
@@ -202,7 +202,7 @@ class Ledger(Struct, kw_only=True):
                 ),
             )
 
-    def paid(self, stage: str) -> StageCost:
+    def cost_of(self, stage: str) -> StageCost:
         """Return what a stage took in this run."""
         with self._changed:
             account = self._stages.get(stage)
@@ -244,7 +244,7 @@ class Ledger(Struct, kw_only=True):
 
     # ---- time -----------------------------------------------------------------------------
 
-    def pace(self, stage: str) -> None:
+    def begin_attempt(self, stage: str) -> None:
         """Let a stage begin an attempt; its wall time begins with the first.
 
         Raises:

@@ -69,7 +69,7 @@ class Part(Struct, frozen=True, kw_only=True):
         return self.reach.rows.head.began
 
     @property
-    def at_rest(self) -> dict[str, int]:
+    def idle_counts(self) -> dict[str, int]:
         """Give how many other stages there are, by how they end."""
         ends = dict(self.reach.rows.head.ends)
         ends["fresh"] = ends.get("fresh", 0) - len(self.names)
@@ -81,7 +81,7 @@ def part_of(since: Since, store: ProjectStore, edited_stages: EditedStages) -> P
     root, changed = store.root, [*since.changed]
     try:
         rows = DependencyIndex(store.index, since.table)
-        if rows.head.token != since.token or not store.disk.records.is_indexed():
+        if rows.head.token != since.token or not store.local.records.is_indexed():
             return None
         digests = {one: _known(since.digest_of(one)) for one in rows.head.read if one not in changed}
         text, edited = "", {}
@@ -126,12 +126,12 @@ class Reach(Struct, frozen=True):
 
     rows: DependencyIndex
     reached: tuple[str, ...]
-    around: tuple[str, ...]
+    neighbours: tuple[str, ...]
 
     def plan(self, pieces: Mapping[str, Stage] | None = None) -> Plan:
         """Return the plan of these stages; `pieces` are stages that are declared otherwise by now."""
         rows = self.rows
-        found = {name: rows.row(name) for name in (*self.reached, *self.around)}
+        found = {name: rows.row(name) for name in (*self.reached, *self.neighbours)}
         order = tuple(sorted(found, key=lambda name: found[name].number))
         nodes = {name: (pieces or {}).get(name, found[name].node) for name in order}
         reached = frozenset(self.reached)
@@ -150,7 +150,7 @@ class Reach(Struct, frozen=True):
             downstream={name: tuple(one for one in found[name].downstream if one in reached) for name in order},
             expansions={name: tuple(families[name]) for name in foreach},
             chains={name: rows.chain(name) for name in chains},
-            above={name: frozenset(found[name].above) for name in order if found[name].above},
+            upstream_of_chains={name: frozenset(found[name].above) for name in order if found[name].above},
             groups={name: rows.group(name) for name in groups},
             whole=cache(rows.nodes),
         )

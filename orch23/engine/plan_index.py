@@ -55,7 +55,7 @@ class PlanIndex(Struct, dict=True):
         """
         known = self._makers.get((pattern, exclude))
         if known is None:
-            nodes, found = self.plan.nodes, self._writers.meeting(pattern)
+            nodes, found = self.plan.nodes, self._writers.writers_of(pattern)
             if exclude:
                 writes = ((name, writes_of(nodes[name])) for name in found)
                 found = tuple(

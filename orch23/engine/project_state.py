@@ -28,13 +28,13 @@ class ProjectState(Struct, dict=True):
     """What is settled so far, over what is on disk.
 
     `results` holds the record of every settled stage and, in a dry-run, the predicted record of those that are not;
-    `unsettled` names the latter. `laid` are bytes made again from recorded answers, by sha256. `promised` is what
-    will be on the disk: in a dry-run by restored stages, in a build by those that are held. `starts` are the bases that
-    have moved: by stage, the bytes that it starts from or sees at a path, in place of the original or of the version of
-    an earlier item. `ran` are the stages that ran in this build. `edited` are paths that a user edited and that nothing
-    writes in this build. `reads` is what was looked at to decide a stage or to expand a foreach: files by path, folders
-    that were listed by their whole path (`tracked`). With `trusts_lock`, results that only the lock file has count as
-    proven.
+    `unsettled` names the latter. `rebuilt` are bytes made again from recorded answers, by sha256. `expected` is what
+    will be on the disk: in a dry-run by restored stages, in a build by those that are held. `moved_bases` are the bases
+    that have moved: by stage, the bytes that it starts from or sees at a path, in place of the original or of the
+    version of an earlier item. `ran` are the stages that ran in this build. `edited` are paths that a user edited and
+    that nothing writes in this build. `reads` is what was looked at to decide a stage or to expand a foreach: files by
+    path, folders that were listed by their whole path (`tracked`). With `trusts_lock`, results that only the lock file
+    has count as proven.
     """
 
     plan: Plan
@@ -42,14 +42,14 @@ class ProjectState(Struct, dict=True):
     lock: LockFile
     results: dict[str, Record] = field(default_factory=dict)
     unsettled: set[str] = field(default_factory=set)
-    laid: dict[str, bytes] = field(default_factory=dict)
-    promised: dict[str, FileEntry | None] = field(default_factory=dict)
-    starts: dict[str, Mapping[str, FileEntry]] = field(default_factory=dict)
+    rebuilt: dict[str, bytes] = field(default_factory=dict)
+    expected: dict[str, FileEntry | None] = field(default_factory=dict)
+    moved_bases: dict[str, Mapping[str, FileEntry]] = field(default_factory=dict)
     edited: set[str] = field(default_factory=set)
     ran: set[str] = field(default_factory=set)
     reads: dict[str, set[str]] = field(default_factory=dict)
     git: GitFiles = field(default_factory=NoGitFiles)
-    claims: OtherPipelines | None = None
+    other_pipelines: OtherPipelines | None = None
     trusts_lock: bool = False
     _owners: dict[str, list[str]] = field(default_factory=dict)
     _originals: dict[str, FileEntry | None] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class ProjectState(Struct, dict=True):
         self._originals.update(self.lock.originals())
 
     def tracked(self, name: str) -> "ProjectState":
-        """Return this world for a decision on a node: what is looked at through it is noted in the node's `reads`.
+        """Return this state for a decision on a node: what is looked at through it is noted in the node's `reads`.
 
         It shares all state with this one until this one is extended. What is looked at through this one, as other
         threads do, is not noted.
@@ -93,7 +93,7 @@ class ProjectState(Struct, dict=True):
     @cached_property
     def former(self) -> Mapping[str, Record]:
         """Return the records of the lock that own files, by stage."""
-        return self.lock.owning()
+        return self.lock.owner_records()
 
     @cached_property
     def ownership(self) -> Ownership:
@@ -104,12 +104,12 @@ class ProjectState(Struct, dict=True):
 
     def settle(self, name: str, record: Record) -> None:
         """Take a stage's record as today's result."""
-        self.forget(name)
+        self.unsettle(name)
         self.results[name] = record
         for path in (*record.outputs, *record.deleted):
             self._owners.setdefault(path, []).append(name)
 
-    def forget(self, name: str) -> None:
+    def unsettle(self, name: str) -> None:
         """Take a stage's result back."""
         record = self.results.pop(name, None)
         for path in (*record.outputs, *record.deleted) if record else ():
@@ -136,7 +136,7 @@ class ProjectState(Struct, dict=True):
 
     def on_disk(self, path: str) -> FileEntry | None:
         """Return what is at a path or will be there once what is promised is kept."""
-        return self.promised[path] if path in self.promised else self.store.workspace.entry(path)
+        return self.expected[path] if path in self.expected else self.store.workspace.entry(path)
 
     def known_bytes(self, path: str, entry: FileEntry) -> bool:
         """Say whether some record, of any key, has these bytes at this path."""
@@ -165,20 +165,20 @@ class ProjectState(Struct, dict=True):
         """Return whether some record, of any time, has an output at a path."""
         return self._is_locked(path) or bool(self.store.records.owners(path))
 
-    def alive_owner(self, path: str) -> bool:
+    def has_declared_owner(self, path: str) -> bool:
         """Return whether the lock gives a path to a stage that is declared today."""
-        return any(self.alive(record.stage) for record in self.locked.owning(path))
+        return any(self.is_declared(record.stage) for record in self.locked.owning(path))
 
-    def refused_claims(self, name: str, paths: Collection[str], *, only_new: bool = False) -> tuple[Diagnostic, ...]:
+    def ownership_errors(self, name: str, paths: Collection[str], *, only_new: bool = False) -> tuple[Diagnostic, ...]:
         """Return an error for each path that another pipeline owns, of those that hold no bytes of this one.
 
         With `only_new`, only paths are looked at that the lock gives to no stage.
         """
-        if self.claims is None:
+        if self.other_pipelines is None:
             return ()
         own = self._is_locked if only_new else self._holds_own
         strange = [path for path in sorted(paths) if not own(path)]
-        return self.claims.refusals(name, strange) if strange else ()
+        return self.other_pipelines.ownership_errors(name, strange) if strange else ()
 
     def _is_locked(self, path: str) -> bool:
         return any(True for _ in self.locked.owning(path))
@@ -189,7 +189,7 @@ class ProjectState(Struct, dict=True):
         entry = self.store.workspace.entry(path) if owning else None
         return bool(owning) and (entry is None or any(r.outputs[path] == entry for r in owning))
 
-    def made(self, path: str) -> bool:
+    def is_made(self, path: str) -> bool:
         """Return whether what is at a path was made by this pipeline and is still its own.
 
         Where the lock does not say so, a record of the store may: the lock can be lost. A path that the lock gives to a
@@ -198,18 +198,18 @@ class ProjectState(Struct, dict=True):
         if self._owners.get(path) or self.declared.written.is_output(path):
             return True
         owning = list(self.locked.owning(path))
-        if any(self.alive(r.stage) for r in owning):
+        if any(self.is_declared(r.stage) for r in owning):
             return True
         entry = self.store.workspace.entry(path)
         if owning and any(r.outputs[path] == entry for r in owning):
-            return self.declared.written.may_be_written(path) or self.dead(path)
+            return self.declared.written.contains(path) or self.is_obsolete(path)
         if entry is None or not self.store.records.having(path, entry):
             return False
-        return self.declared.written.may_be_written(path)
+        return self.declared.written.contains(path)
 
     # ---- the end of ownership -------------------------------------------------------------
 
-    def dead(self, path: str) -> bool:
+    def is_obsolete(self, path: str) -> bool:
         """Return whether a file is about to go: a stage made it that has ended, or has a newer result without it.
 
         What is released instead, stays, and is a source from now on.
@@ -220,7 +220,9 @@ class ProjectState(Struct, dict=True):
         if entry is None:
             return False
         having = [
-            record for record in self.locked.having(path, entry) if self._gone(record) and self.is_believed(record)
+            record
+            for record in self.locked.having(path, entry)
+            if self._is_superseded(record) and self.may_remove_by(record)
         ]
         if not having or self.ownership.is_accepted(path, entry):
             return False
@@ -234,9 +236,9 @@ class ProjectState(Struct, dict=True):
             return True
         if any(path in record.bases for record in self.locked.owning(path)):  # a run started from a user's bytes
             return True
-        if self.claims is not None and self.claims.owner(path) is not None:
+        if self.other_pipelines is not None and self.other_pipelines.owner(path) is not None:
             return True
-        self.ownership.look_up(self._of_ended_stages())
+        self.ownership.prefetch(self._of_ended_stages())
         return self.ownership.is_committed(path)
 
     def _literal_sources(self, path: str) -> Collection[str]:
@@ -253,40 +255,40 @@ class ProjectState(Struct, dict=True):
         return tuple(
             path
             for path in sorted(self.locked.paths())
-            if not self._owners.get(path) and not any(self.alive(r.stage) for r in self.locked.owning(path))
+            if not self._owners.get(path) and not any(self.is_declared(r.stage) for r in self.locked.owning(path))
         )
 
-    def remains(self, path: str) -> bool:
+    def has_lasting_file(self, path: str) -> bool:
         """Return whether there is a file at a path that does not go away since no stage makes it any more."""
-        entry = self.store.workspace.found(path)
+        entry = self.store.workspace.input_entry(path)
         if entry is None or entry.link:
             return entry is not None
-        return not self.dead(path) or self._in_place_of_dead(path) is not None
+        return not self.is_obsolete(path) or self._replacement_of(path) is not None
 
-    def is_believed(self, record: Record) -> bool:
+    def may_remove_by(self, record: Record) -> bool:
         """Return whether files may be removed by a record of the lock file: not if that alone says who made them."""
-        return self.alive(record.stage) or is_proven(record, self.store.records)
+        return self.is_declared(record.stage) or is_proven(record, self.store.records)
 
     def is_claim(self, record: Record) -> bool:
         """Return whether only the lock file says that this result passed: it is verified before it counts."""
         return not self.trusts_lock and not is_proven(record, self.store.records)
 
-    def _gone(self, record: Record) -> bool:
+    def _is_superseded(self, record: Record) -> bool:
         """Return whether a record of the lock stands for nothing today: its stage has ended, or has another result."""
-        return record.stage in self.results or not self.alive(record.stage)
+        return record.stage in self.results or not self.is_declared(record.stage)
 
     def made_by_chain(self, stage: Stage, path: str) -> bool:
         """Return whether the bytes at a path in the stage's write scope are a version of its chain, not a user's."""
         entry = self.store.workspace.entry(path)
         return stage.chain is not None and entry is not None and self.known_bytes(path, entry)
 
-    def dead_files(self) -> dict[str, FileEntry | None]:
+    def obsolete_files(self) -> dict[str, FileEntry | None]:
         """Return every file that is about to go, with what takes its place: the base of a newer result, or None."""
         if self.plan.unexpanded:
             return {}
-        return {path: self._in_place_of_dead(path) for path in sorted(self.locked.paths()) if self.dead(path)}
+        return {path: self._replacement_of(path) for path in sorted(self.locked.paths()) if self.is_obsolete(path)}
 
-    def _in_place_of_dead(self, path: str) -> FileEntry | None:
+    def _replacement_of(self, path: str) -> FileEntry | None:
         entry = self.store.workspace.entry(path)
         owners = (r.stage for r in self.locked.having(path, entry) if r.stage in self.results)
         return next((found for name in owners if (found := self._remaining(name, path)) is not None), None)
@@ -300,18 +302,18 @@ class ProjectState(Struct, dict=True):
             owning = list(self.locked.owning(path))
             if self.declared.written.is_named(path):  # another stage takes it over
                 continue
-            if owning and self.store.workspace.entry(path) is not None and not self.dead(path):
+            if owning and self.store.workspace.entry(path) is not None and not self.is_obsolete(path):
                 found[path] = owning[0].stage
         return found
 
-    def alive(self, name: str) -> bool:
+    def is_declared(self, name: str) -> bool:
         """Say whether a stage is in the plan, or may yet come out of a foreach that is not expanded."""
         family = name.partition("@")[0]
         return name in self.plan.nodes or isinstance(self.plan.nodes.get(family), ForeachStage)
 
     # ---- what one stage sees --------------------------------------------------------------
 
-    def view(self, name: str, path: str) -> FileEntry | None:
+    def file_seen_by(self, name: str, path: str) -> FileEntry | None:
         """Return what a stage sees at a path, or None."""
         stage = self.plan.nodes[name]
         chain = stage.chain if isinstance(stage, Stage) else None
@@ -319,20 +321,20 @@ class ProjectState(Struct, dict=True):
         if chain is not None and (
             self.declared.in_chain(chain.chain, path) or any(self._chain_of(o) == chain.chain for o in owners)
         ):
-            return self.start(name, path)
+            return self.start_version(name, path)
         if chain is None and isinstance(stage, Stage) and self._is_own(stage, path):
             return None
-        above = self.plan.above.get(name, frozenset())
+        above = self.plan.upstream_of_chains.get(name, frozenset())
         visible = [owner for owner in owners if (self._chain_of(owner) or owner) not in above]
         if visible:
             return self.results[max(visible, key=self._rank)].outputs.get(path)
         if any(self.declared.in_chain(chain_above, path) for chain_above in above):
-            return self.start(name, path)
-        if self.dead(path):
-            return self._in_place_of_dead(path)
+            return self.start_version(name, path)
+        if self.is_obsolete(path):
+            return self._replacement_of(path)
         return self.store.workspace.entry(path)
 
-    def look(self, name: str, path: str) -> FileEntry | None:
+    def input_of(self, name: str, path: str) -> FileEntry | None:
         """Return what a stage sees at a path that it reads: links that a user made are followed below the root.
 
         Raises:
@@ -340,51 +342,51 @@ class ProjectState(Struct, dict=True):
 
         """
         try:
-            entry = self.view(name, path)
+            entry = self.file_seen_by(name, path)
         except SafetyError:  # a folder of the path is a link
             entry = None
         if entry is not None:
             return entry
-        real = self.store.workspace.real(path)
+        real = self.store.workspace.resolved_path(path)
         if real is None or real == path:
             return None
         self._refuse_later_output(name, path, real)
-        entry = self.view(name, real)
+        entry = self.file_seen_by(name, real)
         return None if entry is None else replace(entry, link=real)
 
     def _refuse_later_output(self, name: str, path: str, real: str) -> None:
         """Refuse a link to an output of a stage that a stage does not wait for: the declared path does not show it."""
-        if not self.declared.outputs.holds(real):
+        if not self.declared.outputs.contains(real):
             return
         before = {name, *self.plan.upstream[name], *self.plan.earlier_items(name)}
-        makers = [one for one in WriterIndex(self.plan.all_nodes).meeting(real) if one not in before]
+        makers = [one for one in WriterIndex(self.plan.all_nodes).writers_of(real) if one not in before]
         if makers:
             message = f"input {path!r} of stage `{name}` is a link to {real!r}, which stage `{makers[0]}` makes"
             raise SafetyError(Diagnostic("E691", message, hint=f"name {real!r} in `inputs` instead of the link"))
 
     def maker(self, name: str, path: str) -> str | None:
         """Return the stage whose file a stage sees at a path, None if no stage made it."""
-        above = self.plan.above.get(name, frozenset())
+        above = self.plan.upstream_of_chains.get(name, frozenset())
         owners = [o for o in self._owners.get(path, ()) if (self._chain_of(o) or o) not in above and o != name]
         return max(owners, key=self._rank) if owners else None
 
-    def start(self, name: str, path: str) -> FileEntry | None:
+    def start_version(self, name: str, path: str) -> FileEntry | None:
         """Return what a stage starts from at a path: its base if that has moved, else what comes to it."""
-        moved = self.starts.get(name)
-        return moved[path] if moved and path in moved else self.incoming(name, path)
+        moved = self.moved_bases.get(name)
+        return moved[path] if moved and path in moved else self.incoming_version(name, path)
 
     def has_started_from(self, name: str, path: str, entry: FileEntry) -> bool:
         """Return whether a stage, or an earlier item of its chain, starts from these bytes as its base."""
         node = self.plan.nodes.get(name)
         link = node.chain if isinstance(node, Stage) else None
         if link is None:
-            return self.starts.get(name, {}).get(path) == entry
+            return self.moved_bases.get(name, {}).get(path) == entry
         before = self.plan.chains[link.chain][: link.index + 1]
-        if any(self.starts.get(one, {}).get(path) == entry for one in before):
+        if any(self.moved_bases.get(one, {}).get(path) == entry for one in before):
             return True
         return self._originals.get(path) == entry  # as it was when the stage was resolved, not as it is now
 
-    def incoming(self, name: str, path: str) -> FileEntry | None:
+    def incoming_version(self, name: str, path: str) -> FileEntry | None:
         """Return the newest version of a path by an earlier item of the stage's chain, else the original."""
         stage = self.plan.nodes[name]
         if isinstance(stage, Stage) and stage.chain is not None:
@@ -405,18 +407,18 @@ class ProjectState(Struct, dict=True):
         """Return whether a stage starts from a path, or sees it as it was before a later stage edits it in place."""
         stage = self.plan.nodes[name]
         link = stage.chain if isinstance(stage, Stage) else None
-        chains = (*((link.chain,) if link else ()), *self.plan.above.get(name, ()))
+        chains = (*((link.chain,) if link else ()), *self.plan.upstream_of_chains.get(name, ()))
         return any(self.declared.in_chain(chain, path) for chain in chains)
 
     def matching(self, name: str, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Return the sorted paths that a glob means for a stage, whether on disk yet or not."""
         listing = self.store.workspace.listing(pattern, self.declared.outputs, exclude)
-        return tuple(path for path in self._candidates(name, pattern, listing) if self.look(name, path) is not None)
+        return tuple(path for path in self._candidates(name, pattern, listing) if self.input_of(name, path) is not None)
 
     def listed(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Return the sorted paths of a listing: without what this pipeline made, with what was there before."""
         listing = self.store.workspace.listing(pattern, self.declared.outputs, exclude)
-        on_disk = {path for path in listing if not self.made(path)}
+        on_disk = {path for path in listing if not self.is_made(path)}
         before = {path for path, entry in self._originals.items() if entry is not None and match(pattern, path)}
         for path in (p for p in listing if p not in on_disk):
             if self._of_a_chain(path) and self.original(path) is not None:
@@ -428,8 +430,8 @@ class ProjectState(Struct, dict=True):
         stage = self.plan.nodes[name]
         found: dict[str, FileEntry] = {}
         for pattern in stage.outputs if isinstance(stage, Stage) else ():
-            for path in self._candidates(name, pattern, self.store.workspace.everything(pattern)):
-                entry = self.view(name, path)
+            for path in self._candidates(name, pattern, self.store.workspace.writable_files(pattern)):
+                entry = self.file_seen_by(name, path)
                 if entry is not None:
                     found[path] = entry
         return found
@@ -441,8 +443,8 @@ class ProjectState(Struct, dict=True):
             MissingBytesError: nobody has the bytes.
 
         """
-        if entry.digest.sha256 in self.laid:
-            return self.laid[entry.digest.sha256]
+        if entry.digest.sha256 in self.rebuilt:
+            return self.rebuilt[entry.digest.sha256]
         try:
             return self.store.sources.read(path, entry)
         except MissingBytesError:
@@ -467,7 +469,7 @@ class ProjectState(Struct, dict=True):
     def has_bytes(self, path: str, entry: FileEntry) -> bool:
         """Say whether the bytes of an entry can be had without making them again."""
         return (
-            entry.digest.sha256 in self.laid
+            entry.digest.sha256 in self.rebuilt
             or self.store.contents.has(entry.digest)
             or self.store.workspace.entry(entry.link or path) == replace(entry, link="")
             or self.ownership.bytes_from_git(path, entry) is not None
@@ -483,11 +485,11 @@ class ProjectState(Struct, dict=True):
         """
         wanted: dict[str, FileEntry | None] = {}
         for path in (*record.outputs, *record.deleted):
-            if not self.made_later(name, path):
+            if not self.has_later_version(name, path):
                 wanted[path] = record.outputs.get(path)
         former = self.former.get(name)
         for path in (*former.outputs, *former.deleted) if former else ():
-            if path in record.outputs or path in record.deleted or self.made_later(name, path):
+            if path in record.outputs or path in record.deleted or self.has_later_version(name, path):
                 continue
             there = self.store.workspace.entry(path)
             if there is not None and self.ownership.is_accepted(path, there):
@@ -502,7 +504,7 @@ class ProjectState(Struct, dict=True):
 
     def _remaining(self, name: str, path: str) -> FileEntry | None:
         node = self.plan.nodes[name]
-        before = self.start(name, path) if isinstance(node, Stage) and node.chain is not None else None
+        before = self.start_version(name, path) if isinstance(node, Stage) and node.chain is not None else None
         return before if before is not None else self._originals.get(path)
 
     def _finals(self, name: str) -> dict[str, FileEntry | None]:
@@ -515,7 +517,7 @@ class ProjectState(Struct, dict=True):
                 finals |= {path: record.outputs.get(path) for path in (*record.outputs, *record.deleted)}
         return finals
 
-    def made_later(self, name: str, path: str) -> bool:
+    def has_later_version(self, name: str, path: str) -> bool:
         """Return whether a later item of the stage's chain makes a version of a path: the disk holds that one."""
         stage = self.plan.nodes[name]
         if isinstance(stage, ForeachStage) or stage.chain is None:
@@ -538,10 +540,10 @@ class ProjectState(Struct, dict=True):
         if not is_glob(pattern):
             path = normalize_pattern(pattern)
             is_known = (
-                path in self.starts.get(name, ()) or path in self._owners or self._originals.get(path) is not None
+                path in self.moved_bases.get(name, ()) or path in self._owners or self._originals.get(path) is not None
             )
             return [path] if is_known or path in found else []
-        found.update(path for path in self.starts.get(name, ()) if match(pattern, path))
+        found.update(path for path in self.moved_bases.get(name, ()) if match(pattern, path))
         found.update(path for path in self._owners if match(pattern, path))
         found.update(path for path, entry in self._originals.items() if entry is not None and match(pattern, path))
         return sorted(found)
@@ -571,27 +573,27 @@ class ProjectState(Struct, dict=True):
 
 
 class StageView(Struct, frozen=True):
-    """One stage's view of a world: fills the `Tree` port of resolving."""
+    """One stage's view of a state: fills the `Tree` port of resolving."""
 
-    world: ProjectState
+    state: ProjectState
     name: str
 
     def entry(self, path: str) -> FileEntry | None:
         """Return what is at a path for this stage, or None."""
-        self.world.note(path)
-        return self.world.look(self.name, path)
+        self.state.note(path)
+        return self.state.input_of(self.name, path)
 
     def matching(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Return the sorted paths that a glob means for this stage."""
-        return self.world.matching(self.name, pattern, exclude)
+        return self.state.matching(self.name, pattern, exclude)
 
     def listed(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Return the sorted paths of a listing."""
-        return self.world.listed(pattern, exclude)
+        return self.state.listed(pattern, exclude)
 
     def versions(self) -> dict[str, FileEntry]:
         """Return the base of this stage."""
-        return self.world.versions(self.name)
+        return self.state.versions(self.name)
 
     def read(self, path: str, entry: FileEntry) -> bytes:
         """Return the bytes of an entry.
@@ -600,4 +602,4 @@ class StageView(Struct, frozen=True):
             MissingBytesError: nobody has them.
 
         """
-        return self.world.read(path, entry)
+        return self.state.read(path, entry)

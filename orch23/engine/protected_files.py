@@ -72,7 +72,7 @@ class DeclaredByPlan(Struct, dict=True):
     def _by_names(self, path: str) -> str | None:
         if self._none.refusal(path) is None:
             return None
-        plan = self.session.world.plan
+        plan = self.session.state.plan
         if self._declared is None or self._plan is not plan:
             nodes = (*plan.pipeline.stages, *plan.nodes.values(), *plan.skipped.values())
             self._plan, self._declared = plan, _declared(plan.pipeline, nodes)
@@ -113,7 +113,7 @@ _CONFTEST = "conftest.py"
 class TestTrust(Struct, frozen=True):
     """What one resolved stage may believe of the files in its rooms. `plan` is that of the time it started at."""
 
-    world: ProjectState
+    state: ProjectState
     resolved: ResolvedStage
     plan: Plan
 
@@ -123,12 +123,12 @@ class TestTrust(Struct, frozen=True):
 
     def may_be_written(self, pattern: str) -> bool:
         """Return whether some stage of the pipeline may write a path that the pattern matches."""
-        return bool(WriterIndex(self.plan.all_nodes).meeting(pattern))
+        return bool(WriterIndex(self.plan.all_nodes).writers_of(pattern))
 
     def _shadows(self, step: "PytestStep", files: Mapping[str, FileEntry]) -> Iterator[Diagnostic]:
         from orch23.steps.pytest.trust import shadowing_errors  # noqa: PLC0415 - for steps of pytest alone
 
-        asks = cache(partial(depends_on_model, self.world.plan))
+        asks = cache(partial(depends_on_model, self.state.plan))
         yield from shadowing_errors(
             step,
             self.resolved.stage.cwd,
@@ -146,7 +146,7 @@ class TestTrust(Struct, frozen=True):
             if (name.rpartition("/")[2] != _CONFTEST and name != step.config) or name in step.trust:
                 continue
             maker = self._maker(path, entry)
-            if maker is not None and depends_on_model(self.world.plan, maker):
+            if maker is not None and depends_on_model(self.state.plan, maker):
                 message = f"is made by `{maker}`, which is a model's work, and would configure the tests that judge it"
                 hint = f"leave it out, or name it: `pytest: {{trust: [{name}]}}`"
                 yield Diagnostic("E321", message, hint=hint, subject=path)
@@ -158,12 +158,14 @@ class TestTrust(Struct, frozen=True):
         if all(files.get(path) != entry for files in given):
             return self.resolved.stage.name
         name = self.resolved.stage.name
-        if path in self.world.starts.get(name, {}):  # a base that has moved: a user's bytes, or what a run left there
-            ownership = self.world.ownership
+        if path in self.state.moved_bases.get(
+            name, {}
+        ):  # a base that has moved: a user's bytes, or what a run left there
+            ownership = self.state.ownership
             return name if ownership.is_known(path, entry) and not ownership.is_accepted(path, entry) else None
-        if path in self.resolved.base and self.world.originals().get(path) == entry:
+        if path in self.resolved.base and self.state.originals().get(path) == entry:
             return None
-        return self.world.maker(name, path)
+        return self.state.maker(name, path)
 
 
 def depends_on_model(plan: Plan, name: str) -> bool:

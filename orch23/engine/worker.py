@@ -40,7 +40,7 @@ def record_edit(session: Session, resolved: ResolvedStage, outputs: Files) -> st
     store, step = session.store, resolved.stage.step
     texts: dict[str, str | None] = {}
     for path, entry in outputs.items():
-        texts[path] = session.world.read(path, entry).decode("utf-8", errors="replace")
+        texts[path] = session.state.read(path, entry).decode("utf-8", errors="replace")
     fingerprint = accepted_edit_fingerprint(resolved.stage.name, texts)
     exchange = Exchange(
         fingerprint=fingerprint,
@@ -68,7 +68,7 @@ class InputsChangedError(Exception):
 
 
 class Worker(Struct, frozen=True, kw_only=True):
-    """Makes and runs the attempts of stages. Called from many threads; reads the world, never changes it."""
+    """Makes and runs the attempts of stages. Called from many threads; reads the state, never changes it."""
 
     session: Session
     executor: Executor
@@ -94,13 +94,13 @@ class Worker(Struct, frozen=True, kw_only=True):
         forbidden = attempts.forbidden()
         if forbidden is not None:
             return forbidden
-        self._take_in(resolved, verify.record.outputs if verify is not None and verify.adopted else {})
+        self._store_inputs(resolved, verify.record.outputs if verify is not None and verify.adopted else {})
         if verify is None:
             return attempts.run()
         recorded = verify.record
         if verify.claim:
             return self._run_claim(recorded, attempts)
-        self._hold(recorded.outputs)
+        self._store_outputs(recorded.outputs)
         if verify.adopted:
             return self._adopt(resolved, recorded, verify.adopted, attempts)
         failure = attempts.verify_recorded(recorded.outputs, recorded.deleted)
@@ -113,7 +113,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         self, resolved: ResolvedStage, recorded: Record, adopted: Collection[str], attempts: AttemptLoop
     ) -> StageResult:
         """Verify a result with a user's committed edits, and keep it as accepted. The files stay either way."""
-        texts = {p: self.session.world.read(p, recorded.outputs[p]).decode("utf-8", "replace") for p in adopted}
+        texts = {p: self.session.state.read(p, recorded.outputs[p]).decode("utf-8", "replace") for p in adopted}
         secret = guard_edit(self.safeguards.secrets, texts)
         failure = failure_of("preflight", secret, retryable=False) if secret else None
         failure = failure or attempts.verify_recorded(recorded.outputs, recorded.deleted)
@@ -127,8 +127,8 @@ class Worker(Struct, frozen=True, kw_only=True):
     def _verify_claim(self, resolved: ResolvedStage, claim: Record) -> StageResult:
         """Verify what a model wrote, by the lock file alone, as it is; nothing is asked if it does not pass."""
         outputs = self._newest(claim.outputs)
-        self._take_in(resolved, outputs)
-        self._hold(outputs)
+        self._store_inputs(resolved, outputs)
+        self._store_outputs(outputs)
         failure = self._attempts(resolved).verify_recorded(outputs, claim.deleted)
         if failure is None:
             return _holds(claim)
@@ -146,8 +146,8 @@ class Worker(Struct, frozen=True, kw_only=True):
         changed = {path for path in {*ran.outputs, *claim.outputs} if ran.outputs.get(path) != claim.outputs.get(path)}
         if ran.failure is not None or ran.deleted != claim.deleted or not changed <= set(claim.accepted):
             return ran
-        self._hold({path: claim.outputs[path] for path in changed})
-        return replace(_holds(claim), spent=ran.spent, took_s=ran.took_s)
+        self._store_outputs({path: claim.outputs[path] for path in changed})
+        return replace(_holds(claim), usage=ran.usage, took_s=ran.took_s)
 
     def _with_newest(self, resolved: ResolvedStage) -> ResolvedStage:
         """Return a stage with the newest versions of files of which nobody has those that it started from."""
@@ -159,19 +159,19 @@ class Worker(Struct, frozen=True, kw_only=True):
         )
 
     def _newest(self, files: Files) -> Files:
-        world = self.session.world
+        state = self.session.state
         found = {}
         for path, entry in files.items():
-            newest = None if world.has_bytes(path, entry) else world.store.workspace.entry(path)
+            newest = None if state.has_bytes(path, entry) else state.store.workspace.entry(path)
             found[path] = newest or entry
         return found
 
-    def _take_in(self, resolved: ResolvedStage, unneeded: Collection[str] = ()) -> None:
+    def _store_inputs(self, resolved: ResolvedStage, unneeded: Collection[str] = ()) -> None:
         """Copy every input into the store, hashed on the way: the stage is given what its key says, or nothing.
 
         `unneeded` are paths of the base that nothing starts from, since only a result that has them is verified.
         """
-        store, world = self.session.store, self.session.world
+        store, state = self.session.store, self.session.state
         for data in resolved.composed:
             store.contents.put(data)
         changed = []
@@ -182,22 +182,22 @@ class Worker(Struct, frozen=True, kw_only=True):
             place = entry.link or path
             if store.workspace.entry(place) != replace(entry, link=""):
                 try:
-                    store.contents.put(world.read(path, entry))
+                    store.contents.put(state.read(path, entry))
                 except MissingBytesError:
-                    if world.look(resolved.stage.name, path) == entry:  # made by a stage, and nowhere any more
+                    if state.input_of(resolved.stage.name, path) == entry:  # made by a stage, and nowhere any more
                         raise
                     changed.append(path)  # saved since it was resolved: nothing is lost
-            elif store.take_in(place) != entry.digest:
+            elif store.add_file(place) != entry.digest:
                 changed.append(path)
         if changed:
             raise InputsChangedError(tuple(changed))
 
-    def _hold(self, outputs: Files) -> None:
+    def _store_outputs(self, outputs: Files) -> None:
         """Keep the bytes of outputs where rooms are laid from: they may be in the workspace, in git, or made again."""
-        store, world = self.session.store, self.session.world
+        store, state = self.session.store, self.session.state
         for path, entry in outputs.items():
             if not store.contents.has(entry.digest):
-                store.contents.put(world.read(path, entry))
+                store.contents.put(state.read(path, entry))
 
     def verify(self, resolved: ResolvedStage, outputs: Files) -> Failure | None:
         """Verify some outputs of a stage as they are; return what is wrong, or None.
@@ -207,13 +207,13 @@ class Worker(Struct, frozen=True, kw_only=True):
             MissingBytesError: nobody has the bytes of an input or of an output any more.
 
         """
-        self._take_in(resolved, outputs)
-        self._hold(outputs)
+        self._store_inputs(resolved, outputs)
+        self._store_outputs(outputs)
         return self._attempts(resolved).verify_recorded(outputs, ())
 
     def _attempts(self, resolved: ResolvedStage) -> AttemptLoop:
         stage, session = resolved.stage, self.session
-        tree = StageView(session.world, stage.name)
+        tree = StageView(session.state, stage.name)
         report = self.reporter.of_stage(stage.name)
         runner = ProcessRunner(
             stage=stage,
@@ -222,7 +222,7 @@ class Worker(Struct, frozen=True, kw_only=True):
             contents=session.store.contents,
             tree=tree,
             redact=self.safeguards.secrets.redact,
-            trust=TestTrust(session.world, resolved, session.world.plan),
+            trust=TestTrust(session.state, resolved, session.state.plan),
             live=report.live,
         )
         previous = session.lock.records.get(stage.name)
@@ -245,7 +245,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         )
 
     def _readable(self, files: Files) -> dict[str, FileEntry]:
-        return {path: entry for path, entry in files.items() if self.session.world.has_bytes(path, entry)}
+        return {path: entry for path, entry in files.items() if self.session.state.has_bytes(path, entry)}
 
     def _own(self, previous: Record | None, tree: StageView) -> tuple[PromptInput, ...]:
         """Return the stage's last accepted result, for prompts that show it."""
@@ -258,28 +258,30 @@ class Worker(Struct, frozen=True, kw_only=True):
 
     def _hidden(self, resolved: ResolvedStage) -> frozenset[str]:
         """Return the files inside the fence that exist and that the model is not shown: it may not write over them."""
-        world, stage = self.session.world, resolved.stage
-        former = world.former.get(stage.name)
+        state, stage = self.session.state, resolved.stage
+        former = state.former.get(stage.name)
         mine = set(former.outputs) if former else set()
         shown = set(resolved.base) | set(resolved.files)
         patterns = list(writes_of(stage))
-        found = {p for pattern in patterns if is_glob(pattern) for p in world.store.workspace.everything(pattern)}
+        found = {p for pattern in patterns if is_glob(pattern) for p in state.store.workspace.writable_files(pattern)}
         return frozenset(
-            path for path in found - shown - mine if not world.dead(path) and not world.made_by_chain(stage, path)
+            path
+            for path in found - shown - mine
+            if not state.is_obsolete(path) and not state.made_by_chain(stage, path)
         )
 
     def _trial(self, stage: Stage, files: Files) -> tuple[Diagnostic, ...]:
         """Expand, on trial, every foreach that runs over one of these files; return what is wrong with its items."""
-        world = self.session.world
+        state = self.session.state
 
         def text_of(plan: Plan, node: ForeachStage) -> str | None:
             source = node.foreach.source
             if source is None or source not in files or any(up != stage.name for up in list_producers(plan, node)):
                 return None
-            return world.read(source, files[source]).decode("utf-8", "replace")
+            return state.read(source, files[source]).decode("utf-8", "replace")
 
         problems: list[Diagnostic] = []
-        for one in expand_each(world.plan, text_of, self.session.appraiser.read_yaml):
+        for one in expand_each(state.plan, text_of, self.session.decider.read_yaml):
             problems += one.problems
             problems += self._item_inputs(one.plan, one.items, stage.name, files) if one.items else ()
         return tuple(problems)
@@ -291,7 +293,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         not; what others make later is not known yet.
         """
         workspace = self.session.store.workspace
-        exists = {path: workspace.found(path) is not None for path in literal_reads(plan)}
+        exists = {path: workspace.input_entry(path) is not None for path in literal_reads(plan)}
         names = {stage.name for stage in items}
         missing = [
             d
@@ -308,9 +310,7 @@ class Worker(Struct, frozen=True, kw_only=True):
                 if data is None:
                     continue
                 try:
-                    take_slice(
-                        data.decode("utf-8", "replace"), one.path, one.selector, self.session.appraiser.read_yaml
-                    )
+                    take_slice(data.decode("utf-8", "replace"), one.path, one.selector, self.session.decider.read_yaml)
                 except SliceError as error:
                     text = f"`{one.path}#{one.selector}`: {error}"
                     missing.append(Diagnostic("E833", text, hint=error.hint, subject=stage.name))
@@ -318,9 +318,9 @@ class Worker(Struct, frozen=True, kw_only=True):
 
     def _known(self, maker: str, path: str, files: Files) -> bytes | None:
         """Return what is at a path once a stage has made these files; None where nothing is, or nobody has it."""
-        entry = files.get(path) or self.session.world.view(maker, path)
+        entry = files.get(path) or self.session.state.file_seen_by(maker, path)
         try:
-            return None if entry is None else self.session.world.read(path, entry)
+            return None if entry is None else self.session.state.read(path, entry)
         except MissingBytesError:
             return None
 

@@ -94,7 +94,7 @@ class GitRevision(Struct, kw_only=True):
         answering.read(1)
         return data
 
-    def found(self, path: str) -> FileEntry | None:
+    def input_entry(self, path: str) -> FileEntry | None:
         """Return what an input of this path was: the file there, or the one that its links led to, or None.
 
         Raises:
@@ -102,7 +102,7 @@ class GitRevision(Struct, kw_only=True):
 
         """
         entry = self.entry(path)
-        real = self.real(path) if entry is None else path
+        real = self.resolved_path(path) if entry is None else path
         if entry is not None or real is None or real == path:
             return entry
         entry = self.entry(real)
@@ -117,12 +117,12 @@ class GitRevision(Struct, kw_only=True):
         """
         wanted = normalize_pattern(pattern)
         if not is_glob(wanted):
-            return (wanted,) if self.found(wanted) is not None else ()
+            return (wanted,) if self.input_entry(wanted) is not None else ()
         prefix = static_prefix(wanted)
-        real = self.real(prefix) if prefix else ""
+        real = self.resolved_path(prefix) if prefix else ""
         if real is None:
             return ()
-        return tuple(sorted(Listing(self, wanted, exclude=exclude).below(prefix, f"{real}/" if real else "")))
+        return tuple(sorted(Listing(self, wanted, exclude=exclude).matches(prefix, f"{real}/" if real else "")))
 
     # ---- what a listing looks at --------------------------------------------------------------
 
@@ -130,7 +130,7 @@ class GitRevision(Struct, kw_only=True):
         """Give the names of files, links and folders in a folder, each with what it is."""
         return iter(self._tree.get(folder, {}).items())
 
-    def real(self, path: str) -> str | None:
+    def resolved_path(self, path: str) -> str | None:
         """Return where a path led to, link by link, as a path from the root; None where nothing was there.
 
         Raises:

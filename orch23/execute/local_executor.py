@@ -366,8 +366,8 @@ def _decoded_lines(sandbox_dir: SandboxDir, on_line: LineListener | None) -> Ite
         on_line(line.replace(path, SHOWN_SANDBOX_PATH), cut=cut)
 
     lines = LineSplitter(report_line)
-    yield lambda data: lines.take(decoder.decode(data))
-    lines.end()
+    yield lambda data: lines.feed(decoder.decode(data))
+    lines.flush()
 
 
 def _refusal(action: Action) -> str | None:

@@ -75,7 +75,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
     aspects: tuple[Aspect, ...] = ()
     diffs: tuple[TextDiff, ...] = ()
     causes: tuple[Cause, ...] = ()
-    question: RequestSummary | None = None
+    request: RequestSummary | None = None
 
 
 def aspects_of(then: Manifest, now: Manifest) -> tuple[Aspect, ...]:
@@ -116,7 +116,7 @@ def explain_text(told: Explanation, style: Style) -> str:
     if told.causes:
         out += [_cause(cause, line.stage) for cause in told.causes]
     out += _key(told, style)
-    out += _request_lines(told.question) if told.question else []
+    out += _request_lines(told.request) if told.request else []
     for diff in told.diffs:
         out += ["", *_diff(diff, style)]
     return "\n".join(out) + "\n"
@@ -184,7 +184,7 @@ def explain_json(told: Explanation) -> str:
             "aspects": aspects,
             "causes": [{"stage": one.stage, "depth": one.depth, "text": one.clause} for one in told.causes],
             "diffs": [{"subject": one.subject, "diff": "\n".join(one.lines)} for one in told.diffs],
-            "request": _request_document(told.question) if told.question else None,
+            "request": _request_document(told.request) if told.request else None,
         }
     )
 

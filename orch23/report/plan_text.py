@@ -27,7 +27,7 @@ from orch23.report.values import format_counts, format_duration, format_money, p
 def estimate_lines(view: PlanView) -> list[str]:
     """Return the line of what a build may take, and the one of what the transcripts save; none where no model is."""
     estimates = [line.estimate for line in view.lines]
-    asking = [one for one in estimates if one.may_ask]
+    asking = [one for one in estimates if one.may_call]
     time = _time([line.estimate for line in view.lines if line.decision.label in ("run", "maybe", "expand")])
     if not asking:
         return [f" {time}"] if time else []
@@ -40,9 +40,9 @@ def estimate_lines(view: PlanView) -> list[str]:
 
 
 def _range(calls: CallRange) -> str:
-    if calls.most is None:
-        return f"at least {calls.least}; the most is unknown until the items are known"
-    return str(calls.least) if calls.least == calls.most else f"{calls.least} to {calls.most}"
+    if calls.maximum is None:
+        return f"at least {calls.minimum}; the most is unknown until the items are known"
+    return str(calls.minimum) if calls.minimum == calls.maximum else f"{calls.minimum} to {calls.maximum}"
 
 
 def _tokens(asking: Sequence[Estimate]) -> str:
@@ -122,7 +122,7 @@ def plan_text(view: PlanView, style: Style, *, verbose: bool = False) -> str:
     Of many stages only those are named that are not fresh, unless it is verbose.
     """
     lines = [_head(view, style)]
-    if view.is_quiet:
+    if view.is_up_to_date:
         lines += _skipped(view, style)
         return "\n".join(lines) + "\n"
     shown = view.lines if verbose or view.stage_count <= MAX_IDLE_LINES else view.stale
@@ -136,7 +136,7 @@ def plan_text(view: PlanView, style: Style, *, verbose: bool = False) -> str:
 
 def status_text(view: PlanView, style: Style) -> str:
     """Return the plan in short: counts, and the stages that are not fresh."""
-    if view.is_quiet:
+    if view.is_up_to_date:
         lines = [f"{visible(view.name)}: up to date ({_how_many(view)})", *_skipped(view, style)]
         return "\n".join(lines) + "\n"
     lines = [f"{visible(view.name)}: {pluralize(len(view.lines), 'stage')}: {format_counts(view.counts())}"]
@@ -166,7 +166,7 @@ def decision_sign(decision: Decision, marks: Marks) -> tuple[str, Tone]:
 
 
 def _head(view: PlanView, style: Style) -> str:
-    if view.is_quiet:
+    if view.is_up_to_date:
         text = f"{visible(view.name)}: up to date ({_how_many(view)})"
     else:
         text = f"{visible(view.name)}: {view.would_run} of {pluralize(view.stage_count, 'stage')} would run"

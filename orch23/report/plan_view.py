@@ -111,18 +111,18 @@ class PlanView(Struct, frozen=True, kw_only=True):
         return sum(isinstance(line.decision, Maybe | Expand) for line in self.lines)
 
     @property
-    def is_quiet(self) -> bool:
+    def is_up_to_date(self) -> bool:
         """Say whether a build would do nothing at all."""
         return not self.stale and not self.dead and not self.released
 
     @property
     def calls(self) -> CallRange:
         """Give the requests of all stages together, within the limit of the pipeline."""
-        least, most = sum(line.calls.least for line in self.lines), 0
+        least, most = sum(line.calls.minimum for line in self.lines), 0
         for line in self.lines:
-            if line.calls.most is None:
+            if line.calls.maximum is None:
                 return CallRange(least, self.max_llm_calls)
-            most += line.calls.most
+            most += line.calls.maximum
         return CallRange(least, most if self.max_llm_calls is None else min(most, self.max_llm_calls))
 
     def counts(self) -> dict[str, int]:
@@ -297,7 +297,7 @@ def reason_texts(decision: Decision) -> tuple[str, ...]:
         case Blocked(by=by):
             return (f"blocked by {_list(by)}",) if by else ()
         case Edited() as edited:
-            return tuple(map(visible, edited.clauses))
+            return tuple(map(visible, edited.descriptions))
         case Skipped(condition=condition):
             return (f"`if` is false: {visible(condition)}",)
         case _ as never:

@@ -20,23 +20,13 @@ from orch23.model.event import (
 )
 from orch23.report.diagnostics import visible
 from orch23.report.values import format_counts, format_money, pluralize
+from orch23.store.run_logs import RunSummary
 
 _TIME = slice(11, 23)
 _MOST_TEXT = 160
 
 
-class RunLine(Struct, frozen=True, kw_only=True):
-    """One run at a glance."""
-
-    run_id: str
-    status: str
-    pipeline: str = ""
-    started: str = ""
-    finished: str | None = None
-    counts: Mapping[str, int] = field(default_factory=dict)
-
-
-def runs_text(runs: Iterable[RunLine]) -> str:
+def runs_text(runs: Iterable[RunSummary]) -> str:
     """Return one line a run."""
     rows = [(*map(visible, (one.run_id, one.status, one.pipeline)), format_counts(one.counts)) for one in runs]
     if not rows:

@@ -212,10 +212,10 @@ def _held(pipeline: Pipeline, ends: Sequence[FinishedStage], style: Style) -> li
     named = {stage.name: stage.promote for stage in pipeline.stages if stage.promote is not None}
     groups: dict[str, list[FinishedStage]] = {}
     for end in ends:
-        if end.status is StageStatus.HELD:
+        if end.status is StageStatus.WITHHELD:
             family = end.name.partition("@")[0]
             groups.setdefault(named.get(family) or family, []).append(end)
-    mark, tone = status_sign(StageStatus.HELD, style.marks)
+    mark, tone = status_sign(StageStatus.WITHHELD, style.marks)
     build = " ".join(["orch23 build", *pipeline_arguments(pipeline.file)])
     blocks = []
     for family, members in groups.items():

@@ -46,7 +46,7 @@ _ORDER = (
     StageStatus.VERIFIED,
     StageStatus.FRESH,
     StageStatus.SKIPPED,
-    StageStatus.HELD,
+    StageStatus.WITHHELD,
     StageStatus.FAILED,
     StageStatus.EDITED,
     StageStatus.BLOCKED,
@@ -55,7 +55,7 @@ _ORDER = (
 _DULL = (StageStatus.FRESH, StageStatus.SKIPPED)
 """Decisions that are written as these statuses are."""
 REASON_CODES: tuple[str, ...] = get_args(ReasonCode)
-_TOLD = frozenset({StageStatus.FAILED, StageStatus.EDITED, StageStatus.HELD})
+_TOLD = frozenset({StageStatus.FAILED, StageStatus.EDITED, StageStatus.WITHHELD})
 """How a stage ends that is told of once more when all is over; the ends of the others are not kept."""
 
 

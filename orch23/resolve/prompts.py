@@ -97,7 +97,7 @@ class AttemptContext(Struct, frozen=True, kw_only=True):
 
     attempt: int = 1
     previous: str | None = None
-    brief: RetryFeedback | None = None
+    feedback: RetryFeedback | None = None
     own: tuple[PromptInput, ...] = ()
     given: tuple[PromptInput, ...] = ()
     model: str
@@ -146,12 +146,12 @@ def make_request(
     wire_schema: Json = None,
 ) -> tuple[Request | None, tuple[Diagnostic, ...]]:
     """Return the request of one attempt, or what is wrong with its prompt."""
-    template = stage.retry.prompt if this.brief is not None and stage.retry.prompt else step.prompt
+    template = stage.retry.prompt if this.feedback is not None and stage.retry.prompt else step.prompt
     names = _names(stage, this.given, variables, schema=_schema(step, sources))
     names["attempt"] = this.attempt
     names["previous"] = None if this.previous is None else this.previous[:MAX_PREVIOUS_LENGTH]
-    sent = {**names, "brief": this.brief, "own": PromptInputs(this.own) if this.own else None}
-    same = {**names, "brief": _reduced(this.brief), "own": None}
+    sent = {**names, "brief": this.feedback, "own": PromptInputs(this.own) if this.own else None}
+    same = {**names, "brief": _reduced(this.feedback), "own": None}
     system, problems = _render(step.system, sent, sources) if step.system else ("", ())
     text, more = _render(template, sent, sources)
     identity, besides = _render(template, same, sources)
@@ -224,7 +224,11 @@ def _reduced(brief: RetryFeedback | None) -> RetryFeedback | None:
     if brief is None:
         return None
     return replace(
-        brief, excerpt="\n".join(sorted(brief.failing)), exit_code=None, constraints=(), diagnostics=brief.coded()
+        brief,
+        excerpt="\n".join(sorted(brief.failing)),
+        exit_code=None,
+        constraints=(),
+        diagnostics=brief.diagnostic_codes(),
     )
 
 

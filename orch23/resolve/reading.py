@@ -99,20 +99,20 @@ class NodeSet(Struct, frozen=True):
         found = frozenset(paths)
         return cls(found, frozenset(above for path in found for above in _and_above(path)))
 
-    def concern(self, path: str) -> bool:
+    def touches(self, path: str) -> bool:
         """Return whether a node is one of these, in one of them, or holds one of them."""
         return path in self.above or any(above in self.paths for above in _and_above(path))
 
-    def without(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    def unaffected(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
         """Return the problems that cannot follow from these nodes being broken or unknown."""
         return tuple(one for one in problems if not (self.paths and self._may_cause(one)))
 
     def _may_cause(self, problem: Problem) -> bool:
         if problem.code in _OF_SEVERAL and not _STAGE.fullmatch(owner := _mapping_of(problem.path)):
-            return self.concern(owner)
+            return self.touches(owner)
         if problem.code in CODES_OF_KEYS:
             return any(above in self.paths for above in _and_above(problem.path))
-        return self.concern(problem.path)
+        return self.touches(problem.path)
 
 
 NO_NODES_BROKEN: Final = NodeSet.at(())
@@ -139,7 +139,7 @@ def independent_problems(wrong: Sequence[Problem], found: Sequence[Problem]) -> 
         return list(found)
     every = NodeSet.at(one.path for one in wrong)
     broken = NodeSet.at(one.path for one in wrong if one.code != E_NOT_EXACTLY_ONE)  # else the mapping itself is sound
-    return [one for one in broken.without(found) if one.code not in _OF_SEVERAL or one in every.without((one,))]
+    return [one for one in broken.unaffected(found) if one.code not in _OF_SEVERAL or one in every.unaffected((one,))]
 
 
 def _converted(tree: Json, kind: type[_Document]) -> _Document | None:

@@ -84,7 +84,7 @@ def make_stage(
     at = Problems(f"stages/{name.partition('@')[0]}")
     document, wrong = read_document(body, stage_form(kinds_in_stage(body, plugins)), at.path, unknown)
     if document is None:
-        return BuiltStage(None, open_nodes.without(wrong))
+        return BuiltStage(None, open_nodes.unaffected(wrong))
     step = read_step(document, plugins, at)
     named = tuple(map(OrderInput, step.named_inputs)) if step is not None else ()
     inputs = tuple(dict.fromkeys((*read_inputs(document.inputs, at.below("inputs")), *named)))
@@ -124,7 +124,7 @@ def make_stage(
     holds = at.condition("if", document.if_)
     if not wrong:
         _check_together(document, stage, step, at, open_nodes)
-    problems = open_nodes.without((*wrong, *independent_problems(wrong, at.found)))
+    problems = open_nodes.unaffected((*wrong, *independent_problems(wrong, at.found)))
     broken = step is None or bool(unknown) or any(problem.severity is Severity.ERROR for problem in problems)
     if not broken and not holds:
         skipped = SkippedStage(name=name, kind=stage.kind, writes=(*outputs, *fence.write), promote=group)
@@ -214,7 +214,7 @@ def _render_item(
     faults += [] if alone is None else [alone]
     if not (faults or built.problems or rendered.errors):
         return BuiltStage(built.stage)
-    others = NodeSet.at(fault.path for fault in faults).without(built.problems)
+    others = NodeSet.at(fault.path for fault in faults).unaffected(built.problems)
     errors = [problem for problem in others if problem.severity is Severity.ERROR]
     found = (*expression_problems(rendered, stage.moved), *_unmoved((*faults, *errors), rendered.moved, stage.moved))
     return BuiltStage(None if found else built.stage, found)
@@ -278,8 +278,8 @@ def _patterns(texts: Sequence[str], at: Problems) -> tuple[str, ...]:
 
 def _check_outputs(document: StageDocument, stage: Stage, step: Step | None, at: Problems, open_nodes: NodeSet) -> None:
     outputs, fence = stage.outputs, stage.fence
-    may_write_more = open_nodes.concern(f"{at.path}/allowed_paths/write")
-    may_make_more = open_nodes.concern(f"{at.path}/outputs")
+    may_write_more = open_nodes.touches(f"{at.path}/allowed_paths/write")
+    may_make_more = open_nodes.touches(f"{at.path}/outputs")
     _check_sealed(document, outputs, fence, at)
     for number, path in enumerate(outputs):
         if UNKNOWN_MARK in path:

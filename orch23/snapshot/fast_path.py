@@ -57,15 +57,15 @@ _PID_DIGITS = 20
 class StaleSnapshot:
     """What a build looked at that found nothing to do, and what of it is not as it was; `stamp` tells the file."""
 
-    __slots__ = ("difference", "looks", "stamp")
+    __slots__ = ("difference", "file_signature", "snapshot")
 
-    def __init__(self, looks: StatSnapshot, difference: SnapshotDifference, stamp: str) -> None:
+    def __init__(self, looks: StatSnapshot, difference: SnapshotDifference, file_signature: str) -> None:
         """Take all three."""
-        self.looks, self.difference, self.stamp = looks, difference, stamp
+        self.snapshot, self.difference, self.file_signature = looks, difference, file_signature
 
     def is_current(self, root: str) -> bool:
         """Say whether nobody wrote or dropped the snapshot since it was read; for the holder of the build lock."""
-        return signature(f"{root}/{snapshot_path(self.looks.facts['question'])}") == self.stamp
+        return signature(f"{root}/{snapshot_path(self.snapshot.facts['question'])}") == self.file_signature
 
 
 def answer_from_snapshot(argv: list[str]) -> "int | StaleSnapshot | None":
@@ -223,7 +223,7 @@ def _plan(asked: str) -> "int | StaleSnapshot | None":
     looks = _read(asked)
     if looks is None or looks.facts["encoding"] != sys.stdout.encoding or not _is_told_plainly(looks):
         return None
-    difference = looks.differ()
+    difference = looks.compare()
     if difference is None or difference.changed:
         return None if difference is None else _unrest(looks, difference)
     _write(2, looks.facts["warnings"])
@@ -242,14 +242,14 @@ def _build(asked: str) -> "int | StaleSnapshot | None":
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return None
-        difference = looks.differ()
+        difference = looks.compare()
         if difference is None:
             return None
         if difference.changed:
             return _unrest(looks, difference)
         os.write(lock, pid_line(os.getpid()))
         if difference.touched:
-            looks.touch(difference)
+            looks.update_ctimes(difference)
             write_snapshot(looks)
         _note(looks)
         fcntl.flock(lock, fcntl.LOCK_UN)

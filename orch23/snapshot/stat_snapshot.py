@@ -48,9 +48,11 @@ class FileState:
         return self.sha256 + self.size.to_bytes(8, "big") + bytes([self.executable])
 
 
-def parse_file_state(data: bytes) -> FileState:
+def parse_file_state(data: bytes | bytearray) -> FileState:
     """Return what `to_bytes` gave."""
-    return FileState(data[:_DIGEST], int.from_bytes(data[_DIGEST : _DIGEST + 8], "big"), executable=bool(data[-1]))
+    return FileState(
+        bytes(data[:_DIGEST]), int.from_bytes(data[_DIGEST : _DIGEST + 8], "big"), executable=bool(data[-1])
+    )
 
 
 class SnapshotDifference:
@@ -88,7 +90,7 @@ class StatSnapshot:
         self.inodes: list[int] = []
         self.outside: dict[str, str] = {}
 
-    def differ(self) -> "SnapshotDifference | None":
+    def compare(self) -> "SnapshotDifference | None":
         """Return what is not as it was, seen from the root, which has to be the working directory.
 
         None where that cannot be said of each path by itself: then anything may be another. Files whose times are not
@@ -106,7 +108,7 @@ class StatSnapshot:
             return None
         touched: dict[int, int] = {}
         for number in numbers:
-            now = _same(self.paths[number], parse_file_state(self.detail(number)))
+            now = _same(self.paths[number], self.file_state(number))
             if now is not None:
                 touched[number] = now
             elif len(changed) < _MOST_CHANGED:
@@ -115,7 +117,7 @@ class StatSnapshot:
                 return None
         return SnapshotDifference(touched, changed)
 
-    def touch(self, difference: SnapshotDifference) -> None:
+    def update_ctimes(self, difference: SnapshotDifference) -> None:
         """Take over the change times of what was touched."""
         for number, ctime in difference.touched.items():
             self.ctimes[number] = ctime
@@ -162,7 +164,7 @@ class StatSnapshot:
             pairs = zip(paths, ctimes, strict=True)
             return [number for number, (path, then) in enumerate(pairs, start) if _ctime(path) != then]
 
-    def renew(self, newer: "StatSnapshot", difference: SnapshotDifference, written: "Iterable[str]") -> None:
+    def merge(self, newer: "StatSnapshot", difference: SnapshotDifference, written: "Iterable[str]") -> None:
         """Take over what a partial build looked at since a difference was found.
 
         Only what differed, what that build wrote (`written`) and what nobody looked at before is as `newer` says: on
@@ -170,7 +172,7 @@ class StatSnapshot:
         look at it were not decided: an edit that was saved meanwhile is then a difference the next time.
         """
         self.since_ns = max(self.since_ns, newer.since_ns)
-        self.touch(difference)
+        self.update_ctimes(difference)
         decided = {*difference.changed, *written}
         absent = {*self.absent} - decided
         self._drop(decided)
@@ -179,7 +181,7 @@ class StatSnapshot:
             if path not in known:
                 self.paths.append(path)
                 self.ctimes.append(newer.ctimes[number])
-                self.details += newer.detail(number)
+                self.details += newer.details[number * _DETAIL : (number + 1) * _DETAIL]
         self.absent = sorted(absent | ({*newer.absent} - known))
         inodes = {**newer._inodes(), **self._inodes()}  # noqa: SLF001 - of another of its kind
         self.folders = list(inodes)
@@ -198,20 +200,20 @@ class StatSnapshot:
     def _inodes(self) -> dict[str, tuple[int, int]]:
         return {folder: (self.inodes[2 * i], self.inodes[2 * i + 1]) for i, folder in enumerate(self.folders)}
 
-    def take(self, path: str) -> bool:
+    def add_path(self, path: str) -> bool:
         """Remember what a path leads to; False where that is too young to be believed."""
         known = signature(path)
         self.outside[path] = known
         return known == ABSENT or not is_racy(max(map(int, known.split(":")[-2:])), self.since_ns)
 
-    def take_as_it_is(self, path: str) -> bool:
+    def add_unhashed_file(self, path: str) -> bool:
         """Remember a file of which nobody wants to know what it is, should it change; False if that cannot be told.
 
         It is looked at more quickly than what `take` takes.
         """
         found = os.lstat(path)
         if not stat.S_ISREG(found.st_mode) or is_racy(max(found.st_mtime_ns, found.st_ctime_ns), self.since_ns):
-            return self.take(path)
+            return self.add_path(path)
         self.paths.append(path)
         self.ctimes.append(found.st_ctime_ns)
         self.details += bytes(_DETAIL)
@@ -227,9 +229,9 @@ class StatSnapshot:
             inodes.append(found.st_ino)
         return inodes == self.inodes
 
-    def detail(self, number: int) -> bytes:
-        """Return what a file is, as `Detail` writes it."""
-        return bytes(self.details[number * _DETAIL : (number + 1) * _DETAIL])
+    def file_state(self, number: int) -> FileState:
+        """Return the recorded state of the file at an index of `paths`."""
+        return parse_file_state(self.details[number * _DETAIL : (number + 1) * _DETAIL])
 
     def to_bytes(self) -> bytes:
         """Return the file that `looks_from` reads."""

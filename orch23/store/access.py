@@ -46,7 +46,7 @@ class StoreOrigin(Enum):
 
     NEW = "there is none, or nothing but its lock"
     OWN = "this user's"
-    STRANGE = "somebody else's: it came with a clone, is another user's, or was made before stores were registered"
+    FOREIGN = "somebody else's: it came with a clone, is another user's, or was made before stores were registered"
 
 
 class ForeignStoreError(Orch23Error):
@@ -69,7 +69,7 @@ def store_origin(folder: Path) -> StoreOrigin:
     mine = os.stat(folder).st_uid == os.geteuid()
     if mine and all(name == _LOCK or is_temp(name) for name in names):
         return StoreOrigin.NEW
-    return StoreOrigin.OWN if is_trusted(str(folder)) else StoreOrigin.STRANGE
+    return StoreOrigin.OWN if is_trusted(str(folder)) else StoreOrigin.FOREIGN
 
 
 def register_store(folder: Path) -> None:
@@ -177,7 +177,7 @@ class BuildLock:
     def _standing(self) -> StoreOrigin:
         """Return whose the store is, which nobody else uses now."""
         found = store_origin(self._path.parent)
-        if found is StoreOrigin.STRANGE:
+        if found is StoreOrigin.FOREIGN:
             self.__exit__(None, None, None)
             raise ForeignStoreError(self._path.parent)
         return found

@@ -38,7 +38,7 @@ class DiskContentStore:
         self._verified: set[str] = set()
         self.read_digests: set[Digest] = set()
         self._damaged: set[str] = set()
-        self.healed: list[str] = []
+        self.damaged: list[str] = []
         self.added_bytes = 0
 
     @property
@@ -169,7 +169,7 @@ class DiskContentStore:
         if self._folder.is_dir():
             sync_filesystem(self._folder)
 
-    def drop(self, digest: Digest) -> None:
+    def delete(self, digest: Digest) -> None:
         """Forget the bytes of a digest; only for the holder of the build lock."""
         self._verified.discard(digest.sha256)
         try_unlink(self.path_of(digest))
@@ -245,5 +245,5 @@ class DiskContentStore:
         self._verified.discard(digest.sha256)
         if digest.sha256 not in self._damaged:  # whoever only looks must not remove it
             self._damaged.add(digest.sha256)
-            self.healed.append(f"{digest.sha256}: the stored bytes were damaged")
+            self.damaged.append(f"{digest.sha256}: the stored bytes were damaged")
         raise MissingBytesError(digest.sha256)

@@ -90,7 +90,7 @@ class Exchanges:
         """Take the local folder, made by the first put, and the root that transcripts are relative to."""
         self._folder = folder
         self._root = root
-        self.healed: list[str] = []
+        self.damaged: list[str] = []
 
     def get(self, fingerprint: str, transcripts: str | None) -> Exchange | None:
         """Return the exchange of a request, or None.
@@ -168,29 +168,29 @@ class Exchanges:
                 self._complain(path, "does not match its name", committed=place is not None)
         return None
 
-    def files(self) -> tuple[ExchangeFile, ...]:
+    def exchange_files(self) -> tuple[ExchangeFile, ...]:
         """Return the files of the local store's exchanges, without reading them."""
         return tuple(_seen(path for group in _folders(self._folder) for path in _files(group)))
 
-    def originals(self) -> tuple[ExchangeFile, ...]:
+    def original_files(self) -> tuple[ExchangeFile, ...]:
         """Return the local store's files of bytes that a person had, without reading them."""
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             paths = (self._folder / "originals").iterdir()
             return tuple(_seen(sorted(path for path in paths if _SHA256.fullmatch(path.name))))
         return ()
 
-    def inspect(self) -> None:
+    def set_damaged_aside(self) -> None:
         """Read all that the local store holds. What is damaged is set aside under another name, and told in `healed`.
 
         It was paid for, or is a person's: somebody may still be able to read it. Only for the holder of the build lock.
         """
-        for file in (*self.files(), *self.originals()):
-            before = len(self.healed)
+        for file in (*self.exchange_files(), *self.original_files()):
+            before = len(self.damaged)
             if file.path.parent.name == "originals":
                 self.get_original(Digest(file.path.name, file.size_bytes), None)
             else:
                 self.get(file.path.stem, None)
-            if len(self.healed) > before:
+            if len(self.damaged) > before:
                 file.path.rename(file.path.with_name(f"{file.path.name}.damaged"))
 
     def sweep(self) -> None:
@@ -242,7 +242,7 @@ class Exchanges:
 
     def _complain(self, path: Path, problem: str, *, committed: bool, merged: bool = False) -> None:
         if not committed:
-            self.healed.append(f"exchanges/{path.name}: {problem}")
+            self.damaged.append(f"exchanges/{path.name}: {problem}")
             return
         name = path.relative_to(self._root).as_posix()
         raise CorruptStateError(

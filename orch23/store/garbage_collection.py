@@ -44,9 +44,9 @@ class GcRoots(Struct, frozen=True, kw_only=True):
 class GcLimits(Struct, frozen=True, kw_only=True):
     """How much is to stay: at most so many bytes, and what was used since; with `answers` paid ones go too."""
 
-    most_bytes: int | None = None
+    max_bytes: int | None = None
     used_since_ns: int | None = None
-    answers: bool = False
+    responses: bool = False
 
 
 class GcSelection(Struct, frozen=True, kw_only=True):
@@ -59,7 +59,7 @@ class GcSelection(Struct, frozen=True, kw_only=True):
     freed_bytes: int = 0
 
     @property
-    def left_bytes(self) -> int:
+    def remaining_bytes(self) -> int:
         """Give what the store takes afterwards."""
         return self.size_bytes - self.freed_bytes
 
@@ -87,7 +87,7 @@ class GarbageCollector:
         self._exchanges = exchanges
         self._on_disk = on_disk
 
-    def choose(self, needs: GcRoots, wish: GcLimits) -> GcSelection:
+    def select(self, needs: GcRoots, wish: GcLimits) -> GcSelection:
         """Return what is to go for a wish to come true, as far as what is needed allows. Writes nothing."""
         blobs = {digest.sha256: (digest, put_ns) for digest, put_ns in stored_blobs(self._contents.folder)}
         held = self._records.survey()
@@ -95,7 +95,7 @@ class GarbageCollector:
         firm = {sha256 for record in needed for sha256 in _outputs_of(record)}
         known = self._known(held)
         uses = self._uses(held, {id(record) for record in needed}, blobs)
-        if wish.answers:
+        if wish.responses:
             uses += self._answers({name for record in needed for name in record.exchanges}, needs.stale)
         uses.sort(key=lambda use: (use.is_needed, use.record is not None or use.exchange is not None, use.used))
         holds = Counter(sha256 for use in uses for sha256 in use.blobs)
@@ -126,13 +126,13 @@ class GarbageCollector:
             freed_bytes=freed,
         )
 
-    def drop(self, chosen: GcSelection) -> None:
+    def delete(self, chosen: GcSelection) -> None:
         """Drop what was chosen: first what refers to bytes, durably, then the bytes. To be killed in it is harmless."""
-        self._records.drop(frozenset(one.digest for one in chosen.records))
+        self._records.delete(frozenset(one.digest for one in chosen.records))
         for exchange in chosen.exchanges:
             try_unlink(exchange.path)
         for digest in chosen.blobs:
-            self._contents.drop(digest)
+            self._contents.delete(digest)
         for group in (*group_folders(self._contents.folder), *group_folders(self._folder / "records")):
             with contextlib.suppress(OSError):  # not empty
                 group.rmdir()
@@ -146,13 +146,13 @@ class GarbageCollector:
         for one in held:
             mine = frozenset({*_outputs_of(one.record), *_inputs_of(one.record)})
             named |= mine
-            uses.append(_Use(one.used, mine, record=one, is_needed=id(one.record) in needed))
+            uses.append(_Use(one.last_used, mine, record=one, is_needed=id(one.record) in needed))
         uses += [_Use((put_ns, 0), frozenset({name})) for name, (_, put_ns) in blobs.items() if name not in named]
         return uses
 
     def _answers(self, needed: Collection[str], stale: Collection[str]) -> Iterator[_Use]:
         """Give the answers that no needed result is made of, and that no stage would be asked for today."""
-        for file in self._exchanges.files():
+        for file in self._exchanges.exchange_files():
             if file.path.stem not in needed:
                 exchange = self._exchanges.get(file.path.stem, None)
                 if exchange is None or exchange.stage.partition("@")[0] not in stale:
@@ -182,13 +182,13 @@ class GarbageCollector:
 
 def _may_lose(held: SurveyedRecord, known: Collection[str], wish: GcLimits) -> bool:
     """Say whether nothing but its bytes is lost with a record."""
-    return held.digest not in known and (wish.answers or not held.record.exchanges)
+    return held.digest not in known and (wish.responses or not held.record.exchanges)
 
 
 def _is_to_go(use: _Use, wish: GcLimits, left_bytes: int) -> bool:
     if wish.used_since_ns is not None and use.used[0] < wish.used_since_ns and not use.is_needed:
         return True
-    return wish.most_bytes is not None and left_bytes > wish.most_bytes
+    return wish.max_bytes is not None and left_bytes > wish.max_bytes
 
 
 def _outputs_of(record: Record) -> Iterator[str]:
@@ -275,9 +275,9 @@ class StoreVerification(Struct, frozen=True, kw_only=True):
 
 def count_stored(store: ProjectStore) -> tuple[StoredKind, ...]:
     """Return what a store holds, by kind, and last whatever else lies there. Writes nothing."""
-    blobs = [digest.size_bytes for digest, _ in stored_blobs(store.disk.contents.folder)]
-    exchanges, originals = store.exchanges.files(), store.exchanges.originals()
-    shelves, records_bytes = count_files(store.disk.records.folder)
+    blobs = [digest.size_bytes for digest, _ in stored_blobs(store.local.contents.folder)]
+    exchanges, originals = store.exchanges.exchange_files(), store.exchanges.original_files()
+    shelves, records_bytes = count_files(store.local.records.folder)
     files, all_bytes = count_files(store.folder)
     known = (
         StoredKind("stored_files", len(blobs), sum(blobs)),
@@ -291,21 +291,21 @@ def count_stored(store: ProjectStore) -> tuple[StoredKind, ...]:
 
 def verify_store(store: ProjectStore) -> StoreVerification:
     """Read all of a store, and drop what is damaged, as a build does that meets it. Only under the build lock."""
-    blobs = [digest for digest, _ in stored_blobs(store.disk.contents.folder)]
+    blobs = [digest for digest, _ in stored_blobs(store.local.contents.folder)]
     for digest in blobs:
         try:
-            store.disk.contents.check(digest)
+            store.local.contents.check(digest)
         except MissingBytesError:  # told in `healed`
-            store.disk.contents.drop(digest)
+            store.local.contents.delete(digest)
     results = len(store.records.survey())
-    store.disk.records.drop(frozenset())
-    answers = len(store.exchanges.files())
-    store.exchanges.inspect()
+    store.local.records.delete(frozenset())
+    answers = len(store.exchanges.exchange_files())
+    store.exchanges.set_damaged_aside()
     return StoreVerification(
         results=results,
         stored_files=len(blobs),
         recorded_answers=answers,
-        damaged=store.healed(),
+        damaged=store.repairs(),
     )
 
 
@@ -313,8 +313,8 @@ def collector_of(store: "ProjectStore") -> GarbageCollector:
     """Return the collector of a store."""
     return GarbageCollector(
         store.folder,
-        contents=store.disk.contents,
-        records=store.disk.records,
+        contents=store.local.contents,
+        records=store.local.records,
         exchanges=store.exchanges,
         on_disk=store.workspace.entry,
     )

@@ -139,7 +139,7 @@ class StoreIndex:
             pairs = [pair for number, data in found for pair in _unpack(table, count, number, data).items()]
         return iter(pairs)
 
-    def holds(self, table: str) -> bool:
+    def has_table(self, table: str) -> bool:
         """Return whether there is such a table, in an index that can be read."""
         with self._lock, contextlib.suppress(IndexFaultError), _faults():
             return self._count(table) > 0

@@ -84,7 +84,7 @@ class CompiledTable:
         """Keep a value in the place of the one under its name."""
         self._new[name.encode("utf-8", "surrogateescape")] = self._digest(made_of) + value
 
-    def changes(self) -> tuple[Mapping[bytes, bytes] | None, Mapping[bytes, bytes | None]]:
+    def pending_rows(self) -> tuple[Mapping[bytes, bytes] | None, Mapping[bytes, bytes | None]]:
         """Return the whole table where it has to be written anew, or None and the rows that are new; each row once."""
         new, self._new = self._new, {}
         if not new:

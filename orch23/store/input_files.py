@@ -26,7 +26,7 @@ class InputFiles:
         self._workspace = workspace
         self._meter = meter
 
-    def of(self, workspace: Workspace) -> "InputFiles":
+    def with_workspace(self, workspace: Workspace) -> "InputFiles":
         """Return the same with another view of the workspace."""
         return InputFiles(self._contents, workspace, self._meter)
 

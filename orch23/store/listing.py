@@ -13,10 +13,10 @@ FILE_KIND, FOLDER_KIND, LINK_KIND = "file", "folder", "link"
 class DeclaredOutputs(Protocol):
     """Which files are declared as outputs."""
 
-    def holds(self, path: str) -> bool:
+    def contains(self, path: str) -> bool:
         """Return whether a path is an output of some stage."""
 
-    def may_lie_below(self, folder: str) -> bool:
+    def may_be_below(self, folder: str) -> bool:
         """Return whether an output of some stage may lie below a folder, which ends in `/`."""
 
 
@@ -32,7 +32,7 @@ class FileTree(Protocol):
     def is_own(self, path: str) -> bool:
         """Return whether orch23 wrote a file for itself."""
 
-    def real(self, path: str) -> str | None:
+    def resolved_path(self, path: str) -> str | None:
         """Return where a path leads to, None where nothing is there."""
 
     def is_folder(self, path: str) -> bool:
@@ -75,7 +75,7 @@ class Listing:
         self._closed = unentered_names(pattern)
         self._pending: list[_Folder] = []
 
-    def below(self, folder: str, real: str) -> Iterator[str]:
+    def matches(self, folder: str, real: str) -> Iterator[str]:
         """Give the paths below a folder, as it was reached; `real` is where it really is.
 
         Raises:
@@ -115,12 +115,12 @@ class Listing:
     def _enter(self, folder: _Folder, path: str, real: str) -> None:
         if not folder.rules.ignores(real, is_folder=True):
             self._pending.append(_Folder(f"{path}/", f"{real}/", folder.rules, folder.above))
-        elif self._outputs is not None and self._outputs.may_lie_below(f"{real}/"):
+        elif self._outputs is not None and self._outputs.may_be_below(f"{real}/"):
             self._pending.append(_Folder(f"{path}/", f"{real}/", IGNORED_FOLDER_RULES, folder.above))
 
     def _is_skipped(self, folder: _Folder, name: str) -> bool:
         real = folder.real + name
-        if folder.rules.ignores(real, is_folder=False) and (self._outputs is None or not self._outputs.holds(real)):
+        if folder.rules.ignores(real, is_folder=False) and (self._outputs is None or not self._outputs.contains(real)):
             return True
         return self._disk.is_own(real)
 
@@ -128,7 +128,7 @@ class Listing:
         """Return whether a link is a file that the pattern means; line up the folder that it leads to."""
         if match_any(self._exclude, path) or self._is_skipped(folder, name):
             return False
-        real = self._disk.real(folder.real + name)
+        real = self._disk.resolved_path(folder.real + name)
         if real is None or not self._disk.is_folder(real):
             return real is not None and self._means(path) is not None and self._disk.is_file(real)
         above = (*folder.above, folder.real)

@@ -88,11 +88,11 @@ class ProjectStore(Struct, frozen=True, kw_only=True):
     root: Path
     folder: Path
     logs: Path
-    rooms: Path
-    partial: Path
+    sandbox_dirs: Path
+    partial_downloads: Path
     contents: FileContentStore
     records: ResultIndex
-    disk: LocalParts
+    local: LocalParts
     exchanges: Exchanges
     workspace: Workspace
     sources: InputFiles
@@ -100,19 +100,19 @@ class ProjectStore(Struct, frozen=True, kw_only=True):
     index: StoreIndex
     pipelines: CompiledTable
     plans: CompiledTable
-    is_strange: bool = False
-    mended: list[str] = field(default_factory=list)
+    is_foreign: bool = False
+    repaired: list[str] = field(default_factory=list)
 
     def tracked(self, reads: set[str]) -> "ProjectStore":
         """Return this store; what is looked at in the workspace through it is noted in a set."""
         workspace = self.workspace.tracked(reads)
-        return replace(self, workspace=workspace, sources=self.sources.of(workspace))
+        return replace(self, workspace=workspace, sources=self.sources.with_workspace(workspace))
 
     def build_lock(self) -> BuildLock:
         """Return the lock that a command must hold to change the project."""
         return BuildLock(self.folder / "lock")
 
-    def take_in(self, path: str) -> Digest:
+    def add_file(self, path: str) -> Digest:
         """Store the bytes of a file of the project and return their digest.
 
         Raises:
@@ -133,7 +133,7 @@ class ProjectStore(Struct, frozen=True, kw_only=True):
     def sync(self) -> None:
         """Make all contents and records that were put so far durable."""
         self.contents.sync()
-        if self.contents is not self.disk.contents and self.folder.is_dir():  # else it has synced the records as well
+        if self.contents is not self.local.contents and self.folder.is_dir():  # else it has synced the records as well
             sync_filesystem(self.folder)
 
     def sweep(self, *, whole: bool = True) -> None:
@@ -142,23 +142,23 @@ class ProjectStore(Struct, frozen=True, kw_only=True):
         Their rooms are left to the next build, which ends the processes of steps first. A build of what an edit reaches
         follows one that had nothing to do: it does not look through all files of the store (`whole`).
         """
-        self.mended.extend(remove_wrong_types(self.folder, whole=whole))
+        self.repaired.extend(remove_wrong_types(self.folder, whole=whole))
         if (self.folder / "VERSION").exists() and not _has_version(self.folder / "VERSION"):
-            self.mended.append("VERSION: was damaged")
+            self.repaired.append("VERSION: was damaged")
         if not _has_version(self.folder / "VERSION"):
             write_atomic(self.folder / ".gitignore", b"*\n", mode=PRIVATE_FILE_MODE)
             write_atomic(self.folder / "VERSION", STORE_VERSION, mode=PRIVATE_FILE_MODE)
         for folder in (self.folder, self.logs):
             _close_up(folder)
-        self.disk.contents.sweep()
-        self.disk.records.sweep()
+        self.local.contents.sweep()
+        self.local.records.sweep()
         self.exchanges.sweep()
         sweep_temps(self.folder)
         sweep_temps(self.logs)
         self._sweep_noted()
 
     @contextlib.contextmanager
-    def noting(self, folders: Collection[str]) -> Iterator[None]:
+    def writing_into(self, folders: Collection[str]) -> Iterator[None]:
         """Write files into folders of the project: where this process is killed, the next sweep removes what it left.
 
         Only for the holder of the build lock.
@@ -190,39 +190,39 @@ class ProjectStore(Struct, frozen=True, kw_only=True):
         for the holder of the build lock.
         """
         tables, edits = dict(fresh or {}), dict(changed or {})
-        rows, some = self.disk.records.index_rows()
-        files = self.workspace.index_rows()
+        rows, some = self.local.records.pending_index_rows()
+        files = self.workspace.pending_index_rows()
         if rows is not None:
             tables[RECORDS_TABLE] = rows
         elif some:
             edits[RECORDS_TABLE] = some
         for compiled in (self.pipelines, self.plans):
-            whole, new = compiled.changes()
+            whole, new = compiled.pending_rows()
             if may_hold_secret(whole if whole is not None else new, suspects):
                 continue
             if whole is not None:
                 tables[compiled.table] = whole
             elif new:
                 edits[compiled.table] = new
-        if not self.index.holds(FILES_TABLE):
+        if not self.index.has_table(FILES_TABLE):
             tables[FILES_TABLE] = {path: row for path, row in files.items() if row is not None}
         elif files:
             edits[FILES_TABLE] = files
         if tables or edits or dropped:
             self.index.write(tables, edits, dropped)
 
-    def tier_shown(self) -> str:
+    def shown_tier(self) -> str:
         """Return the tier of the sandbox that the user of this project was last warned about."""
         return (read_regular(self.folder / SHOWN_TIER_FILE) or b"").decode("ascii", "replace").strip()
 
-    def note_tier(self, tier: str) -> None:
+    def save_shown_tier(self, tier: str) -> None:
         """Note that the user was warned about a tier."""
         write_atomic(self.folder / SHOWN_TIER_FILE, f"{tier}\n".encode(), mode=PRIVATE_FILE_MODE)
 
-    def healed(self) -> tuple[str, ...]:
+    def repairs(self) -> tuple[str, ...]:
         """Return everything that was found damaged so far and dropped."""
-        contents, records = self.disk.contents.healed, self.disk.records.healed
-        parts = (self.mended, contents, records, self.exchanges.healed, self.promoter.healed)
+        contents, records = self.local.contents.damaged, self.local.records.damaged
+        parts = (self.repaired, contents, records, self.exchanges.damaged, self.promoter.damaged)
         return tuple(line for part in parts for line in part)
 
 
@@ -248,7 +248,7 @@ def open_store(
             raise unsafe_path_error(name)
     require_folder(folder)
     require_folder(root / LOGS_FOLDER)
-    is_strange = store_origin(folder) is StoreOrigin.STRANGE
+    is_strange = store_origin(folder) is StoreOrigin.FOREIGN
     place = folder if not is_strange else root / f"{STORE_NAME}-{os.urandom(8).hex()}"  # there is no such folder
     _check_version(place / "VERSION")
     index = StoreIndex(index_folder(place) / INDEX_FILE)
@@ -259,11 +259,11 @@ def open_store(
         root=root,
         folder=folder,
         logs=root / LOGS_FOLDER,
-        rooms=place / "rooms",
-        partial=place / "partial",
+        sandbox_dirs=place / "rooms",
+        partial_downloads=place / "partial",
         contents=used,
         records=disk.records if results is None else CombinedResults(disk.records, results),
-        disk=disk,
+        local=disk,
         exchanges=Exchanges(place / "exchanges", root),
         workspace=workspace,
         sources=InputFiles(used, workspace, meter),
@@ -271,7 +271,7 @@ def open_store(
         index=index,
         pipelines=CompiledTable(index, "pipelines", ("load", "model", "resolve", "checks", "steps")),
         plans=CompiledTable(index, "plans", ("plan", "model", "steps")),
-        is_strange=is_strange,
+        is_foreign=is_strange,
     )
 
 

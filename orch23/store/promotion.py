@@ -54,7 +54,7 @@ class PromotionResult(Struct, frozen=True):
 
     written: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
-    foreign: tuple[str, ...] = ()
+    edited: tuple[str, ...] = ()
 
 
 class Promoter:
@@ -71,7 +71,7 @@ class Promoter:
         self._contents = contents
         self._meter = meter
         self._lock = threading.Lock()
-        self.healed: list[str] = []
+        self.damaged: list[str] = []
 
     def refusal(self, path: str, refusal: RefusePath = NO_DECLARED_PATTERNS.refusal) -> str | None:
         """Return why a path may be neither written nor removed, or None: the stages', or that it is a lock file.
@@ -141,17 +141,19 @@ class Promoter:
         try:
             new, old = _read_redo(data)
         except ValueError as error:
-            self.healed.append(f"{self._redo.name}: {error}")
+            self.damaged.append(f"{self._redo.name}: {error}")
             self._redo.unlink()
             return None
         refused = {path: reason for path in new if (reason := self.refusal(path, refusal)) is not None}
-        self.healed += [f"{path}: an interrupted promotion would change it, but {why}" for path, why in refused.items()]
+        self.damaged += [
+            f"{path}: an interrupted promotion would change it, but {why}" for path, why in refused.items()
+        ]
         new = {path: entry for path, entry in new.items() if path not in refused}
         self._check_parents(new)
         with self._lock:
             self._sweep(new)
             lost = [path for path, entry in new.items() if entry is not None and not self._readable(entry.digest)]
-            self.healed += [f"{path}: the promoted bytes are lost; the stage will make them again" for path in lost]
+            self.damaged += [f"{path}: the promoted bytes are lost; the stage will make them again" for path in lost]
             return self._apply({path: entry for path, entry in new.items() if path not in lost}, old)
 
     def _readable(self, digest: Digest) -> bool:
@@ -199,10 +201,10 @@ class Promoter:
         names, name = split_path(path)
         try:
             try:
-                parent = places.enter(names)
+                parent = places.open(names)
             except FileNotFoundError:
                 make_directories(self._root, names)
-                parent = places.enter(names)
+                parent = places.open(names)
         except NotADirectoryError:
             return False  # a file is where a directory should be
         if _entry_at(parent, name, self._meter) != entry:
@@ -215,7 +217,7 @@ class Promoter:
     ) -> bool:
         """Give the bytes beside a place the name, and forget that they were beside it; say whether they are there."""
         names, name = split_path(path)
-        parent = places.enter(names)
+        parent = places.open(names)
         found = _entry_at(parent, name, self._meter)
         if found == entry:
             return True

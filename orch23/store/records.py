@@ -60,7 +60,7 @@ class SurveyedRecord(Struct, frozen=True):
 
     record: Record
     digest: str
-    used: tuple[int, int]
+    last_used: tuple[int, int]
     size_bytes: int
 
 
@@ -98,7 +98,7 @@ class Records:
         self._has_changed = False
         self._is_indexed = False
         self._changed: set[tuple[str, str]] = set()
-        self.healed: list[str] = []
+        self.damaged: list[str] = []
 
     @property
     def folder(self) -> Path:
@@ -210,9 +210,9 @@ class Records:
                     SurveyedRecord(kept.record, kept.digest, (used_ns, kept.number), each)
                     for kept in shelf.kept.values()
                 ]
-            return tuple(sorted(held, key=lambda one: (one.used, one.digest)))
+            return tuple(sorted(held, key=lambda one: (one.last_used, one.digest)))
 
-    def drop(self, digests: Collection[str]) -> None:
+    def delete(self, digests: Collection[str]) -> None:
         """Forget some records, durably: those that stay in a file are written anew beside it and renamed."""
         with self._lock:
             self._begin_change()
@@ -247,7 +247,7 @@ class Records:
         """Remove what killed processes left. Only for the holder of the build lock."""
         sweep_temps(self._folder)
 
-    def index_rows(self) -> tuple[Mapping[bytes, bytes] | None, Mapping[bytes, bytes | None]]:
+    def pending_index_rows(self) -> tuple[Mapping[bytes, bytes] | None, Mapping[bytes, bytes | None]]:
         """Return the rows of the index: all of them, or None and those that have changed since they were read.
 
         The last of either are those of the state that they are of. Only for the holder of the build lock.
@@ -383,7 +383,7 @@ class Records:
                     raise ValueError(message)  # noqa: TRY301 - one place tells of every kind of damage
             except ValueError as error:
                 shelf.damaged = True
-                self.healed.append(f"records/{key[:12]}: line {shelf.lines} {error}")
+                self.damaged.append(f"records/{key[:12]}: line {shelf.lines} {error}")
             else:
                 shelf.kept.pop(kept.digest, None)
                 shelf.kept[kept.digest] = kept

@@ -401,13 +401,13 @@ class AttemptFiles(Struct, frozen=True):
 
     folder: Path
 
-    def place(self, stage: str, attempt: int) -> Path:
+    def attempt_folder(self, stage: str, attempt: int) -> Path:
         """Return the folder of one attempt of a stage."""
         return self.folder / _UNFIT.sub("_", stage) / f"attempt-{attempt}"
 
     def keep(self, stage: str, attempt: int, name: str, text: str) -> None:
         """Write one artifact, in place of an earlier one of that name."""
-        path = self.place(stage, attempt) / name
+        path = self.attempt_folder(stage, attempt) / name
         if not self.folder.is_dir():
             make_folder(self.folder, PRIVATE_FOLDER_MODE)
         for folder in (path.parent.parent, path.parent):  # for people: not worth a wait for the disk

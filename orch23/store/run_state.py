@@ -64,7 +64,7 @@ class StateEncoder(Struct):
 
     _blocks: dict[str, _Block] = field(default_factory=dict)
 
-    def write(self, head: Mapping[str, Json], stages: Mapping[str, WritesJson]) -> str:
+    def encode(self, head: Mapping[str, Json], stages: Mapping[str, WritesJson]) -> str:
         """Return the JSON of `head` and `stages`, in this order, with the checksum of its canonical form."""
         blocks = {name: self._block(name, stage) for name, stage in stages.items()}
         told = {name: b"%s:%s" % (canonical_json(name), canonical_json(value)) for name, value in head.items()}
@@ -193,9 +193,9 @@ def fold_events(history: Iterable[JournalLine | Event]) -> RunState:
     folding = RunStateFold()
     for one in history:
         if isinstance(one, Event):
-            folding.take(one, "")
+            folding.add(one, "")
         else:
-            folding.take(one.event, one.ts)
+            folding.add(one.event, one.ts)
     return folding.state()
 
 
@@ -218,7 +218,7 @@ class RunStateFold:
         self._announced = 0
         self._stages: dict[str, StageState] = {}
 
-    def take(self, event: Event, moment: str) -> None:
+    def add(self, event: Event, moment: str) -> None:
         """Add one event, which happened at `moment`."""
         self._created = self._created or moment
         self._updated = moment or self._updated
@@ -234,7 +234,7 @@ class RunStateFold:
             self._stages[event.role] = after
             if after.status == StageStatus.FAILED:  # the others still run: until the end it is told where it stood
                 self._focus = replace(after, state=before.state, phase=before.phase)
-            elif after.state not in ("INIT", "SUCCESS") and after.status != StageStatus.HELD:  # nobody works on it
+            elif after.state not in ("INIT", "SUCCESS") and after.status != StageStatus.WITHHELD:  # nobody works on it
                 self._focus = after
 
     def state(self) -> RunState:
@@ -285,7 +285,7 @@ class StateFile:
         """Take one event, from any thread."""
         with self._lock:
             now = self._clock()
-            self._folding.take(event, format_timestamp(now))
+            self._folding.add(event, format_timestamp(now))
             self._unwritten += 1
             if self._is_due(event, now):
                 self._write()
@@ -299,7 +299,7 @@ class StateFile:
                 self._path.replace(self._path.with_name(f"{self._path.name}.corrupt"))
             self._folding = RunStateFold()
             for line in read_journal(journal_path):
-                self._folding.take(line.event, line.ts)
+                self._folding.add(line.event, line.ts)
             self._write()
             return self._folding.state()
 
@@ -313,7 +313,7 @@ class StateFile:
 
     def _write(self) -> None:
         state = self._folding.state()
-        data = escape_hidden(self._text.write(state.head(), state.stages)).encode()
+        data = escape_hidden(self._text.encode(state.head(), state.stages)).encode()
         make_folder(self._path.parent, PRIVATE_FOLDER_MODE)
         descriptor, temp = open_temp(self._path.parent.parent, PRIVATE_FILE_MODE)  # where the next build looks for it
         try:
@@ -368,7 +368,7 @@ def _next(stage: StageState, event: Event) -> StageState:  # noqa: PLR0911 - one
         case AttemptFinished():
             return _tested(stage, event.data, event.message, name)
         case StageWithheld(key=key):
-            return replace(stage, status=StageStatus.HELD.value, key=key or stage.key, error=None)
+            return replace(stage, status=StageStatus.WITHHELD.value, key=key or stage.key, error=None)
         case StageFinished():
             return _finish(stage, event.data, event.message, name)
         case _:

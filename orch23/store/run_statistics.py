@@ -25,7 +25,7 @@ class StageStatistics(Struct, frozen=True, kw_only=True):
     """What a stage took, newest run first: the seconds of each run that built it, (input, output) of each answer."""
 
     durations_s: tuple[float, ...] = ()
-    answers: tuple[tuple[int, int], ...] = ()
+    tokens: tuple[tuple[int, int], ...] = ()
 
 
 _NOTHING = StageStatistics()
@@ -73,7 +73,7 @@ def read_statistics(
             for name in dict.fromkeys((event.role, event.role.partition("@")[0])):
                 _note(found.setdefault(name, _Found()), event)
     pasts = {
-        name: StageStatistics(durations_s=tuple(one.durations_s), answers=tuple(one.answers))
+        name: StageStatistics(durations_s=tuple(one.durations_s), tokens=tuple(one.answers))
         for name, one in found.items()
     }
     return {name: past for name, past in pasts.items() if past != _NOTHING}

@@ -186,7 +186,7 @@ class DirectoryCache:
         self._names: Sequence[str] | None = None
         self._descriptor = -1
 
-    def enter(self, names: Sequence[str]) -> int:
+    def open(self, names: Sequence[str]) -> int:
         """Give a descriptor of a directory, which is good until another one is entered."""
         if names != self._names:
             self.close()

@@ -95,7 +95,7 @@ class Workspace:
             self._unsettled.add(path)
         return seen.entry
 
-    def found(self, path: str) -> FileEntry | None:
+    def input_entry(self, path: str) -> FileEntry | None:
         """Return what an input of this path is: the file there, or the one that its links lead to, or None.
 
         Raises:
@@ -106,13 +106,13 @@ class Workspace:
             entry = self.entry(path)
             if entry is not None:
                 return entry
-        real = self.real(path)
+        real = self.resolved_path(path)
         if real is None or real == path:
             return None
         entry = self.entry(real)
         return None if entry is None else replace(entry, link=real)
 
-    def real(self, path: str) -> str | None:
+    def resolved_path(self, path: str) -> str | None:
         """Return where a path leads to, link by link, as a path from the root; None where nothing is there.
 
         Raises:
@@ -179,15 +179,15 @@ class Workspace:
         """
         wanted = normalize_pattern(pattern)
         if not is_glob(wanted):
-            return (wanted,) if self.found(wanted) is not None else ()
+            return (wanted,) if self.input_entry(wanted) is not None else ()
         prefix = static_prefix(wanted)
-        real = self.real(prefix) if prefix else ""
+        real = self.resolved_path(prefix) if prefix else ""
         if real is None or not OWN_FOLDERS.isdisjoint(prefix.split("/")):
             return ()
         real = f"{real}/" if real else ""
-        return tuple(sorted(Listing(self, wanted, outputs, exclude).below(prefix, real)))
+        return tuple(sorted(Listing(self, wanted, outputs, exclude).matches(prefix, real)))
 
-    def everything(self, pattern: str) -> tuple[str, ...]:
+    def writable_files(self, pattern: str) -> tuple[str, ...]:
         """Return the paths of the regular files that a pattern means, sorted: what a stage may write over.
 
         Also those that git ignores, and nothing that is or lies behind a link.
@@ -197,9 +197,9 @@ class Workspace:
         try:
             if not is_glob(wanted):
                 return (wanted,) if self._stamp(wanted) is not None else ()
-            if not OWN_FOLDERS.isdisjoint(prefix.split("/")) or (prefix and self.real(prefix) != prefix[:-1]):
+            if not OWN_FOLDERS.isdisjoint(prefix.split("/")) or (prefix and self.resolved_path(prefix) != prefix[:-1]):
                 return ()
-            return tuple(sorted(Listing(self, wanted, everything=True).below(prefix, prefix)))
+            return tuple(sorted(Listing(self, wanted, everything=True).matches(prefix, prefix)))
         except SafetyError:
             return ()
 
@@ -218,11 +218,11 @@ class Workspace:
                     self._seen[path] = None
                     self._changed.add(path)
 
-    def announce(self, paths: Iterable[str]) -> None:
+    def announce_writes(self, paths: Iterable[str]) -> None:
         """Count these paths among `written_paths` from now on: the build is about to write them."""
         self._written.update(paths)
 
-    def written(self, paths: Iterable[str]) -> None:
+    def note_written(self, paths: Iterable[str]) -> None:
         """Take what is at these paths from now on for the work of this build, not for an edit; invalidate them."""
         changed = tuple(paths)
         self.invalidate(changed)
@@ -240,19 +240,19 @@ class Workspace:
                 self._walked[""] = ""
         self._written.update(changed)
 
-    def wrote(self, path: str, sha256: str, file: os.stat_result) -> None:
+    def note_written_file(self, path: str, sha256: str, file: os.stat_result) -> None:
         """Take what is at a path for the work of this build, as `written` does, and its digest for the one in hex.
 
         `file` is what was given that name: another file, or other times but that of the renaming, count as an edit.
         """
-        self.written([path])
+        self.note_written([path])
         now, then = self._look(path), _stamp_of(file)
         if now is not None and sha256 and now._replace(ctime_ns=then.ctime_ns) == then:
             with self._lock:
                 self._seen[path] = HashedFile(now, stamped_entry(now, sha256), now.mtime_ns)
             self._wrote.add(path)
 
-    def is_still(self, path: str, sha256: str) -> bool:
+    def has_digest(self, path: str, sha256: str) -> bool:
         """Return whether a file has the bytes of a digest in hex. One that this process wrote is not hashed again.
 
         Should it be changed too soon after that for its times to show it, then `look_back` counts it as too young, so
@@ -273,7 +273,7 @@ class Workspace:
         """Return the paths that were passed to `written` or `announce` so far."""
         return self._written
 
-    def index_rows(self) -> Mapping[bytes, bytes | None]:
+    def pending_index_rows(self) -> Mapping[bytes, bytes | None]:
         """Return the rows of the index that have changed: what a later process may believe; None where nothing."""
         with self._lock:
             now = self._now_ns()
@@ -284,7 +284,7 @@ class Workspace:
             for path, seen in found.items()
         }
 
-    def look_back(self, looks: StatSnapshot) -> bool:
+    def add_to_snapshot(self, looks: StatSnapshot) -> bool:
         """Add all that was looked at since this process began to `looks`; return False if some of it changed since.
 
         What is added is what was found first, on which decisions rest: a path at which something else was found later
@@ -332,7 +332,7 @@ class Workspace:
                 looks.inodes.extend((found.st_dev, found.st_ino))
         for folder, found_first in sorted(self._walked.items()):
             whole = self._whole(folder)
-            if not looks.take(whole) or looks.outside[whole] != found_first:
+            if not looks.add_path(whole) or looks.outside[whole] != found_first:
                 looks.outside[whole] = RACY
         for folder in (*self._missing, *self._dangling):
             looks.outside[self._whole(folder)] = NO_ENTRY

@@ -166,7 +166,7 @@ def a_path_with_two_owners(project: Project) -> set[str]:
 @TRIGGERS.of("E711")
 def input_that_never_rests(project: Project) -> set[str]:
     """Let an input change each time that it is about to be read."""
-    take, times = ProjectStore.take_in, iter(range(1, 100))
+    take, times = ProjectStore.add_file, iter(range(1, 100))
     second = {"inputs": ["in.txt"], "outputs": ["out.txt"], "shell": "cp in.txt out.txt"}
     project.write({**scripted({"a": second}, {}), "in.txt": "0"})
 
@@ -178,5 +178,5 @@ def input_that_never_rests(project: Project) -> set[str]:
         project.edit("in.txt", json.dumps([next(times)] * 10))
         return taken
 
-    with patch.object(ProjectStore, "take_in", change_and_take):
+    with patch.object(ProjectStore, "add_file", change_and_take):
         return shown(project.build())

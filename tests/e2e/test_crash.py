@@ -25,7 +25,7 @@ from tests.project import Project
 
 _STEPS = (
     *((DiskContentStore, name) for name in ("put", "adopt", "sync")),
-    (ProjectStore, "take_in"),
+    (ProjectStore, "add_file"),
     *((Exchanges, name) for name in ("put", "put_original")),
     (Records, "put"),
     *((Promoter, name) for name in ("promote", "_apply", "_prepare", "_name", "_remove")),

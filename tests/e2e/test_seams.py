@@ -16,7 +16,7 @@ def test_an_input_that_is_saved_while_it_is_taken_in_is_taken_as_it_is_then(
     project.write(
         shell("  copy: {inputs: [in.txt], outputs: [out.txt], shell: cp in.txt out.txt}", {"in.txt": "old\n"})
     )
-    take = ProjectStore.take_in
+    take = ProjectStore.add_file
     saved: list[str] = []
 
     def save_and_take(store: ProjectStore, path: str) -> Digest:
@@ -25,7 +25,7 @@ def test_an_input_that_is_saved_while_it_is_taken_in_is_taken_as_it_is_then(
             project.edit("in.txt", "newer\n")
         return take(store, path)
 
-    monkeypatch.setattr(ProjectStore, "take_in", save_and_take)
+    monkeypatch.setattr(ProjectStore, "add_file", save_and_take)
     green(project.build())
     assert saved
     assert project.read("out.txt") == "newer\n"
@@ -37,7 +37,7 @@ def test_an_input_that_never_rests_ends_the_stage_and_not_the_patience(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project.write(shell(COPY, {"in.txt": "0"}))
-    take = ProjectStore.take_in
+    take = ProjectStore.add_file
     saved: list[str] = []
 
     def save_and_take(store: ProjectStore, path: str) -> Digest:
@@ -49,7 +49,7 @@ def test_an_input_that_never_rests_ends_the_stage_and_not_the_patience(
         project.edit("in.txt", "x" * (2 * len(saved) + 1))
         return taken
 
-    monkeypatch.setattr(ProjectStore, "take_in", save_and_take)
+    monkeypatch.setattr(ProjectStore, "add_file", save_and_take)
     built = project.build()
     assert built.code == 1
     assert "E711" in built.err

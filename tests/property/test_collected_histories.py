@@ -35,7 +35,7 @@ def collected(root: Path, wish: GcLimits, *, crash_at: int | None = None) -> boo
 
     with (
         patch("os.fsync", lambda _fd: None),
-        patch.object(DiskContentStore, "drop", guarded(DiskContentStore.drop)),
+        patch.object(DiskContentStore, "delete", guarded(DiskContentStore.delete)),
         patch.object(Records, "_rewrite", guarded(Records._rewrite)),
         patch("orch23.store.records.sync_folder", guarded(lambda _folder: None)),
     ):
@@ -60,7 +60,7 @@ class CollectedHistories(Histories):
     def _collect(self, data: st.DataObject) -> None:
         size = data.draw(st.one_of(st.just(0), st.integers(0, 60_000)), label="keep")
         wish = (
-            GcLimits(most_bytes=size) if data.draw(st.booleans(), label="by size") else GcLimits(used_since_ns=1 << 62)
+            GcLimits(max_bytes=size) if data.draw(st.booleans(), label="by size") else GcLimits(used_since_ns=1 << 62)
         )
         crash_at = data.draw(st.one_of(st.none(), st.integers(0, 12)), label="crash at")
         half_promoted = (self.rig.root / ".orch23/promote.json").exists()
@@ -105,7 +105,7 @@ def comparable(rig: Rig) -> dict[str, str]:
 
 def test_what_is_fresh_stays_so_and_lost_outputs_come_back_after_everything_else_went(built: Rig) -> None:
     files = built.files()
-    assert collected(built.root, GcLimits(most_bytes=0))
+    assert collected(built.root, GcLimits(max_bytes=0))
     assert set(built.build().decisions.values()) == {"fresh"}
     for path in ("build/a.txt", "work/p.txt", "build/page.txt"):
         built.remove(path)
@@ -119,7 +119,7 @@ def test_a_state_that_went_is_built_again_and_no_answer_is_bought_twice(built: R
     built.write("src/items.txt", SOURCES["src/items.txt"][1])
     built.write("src/a.txt", "b")
     assert built.build().code == 0
-    assert collected(built.root, GcLimits(most_bytes=0))
+    assert collected(built.root, GcLimits(max_bytes=0))
     for path in ("src/items.txt", "src/a.txt"):
         built.write(path, SOURCES[path][0])
     done = built.build()

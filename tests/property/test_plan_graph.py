@@ -82,7 +82,7 @@ def test_edges_and_order_are_those_of_brute_force(pipeline):
     for name in plan.order:
         assert plan.upstream[name] == tuple(sorted(p for p, r in edges if r == name))
         assert plan.downstream[name] == tuple(sorted(r for p, r in edges if p == name))
-    assert plan.above == {}
+    assert plan.upstream_of_chains == {}
 
 
 @given(pipelines(), st.randoms(use_true_random=False))
@@ -138,7 +138,7 @@ def test_overlapping_owners_are_found_if_and_only_if_brute_force_finds_them(fenc
 def test_the_writers_of_a_pattern_are_those_of_brute_force(fences, pattern):
     stages = {f"s{n}": stage(f"s{n}", writes=tuple(sorted(fence))) for n, fence in enumerate(fences)}
     wanted = tuple(sorted(n for n, s in stages.items() if any(may_overlap(pattern, w) for w in s.outputs)))
-    assert WriterIndex(stages).meeting(pattern) == wanted
+    assert WriterIndex(stages).writers_of(pattern) == wanted
 
 
 @st.composite
@@ -188,10 +188,10 @@ def test_an_edge_out_of_a_chain_yields_exactly_where_its_reader_stands_above_the
         ]
         feeds = {i.chain.index for i in items if i.chain and (other.name, i.name) in firm}
         if reads_chain and feeds and min(feeds) == 0:
-            assert plan.above.get(other.name) == frozenset({"c"})
+            assert plan.upstream_of_chains.get(other.name) == frozenset({"c"})
             assert not any(up.startswith("c@") for up in plan.upstream[other.name])
         if reads_chain and not feeds:
-            assert other.name not in plan.above
+            assert other.name not in plan.upstream_of_chains
             assert plan.order.index(other.name) > max(plan.order.index(i.name) for i in items)
     assert [n for n in plan.order if n.startswith("c@")] == [i.name for i in items]
 

@@ -14,11 +14,11 @@ from orch23.report.registry import FORMATS
 def run(
     console: Console,
     *,
-    wanted: PipelineArguments,
+    args: PipelineArguments,
     allow_unsandboxed: bool,
 ) -> int:
     """Keep outputs that were edited by hand."""
-    project, stage = open_one_stage(console, wanted)
+    project, stage = open_one_stage(console, args)
     request = BuildRequest(replay=True, allow_unsandboxed=allow_unsandboxed)
     with prepared_build(project, request, FORMATS["plain"].make(build_view(console, project))) as build:
         code = accept(build, stage)

@@ -88,30 +88,30 @@ def _why(one: AffectedStage) -> str:
 def run(
     console: Console,
     *,
-    wanted: PipelineArguments,
+    args: PipelineArguments,
     revision: str,
     as_json: bool,
     exit_code: bool,
 ) -> int:
     """Name the stages whose keys differ since a git revision, and those after them."""
-    project, _ = open_for_command(console, wanted, most_stages=0)
+    project, _ = open_for_command(console, args, most_stages=0)
     with open_revision(project.store.root, revision) as then:
         found = _compare(project, then, revision)
-    console.answer(affected_json(found) if as_json else affected_text(found))
+    console.write_out(affected_json(found) if as_json else affected_text(found))
     return ExitCode.FAILED if exit_code and (found.stages or found.removed) else ExitCode.OK
 
 
 def _compare(project: Project, revision: GitRevision, name: str) -> AffectedStages:
-    pipeline, root, machinery = project.pipeline, project.store.root, project.machinery
+    pipeline, root, tools = project.pipeline, project.store.root, project.tools
     place = lock_path(root, pipeline.file)
     lock, lock_then = read_lock(place), _lock_at(revision, place.relative_to(root).as_posix())
     before = _pipeline_at(project, revision)
     settled, is_dead = _settled(project)
     lock = LockFile({**lock.records, **settled})
     keying = ManifestReader(
-        facts_of=machinery.facts_of,
+        facts_of=tools.facts_of,
         sources_of=lambda moment: AuthorFiles(root, moment),
-        read_yaml=machinery.read_yaml,
+        read_yaml=tools.read_yaml,
     )
     disk, paths, bytes_of = (
         project.store.workspace,
@@ -119,12 +119,14 @@ def _compare(project: Project, revision: GitRevision, name: str) -> AffectedStag
         _bytes_of(project, revision),
     )
     made_now = partial(RevisionArtifacts, paths=paths, lock=lock, files=disk, bytes_of=bytes_of, is_dead=is_dead)
-    now = keying.keyed(pipeline, lambda plan: RevisionView(disk, made_now(plan=plan)))
+    now = keying.manifests_of(pipeline, lambda plan: RevisionView(disk, made_now(plan=plan)))
     made_then = partial(
-        RevisionArtifacts, paths=paths, lock=lock_then, files=revision, bytes_of=bytes_of, today=now.made
+        RevisionArtifacts, paths=paths, lock=lock_then, files=revision, bytes_of=bytes_of, today=now.artifacts
     )
     then = (
-        None if before is None else keying.keyed_then(before, lambda plan: RevisionView(revision, made_then(plan=plan)))
+        None
+        if before is None
+        else keying.past_manifests_of(before, lambda plan: RevisionView(revision, made_then(plan=plan)))
     )
     stages, removed = compare_manifests(then, now, settled)
     return AffectedStages(
@@ -150,7 +152,7 @@ def _settled(project: Project) -> tuple[dict[str, Record], Callable[[str], bool]
     except (Orch23Error, MissingBytesError):
         return {}, lambda _path: False
     found = {name: one.record for name, one in decisions.items() if isinstance(one, Fresh | Restore)}
-    return found, session.world.dead
+    return found, session.state.is_obsolete
 
 
 def _bytes_of(project: Project, revision: GitRevision) -> ReadEntry:
@@ -183,7 +185,7 @@ def _pipeline_at(project: Project, revision: GitRevision) -> Pipeline | None:
         sets=settings.sets,
         vars_text=_text_at(revision, vars_name) if vars_name else None,
         vars_name=vars_name,
-        swap=model_override_of(settings),
+        override=model_override_of(settings),
     ).pipeline
 
 

@@ -1,6 +1,5 @@
 """Run `build`: all stages, or only those that an edit reaches."""
 
-import contextlib
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -8,14 +7,13 @@ from time import monotonic
 
 from msgspec.structs import replace
 
-from orch23.cli.build_run import BuildRequest, interrupt_on_signal, run_build
+from orch23.cli.build_run import BuildRequest, run_build
 from orch23.cli.consent import ask_consent
 from orch23.cli.console import Console, ignore_closed_pipe
 from orch23.cli.declaration import PipelineArguments
 from orch23.cli.idle_snapshot import IdleSnapshotWriter
 from orch23.cli.opening import check_forced, open_for_command, open_partial_project, parse_budget, selection_of
 from orch23.cli.project_loading import Project
-from orch23.engine.build import Build
 from orch23.engine.dependency_index import OutdatedIndexError
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConsentError, ExitCode, Orch23Error, UsageError
@@ -31,7 +29,7 @@ from orch23.snapshot.fast_path import StaleSnapshot
 def run(  # noqa: PLR0913 - a command has as many parameters as options
     console: Console,
     *,
-    wanted: PipelineArguments,
+    args: PipelineArguments,
     dry_run: bool,
     jobs: int | None,
     keep_going: bool,
@@ -56,7 +54,7 @@ def run(  # noqa: PLR0913 - a command has as many parameters as options
 
         return show_plan(
             console,
-            wanted,
+            args,
             forced=(*forced, *resample),
             overwrite_edited=overwrite_edited,
             budget=limit,
@@ -66,7 +64,7 @@ def run(  # noqa: PLR0913 - a command has as many parameters as options
     form = "jsonl" if as_json else "quiet" if quiet else output
     own = FORMATS.get(form)
     console.progress.is_quiet = own is None or own.is_alone
-    known = console.unrest if own is not None and own.in_a_line and not verbose else None
+    known = console.stale_snapshot if own is not None and own.in_a_line and not verbose else None
     asked = partial(
         BuildRequest,
         jobs=jobs,
@@ -79,17 +77,17 @@ def run(  # noqa: PLR0913 - a command has as many parameters as options
         budget=limit,
         allow_unsandboxed=allow_unsandboxed,
         live=live,
-        ask=partial(ask_consent, console),
+        ask_consent=partial(ask_consent, console),
     )
     if own is not None and known is not None:
-        code = _build_part(console, wanted, known, asked, own)
+        code = _build_part(console, args, known, asked, own)
         if code is not None:
             return code
-    project, stages = open_for_command(console, wanted)
+    project, stages = open_for_command(console, args)
     shown = own or format_of(form, project.pipeline.plugins)
     console.progress.is_quiet = shown.is_alone
-    selection = selection_of(wanted, stages)
-    plan, _ = build_plan(project.pipeline, compiled=project.store.plans)
+    selection = selection_of(args, stages)
+    plan, _ = build_plan(project.pipeline, cache=project.store.plans)
     if plan is not None:
         check_forced(plan, (*forced, *resample))
         selection.nodes(plan)
@@ -98,13 +96,13 @@ def run(  # noqa: PLR0913 - a command has as many parameters as options
 
 def _build_part(
     console: Console,
-    wanted: PipelineArguments,
-    unrest: StaleSnapshot,
+    args: PipelineArguments,
+    stale_snapshot: StaleSnapshot,
     asked: Callable[..., BuildRequest],
     shown: Format,
 ) -> int | None:
     """Build what an edit reaches; None where all has to be decided, since something is otherwise, or wrong."""
-    found = open_partial_project(console, wanted, unrest)
+    found = open_partial_project(console, args, stale_snapshot)
     if found is None:
         return None
     project, selection = found
@@ -143,13 +141,7 @@ def _run(
     screen = guarded or screen
     at_rest = None if verbose else lambda write: shown.make(replace(view, tell=write))
     rest = IdleSnapshotWriter(console=console, project=project, screen=screen, screen_at_rest=at_rest)
-    with contextlib.ExitStack() as handlers:
-
-        def ready(build: Build) -> None:
-            begin()
-            handlers.enter_context(interrupt_on_signal(build.interrupt))
-
-        code = run_build(project, request, rest, ready, rest.end if shown.in_a_line else lambda _: None)
+    code = run_build(project, request, rest, begin, rest.end if shown.in_a_line else lambda _: None)
     if guarded is None or guarded.fault is None:
         return code
     from orch23.cli.error_report import report_error  # noqa: PLC0415 - where something went wrong
@@ -177,8 +169,8 @@ def build_view(console: Console, project: Project, *, verbose: bool = False) -> 
     """Return what a build of a project's pipeline is shown with."""
     return View(
         pipeline=project.pipeline,
-        tell=ignore_closed_pipe(console.tell, sys.stderr),
-        answer=ignore_closed_pipe(console.answer, sys.stdout),
+        tell=ignore_closed_pipe(console.write_err, sys.stderr),
+        answer=ignore_closed_pipe(console.write_out, sys.stdout),
         logs=project.settings.root / LOGS_FOLDER,
         style=console.err_style,
         clock=monotonic,

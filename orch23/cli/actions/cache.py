@@ -27,14 +27,14 @@ def stats(console: Console, *, as_json: bool) -> int:
     if as_json:
         kinds: dict[str, Json] = {one.kind: {"number": one.number, "size_bytes": one.size_bytes} for one in found}
         body: dict[str, Json] = {"orch23_cache_stats": CACHE_VERSION, "size_bytes": total, "cap_bytes": cap}
-        console.answer(json_document({**body, "kinds": kinds}))
+        console.write_out(json_document({**body, "kinds": kinds}))
         return ExitCode.OK
     numbers = [f"{one.number:,}" for one in found]
     width, wide = max(map(len, numbers)), max(map(len, _NAMES.values()))
     for number, one in zip(numbers, found, strict=True):
-        console.answer(f"{number:>{width}}  {_NAMES[one.kind]:<{wide}}  {format_size(one.size_bytes):>9}\n")
+        console.write_out(f"{number:>{width}}  {_NAMES[one.kind]:<{wide}}  {format_size(one.size_bytes):>9}\n")
     limit = "" if cap is None else f"; `orch23 gc` keeps {format_size(cap)}"
-    console.answer(f"{'':>{width}}  {'in all':<{wide}}  {format_size(total):>9}{limit}\n")
+    console.write_out(f"{'':>{width}}  {'in all':<{wide}}  {format_size(total):>9}{limit}\n")
     return ExitCode.OK
 
 
@@ -54,12 +54,12 @@ def verify(console: Console, *, exit_code: bool, as_json: bool) -> int:
             "recorded_answers": found.recorded_answers,
             "damaged": list(found.damaged),
         }
-        console.answer(json_document(body))
+        console.write_out(json_document(body))
     else:
-        console.answer("".join(f"damaged: {visible(line)}\n" for line in found.damaged))
+        console.write_out("".join(f"damaged: {visible(line)}\n" for line in found.damaged))
         looked_at = (
             f"{pluralize(found.stored_files, 'stored file')}, {pluralize(found.results, 'result')}, "
             f"{pluralize(found.recorded_answers, 'recorded answer')}"
         )
-        console.answer(f"{looked_at}: {len(found.damaged) or 'nothing'} damaged\n")
+        console.write_out(f"{looked_at}: {len(found.damaged) or 'nothing'} damaged\n")
     return ExitCode.FAILED if exit_code and found.damaged else ExitCode.OK

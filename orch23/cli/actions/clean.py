@@ -50,9 +50,11 @@ def plan_removal(session: Session, stages: Collection[str]) -> OutputRemoval:
         NotFoundError: a name is no stage, and no record has it either.
 
     """
-    owning = {name: record for name, record in session.lock.owning().items() if session.world.is_believed(record)}
+    owning = {
+        name: record for name, record in session.lock.owner_records().items() if session.state.may_remove_by(record)
+    }
     unknown = [name for name in stages if not any(name in (one, one.partition("@")[0]) for one in owning)]
-    Selection(targets=tuple(unknown)).nodes(session.world.plan)
+    Selection(targets=tuple(unknown)).nodes(session.state.plan)
     wanted = [r for name, r in owning.items() if not stages or {name, name.partition("@")[0]} & set(stages)]
     wanted += _kept_failures(session, stages)
     taking = OutputRemoval(refusal=DeclaredByPlan(session).refusal)
@@ -63,9 +65,9 @@ def plan_removal(session: Session, stages: Collection[str]) -> OutputRemoval:
             continue
         if taking.refusal(path) is not None:
             taking.refused.append(path)
-        elif not session.world.known_bytes(path, there):
+        elif not session.state.known_bytes(path, there):
             taking.modified[path] = original
-        elif session.world.ownership.is_accepted(path, there):
+        elif session.state.ownership.is_accepted(path, there):
             taking.accepted[path] = original
         else:
             taking.target[path] = original
@@ -74,7 +76,7 @@ def plan_removal(session: Session, stages: Collection[str]) -> OutputRemoval:
 
 def _kept_failures(session: Session, stages: Collection[str]) -> list[Record]:
     """Return the records of failed attempts that `on_failure: keep` promoted, of stages of this pipeline."""
-    nodes = session.world.plan.nodes
+    nodes = session.state.plan.nodes
     names = [name for name in nodes if not stages or {name, name.partition("@")[0]} & set(stages)]
     return [record for name in names for record in session.store.records.labelled(name) if record.failed]
 
@@ -105,11 +107,11 @@ def remove_unmodified_outputs(project: Project) -> RemovalResult:
 def _promote(session: Session, taking: OutputRemoval, forced: dict[str, FileEntry | None]) -> PromotionResult:
     store, target = session.store, {**taking.target, **forced}
     for path in forced:
-        digest = store.take_in(path)
+        digest = store.add_file(path)
         store.exchanges.put_original(store.contents.get(digest), None)
     for path, entry in target.items():
         if entry is not None and not store.contents.has(entry.digest):
-            store.contents.put(session.world.read(path, entry))
+            store.contents.put(session.state.read(path, entry))
     store.workspace.invalidate(target)
     old = {path: store.workspace.entry(path) for path in target}
     promoted = store.promoter.promote(target, old, taking.refusal)
@@ -121,9 +123,9 @@ def _original(records: list[Record], path: str) -> FileEntry | None:
     return next((r.originals[path] for r in records if r.originals.get(path) is not None), None)
 
 
-def run(console: Console, *, wanted: PipelineArguments, force: bool) -> int:
+def run(console: Console, *, args: PipelineArguments, force: bool) -> int:
     """Remove what stages made, and no other file."""
-    project, stages = open_for_command(console, wanted)
+    project, stages = open_for_command(console, args)
     with project.store.build_lock():
         project.store.promoter.recover(project.refusal)
         taken = remove_outputs(project, stages, force=force)
@@ -131,12 +133,14 @@ def run(console: Console, *, wanted: PipelineArguments, force: bool) -> int:
     if taken.modified:
         hint = "`orch23 accept STAGE` keeps an edit; `orch23 clean --force` gives it up"
         message = f"edited since they were made: {' '.join(taken.modified)}; nothing was removed"
-        console.tell(render_diagnostics((Diagnostic("E643", message, hint=hint),), {}, color=console.err_style.color))
+        console.write_err(
+            render_diagnostics((Diagnostic("E643", message, hint=hint),), {}, color=console.err_style.color)
+        )
         return ExitCode.DECISION
     told = [f"removed {pluralize(len(promoted.removed), 'file')}"]
     told += [f"brought back {pluralize(len(promoted.written), 'file')}"] if promoted.written else []
-    told += [f"left {visible(' '.join(promoted.foreign))}, which changed meanwhile"] if promoted.foreign else []
+    told += [f"left {visible(' '.join(promoted.edited))}, which changed meanwhile"] if promoted.edited else []
     told += [f"kept {visible(' '.join(taken.accepted))}, which a user had accepted"] if taken.accepted else []
     told += [f"left {visible(' '.join(taken.refused))}: protected, and no stage names it"] if taken.refused else []
-    console.answer("; ".join(told) + "\n")
+    console.write_out("; ".join(told) + "\n")
     return ExitCode.OK

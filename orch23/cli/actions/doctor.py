@@ -170,7 +170,7 @@ def model_findings(
     for step in distinct_llm_steps(pipeline):
         with redacted_messages(secrets.redact):
             found = _finding(step, environ, root)
-            grant = consent.lacking(step, environ) if found.ok else None
+            grant = consent.missing_grant(step, environ) if found.ok else None
             if grant is not None:
                 found = _amiss(found.name, not_granted_error(grant, trust_command))
             elif found.ok and online and can_find_models(step):
@@ -240,35 +240,35 @@ DOCTOR_VERSION = 1
 def run(
     console: Console,
     *,
-    wanted: PipelineArguments,
+    args: PipelineArguments,
     online: bool,
     as_json: bool,
 ) -> int:
     """Say what works here, and how to get the rest."""
-    root = project_root(console, wanted.arguments)
-    found = [*examine(root, console.environ), *_of_pipeline(console, wanted, online=online)]
+    root = project_root(console, args.arguments)
+    found = [*examine(root, console.environ), *_of_pipeline(console, args, online=online)]
     if as_json:
         rows: list[Json] = [{"name": one.name, "ok": one.ok, "value": one.value, "hint": one.hint} for one in found]
-        console.answer(json_document({"orch23_doctor": DOCTOR_VERSION, "facts": rows}))
+        console.write_out(json_document({"orch23_doctor": DOCTOR_VERSION, "facts": rows}))
         return ExitCode.OK
     style = console.out_style
     width = max(len(one.name) for one in found)
     for one in found:
         mark = style.paint(style.marks.done, "good") if one.ok else style.paint(style.marks.edited, "notice")
         hint = f"  ({visible(one.hint)})" if one.hint else ""
-        console.answer(f"{mark} {visible(one.name):<{width}}  {visible(one.value)}{hint}\n")
+        console.write_out(f"{mark} {visible(one.name):<{width}}  {visible(one.value)}{hint}\n")
     return ExitCode.OK
 
 
-def _of_pipeline(console: Console, wanted: PipelineArguments, *, online: bool) -> list[DoctorFinding]:
+def _of_pipeline(console: Console, args: PipelineArguments, *, online: bool) -> list[DoctorFinding]:
     """Return what is found of a pipeline: whether it is valid, and the models that it may ask."""
     try:
-        name = required_pipeline(found_project(console, wanted.arguments)).name
+        name = required_pipeline(found_project(console, args.arguments)).name
     except NotFoundError as missing:
         hint = f"name one: `orch23 doctor {'--online ' if online else ''}PIPELINE`"
         return [DoctorFinding("pipeline", missing.diagnostics[0].message, ok=not online, hint=hint if online else "")]
     try:
-        project, _ = open_for_command(console, wanted, most_stages=0)
+        project, _ = open_for_command(console, args, most_stages=0)
     except InvalidInputError as invalid:
         hint = "`orch23 validate` says all that is wrong"
         return [

@@ -24,7 +24,7 @@ def preview_collection(store: ProjectStore, environ: Mapping[str, str], wish: Gc
 
     """
     needs = project_needs(store.root, store.logs, environ)
-    return needs, collector_of(store).choose(needs, wish)
+    return needs, collector_of(store).select(needs, wish)
 
 
 def collect_garbage(
@@ -43,7 +43,7 @@ def collect_garbage(
         store.sweep()
         store.promoter.recover()
         needs, chosen = preview_collection(store, environ, wish)
-        collector_of(store).drop(chosen)
+        collector_of(store).delete(chosen)
         record_size(store.folder, now_s)
     return needs, chosen
 
@@ -61,8 +61,10 @@ def run(console: Console, *, dry_run: bool, keep: tuple[str, ...], forget_paid_a
         needs, chosen = collect_garbage(store, console.environ, wish, int(time.time()))
     for note in needs.notes:
         told = Diagnostic("W671", note, severity=Severity.WARNING, hint="`orch23 validate` says what is wrong with it")
-        console.tell(render_diagnostics((told,), {}, color=console.err_style.color))
-    console.answer(_document(chosen, needs, wish, dry_run=dry_run) if as_json else _told(chosen, wish, dry_run=dry_run))
+        console.write_err(render_diagnostics((told,), {}, color=console.err_style.color))
+    console.write_out(
+        _document(chosen, needs, wish, dry_run=dry_run) if as_json else _told(chosen, wish, dry_run=dry_run)
+    )
     return ExitCode.OK
 
 
@@ -78,9 +80,9 @@ def _told(chosen: GcSelection, wish: GcLimits, *, dry_run: bool) -> str:
     ]
     verb = "would remove" if dry_run else "removed"
     told = f"{verb} {', '.join(parts)}: {format_size(chosen.freed_bytes)}" if parts else "nothing to remove"
-    left = f"{told}; the store holds {format_size(chosen.left_bytes)}{' then' if dry_run and parts else ''}"
-    if wish.most_bytes is not None and chosen.left_bytes > wish.most_bytes:
-        return f"{left}, over {format_size(wish.most_bytes)}, since that much is needed\n"
+    left = f"{told}; the store holds {format_size(chosen.remaining_bytes)}{' then' if dry_run and parts else ''}"
+    if wish.max_bytes is not None and chosen.remaining_bytes > wish.max_bytes:
+        return f"{left}, over {format_size(wish.max_bytes)}, since that much is needed\n"
     return f"{left}\n"
 
 
@@ -88,10 +90,10 @@ def _document(chosen: GcSelection, needs: GcRoots, wish: GcLimits, *, dry_run: b
     body: dict[str, Json] = {
         "orch23_gc": GC_VERSION,
         "dry_run": dry_run,
-        "keep_bytes": wish.most_bytes,
+        "keep_bytes": wish.max_bytes,
         "size_bytes": chosen.size_bytes,
         "freed_bytes": chosen.freed_bytes,
-        "left_bytes": chosen.left_bytes,
+        "left_bytes": chosen.remaining_bytes,
         "results": len(chosen.records),
         "stored_files": len(chosen.blobs),
         "recorded_answers": len(chosen.exchanges),

@@ -96,13 +96,13 @@ def graph_json(plan: Plan) -> str:
 def run(
     console: Console,
     *,
-    wanted: PipelineArguments,
+    args: PipelineArguments,
     form: str,
     as_json: bool,
 ) -> int:
     """Show the stages in order, and what each needs."""
-    project, _ = open_for_command(console, wanted, most_stages=0)
+    project, _ = open_for_command(console, args, most_stages=0)
     plan = preview(open_read_session(project)).plan
     written = {"text": graph_text, "mermaid": graph_mermaid, "dot": graph_dot, "json": graph_json}
-    console.answer(written["json" if as_json else form](plan))
+    console.write_out(written["json" if as_json else form](plan))
     return ExitCode.OK

@@ -22,13 +22,13 @@ def run(console: Console, *, topic: str | None) -> int:
     """Explain a code such as E802, or a command."""
     root = click.get_current_context().find_root()
     if topic is None:
-        console.answer(f"{root.get_help()}\n")
+        console.write_out(f"{root.get_help()}\n")
         return ExitCode.OK
     group = root.command
     command = group.get_command(root, topic) if isinstance(group, click.Group) else None
     if command is not None:
         with click.Context(command, info_name=topic, parent=root) as below:
-            console.answer(f"{below.get_help()}\n")
+            console.write_out(f"{below.get_help()}\n")
         return ExitCode.OK
     return _explain(console, topic)
 
@@ -44,7 +44,7 @@ def _explain(console: Console, topic: str) -> int:
             raise NotFoundError(Diagnostic("E663", f"there is no code or command {topic}", hint=hint))
         title, text, plugin = of_plugins[code]
     origin = f"\n\nIt is a code of the plugin {plugin}." if plugin else ""
-    console.answer(f"{code}: {title}\n\n{textwrap.fill(text, _WIDTH)}{origin}\n")
+    console.write_out(f"{code}: {title}\n\n{textwrap.fill(text, _WIDTH)}{origin}\n")
     return ExitCode.OK
 
 

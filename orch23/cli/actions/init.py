@@ -34,7 +34,7 @@ def run(
     existing = _existing(keep=keep, overwrite=overwrite)
     source = find_source(template or _chosen(console), console.here)
     answers = parse_data(data)
-    asking = console.is_asked and not defaults
+    asking = console.is_interactive and not defaults
     suggested = _suggested(console.environ, source.name) if source.bundle is not None else {}
     root = _root(console)
     answering = AnswerOptions(data=answers, suggested=suggested if asking else {}, ask=asking, defaults=defaults)
@@ -45,10 +45,10 @@ def run(
     if not dry_run:
         _allow(console, outlook.changes, root)
     if outlook.rendered.message:
-        console.tell(f"{visible(outlook.rendered.message)}\n")
+        console.write_err(f"{visible(outlook.rendered.message)}\n")
     provider = suggested.get("provider")
     if provider is not None and outlook.rendered.answers.get("provider") != provider and "provider" not in answers:
-        console.tell(f"`--data provider={provider}` would ask {provider}, which is set up here\n")
+        console.write_err(f"`--data provider={provider}` would ask {provider}, which is set up here\n")
     return ExitCode.OK
 
 
@@ -75,8 +75,8 @@ def _allow(console: Console, changes: Sequence[TemplateChange], root: Path) -> N
             grants += [grant for grant in needed if files.keys() >= set(grant.files)]
     consent = Consent.of(root, console.environ)
     if grants and consent.grants.path is not None:
-        consent.give(grants)
-        console.tell(f"allowed for this project:\n{grants_text(grants)}")
+        consent.store_grants(grants)
+        console.write_err(f"allowed for this project:\n{grants_text(grants)}")
 
 
 def _existing(*, keep: bool, overwrite: bool) -> ExistingPolicy:
@@ -91,10 +91,10 @@ def _chosen(console: Console) -> str:
     ours = builtin_templates()
     width = max(len(name) for name in ours)
     listed = "".join(f"  {name:<{width}}  {one.summary}\n" for name, one in ours.items())
-    if not console.is_asked:
+    if not console.is_interactive:
         message = f"which template? There are:\n{listed.rstrip()}"
         raise click.UsageError(message)
-    console.tell(listed)
+    console.write_err(listed)
     chosen: str = click.prompt("Template", type=click.Choice(list(ours)), err=True)
     return chosen
 

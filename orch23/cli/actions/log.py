@@ -16,11 +16,11 @@ def run(console: Console, *, run: str | None, as_json: bool, as_state: bool) -> 
     known = [found.run_id for found in list_runs(logs)]
     path = logs / f"{select_run(known, run)}.jsonl"
     if as_json:
-        console.answer(path.read_text(encoding="utf-8", errors="replace"))
+        console.write_out(path.read_text(encoding="utf-8", errors="replace"))
         return ExitCode.OK
     lines = read_journal(path)
     if as_state:
-        console.answer(json_document(fold_events(lines).to_json()))
+        console.write_out(json_document(fold_events(lines).to_json()))
         return ExitCode.OK
-    console.answer("".join(log_line(line.ts, line.event) for line in lines))
+    console.write_out("".join(log_line(line.ts, line.event) for line in lines))
     return ExitCode.OK

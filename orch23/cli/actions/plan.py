@@ -45,13 +45,13 @@ _RUNNING = (Run, VerifyOnly, Maybe, Expand)
 
 def plan_view_of(seen: Preview, estimates: Mapping[str, Estimate] | None = None) -> PlanView:
     """Return a preview as the values of a report."""
-    keys = {name: appraised.resolved.key for name, appraised in seen.appraised.items()}
+    keys = {name: decided.resolved.key for name, decided in seen.decided_stages.items()}
     return plan_view(
         seen.plan,
         seen.decisions,
         keys=keys,
         estimates=estimates,
-        dead=seen.dead,
+        dead=seen.obsolete,
         released=seen.released,
         skipped=seen.skipped,
     )
@@ -70,23 +70,23 @@ def _past(project: Project, seen: Preview, running: Sequence[str]) -> Mapping[st
     past = read_statistics(project.store.logs, project.pipeline.file, running) if running else {}
     nodes = [seen.plan.nodes[name] for name in running]
     steps = [node.step for node in nodes if isinstance(node, Stage) and is_llm(node.step)]
-    if not steps or any(one.answers for one in past.values()):
+    if not steps or any(one.tokens for one in past.values()):
         return past
     found: dict[str, StageStatistics] = {}
     for place in sorted({step.transcripts or "" for step in steps}):
         with suppress(Orch23Error):  # a build says what is wrong with them
             for stage, usages in project.store.exchanges.usages(place or None).items():
-                found[stage] = StageStatistics(answers=tuple((one.input_tokens, one.output_tokens) for one in usages))
+                found[stage] = StageStatistics(tokens=tuple((one.input_tokens, one.output_tokens) for one in usages))
     return {
-        name: replace(past.get(name, StageStatistics()), answers=found.get(name, StageStatistics()).answers)
+        name: replace(past.get(name, StageStatistics()), tokens=found.get(name, StageStatistics()).tokens)
         for name in (*past, *found)
     }
 
 
 def _ground(project: Project, seen: Preview, name: str, past: StageStatistics) -> EstimateBasis:
     node, decision = seen.plan.nodes[name], seen.decisions[name]
-    appraised = seen.appraised.get(name)
-    request = first_request(project, appraised) if appraised is not None else None
+    decided = seen.decided_stages.get(name)
+    request = first_request(project, decided) if decided is not None else None
     if request is None or not isinstance(node, Stage) or not is_llm(node.step):
         return EstimateBasis(node=node, decision=decision, past=past)
     if not isinstance(decision, Run):  # its request will be another one
@@ -96,9 +96,9 @@ def _ground(project: Project, seen: Preview, name: str, past: StageStatistics) -
     return EstimateBasis(node=node, decision=decision, request=request, recorded=recorded, past=past)
 
 
-def first_request(project: Project, appraised: DecidedStage) -> Request | None:
+def first_request(project: Project, decided: DecidedStage) -> Request | None:
     """Return the request that the first attempt of a stage would make; None where it cannot be made."""
-    resolved = appraised.resolved
+    resolved = decided.resolved
     stage, step = resolved.stage, resolved.stage.step
     if not is_llm(step) or resolved.broken:
         return None
@@ -106,7 +106,7 @@ def first_request(project: Project, appraised: DecidedStage) -> Request | None:
     setting = ProviderContext(
         environ=project.settings.environ,
         root=project.store.root,
-        read_answers=lambda path: read_scripted_responses(project.machinery.sources, path),
+        read_answers=lambda path: read_scripted_responses(project.tools.sources, path),
         notice=lambda _event: None,
         is_granted=lambda _grant: False,
         files=project.store.workspace,
@@ -114,8 +114,8 @@ def first_request(project: Project, appraised: DecidedStage) -> Request | None:
     try:
         params = request_parameters(setting, CallContext(step, stage.name))
         secrets = secrets_from(project.settings.environ)
-        questions = RequestBuilder(secrets, project.machinery.sources, project.pipeline.vars)
-        request, _ = questions.request(resolved, step, this, params)  # what forbids it is told when it is built
+        questions = RequestBuilder(secrets, project.tools.sources, project.pipeline.vars)
+        request, _ = questions.build(resolved, step, this, params)  # what forbids it is told when it is built
     except (Orch23Error, MissingBytesError):
         return None
     return request
@@ -142,7 +142,7 @@ def replay_first_request(project: Project, step: "LLMStep", stage: str, request:
 def run(
     console: Console,
     *,
-    wanted: PipelineArguments,
+    args: PipelineArguments,
     forced: tuple[str, ...],
     overwrite_edited: bool,
     budget: str | None,
@@ -153,7 +153,7 @@ def run(
     """Say what a build would do, and why."""
     return show_plan(
         console,
-        wanted,
+        args,
         forced=forced,
         overwrite_edited=overwrite_edited,
         budget=parse_budget(budget),
@@ -165,7 +165,7 @@ def run(
 
 def show_plan(
     console: Console,
-    wanted: PipelineArguments,
+    args: PipelineArguments,
     *,
     forced: tuple[str, ...] = (),
     overwrite_edited: bool = False,
@@ -175,47 +175,45 @@ def show_plan(
     exit_code: bool = False,
 ) -> int:
     """Write a plan; what `plan` and `build -n` share."""
-    view = _view_of_part(console, wanted) or whole_view(
-        console, wanted, forced=forced, overwrite_edited=overwrite_edited
-    )
+    view = _view_of_part(console, args) or whole_view(console, args, forced=forced, overwrite_edited=overwrite_edited)
     if budget is not None:
         view = replace(view, max_cost=budget)  # in the place of the pipeline's, as in a build
-    console.answer(plan_json(view) if as_json else plan_text(view, console.out_style, verbose=verbose))
+    console.write_out(plan_json(view) if as_json else plan_text(view, console.out_style, verbose=verbose))
     return plan_exit_code(view, exit_code=exit_code)
 
 
 def whole_view(
     console: Console,
-    wanted: PipelineArguments,
+    args: PipelineArguments,
     *,
     forced: tuple[str, ...] = (),
     overwrite_edited: bool = False,
     estimated: bool = True,
 ) -> PlanView:
     """Return what would be done; with an estimate, for which price table, journals and transcripts are read."""
-    project, stages = open_for_command(console, wanted)
+    project, stages = open_for_command(console, args)
     session = open_read_session(project, forced=forced, overwrite_edited=overwrite_edited)
-    check_forced(session.world.plan, forced)
-    check_input_schemas(project.pipeline, project.store.workspace, project.machinery.sources)
-    seen = preview(session, selection_of(wanted, stages))
+    check_forced(session.state.plan, forced)
+    check_input_schemas(project.pipeline, project.store.workspace, project.tools.sources)
+    seen = preview(session, selection_of(args, stages))
     return plan_view_of(seen, estimates_of(project, seen) if estimated else None)
 
 
-def _view_of_part(console: Console, wanted: PipelineArguments) -> PlanView | None:
+def _view_of_part(console: Console, args: PipelineArguments) -> PlanView | None:
     """Return what would be done, from what an edit reaches; None where all has to be decided for that."""
-    found = open_partial_project(console, wanted, console.unrest) if console.unrest is not None else None
+    found = open_partial_project(console, args, console.stale_snapshot) if console.stale_snapshot is not None else None
     if found is None or (part := found[0].partial) is None:
         return None
     project, selection = found
     try:
         session = open_read_session(project)
-        check_input_schemas(project.pipeline, project.store.workspace, project.machinery.sources)
+        check_input_schemas(project.pipeline, project.store.workspace, project.tools.sources)
         seen = preview(session, selection)
         view = plan_view_of(seen, estimates_of(project, seen))
-        part.check_age(project.store)
+        part.check_current(project.store)
     except (OutdatedIndexError, Orch23Error):  # what is wrong is reported of the whole
         return None
-    rest, order = part.part.at_rest, {name: number for number, name in enumerate(part.part.names)}
+    rest, order = part.part.idle_counts, {name: number for number, name in enumerate(part.part.names)}
     view = replace(
         view,
         lines=tuple(sorted(view.lines, key=lambda line: order[line.stage])),
@@ -223,9 +221,9 @@ def _view_of_part(console: Console, wanted: PipelineArguments) -> PlanView | Non
         fresh_besides=rest.get("fresh", 0),
         skipped_besides=rest.get("skipped", 0),
     )
-    return None if view.is_quiet and view.skipped_besides else view
+    return None if view.is_up_to_date and view.skipped_besides else view
 
 
 def plan_exit_code(view: PlanView, *, exit_code: bool) -> int:
     """Return the exit code of a command that says what a build would do."""
-    return ExitCode.FAILED if exit_code and not view.is_quiet else ExitCode.OK
+    return ExitCode.FAILED if exit_code and not view.is_up_to_date else ExitCode.OK

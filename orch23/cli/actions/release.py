@@ -10,9 +10,9 @@ from orch23.report.diagnostics import visible
 from orch23.snapshot.fast_path import remove_snapshots
 
 
-def run(console: Console, *, wanted: PipelineArguments) -> int:
+def run(console: Console, *, args: PipelineArguments) -> int:
     """Give the files of stages to the user."""
-    project, stages = open_for_command(console, wanted)
+    project, stages = open_for_command(console, args)
     if not stages:
         raise UsageError(Diagnostic("E641", "name a stage", hint="`orch23 status` lists the stages"))
     with project.store.build_lock():
@@ -27,10 +27,10 @@ def run(console: Console, *, wanted: PipelineArguments) -> int:
         project.memory.write(lock, project.pipeline.name)
         project.store.save_index()
     for stage, files in found.items():
-        console.answer("".join(f"released {visible(path)}\n" for path in files))
+        console.write_out("".join(f"released {visible(path)}\n" for path in files))
         if any(node.name == stage.partition("@")[0] for node in project.pipeline.stages):
             note = f"`{visible(stage)}` is still declared: remove it, or the next build takes these files over again"
-            console.tell(f"note: {note}\n")
+            console.write_err(f"note: {note}\n")
     return ExitCode.OK
 
 

@@ -94,7 +94,7 @@ def retaining_ownership(root: Path, locks: Collection[Path], told: list[str]) ->
             read.append((path, lock_pipeline(path), read_lock(path)))
         except CorruptStateError:
             told.append(f"left {path.relative_to(root).as_posix()}, which is damaged")
-    accepted = [record for _, _, lock in read for record in lock.owning().values() if record.accepted]
+    accepted = [record for _, _, lock in read for record in lock.owner_records().values() if record.accepted]
     if store is not None:
         for record in (*kept, *accepted):
             _keep_accepted(store, record)
@@ -104,7 +104,7 @@ def retaining_ownership(root: Path, locks: Collection[Path], told: list[str]) ->
         store.records.put(record)
     for path, name, lock in read:
         if lock.records:
-            retained = {stage: ownership_record(record) for stage, record in lock.owning().items()}
+            retained = {stage: ownership_record(record) for stage, record in lock.owner_records().items()}
             place = path.relative_to(root).as_posix()
             write_lock(root, place, LockFile({}, retained), name)
             told.append(f"removed the results in {place}")
@@ -159,27 +159,27 @@ def set_journals_aside(root: Path) -> list[str]:
     return told
 
 
-def run(console: Console, *, wanted: PipelineArguments, outputs: bool) -> int:
+def run(console: Console, *, args: PipelineArguments, outputs: bool) -> int:
     """Forget all results; recorded answers are kept."""
-    root = project_root(console, wanted.arguments)
+    root = project_root(console, args.arguments)
     told = []
     project = None
     if outputs:
-        project, _ = open_for_command(console, wanted, most_stages=0)
-    found = found_project(console, wanted.arguments)
+        project, _ = open_for_command(console, args, most_stages=0)
+    found = found_project(console, args.arguments)
     check_stage_count(found.stages, 0)
-    locks = locks_to_reset(root, required_pipeline(found) if wanted.arguments else None)
+    locks = locks_to_reset(root, required_pipeline(found) if args.arguments else None)
     with BuildLock(root / STORE_NAME / "lock"):
         if project is not None:
             project.store.promoter.recover(project.refusal)
             taken = remove_unmodified_outputs(project)
             told += [f"removed {path}" for path in taken.promoted.removed]
             told += [f"brought back {path}" for path in taken.promoted.written]
-            told += [f"left {path}, since it was edited" for path in (*taken.modified, *taken.promoted.foreign)]
+            told += [f"left {path}, since it was edited" for path in (*taken.modified, *taken.promoted.edited)]
             told += [f"left {path}, since the edit was accepted" for path in taken.accepted]
             told += [f"left {path}, since it is protected and no stage names it" for path in taken.refused]
         with retaining_ownership(root, locks, told):
             told += forget_results(root)
         told += set_journals_aside(root)
-    console.answer("".join(f"{line}\n" for line in told) or "there was nothing to forget\n")
+    console.write_out("".join(f"{line}\n" for line in told) or "there was nothing to forget\n")
     return ExitCode.OK

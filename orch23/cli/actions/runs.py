@@ -5,7 +5,7 @@ from orch23.cli.opening import project_root
 from orch23.model.digest import Json
 from orch23.model.errors import ExitCode
 from orch23.model.paths import LOGS_FOLDER
-from orch23.report.runs import RunLine, runs_text
+from orch23.report.runs import runs_text
 from orch23.report.values import json_document
 from orch23.store.run_logs import list_runs
 
@@ -14,17 +14,7 @@ RUNS_VERSION = 1
 
 def run(console: Console, *, as_json: bool) -> int:
     """List the runs of this project, the newest first."""
-    found = [
-        RunLine(
-            run_id=run.run_id,
-            status=run.status,
-            pipeline=run.pipeline,
-            started=run.started,
-            finished=run.finished,
-            counts=run.counts,
-        )
-        for run in list_runs(project_root(console) / LOGS_FOLDER)
-    ]
+    found = list_runs(project_root(console) / LOGS_FOLDER)
     if as_json:
         rows: list[Json] = [
             {
@@ -37,7 +27,7 @@ def run(console: Console, *, as_json: bool) -> int:
             }
             for one in found
         ]
-        console.answer(json_document({"orch23_runs": RUNS_VERSION, "runs": rows}))
+        console.write_out(json_document({"orch23_runs": RUNS_VERSION, "runs": rows}))
     else:
-        console.answer(runs_text(found))
+        console.write_out(runs_text(found))
     return ExitCode.OK

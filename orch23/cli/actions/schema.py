@@ -12,11 +12,11 @@ from orch23.model.errors import ExitCode
 from orch23.resolve.schema import published_schema
 
 
-def run(console: Console, *, wanted: PipelineArguments, out: str | None) -> int:
+def run(console: Console, *, args: PipelineArguments, out: str | None) -> int:
     """Write the JSON schema of pipelines, for editors."""
-    text = json.dumps(published_schema(named_plugins(console, wanted.arguments)), indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps(published_schema(named_plugins(console, args.arguments)), indent=2, ensure_ascii=False) + "\n"
     if out is None:
-        console.answer(text)
+        console.write_out(text)
         return ExitCode.OK
     path = console.here / Path(out)
     try:
@@ -25,6 +25,6 @@ def run(console: Console, *, wanted: PipelineArguments, out: str | None) -> int:
     except OSError as error:
         message = f"cannot write {out}: {error.strerror}"
         raise click.UsageError(message) from error
-    console.tell(f"wrote {out}; the first line of a pipeline names it to editors:\n")
-    console.tell(f"# yaml-language-server: $schema={out}\n")
+    console.write_err(f"wrote {out}; the first line of a pipeline names it to editors:\n")
+    console.write_err(f"# yaml-language-server: $schema={out}\n")
     return ExitCode.OK

@@ -67,7 +67,7 @@ def find_kept(project: Project, asked: ShowRequest) -> ShowResult:
 
     """
     session = open_read_session(project)
-    Selection(targets=(asked.stage,)).nodes(session.world.plan)
+    Selection(targets=(asked.stage,)).nodes(session.state.plan)
     if asked.view == "cost":
         return _cost(project, asked)
     seen = preview(session)
@@ -134,7 +134,7 @@ class _Search(Struct, frozen=True):
     def _artifacts(self) -> ShowResult | None:
         stage, attempt = self.asked.stage, self.asked.attempt
         for run in _runs(self.project, self.asked):
-            place = AttemptFiles(self.project.store.logs / run).place(stage, 1).parent
+            place = AttemptFiles(self.project.store.logs / run).attempt_folder(stage, 1).parent
             silent = self._silent(run)
             attempts = sorted({*_attempts(place), *silent})
             number = attempt or (attempts[-1] if attempts else None)
@@ -170,8 +170,8 @@ class _Search(Struct, frozen=True):
         record = _known_record(self.session, self.asked.stage)
         for fingerprint in reversed(record.exchanges if record else ()):
             yield from self._kept(fingerprint, {}, f"exchange {fingerprint[:12]}")
-        appraised = self.seen.appraised.get(self.asked.stage)
-        request = first_request(self.project, appraised) if appraised is not None else None
+        decided = self.seen.decided_stages.get(self.asked.stage)
+        request = first_request(self.project, decided) if decided is not None else None
         if request is not None and self.step is not None:
             for exchange in reversed(replay_first_request(self.project, self.step, self.asked.stage, request).found):
                 yield _Kept(exchange, {}, f"exchange {exchange.fingerprint[:12]}, which the next build takes")
@@ -267,11 +267,11 @@ def _record(session: Session, stage: str) -> Record:
 
 def _key(session: Session, seen: Preview, stage: str) -> ShowResult:
     """Return the key of the last result; where there is none, the one that a build would have now."""
-    record, appraised = _known_record(session, stage), seen.appraised.get(stage)
+    record, decided = _known_record(session, stage), seen.decided_stages.get(stage)
     if record is not None:
         key, manifest, note = record.key, record.manifest, ""
-    elif appraised is not None:
-        key, manifest, note = appraised.resolved.key, appraised.resolved.manifest, "  (no result has it yet)"
+    elif decided is not None:
+        key, manifest, note = decided.resolved.key, decided.resolved.manifest, "  (no result has it yet)"
     else:
         raise NotFoundError(
             Diagnostic("E664", f"`{stage}` has no key yet", hint="it is known when the stages before it have run")
@@ -315,7 +315,7 @@ def _text(session: Session, path: str, entry: FileEntry | None) -> str | None:
     if entry is None:
         return ""
     try:
-        return session.world.read(path, entry).decode("utf-8", errors="replace")
+        return session.state.read(path, entry).decode("utf-8", errors="replace")
     except MissingBytesError:
         return None
 
@@ -342,14 +342,14 @@ def _events(project: Project, run: str, stage: str) -> list[Event]:
 def run(
     console: Console,
     *,
-    wanted: PipelineArguments,
+    args: PipelineArguments,
     view: str | None,
     attempt: int | None,
     run: str | None,
     as_json: bool,
 ) -> int:
     """Show what an attempt was asked, answered or printed."""
-    project, stage = open_one_stage(console, wanted)
+    project, stage = open_one_stage(console, args)
     told = find_kept(project, ShowRequest(stage=stage, view=view or "all", attempt=attempt, run=run))
-    console.answer(json_document({"orch23_show": 1, **told.facts, "text": told.text}) if as_json else told.text)
+    console.write_out(json_document({"orch23_show": 1, **told.facts, "text": told.text}) if as_json else told.text)
     return ExitCode.OK

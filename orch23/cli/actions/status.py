@@ -10,11 +10,11 @@ from orch23.report.plan_text import status_text
 def run(
     console: Console,
     *,
-    wanted: PipelineArguments,
+    args: PipelineArguments,
     as_json: bool,
     exit_code: bool,
 ) -> int:
     """Name the stages that are not up to date."""
-    view = whole_view(console, wanted, estimated=as_json)
-    console.answer(plan_json(view) if as_json else status_text(view, console.out_style))
+    view = whole_view(console, args, estimated=as_json)
+    console.write_out(plan_json(view) if as_json else status_text(view, console.out_style))
     return plan_exit_code(view, exit_code=exit_code)

@@ -74,7 +74,7 @@ def _write(root: Path, changes: Sequence[TemplateChange]) -> None:
         store = open_store(root)
         with store.build_lock():
             store.sweep()
-            with store.noting({change.path.rpartition("/")[0] for change in changes}):
+            with store.writing_into({change.path.rpartition("/")[0] for change in changes}):
                 apply_changes(root, changes)
             text = json.dumps(published_schema(), indent=2, ensure_ascii=False) + "\n"
             write_atomic(root / SCHEMA_FILE, text.encode())
@@ -102,7 +102,7 @@ def report_conflicts(console: Console, outlook: TemplateDryRun, root: Path) -> E
         merged.append(
             Diagnostic(FILES_EXIST, f"in the way of `{outlook.source.name}`: {names}; nothing was written", hint=hint)
         )
-    console.tell(render_diagnostics(merged, _sources(conflicts), color=console.err_style.color))
+    console.write_err(render_diagnostics(merged, _sources(conflicts), color=console.err_style.color))
     return ExitCode.DECISION
 
 
@@ -131,7 +131,7 @@ def _show_changes(console: Console, outlook: TemplateDryRun, changes: Sequence[T
     where = "" if root == console.here.resolve() else f"  in {root}"
     lines = [f"{outlook.source.name} {former}{outlook.rendered.version}{where}"]
     lines += [_line(one) for one in changes if not (outlook.former and one.kind is ChangeKind.SAME)]
-    console.answer("".join(f"{visible(line)}\n" for line in lines))
+    console.write_out("".join(f"{visible(line)}\n" for line in lines))
 
 
 def _line(one: TemplateChange) -> str:
@@ -161,11 +161,11 @@ def list_templates(console: Console, *, as_json: bool) -> int:
         rows: list[Json] = [
             {"name": one.name, "summary": one.summary, "version": one.version, "url": one.url} for one in ours.values()
         ]
-        console.answer(json_document({"orch23_templates": TEMPLATES_VERSION, "templates": rows}))
+        console.write_out(json_document({"orch23_templates": TEMPLATES_VERSION, "templates": rows}))
         return ExitCode.OK
     width = max(len(name) for name in ours)
     for one in ours.values():
-        console.answer(f"{one.name:<{width}}  {one.version:<4}  {one.summary}\n")
+        console.write_out(f"{one.name:<{width}}  {one.version:<4}  {one.summary}\n")
     return ExitCode.OK
 
 
@@ -174,14 +174,14 @@ def show(console: Console, *, name: str) -> int:
     source = find_source(name, console.here)
     ours = builtin_templates().get(source.name) if source.bundle is not None else None
     if ours is not None:
-        console.answer(f"{ours.name} {ours.version}  {ours.summary}\n")
+        console.write_out(f"{ours.name} {ours.version}  {ours.summary}\n")
         _show_template(console, ours.questions, ours.files, f"next: {ours.next}")
         return ExitCode.OK
     answering = AnswerOptions(data={}, suggested={}, ask=False, defaults=True)
     seen = dry_run_init(
         source, console.here.resolve(), answering, ref=None, existing=ExistingPolicy.STOP, environ=console.environ
     ).rendered
-    console.answer(visible(f"{source.name} {seen.version}  {source.url}") + "\n")
+    console.write_out(visible(f"{source.name} {seen.version}  {source.url}") + "\n")
     _show_template(console, seen.questions, tuple(sorted(seen.files)), seen.message)
     return ExitCode.OK
 
@@ -199,7 +199,7 @@ def diff(console: Console, *, name: str | None, data: tuple[str, ...], ref: str 
     for outlook in _outlooks(console, root, name, parse_data(data), ref):
         for path, (before, after) in changed_bytes(outlook.changes).items():
             changed = True
-            console.answer(_unified(path, before, after))
+            console.write_out(_unified(path, before, after))
     return ExitCode.FAILED if changed and exit_code else ExitCode.OK
 
 
@@ -209,7 +209,7 @@ def update(console: Console, *, name: str | None, data: tuple[str, ...], ref: st
     code = ExitCode.OK
     for outlook in _outlooks(console, root, name, parse_data(data), ref):
         if not any(one.changes or one.kind is ChangeKind.CONFLICT for one in outlook.changes):
-            console.tell(f"{outlook.source.name} {outlook.rendered.version}: up to date\n")
+            console.write_err(f"{outlook.source.name} {outlook.rendered.version}: up to date\n")
             continue
         write_template(console, outlook, root, dry_run=dry_run, first=False)
         if outlook.of(ChangeKind.CONFLICT):
@@ -241,7 +241,7 @@ def _show_template(
         lines.append(f"  {name}: {asked.get('help', '')}{shown}  default: {default}")
     lines += ["files:", *(f"  {path}" for path in files)]
     lines += [message] if message else []
-    console.answer("".join(f"{visible(line)}\n" for line in lines))
+    console.write_out("".join(f"{visible(line)}\n" for line in lines))
 
 
 def _unified(path: str, before: bytes, after: bytes) -> str:

@@ -10,22 +10,22 @@ from orch23.store.access import StoreOrigin, store_origin, trust_store
 from orch23.store.project_store import STORE_NAME
 
 
-def run(console: Console, *, wanted: PipelineArguments, revoke: bool) -> int:
+def run(console: Console, *, args: PipelineArguments, revoke: bool) -> int:
     """Allow what a pipeline runs and sends."""
-    root = project_root(console, wanted.arguments)
+    root = project_root(console, args.arguments)
     consent = Consent.of(root, console.environ)
     if revoke:
         consent.grants.revoke()
-        console.answer(f"nothing is allowed any more for {visible(str(consent.root))}\n")
+        console.write_out(f"nothing is allowed any more for {visible(str(consent.root))}\n")
         return ExitCode.OK
-    if store_origin(root / STORE_NAME) is StoreOrigin.STRANGE:
+    if store_origin(root / STORE_NAME) is StoreOrigin.FOREIGN:
         trust_store(root / STORE_NAME)
-        console.answer(f"{visible(str(root / STORE_NAME))} is taken for yours from now on\n")
-    project, _ = open_for_command(console, wanted, most_stages=0)
+        console.write_out(f"{visible(str(root / STORE_NAME))} is taken for yours from now on\n")
+    project, _ = open_for_command(console, args, most_stages=0)
     grants = needed_grants(project)
     if not grants:
-        console.answer("this pipeline needs no consent\n")
+        console.write_out("this pipeline needs no consent\n")
         return ExitCode.OK
-    consent.give(grants)
-    console.answer(f"allowed for {visible(str(consent.root))}:\n{grants_text(grants)}")
+    consent.store_grants(grants)
+    console.write_out(f"allowed for {visible(str(consent.root))}:\n{grants_text(grants)}")
     return ExitCode.OK

@@ -19,42 +19,42 @@ _FOR_PROGRAMS = frozenset({"json", "github", "sarif"})
 def run(
     console: Console,
     *,
-    wanted: PipelineArguments,
+    args: PipelineArguments,
     style: DiagnosticStyle,
 ) -> int:
     """Say everything that is wrong with a pipeline."""
     try:
-        stages, warnings, sources = _validated(console, wanted)
+        stages, warnings, sources = _validated(console, args)
     except InvalidInputError as invalid:
         sources = getattr(invalid, "sources", {})
         _write(console, invalid.diagnostics, sources, style)
-        return console.number_of(invalid)
+        return console.exit_number_of(invalid)
     _write(console, warnings, sources, style)
     if style not in _FOR_PROGRAMS:
-        console.answer(f"ok: {pluralize(stages, 'stage')}\n")
+        console.write_out(f"ok: {pluralize(stages, 'stage')}\n")
     return ExitCode.OK
 
 
-def _validated(console: Console, wanted: PipelineArguments) -> tuple[int, Sequence[Diagnostic], Mapping[str, str]]:
+def _validated(console: Console, args: PipelineArguments) -> tuple[int, Sequence[Diagnostic], Mapping[str, str]]:
     """Return how many stages a pipeline declares, its warnings and its texts.
 
     Raises:
         InvalidPipelineError: with everything that is wrong.
 
     """
-    settings = settings_of(console, wanted)
-    stages = found_project(console, wanted.arguments).stages
+    settings = settings_of(console, args)
+    stages = found_project(console, args.arguments).stages
     if stages:
         hint = "a pipeline's name ends in .yaml or .yml"
         raise UsageError(Diagnostic("E641", f"`validate` takes one pipeline, not `{stages[0]}`", hint=hint))
     project = open_with_exit_codes(console, settings)
     problems: list[Diagnostic] = []
     try:
-        check_plan(project.pipeline, project.store, project.machinery)
+        check_plan(project.pipeline, project.store, project.tools)
     except InvalidInputError as invalid:
         problems += invalid.diagnostics
     try:
-        check_input_schemas(project.pipeline, project.store.workspace, project.machinery.sources)
+        check_input_schemas(project.pipeline, project.store.workspace, project.tools.sources)
     except InvalidInputError as invalid:
         problems += invalid.diagnostics
     if problems:
@@ -66,6 +66,6 @@ def _write(
     console: Console, diagnostics: Sequence[Diagnostic], sources: Mapping[str, str], style: DiagnosticStyle
 ) -> None:
     if style in _FOR_PROGRAMS:
-        console.answer(render_diagnostics(diagnostics, sources, style=style))
+        console.write_out(render_diagnostics(diagnostics, sources, style=style))
     else:
-        console.tell(render_diagnostics(diagnostics, sources, style=style, color=console.err_style.color))
+        console.write_err(render_diagnostics(diagnostics, sources, style=style, color=console.err_style.color))

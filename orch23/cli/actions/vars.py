@@ -17,20 +17,20 @@ VARS_VERSION = 1
 def run(
     console: Console,
     *,
-    wanted: PipelineArguments,
+    args: PipelineArguments,
     origin: bool,
     as_json: bool,
 ) -> int:
     """Show the vars of a pipeline with their values."""
-    project, _ = open_for_command(console, wanted, most_stages=0)
+    project, _ = open_for_command(console, args, most_stages=0)
     values, origins = project.pipeline.vars, project.loaded.origins
     if as_json:
         rows: dict[str, Json] = {
             name: {"value": value, "origin": origins.get(name, "")} for name, value in values.items()
         }
-        console.answer(json_document({"orch23_vars": VARS_VERSION, "vars": rows}))
+        console.write_out(json_document({"orch23_vars": VARS_VERSION, "vars": rows}))
     else:
-        console.answer(_text(values, origins if origin else {}))
+        console.write_out(_text(values, origins if origin else {}))
     return ExitCode.OK
 
 

@@ -46,12 +46,12 @@ _LOOPBACK = ("127.0.0.1", "::1")
 
 
 class FetchError(Exception):
-    """A file could not be fetched. `is_passing` says that another try may succeed, `is_late` that time was up."""
+    """A file could not be fetched. `is_transient` says that another try may succeed, `is_timeout` that time was up."""
 
-    def __init__(self, diagnostic: Diagnostic, *, is_passing: bool = False, is_late: bool = False) -> None:
+    def __init__(self, diagnostic: Diagnostic, *, is_transient: bool = False, is_timeout: bool = False) -> None:
         """Keep what is wrong."""
         super().__init__(diagnostic.message)
-        self.diagnostic, self.is_passing, self.is_late = diagnostic, is_passing, is_late
+        self.diagnostic, self.is_transient, self.is_timeout = diagnostic, is_transient, is_timeout
 
 
 class _Address(Struct, frozen=True):
@@ -98,7 +98,7 @@ class _Watch:
         timer.daemon = True
         timer.start()
         try:
-            with self.outside.breakable(self._cut):
+            with self.outside.cancellable(self._cut):
                 yield
         finally:
             timer.cancel()
@@ -118,7 +118,7 @@ class _Watch:
         if self.outside.is_closed:
             raise _failed(self._url, "the build was asked to stop")
         if self._is_cut or self.left_s <= 0:
-            raise late(self._url)
+            raise timeout_error(self._url)
 
     def hold(self, connection: socket.socket) -> None:
         """Watch a connection. Its duplicate can be shut down whoever owns the descriptor: TLS, or the response."""
@@ -154,14 +154,14 @@ def download(step: FetchStep, outside: NetworkAccess, timeout_s: float) -> Path:
 
     """
     watch = _Watch(step.url, outside, timeout_s)
-    outside.partial.mkdir(mode=0o700, parents=True, exist_ok=True)
-    part = outside.partial / f"{step.sha256}.part"
+    outside.partial_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    part = outside.partial_dir / f"{step.sha256}.part"
     with watch.running():
         for pause_s in (*_PAUSES_S, None):
             try:
                 return _whole(step, part, watch)
             except FetchError as error:
-                if pause_s is None or not error.is_passing or outside.is_closed or pause_s > watch.left_s:
+                if pause_s is None or not error.is_transient or outside.is_closed or pause_s > watch.left_s:
                     _remove_empty(part)
                     raise
                 time.sleep(pause_s)
@@ -202,7 +202,7 @@ def _transfer(step: FetchStep, file: BinaryIO, had: int, watch: _Watch) -> int:
             began = 0 if response.status == _OK else -1
         file.truncate(max(began, 0))
         if began < 0:
-            raise _failed(step.url, "the server sends a part that was not asked for", is_passing=True)
+            raise _failed(step.url, "the server sends a part that was not asked for", is_transient=True)
         size = file.seek(0, os.SEEK_END)
         length = response.getheader("Content-Length", "")
         _check_size(step, size + int(length) if length.isdigit() else size)
@@ -213,7 +213,7 @@ def _transfer(step: FetchStep, file: BinaryIO, had: int, watch: _Watch) -> int:
         if response.length != 0:  # None: the end of the connection is the end of the file, unless it was cut here
             watch.check()
         if response.length:
-            raise _failed(step.url, f"it broke off after {size:,} bytes", is_passing=True)
+            raise _failed(step.url, f"it broke off after {size:,} bytes", is_transient=True)
     return began
 
 
@@ -223,7 +223,7 @@ def _read(step: FetchStep, response: HTTPResponse, watch: _Watch) -> bytes:
         return response.read1(_CHUNK)
     except (OSError, HTTPException) as error:
         watch.check()
-        raise _failed(step.url, f"it broke off: {_text(error)}", is_passing=True) from None
+        raise _failed(step.url, f"it broke off: {_text(error)}", is_transient=True) from None
 
 
 @contextlib.contextmanager
@@ -244,8 +244,8 @@ def _answer(step: FetchStep, had: int, watch: _Watch) -> Iterator[HTTPResponse]:
                 response = connection.getresponse()
             except (OSError, HTTPException, ValueError) as error:
                 watch.check()
-                is_passing = not isinstance(error, ssl.SSLCertVerificationError)
-                raise _failed(address.url, _text(error), is_passing=is_passing) from None
+                is_transient = not isinstance(error, ssl.SSLCertVerificationError)
+                raise _failed(address.url, _text(error), is_transient=is_transient) from None
             with response:
                 if response.status in _REDIRECTS:
                     is_offline = watch.outside.offline
@@ -257,7 +257,7 @@ def _answer(step: FetchStep, had: int, watch: _Watch) -> Iterator[HTTPResponse]:
                     continue
                 if response.status not in (_OK, _PARTIAL):
                     what = f"the server says {response.status} {response.reason}".rstrip()
-                    raise _failed(address.url, what, is_passing=response.status in _PASSING)
+                    raise _failed(address.url, what, is_transient=response.status in _PASSING)
                 yield response
                 return
     raise _failed(step.url, f"more than {_MOST_REDIRECTS} redirects")
@@ -410,7 +410,7 @@ def _look_up(host: str, port: int, watch: _Watch) -> tuple[str, ...]:
     threading.Thread(target=ask, daemon=True).start()
     unknown = OSError(f"{host} was not looked up in time")
     try:
-        with watch.outside.breakable(lambda: found.put(unknown)):
+        with watch.outside.cancellable(lambda: found.put(unknown)):
             answer = found.get(timeout=max(0.0, watch.left_s))
     except Empty:
         answer = unknown
@@ -434,15 +434,15 @@ def _check_address(host: str, written: str) -> None:
 # ---- what goes wrong --------------------------------------------------------------------------
 
 
-def _failed(url: str, what: str, *, is_passing: bool = False) -> FetchError:
+def _failed(url: str, what: str, *, is_transient: bool = False) -> FetchError:
     hint = "check the address and the network; what came is kept, and the next build goes on from there"
-    return FetchError(Diagnostic("E451", f"{url}: {what}", hint=hint), is_passing=is_passing)
+    return FetchError(Diagnostic("E451", f"{url}: {what}", hint=hint), is_transient=is_transient)
 
 
-def late(url: str) -> FetchError:
+def timeout_error(url: str) -> FetchError:
     """Return that the time of a stage was up before it had its file."""
     hint = "raise `timeout`; the next build goes on from there"
-    return FetchError(Diagnostic("E451", f"{url}: time was up", hint=hint), is_late=True)
+    return FetchError(Diagnostic("E451", f"{url}: time was up", hint=hint), is_timeout=True)
 
 
 def _refused(who: str, what: str, hint: str) -> FetchError:

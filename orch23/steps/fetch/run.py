@@ -18,7 +18,7 @@ from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import ConsentError, MissingBytesError
 from orch23.model.ports import ContentStore
 from orch23.providers.registry import not_granted_error
-from orch23.steps.fetch.download import FetchError, download, file_chunks, late
+from orch23.steps.fetch.download import FetchError, download, file_chunks, timeout_error
 from orch23.steps.fetch.spec import FetchStep
 
 
@@ -40,9 +40,9 @@ class _Fetching(StepRunner):
         try:
             entry = self._entry(attempts, step)
         except FetchError as error:
-            kind = "timeout" if error.is_late else "exception"
+            kind = "timeout" if error.is_timeout else "exception"
             return AttemptResult(
-                turn.start, (), failure_of(kind, (error.diagnostic,), retryable=error.is_passing or error.is_late)
+                turn.start, (), failure_of(kind, (error.diagnostic,), retryable=error.is_transient or error.is_timeout)
             )
         return AttemptResult({attempts.resolved.stage.outputs[0]: entry}, took_s=time.monotonic() - began)
 
@@ -52,12 +52,12 @@ class _Fetching(StepRunner):
         deadline = time.monotonic() + attempts.resolved.stage.timeout_s
         lock = self._locks[step.sha256]
         if not lock.acquire(timeout=attempts.resolved.stage.timeout_s):
-            raise late(step.url)
+            raise timeout_error(step.url)
         try:
             found = _stored(step, attempts.contents)
             if found is None:
                 _check_allowed(attempts, step)
-                path = download(step, attempts.safeguards.outside, deadline - time.monotonic())
+                path = download(step, attempts.safeguards.network, deadline - time.monotonic())
                 found = attempts.contents.put_chunks(file_chunks(path))
                 path.unlink(missing_ok=True)
         finally:
@@ -92,7 +92,7 @@ def _check_allowed(attempts: AttemptLoop, step: FetchStep) -> None:
         ConsentError: the user has not consented.
 
     """
-    outside = attempts.safeguards.outside
+    outside = attempts.safeguards.network
     if outside.offline and step.barred is not None:
         raise FetchError(step.barred)
     lacking = [grant for grant in step.grants if not outside.is_granted(grant)]

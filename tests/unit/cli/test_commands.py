@@ -46,8 +46,8 @@ def test_an_action_takes_the_console_and_exactly_what_its_command_declares(path:
     function = command.callback.__name__ if name else "run"
     taken = inspect.signature(getattr(import_module(f"orch23.cli.actions.{module}"), function)).parameters
     declared = {one.name for one in command.params}
-    of_wanted = declared.intersection(PipelineArguments.__struct_fields__)
-    expected = (declared - of_wanted) | {"console"} | ({"wanted"} if of_wanted else set())
+    pipeline_names = declared.intersection(PipelineArguments.__struct_fields__)
+    expected = (declared - pipeline_names) | {"console"} | ({"args"} if pipeline_names else set())
     assert set(taken) == expected
     assert {name for name, one in taken.items() if one.kind is not one.KEYWORD_ONLY} == {"console"}
     assert [name for name, one in taken.items() if one.default is not one.empty] == []

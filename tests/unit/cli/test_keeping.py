@@ -14,7 +14,7 @@ DAY = 86_400_000_000_000
     [("0B", 0), ("10GB", 10**10), ("1.5 MB", 1_500_000), ("2GiB", 2 << 30), ("3kb", 3000), ("1TB", 10**12)],
 )
 def test_a_size_is_in_decimal_or_binary_units(text: str, size: int) -> None:
-    assert parse_keep([text], NOW) == GcLimits(most_bytes=size)
+    assert parse_keep([text], NOW) == GcLimits(max_bytes=size)
 
 
 @pytest.mark.parametrize(("text", "age"), [("30d", 30 * DAY), ("12h", DAY // 2), ("2w", 14 * DAY), ("90m", DAY // 16)])
@@ -23,8 +23,8 @@ def test_an_age_is_counted_back_from_now_and_sets_no_size(text: str, age: int) -
 
 
 def test_one_of_each_may_be_given_and_without_any_it_is_the_default() -> None:
-    assert parse_keep(["5GB", "30d"], NOW) == GcLimits(most_bytes=5 * 10**9, used_since_ns=NOW - 30 * DAY)
-    assert parse_keep([], NOW, answers=True) == GcLimits(most_bytes=DEFAULT_CAP_BYTES, answers=True)
+    assert parse_keep(["5GB", "30d"], NOW) == GcLimits(max_bytes=5 * 10**9, used_since_ns=NOW - 30 * DAY)
+    assert parse_keep([], NOW, answers=True) == GcLimits(max_bytes=DEFAULT_CAP_BYTES, responses=True)
 
 
 @pytest.mark.parametrize("texts", [["1GB", "2GB"], ["1d", "2d"], ["1d", "x"], ["9" * 400 + "d"]])

@@ -49,7 +49,7 @@ def test_colours(choice: str, environ: dict[str, str], terminal: bool, wanted: b
 def test_an_ascii_stream_gets_escapes_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     buffer = io.BytesIO()
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(buffer, encoding="ascii"))
-    Console().answer("naïve ✔\n")
+    Console().write_out("naïve ✔\n")
     assert buffer.getvalue() == b"na\\xefve \\u2714\n"
 
 

@@ -171,7 +171,7 @@ def test_a_decided_edit_of_a_stage_that_has_to_run_is_not_verified():
 def test_a_file_that_no_stage_has_written_is_not_called_an_edit():
     decision = decide(known(edited=("o", "p"), existed=frozenset({"p"})))
     assert isinstance(decision, Edited)
-    assert decision.clauses == ("edited by hand: o", "existed before the stage first ran: p")
+    assert decision.descriptions == ("edited by hand: o", "existed before the stage first ran: p")
 
 
 def test_a_stage_is_maybe_where_upstream_may_give_it_a_recorded_key():

@@ -82,7 +82,7 @@ def test_every_place_that_a_secret_comes_from_is_named_with_its_line() -> None:
         given=(given("specs/a.md", f"one\ntwo {KEY}\n"), given("fine.md", "fine")),
         own=(given("src/b.py", f"\n\nK = '{KEY}'\n"),),
         previous=f"x\n{KEY}",
-        brief=RetryFeedback(kind="verify_failed", excerpt=f"\n\n\n{KEY}"),
+        feedback=RetryFeedback(kind="verify_failed", excerpt=f"\n\n\n{KEY}"),
     )
     files = {"p.j2": f"{EVERYTHING}\n{KEY}", "s.j2": f"{KEY}\n"}
     assert places(replace(STEP, system="s.j2"), files, this) == [
@@ -113,7 +113,7 @@ def test_where_only_the_rendering_makes_the_secret_the_rendered_line_is_named() 
 
 def test_the_prompt_of_a_retry_and_the_schema_are_looked_at() -> None:
     files = {"p.j2": "fine", "r.j2": KEY, "s.json": f'{{"title": "{KEY}"}}'}
-    again = AttemptContext(model="m", attempt=2, brief=RetryFeedback(kind="verify_failed"))
+    again = AttemptContext(model="m", attempt=2, feedback=RetryFeedback(kind="verify_failed"))
     assert places(STEP, files, again, retry=Retry(prompt="r.j2")) == ["r.j2:1"]
     assert places(replace(STEP, schema="s.json"), files, AttemptContext(model="m"), wire={"title": KEY}) == ["s.json:1"]
 
@@ -181,7 +181,7 @@ def test_the_egress_manifest_lists_what_the_prompt_has_read_and_no_more() -> Non
         given=inputs,
         own=(given("src/b.py", "B = 1\n"),),
         previous="12345",
-        brief=RetryFeedback(kind="x", excerpt="\u00e4"),
+        feedback=RetryFeedback(kind="x", excerpt="\u00e4"),
     )
     step = replace(STEP, system="s.j2", schema="o.json")
     files = {

@@ -1,4 +1,4 @@
-"""The indexes of a plan, and the questions of a world that use them, give what looking at every stage gives."""
+"""The indexes of a plan, and the questions of a state that use them, give what looking at every stage gives."""
 
 import sys
 from collections.abc import Callable
@@ -84,7 +84,7 @@ def test_a_chain_may_write_what_an_item_may_and_its_last_maker_is_the_last_that_
 def test_a_stage_waits_for_each_unsettled_one_before_it_whose_files_it_may_read(
     plan: Plan, unsettled: set[str]
 ) -> None:
-    world = SimpleNamespace(plan=plan, unsettled=unsettled, declared=PlanIndex(plan), stage=plan.nodes.__getitem__)
+    state = SimpleNamespace(plan=plan, unsettled=unsettled, declared=PlanIndex(plan), stage=plan.nodes.__getitem__)
     for name, node in plan.nodes.items():
         assert isinstance(node, Stage)
         base = node.outputs if node.chain else ()
@@ -98,8 +98,8 @@ def test_a_stage_waits_for_each_unsettled_one_before_it_whose_files_it_may_read(
                 or any(may_overlap(one, other) for one in base for other in writes_of(plan.nodes[up]))
             )
         ]
-        appraiser = StageDecider(cast("ProjectState", world), cast("Any", None), cast("Any", None), cast("Any", None))
-        assert appraiser.waiting_on(name) == tuple(found)
+        decider = StageDecider(cast("ProjectState", state), cast("Any", None), cast("Any", None), cast("Any", None))
+        assert decider.waiting_on(name) == tuple(found)
 
 
 RECORDS = st.dictionaries(
@@ -124,16 +124,16 @@ def test_versions_of_a_chain_are_those_that_going_through_its_items_finds(
     plan: Plan, locked: dict[str, Record], settled: dict[str, Record], path: str
 ) -> None:
     files = SimpleNamespace(workspace=SimpleNamespace(entry=lambda _path: None), records=None)
-    world = ProjectState(plan, cast("Any", files), LockFile(locked))
+    state = ProjectState(plan, cast("Any", files), LockFile(locked))
     for name, record in settled.items():
-        world.settle(name, record)
+        state.settle(name, record)
     items = plan.chains["c"]
     for at, name in enumerate(items):
         earlier = [settled[one] for one in items[:at] if one in settled]
         versions = [one.outputs.get(path) for one in earlier if path in one.outputs or path in one.deleted]
-        assert world.incoming(name, path) == (versions[-1] if versions else None)
+        assert state.incoming_version(name, path) == (versions[-1] if versions else None)
         later = [(plan.nodes[one], settled.get(one) or locked.get(one)) for one in items[at + 1 :]]
-        assert world.made_later(name, path) is any(
+        assert state.has_later_version(name, path) is any(
             (isinstance(node, Stage) and path in node.outputs)
             or (record is not None and (path in record.outputs or path in record.deleted))
             for node, record in later

@@ -62,13 +62,13 @@ def test_a_check_that_a_body_names_for_all_items_is_looked_for_before_there_are_
 
 def test_of_a_pipeline_with_unsound_stages_the_sound_ones_are_judged() -> None:
     project = Project(stage("a", "made-by-the-other", "nowhere", needs=("no-such-stage",)))
-    store, machinery = project.as_store, project.machinery()
+    store, tools = project.as_store, project.tools()
     unread = ("makes made-by-the-other",)
-    found = errors_of_sound_stages(project.pipeline, store, machinery, names=("a", "b"), unread=unread)
+    found = errors_of_sound_stages(project.pipeline, store, tools, names=("a", "b"), unread=unread)
     assert ["nowhere" in one.message for one in found] == [False, True]
     assert "no-such-stage" in found[0].message
     with pytest.raises(InvalidInputError):
-        check_plan(project.pipeline, store, machinery)
+        check_plan(project.pipeline, store, tools)
 
 
 # ---- lists ------------------------------------------------------------------------------------------
@@ -82,7 +82,7 @@ def test_lists_that_no_stage_makes_are_expanded_at_once_and_others_later() -> No
         each("later", source="l.json"),
         files={"mine.json": '["x", "y"]'},
     )
-    plan = project.session().world.plan
+    plan = project.session().state.plan
     assert set(plan.nodes) == {"static@a", "mine@x", "mine@y", "list", "later"}
 
 
@@ -105,7 +105,7 @@ def test_a_list_that_items_turn_out_not_to_make_is_read_in_a_second_round() -> N
     project = Project(
         replace(maker, writes=("lists/*",)), each("e", source="lists/b.json"), files={"lists/b.json": '["x"]'}
     )
-    assert set(project.session().world.plan.nodes) == {"maker@a", "e@x"}
+    assert set(project.session().state.plan.nodes) == {"maker@a", "e@x"}
 
 
 def test_a_missing_input_of_an_item_is_reported_before_anything_runs() -> None:
@@ -173,9 +173,9 @@ def test_a_stage_that_failed_last_time_says_so_where_it_runs_again() -> None:
 def test_a_part_of_a_plan_is_taken_as_it_is_and_its_own_inputs_are_looked_at() -> None:
     project = Project(stage("a", "src"), stage("b", "a"), files={"src": "1"})
     project.build()
-    whole = project.session().world.plan
+    whole = project.session().state.plan
     part = project.session(plan=whole)
-    assert part.world.plan is whole
+    assert part.state.plan is whole
     assert isinstance(project.plan(plan=whole)["b"], Fresh)
     del project.disk.files["src"]
     with pytest.raises(InvalidInputError):

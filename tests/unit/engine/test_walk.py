@@ -28,8 +28,8 @@ def record(name: str) -> Record:
     return Record(stage=name, key=f"key of {name}", manifest={})
 
 
-class World:
-    """What a walk asks of a world."""
+class State:
+    """What a walk asks of a state."""
 
     def __init__(self, plan: Plan, files: Mapping[str, bytes]) -> None:
         self.plan, self.files = plan, files
@@ -38,7 +38,7 @@ class World:
         self.edited: set[str] = set()
         self.store = SimpleNamespace(workspace=SimpleNamespace(is_folder=lambda _: False))
 
-    def tracked(self, _name: str) -> "World":
+    def tracked(self, _name: str) -> "State":
         return self
 
     def extend(self, plan: Plan) -> None:
@@ -50,7 +50,7 @@ class World:
     def settle(self, name: str, result: Record) -> None:
         self.settled[name] = result
 
-    def view(self, _name: str, path: str) -> FileEntry | None:
+    def file_seen_by(self, _name: str, path: str) -> FileEntry | None:
         return FileEntry(digest_bytes(self.files[path])) if path in self.files else None
 
     def read(self, path: str, _entry: FileEntry) -> bytes:
@@ -69,7 +69,7 @@ class Visitor:
     ) -> None:
         plan, problems = build_plan(Pipeline(name="p", file="p.yaml", stages=nodes))
         assert plan is not None, problems
-        self.world = World(plan, files or {})
+        self.state = State(plan, files or {})
         self.decisions = decisions or {}
         self.heard: list[tuple[Any, ...]] = []
         self.faults: dict[str, Exception] = {}
@@ -84,24 +84,24 @@ class Visitor:
             pass
         return [*self.heard]
 
-    # as an appraiser
+    # as an decider
     read_yaml: Any = staticmethod(lambda text: text)
 
-    def appraise(self, name: str, *, need_intermediate: bool = False) -> DecidedStage:
+    def decide(self, name: str, *, need_intermediate: bool = False) -> DecidedStage:
         assert not need_intermediate
         if name in self.faults:
             raise self.faults[name]
         decision = self.decisions.get(name, Run(()))
-        return DecidedStage(cast("Any", SimpleNamespace(stage=self.world.stage(name))), decision)
+        return DecidedStage(cast("Any", SimpleNamespace(stage=self.state.stage(name))), decision)
 
     def is_edited_chain(self, _stage: Stage) -> bool:
         return False
 
     # as a visitor
-    def keeps_back(self, up: str, node: Stage | ForeachStage) -> bool:
+    def blocks(self, up: str, node: Stage | ForeachStage) -> bool:
         return up in self.bad and node.name != up
 
-    def takes(self, name: str) -> bool:
+    def should_decide(self, name: str) -> bool:
         if name in self.refused:
             self.note(name, "refused")
         return name not in self.refused
@@ -111,7 +111,7 @@ class Visitor:
             self.note(node.name, "not yet")
         return node.name not in self.refused
 
-    def added(self, node: ForeachStage, items: tuple[Stage, ...]) -> None:
+    def items_added(self, node: ForeachStage, items: tuple[Stage, ...]) -> None:
         self.heard.append((node.name, "added", *(item.name for item in items)))
 
     def not_expanded(self, node: ForeachStage, problems: tuple[Any, ...]) -> None:
@@ -125,16 +125,16 @@ class Visitor:
         self.bad.add(name)
         self.note(name, "blocked", *by)
 
-    def passed_over(self, name: str, result: Record | None) -> None:
+    def not_selected(self, name: str, result: Record | None) -> None:
         self.note(name, "passed over", *([result.key] if result else []))
 
-    def decided(self, name: str, appraised: DecidedStage) -> None:
-        self.note(name, appraised.decision.label, *(["has a result"] if name in self.world.settled else []))
+    def decided(self, name: str, decided: DecidedStage) -> None:
+        self.note(name, decided.decision.label, *(["has a result"] if name in self.state.settled else []))
 
     def note(self, name: str, *what: str) -> None:
         self.heard.append((name, *what))
         if name not in self.slow:
-            self.walk.let_pass(name)
+            self.walk.release(name)
 
 
 def each(name: str, *values: str, source: str | None = None) -> ForeachStage:
@@ -167,7 +167,7 @@ def test_what_waits_is_decided_once_it_may_pass() -> None:
     visitor = Visitor(stage("a"), stage("b", "a"), stage("c", "b"))
     visitor.slow = {"b"}
     assert visitor.go() == [("a", "run"), ("b", "run")]
-    visitor.walk.let_pass("b")
+    visitor.walk.release("b")
     assert visitor.go() == [("c", "run")]
 
 
@@ -181,14 +181,14 @@ def test_what_was_not_asked_for_stands_with_its_last_result_unless_it_is_kept_ba
     selection = Selection(only=("new",))
     visitor = Visitor(stage("old"), stage("none"), stage("new", "old"), selection=selection)
     assert visitor.go() == [("none", "passed over"), ("old", "passed over", "key of old"), ("new", "run")]
-    assert set(visitor.world.settled) == {"old"}
+    assert set(visitor.state.settled) == {"old"}
     visitor = Visitor(stage("bad"), stage("old", "bad"), stage("new", "old"), selection=selection)
     visitor.bad = {"bad"}
     assert visitor.go()[:2] == [("bad", "passed over"), ("old", "passed over")]
-    assert visitor.world.settled == {}
+    assert visitor.state.settled == {}
 
 
-def test_a_result_is_in_the_world_before_the_visitor_hears_of_it() -> None:
+def test_a_result_is_in_the_state_before_the_visitor_hears_of_it() -> None:
     decisions: dict[str, Decision] = {
         "a": Fresh(record("a")),
         "b": Edited(("b",), record("b")),
@@ -201,7 +201,7 @@ def test_a_result_is_in_the_world_before_the_visitor_hears_of_it() -> None:
         ("c", "edited"),
         ("d", "run"),
     ]
-    assert visitor.world.edited == {"b"}
+    assert visitor.state.edited == {"b"}
 
 
 def test_a_visitor_can_decline_a_stage() -> None:
@@ -221,7 +221,7 @@ def test_a_list_is_expanded_when_what_makes_it_is_done_and_not_before() -> None:
     visitor.slow, visitor.bad = {"list"}, set()
     assert visitor.go() == [("list", "run")]
     visitor.refused = {"e"}
-    visitor.walk.let_pass("list")
+    visitor.walk.release("list")
     assert visitor.go() == [("e", "not yet")]
 
 

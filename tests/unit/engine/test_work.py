@@ -22,7 +22,7 @@ TESTED = Verify((ShellStep(("test", "t")),), places=(0,))
 
 
 def resolved(session: Session, name: str) -> ResolvedStage:
-    return session.appraiser.appraise(name).resolved
+    return session.decider.decide(name).resolved
 
 
 def cloned(project: Project) -> Project:
@@ -54,7 +54,7 @@ def test_an_input_that_a_stage_made_and_that_is_nowhere_any_more_is_lost() -> No
     project = Project(stage("a"), stage("b", "a"))
     project.build()
     session = project.session()
-    session.world.settle("a", project.lock.records["a"])
+    session.state.settle("a", project.lock.records["a"])
     before = resolved(session, "b")
     del project.disk.files["a"]
     project.store.forget_bytes("a()")

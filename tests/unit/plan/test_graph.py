@@ -85,7 +85,7 @@ def test_a_reader_after_a_chain_comes_after_all_of_its_items():
 def test_a_stage_that_a_chain_reads_stands_above_it_and_reads_version_0():
     plan = planned(stage("first", ("w/x",), ("m",)), item("a", reads=("m",), writes=("w/x",), index=0))
     assert plan.order == ("first", "each@a")
-    assert plan.above == {"first": frozenset({"each"})}
+    assert plan.upstream_of_chains == {"first": frozenset({"each"})}
 
 
 def test_all_that_any_item_waits_for_comes_before_the_first_one():
@@ -115,7 +115,7 @@ def test_a_pattern_of_an_unexpanded_foreach_makes_an_edge():
 def test_the_maker_of_a_list_that_reads_what_its_items_may_write_stands_above():
     plan = planned(stage("list", ("w/**",), ("list.json",)), foreach(sequential=True))
     assert plan.order == ("list", "each")
-    assert plan.above == {"list": frozenset({"each"})}
+    assert plan.upstream_of_chains == {"list": frozenset({"each"})}
 
 
 def expanded(foreach_stage, items, *stages):
@@ -236,7 +236,7 @@ def test_a_cycle_names_what_is_written_and_no_pattern_that_stands_for_an_item():
         ("`last` comes after `each`: it reads `**/*.log`, which may be `${{ item }}.log` of `each`", read),
         ("`each` comes after `last`: it reads `done.txt`", done),
     ]
-    assert str(problem.hint).startswith("`${{ item }}.log` may turn out to be any path: put a folder in front of it")
+    assert str(problem.hint).startswith("`${{ item }}.log` may be any path: put a folder in front of it")
     each = replace(each, needs=("last",), reads=())
     needed = replace(one, stages=(each, replace(last, inputs=())), locations={"stages/last/needs/0": read})
     _, (problem,) = build_plan(needed)
@@ -279,7 +279,7 @@ def test_a_stage_that_needs_itself_is_a_cycle_at_that_entry(need: str) -> None:
     assert plan is None
     assert (problem.code, problem.location) == ("E820", place)
     assert problem.message == "cycle: a -> a"
-    assert problem.hint == f"`a` needs itself; remove `{need}` from what it needs"
+    assert problem.hint == f"`a` needs itself; remove `{need}` from its `needs`"
 
 
 def test_a_foreach_that_needs_itself_is_a_cycle_before_its_list_is_there_and_after() -> None:
@@ -475,14 +475,24 @@ class Kept:
 def test_a_stored_plan_is_the_plan_that_was_compiled_and_serves_where_only_commands_differ():
     kept = Kept()
     stages = (stage("b", reads=("a.out",), writes=("b.out",)), stage("a", writes=("a.out",)))
-    first, _ = build_plan(pipeline(*stages), compiled=kept)
+    first, _ = build_plan(pipeline(*stages), cache=kept)
     other = tuple(replace(one, step=ShellStep(("another",))) for one in stages)
-    again, _ = build_plan(pipeline(*other), compiled=kept)
+    again, _ = build_plan(pipeline(*other), cache=kept)
     assert kept.made == 1
     assert again is not None
     assert first is not None
     assert again.nodes["b"] == other[0]
-    for field in ("order", "upstream", "downstream", "edges", "chains", "above", "groups", "skipped", "expansions"):
+    for field in (
+        "order",
+        "upstream",
+        "downstream",
+        "edges",
+        "chains",
+        "upstream_of_chains",
+        "groups",
+        "skipped",
+        "expansions",
+    ):
         assert getattr(again, field) == getattr(first, field)
 
 
@@ -501,8 +511,8 @@ def test_a_stored_plan_is_the_plan_that_was_compiled_and_serves_where_only_comma
 def test_what_decides_on_the_place_of_a_stage_makes_another_plan(change):
     kept = Kept()
     stages = (stage("b", reads=("a.out",), writes=("b.out",)), stage("a", writes=("a.out",)))
-    build_plan(pipeline(*stages), compiled=kept)
-    build_plan(pipeline(replace(stages[0], **change), stages[1]), compiled=kept)
+    build_plan(pipeline(*stages), cache=kept)
+    build_plan(pipeline(replace(stages[0], **change), stages[1]), cache=kept)
     assert kept.made == 2
 
 
@@ -512,10 +522,10 @@ def test_what_decides_on_the_place_of_a_stage_makes_another_plan(change):
 def test_a_stored_plan_that_does_not_decode_is_made_again(value):
     kept = Kept()
     stages = (stage("b", reads=("a.out",), writes=("b.out",)), stage("a", writes=("a.out",)))
-    first, _ = build_plan(pipeline(*stages), compiled=kept)
+    first, _ = build_plan(pipeline(*stages), cache=kept)
     (name,) = kept.values
     kept.put(name, kept.values[name][0], value)
-    again, problems = build_plan(pipeline(*stages), compiled=kept)
+    again, problems = build_plan(pipeline(*stages), cache=kept)
     assert again is not None
     assert first is not None
     assert (again.order, again.edges, problems) == (first.order, first.edges, ())

@@ -39,7 +39,7 @@ NODES = st.lists(
 @given(NODES, PATTERNS)
 def test_who_may_write_what_a_pattern_means_is_who_has_a_pattern_that_meets_it(nodes, pattern) -> None:
     expected = sorted(name for name, node in nodes.items() if any(may_overlap(pattern, one) for one in writes_of(node)))
-    assert list(WriterIndex(nodes).meeting(pattern)) == expected
+    assert list(WriterIndex(nodes).writers_of(pattern)) == expected
 
 
 @given(NODES)
@@ -72,7 +72,7 @@ def test_on_a_disk_no_character_is_a_wildcard() -> None:
     written = WrittenPaths({**nodes, "chained": chained})
     assert [path for path in ("a", "c/x.py", "d", "e/x", "f") if written.is_output(path)] == ["a"]
     assert [path for path in ("a", "b", "c/x.py", "c/*.py", "d", "f") if written.is_named(path)] == ["a", "b", "d", "f"]
-    assert [path for path in ("a", "c/x.py", "c/x/y.py", "d", "e/x/y", "g") if written.may_be_written(path)] == [
+    assert [path for path in ("a", "c/x.py", "c/x/y.py", "d", "e/x/y", "g") if written.contains(path)] == [
         *("a", "c/x.py", "d", "e/x/y")
     ]
 

@@ -110,7 +110,7 @@ def test_the_request_is_told_with_what_is_recorded_for_it() -> None:
     )
 
     def said(question: RequestSummary) -> str:
-        return explain_text(replace(TOLD, question=question), PLAIN)
+        return explain_text(replace(TOLD, request=question), PLAIN)
 
     assert "request aaaaaaaaaaaa: answered by cccccccccccc, which is recorded\n    model  m\n" in said(
         replace(asked, answers=("c" * 64,))
@@ -122,6 +122,6 @@ def test_the_request_is_told_with_what_is_recorded_for_it() -> None:
     assert "was cut off; the one with more room is not recorded" in said(
         replace(asked, answers=("c" * 64,), missing=True)
     )
-    document = json.loads(explain_json(replace(TOLD, question=near)))["request"]
+    document = json.loads(explain_json(replace(TOLD, request=near)))["request"]
     assert (document["fingerprint"], document["missing"], document["parts"]["model"]) == ("a" * 64, True, "m")
     assert json.loads(explain_json(TOLD))["request"] is None

@@ -6,8 +6,9 @@ from orch23.cli.actions.graph import graph_dot, graph_json, graph_mermaid, graph
 from orch23.model.event import parse_event
 from orch23.model.pipeline import Foreach, ForeachStage, Pipeline, Stage
 from orch23.model.plan import Edge, Plan
-from orch23.report.runs import RunLine, log_line, runs_text
+from orch23.report.runs import log_line, runs_text
 from orch23.steps.shell.spec import ShellStep
+from orch23.store.run_logs import RunSummary
 
 NODES: dict[str, Stage | ForeachStage] = {
     "a": Stage(name="a", step=ShellStep("x")),
@@ -48,8 +49,8 @@ def test_runs_are_one_line_each() -> None:
     assert runs_text([]) == "there are no runs\n"
     told = runs_text(
         [
-            RunLine(run_id="r2", status="ok", pipeline="p.yaml", counts={"fresh": 2}),
-            RunLine(run_id="r1", status="damaged"),
+            RunSummary(run_id="r2", status="ok", pipeline="p.yaml", counts={"fresh": 2}),
+            RunSummary(run_id="r1", status="damaged"),
         ]
     )
     assert told == "r2  ok       p.yaml  2 fresh\nr1  damaged\n"

@@ -106,7 +106,7 @@ def test_a_plan_with_nothing_to_do_is_one_line() -> None:
     assert plan_text(quiet, PLAIN).startswith("demo: up to date (2 stages)   provider")
     assert plan_text(quiet, PLAIN).count("\n") == 1
     assert status_text(quiet, PLAIN) == "demo: up to date (2 stages)\n"
-    assert quiet.is_quiet
+    assert quiet.is_up_to_date
 
 
 @pytest.mark.parametrize("text_of", [plan_text, status_text])
@@ -137,7 +137,7 @@ def line(stage: str) -> PlanLine:
 
 def test_dead_files_are_something_to_do() -> None:
     some = view({"a": Fresh(RECORD)}, dead=("old.txt",))
-    assert not some.is_quiet
+    assert not some.is_up_to_date
     assert "would remove old.txt: no stage makes it any more" in plan_text(some, PLAIN)
     assert "would remove old.txt" in status_text(some, PLAIN)
 
@@ -172,7 +172,7 @@ PAID = Estimate(
     price="known",
     input_tokens=4300,
     output_tokens=1400,
-    answers=3,
+    responses=3,
     least_cost=Decimal("0.0123"),
     likely_cost=Decimal("0.0123"),
     most_cost=Decimal("0.3"),
@@ -202,7 +202,7 @@ def test_an_unknown_price_is_said_and_is_never_zero() -> None:
 
 
 def test_a_first_run_does_not_guess_what_a_model_will_write() -> None:
-    first = replace(PAID, output_tokens=None, answers=0, least_cost=None, likely_cost=None, duration_s=None, runs=0)
+    first = replace(PAID, output_tokens=None, responses=0, least_cost=None, likely_cost=None, duration_s=None, runs=0)
     assert footer(first) == (
         " LLM calls 1 to 6 · ~4,300 tokens in for first attempts, out unknown (first run)"
         " · at most $0.30 · time unknown (first run)"

@@ -252,5 +252,5 @@ def test_many_errors_of_one_stage_do_not_take_the_square_of_their_number() -> No
 
 def test_a_node_concerns_those_in_it_and_those_that_hold_it() -> None:
     nodes = NodeSet.at(["stages/s/a/0", "stages/s/b"])
-    assert [path for path in ("stages", "stages/s/a", "stages/s/a/0", "stages/s/b/c") if not nodes.concern(path)] == []
-    assert [path for path in ("stages/s/a/1", "stages/s/bc", "stages/t", "", "stages/s/c") if nodes.concern(path)] == []
+    assert [path for path in ("stages", "stages/s/a", "stages/s/a/0", "stages/s/b/c") if not nodes.touches(path)] == []
+    assert [path for path in ("stages/s/a/1", "stages/s/bc", "stages/t", "", "stages/s/c") if nodes.touches(path)] == []

@@ -58,7 +58,7 @@ def first(**more) -> AttemptContext:
 
 
 def later(attempt: int = 2, **more) -> AttemptContext:
-    return first(attempt=attempt, brief=BRIEF, previous="my answer", **more)
+    return first(attempt=attempt, feedback=BRIEF, previous="my answer", **more)
 
 
 def test_what_stands_before_the_brief_is_shared_by_all_attempts() -> None:

@@ -18,7 +18,6 @@ from orch23.snapshot.stat_snapshot import (
     FileState,
     SnapshotDifference,
     StatSnapshot,
-    parse_file_state,
     parse_snapshot,
 )
 
@@ -51,8 +50,8 @@ def looked(root: Path) -> StatSnapshot:
         found = (root / folder).stat()
         looks.folders.append(folder)
         looks.inodes.extend((found.st_dev, found.st_ino))
-    assert looks.take(str(root / "listed"))
-    assert looks.take(str(root / "no-tool"))
+    assert looks.add_path(str(root / "listed"))
+    assert looks.add_path(str(root / "no-tool"))
     looks.facts = {"told": "up to date\n", "empty": ""}
     looks.environ = {"PATH": "0f"}
     return looks
@@ -60,10 +59,10 @@ def looked(root: Path) -> StatSnapshot:
 
 def seen(looks: StatSnapshot) -> tuple[list[str], list[int]]:
     """Return what differs, and the change times as they would be kept."""
-    difference = looks.differ()
+    difference = looks.compare()
     assert difference is not None
     again = copy.deepcopy(looks)
-    again.touch(difference)
+    again.update_ctimes(difference)
     return difference.changed, again.ctimes
 
 
@@ -132,7 +131,7 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str | None]] = {
 def test_every_change_is_seen(root: Path, change: Callable[[Path], object], path: str | None) -> None:
     looks = looked(root)
     change(root)
-    difference = looks.differ()
+    difference = looks.compare()
     found = None if difference is None else difference.changed
     assert found == (None if path is None else [path.replace("ROOT", str(root))])
 
@@ -162,7 +161,7 @@ def test_other_processes_see_the_same(
     assert seen(looks) == ([], looks.ctimes)
     assert len(started) == len(looks.paths) - 1
     change(root)
-    difference = looks.differ()
+    difference = looks.compare()
     found = None if difference is None else difference.changed
     assert found == (None if path is None else [path.replace("ROOT", str(root))])
     for child in started:
@@ -227,7 +226,7 @@ def test_a_file_that_is_too_young_now_is_not_believed_the_next_time(
 def test_with_a_clock_that_went_back_nothing_is_believed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = looked(root)
     monkeypatch.setattr("orch23.snapshot.stat_snapshot.time.time_ns", lambda: looks.since_ns - 1)
-    assert looks.differ() is None
+    assert looks.compare() is None
 
 
 def test_of_a_file_that_is_taken_as_it_is_every_change_counts(root: Path) -> None:
@@ -235,8 +234,8 @@ def test_of_a_file_that_is_taken_as_it_is_every_change_counts(root: Path) -> Non
         looks = StatSnapshot(time.time_ns())
         (root / "program").write_text("one")
         (root / "empty").write_text("")
-        assert looks.take_as_it_is(str(root / "program"))
-        assert looks.take_as_it_is(str(root / "empty"))
+        assert looks.add_unhashed_file(str(root / "program"))
+        assert looks.add_unhashed_file(str(root / "empty"))
         assert looks.outside == {}
         assert seen(looks)[0] == []
         then = (root / "empty").stat().st_ctime_ns
@@ -250,10 +249,10 @@ def test_of_a_file_that_is_taken_as_it_is_every_change_counts(root: Path) -> Non
 def test_what_is_young_or_no_file_is_not_taken_as_it_is(root: Path) -> None:
     (root / "link").symlink_to("a.txt")
     looks = StatSnapshot(time.time_ns())
-    assert looks.take_as_it_is(str(root / "link"))
+    assert looks.add_unhashed_file(str(root / "link"))
     assert list(looks.outside) == [str(root / "link")]
     looks = StatSnapshot((root / "a.txt").stat().st_ctime_ns)
-    assert not looks.take_as_it_is(str(root / "a.txt"))
+    assert not looks.add_unhashed_file(str(root / "a.txt"))
 
 
 def test_a_folder_that_has_to_be_empty_may_be_so_or_not_be_there(root: Path) -> None:
@@ -268,7 +267,7 @@ def test_a_folder_that_has_to_be_empty_may_be_so_or_not_be_there(root: Path) -> 
 
 def test_a_young_folder_is_not_taken(root: Path) -> None:
     looks = StatSnapshot((root / "listed").stat().st_ctime_ns)
-    assert not looks.take(str(root / "listed"))
+    assert not looks.add_path(str(root / "listed"))
 
 
 def test_whatever_is_wrong_with_the_file_it_is_none_and_no_error(root: Path) -> None:
@@ -284,7 +283,7 @@ def test_whatever_is_wrong_with_the_file_it_is_none_and_no_error(root: Path) -> 
 def renewed(
     old: StatSnapshot, newer: StatSnapshot, *, changed: list[str], written: tuple[str, ...] = ()
 ) -> StatSnapshot:
-    old.renew(newer, SnapshotDifference({}, changed), written)
+    old.merge(newer, SnapshotDifference({}, changed), written)
     return old
 
 
@@ -298,7 +297,7 @@ def at(*paths: str, ctime: int, absent: tuple[str, ...] = (), outside: dict[str,
 
 
 def known(looks: StatSnapshot) -> dict[str, tuple[int, int]]:
-    details = [parse_file_state(looks.detail(number)).size for number in range(len(looks.paths))]
+    details = [looks.file_state(number).size for number in range(len(looks.paths))]
     return dict(zip(looks.paths, zip(looks.ctimes, details, strict=True), strict=True))
 
 

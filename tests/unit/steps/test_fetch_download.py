@@ -56,7 +56,7 @@ def slow_body(connection):
 def test_a_download_ends_at_its_deadline(tmp_path, scheme, server):
     with answering(server) as port, pytest.raises(FetchError, match="time was up") as caught:
         download(FetchStep(sha256=SHA, url=f"{scheme}://127.0.0.1:{port}/x"), outside(tmp_path), timeout_s=0.2)
-    assert caught.value.is_late
+    assert caught.value.is_timeout
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])

@@ -16,7 +16,7 @@ from orch23.store.garbage_collection import (
 )
 from orch23.store.project_store import ProjectStore, open_store
 
-EVERYTHING = GcLimits(most_bytes=0)
+EVERYTHING = GcLimits(max_bytes=0)
 
 
 @pytest.fixture
@@ -45,8 +45,8 @@ def made(
 
 
 def gone(store: ProjectStore, needs: GcRoots, wish: GcLimits = EVERYTHING) -> GcSelection:
-    chosen = collector_of(store).choose(needs, wish)
-    collector_of(store).drop(chosen)
+    chosen = collector_of(store).select(needs, wish)
+    collector_of(store).delete(chosen)
     return chosen
 
 
@@ -69,18 +69,18 @@ def test_a_shared_blob_goes_with_the_last_result_that_has_it(store: ProjectStore
 def test_what_no_result_names_goes_first(store: ProjectStore) -> None:
     old = made(store, "old")
     stray = store.contents.put(b"of a failed attempt" * 100)
-    chosen = gone(store, GcRoots(), GcLimits(most_bytes=stored_bytes(store.folder) - 1))
+    chosen = gone(store, GcRoots(), GcLimits(max_bytes=stored_bytes(store.folder) - 1))
     assert (chosen.blobs, chosen.records) == ((stray,), ())
     assert store.records.by_key(old.key)
 
 
 def test_a_result_that_is_restored_is_used(store: ProjectStore) -> None:
     first, second = made(store, "first"), made(store, "second")
-    os.utime(store.disk.records._path(first.key), ns=(1, 1))
-    os.utime(store.disk.records._path(second.key), ns=(2, 2))
-    assert names(collector_of(store).choose(GcRoots(), EVERYTHING)) == ["first", "second"]
+    os.utime(store.local.records._path(first.key), ns=(1, 1))
+    os.utime(store.local.records._path(second.key), ns=(2, 2))
+    assert names(collector_of(store).select(GcRoots(), EVERYTHING)) == ["first", "second"]
     store.records.use(first)
-    assert names(collector_of(store).choose(GcRoots(), EVERYTHING)) == ["second", "first"]
+    assert names(collector_of(store).select(GcRoots(), EVERYTHING)) == ["second", "first"]
 
 
 def test_a_record_of_an_answer_stays_without_its_bytes(store: ProjectStore) -> None:
@@ -88,7 +88,7 @@ def test_a_record_of_an_answer_stays_without_its_bytes(store: ProjectStore) -> N
     chosen = gone(store, GcRoots())
     assert (names(chosen), chosen.blobs) == ([], (digest_bytes(b"paid"),))
     assert store.records.by_key(paid.key)
-    assert names(gone(store, GcRoots(), GcLimits(most_bytes=0, answers=True))) == ["paid"]
+    assert names(gone(store, GcRoots(), GcLimits(max_bytes=0, responses=True))) == ["paid"]
 
 
 @pytest.mark.parametrize("failed", [False, True])
@@ -131,7 +131,7 @@ def test_what_stays_in_a_file_of_records_is_as_it_was(store: ProjectStore) -> No
     assert [held.record for held in gone(store, GcRoots()).records] == records[:1]
     again = open_store(store.root)
     assert again.records.by_key(records[0].key) == (records[1],)
-    assert again.healed() == ()
+    assert again.repairs() == ()
 
 
 def test_a_need_by_a_record_keeps_its_bytes_although_the_store_lost_the_record(store: ProjectStore) -> None:
@@ -143,17 +143,17 @@ def test_a_need_by_a_record_keeps_its_bytes_although_the_store_lost_the_record(s
 def test_the_number_that_is_freed_is_what_is_freed(store: ProjectStore) -> None:
     for number in range(20):
         made(store, f"r{number}" * 50, inputs=f"i{number}" * 100)
-    chosen = gone(store, GcRoots(), GcLimits(most_bytes=20_000))
-    assert chosen.left_bytes <= 20_000
-    assert chosen.left_bytes == stored_bytes(store.folder)
+    chosen = gone(store, GcRoots(), GcLimits(max_bytes=20_000))
+    assert chosen.remaining_bytes <= 20_000
+    assert chosen.remaining_bytes == stored_bytes(store.folder)
     assert count_files(store.folder)[0] == len([path for path in store.folder.rglob("*") if path.is_file()])
 
 
 def test_what_has_no_name_of_a_blob_is_none(store: ProjectStore) -> None:
     digest = store.contents.put(b"x")
-    folder = store.disk.contents.path_of(digest).parent
+    folder = store.local.contents.path_of(digest).parent
     for name in ("note.txt", "a" * 63, "G" * 64, "0" * 63 + "٣"):
         (folder / name).write_text("x")
-    (store.disk.contents.folder / "zz").mkdir()
-    (store.disk.contents.folder / "zz" / digest.sha256).write_text("x")
-    assert [found for found, _ in stored_blobs(store.disk.contents.folder)] == [digest]
+    (store.local.contents.folder / "zz").mkdir()
+    (store.local.contents.folder / "zz" / digest.sha256).write_text("x")
+    assert [found for found, _ in stored_blobs(store.local.contents.folder)] == [digest]

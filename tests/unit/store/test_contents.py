@@ -62,7 +62,7 @@ def test_damaged_bytes_are_never_given_out_and_can_be_put_again(
         copy(contents, digest, target)
     assert not target.exists()
     assert not contents.has(digest)
-    assert len(contents.healed) == 1
+    assert len(contents.damaged) == 1
     contents.put(b"precious bytes")
     assert contents.get(digest) == b"precious bytes"
 
@@ -77,7 +77,7 @@ def test_who_only_looks_leaves_damaged_bytes_where_they_are(contents: DiskConten
         with pytest.raises(MissingBytesError):
             reading.get(digest)
     assert not reading.has(digest)
-    assert len(reading.healed) == 1
+    assert len(reading.damaged) == 1
     assert path.read_bytes() == b"atad"
 
 
@@ -153,4 +153,4 @@ def test_many_threads_may_put_and_read_the_same(contents: DiskContentStore) -> N
     with ThreadPoolExecutor(8) as pool:
         digests = list(pool.map(contents.put, pieces))
         assert list(pool.map(contents.get, digests)) == pieces
-    assert contents.healed == []
+    assert contents.damaged == []

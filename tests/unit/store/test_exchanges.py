@@ -158,7 +158,7 @@ def test_an_exchange_under_another_name_is_no_answer(exchanges: Exchanges, tmp_p
     folder.mkdir(exist_ok=True)
     (folder / f"{other.fingerprint}.json").write_text(exchange_text(one))
     assert exchanges.get(other.fingerprint, None) is None
-    assert len(exchanges.healed) == 1
+    assert len(exchanges.damaged) == 1
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "", ".hidden", "a/b"])
@@ -241,7 +241,7 @@ def test_after_a_fault_at_any_call_an_answer_is_whole_and_a_kept_one_is_never_lo
         reader = Exchanges(tmp_path / str(at), tmp_path)
         found = reader.get(one.fingerprint, f"t{at}")
         assert found in (one, judged) or (found is None and not done)
-        assert reader.healed == []
+        assert reader.damaged == []
 
     assert disk.every_point(make, fault, check) >= 10
 
@@ -252,4 +252,4 @@ def test_many_threads_may_put_one_exchange(exchanges: Exchanges) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda one: exchanges.put(one, "t"), many))
     assert exchanges.get(exchange().fingerprint, "t") in many
-    assert exchanges.healed == []
+    assert exchanges.damaged == []

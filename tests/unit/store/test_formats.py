@@ -308,7 +308,7 @@ def test_a_redo_record_of_another_form_is_dropped(change: Callable[[dict[str, An
     promoter = Promoter(tmp_path, redo, DiskContentStore(tmp_path / "cas"))
     assert promoter.pending() == {}
     assert promoter.recover() is None
-    assert "is not valid" in promoter.healed[0]
+    assert "is not valid" in promoter.damaged[0]
     assert not redo.exists()
 
 
@@ -333,4 +333,4 @@ def test_a_line_of_records_of_another_form_is_dropped(change: Callable[[dict[str
     path.write_bytes(first + encode_with_checksum(body))
     records = Records(tmp_path)
     assert records.by_key(record.key) == (record,)
-    assert "is not valid" in records.healed[0]
+    assert "is not valid" in records.damaged[0]

@@ -77,7 +77,7 @@ def test_declared_outputs_are_seen_although_they_are_ignored(
 
 
 def test_everything_is_everything(tmp_path: Path) -> None:
-    assert project(tmp_path, FILES).everything("**") == tuple(sorted(FILES))
+    assert project(tmp_path, FILES).writable_files("**") == tuple(sorted(FILES))
 
 
 def test_lines_that_mean_nothing_to_git_are_skipped(tmp_path: Path) -> None:

@@ -39,8 +39,8 @@ def test_rows_come_back_and_what_is_not_there_is_none(index: StoreIndex) -> None
         assert all(index.get("a", key) == value for key, value in ROWS.items())
     assert index.get("a", b"other") is None
     assert index.get("b", b"key 1") is None
-    assert index.holds("a")
-    assert not index.holds("c")
+    assert index.has_table("a")
+    assert not index.has_table("c")
     assert index.tables() == ("a", "b")
     with pytest.raises(IndexFaultError):
         index.get("c", b"key 1")
@@ -125,7 +125,7 @@ def test_a_value_of_another_type_is_a_fault_and_never_another_answer(
         assert answers(index) == {**ROWS, b"other": None}
     with contextlib.suppress(IndexFaultError):
         assert dict(index.rows("a")) == ROWS
-    assert index.holds("a") in (True, False)
+    assert index.has_table("a") in (True, False)
     index.write({}, {"a": {b"more": b"1"}}, dropped=("b",))
     index.write({"a": ROWS})
     assert answers(index) == {**ROWS, b"other": None}
@@ -144,7 +144,7 @@ def test_changes_of_a_table_that_cannot_be_read_leave_no_index(index: StoreIndex
     index.close()
     index.path.write_bytes(index.path.read_bytes()[:3000])
     index.write({}, {"a": {b"key 1": b"y"}})
-    assert not index.holds("a")
+    assert not index.has_table("a")
     index.write({"a": ROWS})
     assert dict(index.rows("a")) == ROWS
 
@@ -180,7 +180,7 @@ def test_a_place_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     index = StoreIndex(tmp_path / "file" / "index.sqlite")
     index.write({"a": ROWS})
-    assert not index.holds("a")
+    assert not index.has_table("a")
 
 
 def test_a_child_of_this_process_gets_a_fault(index: StoreIndex) -> None:

@@ -23,7 +23,7 @@ def test_opening_and_looking_write_nothing(tmp_path: Path) -> None:
     assert store.workspace.listing("**") == ()
     assert store.promoter.recover() is None
     assert not store.contents.has(digest_bytes(b""))
-    assert store.healed() == ()
+    assert store.repairs() == ()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -63,7 +63,7 @@ def test_a_version_that_is_none_is_damage_and_is_written_anew(tmp_path: Path, te
     store = open_store(tmp_path)
     store.sweep()
     assert (tmp_path / ".orch23" / "VERSION").read_text() == "1\n"
-    assert store.healed() == ("VERSION: was damaged",)
+    assert store.repairs() == ("VERSION: was damaged",)
 
 
 @pytest.mark.parametrize("folder", [".orch23", "logs"])
@@ -95,7 +95,7 @@ def test_what_is_no_file_in_a_files_place_is_removed_and_told(tmp_path: Path, pl
         os.mkfifo(path)
     store = open_store(tmp_path)
     store.sweep()
-    assert store.healed() == (f"{place}: was no file",)
+    assert store.repairs() == (f"{place}: was no file",)
     assert not path.exists() or path.read_text() == "1\n"
     assert outside.read_text() == "mine\n"
 
@@ -107,7 +107,7 @@ def test_a_file_in_a_folders_place_is_removed_and_told(tmp_path: Path, place: st
     path.write_text("x")
     store = open_store(tmp_path)
     store.sweep()
-    assert store.healed() == (f"{place}: was no folder",)
+    assert store.repairs() == (f"{place}: was no folder",)
     assert not path.exists()
     assert store.contents.get(store.contents.put(b"data")) == b"data"
 
@@ -133,7 +133,7 @@ from pathlib import Path
 from orch23.store import safe_files
 from orch23.store.project_store import open_store
 store = open_store(Path(sys.argv[1]))
-with store.build_lock(), store.noting({"a/b", ""}):
+with store.build_lock(), store.writing_into({"a/b", ""}):
     os.rename = lambda *_, **__: os._exit(9)
     safe_files.replace_file(Path(sys.argv[1]), sys.argv[2], b"torn", 0o644)
 """
@@ -202,28 +202,28 @@ def test_a_tree_without_rights_is_removed_and_no_link_is_followed(
 def test_what_was_healed_is_told(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     digest = store.contents.put(b"data")
-    store.disk.contents.path_of(digest).unlink()
-    store.disk.contents.path_of(digest).write_bytes(b"DATA")
-    store.disk.contents._verified.clear()  # as a new process would begin
+    store.local.contents.path_of(digest).unlink()
+    store.local.contents.path_of(digest).write_bytes(b"DATA")
+    store.local.contents._verified.clear()  # as a new process would begin
     store.contents.put(b"data")
-    assert len(store.healed()) == 1
-    assert digest.sha256 in store.healed()[0]
+    assert len(store.repairs()) == 1
+    assert digest.sha256 in store.repairs()[0]
 
 
 def test_a_file_of_the_project_is_taken_in_and_no_link_or_pipe_is(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "file").write_bytes(b"data")
-    digest = store.take_in("sub/file")
+    digest = store.add_file("sub/file")
     assert store.contents.get(digest) == b"data"
     (tmp_path / "link").symlink_to(tmp_path / "sub" / "file")
     (tmp_path / "folder").symlink_to(tmp_path / "sub")
     os.mkfifo(tmp_path / "pipe")
     for path in ("link", "folder/file", "pipe"):
         with pytest.raises(SafetyError):
-            store.take_in(path)
+            store.add_file(path)
     with pytest.raises(FileNotFoundError):
-        store.take_in("nothing")
+        store.add_file("nothing")
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])

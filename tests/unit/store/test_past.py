@@ -35,7 +35,7 @@ def test_durations_and_tokens_are_read_newest_first(tmp_path: Path) -> None:
     run(tmp_path, 1, answered("a", 10, 2), ended("a", 1.5))
     run(tmp_path, 2, answered("a", 12, 3), ended("a", 2.5), ended("s", 0.5, calls=0))
     assert read_statistics(tmp_path, "p.yaml", "abcds") == {
-        "a": StageStatistics(durations_s=(2.5, 1.5), answers=((12, 3), (10, 2))),
+        "a": StageStatistics(durations_s=(2.5, 1.5), tokens=((12, 3), (10, 2))),
         "s": StageStatistics(durations_s=(0.5,)),
     }
 

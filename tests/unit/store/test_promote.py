@@ -115,8 +115,8 @@ def test_what_is_no_regular_file_is_a_persons(place: Place, kind: str, tmp_path:
         target.mkdir()
     before = target.lstat().st_mode
     for old in ({}, {"a": "victim"}):
-        assert place.promote({"a": "new"}, old).foreign == ("a",)
-        assert place.promote({"a": None}, {"a": "victim"}).foreign == ("a",)
+        assert place.promote({"a": "new"}, old).edited == ("a",)
+        assert place.promote({"a": None}, {"a": "victim"}).edited == ("a",)
     assert target.lstat().st_mode == before
     assert (tmp_path / "victim").read_text() == "victim"
 
@@ -165,7 +165,7 @@ def test_a_directory_may_become_a_file_and_a_file_a_directory(place: Place) -> N
     old = {"a": "file", "b/x": "x", "b/y/z": "z"}
     new = {"a": None, "a/x": "x", "b/x": None, "b/y/z": None, "b": "file"}
     place.put(old)
-    assert place.promote(new, old).foreign == ()
+    assert place.promote(new, old).edited == ()
     assert place.files() == {"a/x": "x", "b": "file"}
 
 
@@ -267,7 +267,7 @@ def test_recovery_leaves_what_a_person_edited_since(place: Place, disk: Any) -> 
     place.put({"src/a.py": "edited since"})
     done = place.promoter().recover()
     assert done is not None
-    assert done.foreign == ("src/a.py",)
+    assert done.edited == ("src/a.py",)
     assert place.files() == {**AFTER, "src/a.py": "edited since"}
 
 
@@ -278,7 +278,7 @@ def test_a_damaged_redo_record_is_never_acted_on(place: Place, disk: Any, damage
     promoter = place.promoter()
     assert promoter.recover() is None
     assert place.files() == before
-    assert len(promoter.healed) == 1
+    assert len(promoter.damaged) == 1
     assert not place.redo.exists()
 
 
@@ -288,7 +288,7 @@ def test_recovery_without_the_bytes_promotes_the_rest(place: Place, disk: Any) -
     promoter = place.promoter()
     promoter.recover()
     assert place.files() == {**AFTER, "src/a.py": "a1"}
-    assert len(promoter.healed) == 1
+    assert len(promoter.damaged) == 1
 
 
 PATHS = st.sampled_from(["a", "b", "a/x", "a/y", "d/e/f", "d/e/g", "d/h"])
@@ -303,7 +303,7 @@ def test_any_tree_becomes_any_other(old: dict[str, str], new: dict[str, str]) ->
         place = Place(Path(folder))
         place.put(old)
         wanted: Texts = {path: new.get(path) for path in {*old, *new}}
-        assert place.promote(wanted, old).foreign == ()
+        assert place.promote(wanted, old).edited == ()
         assert place.files() == dict(sorted(new.items()))
 
 
@@ -447,7 +447,7 @@ def test_an_interrupted_promotion_of_protected_paths_is_finished_without_them(pl
     promoter = place.promoter()
     assert promoter.recover() == PromotionResult(("a",), (), ())
     assert place.files() == {**old, "a": "1"}
-    assert len(promoter.healed) == len(HELD)
+    assert len(promoter.damaged) == len(HELD)
     assert not place.redo.exists()
 
 

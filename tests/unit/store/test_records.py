@@ -161,7 +161,7 @@ def test_a_damaged_file_gives_no_wrong_record_and_is_mended(tmp_path: Path, dama
     reader.put(one)
     again = Records(tmp_path / "r")
     assert again.by_key(one.key)[0] == one
-    assert again.healed == []
+    assert again.damaged == []
 
 
 def test_a_file_of_another_key_is_not_believed(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_a_file_of_another_key_is_not_believed(tmp_path: Path) -> None:
     reader = Records(tmp_path / "r")
     assert reader.by_key(other.key) == ()
     assert reader.by_key(one.key) == (one,)
-    assert len(reader.healed) == 1
+    assert len(reader.damaged) == 1
 
 
 @pytest.mark.slow
@@ -228,7 +228,7 @@ def test_many_threads_may_put(tmp_path: Path) -> None:
         list(pool.map(records.put, many))
     reader = Records(tmp_path / "r")
     assert len(reader.owners("a.py")) == 40
-    assert reader.healed == []
+    assert reader.damaged == []
 
 
 STEPS = st.lists(st.integers(0, 5) | st.just("reopen"), max_size=25)
@@ -254,7 +254,7 @@ def test_the_order_is_that_of_the_puts_whatever_is_reopened(steps: list[int | st
 def indexed(folder: Path) -> StoreIndex:
     """Return an index of the records in a folder, as the store writes it."""
     index = StoreIndex(folder.parent / "index.sqlite")
-    rows, _ = Records(folder).index_rows()
+    rows, _ = Records(folder).pending_index_rows()
     assert rows is not None
     index.write({RECORDS_TABLE: rows})
     index.close()
@@ -300,7 +300,7 @@ def test_what_is_put_beside_an_index_comes_first_and_makes_the_index_one_of_othe
         "v3",
         "v2",
     ]
-    fresh, changed = some.index_rows()
+    fresh, changed = some.pending_index_rows()
     assert fresh is None
     index.write({}, {RECORDS_TABLE: changed})
     again = Records(tmp_path / "records", index)
@@ -323,7 +323,7 @@ def test_any_history_reads_the_same_with_an_index_and_without(steps: list[tuple[
             records.put(pool[number])
             if is_saved:
                 index = index or StoreIndex(Path(name) / "index.sqlite")
-                fresh, changed = records.index_rows()
+                fresh, changed = records.pending_index_rows()
                 index.write(
                     {RECORDS_TABLE: fresh} if fresh is not None else {},
                     {RECORDS_TABLE: changed} if fresh is None else {},
@@ -379,6 +379,6 @@ def test_a_damaged_file_is_mended_where_an_index_leads_to_it(tmp_path: Path) -> 
     (tmp_path / "records" / key[:2] / key).write_text("no record\n")
     some = Records(tmp_path / "records", index)
     assert some.by_key(key) == ()
-    assert len(some.healed) == 1
+    assert len(some.damaged) == 1
     some.put(record("v2"))
     assert not (tmp_path / "records" / key[:2] / key).exists()

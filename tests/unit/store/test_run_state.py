@@ -338,11 +338,11 @@ SOME_EVENTS = st.sampled_from(
 @given(st.lists(SOME_EVENTS, max_size=12))
 def test_whatever_happens_a_stage_moves_by_the_table_or_it_is_a_bug(events: list[Event]) -> None:
     folding = RunStateFold()
-    folding.take(START, "")
+    folding.add(START, "")
     before: SeedState = "INIT"
     for event in events:
         try:
-            folding.take(event, "")
+            folding.add(event, "")
         except ValueError:
             return  # the way out of a move that the table does not have
         after = folding.state().stages["code"].state

@@ -36,11 +36,11 @@ def test_the_text_is_that_of_the_whole(states: list[tuple[dict[str, Json], dict[
     writer = StateEncoder()
     for head, texts in states:
         stages = {name: Stage(text) for name, text in texts.items()}
-        assert writer.write(head, stages) == at_once(head, stages)
+        assert writer.encode(head, stages) == at_once(head, stages)
 
 
 def test_a_stage_that_has_not_moved_is_not_asked_again() -> None:
     writer, stays, moves = StateEncoder(), Stage("a"), Stage("b")
-    writer.write({}, {"stays": stays, "moves": moves})
-    writer.write({}, {"stays": stays, "moves": Stage("c")})
+    writer.encode({}, {"stays": stays, "moves": moves})
+    writer.encode({}, {"stays": stays, "moves": Stage("c")})
     assert len(stays.asked) == 1

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import SafetyError
 from orch23.model.paths import is_ignored, match
-from orch23.snapshot.stat_snapshot import RACY_NS, StatSnapshot, parse_file_state
+from orch23.snapshot.stat_snapshot import RACY_NS, StatSnapshot
 from orch23.store.index import StoreIndex
 from orch23.store.safe_files import replace_file
 from orch23.store.workspace import FILES_TABLE, Workspace
@@ -101,10 +101,10 @@ def test_the_root_itself_may_be_reached_by_a_link(root: Path, tmp_path: Path) ->
 def save(workspace: Workspace) -> None:
     """Write what a workspace has seen into its index, as the store does."""
     index = workspace._earlier._index
-    rows = workspace.index_rows()
+    rows = workspace.pending_index_rows()
     if index is None:
         return
-    if index.holds(FILES_TABLE):
+    if index.has_table(FILES_TABLE):
         index.write({}, {FILES_TABLE: rows})
     else:
         index.write({FILES_TABLE: {path: row for path, row in rows.items() if row is not None}})
@@ -303,13 +303,13 @@ def test_links_are_followed_below_the_root(root: Path) -> None:
     assert workspace.listing("whole/**") == tuple(path.replace("src", "whole", 1) for path in below)
     assert workspace.listing("src/linked/*/b.py") == ("src/linked/deep/b.py",)
     assert workspace.listing("*.py") == workspace.listing("nowhere.py") == ()
-    found = workspace.found("whole/linked/deep/again.py")
+    found = workspace.input_entry("whole/linked/deep/again.py")
     assert found is not None
     assert found.link == "src/a.py"
     assert str(found) == f"{workspace.entry('src/a.py')} -> src/a.py"
-    assert workspace.found("src/a.py") == workspace.entry("src/a.py")
-    assert workspace.everything("src/**") == ("src/a.py",)
-    assert workspace.everything("whole/*") == workspace.everything("src/linked/**") == ()
+    assert workspace.input_entry("src/a.py") == workspace.entry("src/a.py")
+    assert workspace.writable_files("src/**") == ("src/a.py",)
+    assert workspace.writable_files("whole/*") == workspace.writable_files("src/linked/**") == ()
 
 
 @pytest.mark.parametrize(
@@ -370,12 +370,12 @@ def test_what_went_away_since_it_was_looked_at_is_not_remembered_as_absent(tmp_p
     workspace = Workspace(tmp_path, None)
     assert workspace.entry("a") is not None
     (tmp_path / "a").unlink()
-    assert not workspace.look_back(StatSnapshot(tmp_path.stat().st_ctime_ns + 10 * RACY_NS))
+    assert not workspace.add_to_snapshot(StatSnapshot(tmp_path.stat().st_ctime_ns + 10 * RACY_NS))
 
 
 def is_remembered(workspace: Workspace, root: Path) -> bool:
     """Return whether what was looked at can be kept, at a time when nothing is young."""
-    return workspace.look_back(StatSnapshot(root.stat().st_ctime_ns + 10 * RACY_NS))
+    return workspace.add_to_snapshot(StatSnapshot(root.stat().st_ctime_ns + 10 * RACY_NS))
 
 
 def test_a_file_that_was_another_for_a_while_is_not_remembered(tmp_path: Path) -> None:
@@ -394,7 +394,7 @@ def test_a_file_that_this_build_wrote_is_remembered(tmp_path: Path) -> None:
     assert (workspace.entry("a"), workspace.entry("new")) == (FileEntry(digest_bytes(b"one")), None)
     put(tmp_path, "a", "two")
     put(tmp_path, "new", "new")
-    workspace.written(["a", "new"])
+    workspace.note_written(["a", "new"])
     assert [workspace.entry(path) for path in ("a", "new")] == [FileEntry(digest_bytes(t)) for t in (b"two", b"new")]
     assert is_remembered(workspace, tmp_path)
     put(tmp_path, "a", "three")
@@ -414,14 +414,14 @@ def test_a_file_that_this_build_wrote_with_a_known_digest_is_not_hashed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace, seen = Workspace(tmp_path, None), hashed(monkeypatch)
-    workspace.wrote("d/a", digest_bytes(b"one").sha256, replace_file(tmp_path, "d/a", b"one", 0o644))
-    assert workspace.is_still("d/a", digest_bytes(b"one").sha256)
-    assert not workspace.is_still("d/a", digest_bytes(b"two").sha256)
+    workspace.note_written_file("d/a", digest_bytes(b"one").sha256, replace_file(tmp_path, "d/a", b"one", 0o644))
+    assert workspace.has_digest("d/a", digest_bytes(b"one").sha256)
+    assert not workspace.has_digest("d/a", digest_bytes(b"two").sha256)
     assert seen == []
     looks = StatSnapshot(tmp_path.stat().st_ctime_ns + 10 * RACY_NS)
-    assert workspace.look_back(looks)
+    assert workspace.add_to_snapshot(looks)
     assert (looks.paths, looks.ctimes) == (["d/a"], [0]), "its times are too young to show another edit"
-    assert parse_file_state(looks.detail(0)).sha256.hex() == digest_bytes(b"one").sha256
+    assert looks.file_state(0).sha256.hex() == digest_bytes(b"one").sha256
 
 
 @pytest.mark.parametrize("text", ["two", "longer"])
@@ -436,15 +436,15 @@ def test_an_edit_of_what_this_build_wrote_is_seen(tmp_path: Path, text: str, whe
 
     if when == "before":
         edit()
-    workspace.wrote("a", digest_bytes(b"one").sha256, written)
+    workspace.note_written_file("a", digest_bytes(b"one").sha256, written)
     if when == "after":
         edit()
-    assert not workspace.is_still("a", digest_bytes(b"one").sha256)
-    assert workspace.is_still("a", digest_bytes(text.encode()).sha256)
+    assert not workspace.has_digest("a", digest_bytes(b"one").sha256)
+    assert workspace.has_digest("a", digest_bytes(text.encode()).sha256)
 
 
 def test_a_file_that_is_gone_is_not_still_what_was_written(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path, None)
-    workspace.wrote("a", digest_bytes(b"one").sha256, replace_file(tmp_path, "a", b"one", 0o644))
+    workspace.note_written_file("a", digest_bytes(b"one").sha256, replace_file(tmp_path, "a", b"one", 0o644))
     (tmp_path / "a").unlink()
-    assert not workspace.is_still("a", digest_bytes(b"one").sha256)
+    assert not workspace.has_digest("a", digest_bytes(b"one").sha256)

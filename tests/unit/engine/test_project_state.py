@@ -58,7 +58,7 @@ LAST = stage("last", ("w/p", "w/q"), ("end",))
 
 
 @pytest.fixture
-def world(tmp_path: Path):
+def state(tmp_path: Path):
     def make(*stages, files=None, lock=(), kept=(), claimed=False):
         for path, text in (files or {}).items():
             (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
@@ -76,22 +76,22 @@ def world(tmp_path: Path):
 # ---- what a decision looks at -------------------------------------------------------------------
 
 
-def test_what_was_looked_at_before_is_noted_for_each_stage_that_asks_for_it(world):
-    here = world(stage("a", ("m",)), stage("b", ("m",)), files={"m": "1"})
+def test_what_was_looked_at_before_is_noted_for_each_stage_that_asks_for_it(state):
+    here = state(stage("a", ("m",)), stage("b", ("m",)), files={"m": "1"})
     for name in ("a", "b"):
         assert here.tracked(name).original("m") == entry("1")
     assert here.reads == {"a": {"m"}, "b": {"m"}}
 
 
-def test_a_tree_notes_each_path_that_it_is_asked_for_although_another_stage_makes_it(world):
-    here = world(FIRST, LAST)
+def test_a_tree_notes_each_path_that_it_is_asked_for_although_another_stage_makes_it(state):
+    here = state(FIRST, LAST)
     here.settle("first", record("first", m="1"))
     assert StageView(here.tracked("last"), "last").entry("m") == entry("1")
     assert here.reads == {"last": {"m"}}
 
 
-def test_what_is_looked_at_meanwhile_without_a_decision_is_of_no_stage(world):
-    here = world(FIRST, LAST, files={"m": "1", "n": "2"})
+def test_what_is_looked_at_meanwhile_without_a_decision_is_of_no_stage(state):
+    here = state(FIRST, LAST, files={"m": "1", "n": "2"})
     deciding = here.tracked("last")
     thread = Thread(target=lambda: (here.original("n"), here.store.workspace.entry("n"), StageView(here, "first")))
     thread.start()
@@ -101,11 +101,11 @@ def test_what_is_looked_at_meanwhile_without_a_decision_is_of_no_stage(world):
     assert here.reads == {"last": {"m"}}
 
 
-def test_a_tracked_world_is_the_same_world(world):
-    here = world(FIRST, X, Y, Z, LAST, files={"w/p": "0"})
+def test_a_tracked_state_is_the_same_state(state):
+    here = state(FIRST, X, Y, Z, LAST, files={"w/p": "0"})
     deciding = here.tracked("last")
     here.settle("c@x", record("c@x", w__p="1"))
-    assert deciding.view("last", "w/p") == entry("1")
+    assert deciding.file_seen_by("last", "w/p") == entry("1")
     assert deciding.former is here.former
     assert deciding.declared is here.declared
 
@@ -113,79 +113,79 @@ def test_a_tracked_world_is_the_same_world(world):
 # ---- versions -----------------------------------------------------------------------------------
 
 
-def test_an_item_sees_the_newest_version_by_an_earlier_one_the_stage_above_version_0_and_all_others_the_last(world):
-    here = world(FIRST, X, Y, Z, LAST, files={"w/p": "0"})
+def test_an_item_sees_the_newest_version_by_an_earlier_one_the_stage_above_version_0_and_all_others_the_last(state):
+    here = state(FIRST, X, Y, Z, LAST, files={"w/p": "0"})
     here.settle("c@x", record("c@x", w__p="1"))
     here.settle("c@y", record("c@y", w__p="2"))
-    assert here.view("first", "w/p") == entry("0")
-    assert here.view("c@x", "w/p") == entry("0")
-    assert here.view("c@y", "w/p") == entry("1")
-    assert here.view("c@z", "w/p") == entry("2")
-    assert here.view("last", "w/p") == entry("2")
+    assert here.file_seen_by("first", "w/p") == entry("0")
+    assert here.file_seen_by("c@x", "w/p") == entry("0")
+    assert here.file_seen_by("c@y", "w/p") == entry("1")
+    assert here.file_seen_by("c@z", "w/p") == entry("2")
+    assert here.file_seen_by("last", "w/p") == entry("2")
 
 
-def test_the_base_of_an_item_is_of_its_own_outputs(world):
-    here = world(X, Y, Z, files={"w/p": "0", "w/q": "9"})
+def test_the_base_of_an_item_is_of_its_own_outputs(state):
+    here = state(X, Y, Z, files={"w/p": "0", "w/q": "9"})
     here.settle("c@x", record("c@x", w__p="1"))
     assert here.versions("c@x") == {"w/p": entry("0")}
     assert here.versions("c@y") == {"w/p": entry("1")}
     assert here.versions("c@z") == {"w/q": entry("9")}
 
 
-def test_an_item_promotes_only_the_paths_of_which_no_later_item_makes_a_version(world):
-    here = world(X, Y, Z)
+def test_an_item_promotes_only_the_paths_of_which_no_later_item_makes_a_version(state):
+    here = state(X, Y, Z)
     assert here.target("c@x", record("c@x", w__p="1")) == {}
     assert here.target("c@y", record("c@y", w__p="2")) == {"w/p": entry("2")}
 
 
-def test_the_last_item_leaves_the_whole_chain_in_order(world):
-    here = world(X, Y, Z)
+def test_the_last_item_leaves_the_whole_chain_in_order(state):
+    here = state(X, Y, Z)
     here.settle("c@x", record("c@x", w__p="1"))
     here.settle("c@y", record("c@y", w__p="2"))
     assert here.target("c@z", record("c@z", w__q="3")) == {"w/q": entry("3"), "w/p": entry("2")}
 
 
-def test_a_path_that_the_last_result_owned_goes_back_to_its_newest_remaining_version(world):
+def test_a_path_that_the_last_result_owned_goes_back_to_its_newest_remaining_version(state):
     locked = record("c@y", originals={"w/p": entry("0")}, w__p="2", w__r="r")
     y = stage("c@y", (), ("w/q",), index=1)
-    here = world(X, y, lock=(locked,), files={"w/p": "2"})
+    here = state(X, y, lock=(locked,), files={"w/p": "2"})
     here.settle("c@x", record("c@x", w__p="1"))
     assert here.target("c@y", record("c@y", w__q="q")) == {"w/q": entry("q"), "w/p": entry("1"), "w/r": None}
 
 
-def test_a_stage_does_not_see_its_own_outputs(world):
-    here = world(stage("s", (), ("d/",)), files={"d/old": "x"})
-    assert here.view("s", "d/old") is None
+def test_a_stage_does_not_see_its_own_outputs(state):
+    here = state(stage("s", (), ("d/",)), files={"d/old": "x"})
+    assert here.file_seen_by("s", "d/old") is None
     assert here.matching("s", "d/**") == ()
 
 
-def test_what_a_stage_made_is_seen_as_its_record_says_and_not_as_the_disk(world):
-    here = world(stage("a", (), ("o",)), stage("b", ("o",), ("p",)), files={"o": "edited"})
+def test_what_a_stage_made_is_seen_as_its_record_says_and_not_as_the_disk(state):
+    here = state(stage("a", (), ("o",)), stage("b", ("o",), ("p",)), files={"o": "edited"})
     here.settle("a", record("a", o="made"))
-    assert here.view("b", "o") == entry("made")
-    here.forget("a")
-    assert here.view("b", "o") == entry("edited")
+    assert here.file_seen_by("b", "o") == entry("made")
+    here.unsettle("a")
+    assert here.file_seen_by("b", "o") == entry("edited")
 
 
 # ---- version 0 ----------------------------------------------------------------------------------
 
 
-def test_version_0_is_what_the_lock_says(world):
+def test_version_0_is_what_the_lock_says(state):
     locked = record("c@x", originals={"w/p": entry("0")}, w__p="1")
-    assert world(X, lock=(locked,), files={"w/p": "other"}).original("w/p") == entry("0")
+    assert state(X, lock=(locked,), files={"w/p": "other"}).original("w/p") == entry("0")
     absent = record("c@x", originals={"w/p": None}, w__p="1")
-    assert world(X, lock=(absent,), files={"w/p": "other"}).original("w/p") is None
+    assert state(X, lock=(absent,), files={"w/p": "other"}).original("w/p") is None
 
 
-def test_without_the_lock_it_is_the_file_unless_a_record_has_these_bytes(world):
-    assert world(X, files={"w/p": "mine"}).original("w/p") == entry("mine")
+def test_without_the_lock_it_is_the_file_unless_a_record_has_these_bytes(state):
+    assert state(X, files={"w/p": "mine"}).original("w/p") == entry("mine")
     kept = record("c@x", originals={"w/p": entry("0")}, w__p="mine")
-    assert world(X, kept=(kept,)).original("w/p") == entry("0")
+    assert state(X, kept=(kept,)).original("w/p") == entry("0")
 
 
-def test_bytes_of_a_version_0_outlive_the_store_beside_the_transcripts(world):
+def test_bytes_of_a_version_0_outlive_the_store_beside_the_transcripts(state):
     locked = record("c@x", originals={"w/p": entry("0")}, w__p="1")
-    here = world(X, lock=(locked,), files={"w/p": "1"})
+    here = state(X, lock=(locked,), files={"w/p": "1"})
     with pytest.raises(MissingBytesError):
         here.read("w/p", entry("0"))
     here.store.exchanges.put_original(b"0", None)
@@ -195,144 +195,144 @@ def test_bytes_of_a_version_0_outlive_the_store_beside_the_transcripts(world):
 # ---- dead files, listings -----------------------------------------------------------------------
 
 
-def test_a_file_of_a_stage_that_is_gone_is_dead_as_long_as_its_bytes_are_those_of_the_record(world):
-    here = world(LAST, lock=(record("gone", o="made"),), files={"o": "made"})
-    assert here.dead_files() == {"o": None}
-    assert here.view("last", "o") is None
+def test_a_file_of_a_stage_that_is_gone_is_dead_as_long_as_its_bytes_are_those_of_the_record(state):
+    here = state(LAST, lock=(record("gone", o="made"),), files={"o": "made"})
+    assert here.obsolete_files() == {"o": None}
+    assert here.file_seen_by("last", "o") is None
     assert here.matching("last", "*") == ()
     assert here.listed("*") == ()
 
 
-def test_other_bytes_at_such_a_path_are_a_persons_file(world):
-    here = world(LAST, lock=(record("gone", o="made"),), files={"o": "mine"})
-    assert here.dead_files() == {}
-    assert here.view("last", "o") == entry("mine")
+def test_other_bytes_at_such_a_path_are_a_persons_file(state):
+    here = state(LAST, lock=(record("gone", o="made"),), files={"o": "mine"})
+    assert here.obsolete_files() == {}
+    assert here.file_seen_by("last", "o") == entry("mine")
     assert here.listed("*") == ("o",)
 
 
-def test_a_file_that_existed_before_is_released_when_its_stage_ends(world):
+def test_a_file_that_existed_before_is_released_when_its_stage_ends(state):
     gone = record("gone", originals={"o": entry("0")}, o="made")
-    here = world(LAST, lock=(gone,), files={"o": "made"})
-    assert here.dead_files() == {}
+    here = state(LAST, lock=(gone,), files={"o": "made"})
+    assert here.obsolete_files() == {}
     assert here.released_files() == {"o": "gone"}
-    assert here.view("last", "o") == entry("made")
+    assert here.file_seen_by("last", "o") == entry("made")
     assert here.listed("*") == ("o",)
 
 
-def test_a_file_that_a_user_had_accepted_is_released_when_its_stage_ends(world):
+def test_a_file_that_a_user_had_accepted_is_released_when_its_stage_ends(state):
     gone = replace(record("gone", o="made"), accepted=("o",))
-    here = world(LAST, lock=(gone,), files={"o": "made"})
-    assert here.dead_files() == {}
+    here = state(LAST, lock=(gone,), files={"o": "made"})
+    assert here.obsolete_files() == {}
     assert here.released_files() == {"o": "gone"}
 
 
-def test_a_file_that_a_stage_reads_by_name_is_released_when_its_stage_ends(world):
-    here = world(stage("reader", ("o",), ("p",)), lock=(record("gone", o="made"),), files={"o": "made"})
-    assert here.dead_files() == {}
-    assert here.view("reader", "o") == entry("made")
+def test_a_file_that_a_stage_reads_by_name_is_released_when_its_stage_ends(state):
+    here = state(stage("reader", ("o",), ("p",)), lock=(record("gone", o="made"),), files={"o": "made"})
+    assert here.obsolete_files() == {}
+    assert here.file_seen_by("reader", "o") == entry("made")
 
 
-def test_a_committed_file_is_released_whatever_bytes_are_committed(world):
+def test_a_committed_file_is_released_whatever_bytes_are_committed(state):
     git = FakeGit({"o": b"other"})
-    here = world(LAST, lock=(record("gone", o="made"), record("alone", p="made")), files={"o": "made", "p": "made"})
+    here = state(LAST, lock=(record("gone", o="made"), record("alone", p="made")), files={"o": "made", "p": "made"})
     here = ProjectState(here.plan, here.store, here.lock, git=git)
-    assert here.dead_files() == {"p": None}
+    assert here.obsolete_files() == {"p": None}
     assert here.released_files() == {"o": "gone"}
     assert git.calls == [("o", "p")], "one call for all paths"
 
 
-def test_git_is_not_asked_while_no_stage_has_ended(world):
+def test_git_is_not_asked_while_no_stage_has_ended(state):
     git = FakeGit({})
-    here = world(LAST, lock=(record("last", end="made"),), files={"end": "made"})
+    here = state(LAST, lock=(record("last", end="made"),), files={"end": "made"})
     here = ProjectState(here.plan, here.store, here.lock, git=git)
-    assert here.dead_files() == {}
+    assert here.obsolete_files() == {}
     assert not git.calls
 
 
-def test_a_file_of_an_older_result_is_removed_although_it_is_committed(world):
-    here = world(stage("s", (), ("o/",)), lock=(record("s", o__a="a", o__b="b"),), files={"o/a": "a", "o/b": "b"})
+def test_a_file_of_an_older_result_is_removed_although_it_is_committed(state):
+    here = state(stage("s", (), ("o/",)), lock=(record("s", o__a="a", o__b="b"),), files={"o/a": "a", "o/b": "b"})
     here = ProjectState(here.plan, here.store, here.lock, git=FakeGit({"o/b": b"b"}))
     newer = record("s", o__a="a")
     here.settle("s", newer)
     assert here.target("s", newer) == {"o/a": entry("a"), "o/b": None}
 
 
-def test_lost_bytes_are_found_in_git_by_the_recorded_blob_id(world):
+def test_lost_bytes_are_found_in_git_by_the_recorded_blob_id(state):
     data = b"lost"
     known = replace(record("a", o="now"), originals={"o": entry("lost")}, git={entry("lost").digest.sha256: "id"})
-    here = world(LAST, lock=(known,), files={"o": "now"})
+    here = state(LAST, lock=(known,), files={"o": "now"})
     here = ProjectState(here.plan, here.store, here.lock, git=FakeGit({}, {"id": data}))
     assert here.read("o", entry("lost")) == data
     with pytest.raises(MissingBytesError):
         here.read("o", entry("never there"))
 
 
-def test_bytes_from_git_must_have_the_digest(world):
+def test_bytes_from_git_must_have_the_digest(state):
     known = replace(record("a", o="now"), git={entry("lost").digest.sha256: "id"})
-    here = world(LAST, lock=(known,), files={"o": "now"})
+    here = state(LAST, lock=(known,), files={"o": "now"})
     here = ProjectState(here.plan, here.store, here.lock, git=FakeGit({"o": b"wrong"}, {"id": b"wrong too"}))
     with pytest.raises(MissingBytesError):
         here.read("o", entry("lost"))
 
 
-def test_a_lock_file_alone_does_not_prove_that_a_stage_which_has_ended_made_a_file(world):
+def test_a_lock_file_alone_does_not_prove_that_a_stage_which_has_ended_made_a_file(state):
     gone = record("gone", o="made")
     files = {"o": "made"}
-    assert world(stage("other", (), ("n",)), lock=(gone,), files=files, claimed=True).dead_files() == {}
-    assert world(stage("other", (), ("n",)), lock=(gone,), files=files).dead_files() == {"o": None}
+    assert state(stage("other", (), ("n",)), lock=(gone,), files=files, claimed=True).obsolete_files() == {}
+    assert state(stage("other", (), ("n",)), lock=(gone,), files=files).obsolete_files() == {"o": None}
 
 
-def test_nothing_is_dead_that_a_stage_of_another_name_makes_now(world):
-    here = world(stage("new", (), ("o",)), lock=(record("old", o="made"),), files={"o": "made"})
-    assert here.dead("o")
+def test_nothing_is_dead_that_a_stage_of_another_name_makes_now(state):
+    here = state(stage("new", (), ("o",)), lock=(record("old", o="made"),), files={"o": "made"})
+    assert here.is_obsolete("o")
     here.settle("new", record("new", o="made"))
-    assert here.dead_files() == {}
+    assert here.obsolete_files() == {}
 
 
-def test_nothing_is_dead_while_a_foreach_may_still_make_it(world):
+def test_nothing_is_dead_while_a_foreach_may_still_make_it(state):
     foreach = ForeachStage(name="c", foreach=Foreach(source="l.json"), body={}, kind="shell", writes=("w/**",))
-    here = world(foreach, lock=(record("c@x", w__p="1"),), files={"w/p": "1", "l.json": "[]"})
-    assert here.dead_files() == {}
-    assert not here.dead("w/p")
+    here = state(foreach, lock=(record("c@x", w__p="1"),), files={"w/p": "1", "l.json": "[]"})
+    assert here.obsolete_files() == {}
+    assert not here.is_obsolete("w/p")
 
 
-def test_a_listing_leaves_out_what_this_pipeline_made_also_where_the_lock_is_lost(world):
-    here = world(stage("s", (), ("o/",)), kept=(record("s", o__a="made"),), files={"o/a": "made", "o/mine": "x"})
+def test_a_listing_leaves_out_what_this_pipeline_made_also_where_the_lock_is_lost(state):
+    here = state(stage("s", (), ("o/",)), kept=(record("s", o__a="made"),), files={"o/a": "made", "o/mine": "x"})
     assert here.listed("o/*") == ("o/mine",)
 
 
-def test_a_listing_leaves_out_a_literal_output_whatever_is_there(world):
-    assert world(stage("s", (), ("o",)), files={"o": "anything"}).listed("*") == ()
+def test_a_listing_leaves_out_a_literal_output_whatever_is_there(state):
+    assert state(stage("s", (), ("o",)), files={"o": "anything"}).listed("*") == ()
 
 
-def test_a_listing_shows_a_path_that_had_a_version_0(world):
+def test_a_listing_shows_a_path_that_had_a_version_0(state):
     locked = (record("c@x", originals={"w/p": entry("0")}, w__p="1"), record("c@y", originals={"w/q": None}, w__q="1"))
-    here = world(X, Y, lock=locked, files={"w/p": "1", "w/q": "1"})
+    here = state(X, Y, lock=locked, files={"w/p": "1", "w/q": "1"})
     assert here.listed("w/*") == ("w/p",)
 
 
 # ---- the rest -----------------------------------------------------------------------------------
 
 
-def test_bytes_are_known_by_any_record_at_that_path(world):
-    here = world(LAST, lock=(record("a", o="locked"),), kept=(record("b", o="kept"),))
+def test_bytes_are_known_by_any_record_at_that_path(state):
+    here = state(LAST, lock=(record("a", o="locked"),), kept=(record("b", o="kept"),))
     assert here.known_bytes("o", entry("locked"))
     assert here.known_bytes("o", entry("kept"))
     assert not here.known_bytes("o", entry("other"))
     assert not here.known_bytes("elsewhere", entry("locked"))
 
 
-def test_what_a_dry_run_promises_is_on_its_disk(world):
-    here = world(LAST, files={"o": "old"})
+def test_what_a_dry_run_promises_is_on_its_disk(state):
+    here = state(LAST, files={"o": "old"})
     assert here.on_disk("o") == entry("old")
-    here.promised["o"] = entry("new")
-    here.promised["gone"] = None
+    here.expected["o"] = entry("new")
+    here.expected["gone"] = None
     assert here.on_disk("o") == entry("new")
     assert here.on_disk("gone") is None
 
 
-def test_the_tree_of_a_stage_is_its_view(world):
-    here = world(stage("a", (), ("o",)), stage("b", ("o",), ("p",)), files={"x": "1"})
+def test_the_tree_of_a_stage_is_its_view(state):
+    here = state(stage("a", (), ("o",)), stage("b", ("o",), ("p",)), files={"x": "1"})
     here.settle("a", record("a", o="made"))
     tree = StageView(here, "b")
     assert tree.entry("o") == entry("made")
