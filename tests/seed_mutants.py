@@ -56,7 +56,7 @@ NO_WRITE_FENCE = M(
     "    return []\n    return [\n        Diagnostic(\n            codes.OUTSIDE_WRITE_SCOPE,",
 )
 ASKED_AGAIN = M(
-    RECORDED, "        return None if found is None or self._passes(found) else found\n", "        return None\n"
+    RECORDED, "        return None if found is None or self._is_excluded(found) else found\n", "        return None\n"
 )
 NO_TIMEOUT = M(
     PROCESS, "    if now >= deadline and exited_at is None:", "    if now >= deadline and exited_at is not None:"
@@ -67,16 +67,16 @@ TIMEOUT_UNTOLD = M(
 STDERR_LOST = M(PROCESS, "                stderr=streams[1],", "                stderr=subprocess.DEVNULL,")
 KEPT_AS_GREEN = M(
     FRESHNESS,
-    "        if candidate.obtainable and not mismatched_paths(candidate.target, known.disk, known.foreign):\n            return _claim",
-    "        if candidate.obtainable:\n            return _claim",
+    "        if candidate.is_available and not mismatched_paths(candidate.target, known.disk, known.foreign):\n            return _claim",
+    "        if candidate.is_available:\n            return _claim",
 )
 NO_FAILURE_TEXT = M(ATTEMPT, 'attempt, "failure.txt", text', 'attempt, "failed.txt", text')
 NO_RESPONSE_TEXT = M(TELLING, 'self._keep("response.txt", response.text)', "pass")
 NO_PROMPT_TEXT = M(TELLING, 'self._keep("prompt.txt", ', 'str("prompt.txt" + ')
 FOLLOWED = M(
     "orch23/store/safe_files.py",
-    "_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC",
-    "_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC",
+    "os.open(name, _FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=descriptor)",
+    "os.open(name, _FOLDER_FLAGS, dir_fd=descriptor)",
 )
 NO_SEQUENCE = M(
     STAGES,
@@ -117,8 +117,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S0-05": (
         M(
             JOURNAL,
-            "_LINE.encode(asdict(line))",
-            '_LINE.encode({k: v for k, v in asdict(line).items() if k != "level"})',
+            "compact_json(asdict(line))",
+            'compact_json({k: v for k, v in asdict(line).items() if k != "level"})',
         ),
         M(
             JOURNAL,
@@ -218,8 +218,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S1-04": (
         M(
             STATE,
-            "descriptor, temp = open_temp(self._path.parent.parent, PRIVATE_FILE_MODE)",
-            "descriptor, temp = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE_MODE), str(self._path)",
+            'write_atomic(self._path, data + b"\\n", mode=PRIVATE_FILE_MODE, scratch=scratch, durable=False)',
+            'self._path.parent.mkdir(parents=True, exist_ok=True), self._path.write_bytes(data + b"\\n")',
         ),
     ),
     "S1-05": (ASKED_AGAIN,),
@@ -313,7 +313,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
         M(
             "orch23/cli/actions/clean.py",
-            "        elif not session.state.known_bytes(path, there):\n",
+            "        elif not session.state.ownership.is_known(path, there):\n",
             "        elif False:\n",
         ),
     ),
@@ -395,7 +395,9 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "S2-15": (M(LAYERED, "      - ${{ layer.intent | under(vars.app ~ '/spec/intent.json#') }}\n", ""),),
-    "S2-16": (M(FRESHNESS, "    settled = None if known.waiting_on else _by_records(known)", "    settled = None"),),
+    "S2-16": (
+        M(FRESHNESS, "    settled = None if known.pending_upstream else _by_records(known)", "    settled = None"),
+    ),
     "S2-17": (
         M(
             "orch23/engine/build.py",
@@ -502,8 +504,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S3-08": (
         M(
             JOURNAL,
-            "_LINE.encode(asdict(line))",
-            '_LINE.encode({k: v for k, v in asdict(line).items() if k != "role"})',
+            "compact_json(asdict(line))",
+            'compact_json({k: v for k, v in asdict(line).items() if k != "role"})',
         ),
         M(LOG, "        if told and not log.exists():", "        if told:"),
     ),
@@ -540,8 +542,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S3-13": (
         M(
             PROPOSAL,
-            "for e in envelope.entries), key=lambda w: w.path)",
-            "for e in envelope.entries), key=lambda w: 0)",
+            "    writes.sort(key=lambda write: write.path)\n",
+            "",
         ),
         M(
             "prompts/planner_coder_tester/coder.md.j2",
@@ -766,7 +768,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "S4-37": (
-        M(PROPOSAL, "    found += path_errors(tuple(e.path for e in envelope.entries), envelope.deletes, scope)\n", ""),
+        M(PROPOSAL, "    found += path_errors(tuple(e.path for e in envelope.files), envelope.deletes, scope)\n", ""),
     ),
     "S4-38": (
         M(
@@ -797,7 +799,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(CONTENTS, "    if entry.base is not None and entry.base.lower() != there:\n", "    if False:\n"),
         M(
             PROPOSAL,
-            "    if not envelope.entries and not envelope.deletes and not envelope.faults:\n",
+            "    if not envelope.files and not envelope.deletes and not envelope.errors:\n",
             "    if False:\n",
         ),
     ),
@@ -808,8 +810,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-44": (
         M(
             PROPOSAL,
-            "    found += size_errors(envelope.entries)\n    found += [d for e in safe for d in base_errors(e, scope)]\n",
-            "    found += size_errors(envelope.entries)\n",
+            "    found += size_errors(envelope.files)\n    found += [d for e in safe for d in base_errors(e, scope)]\n",
+            "    found += size_errors(envelope.files)\n",
         ),
         M(PATHS, "    found += _duplicates((*written, *deletes))\n", ""),
     ),
@@ -1026,8 +1028,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C18": (
         M(
             PATHS,
-            "    full = scope.full(path)\n    if match_any(scope.fence.protect, full):\n        return [_protected_here(full)]\n    if allows_write(scope.fence.write",
-            "    full = scope.full(path)\n    if allows_write(scope.fence.write",
+            "    full = scope.project_path(path)\n    if match_any(scope.write_scope.protect, full):\n        return [_protected_here(full)]\n    if allows_write(scope.write_scope.write",
+            "    full = scope.project_path(path)\n    if allows_write(scope.write_scope.write",
         ),
     ),
     "C19": (TIMEOUT_UNTOLD, M(ATTEMPT, "        if failure.kind not in retry.when:\n", "        if False:\n")),
@@ -1043,7 +1045,9 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(CONTENTS, "MAX_FILE_BYTES = 200_000", "MAX_FILE_BYTES = 200_001"),
         M(TASKS, '"minLength": 1, "maxLength": 4000}', '"minLength": 1, "maxLength": 4001}'),
     ),
-    "C22": (M(FRESHNESS, "    settled = None if known.waiting_on else _by_records(known)", "    settled = None"),),
+    "C22": (
+        M(FRESHNESS, "    settled = None if known.pending_upstream else _by_records(known)", "    settled = None"),
+    ),
     "C23": (M(ATTEMPT, "        if unmet:\n", "        if False:\n"),),
     "C24": (
         M(
@@ -1089,7 +1093,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C31": (
         M(
             "orch23/cli/actions/clean.py",
-            "        elif not session.state.known_bytes(path, there):\n",
+            "        elif not session.state.ownership.is_known(path, there):\n",
             "        elif False:\n",
         ),
     ),

@@ -217,7 +217,7 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
             jobs=jobs,
             secrets=secrets,
             consent=Consent.of(settings.root, settings.environ),
-            observer=RedactingObserver(fanout, secrets.redact, secrets.suspects),
+            observer=RedactingObserver(fanout, secrets.redact, secrets.may_contain),
             folder=folder,
             stack=stack,
         )
@@ -244,7 +244,7 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
             # The warning about Landlock is shown once. Without any sandbox, each build warns again.
             stack.callback(lambda: store.save_shown_tier(tier) if local.has_started else None)
         _report_recovery(build, left_edited)
-        stack.callback(partial(store.save_index, suspects=secrets.suspects))
+        stack.callback(partial(store.save_index, suspects=secrets.may_contain))
         yield build
 
 

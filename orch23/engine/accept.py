@@ -76,7 +76,11 @@ def _owners(build: Build, edits: Mapping[str, tuple[str, ...]], names: list[str]
     state = build.session.state
     found: dict[str, list[str]] = {}
     for path, name in {path: name for name, paths in edits.items() for path in paths}.items():
-        makers = [n for n in names if (r := state.predicted(n)) is not None and path in r.outputs]
+        makers = [
+            n
+            for n in names
+            if (r := state.results.get(n) or state.lock.records.get(n)) is not None and path in r.outputs
+        ]
         declared = [n for n in names if path in getattr(state.plan.nodes[n], "outputs", ())]
         found.setdefault((makers or declared or [name])[-1], []).append(path)
     return {name: tuple(paths) for name, paths in found.items()}

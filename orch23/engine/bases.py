@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from msgspec import Struct
 
 from orch23.engine.project_state import ProjectState
+from orch23.engine.stage_view import ObsoleteFiles, StageView
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import MissingBytesError
 from orch23.model.llm import Exchange, Proposal
@@ -71,9 +72,8 @@ class Bases(Struct, frozen=True):
         if not self._has_base(name) or not self._follows_the_disk(stage):
             return in_force
         is_new = self._is_new(name, stage)
-        paths = [
-            path for path in self._shared_paths(stage) if state.sees_chain(name, path) and not state.is_obsolete(path)
-        ]
+        view, obsolete = StageView(state, name), ObsoleteFiles(state)
+        paths = [path for path in self._shared_paths(stage) if view.sees_chain(path) and not obsolete.is_obsolete(path)]
         moved = dict(in_force)
         for path in paths:
             there, start = state.store.workspace.entry(path), state.start_version(name, path)
@@ -226,7 +226,7 @@ def _lay_one(resolved: ResolvedStage, exchange: Exchange, tree: dict[str, bytes]
         exchange.stop,
         step=stage.step,
         cwd=stage.cwd,
-        fence=stage.fence,
+        write_scope=stage.fence,
         outputs=stage.outputs,
         base=shown,
         validate=None,

@@ -26,6 +26,7 @@ from orch23.engine.process_runner import CancelledBuildError
 from orch23.engine.results import StageResults
 from orch23.engine.run_events import RunEvents
 from orch23.engine.session import Session
+from orch23.engine.stage_view import ObsoleteFiles
 from orch23.engine.worker import InputsChangedError, Worker
 from orch23.engine.worker_threads import StagePools, WorkerThreads
 from orch23.model.diagnostic import Diagnostic
@@ -373,8 +374,8 @@ class Build(Struct, kw_only=True, dict=True):
 
     def _end_ownership(self) -> None:
         """Remove the files of ended stages that are theirs alone, and report those that are the user's from now on."""
-        state = self.session.state
-        dead, released = state.obsolete_files(), state.released_files()
+        obsolete = ObsoleteFiles(self.session.state)
+        dead, released = obsolete.replacements(), obsolete.released()
         buried = self.committer.remove_obsolete(dead) if dead else PromotionResult()
         if buried.removed or buried.written:
             text = "files of stages that have ended were removed"

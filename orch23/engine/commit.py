@@ -11,6 +11,7 @@ from orch23.engine.attempt import StageResult
 from orch23.engine.ownership import is_proven
 from orch23.engine.protected_files import DeclaredByPlan
 from orch23.engine.session import Session
+from orch23.engine.stage_view import StageView
 from orch23.model.digest import FileEntry, git_blob_id
 from orch23.model.errors import MissingBytesError
 from orch23.model.record import Base, LockFile, Record
@@ -137,10 +138,10 @@ class Committer(Struct, dict=True):
 
     def changed_inputs(self, resolved: ResolvedStage) -> tuple[str, ...]:
         """Return the source inputs that are no longer what the stage was given."""
-        state, name = self.session.state, resolved.stage.name
+        view = StageView(self.session.state, resolved.stage.name)
         given = {**resolved.files, **resolved.verify_files}
         return tuple(
-            path for path, entry in given.items() if state.input_of(name, path) != entry and path not in resolved.base
+            path for path, entry in given.items() if view.input_of(path) != entry and path not in resolved.base
         )
 
     def remove_obsolete(self, dead: Mapping[str, FileEntry | None]) -> PromotionResult:
@@ -261,7 +262,7 @@ class Committer(Struct, dict=True):
         state = self.session.state
         found: dict[str, FileEntry | None] = {}
         for path in (*done.outputs, *done.deleted):
-            entry = state.original(path) if path in resolved.base or path in state.originals() else None
+            entry = state.original(path) if path in resolved.base or path in state.known_originals else None
             found[path] = entry
             if entry is not None:
                 self._keep_start(resolved, path, entry)
@@ -294,7 +295,7 @@ class Committer(Struct, dict=True):
             path
             for path in differing
             if (there := old[path]) is not None
-            and not any(self.session.state.has_started_from(name, path, there) for name in targets)
+            and not any(StageView(self.session.state, name).has_started_from(path, there) for name in targets)
             and not self._may_replace(path, there)
         }
         return WorkspaceChange(
@@ -323,10 +324,12 @@ class Committer(Struct, dict=True):
         state = self.session.state
         if self.session.decider.overwrite_edited:
             return True
-        if state.known_bytes(path, there):  # an accepted edit is replaced only by a result of the stage that has it
+        if state.ownership.is_known(
+            path, there
+        ):  # an accepted edit is replaced only by a result of the stage that has it
             having = state.locked.having(path, there)
             return any(state.is_declared(r.stage) for r in having) or not state.ownership.is_accepted(path, there)
-        return state.originals().get(path) == there
+        return state.known_originals.get(path) == there
 
     def _rescue(self, path: str, there: FileEntry) -> None:
         """Keep the bytes that are about to be replaced; those of a person where nothing is ever cleared away."""

@@ -129,7 +129,7 @@ class RecordedConversation(Struct, frozen=True, kw_only=True):
 
     def next_sample(self, request: Request) -> Request:
         """Return a request as the first sample that is not used yet, nor passed over."""
-        while (fingerprint := request.fingerprint()) in self.used or self.recorded.passes(request):
+        while (fingerprint := request.fingerprint()) in self.used or self.recorded.is_excluded(request):
             if fingerprint not in self.used:
                 self.skipped.append(fingerprint)
             request = replace(request, sample=request.sample + 1)
@@ -157,7 +157,7 @@ class RecordedConversation(Struct, frozen=True, kw_only=True):
 
     def is_recorded(self, request: Request) -> bool:
         """Say whether a chosen request will be answered from the transcripts: then nothing leaves the machine."""
-        return self.recorded.known(request) is not None
+        return self.recorded.find(request) is not None
 
     def settle(self, fingerprint: str, outcome: ExchangeOutcome, diagnostics: tuple[str, ...]) -> None:
         """Keep what became of an answer."""
@@ -198,9 +198,9 @@ def find_recorded(recorded: RecordingProvider, step: "LLMStep", request: Request
     more = truncation_policy(step)
     found: list[Exchange] = []
     for _ in range(more.retries + 1):
-        while recorded.passes(request):
+        while recorded.is_excluded(request):
             request = replace(request, sample=request.sample + 1)
-        known = recorded.known(request)
+        known = recorded.find(request)
         if known is None:
             return RecordedResponses(found=tuple(found), missing=request)
         found.append(known)
@@ -241,7 +241,7 @@ class Conversations(Struct, frozen=True, kw_only=True):
             stage=stage.name,
             mode=mode,
             transcripts=step.transcripts,
-            once=self.once,
+            unique_calls=self.once,
         )
         params = request_parameters(self.setting, asking)
         return RecordedConversation(recorded=recorded, meter=self.meter, call=asking, params=params, used=asked)
@@ -262,7 +262,7 @@ class Conversations(Struct, frozen=True, kw_only=True):
             return self._refusing(asking, OFFLINE, _OFFLINE_HINT)
         metered = MeteredProvider(inner=make_provider(self.setting, asking), stage=asking.stage, meter=self.meter)
         sleep = self.setting.share(OpenCalls, OpenCalls).wait
-        transport = RetryingProvider(inner=metered, stage=asking.stage, notice=self.setting.notice, sleep=sleep)
+        transport = RetryingProvider(inner=metered, stage=asking.stage, emit=self.setting.notice, sleep=sleep)
         return RedactingProvider(CheckedProvider(transport, self.setting, asking), self.secrets.redact)
 
     def _refusing(self, asking: CallContext, code: str, hint: str) -> ReplayOnlyProvider:

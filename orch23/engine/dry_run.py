@@ -10,6 +10,7 @@ from orch23.engine.plan_walk import PlanWalk, list_producers, may_access
 from orch23.engine.project_state import ProjectState
 from orch23.engine.protected_files import DeclaredByPlan
 from orch23.engine.session import Session
+from orch23.engine.stage_view import ObsoleteFiles
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, InvalidInputError
 from orch23.model.paths import is_glob
@@ -200,7 +201,7 @@ def preview(session: Session, selection: Selection = ALL_STAGES) -> Preview:
     dry_run = DryRun(session.decider, selection)
     decisions = dry_run.run()
     dead = _removable(session) if selection.selects_all else ()
-    released = session.state.released_files() if selection.selects_all else {}
+    released = ObsoleteFiles(session.state).released() if selection.selects_all else {}
     plan = session.state.plan
     skipped = selection.skipped(plan)
     return Preview(
@@ -239,4 +240,4 @@ def replan(session: Session, lock: LockFile, selection: Selection) -> tuple[Mapp
 def _removable(session: Session) -> tuple[str, ...]:
     """Return the files of ended stages that a build removes: not those of protected names that no stage declares."""
     declared = DeclaredByPlan(session)
-    return tuple(path for path in session.state.obsolete_files() if declared.refusal(path) is None)
+    return tuple(path for path in ObsoleteFiles(session.state).replacements() if declared.refusal(path) is None)

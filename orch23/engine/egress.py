@@ -129,7 +129,7 @@ def guard_manifest(secrets: Secrets, resolved: ResolvedStage) -> tuple[Diagnosti
     The record and the lock file hold the whole manifest, and the lock file is committed.
     """
     named = {"name": resolved.stage.name, **resolved.manifest}
-    if not secrets.suspects((_json(named),)):
+    if not secrets.may_contain((_json(named),)):
         return ()
     aspects = {aspect: secrets.find(_json([aspect, value])) for aspect, value in named.items()}
     held = [(aspect.partition(":")[0], name) for aspect, found in aspects.items() for name in _names(found)]

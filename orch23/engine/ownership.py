@@ -3,7 +3,7 @@
 A lock file comes with a clone, so anything can stand in it. The store does not: a record that it also has is proven.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
@@ -38,7 +38,7 @@ class LockIndex:
             for path in record.deleted:
                 self._deleting.setdefault(path, []).append(record)
 
-    def owning(self, path: str) -> Iterable[Record]:
+    def owning(self, path: str) -> Sequence[Record]:
         """Return the records that have an output of that path."""
         return self._owning.get(path, ())
 

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from orch23.checks.registry import available_checks
 from orch23.engine.decisions import DecidedStage, StageDecider
+from orch23.engine.stage_view import StageView
 from orch23.execute.registry import executors_of
 from orch23.model.diagnostic import Diagnostic, nearest_names
 from orch23.model.errors import ConfigurationError, MissingBytesError
@@ -332,7 +333,7 @@ def expand_foreach(decider: StageDecider, node: ForeachStage) -> "Expansion | No
     state, source = decider.state.tracked(node.name), node.foreach.source
     if source is None:
         return items_of(state.plan, node, None, decider.read_yaml)
-    entry = state.file_seen_by(node.name, source)
+    entry = StageView(state, node.name).version(source)
     if entry is None:
         return missing_list(state.plan, node, state.store.workspace.is_folder)
     try:

@@ -20,6 +20,7 @@ from orch23.engine.plan_walk import (
     unknown_executor_errors,
 )
 from orch23.engine.project_state import ProjectState
+from orch23.engine.stage_view import ObsoleteFiles
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import digest_bytes
 from orch23.model.errors import CorruptStateError, InvalidInputError
@@ -328,7 +329,7 @@ def _expand_sources(decider: StageDecider, check: CheckProvider) -> None:
         if plan is not None:
             state.extend(plan)
     if not problems:  # what nobody makes any more is taken away, so it is no input
-        exists = {path: state.has_lasting_file(path) for path in literal_reads(state.plan)}
+        exists = {path: ObsoleteFiles(state).has_lasting_file(path) for path in literal_reads(state.plan)}
         problems += missing_inputs_errors(state.plan, exists, state.store.workspace.is_folder)
     if problems:
         raise InvalidInputError(*problems)

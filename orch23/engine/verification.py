@@ -187,7 +187,7 @@ def undeclared_writes(
             why = "it is protected"
         elif not match_any(scope, path):
             why = "it is outside the fence"
-        elif (refusal := declared.refusal(path)) is not None:
+        elif (refusal := declared.write_error(path)) is not None:
             why = refusal
             if sealed_reason(path) is not None:
                 hint = "write it elsewhere, or list its name in `scratch`"

@@ -11,10 +11,10 @@ from orch23.engine.egress import guard_edit
 from orch23.engine.outcomes import Failure, failure_of
 from orch23.engine.plan_walk import expand_each, list_producers
 from orch23.engine.process_runner import Files, ProcessRunner
-from orch23.engine.project_state import StageView
 from orch23.engine.protected_files import TestTrust
 from orch23.engine.run_events import Reporter
 from orch23.engine.session import Session
+from orch23.engine.stage_view import ObsoleteFiles, StageView
 from orch23.engine.verification import Verifier
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
@@ -184,7 +184,9 @@ class Worker(Struct, frozen=True, kw_only=True):
                 try:
                     store.contents.put(state.read(path, entry))
                 except MissingBytesError:
-                    if state.input_of(resolved.stage.name, path) == entry:  # made by a stage, and nowhere any more
+                    if (
+                        StageView(state, resolved.stage.name).input_of(path) == entry
+                    ):  # made by a stage, and nowhere any more
                         raise
                     changed.append(path)  # saved since it was resolved: nothing is lost
             elif store.add_file(place) != entry.digest:
@@ -259,15 +261,14 @@ class Worker(Struct, frozen=True, kw_only=True):
     def _hidden(self, resolved: ResolvedStage) -> frozenset[str]:
         """Return the files inside the fence that exist and that the model is not shown: it may not write over them."""
         state, stage = self.session.state, resolved.stage
+        view, obsolete = StageView(state, stage.name), ObsoleteFiles(state)
         former = state.former.get(stage.name)
         mine = set(former.outputs) if former else set()
         shown = set(resolved.base) | set(resolved.files)
         patterns = list(writes_of(stage))
         found = {p for pattern in patterns if is_glob(pattern) for p in state.store.workspace.writable_files(pattern)}
         return frozenset(
-            path
-            for path in found - shown - mine
-            if not state.is_obsolete(path) and not state.made_by_chain(stage, path)
+            path for path in found - shown - mine if not obsolete.is_obsolete(path) and not view.made_by_chain(path)
         )
 
     def _trial(self, stage: Stage, files: Files) -> tuple[Diagnostic, ...]:
@@ -318,7 +319,7 @@ class Worker(Struct, frozen=True, kw_only=True):
 
     def _known(self, maker: str, path: str, files: Files) -> bytes | None:
         """Return what is at a path once a stage has made these files; None where nothing is, or nobody has it."""
-        entry = files.get(path) or self.session.state.file_seen_by(maker, path)
+        entry = files.get(path) or StageView(self.session.state, maker).version(path)
         try:
             return None if entry is None else self.session.state.read(path, entry)
         except MissingBytesError:
