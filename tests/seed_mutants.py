@@ -90,8 +90,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S0-02": (
         M(
             "orch23/load/overrides.py",
-            "            given[name] = _Given(parse_yaml_scalar(text), SET_OPTION, None, is_text=True)",
-            "            given.setdefault(name, _Given(parse_yaml_scalar(text), SET_OPTION, None, is_text=True))",
+            "    given |= changed\n",
+            "    given = {**changed, **given}\n",
         ),
         M("orch23/load/overrides.py", "    if file_text is not None:", "    if file_text is None:"),
     ),
