@@ -56,7 +56,7 @@ NO_WRITE_FENCE = M(
     "    return []\n    return [\n        Diagnostic(\n            codes.OUTSIDE_WRITE_SCOPE,",
 )
 ASKED_AGAIN = M(
-    RECORDED, "        return None if found is None or self._passes(found) else found\n", "        return None\n"
+    RECORDED, "        return None if found is None or self._is_excluded(found) else found\n", "        return None\n"
 )
 NO_TIMEOUT = M(
     PROCESS, "    if now >= deadline and exited_at is None:", "    if now >= deadline and exited_at is not None:"
@@ -67,16 +67,16 @@ TIMEOUT_UNTOLD = M(
 STDERR_LOST = M(PROCESS, "                stderr=streams[1],", "                stderr=subprocess.DEVNULL,")
 KEPT_AS_GREEN = M(
     FRESHNESS,
-    "        if candidate.obtainable and not mismatched_paths(candidate.target, known.disk, known.foreign):\n            return _claim",
-    "        if candidate.obtainable:\n            return _claim",
+    "        if candidate.is_available and not mismatched_paths(candidate.target, known.disk, known.foreign):\n            return _claim",
+    "        if candidate.is_available:\n            return _claim",
 )
 NO_FAILURE_TEXT = M(ATTEMPT, 'attempt, "failure.txt", text', 'attempt, "failed.txt", text')
 NO_RESPONSE_TEXT = M(TELLING, 'self._keep("response.txt", response.text)', "pass")
 NO_PROMPT_TEXT = M(TELLING, 'self._keep("prompt.txt", ', 'str("prompt.txt" + ')
 FOLLOWED = M(
     "orch23/store/safe_files.py",
-    "_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC",
-    "_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC",
+    "os.open(name, _FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=descriptor)",
+    "os.open(name, _FOLDER_FLAGS, dir_fd=descriptor)",
 )
 NO_SEQUENCE = M(
     STAGES,
@@ -90,8 +90,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S0-02": (
         M(
             "orch23/load/overrides.py",
-            "            given[name] = _Given(parse_yaml_scalar(text), SET_OPTION, None, is_text=True)",
-            "            given.setdefault(name, _Given(parse_yaml_scalar(text), SET_OPTION, None, is_text=True))",
+            "    given |= changed\n",
+            "    given = {**changed, **given}\n",
         ),
         M("orch23/load/overrides.py", "    if file_text is not None:", "    if file_text is None:"),
     ),
@@ -117,8 +117,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S0-05": (
         M(
             JOURNAL,
-            "_LINE.encode(asdict(line))",
-            '_LINE.encode({k: v for k, v in asdict(line).items() if k != "level"})',
+            "compact_json(asdict(line))",
+            'compact_json({k: v for k, v in asdict(line).items() if k != "level"})',
         ),
         M(
             JOURNAL,
@@ -218,8 +218,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S1-04": (
         M(
             STATE,
-            "descriptor, temp = open_temp(self._path.parent.parent, PRIVATE_FILE_MODE)",
-            "descriptor, temp = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE_MODE), str(self._path)",
+            'write_atomic(self._path, data + b"\\n", mode=PRIVATE_FILE_MODE, scratch=scratch, durable=False)',
+            'self._path.parent.mkdir(parents=True, exist_ok=True), self._path.write_bytes(data + b"\\n")',
         ),
     ),
     "S1-05": (ASKED_AGAIN,),
@@ -250,7 +250,11 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S1-13": (
         STDERR_LOST,
-        M(LOCAL, "            cwd=room.work / action.working_directory,\n", "            cwd=room.work,\n"),
+        M(
+            LOCAL,
+            "            cwd=sandbox_dir.work / action.working_directory,\n",
+            "            cwd=sandbox_dir.work,\n",
+        ),
         M("orch23/resolve/commands.py", "    return ShellStep(tuple(argv))\n", "    return ShellStep(command)\n"),
     ),
     "S1-14": (
@@ -263,7 +267,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "S1-15": (
-        M(PROCESS, "            env=dict(env),\n", "            env={**os.environ, **env},\n"),
+        M(PROCESS, "env=dict(process.env),\n", "env={**os.environ, **process.env},\n"),
         M(LOCAL, "    if names:\n", "    if False:\n"),
     ),
     "S1-16": (
@@ -292,7 +296,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(TDD, "exit_codes: {E205: 2, E4: 1}", "exit_codes: {E205: 2}"),
         TIMEOUT_UNTOLD,
     ),
-    "S1-20": (M(LOCAL, "                stdin=launch.stdin,\n", "                stdin=0,\n"), ONE_MORE),
+    "S1-20": (M(PROCESS, "                stdin=process.stdin,\n", "                stdin=0,\n"), ONE_MORE),
     "S1-21": (
         M(
             "orch23/engine/build.py",
@@ -309,7 +313,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
         M(
             "orch23/cli/actions/clean.py",
-            "        elif not session.state.known_bytes(path, there):\n",
+            "        elif not session.state.ownership.is_known(path, there):\n",
             "        elif False:\n",
         ),
     ),
@@ -391,7 +395,9 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "S2-15": (M(LAYERED, "      - ${{ layer.intent | under(vars.app ~ '/spec/intent.json#') }}\n", ""),),
-    "S2-16": (M(FRESHNESS, "    settled = None if known.waiting_on else _by_records(known)", "    settled = None"),),
+    "S2-16": (
+        M(FRESHNESS, "    settled = None if known.pending_upstream else _by_records(known)", "    settled = None"),
+    ),
     "S2-17": (
         M(
             "orch23/engine/build.py",
@@ -498,8 +504,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S3-08": (
         M(
             JOURNAL,
-            "_LINE.encode(asdict(line))",
-            '_LINE.encode({k: v for k, v in asdict(line).items() if k != "role"})',
+            "compact_json(asdict(line))",
+            'compact_json({k: v for k, v in asdict(line).items() if k != "role"})',
         ),
         M(LOG, "        if told and not log.exists():", "        if told:"),
     ),
@@ -536,8 +542,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S3-13": (
         M(
             PROPOSAL,
-            "for e in envelope.entries), key=lambda w: w.path)",
-            "for e in envelope.entries), key=lambda w: 0)",
+            "    writes.sort(key=lambda write: write.path)\n",
+            "",
         ),
         M(
             "prompts/planner_coder_tester/coder.md.j2",
@@ -566,7 +572,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S3-21": (
         M("orch23/providers/middleware.py", "            text=self.redact(response.text),\n", ""),
-        M(PROCESS, "            env=dict(env),\n", "            env={**os.environ, **env},\n"),
+        M(PROCESS, "env=dict(process.env),\n", "env={**os.environ, **process.env},\n"),
     ),
     "S3-22": (M(PCT, "    on_failure: keep ", "    on_failure: rollback "), M(PCT, "  retry: 0 ", "  retry: 1 ")),
     "S3-23": (
@@ -762,7 +768,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "S4-37": (
-        M(PROPOSAL, "    found += path_errors(tuple(e.path for e in envelope.entries), envelope.deletes, scope)\n", ""),
+        M(PROPOSAL, "    found += path_errors(tuple(e.path for e in envelope.files), envelope.deletes, scope)\n", ""),
     ),
     "S4-38": (
         M(
@@ -793,7 +799,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(CONTENTS, "    if entry.base is not None and entry.base.lower() != there:\n", "    if False:\n"),
         M(
             PROPOSAL,
-            "    if not envelope.entries and not envelope.deletes and not envelope.faults:\n",
+            "    if not envelope.files and not envelope.deletes and not envelope.errors:\n",
             "    if False:\n",
         ),
     ),
@@ -804,8 +810,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-44": (
         M(
             PROPOSAL,
-            "    found += size_errors(envelope.entries)\n    found += [d for e in safe for d in base_errors(e, scope)]\n",
-            "    found += size_errors(envelope.entries)\n",
+            "    found += size_errors(envelope.files)\n    found += [d for e in safe for d in base_errors(e, scope)]\n",
+            "    found += size_errors(envelope.files)\n",
         ),
         M(PATHS, "    found += _duplicates((*written, *deletes))\n", ""),
     ),
@@ -884,13 +890,13 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-56": (
         M(
             LOCAL,
-            "        log = self._contents.put(end.log.read_bytes().replace(path, name))\n",
+            "        log = self._contents.put(_with_shown_path(sandbox_dir, end.log.read_bytes()))\n",
             "        log = self._contents.put(end.head)\n",
         ),
         M(
             LOCAL,
-            "    if problem.errno in (errno.ENOENT, errno.ENOTDIR):\n",
-            "    if problem.errno == errno.ENOTDIR:\n",
+            '    errno.ENOENT: (_NOT_FOUND, "not found"),\n',
+            "",
         ),
     ),
     "S4-57": (
@@ -1022,8 +1028,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C18": (
         M(
             PATHS,
-            "    full = scope.full(path)\n    if match_any(scope.fence.protect, full):\n        return [_protected_here(full)]\n    if allows_write(scope.fence.write",
-            "    full = scope.full(path)\n    if allows_write(scope.fence.write",
+            "    full = scope.project_path(path)\n    if match_any(scope.write_scope.protect, full):\n        return [_protected_here(full)]\n    if allows_write(scope.write_scope.write",
+            "    full = scope.project_path(path)\n    if allows_write(scope.write_scope.write",
         ),
     ),
     "C19": (TIMEOUT_UNTOLD, M(ATTEMPT, "        if failure.kind not in retry.when:\n", "        if False:\n")),
@@ -1039,7 +1045,9 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(CONTENTS, "MAX_FILE_BYTES = 200_000", "MAX_FILE_BYTES = 200_001"),
         M(TASKS, '"minLength": 1, "maxLength": 4000}', '"minLength": 1, "maxLength": 4001}'),
     ),
-    "C22": (M(FRESHNESS, "    settled = None if known.waiting_on else _by_records(known)", "    settled = None"),),
+    "C22": (
+        M(FRESHNESS, "    settled = None if known.pending_upstream else _by_records(known)", "    settled = None"),
+    ),
     "C23": (M(ATTEMPT, "        if unmet:\n", "        if False:\n"),),
     "C24": (
         M(
@@ -1057,7 +1065,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "C26": (
         M(FRESHNESS, "    if known.edited:\n        return _edited(known)\n", ""),
-        M(LOCAL, "                stdin=launch.stdin,\n", "                stdin=0,\n"),
+        M(PROCESS, "                stdin=process.stdin,\n", "                stdin=0,\n"),
     ),
     "C27": (
         M(
@@ -1085,7 +1093,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C31": (
         M(
             "orch23/cli/actions/clean.py",
-            "        elif not session.state.known_bytes(path, there):\n",
+            "        elif not session.state.ownership.is_known(path, there):\n",
             "        elif False:\n",
         ),
     ),

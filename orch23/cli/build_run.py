@@ -192,7 +192,7 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
             project.partial.check_current(store)
         sandbox = SandboxLauncher(best_tier_once, closed=_hidden_paths(project), allowed=request.allow_unsandboxed)
         if any(map(may_use_sandbox, pipeline.stages)):
-            sandbox.begin()  # its self-test starts processes and takes a while: let it run beside what follows
+            sandbox.choose_in_background()  # the self-test starts processes: let it run beside what follows
         sandbox_dirs, left_edited = _recover(project)
         open_again = partial(
             open_read_session,
@@ -217,12 +217,12 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
             jobs=jobs,
             secrets=secrets,
             consent=Consent.of(settings.root, settings.environ),
-            observer=RedactingObserver(fanout, secrets.redact, secrets.suspects),
+            observer=RedactingObserver(fanout, secrets.redact, secrets.may_contain),
             folder=folder,
             stack=stack,
         )
         local = LocalExecutor(
-            rooms=sandbox_dirs,
+            sandbox_dirs=sandbox_dirs,
             contents=store.contents,
             workers=jobs,
             interpreters=project.facts.path_of,
@@ -244,7 +244,7 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
             # The warning about Landlock is shown once. Without any sandbox, each build warns again.
             stack.callback(lambda: store.save_shown_tier(tier) if local.has_started else None)
         _report_recovery(build, left_edited)
-        stack.callback(partial(store.save_index, suspects=secrets.suspects))
+        stack.callback(partial(store.save_index, suspects=secrets.may_contain))
         yield build
 
 
@@ -449,7 +449,7 @@ def _program_runner(project: Project, sandbox: SandboxLauncher, request: BuildRe
 
     return LocalProgramRunner(
         root=store.root,
-        rooms=SandboxDirs(store.sandbox_dirs, InputFiles(store.contents, Workspace(store.root, None))),
+        sandbox_dirs=SandboxDirs(store.sandbox_dirs, InputFiles(store.contents, Workspace(store.root, None))),
         launcher=launcher,
         no_sandbox=missing,
         written=lambda: store.workspace.written_paths,

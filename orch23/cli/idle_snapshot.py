@@ -156,7 +156,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
             text = loaded.sources.get(self.project.pipeline.file, "")
             part = self.project.part
             table = table_of(rest, part, token=token, text=text, read=loaded.digests, is_cut=is_cut)
-        suspects = secrets_from(self.project.settings.environ).suspects
+        suspects = secrets_from(self.project.settings.environ).may_contain
         if may_hold_secret(table.parts(), suspects):
             table = Table()
         if table.has_rows():

@@ -9,7 +9,8 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 from msgspec import Struct, field
 
 from orch23.model.digest import Json
-from orch23.model.fields import Problem, leaves
+from orch23.model.fields import Problem
+from orch23.model.parsing import strings_in
 from orch23.resolve.expression_syntax import (
     E_EXPRESSION,
     UNKNOWN_MARK,
@@ -264,9 +265,9 @@ def _escape(value: Json) -> Json:
 
 def _all_uses(tree: Json) -> Iterator[Mapping[str, frozenset[str]]]:
     """Yield the names of each expression of a tree. A malformed one is skipped: rendering reports it."""
-    for _, text in leaves(tree):
+    for text in (text for text in strings_in(tree) if "${{" in text):
         try:
-            pieces = split_expressions(text) if isinstance(text, str) and "${{" in text else ()
+            pieces = split_expressions(text)
             yield from [_uses_of(piece.text) for piece in pieces if isinstance(piece, ExpressionSource)]
         except (UnclosedExpressionError, EvaluationError):
             continue

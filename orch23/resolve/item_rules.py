@@ -308,7 +308,7 @@ def _typed_entries(body: Mapping[str, Json], watched: Mapping[str, str], at: str
 
 
 def _kind_of(place: str) -> str | None:
-    """Return how a value at a place is checked, or None. Steps of `verify` have the rules of the same step of a stage."""
+    """Return how a value at a place is checked, or None. Steps of `verify` are checked like those of stages."""
     names = place.split("/")
     if names[:1] == ["verify"] and names[1:2] != ["inputs"]:
         rest = names[1:]

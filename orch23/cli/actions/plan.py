@@ -61,7 +61,7 @@ def estimates_of(project: Project, seen: Preview) -> dict[str, Estimate]:
     """Return what the stages that would or may run may take. Reads journals and transcripts, and nothing else."""
     running = [name for name, decision in seen.decisions.items() if isinstance(decision, _RUNNING)]
     past = _past(project, seen, running)
-    tariff_of = cache(Prices(project.pipeline.prices, project.pipeline.plugins).of)
+    tariff_of = cache(Prices(project.pipeline.prices, project.pipeline.plugins).tariff_of)
     return {name: estimate(_ground(project, seen, name, statistics_of(past, name)), tariff_of) for name in running}
 
 
@@ -134,7 +134,7 @@ def replay_first_request(project: Project, step: "LLMStep", stage: str, request:
         stage=stage,
         mode=step.mode,
         transcripts=step.transcripts,
-        once=UniqueCalls(own),
+        unique_calls=UniqueCalls(own),
     )
     return find_recorded(recorded, step, request)
 

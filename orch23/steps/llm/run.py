@@ -57,11 +57,11 @@ class _Asking(StepRunner):
             response.stop,
             step=step,
             cwd=stage.cwd,
-            fence=stage.fence,
+            write_scope=stage.fence,
             outputs=stage.outputs,
             base=base,
             validate=(lambda value: models.validate(step.schema or "", value)) if step.schema else None,
-            hidden=attempts.shown.hidden,
+            not_shown=attempts.shown.hidden,
             protected=attempts.safeguards.protected,
         )
         if not isinstance(judged, Proposal):

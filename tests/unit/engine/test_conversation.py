@@ -43,7 +43,7 @@ class Counting:
     def deadline_s(self, _stage: str, asked_s: float) -> float:
         return asked_s
 
-    def priced(self, request: Request, response: Response) -> Response:
+    def with_cost(self, request: Request, response: Response) -> Response:
         return response
 
     def release(self, stage: str) -> None: ...
@@ -82,7 +82,7 @@ class Bench:
     def attempt(
         self, model: Any, mode: RecordingMode = "cached", *, more: OnTruncated | None = None
     ) -> RecordedConversation:
-        recorded = RecordingProvider(inner=model, store=self.exchanges, stage="code", mode=mode, once=self.once)
+        recorded = RecordingProvider(inner=model, store=self.exchanges, stage="code", mode=mode, unique_calls=self.once)
         step = replace(STEP, on_truncated=more)
         return RecordedConversation(
             recorded=recorded, meter=self.meter, call=CallContext(step, "code"), params={}, used=self.asked

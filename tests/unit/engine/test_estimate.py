@@ -20,7 +20,7 @@ from orch23.store.run_statistics import StageStatistics
 ZERO = Decimal(0)
 MILLION = Decimal(1_000_000)
 OWN = {"big": Price(input=MILLION, output=10 * MILLION), "huge": Price(input=10 * MILLION, output=100 * MILLION)}
-tariff = Prices(OWN).of
+tariff = Prices(OWN).tariff_of
 """A token costs 1 dollar in and 10 out at `big`, ten times as much at `huge`; `local` is free, others are unknown."""
 RECORD = Record(stage="code", key="k", manifest={})
 STEP = LLMStep(provider="command", model="big", prompt="p", max_tokens=1000)

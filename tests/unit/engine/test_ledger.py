@@ -61,7 +61,7 @@ class Rig:
     def answer(self, stage: str, tokens_in: int, tokens_out: int = 1, **more: Any) -> Response:
         asked = request()
         response = replace(Response(text="x", usage=Usage(tokens_in, tokens_out)), **more)
-        response = self.ledger.priced(asked, response)
+        response = self.ledger.with_cost(asked, response)
         self.ledger.settle(stage, response)
         return response
 
@@ -177,7 +177,7 @@ def test_a_free_provider_that_counts_nothing_took_nothing() -> None:
     rig = Rig()
     asked = replace(request(), provider="scripted", model="s")
     rig.ledger.reserve("a", asked)
-    response = rig.ledger.priced(asked, Response(text="x"))
+    response = rig.ledger.with_cost(asked, Response(text="x"))
     rig.ledger.settle("a", response)
     assert (response.cost, response.prices) == ("0", "free")
     assert rig.spent() == (1, 0, "0")
@@ -491,7 +491,7 @@ def test_many_threads_never_pass_a_limit_and_all_come_to_an_end(
             os.sched_yield()  # let others come in between
             if end == "settle":
                 usage = Usage(1 + int(part * 1000), max(1, int(part * most)))
-                rig.ledger.settle(stage, rig.ledger.priced(asked, Response(text="x", usage=usage)))
+                rig.ledger.settle(stage, rig.ledger.with_cost(asked, Response(text="x", usage=usage)))
             else:
                 getattr(rig.ledger, end)(stage)
         return "done"
