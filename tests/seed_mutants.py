@@ -52,8 +52,8 @@ NO_PATCH_PROMPT = M(TDD, "      prompt: prompts/tdd_loop/generate_patch.md.j2\n"
 IMPORTS_ITSELF = M("orch23/model/digest.py", "import hashlib\n", "import hashlib\nimport orch23.model.record\n")
 NO_WRITE_FENCE = M(
     PATHS,
-    "    return [\n        Diagnostic(\n            codes.OUTSIDE_WRITE_SCOPE,",
-    "    return []\n    return [\n        Diagnostic(\n            codes.OUTSIDE_WRITE_SCOPE,",
+    '    return [_error(codes.OUTSIDE_WRITE_SCOPE, "is outside the write scope", full, _way_in(path, scope))]',
+    "    return []",
 )
 ASKED_AGAIN = M(
     RECORDED, "        return None if found is None or self._is_excluded(found) else found\n", "        return None\n"
@@ -768,7 +768,11 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "S4-37": (
-        M(PROPOSAL, "    found += path_errors(tuple(e.path for e in envelope.files), envelope.deletes, scope)\n", ""),
+        M(
+            PROPOSAL,
+            "    found += path_errors(tuple(file.path for file in envelope.files), envelope.deletes, scope)\n",
+            "",
+        ),
     ),
     "S4-38": (
         M(
@@ -810,7 +814,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-44": (
         M(
             PROPOSAL,
-            "    found += size_errors(envelope.files)\n    found += [d for e in safe for d in base_errors(e, scope)]\n",
+            "    found += size_errors(envelope.files)\n    found += [error for file in safe for error in base_errors(file, scope)]\n",
             "    found += size_errors(envelope.files)\n",
         ),
         M(PATHS, "    found += _duplicates((*written, *deletes))\n", ""),
