@@ -75,8 +75,8 @@ NO_RESPONSE_TEXT = M(TELLING, 'self._keep("response.txt", response.text)', "pass
 NO_PROMPT_TEXT = M(TELLING, 'self._keep("prompt.txt", ', 'str("prompt.txt" + ')
 FOLLOWED = M(
     "orch23/store/safe_files.py",
-    "_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC",
-    "_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC",
+    "os.open(name, _FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=descriptor)",
+    "os.open(name, _FOLDER_FLAGS, dir_fd=descriptor)",
 )
 NO_SEQUENCE = M(
     STAGES,
@@ -90,8 +90,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S0-02": (
         M(
             "orch23/load/overrides.py",
-            "            given[name] = _Given(parse_yaml_scalar(text), SET_OPTION, None, is_text=True)",
-            "            given.setdefault(name, _Given(parse_yaml_scalar(text), SET_OPTION, None, is_text=True))",
+            "    given |= changed\n",
+            "    given = {**changed, **given}\n",
         ),
         M("orch23/load/overrides.py", "    if file_text is not None:", "    if file_text is None:"),
     ),
@@ -117,8 +117,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S0-05": (
         M(
             JOURNAL,
-            "_LINE.encode(asdict(line))",
-            '_LINE.encode({k: v for k, v in asdict(line).items() if k != "level"})',
+            "compact_json(asdict(line))",
+            'compact_json({k: v for k, v in asdict(line).items() if k != "level"})',
         ),
         M(
             JOURNAL,
@@ -218,8 +218,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S1-04": (
         M(
             STATE,
-            "descriptor, temp = open_temp(self._path.parent.parent, PRIVATE_FILE_MODE)",
-            "descriptor, temp = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE_MODE), str(self._path)",
+            'write_atomic(self._path, data + b"\\n", mode=PRIVATE_FILE_MODE, scratch=scratch, durable=False)',
+            'self._path.parent.mkdir(parents=True, exist_ok=True), self._path.write_bytes(data + b"\\n")',
         ),
     ),
     "S1-05": (ASKED_AGAIN,),
@@ -250,7 +250,11 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S1-13": (
         STDERR_LOST,
-        M(LOCAL, "            cwd=room.work / action.working_directory,\n", "            cwd=room.work,\n"),
+        M(
+            LOCAL,
+            "            cwd=sandbox_dir.work / action.working_directory,\n",
+            "            cwd=sandbox_dir.work,\n",
+        ),
         M("orch23/resolve/commands.py", "    return ShellStep(tuple(argv))\n", "    return ShellStep(command)\n"),
     ),
     "S1-14": (
@@ -263,7 +267,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "S1-15": (
-        M(PROCESS, "            env=dict(env),\n", "            env={**os.environ, **env},\n"),
+        M(PROCESS, "env=dict(process.env),\n", "env={**os.environ, **process.env},\n"),
         M(LOCAL, "    if names:\n", "    if False:\n"),
     ),
     "S1-16": (
@@ -292,7 +296,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(TDD, "exit_codes: {E205: 2, E4: 1}", "exit_codes: {E205: 2}"),
         TIMEOUT_UNTOLD,
     ),
-    "S1-20": (M(LOCAL, "                stdin=launch.stdin,\n", "                stdin=0,\n"), ONE_MORE),
+    "S1-20": (M(PROCESS, "                stdin=process.stdin,\n", "                stdin=0,\n"), ONE_MORE),
     "S1-21": (
         M(
             "orch23/engine/build.py",
@@ -309,7 +313,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
         M(
             "orch23/cli/actions/clean.py",
-            "        elif not session.state.known_bytes(path, there):\n",
+            "        elif not session.state.ownership.is_known(path, there):\n",
             "        elif False:\n",
         ),
     ),
@@ -500,8 +504,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S3-08": (
         M(
             JOURNAL,
-            "_LINE.encode(asdict(line))",
-            '_LINE.encode({k: v for k, v in asdict(line).items() if k != "role"})',
+            "compact_json(asdict(line))",
+            'compact_json({k: v for k, v in asdict(line).items() if k != "role"})',
         ),
         M(LOG, "        if told and not log.exists():", "        if told:"),
     ),
@@ -568,7 +572,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S3-21": (
         M("orch23/providers/middleware.py", "            text=self.redact(response.text),\n", ""),
-        M(PROCESS, "            env=dict(env),\n", "            env={**os.environ, **env},\n"),
+        M(PROCESS, "env=dict(process.env),\n", "env={**os.environ, **process.env},\n"),
     ),
     "S3-22": (M(PCT, "    on_failure: keep ", "    on_failure: rollback "), M(PCT, "  retry: 0 ", "  retry: 1 ")),
     "S3-23": (
@@ -894,13 +898,13 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-56": (
         M(
             LOCAL,
-            "        log = self._contents.put(end.log.read_bytes().replace(path, name))\n",
+            "        log = self._contents.put(_with_shown_path(sandbox_dir, end.log.read_bytes()))\n",
             "        log = self._contents.put(end.head)\n",
         ),
         M(
             LOCAL,
-            "    if problem.errno in (errno.ENOENT, errno.ENOTDIR):\n",
-            "    if problem.errno == errno.ENOTDIR:\n",
+            '    errno.ENOENT: (_NOT_FOUND, "not found"),\n',
+            "",
         ),
     ),
     "S4-57": (
@@ -1069,7 +1073,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "C26": (
         M(FRESHNESS, "    if known.edited:\n        return _edited(known)\n", ""),
-        M(LOCAL, "                stdin=launch.stdin,\n", "                stdin=0,\n"),
+        M(PROCESS, "                stdin=process.stdin,\n", "                stdin=0,\n"),
     ),
     "C27": (
         M(
@@ -1097,7 +1101,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C31": (
         M(
             "orch23/cli/actions/clean.py",
-            "        elif not session.state.known_bytes(path, there):\n",
+            "        elif not session.state.ownership.is_known(path, there):\n",
             "        elif False:\n",
         ),
     ),
