@@ -9,8 +9,8 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
 
-from orch23.checks.python_syntax import parse_python
 from orch23.model.diagnostic import Diagnostic
+from orch23.model.python_source import parse_python
 from orch23.model.shell_signs import shell_signs
 
 ProgramKind: TypeAlias = Literal["python", "shell", "other"]
@@ -25,13 +25,13 @@ _LONG_WITH_VALUE = frozenset({"--check-hash-based-pycs", "--rcfile", "--init-fil
 class Invocation(Struct, frozen=True):
     """What a command runs. `value` is the code, the module or the path; None where the command leaves it out.
 
-    `dry` says that a shell is told to read and not to run (`-n`).
+    `is_dry_run` says that a shell is told to read and not to run (`-n`).
     """
 
     program: ProgramKind
     kind: InvocationKind = "nothing"
     value: str | None = None
-    dry: bool = False
+    is_dry_run: bool = False
 
 
 def is_assignment(word: str) -> bool:
@@ -160,7 +160,7 @@ def shell_operators(command: str) -> tuple[str, ...]:
 def runs_script(argv: Sequence[str], script: str) -> bool:
     """Say whether a command runs this script: itself, by a shell, or by the code that it gives to a shell."""
     called = read_argv(argv)
-    if called.value is None or called.dry:
+    if called.value is None or called.is_dry_run:
         return False
     if called.kind == "script":
         return called.program != "python" and plain_path(called.value) == plain_path(script)

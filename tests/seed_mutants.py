@@ -45,8 +45,8 @@ NO_RETRY = M(ATTEMPT, "for attempt in range(1, retry.max + 2):", "for attempt in
 ONE_MORE = M(ATTEMPT, "for attempt in range(1, retry.max + 2):", "for attempt in range(1, retry.max + 3):")
 BACK_OFF = M(
     ATTEMPT,
-    "            self.safeguards.pace(stage.name)\n",
-    "            self.safeguards.pace(stage.name)\n            __import__('threading').Event().wait(0.3 * (attempt - 1))\n",
+    "            self.safeguards.begin_attempt(stage.name)\n",
+    "            self.safeguards.begin_attempt(stage.name)\n            __import__('threading').Event().wait(0.3 * (attempt - 1))\n",
 )
 NO_PATCH_PROMPT = M(TDD, "      prompt: prompts/tdd_loop/generate_patch.md.j2\n", "")
 IMPORTS_ITSELF = M("orch23/model/digest.py", "import hashlib\n", "import hashlib\nimport orch23.model.record\n")
@@ -56,7 +56,7 @@ NO_WRITE_FENCE = M(
     "    return []\n    return [\n        Diagnostic(\n            codes.OUTSIDE_WRITE_SCOPE,",
 )
 ASKED_AGAIN = M(
-    RECORDED, "        return None if found is None or self._passes(found) else found\n", "        return None\n"
+    RECORDED, "        return None if found is None or self._is_excluded(found) else found\n", "        return None\n"
 )
 NO_TIMEOUT = M(
     PROCESS, "    if now >= deadline and exited_at is None:", "    if now >= deadline and exited_at is not None:"
@@ -67,16 +67,16 @@ TIMEOUT_UNTOLD = M(
 STDERR_LOST = M(PROCESS, "                stderr=streams[1],", "                stderr=subprocess.DEVNULL,")
 KEPT_AS_GREEN = M(
     FRESHNESS,
-    "        if candidate.obtainable and not mismatched_paths(candidate.target, known.disk, known.foreign):\n            return _claim",
-    "        if candidate.obtainable:\n            return _claim",
+    "        if candidate.is_available and not mismatched_paths(candidate.target, known.disk, known.foreign):\n            return _claim",
+    "        if candidate.is_available:\n            return _claim",
 )
 NO_FAILURE_TEXT = M(ATTEMPT, 'attempt, "failure.txt", text', 'attempt, "failed.txt", text')
 NO_RESPONSE_TEXT = M(TELLING, 'self._keep("response.txt", response.text)', "pass")
 NO_PROMPT_TEXT = M(TELLING, 'self._keep("prompt.txt", ', 'str("prompt.txt" + ')
 FOLLOWED = M(
     "orch23/store/safe_files.py",
-    "_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC",
-    "_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC",
+    "os.open(name, _FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=descriptor)",
+    "os.open(name, _FOLDER_FLAGS, dir_fd=descriptor)",
 )
 NO_SEQUENCE = M(
     STAGES,
@@ -117,8 +117,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S0-05": (
         M(
             JOURNAL,
-            "_LINE.encode(asdict(line))",
-            '_LINE.encode({k: v for k, v in asdict(line).items() if k != "level"})',
+            "compact_json(asdict(line))",
+            'compact_json({k: v for k, v in asdict(line).items() if k != "level"})',
         ),
         M(
             JOURNAL,
@@ -218,8 +218,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S1-04": (
         M(
             STATE,
-            "descriptor, temp = open_temp(self._path.parent.parent, PRIVATE_FILE_MODE)",
-            "descriptor, temp = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE_MODE), str(self._path)",
+            'write_atomic(self._path, data + b"\\n", mode=PRIVATE_FILE_MODE, scratch=scratch, durable=False)',
+            'self._path.parent.mkdir(parents=True, exist_ok=True), self._path.write_bytes(data + b"\\n")',
         ),
     ),
     "S1-05": (ASKED_AGAIN,),
@@ -309,7 +309,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
         M(
             "orch23/cli/actions/clean.py",
-            "        elif not session.state.known_bytes(path, there):\n",
+            "        elif not session.state.ownership.is_known(path, there):\n",
             "        elif False:\n",
         ),
     ),
@@ -391,7 +391,9 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "S2-15": (M(LAYERED, "      - ${{ layer.intent | under(vars.app ~ '/spec/intent.json#') }}\n", ""),),
-    "S2-16": (M(FRESHNESS, "    settled = None if known.waiting_on else _by_records(known)", "    settled = None"),),
+    "S2-16": (
+        M(FRESHNESS, "    settled = None if known.pending_upstream else _by_records(known)", "    settled = None"),
+    ),
     "S2-17": (
         M(
             "orch23/engine/build.py",
@@ -403,8 +405,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S2-18": (
         M(
             "orch23/plan/nodes.py",
-            "        elif isinstance(stage, ForeachStage) and stage.foreach.together and stage.name in expansions:\n",
-            "        elif False:\n",
+            "isinstance(stage, ForeachStage) and stage.foreach.together and stage.name in expansions:\n",
+            "False:\n",
         ),
         M(
             PROMOTE,
@@ -438,8 +440,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S2-22": (
         M(
             "orch23/plan/compile.py",
-            "                firmness = _firmness(node, nodes[producer], pattern)\n",
-            "                firmness = Firmness.CHAIN_PATTERN\n",
+            "                    firmness = _firmness(node, nodes[producer], pattern)\n",
+            "                    firmness = EdgeFirmness.CHAIN_PATTERN\n",
         ),
     ),
     "S2-23": (
@@ -498,8 +500,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S3-08": (
         M(
             JOURNAL,
-            "_LINE.encode(asdict(line))",
-            '_LINE.encode({k: v for k, v in asdict(line).items() if k != "role"})',
+            "compact_json(asdict(line))",
+            'compact_json({k: v for k, v in asdict(line).items() if k != "role"})',
         ),
         M(LOG, "        if told and not log.exists():", "        if told:"),
     ),
@@ -536,8 +538,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S3-13": (
         M(
             PROPOSAL,
-            "for e in envelope.entries), key=lambda w: w.path)",
-            "for e in envelope.entries), key=lambda w: 0)",
+            "    writes.sort(key=lambda write: write.path)\n",
+            "",
         ),
         M(
             "prompts/planner_coder_tester/coder.md.j2",
@@ -736,8 +738,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-33": (
         M(
             "orch23/cli/declaration.py",
-            '        "--model", metavar="NAME", envvar="ORCH23_MODEL"',
-            '        "--llm", "model", metavar="NAME", envvar="ORCH23_MODEL"',
+            '    option("--model", metavar="NAME", envvar="ORCH23_MODEL"',
+            '    option("--llm", "model", metavar="NAME", envvar="ORCH23_MODEL"',
         ),
     ),
     "S4-34": (
@@ -762,7 +764,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "S4-37": (
-        M(PROPOSAL, "    found += path_errors(tuple(e.path for e in envelope.entries), envelope.deletes, scope)\n", ""),
+        M(PROPOSAL, "    found += path_errors(tuple(e.path for e in envelope.files), envelope.deletes, scope)\n", ""),
     ),
     "S4-38": (
         M(
@@ -770,7 +772,11 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             'from_tree = last.tree if failure is not None and retry.start_from == "current" else base',
             "from_tree = last.tree if failure is not None else base",
         ),
-        M(ASKING, "            brief=turn.failure.brief if turn.failure else None,\n", "            brief=None,\n"),
+        M(
+            ASKING,
+            "            feedback=turn.failure.feedback if turn.failure else None,\n",
+            "            feedback=None,\n",
+        ),
     ),
     "S4-39": (M(ATTEMPT, "        if unmet:\n", "        if False:\n"),),
     "S4-40": (
@@ -789,7 +795,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(CONTENTS, "    if entry.base is not None and entry.base.lower() != there:\n", "    if False:\n"),
         M(
             PROPOSAL,
-            "    if not envelope.entries and not envelope.deletes and not envelope.faults:\n",
+            "    if not envelope.files and not envelope.deletes and not envelope.errors:\n",
             "    if False:\n",
         ),
     ),
@@ -800,8 +806,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-44": (
         M(
             PROPOSAL,
-            "    found += size_errors(envelope.entries)\n    found += [d for e in safe for d in base_errors(e, scope)]\n",
-            "    found += size_errors(envelope.entries)\n",
+            "    found += size_errors(envelope.files)\n    found += [d for e in safe for d in base_errors(e, scope)]\n",
+            "    found += size_errors(envelope.files)\n",
         ),
         M(PATHS, "    found += _duplicates((*written, *deletes))\n", ""),
     ),
@@ -853,8 +859,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(WORK, "      brief: {limit: 2000, head: 1200, tail: 700}\n", ""),
         M(
             FAILURE,
-            "    brief = replace(failure.brief, excerpt=excerpt, constraints=_constraints(stage))",
-            "    brief = replace(failure.brief, excerpt=excerpt)",
+            "    brief = replace(failure.feedback, excerpt=excerpt, constraints=_constraints(stage))",
+            "    brief = replace(failure.feedback, excerpt=excerpt)",
         ),
     ),
     "S4-54": (
@@ -925,8 +931,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         NO_RESPONSE_TEXT,
         M(
             ASKING,
-            "        attempts.report.tell(FilesProposed(files=files), ",
-            "        attempts.report.tell(FilesProposed(), ",
+            "        attempts.report.emit(FilesProposed(files=files), ",
+            "        attempts.report.emit(FilesProposed(), ",
         ),
     ),
     "S4-65": (
@@ -1018,8 +1024,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C18": (
         M(
             PATHS,
-            "    full = scope.full(path)\n    if match_any(scope.fence.protect, full):\n        return [_protected_here(full)]\n    if allows_write(scope.fence.write",
-            "    full = scope.full(path)\n    if allows_write(scope.fence.write",
+            "    full = scope.project_path(path)\n    if match_any(scope.write_scope.protect, full):\n        return [_protected_here(full)]\n    if allows_write(scope.write_scope.write",
+            "    full = scope.project_path(path)\n    if allows_write(scope.write_scope.write",
         ),
     ),
     "C19": (TIMEOUT_UNTOLD, M(ATTEMPT, "        if failure.kind not in retry.when:\n", "        if False:\n")),
@@ -1035,7 +1041,9 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(CONTENTS, "MAX_FILE_BYTES = 200_000", "MAX_FILE_BYTES = 200_001"),
         M(TASKS, '"minLength": 1, "maxLength": 4000}', '"minLength": 1, "maxLength": 4001}'),
     ),
-    "C22": (M(FRESHNESS, "    settled = None if known.waiting_on else _by_records(known)", "    settled = None"),),
+    "C22": (
+        M(FRESHNESS, "    settled = None if known.pending_upstream else _by_records(known)", "    settled = None"),
+    ),
     "C23": (M(ATTEMPT, "        if unmet:\n", "        if False:\n"),),
     "C24": (
         M(
@@ -1047,8 +1055,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C25": (
         M(
             "orch23/plan/compile.py",
-            "                firmness = _firmness(node, nodes[producer], pattern)\n",
-            "                firmness = Firmness.CHAIN_PATTERN\n",
+            "                    firmness = _firmness(node, nodes[producer], pattern)\n",
+            "                    firmness = EdgeFirmness.CHAIN_PATTERN\n",
         ),
     ),
     "C26": (
@@ -1081,7 +1089,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C31": (
         M(
             "orch23/cli/actions/clean.py",
-            "        elif not session.state.known_bytes(path, there):\n",
+            "        elif not session.state.ownership.is_known(path, there):\n",
             "        elif False:\n",
         ),
     ),

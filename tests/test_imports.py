@@ -22,6 +22,7 @@ LIBRARIES = {
     "pathspec",
     "plumbum",
     "pytest",
+    "re2",
     "referencing",
     "yaml",
     "_sha2",

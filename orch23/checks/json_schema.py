@@ -9,6 +9,7 @@ from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
 from orch23.model.parsing import StrictJsonError, parse_json
 from orch23.model.paths import match_any
+from orch23.model.text import json_pointer
 
 CODES: Codes = {
     "E316": (
@@ -23,7 +24,6 @@ CODES: Codes = {
 
 if TYPE_CHECKING:
     from jsonschema import Draft7Validator
-    from jsonschema.exceptions import ValidationError
 
 _NAME = "json_schema"
 _SUBJECT = f"check `{_NAME}`"
@@ -50,7 +50,7 @@ def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
     return tuple(found)
 
 
-JSON_SCHEMA = Check(_NAME, 1, _run)
+JSON_SCHEMA = Check(_NAME, 2, _run)
 
 
 def _files(options: Mapping[str, Json]) -> tuple[str, ...] | Diagnostic:
@@ -89,7 +89,7 @@ def _judge(path: str, data: bytes, validator: "Draft7Validator") -> Iterator[Dia
     """Give everything that is wrong with one file."""
     from referencing.exceptions import Unresolvable  # noqa: PLC0415 - heavy, and hardly ever needed
 
-    from orch23.checks.schema_validator import PatternError  # noqa: PLC0415 - as below
+    from orch23.checks.schema_validator import PATTERN_HINT, PatternError  # noqa: PLC0415 - as below
 
     value = _parse(path, data)
     if isinstance(value, Diagnostic):
@@ -97,7 +97,9 @@ def _judge(path: str, data: bytes, validator: "Draft7Validator") -> Iterator[Dia
         return
     schema = str(validator.schema.get("title", "")) if isinstance(validator.schema, Mapping) else ""
     try:
-        for error in sorted(validator.iter_errors(value), key=_order):
+        for error in sorted(
+            validator.iter_errors(value), key=lambda error: (json_pointer(error.absolute_path), str(error.validator))
+        ):
             for pointer, message in describe_violation(error):
                 yield Diagnostic(
                     code="E314",
@@ -108,7 +110,7 @@ def _judge(path: str, data: bytes, validator: "Draft7Validator") -> Iterator[Dia
     except Unresolvable as error:
         yield _unusable(_SUBJECT, f"refers to `{error.ref}`, which is not in it", "keep references within the schema")
     except PatternError as error:
-        yield _unusable(_SUBJECT, f"has the pattern {error}", "write it without look-arounds")
+        yield _unusable(_SUBJECT, f"has the pattern {error}", PATTERN_HINT)
     except RecursionError:
         yield _unusable(_SUBJECT, "refers to itself without end", "let each reference go one level down")
 
@@ -129,11 +131,3 @@ def _parse(path: str, data: bytes) -> "Json | Diagnostic":
 
 def _unusable(what: str, why: str, hint: str, location: Location | None = None) -> Diagnostic:
     return Diagnostic(code="E316", message=f"schema {why}", location=location, hint=hint, subject=what)
-
-
-def _order(error: "ValidationError") -> tuple[str, str]:
-    return _pointer(error), str(error.validator)
-
-
-def _pointer(error: "ValidationError") -> str:
-    return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in error.absolute_path)

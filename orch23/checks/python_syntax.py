@@ -1,33 +1,12 @@
 """The check `python_syntax`: Python outputs must parse and define the required names."""
 
 import ast
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from threading import Lock
 
 from orch23.checks.check import Check, CheckInput, Codes, unknown_options, wrong_option
 from orch23.model.diagnostic import Diagnostic, Location, Severity, nearest_names
 from orch23.model.digest import Json
-
-_WARNINGS_LOCK = Lock()
-
-
-def parse_python(source: str | bytes, name: str) -> ast.Module:
-    r"""Return the syntax tree of a text.
-
-    Newer Pythons print a SyntaxWarning for "\d" in the text; the filters that silence it are the whole process's.
-
-    Raises:
-        SyntaxError: it does not parse; `lineno` and `offset` may be missing or 0.
-        ValueError: it holds a null byte (in some Pythons).
-        RecursionError: it is nested too deeply, as with MemoryError.
-        MemoryError: the parser's own stack is too small for it.
-
-    """
-    with _WARNINGS_LOCK, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return ast.parse(source, filename=name)
-
+from orch23.model.python_source import parse_python
 
 CODES: Codes = {
     "E311": (

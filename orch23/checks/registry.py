@@ -72,5 +72,5 @@ def available_checks(plugins: tuple[str, ...]) -> Registry[Check]:
 
 def check_revision(checks: Registry[Check], name: str) -> int | str:
     """Return what the key of a stage has of a check: its revision, and of a plugin its name and version too."""
-    origin, revision = checks.origin(name), checks[name].revision
+    origin, revision = checks.plugin_version(name), checks[name].revision
     return f"{origin}, revision {revision}" if origin else revision

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orch23.model.diagnostic import nearest_names
+from orch23.model.text import json_pointer
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
@@ -20,7 +21,7 @@ _Value: TypeAlias = Any
 
 def describe_violation(error: "ValidationError") -> Iterator[tuple[str, str]]:
     """Give the pointer and the message of each thing that one violation says."""
-    at = "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in error.absolute_path)
+    at = json_pointer(error.absolute_path)
     keyword, wanted, value = str(error.validator), error.validator_value, error.instance
     match keyword:
         case "required":

@@ -44,7 +44,7 @@ def read_scripted_responses(sources: AuthorTexts, path: str) -> ScriptedResponse
         hint = "write stage names, each with a list of answers (text), or of cases `{when: TEXT, answers: [...]}`"
         message = f"`{path}` is no mapping of stages to lists of answers{f': {wrong}' if wrong else ''}"
         first = next((name for name in answers if name not in found), None)
-        place = parsed.place("", first) or Location(path, 1, 1)
+        place = parsed.location_of("", first) or Location(path, 1, 1)
         raise InvalidInputError(Diagnostic(NO_SCRIPTED_RESPONSE, message, place, hint))
     return found
 

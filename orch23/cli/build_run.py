@@ -1,18 +1,16 @@
 """Assemble a build under the build lock, run it, and stop it on a signal."""
 
-import contextlib
 import os
 import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from time import monotonic
 from types import FrameType
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -20,12 +18,9 @@ from msgspec.structs import replace
 from orch23 import __version__
 from orch23.cli.author_data import check_input_schemas, read_scripted_responses, validate_by_schema
 from orch23.cli.consent import Consent, trust_command
-from orch23.cli.project_loading import (
-    Project,
-    open_read_session,
-)
+from orch23.cli.project_loading import Project, open_read_session
 from orch23.cli.store_size import warn_about_size
-from orch23.decide.secrets import secrets_from
+from orch23.decide.secrets import Secrets, secrets_from
 from orch23.engine.attempt import Models, Safeguards
 from orch23.engine.build import Build, BuildOptions
 from orch23.engine.commit import Committer
@@ -37,10 +32,7 @@ from orch23.engine.ledger import Ledger
 from orch23.engine.preflight import CallPreflight, SandboxPreflight, may_use_sandbox
 from orch23.engine.protected_files import own_file_patterns
 from orch23.engine.run_events import Reporter
-from orch23.engine.session import (
-    Session,
-    lock_path,
-)
+from orch23.engine.session import Session, lock_path
 from orch23.engine.worker import Worker
 from orch23.execute.launch import Launcher, PlainLauncher, RefusingLauncher
 from orch23.execute.local_executor import LocalExecutor
@@ -62,7 +54,7 @@ from orch23.model.event import (
     run_finished,
     run_started,
 )
-from orch23.model.pipeline import LOCAL_EXECUTOR, PathInput, Pipeline, SliceInput, Stage, StopConditions
+from orch23.model.pipeline import LOCAL_EXECUTOR, PathInput, SliceInput, Stage, StopConditions
 from orch23.model.ports import Executor, Surroundings
 from orch23.model.step import Grant
 from orch23.plan.planner import ALL_STAGES, Selection
@@ -78,65 +70,61 @@ from orch23.store.run_state import StateFile
 from orch23.store.safe_files import sweep_temps
 from orch23.store.workspace import Workspace
 
-if TYPE_CHECKING:
-    pass
-
-
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_AT_ONCE = 64
+_READ_BYTES = 64
 
 
-@contextlib.contextmanager
+@contextmanager
 def interrupt_on_signal(interrupt: Callable[[int], None]) -> Iterator[None]:
     """Call `interrupt` with the first signal, from a thread; a second one raises KeyboardInterrupt in the main thread.
 
-    The first must not wait for Python code of the main thread: a signal that comes just before it blocks on a lock
-    would be seen only when that is released, which may be never. So the C handler's wakeup pipe is what is listened to.
+    Python handlers run only in the main thread, between two of its instructions. A signal that arrives just before the
+    main thread blocks on a lock would wait until the lock is released, which may be never. Therefore a thread reads
+    the wakeup pipe, which the C handler writes to.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may take signals
+        yield  # only the main thread may set signal handlers
         return
-    listening, waking = os.pipe()
-    os.set_blocking(waking, False)
-    seen = 0
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    count = 0
 
-    def take(_signum: int, _frame: FrameType | None) -> None:
-        nonlocal seen
-        seen += 1
-        if seen > 1:
+    def handle(_signum: int, _frame: FrameType | None) -> None:
+        nonlocal count
+        count += 1
+        if count > 1:
             raise KeyboardInterrupt
 
-    watcher = threading.Thread(target=_watch, args=(listening, interrupt), name="orch23-signals", daemon=True)
+    watcher = threading.Thread(target=_watch, args=(read_end, interrupt), name="orch23-signals", daemon=True)
     watcher.start()
-    hears_no_hangup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN  # below nohup
-    taken = [number for number in SIGNALS if number != signal.SIGHUP or not hears_no_hangup]
-    before = {number: signal.signal(number, take) for number in taken}
-    former = signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
+    # Below nohup SIGHUP is ignored, and must stay so.
+    handled = [one for one in SIGNALS if one != signal.SIGHUP or signal.getsignal(one) != signal.SIG_IGN]
+    handlers = {number: signal.signal(number, handle) for number in handled}
+    wakeup = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
     try:
         yield
     finally:
-        signal.set_wakeup_fd(former)
-        for number, handler in before.items():
+        signal.set_wakeup_fd(wakeup)
+        for number, handler in handlers.items():
             signal.signal(number, handler)
-        os.close(waking)
+        os.close(write_end)  # ends the watcher
         watcher.join()
-        os.close(listening)
+        os.close(read_end)
 
 
-def _watch(listening: int, interrupt: Callable[[int], None]) -> None:
-    """Hand on the first signal; end when the pipe does."""
-    asked = False
-    while numbers := os.read(listening, _AT_ONCE):
-        wanted = [number for number in numbers if number in SIGNALS]
-        if wanted and not asked:
-            asked = True
-            interrupt(wanted[0])
+def _watch(read_end: int, interrupt: Callable[[int], None]) -> None:
+    interrupted = False
+    while data := os.read(read_end, _READ_BYTES):
+        numbers = [number for number in data if number in SIGNALS]
+        if numbers and not interrupted:
+            interrupted = True
+            interrupt(numbers[0])
 
 
 class BuildRequest(Struct, frozen=True, kw_only=True):
-    """What `orch23 build` was asked for. `ask` asks the user on the terminal to consent to some grants.
+    """The options of `orch23 build`. `ask_consent` asks the user on the terminal to consent to some grants.
 
-    `live` says that what steps print and models write is told while it comes.
+    With `live`, what steps print and models write is reported while it arrives.
     """
 
     selection: Selection = ALL_STAGES
@@ -150,37 +138,62 @@ class BuildRequest(Struct, frozen=True, kw_only=True):
     budget: Decimal | None = None
     allow_unsandboxed: bool = False
     live: bool = False
-    ask: Callable[[Sequence[Grant]], bool] = lambda _: False
+    ask_consent: Callable[[Sequence[Grant]], bool] = lambda _: False
+
+
+def run_build(
+    project: Project,
+    request: BuildRequest,
+    screen: Observer,
+    on_ready: Callable[[], None] = lambda: None,
+    on_end: Callable[[Build], None] = lambda _build: None,
+) -> int:
+    """Build, and return the exit code. A signal interrupts the build.
+
+    `on_ready` is called before the build starts, `on_end` after its last event; both while the build lock is held.
+    """
+    with ExitStack() as signals, prepared_build(project, request, screen) as build:
+        on_ready()
+        # Entered last but left last: a signal while the build is closed must not kill it half-closed.
+        signals.enter_context(interrupt_on_signal(build.interrupt))
+        result = build.run()
+        warn_about_size(project.store, build, project.settings.environ, int(project.settings.clock().timestamp()))
+        counts = Counter(end.status.value for end in result.stages.values())
+        if project.part is not None:
+            counts.update(project.part.idle_counts)
+        ended = RunFinished(
+            status=result.status,
+            exit_code=result.exit_number,
+            stages=dict(counts),
+            saved=decimal_text(result.saved_cost),
+        )
+        build.observer.notice(run_finished(build.ledger.with_totals(ended)))
+        on_end(build)
+        return result.exit_number
 
 
 @contextmanager
-def prepared_build(  # noqa: PLR0915 - what a build needs, put together in its order
-    project: Project, request: BuildRequest, screen: Observer
-) -> Iterator[Build]:
+def prepared_build(project: Project, request: BuildRequest, screen: Observer) -> Iterator[Build]:
     """Hold the build lock, recover what a crash left, and give a build that is ready to run.
 
     Raises:
         BusyError: another build holds the lock.
-        InvalidInputError: the plan has complaints.
+        InvalidInputError: the plan has errors.
         CorruptStateError: the lock file, the journal or the store is damaged.
-        ConsentError: the user has not consented to what would surely be run or sent.
-        ConfigurationError, ProviderError: a model would surely be asked that cannot be, or may not; a process would
-            surely run that cannot be confined.
+        ConsentError: the user has not consented to something that will certainly run or be sent.
+        ConfigurationError, ProviderError: a model that will certainly be called cannot be, or a process that will
+            certainly run cannot be sandboxed.
 
     """
-    store, pipeline, sources = project.store, project.pipeline, project.machinery.sources
+    store, settings, pipeline = project.store, project.settings, project.pipeline
     with ExitStack() as stack:
         stack.enter_context(store.build_lock())
         if project.partial is not None:
-            project.partial.check_age(store)
-        sandbox = SandboxLauncher(best_tier_once, closed=hidden_paths(project), allowed=request.allow_unsandboxed)
+            project.partial.check_current(store)
+        sandbox = SandboxLauncher(best_tier_once, closed=_hidden_paths(project), allowed=request.allow_unsandboxed)
         if any(map(may_use_sandbox, pipeline.stages)):
-            sandbox.begin()  # it takes a while, and so does what follows
-        store.sweep(whole=project.partial is None)
-        rooms = SandboxDirs(store.sandbox_dirs, store.sources, meter=project.settings.meter)
-        store.repaired.extend(rooms.sweep())
-        remove_temporary_files(project)
-        recovered = store.promoter.recover(project.refusal)
+            sandbox.begin()  # its self-test starts processes and takes a while: let it run beside what follows
+        sandbox_dirs, left_edited = _recover(project)
         open_again = partial(
             open_read_session,
             project,
@@ -189,17 +202,27 @@ def prepared_build(  # noqa: PLR0915 - what a build needs, put together in its o
         )
         session = open_again()
         check_ownership(session)
-        check_input_schemas(pipeline, store.workspace, sources)
-        run_id = new_run_id(project.settings.clock(), project.loaded.digests[pipeline.file].sha256[:8])
-        journal = Journal(store.logs, run_id, project.settings.clock)
-        stack.callback(journal.close)
+        check_input_schemas(pipeline, store.workspace, project.tools.sources)
+        run_id = new_run_id(settings.clock(), project.loaded.digests[pipeline.file].sha256[:8])
+        journal = stack.enter_context(closing(Journal(store.logs, run_id, settings.clock)))
         folder = store.logs / journal.run_id
-        secrets = secrets_from(project.settings.environ)
-        fanout = Fanout(journal, StateFile(folder / "state.json", project.settings.clock), screen)
-        observer = RedactingObserver(fanout, secrets.redact, secrets.suspects)
+        secrets = secrets_from(settings.environ)
+        fanout = Fanout(journal, StateFile(folder / "state.json", settings.clock), screen)
         jobs = request.jobs or pipeline.jobs or os.cpu_count() or 1
+        assembly = _Assembly(
+            project=project,
+            request=request,
+            session=session,
+            sandbox=sandbox,
+            jobs=jobs,
+            secrets=secrets,
+            consent=Consent.of(settings.root, settings.environ),
+            observer=RedactingObserver(fanout, secrets.redact, secrets.may_contain),
+            folder=folder,
+            stack=stack,
+        )
         local = LocalExecutor(
-            rooms=rooms,
+            rooms=sandbox_dirs,
             contents=store.contents,
             workers=jobs,
             interpreters=project.facts.path_of,
@@ -208,126 +231,215 @@ def prepared_build(  # noqa: PLR0915 - what a build needs, put together in its o
             unconfined=PlainLauncher() if request.allow_unsandboxed else RefusingLauncher(not_allowed_error()),
         )
         stack.callback(local.close)
-        executor: Executor = local
-        if pipeline.executor != LOCAL_EXECUTOR:
-            own = Surroundings(
-                contents=store.contents, workers=jobs, environ=project.settings.environ, redact=secrets.redact
-            )
-            executor = executors_of(pipeline.plugins)[pipeline.executor](own)
-        stack.callback(executor.close)
-        consent = Consent.of(project.settings.root, project.settings.environ)
-        setting = ProviderContext(
-            environ=project.settings.environ,
-            root=store.root,
-            read_answers=lambda path: read_scripted_responses(sources, path),
-            notice=observer.notice,
-            is_granted=consent.is_granted,
-            files=consent.files,
-            runner=programs_of(project, sandbox, request),
-            trust_command=trust_command(project.settings),
-            submitted=session.history.submitted,
-        )
-        stack.callback(setting.close)
-        outside = NetworkAccess(
-            partial=store.partial_downloads,
-            environ=project.settings.environ,
+        executor = assembly.executor(local)
+        context, ledger = assembly.provider_context(), assembly.ledger()
+        conversations = assembly.conversations(context, ledger)
+        build = assembly.build(executor, context, ledger, conversations)
+        assembly.check_ready(conversations, lambda: preview(open_again(), request.selection))
+        uses_sandbox = any(map(may_use_sandbox, session.state.plan.nodes.values()))
+        tier = sandbox.tier if uses_sandbox else "unused"
+        build.observer.notice(run_started(_run_started(project, session, journal.run_id, jobs, tier)))
+        _report_plan(build, request.selection)
+        if _warn_about_sandbox(build, tier) and tier == LandlockLauncher.tier:
+            # The warning about Landlock is shown once. Without any sandbox, each build warns again.
+            stack.callback(lambda: store.save_shown_tier(tier) if local.has_started else None)
+        _report_recovery(build, left_edited)
+        stack.callback(partial(store.save_index, suspects=secrets.may_contain))
+        yield build
+
+
+def _recover(project: Project) -> tuple[SandboxDirs, Sequence[str]]:
+    """Clean up after a build that was killed, and finish its promotion.
+
+    Return the sandbox directories, and the paths that were edited after the crash and were therefore left as they are.
+    """
+    store = project.store
+    store.sweep(whole=project.partial is None)
+    sandbox_dirs = SandboxDirs(store.sandbox_dirs, store.sources, meter=project.settings.meter)
+    store.repaired.extend(sandbox_dirs.sweep())
+    # A kill between write and rename leaves temporary files in the workspace: of the lock file and the transcripts.
+    folders = {lock_path(store.root, project.pipeline.file).parent}
+    for place in project.pipeline.transcript_folders:
+        folders |= {store.root / place, store.root / place / "originals"}
+    for folder in sorted(folders):
+        sweep_temps(folder)
+    recovered = store.promoter.recover(project.refusal)
+    return sandbox_dirs, recovered.edited if recovered else ()
+
+
+class _Assembly(Struct, frozen=True, kw_only=True):
+    """Makes the parts of one build. Those that need closing are closed by `stack`, the last one first.
+
+    `folder` gets the texts of attempts.
+    """
+
+    project: Project
+    request: BuildRequest
+    session: Session
+    sandbox: SandboxLauncher
+    jobs: int
+    secrets: Secrets
+    consent: Consent
+    observer: Observer
+    folder: Path
+    stack: ExitStack
+
+    def build(
+        self, executor: Executor, context: ProviderContext, ledger: Ledger, conversations: Conversations
+    ) -> Build:
+        """Return the build, with everything that it runs and calls."""
+        request, session, sources = self.request, self.session, self.project.tools.sources
+        network = NetworkAccess(
+            partial=session.store.partial_downloads,
+            environ=context.environ,
             offline=request.offline,
-            is_granted=consent.is_granted,
-            trust_command=trust_command(project.settings),
+            is_granted=self.consent.is_granted,
+            trust_command=context.trust_command,
         )
-        ledger = Ledger(
-            limits=run_limits(pipeline, request.budget),
-            limits_of=lambda name: stage_limits(session, name),
-            prices=Prices(pipeline.prices, pipeline.plugins),
-            notice=observer.notice,
-            clock=monotonic,
-            before=session.history.spent,
+        safeguards = Safeguards(
+            secrets=self.secrets,
+            protected=own_file_patterns(self.project.pipeline),
+            begin_attempt=ledger.begin_attempt,
+            network=network,
         )
-        stack.callback(ledger.close)
-        conversations = Conversations(
-            setting=setting,
-            exchanges=store.exchanges,
-            meter=ledger,
-            secrets=secrets,
-            once=UniqueCalls(session.history.reusable),
-            replay=request.replay,
-            offline=request.offline,
-            resample=frozenset(request.resample),
-        )
-        worker = Worker(
+
+        def cancel_calls() -> None:
+            context.close()
+            network.close()
+
+        return Build(
             session=session,
-            executor=executor,
-            models=Models(
-                questions=RequestBuilder(secrets, sources, pipeline.vars),
-                conversations=conversations,
-                validate=lambda path, value: validate_by_schema(sources, path, value),
+            worker=Worker(
+                session=session,
+                executor=executor,
+                models=Models(
+                    requests=RequestBuilder(self.secrets, sources, self.project.pipeline.vars),
+                    conversations=conversations,
+                    validate=partial(validate_by_schema, sources),
+                ),
+                safeguards=safeguards,
+                reporter=Reporter(
+                    observer=self.observer,
+                    artifacts=AttemptFiles(self.folder),
+                    redact=self.secrets.redact,
+                    live=request.live,
+                ),
             ),
-            safeguards=Safeguards(
-                secrets=secrets, protected=own_file_patterns(pipeline), pace=ledger.pace, outside=outside
-            ),
-            reporter=Reporter(
-                observer=observer, artifacts=AttemptFiles(folder), redact=secrets.redact, live=request.live
-            ),
-        )
-        build = Build(
-            session=session,
-            worker=worker,
             committer=Committer(session),
             executor=executor,
             ledger=ledger,
-            observer=observer,
+            observer=self.observer,
             clock=monotonic,
-            options=BuildOptions(selection=request.selection, jobs=jobs, keep_going=request.keep_going),
-            break_off=partial(_close, setting, outside),
+            options=BuildOptions(selection=request.selection, jobs=self.jobs, keep_going=request.keep_going),
+            cancel_calls=cancel_calls,
         )
 
-        def look() -> Preview:
-            return preview(open_again(), request.selection)
+    def check_ready(self, conversations: Conversations, look: Callable[[], Preview]) -> None:
+        """Check, before anything runs, that the calls and processes of this build are possible and allowed.
+
+        Raises:
+            ConsentError, ConfigurationError, ProviderError: one of them is not.
+
+        """
+        pipeline, consent, sandbox = self.project.pipeline, self.consent, self.sandbox
+        plan = self.session.state.plan
+
+        def ask_consent(grants: Sequence[Grant]) -> bool:
+            can_store = consent.grants.path is not None
+            return can_store and self.request.ask_consent(grants) and consent.store_grants(grants)
 
         CallPreflight(
             pipeline=pipeline,
             conversations=conversations,
-            sources=sources,
-            contents=store.contents,
-            budget=request.budget,
-            ask=lambda grants: consent.grants.path is not None and request.ask(grants) and consent.store_grants(grants),
-        ).check(session.state.plan, look)
+            sources=self.project.tools.sources,
+            contents=self.session.store.contents,
+            budget=self.request.budget,
+            ask_consent=ask_consent,
+        ).check(plan, look)
         SandboxPreflight(
             pipeline=pipeline,
             is_elsewhere=pipeline.executor != LOCAL_EXECUTOR,
-            allowed=request.allow_unsandboxed,
+            allowed=self.request.allow_unsandboxed,
             missing=lambda: no_sandbox_error(sandbox.choice) if sandbox.choice.launcher is None else None,
             refused=not_allowed_error(),
-        ).check(session.state.plan, look)
-        tier = sandbox.tier if any(map(may_use_sandbox, session.state.plan.nodes.values())) else "unused"
-        observer.notice(run_started(_began(project, session, journal.run_id, jobs, tier)))
-        plan = session.state.plan
-        wanted = request.selection.nodes(plan)
-        stages: dict[str, str] = {name: plan.nodes[name].kind for name in plan.order if name in wanted}
-        needs = {name: plan.upstream[name] for name in stages if plan.upstream[name]}
-        observer.notice(Event(Planned(stages=stages, needs=needs), f"stages to decide: {len(stages)}"))
-        warning = sandbox_warning(tier)
-        if warning is not None and store.shown_tier() != tier:
-            observer.notice(Event(Warned(of_steps=True), warning, level="warning"))
-            if tier == LandlockLauncher.tier:  # without any sandbox it is shown by each build
-                stack.callback(lambda: store.save_shown_tier(tier) if local.has_started else None)
-        for fingerprint, response_id in session.history.submitted.items():  # or it would be forgotten with that run
-            known = CallSubmitted(fingerprint=fingerprint, response_id=response_id)
-            observer.notice(Event(known, f"still to be collected: {response_id}"))
-        left = recovered.edited if recovered else ()
-        for line in (*store.repairs(), *(f"{path}: left as it is, since it was edited after a crash" for path in left)):
-            observer.notice(Event(StoreRepaired(), line, level="warning"))
-        stack.callback(partial(store.save_index, suspects=secrets.suspects))
-        yield build
+        ).check(plan, look)
+
+    def executor(self, local: LocalExecutor) -> Executor:
+        """Return the executor that the pipeline names: the local one, or one of a plugin."""
+        pipeline = self.project.pipeline
+        if pipeline.executor == LOCAL_EXECUTOR:
+            return local
+        surroundings = Surroundings(
+            contents=self.project.store.contents,
+            workers=self.jobs,
+            environ=self.project.settings.environ,
+            redact=self.secrets.redact,
+        )
+        executor = executors_of(pipeline.plugins)[pipeline.executor](surroundings)
+        self.stack.callback(executor.close)
+        return executor
+
+    def provider_context(self) -> ProviderContext:
+        """Return what providers get of the project and of the user's consent."""
+        project = self.project
+        context = ProviderContext(
+            environ=project.settings.environ,
+            root=project.store.root,
+            read_answers=lambda path: read_scripted_responses(project.tools.sources, path),
+            notice=self.observer.notice,
+            is_granted=self.consent.is_granted,
+            files=self.consent.files,
+            runner=_program_runner(project, self.sandbox, self.request),
+            trust_command=trust_command(project.settings),
+            submitted=self.session.history.submitted,
+        )
+        self.stack.callback(context.close)
+        return context
+
+    def ledger(self) -> Ledger:
+        """Return the ledger of the run. `--budget` replaces `max_cost_usd` of the pipeline."""
+        pipeline, budget, state = self.project.pipeline, self.request.budget, self.session.state
+
+        def limits_of(name: str) -> StopConditions:
+            node = state.plan.nodes[name]  # looked up late: a foreach adds its items while the build runs
+            return node.stop if isinstance(node, Stage) else StopConditions()
+
+        ledger = Ledger(
+            limits=pipeline.stop if budget is None else replace(pipeline.stop, max_cost_usd=budget),
+            limits_of=limits_of,
+            prices=Prices(pipeline.prices, pipeline.plugins),
+            notice=self.observer.notice,
+            clock=monotonic,
+            before=self.session.history.spent,
+        )
+        self.stack.callback(ledger.close)
+        return ledger
+
+    def conversations(self, context: ProviderContext, ledger: Ledger) -> Conversations:
+        """Return what calls models, and what uses recorded responses in their place."""
+        return Conversations(
+            setting=context,
+            exchanges=self.session.store.exchanges,
+            meter=ledger,
+            secrets=self.secrets,
+            once=UniqueCalls(self.session.history.reusable),
+            replay=self.request.replay,
+            offline=self.request.offline,
+            resample=frozenset(self.request.resample),
+        )
 
 
 def program_launcher(sandbox: SandboxLauncher) -> Launcher:
-    """Return what starts the programs that answer in the place of a model: what starts steps."""
+    """Return the launcher of programs that respond in place of a model. Tests replace this function."""
     return sandbox
 
 
-def programs_of(project: Project, sandbox: SandboxLauncher, request: BuildRequest) -> LocalProgramRunner:
-    """Return what runs the programs that answer. They see files by themselves: what is read for them ties no stage."""
+def _program_runner(project: Project, sandbox: SandboxLauncher, request: BuildRequest) -> LocalProgramRunner:
+    """Return the runner of programs that respond in place of a model.
+
+    Its sandbox directories read files through a `Workspace` of their own: what a program reads must not become an
+    input of the stage.
+    """
     store, pipeline, launcher = project.store, project.pipeline, program_launcher(sandbox)
     lock = lock_path(store.root, pipeline.file).relative_to(store.root).as_posix()
 
@@ -345,84 +457,57 @@ def programs_of(project: Project, sandbox: SandboxLauncher, request: BuildReques
     )
 
 
-def hidden_paths(project: Project) -> tuple[Path, ...]:
-    """Return what no step may see although an interpreter lies in it: the user's home, and the project."""
+def _hidden_paths(project: Project) -> tuple[Path, ...]:
+    """Return what steps must not see even if their interpreter is inside of it: the user's home, and the project."""
     home = project.settings.environ.get("HOME")
     return (project.store.root, *((Path(home),) if home and Path(home).is_absolute() else ()))
 
 
-def sandbox_warning(tier: str) -> str | None:
-    """Return the warning about a sandbox that is not the best one, or about none."""
-    if tier == LandlockLauncher.tier:
-        return "the sandbox is Landlock, which isolates less than bubblewrap: `orch23 doctor` says how to get that"
-    return "steps run without a sandbox: they may do what this user may" if tier == PlainLauncher.tier else None
+def _report_plan(build: Build, selection: Selection) -> None:
+    plan = build.session.state.plan
+    selected = selection.nodes(plan)
+    stages: dict[str, str] = {name: plan.nodes[name].kind for name in plan.order if name in selected}
+    needs = {name: plan.upstream[name] for name in stages if plan.upstream[name]}
+    build.observer.notice(Event(Planned(stages=stages, needs=needs), f"stages to decide: {len(stages)}"))
 
 
-def run_limits(pipeline: Pipeline, budget: Decimal | None) -> StopConditions:
-    """Return the limits of a run. A budget of the command line stands in the place of the pipeline's."""
-    return pipeline.stop if budget is None else replace(pipeline.stop, max_cost_usd=budget)
+def _warn_about_sandbox(build: Build, tier: str) -> bool:
+    """Warn if the sandbox is not the best one, or if there is none; return whether a warning was shown."""
+    if tier not in _SANDBOX_WARNINGS or build.session.store.shown_tier() == tier:
+        return False
+    build.observer.notice(Event(Warned(of_steps=True), _SANDBOX_WARNINGS[tier], level="warning"))
+    return True
 
 
-def stage_limits(session: Session, name: str) -> StopConditions:
-    """Return the limits of a stage, which may have come with the expansion of a foreach stage since the run began."""
-    node = session.state.plan.nodes[name]
-    return node.stop if isinstance(node, Stage) else StopConditions()
+_SANDBOX_WARNINGS = {
+    LandlockLauncher.tier: "the sandbox is Landlock, which isolates less than bubblewrap: "
+    "`orch23 doctor` says how to get that",
+    PlainLauncher.tier: "steps run without a sandbox: they may do what this user may",
+}
 
 
-def remove_temporary_files(project: Project) -> None:
-    """Remove what a killed build left beside the files that are committed: the lock file and the transcripts."""
-    root, pipeline = project.store.root, project.pipeline
-    folders = {lock_path(root, pipeline.file).parent}
-    for place in pipeline.transcript_folders:
-        folders |= {root / place, root / place / "originals"}
-    for folder in sorted(folders):
-        sweep_temps(folder)
+def _report_recovery(build: Build, left_edited: Sequence[str]) -> None:
+    """Report responses that are still to be collected, and what was repaired in the store."""
+    for fingerprint, response_id in build.session.history.submitted.items():
+        # Copied into this run's journal: the next build reads no older one, and would not know of the call.
+        submitted = CallSubmitted(fingerprint=fingerprint, response_id=response_id)
+        build.observer.notice(Event(submitted, f"still to be collected: {response_id}"))
+    edited = (f"{path}: left as it is, since it was edited after a crash" for path in left_edited)
+    for line in (*build.session.store.repairs(), *edited):
+        build.observer.notice(Event(StoreRepaired(), line, level="warning"))
 
 
-def run_build(
-    project: Project,
-    request: BuildRequest,
-    screen: Observer,
-    on_ready: Callable[[Build], None],
-    on_end: Callable[[Build], None] = lambda _build: None,
-) -> int:
-    """Build, and return the exit code.
-
-    `on_ready` gets the build before it runs, to be able to interrupt it, `on_end` after its last event; both while the
-    build lock is held.
-    """
-    with prepared_build(project, request, screen) as build:
-        on_ready(build)
-        result = build.run()
-        warn_about_size(project.store, build, project.settings.environ, int(project.settings.clock().timestamp()))
-        part = project.part
-        counts = Counter(end.status.value for end in result.stages.values())
-        counts.update(part.at_rest if part is not None else {})
-        ended = RunFinished(
-            status=result.status, exit_code=result.exit_number, stages=dict(counts), saved=decimal_text(result.saved)
-        )
-        build.observer.notice(run_finished(build.ledger.finished(ended)))
-        on_end(build)
-        return result.exit_number
-
-
-def _close(setting: ProviderContext, outside: NetworkAccess) -> None:
-    """Break off what is asked and fetched."""
-    setting.close()
-    outside.close()
-
-
-def _began(project: Project, session: Session, run_id: str, jobs: int, sandbox: str) -> RunStarted:
+def _run_started(project: Project, session: Session, run_id: str, jobs: int, sandbox: str) -> RunStarted:
     pipeline, plan = project.pipeline, session.state.plan
     key = run_id.split("-")[1]
-    if (found := project.partial) is not None:
-        part, (lock, _) = found.part, found.lock_file
+    if project.partial is not None:
+        part, (lock, _) = project.partial.part, project.partial.lock_file
         spec = spec_hash(project.store, part.began.spec_file)
         own = {"run_id": run_id, "key": key, "jobs": jobs, "lock": lock, "spec_hash": spec}
-        return replace(part.began, **own, at_rest=part.at_rest)
+        return replace(part.began, **own, at_rest=part.idle_counts)  # the other fields are of the whole pipeline
     stages = [stage for name in plan.order if isinstance(stage := plan.nodes[name], Stage)]
     steps = [stage.step for stage in stages if is_llm(stage.step)]
-    spec_file = _spec_file(stages) or ""
+    spec_file = _spec_file(stages)
     return RunStarted(
         pipeline=pipeline.file,
         name=pipeline.name,
@@ -441,10 +526,7 @@ def _began(project: Project, session: Session, run_id: str, jobs: int, sandbox: 
     )
 
 
-def _spec_file(stages: Sequence[Stage]) -> str | None:
-    """Return the first literal input of the plan: what seeds 000 and 001 call the spec."""
-    for stage in stages:
-        for one in stage.inputs:
-            if isinstance(one, PathInput | SliceInput):
-                return one.path
-    return None
+def _spec_file(stages: Sequence[Stage]) -> str:
+    """Return the first literal input of the plan, which the events call the spec; empty without one."""
+    inputs = (one for stage in stages for one in stage.inputs)
+    return next((one.path for one in inputs if isinstance(one, PathInput | SliceInput)), "")

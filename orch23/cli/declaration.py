@@ -18,7 +18,10 @@ Declaration: TypeAlias = Callable[[], None]
 
 
 class PipelineArguments(Struct, frozen=True, kw_only=True):
-    """What a command line names: stages, how they are meant, values of vars, who is asked."""
+    """The pipeline and stages on a command line, how they select, and what overrides the pipeline's own values.
+
+    The fields are the names of the parameters of commands.
+    """
 
     arguments: tuple[str, ...] = ()
     only: bool = False
@@ -31,7 +34,7 @@ class PipelineArguments(Struct, frozen=True, kw_only=True):
 
 
 def load_action(module: str, name: str = "run") -> Callable[..., Any]:
-    """Return a function that does what one of `actions` does; its module is loaded when it is called."""
+    """Return a function that runs an action. The action's module is imported by the first call: `--help` needs none."""
 
     def act(*arguments: Any, **named: Any) -> Any:
         return getattr(import_module(f"orch23.cli.actions.{module}"), name)(*arguments, **named)
@@ -39,28 +42,30 @@ def load_action(module: str, name: str = "run") -> Callable[..., Any]:
     return act
 
 
-def declare_command(name: str, family: click.Group | None = None) -> Callable[[Declaration], click.Command]:
+def declare_command(name: str, group: click.Group | None = None) -> Callable[[Declaration], click.Command]:
     """Make a command of its declaration.
 
-    Its action is `run` in the module of `actions` that is called like the declaration's; in a family it is the function
-    that is called like the declaration. It is given the console and all parameters by name, those of `Wanted` as one.
+    Its action is `run` of the module in `actions` with the same name as the declaration's module; in a group, the
+    function with the same name as the declaration. The action gets the console and all parameters by name. Those of
+    `PipelineArguments` come together, as `args`.
     """
 
     def declare(declaration: Declaration) -> click.Command:
-        do = load_action(declaration.__module__.rpartition(".")[2], "run" if family is None else declaration.__name__)
+        name_of_action = "run" if group is None else declaration.__name__
+        action = load_action(declaration.__module__.rpartition(".")[2], name_of_action)
 
         def act(console: Console, /, **given: Any) -> Any:
             named = {field: given.pop(field) for field in PipelineArguments.__struct_fields__ if field in given}
-            return do(console, **({"args": PipelineArguments(**named)} if named else {}), **given)
+            return action(console, **({"args": PipelineArguments(**named)} if named else {}), **given)
 
-        make = click.command if family is None else family.command
-        return make(name)(update_wrapper(click.pass_obj(act), declaration))
+        command = click.command if group is None else group.command
+        return command(name)(update_wrapper(click.pass_obj(act), declaration))
 
     return declare
 
 
 def declare_group(name: str) -> Callable[[Declaration], click.Group]:
-    """Make a group of its declaration; called without a command of it, it shows its help."""
+    """Make a group of its declaration. Called without one of its commands, it shows its help."""
 
     def declare(declaration: Declaration) -> click.Group:
         def show(context: click.Context) -> int:
@@ -75,20 +80,20 @@ def declare_group(name: str) -> Callable[[Declaration], click.Group]:
 
 
 class EnvironmentOption(click.Option):
-    """An option whose variable is named after its flag: `--set` of `orch23 build` is ORCH23_BUILD_SET.
+    """An option whose environment variable is named after its flag: `--set` of `orch23 build` is ORCH23_BUILD_SET.
 
-    One without a long flag takes the name of its parameter. A repeatable one takes several values, quoted as in a
-    shell.
+    Click names variables after parameters, which users do not see: `sets` for `--set`. An option without a long flag
+    still gets the name of its parameter. A repeatable option takes several values, quoted as in a shell.
     """
 
     def resolve_envvar_value(self, ctx: click.Context) -> str | None:
-        """Return the text of the option's variable; None where it is not set, or empty."""
+        """Return the text of the option's variable; None if it is not set or empty."""
         named = click.Parameter.resolve_envvar_value(self, ctx)
         variable = self.variable(ctx)
         return named if named is not None or variable is None else os.environ.get(variable) or None
 
     def value_from_envvar(self, ctx: click.Context) -> Any:
-        """Return what the option's variable sets: values of a repeatable one, and nothing where a flag is off."""
+        """Return the value in the option's variable: a list for a repeatable option, None for a flag that is off."""
         if not self.multiple:
             value = super().value_from_envvar(ctx)
             return None if value is False and not self.is_bool_flag else value
@@ -100,7 +105,7 @@ class EnvironmentOption(click.Option):
             raise click.BadParameter(message, ctx=ctx, param=self) from error
 
     def variable(self, ctx: click.Context) -> str | None:
-        """Return the name of the option's variable; None where the program has none."""
+        """Return the name of the option's variable; None if the program has none."""
         if ctx.auto_envvar_prefix is None:
             return None
         flag = next((one.removeprefix("--") for one in self.opts if one.startswith("--")), self.name or "")
@@ -113,74 +118,60 @@ option = partial(click.option, cls=EnvironmentOption)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 complete_stage = load_action("completing", "stages")
-"""Complete names of stages, and pipeline files."""
+"""Complete stage names and pipeline files."""
 
 
 class PluginChoice(click.Choice[str]):
-    """One of some names, or one that a plugin of the pipeline may have: that is known once the pipeline is read."""
+    """One of some names, or a name of a plugin: plugins are not known before the pipeline is read."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the name as it is."""
+        """Return the name unchecked."""
         del param, ctx
         return value
 
 
-def pipeline_argument(function: _Function) -> _Function:
-    """Take `[PIPELINE]`."""
-    return click.argument("arguments", nargs=-1, metavar="[PIPELINE]", shell_complete=complete_stage)(function)
+def _arguments(metavar: str) -> Callable[[_Function], _Function]:
+    """Take the pipeline and the stages, in any order: `discovery` tells them apart by the suffix."""
+    return click.argument("arguments", nargs=-1, metavar=metavar, shell_complete=complete_stage)
 
 
-def stages_argument(function: _Function) -> _Function:
-    """Take `[PIPELINE] [STAGE]...`."""
-    take = click.argument("arguments", nargs=-1, metavar="[PIPELINE] [STAGE]...", shell_complete=complete_stage)
-    return take(function)
+pipeline_argument = _arguments("[PIPELINE]")
+stages_argument = _arguments("[PIPELINE] [STAGE]...")
+stage_argument = _arguments("[PIPELINE] STAGE")
 
 
-def stage_argument(function: _Function) -> _Function:
-    """Take `[PIPELINE] STAGE`."""
-    take = click.argument("arguments", nargs=-1, metavar="[PIPELINE] STAGE", shell_complete=complete_stage)
-    return take(function)
+def _options(*options: Callable[[_Function], _Function]) -> Callable[[_Function], _Function]:
+    """Take some options. `--help` lists them in this order."""
+
+    def declare(function: _Function) -> _Function:
+        for one in reversed(options):
+            function = one(function)
+        return function
+
+    return declare
 
 
-def variable_options(function: _Function) -> _Function:
-    """Take `--set` and `--vars`."""
-    file = option("--vars", "vars_file", metavar="FILE", help="A YAML file that sets vars of the pipeline.")
-    one = option("--set", "sets", metavar="NAME=VALUE", multiple=True, help="Set a var of the pipeline. Repeatable.")
-    return one(file(function))
-
-
-def model_options(function: _Function) -> _Function:
-    """Take `--provider` and `--model`."""
-    provider = option(
-        "--provider",
-        metavar="NAME",
-        envvar="ORCH23_PROVIDER",
-        help="Ask this provider in every llm stage, whatever the pipeline says.",
-    )
-    model = option(
-        "--model", metavar="NAME", envvar="ORCH23_MODEL", help="Ask this model in every llm stage and attempt."
-    )
-    return provider(model(function))
-
-
-def budget_option(function: _Function) -> _Function:
-    """Take `--budget`."""
-    text = "Spend no more than this, instead of the pipeline's max_cost_usd."
-    return option("--budget", metavar="USD", help=text)(function)
-
-
-def unsandboxed_option(function: _Function) -> _Function:
-    """Take `--allow-unsandboxed`."""
-    return option(
-        "--allow-unsandboxed",
-        is_flag=True,
-        envvar="ORCH23_ALLOW_UNSANDBOXED",
-        help="Run steps without a sandbox where the machine has none or a stage says `sandbox: off`.",
-    )(function)
+variable_options = _options(
+    option("--set", "sets", metavar="NAME=VALUE", multiple=True, help="Set a var of the pipeline. Repeatable."),
+    option("--vars", "vars_file", metavar="FILE", help="Read vars of the pipeline from a YAML file."),
+)
+model_options = _options(
+    option("--provider", metavar="NAME", envvar="ORCH23_PROVIDER", help="Use this provider in every llm stage."),
+    option("--model", metavar="NAME", envvar="ORCH23_MODEL", help="Use this model in every llm stage."),
+)
+budget_option = option("--budget", metavar="USD", help="Spend at most this; replaces max_cost_usd.")
+unsandboxed_option = option(
+    "--allow-unsandboxed",
+    is_flag=True,
+    envvar="ORCH23_ALLOW_UNSANDBOXED",
+    help="Allow steps without a sandbox.",
+)
+json_option = option("--json", "as_json", is_flag=True, help="Write one JSON document.")
+exit_code_option = option("--exit-code", is_flag=True, help="Exit with 1 if a stage would run.")
 
 
 def plain_names(stages: tuple[str, ...]) -> tuple[str, ...]:
-    """Return names of stages in which `name[*]` is `name`: on a command line both mean all items."""
+    """Return stage names without `[*]`: on a command line both `name` and `name[*]` mean all items of a foreach."""
     return tuple(name.removesuffix("[*]") for name in stages)
 
 
@@ -189,33 +180,19 @@ def read_names(_context: click.Context, _parameter: click.Parameter, names: tupl
     return plain_names(names)
 
 
-def selection_options(function: _Function) -> _Function:
-    """Take what chooses the stages, besides their names."""
-    for take in (
-        option("--downstream", is_flag=True, help="The named stages and all that follows them."),
-        option("--until", is_flag=True, help="The named stages and all they need; as without it."),
-        option("--only", is_flag=True, help="The named stages alone, with what they need as it was last made."),
-        option(
-            "-f",
-            "--force",
-            "forced",
-            metavar="STAGE",
-            multiple=True,
-            callback=read_names,
-            shell_complete=complete_stage,
-            help="Run this stage although it may be fresh. Repeatable.",
-        ),
-        option("--overwrite-edited", is_flag=True, help="Give up outputs that were edited by hand."),
-    ):
-        function = take(function)
-    return function
-
-
-def json_option(function: _Function) -> _Function:
-    """Take `--json`."""
-    return option("--json", "as_json", is_flag=True, help="Write one JSON document.")(function)
-
-
-def exit_code_option(function: _Function) -> _Function:
-    """Take `--exit-code`."""
-    return option("--exit-code", is_flag=True, help="End with 1 if something would run.")(function)
+selection_options = _options(
+    option("--overwrite-edited", is_flag=True, help="Overwrite outputs that you edited."),
+    option(
+        "-f",
+        "--force",
+        "forced",
+        metavar="STAGE",
+        multiple=True,
+        callback=read_names,
+        shell_complete=complete_stage,
+        help="Run this stage even if it is fresh. Repeatable.",
+    ),
+    option("--only", is_flag=True, help="Select only the named stages."),
+    option("--until", is_flag=True, help="Select the named stages and their upstream (default)."),
+    option("--downstream", is_flag=True, help="Select the named stages and their downstream."),
+)

@@ -64,24 +64,24 @@ class LazyGroup(click.Group):
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@option("-C", "directory", metavar="DIR", default=".", help="Work in this folder.")
+@option("-C", "directory", metavar="DIR", default=".", help="Work in this directory.")
 @option(
     "--color",
     type=click.Choice(["auto", "always", "never"]),
     default="auto",
-    help="Colours: auto asks NO_COLOR, CLICOLOR_FORCE and the terminal.",
+    help="Use colors; auto checks NO_COLOR, CLICOLOR_FORCE and terminal.",
 )
 @click.version_option(__version__, prog_name=PROGRAM_NAME, message="%(prog)s %(version)s", allow_from_autoenv=False)
 @click.pass_context
 def orch23(context: click.Context, directory: str, color: ColorChoice) -> int:
-    """Build software with language models: stages declared in YAML, verified results, nothing made twice.
+    """Build software with language models: declare stages in YAML, verify results, build only what changed.
 
-    The project is found in parent directories: the nearest with an orch23.toml or [tool.orch23] in pyproject.toml, else
-    with .git, else with pipeline.yaml. Those of other users are not used. Paths on the command line start from where
-    you are, paths in messages from the root of the project.
+    The project root is the nearest parent directory with orch23.toml or with [tool.orch23] in pyproject.toml, else
+    the nearest with .git, else the nearest with pipeline.yaml. Files of other users there are ignored. Paths on the
+    command line are relative to the working directory, paths in messages to the project root.
 
-    Every option can also be given as ORCH23_..., such as ORCH23_COLOR or ORCH23_BUILD_JOBS, and -C as
-    ORCH23_DIRECTORY. A repeatable one takes several values: ORCH23_BUILD_SET="a=1 b='two words'".
+    Every option can be set as ORCH23_..., such as ORCH23_COLOR or ORCH23_BUILD_JOBS; -C as ORCH23_DIRECTORY. A
+    repeatable option takes several values: ORCH23_BUILD_SET="a=1 b='two words'".
     """
     started = Path("/") if Path(directory).is_absolute() else working_directory()
     if started is None:

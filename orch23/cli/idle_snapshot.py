@@ -156,7 +156,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
             text = loaded.sources.get(self.project.pipeline.file, "")
             part = self.project.part
             table = table_of(rest, part, token=token, text=text, read=loaded.digests, is_cut=is_cut)
-        suspects = secrets_from(self.project.settings.environ).suspects
+        suspects = secrets_from(self.project.settings.environ).may_contain
         if may_hold_secret(table.parts(), suspects):
             table = Table()
         if table.has_rows():
@@ -188,7 +188,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         lock = build.session.lock_path.relative_to(self.project.settings.root).as_posix()
         digests = {file: digest.sha256 for file, digest in self.project.loaded.digests.items()}
         version = digest_bytes(STORE_VERSION).sha256
-        return {**digests, f"{STORE_NAME}/VERSION": version, lock: build.committer.left_sha256}
+        return {**digests, f"{STORE_NAME}/VERSION": version, lock: build.committer.written_lock_sha256}
 
     def _warnings(self) -> str:
         return "".join(self.console.notes) + render_diagnostics(

@@ -64,7 +64,7 @@ class PartialBuild(Struct, frozen=True, kw_only=True):
         before.facts |= facts
         return before
 
-    def check_age(self, store: ProjectStore) -> None:
+    def check_current(self, store: ProjectStore) -> None:
         """Do nothing if nobody has built since it was found; for the holder of the build lock.
 
         Raises:

@@ -97,7 +97,7 @@ class Project(Struct, frozen=True, kw_only=True):
     settings: ProjectSettings
     loaded: LoadedPipeline
     store: ProjectStore
-    machinery: PlanningTools
+    tools: PlanningTools
     facts: FactFinder
     git: GitRepository
     partial: PartialBuild | None = None
@@ -115,7 +115,7 @@ class Project(Struct, frozen=True, kw_only=True):
     @property
     def refusal(self) -> RefusePath:
         """Give what knows the protected paths that the pipeline does not declare."""
-        return declared_by_pipeline(self.pipeline).refusal
+        return declared_by_pipeline(self.pipeline).write_error
 
     @property
     def memory(self) -> PriorState:
@@ -135,15 +135,15 @@ def open_project(settings: ProjectSettings) -> Project:
 
     """
     store = open_store(settings.root, settings.meter)
-    machinery, facts = _machinery(settings, store)
+    tools, facts = _machinery(settings, store)
     try:
         loaded = _load(settings, compiled=store.pipelines)
     except InvalidPipelineError as error:
-        raise _with_the_rest(error, store, machinery) from None
+        raise _with_the_rest(error, store, tools) from None
     facts.plugins, facts.executor = loaded.pipeline.plugins, loaded.pipeline.executor
     loaded = replace(loaded, warnings=(*loaded.warnings, *unknown_exit_code_prefixes(loaded.pipeline)))
     git = GitRepository(root=settings.root)
-    return Project(settings=settings, loaded=loaded, store=store, machinery=machinery, facts=facts, git=git)
+    return Project(settings=settings, loaded=loaded, store=store, tools=tools, facts=facts, git=git)
 
 
 def open_partial(settings: ProjectSettings, stale_snapshot: StaleSnapshot) -> Project | None:
@@ -157,15 +157,13 @@ def open_partial(settings: ProjectSettings, stale_snapshot: StaleSnapshot) -> Pr
     )
     if found is None:
         return None
-    machinery, facts = _machinery(settings, store)
+    tools, facts = _machinery(settings, store)
     part = found.part
     sources = {part.plan.pipeline.file: part.text} if part.text else {}
     loaded = LoadedPipeline(part.plan.pipeline, (), {}, sources, part.digests)
     facts.plugins, facts.executor = loaded.pipeline.plugins, loaded.pipeline.executor
     git = GitRepository(root=settings.root)
-    return Project(
-        settings=settings, loaded=loaded, store=store, machinery=machinery, facts=facts, git=git, partial=found
-    )
+    return Project(settings=settings, loaded=loaded, store=store, tools=tools, facts=facts, git=git, partial=found)
 
 
 def _declared(settings: ProjectSettings, text: str) -> Mapping[str, Stage] | None:
@@ -187,9 +185,9 @@ def _load(settings: ProjectSettings, text: str | None = None, compiled: CompileC
         settings.root,
         sets=settings.sets,
         vars_file=settings.vars_file,
-        swap=model_override_of(settings),
+        override=model_override_of(settings),
         text=text,
-        compiled=compiled,
+        cache=compiled,
     )
 
 
@@ -200,10 +198,8 @@ def _machinery(settings: ProjectSettings, store: ProjectStore) -> tuple[Planning
     def check_provider(step: "LLMStep") -> tuple[Diagnostic, ...]:
         return (*step_errors(step, settings.environ, settings.root), *check_schema_file(files, step.schema))
 
-    machinery = PlanningTools(
-        facts_of=facts.facts_of, sources=files, read_yaml=read_yaml, check_provider=check_provider
-    )
-    return machinery, facts
+    tools = PlanningTools(facts_of=facts.facts_of, sources=files, read_yaml=read_yaml, check_provider=check_provider)
+    return tools, facts
 
 
 def model_override_of(settings: ProjectSettings) -> "ModelOverride":
@@ -222,13 +218,13 @@ def model_override_of(settings: ProjectSettings) -> "ModelOverride":
     return ModelOverride(settings.provider, settings.model, unfit)
 
 
-def _with_the_rest(error: InvalidPipelineError, store: ProjectStore, machinery: PlanningTools) -> InvalidPipelineError:
+def _with_the_rest(error: InvalidPipelineError, store: ProjectStore, tools: PlanningTools) -> InvalidPipelineError:
     """Return the error with what is wrong besides in the stages that could be read, in the order of the file."""
     parsed = error.parsed
     if parsed is None or parsed.partial is None:
         return error
     names = {path.split("/")[1] for path in parsed.partial.locations if path.startswith("stages/")}
-    more = errors_of_sound_stages(parsed.partial, store, machinery, names=names, unread=parsed.unread)
+    more = errors_of_sound_stages(parsed.partial, store, tools, names=names, unread=parsed.unread)
     known = [*error.diagnostics, *more]
     known.sort(key=lambda d: (d.location is None, d.location or Location("", 0, 0)))
     return InvalidPipelineError(*known, sources=error.sources, parsed=parsed)
@@ -256,7 +252,7 @@ def open_read_session(project: Project, *, forced: Sequence[str] = (), overwrite
     return open_session(
         project.pipeline,
         project.store,
-        project.machinery,
+        project.tools,
         project.memory,
         forced=forced,
         overwrite_edited=overwrite_edited,

@@ -93,7 +93,7 @@ def _default(field: inspect.Field) -> str:
 def _value(kind: inspect.Type, objects: dict[str, type[Struct]]) -> str:
     match kind:
         case inspect.EnumType(cls=cls):
-            return " or ".join(f"`{one.value}`" for one in cls if getattr(one, "is_told", True))
+            return " or ".join(f"`{one.value}`" for one in cls if getattr(one, "is_reported", True))
         case inspect.LiteralType(values=values):
             return " or ".join(f"`{one}`" if one else '`""`' for one in values)
         case inspect.UnionType(types=types):

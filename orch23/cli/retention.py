@@ -141,7 +141,7 @@ def _by_plan(found: _Found, settings: ProjectSettings, name: str) -> None:
         why = error.diagnostics[0].message
         found.notes.append(f"{name} cannot be planned ({why}): what its lock file and its last run need is kept")
         return
-    found.keys |= {appraised.resolved.key for appraised in seen.appraised.values()}
+    found.keys |= {decided.resolved.key for decided in seen.decided_stages.values()}
     for stage, decision in seen.decisions.items():
         if isinstance(decision, Fresh | Restore | VerifyOnly):
             found.records.append(decision.record)

@@ -51,43 +51,43 @@ class Candidate(Struct, frozen=True, kw_only=True):
     """A record with what it wants of the workspace and whether the bytes can be had that are needed of it.
 
     Those are the bytes that the disk lacks and, where a later item of the chain is stale, an intermediate version.
-    With `claim`, only the lock file has the record, so it has to be verified first.
+    With `is_claim`, only the lock file has the record, so it has to be verified first.
     """
 
     record: Record
     target: Target
-    obtainable: bool
-    claim: bool = False
+    is_available: bool
+    is_claim: bool = False
 
 
 class StageFacts(Struct, frozen=True, kw_only=True):
     """All that a decision rests on.
 
-    `todays` are the records of today's key, the lock's first, then the newest. `same_core` is a record that differs
+    `current` are the records of today's key, the lock's first, then the newest. `same_core` is a record that differs
     in verification alone. `previous` is the stage's last record of any key. `disk` answers for every path of every
-    target. `edited` are outputs with a user's bytes, `existed` those of them that no stage has written, `decided` says
-    that the user committed all of them.
+    target. `edited` are outputs with a user's bytes, `existed` those of them that no stage has written.
+    `is_committed`: the user committed all of them.
 
-    `uncertain` are patterns of files that upstream stages may still change, `others` the records that today's
-    key might turn out to be then: both empty in a build.
+    `uncertain` are patterns of files that upstream stages may still change; `possible` are the records that may match
+    once they have settled. Both are empty in a build.
     """
 
     stage: str
     manifest: Manifest
-    todays: tuple[Candidate, ...] = ()
+    current: tuple[Candidate, ...] = ()
     same_core: Candidate | None = None
     previous: Record | None = None
     disk: Mapping[str, FileEntry | None] = field(default_factory=dict)
     foreign: frozenset[str] = frozenset()
     edited: tuple[str, ...] = ()
     existed: frozenset[str] = frozenset()
-    decided: bool = False
+    is_committed: bool = False
     failed_before: bool = False
     forced: bool = False
     cacheable: bool = True
     uncertain: tuple[str, ...] = ()
-    waiting_on: tuple[str, ...] = ()
-    others: tuple[Record, ...] = ()
+    pending_upstream: tuple[str, ...] = ()
+    possible: tuple[Record, ...] = ()
 
 
 def decide(known: StageFacts) -> Decision:
@@ -98,9 +98,9 @@ def decide(known: StageFacts) -> Decision:
         return Run((Reason("forced"),))
     if not known.cacheable:
         return Run((Reason("cache_disabled"),))
-    if known.waiting_on and _may_match(known):
-        return Maybe(known.waiting_on, tuple(Reason("upstream_maybe", name) for name in known.waiting_on))
-    settled = None if known.waiting_on else _by_records(known)
+    if known.pending_upstream and _may_match(known):
+        return Maybe(known.pending_upstream, tuple(Reason("upstream_maybe", name) for name in known.pending_upstream))
+    settled = None if known.pending_upstream else _by_records(known)
     return settled or Run(_why(known))
 
 
@@ -111,10 +111,10 @@ def _edited(known: StageFacts) -> Decision:
     """
     existed = tuple(path for path in known.edited if path in known.existed)
     found = None
-    if not known.forced and known.cacheable and not known.waiting_on:
-        rests = ((c, {p: e for p, e in c.target.items() if p not in known.edited}) for c in known.todays)
+    if not known.forced and known.cacheable and not known.pending_upstream:
+        rests = ((c, {p: e for p, e in c.target.items() if p not in known.edited}) for c in known.current)
         found = next((c.record for c, rest in rests if not mismatched_paths(rest, known.disk, known.foreign)), None)
-    if found is None or not known.decided or any(path not in found.outputs for path in known.edited):
+    if found is None or not known.is_committed or any(path not in found.outputs for path in known.edited):
         return Edited(known.edited, found, existed)
     edits = {path: entry for path in known.edited if (entry := known.disk.get(path)) is not None}
     reasons = tuple(Reason("output_edited", path, str(found.outputs[path]), str(edits[path])) for path in edits)
@@ -123,19 +123,19 @@ def _edited(known: StageFacts) -> Decision:
 
 def _by_records(known: StageFacts) -> Decision | None:
     """Return what the records of today's key, or of one that differs in verification alone, allow."""
-    for candidate in known.todays:
-        if candidate.obtainable and not mismatched_paths(candidate.target, known.disk, known.foreign):
+    for candidate in known.current:
+        if candidate.is_available and not mismatched_paths(candidate.target, known.disk, known.foreign):
             return _claim(candidate) or Fresh(candidate.record)
-    for candidate in known.todays:
-        if candidate.obtainable:
+    for candidate in known.current:
+        if candidate.is_available:
             return _claim(candidate) or Restore(candidate.record, _disk_reasons(candidate.target, known))
-    if not known.todays and known.same_core is not None and known.same_core.obtainable:
+    if not known.current and known.same_core is not None and known.same_core.is_available:
         return VerifyOnly(known.same_core.record, _verify_reasons(known))
     return None
 
 
 def _claim(candidate: Candidate) -> VerifyOnly | None:
-    return VerifyOnly(candidate.record, (Reason("claim"),), claim=True) if candidate.claim else None
+    return VerifyOnly(candidate.record, (Reason("claim"),), claim=True) if candidate.is_claim else None
 
 
 def mismatched_paths(
@@ -200,7 +200,7 @@ def _disk_reasons(target: Target, known: StageFacts) -> tuple[Reason, ...]:
 
 def _may_match(known: StageFacts) -> bool:
     """Say whether some record might be today's, or differ from it in verification alone, once upstream has settled."""
-    return any(_agrees(record.manifest, known.manifest, known.uncertain) for record in known.others)
+    return any(_agrees(record.manifest, known.manifest, known.uncertain) for record in known.possible)
 
 
 def _agrees(then: Manifest, now: Manifest, uncertain: tuple[str, ...]) -> bool:

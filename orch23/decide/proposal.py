@@ -53,16 +53,16 @@ def judge_response(  # noqa: PLR0913 - all of it decides, and all but the answer
     *,
     step: "LLMStep",
     cwd: str,
-    fence: WriteScope,
+    write_scope: WriteScope,
     outputs: tuple[str, ...],
     base: Mapping[str, str | None],
     validate: JsonValidator | None = None,
-    hidden: AbstractSet[str] = frozenset(),
+    not_shown: AbstractSet[str] = frozenset(),
     protected: tuple[str, ...] = (),
 ) -> Judgement:
     """Return what an answer proposes, or why it is refused.
 
-    `base` maps a path to the text of the file as the model was shown it, None where it does not exist. `hidden` are
+    `base` maps a path to the text of the file as the model was shown it, None where it does not exist. `not_shown` are
     existing files that the model was not shown. `protected` are patterns of protected files besides the names that
     always are: the pipeline and its prompts. `validate` judges the JSON value by the step's schema. All paths but
     those in the answer are relative to the root; those in the answer to `cwd`.
@@ -70,7 +70,7 @@ def judge_response(  # noqa: PLR0913 - all of it decides, and all but the answer
     ended = _judge_stop(text, stop, step)
     if ended is not None:
         return ended
-    scope = ProposalScope(cwd=cwd, fence=fence, base=base, hidden=hidden, protected=protected)
+    scope = ProposalScope(cwd=cwd, write_scope=write_scope, base=base, not_shown=not_shown, protected=protected)
     match step.returns:
         case "files":
             return _judge_files(text, scope, validate)
@@ -114,7 +114,7 @@ _SOMETHING = {
 
 def _is_whole(text: str, step: "LLMStep") -> bool:
     block = first_code_block(text) if step.returns == "code" else None
-    return block is not None and block.closed
+    return block is not None and block.is_closed
 
 
 def _judge_files(text: str, scope: ProposalScope, validate: JsonValidator | None) -> Judgement:
@@ -125,13 +125,13 @@ def _judge_files(text: str, scope: ProposalScope, validate: JsonValidator | None
     if reason is not None:
         return _agent_error(reason)
     envelope = parse_envelope(value)
-    found = [*envelope.faults, *(validate(value) if validate else ())]
-    if not envelope.entries and not envelope.deletes and not envelope.faults:
+    found = [*envelope.errors, *(validate(value) if validate else ())]
+    if not envelope.files and not envelope.deletes and not envelope.errors:
         empty = Diagnostic(codes.EMPTY, "the answer proposes no file", hint=_SOMETHING["files"])
         return RefusedResponse("llm_output_invalid", "empty", (*found, empty))
-    found += path_errors(tuple(e.path for e in envelope.entries), envelope.deletes, scope)
-    safe = tuple(e for e in envelope.entries if unsafe_reason(e.path) is None)
-    found += size_errors(envelope.entries)
+    found += path_errors(tuple(e.path for e in envelope.files), envelope.deletes, scope)
+    safe = tuple(e for e in envelope.files if unsafe_reason(e.path) is None)
+    found += size_errors(envelope.files)
     found += [d for e in safe for d in base_errors(e, scope)]
     found += content_errors(safe, scope)
     return _conclude(_proposal(envelope, scope), found)
@@ -190,10 +190,11 @@ def _one_file(output: str, content: str, scope: ProposalScope) -> Proposal:
 
 
 def _proposal(envelope: FilesEnvelope, scope: ProposalScope) -> Proposal:
-    writes = tuple(
-        sorted((ProposedWrite(scope.full(e.path), e.content, e.base) for e in envelope.entries), key=lambda w: w.path)
+    writes = [ProposedWrite(scope.project_path(file.path), file.content, file.base) for file in envelope.files]
+    writes.sort(key=lambda write: write.path)
+    return Proposal(
+        envelope.summary, tuple(writes), tuple(sorted(scope.project_path(path) for path in envelope.deletes))
     )
-    return Proposal(envelope.summary, writes, tuple(sorted(scope.full(path) for path in envelope.deletes)))
 
 
 # ---- conclusions ------------------------------------------------------------------------------

@@ -21,25 +21,25 @@ from orch23.model.pipeline import WriteScope
 
 
 class ProposalScope(Struct, frozen=True, kw_only=True):
-    """What the paths and contents of an answer are held to; `base` and `hidden` are relative to the root."""
+    """What the paths and contents of an answer are held to; `base` and `not_shown` are relative to the root."""
 
     cwd: str
-    fence: WriteScope
+    write_scope: WriteScope
     base: Mapping[str, str | None]
-    hidden: AbstractSet[str]
+    not_shown: AbstractSet[str]
     protected: tuple[str, ...]
 
-    def full(self, path: str) -> str:
+    def project_path(self, path: str) -> str:
         """Return a path of an answer from the root of the project."""
         return path if self.cwd in ("", ".") else f"{self.cwd.rstrip('/')}/{path}"
 
-    def short(self, path: str) -> str:
+    def response_path(self, path: str) -> str:
         """Return a path or pattern from the root as an answer would name it, or as it is where none could."""
         return path if self.cwd in ("", ".") else path.removeprefix(f"{self.cwd.rstrip('/')}/")
 
-    def existing(self) -> frozenset[str]:
+    def existing_files(self) -> frozenset[str]:
         """Return the files that are there, shown or not."""
-        return frozenset(path for path, text in self.base.items() if text is not None) | self.hidden
+        return frozenset(path for path, text in self.base.items() if text is not None) | self.not_shown
 
 
 def path_errors(written: tuple[str, ...], deletes: tuple[str, ...], scope: ProposalScope) -> list[Diagnostic]:
@@ -77,25 +77,25 @@ def _duplicates(paths: Iterable[str]) -> list[Diagnostic]:
 
 def _twins(paths: list[str], deletes: tuple[str, ...], scope: ProposalScope) -> list[Diagnostic]:
     """Find new files that some disk takes for an existing one of another spelling."""
-    gone = {scope.full(path) for path in deletes}
-    there = scope.existing() - gone
+    gone = {scope.project_path(path) for path in deletes}
+    there = scope.existing_files() - gone
     folded = {_fold(path): path for path in sorted(there)}
     found: list[Diagnostic] = []
     for path in paths:
-        full = scope.full(path)
+        full = scope.project_path(path)
         twin = folded.get(_fold(full))
         if twin is not None and full not in there:
             message = f"is the same file as the existing {escape_text(twin)} on many disks"
-            hint = f"write `{escape_text(scope.short(twin))}`"
+            hint = f"write `{escape_text(scope.response_path(twin))}`"
             found.append(Diagnostic(codes.DUPLICATE_PATH, message, subject=escape_text(full), hint=hint))
     return found
 
 
 def _nested(paths: list[str], deletes: tuple[str, ...], scope: ProposalScope) -> list[Diagnostic]:
     """Find paths that would have to be a file and a directory, among the proposed and against the existing files."""
-    gone = {scope.full(path) for path in deletes}
-    full = {scope.full(path) for path in paths}
-    files = {_fold(path): path for path in (*sorted(scope.existing() - gone), *sorted(full))}
+    gone = {scope.project_path(path) for path in deletes}
+    full = {scope.project_path(path) for path in paths}
+    files = {_fold(path): path for path in (*sorted(scope.existing_files() - gone), *sorted(full))}
     found: list[Diagnostic] = []
     for path in sorted({*files.values()}):
         for above in _parents(path):
@@ -108,12 +108,12 @@ def _nested(paths: list[str], deletes: tuple[str, ...], scope: ProposalScope) ->
 
 
 def _write_faults(path: str, scope: ProposalScope) -> list[Diagnostic]:
-    full = scope.full(path)
-    if match_any(scope.fence.protect, full):
+    full = scope.project_path(path)
+    if match_any(scope.write_scope.protect, full):
         return [_protected_here(full)]
-    if allows_write(scope.fence.write, full, scope.protected):
+    if allows_write(scope.write_scope.write, full, scope.protected):
         return []
-    if is_protected(full, scope.protected) and match_any(scope.fence.write, full):
+    if is_protected(full, scope.protected) and match_any(scope.write_scope.write, full):
         hint = "leave it out"
         if sealed_reason(full) is None:
             hint += ": only a literal entry of `allowed_paths.write` or `outputs` admits it"
@@ -128,21 +128,21 @@ def _write_faults(path: str, scope: ProposalScope) -> list[Diagnostic]:
 def _way_in(path: str, scope: ProposalScope) -> str:
     """Say which paths would do, as an answer has to name them."""
     if scope.cwd in ("", "."):
-        return f"allowed are: {', '.join(scope.fence.write) or 'none'}"
-    if allows_write(scope.fence.write, path, scope.protected):
-        return f"paths are relative to `{scope.cwd}`: did you mean `{escape_text(scope.short(path))}`?"
-    inside = [short for one in scope.fence.write if (short := scope.short(one)) != one]
+        return f"allowed are: {', '.join(scope.write_scope.write) or 'none'}"
+    if allows_write(scope.write_scope.write, path, scope.protected):
+        return f"paths are relative to `{scope.cwd}`: did you mean `{escape_text(scope.response_path(path))}`?"
+    inside = [short for one in scope.write_scope.write if (short := scope.response_path(one)) != one]
     return f"allowed are, relative to `{scope.cwd}`: {', '.join(inside) or 'none'}"
 
 
 def _delete_faults(path: str, scope: ProposalScope) -> list[Diagnostic]:
-    full = scope.full(path)
-    if match_any(scope.fence.protect, full):
+    full = scope.project_path(path)
+    if match_any(scope.write_scope.protect, full):
         return [_protected_here(full)]
     hint = "leave it out of `deletes`"
-    if not allows_write(scope.fence.delete, full, scope.protected):
+    if not allows_write(scope.write_scope.delete, full, scope.protected):
         return [Diagnostic(codes.FORBIDDEN_DELETE, "may not be deleted", subject=escape_text(full), hint=hint)]
-    if full in scope.hidden:
+    if full in scope.not_shown:
         return [Diagnostic(codes.NOT_SHOWN, "exists, but was not shown", subject=escape_text(full), hint=hint)]
     if scope.base.get(full) is None:
         return [
@@ -194,8 +194,8 @@ def size_errors(entries: Iterable[ProposedFile]) -> list[Diagnostic]:
 
 def base_errors(entry: ProposedFile, scope: ProposalScope) -> list[Diagnostic]:
     """Complain of a file that was not shown, or of which the answer names other bytes than those that were."""
-    full = scope.full(entry.path)
-    if full in scope.hidden:
+    full = scope.project_path(entry.path)
+    if full in scope.not_shown:
         return [
             Diagnostic(
                 codes.NOT_SHOWN, "exists, but was not shown", subject=escape_text(full), hint="do not replace it unseen"
@@ -231,7 +231,7 @@ def text_digest(text: str | None) -> str | None:
 def _of_one(
     entry: ProposedFile, scope: ProposalScope, trees: Mapping[str, ast.Module | SyntaxFault]
 ) -> list[Diagnostic]:
-    full = scope.full(entry.path)
+    full = scope.project_path(entry.path)
     base = scope.base.get(full)
     if "\0" in entry.content or _has_surrogates(entry.content):
         hint = "write plain text in UTF-8"

@@ -31,16 +31,16 @@ class FilesEnvelope(Struct, frozen=True):
     """The files and deletes of an answer, and every fault of its form."""
 
     summary: str = ""
-    entries: tuple[ProposedFile, ...] = ()
+    files: tuple[ProposedFile, ...] = ()
     deletes: tuple[str, ...] = ()
-    faults: tuple[Diagnostic, ...] = ()
+    errors: tuple[Diagnostic, ...] = ()
 
 
 class CodeBlock(Struct, frozen=True):
     """The text of a fenced code block; an open one was never closed."""
 
     text: str
-    closed: bool
+    is_closed: bool
 
 
 def parse_json_response(text: str) -> tuple[Json, Diagnostic | None]:
@@ -68,7 +68,7 @@ def stated_error(value: Json) -> str | None:
 def parse_envelope(value: Json) -> FilesEnvelope:
     """Return the files that a JSON answer proposes: in our form, as `edits`, as `files`, or as `{path: content}`."""
     if not isinstance(value, Mapping):
-        return FilesEnvelope(faults=(_shape("", f"the answer is {_kind(value)}, not an object"),))
+        return FilesEnvelope(errors=(_shape("", f"the answer is {_kind(value)}, not an object"),))
     lists = [key for key in ("writes", "edits", "files") if key in value]
     if not lists and "deletes" not in value and not value.keys() & {"error", "summary"}:
         return _read_entries(value, "")
@@ -85,7 +85,7 @@ def parse_envelope(value: Json) -> FilesEnvelope:
     found = _read_entries(value[lists[0]], lists[0]) if lists else FilesEnvelope()
     deletes, bad = _read_deletes(value.get("deletes"))
     return FilesEnvelope(
-        summary if isinstance(summary, str) else "", found.entries, deletes, (*faults, *found.faults, *bad)
+        summary if isinstance(summary, str) else "", found.files, deletes, (*faults, *found.errors, *bad)
     )
 
 
@@ -116,7 +116,7 @@ def _read_entries(value: Json, where: str) -> FilesEnvelope:
     if isinstance(value, Mapping):
         return _read_mapping(value, where)
     if not isinstance(value, list | tuple):
-        return FilesEnvelope(faults=(_shape(where, f"a list of files is expected, not {_kind(value)}"),))
+        return FilesEnvelope(errors=(_shape(where, f"a list of files is expected, not {_kind(value)}"),))
     entries: list[ProposedFile] = []
     faults: list[Diagnostic] = []
     for number, item in enumerate(value):
@@ -126,7 +126,7 @@ def _read_entries(value: Json, where: str) -> FilesEnvelope:
         if not wrong and isinstance(item, Mapping):
             base = item.get("base_sha256", "")
             entries.append(ProposedFile(str(item["path"]), str(item["content"]), base if base is None else str(base)))
-    return FilesEnvelope(entries=tuple(entries), faults=tuple(faults))
+    return FilesEnvelope(files=tuple(entries), errors=tuple(faults))
 
 
 def _read_mapping(value: Mapping[str, Json], where: str) -> FilesEnvelope:
@@ -136,7 +136,7 @@ def _read_mapping(value: Mapping[str, Json], where: str) -> FilesEnvelope:
         if not isinstance(content, str)
     )
     entries = tuple(ProposedFile(path, content) for path, content in value.items() if isinstance(content, str))
-    return FilesEnvelope(entries=entries, faults=faults)
+    return FilesEnvelope(files=entries, errors=faults)
 
 
 def _entry_faults(item: Json, place: str) -> tuple[Diagnostic, ...]:

@@ -24,11 +24,11 @@ class KeyFormat(Struct, frozen=True):
     head: str
     pattern: str
 
-    def suspects(self, text: str) -> bool:
+    def may_match(self, text: str) -> bool:
         """Say whether such a key may be in one of the texts that this one is made of, with NUL between them."""
-        return self.head in text and (self.pattern is _PEM or any(True for _ in self.places(text)))
+        return self.head in text and (self.pattern is _PEM or any(True for _ in self.find(text)))
 
-    def places(self, text: str) -> Iterator[tuple[int, int]]:
+    def find(self, text: str) -> Iterator[tuple[int, int]]:
         """Give the places of such keys in a text."""
         if self.head not in text:
             return

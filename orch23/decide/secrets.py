@@ -121,7 +121,7 @@ class Secrets(Struct, frozen=True):
             found[SecretFinding(name, line)] = None
         return tuple(found)
 
-    def suspects(self, texts: Iterable[str]) -> bool:
+    def may_contain(self, texts: Iterable[str]) -> bool:
         """Say whether some of these texts may have to be redacted: where not, `redact` changes none of them.
 
         All are searched as one, with NUL between them: no secret holds one, and it ends a word as an end of text does.
@@ -132,7 +132,7 @@ class Secrets(Struct, frozen=True):
             if spelling in joined:
                 return True
         for form in KEY_FORMATS:
-            if form.head in joined and form.suspects(joined):
+            if form.head in joined and form.may_match(joined):
                 return True
         return any(True for _ in find_cut_secrets(joined, known.spellings))
 
@@ -159,7 +159,7 @@ class Secrets(Struct, frozen=True):
         ]
         for form in KEY_FORMATS:
             if form.head in joined:
-                found += ((start, end, form.name) for start, end in form.places(joined))
+                found += ((start, end, form.name) for start, end in form.find(joined))
         found += find_cut_secrets(joined, known.spellings)
         if not found:
             return []

@@ -3,18 +3,16 @@
 import ast
 import json
 import re
-import threading
 import tokenize
 import tomllib
-import warnings
 from collections.abc import Iterator, Sequence
 
 from orch23.model import parsing
+from orch23.model.python_source import parse_python
 
 SyntaxFault = tuple[int, str]
 """The line and the message of what keeps a text from being parsed."""
 
-_PARSING = threading.Lock()
 _JSON = (".json", ".ipynb")
 _WITH_COMMENTS = re.compile(r"(?:^|/)(?:[tj]sconfig[^/]*|devcontainer|settings|launch|tasks|\.[^/]*)\.json$")
 _TOML_PLACE = re.compile(r"\s*\(at line (\d+), column \d+\)")
@@ -56,15 +54,12 @@ def is_source(path: str, content: str) -> bool:
 
 def python_tree(content: str) -> ast.Module | SyntaxFault:
     """Return the tree of Python source, or what keeps it from being parsed."""
-    # The warning filters are global, so that two threads must not change them at once.
-    with _PARSING, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            return ast.parse(content.removeprefix("\ufeff"))
-        except SyntaxError as error:
-            return error.lineno or 1, error.msg
-        except (ValueError, RecursionError, MemoryError) as error:
-            return 1, f"cannot be read: {type(error).__name__}"
+    try:
+        return parse_python(content.removeprefix("\ufeff"))
+    except SyntaxError as error:
+        return error.lineno or 1, error.msg
+    except (ValueError, RecursionError, MemoryError) as error:
+        return 1, f"cannot be read: {type(error).__name__}"
 
 
 def python_comments(content: str) -> dict[int, str]:

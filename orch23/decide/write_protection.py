@@ -36,7 +36,7 @@ class DeclaredPatterns:
         self._also = also
         self._never = never
 
-    def refusal(self, path: str) -> str | None:
+    def write_error(self, path: str) -> str | None:
         """Return why a path may not be written or removed, or None; of names alone, not of the write scope."""
         sealed = sealed_reason(path)
         if sealed is None and match_any(self._never, path):
@@ -52,7 +52,7 @@ class DeclaredPatterns:
             return None
         return f"{reason}, and {_UNNAMED}"
 
-    def configures_unnamed(self, path: str) -> bool:
+    def is_undeclared_tool_file(self, path: str) -> bool:
         """Return whether a path configures a tool and no pattern names it."""
         if tool_file_name(path) is None or path in self._literal:
             return False

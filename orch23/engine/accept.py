@@ -42,8 +42,8 @@ def accept(build: Build, stage: str) -> int:
 
     """
     session = build.session
-    outlook = DryRun(session.appraiser)
-    decisions = outlook.look()
+    dry_run = DryRun(session.decider)
+    decisions = dry_run.run()
     names = [name for name in decisions if stage in (name, name.partition("@")[0])]
     if not names:
         raise NotFoundError(Diagnostic("E823", f"no stage is named `{stage}`", hint="`orch23 status` shows the stages"))
@@ -76,7 +76,11 @@ def _owners(build: Build, edits: Mapping[str, tuple[str, ...]], names: list[str]
     state = build.session.state
     found: dict[str, list[str]] = {}
     for path, name in {path: name for name, paths in edits.items() for path in paths}.items():
-        makers = [n for n in names if (r := state.predicted(n)) is not None and path in r.outputs]
+        makers = [
+            n
+            for n in names
+            if (r := state.results.get(n) or state.lock.records.get(n)) is not None and path in r.outputs
+        ]
         declared = [n for n in names if path in getattr(state.plan.nodes[n], "outputs", ())]
         found.setdefault((makers or declared or [name])[-1], []).append(path)
     return {name: tuple(paths) for name, paths in found.items()}
@@ -103,9 +107,9 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
     )
     if secret:
         raise InvalidInputError(*secret)
-    state.forget(name)
+    state.unsettle(name)
     state.unsettled.discard(name)
-    resolved = session.appraiser.resolve(name)
+    resolved = session.decider.resolve(name)
     outputs = _outputs(build, resolved, paths, recorded)
     edit = f"the edit of {', '.join(paths)}"
     try:
@@ -118,7 +122,7 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
         return _failed(build, resolved, f"{edit} could not be verified", str(problem), (problem,))
     if failure is not None:
         text = f"{edit} does not pass: {failure.summary}"
-        return _failed(build, resolved, text, failure.brief.excerpt, failure.diagnostics)
+        return _failed(build, resolved, text, failure.feedback.excerpt, failure.diagnostics)
     if refused := build.committer.refused(outputs):
         raise SafetyError(*refused_path_errors(refused))
     fingerprint = record_edit(session, resolved, outputs)

@@ -46,26 +46,27 @@ class AttemptInput(Struct, frozen=True, kw_only=True):
 
     attempt: int
     start: Files
-    laid: tuple[str, ...] = ()
+    exchanges: tuple[str, ...] = ()
     failure: Failure | None = None
-    previous: str | None = None
+    previous_response: str | None = None
 
 
 class AttemptResult(Struct, frozen=True):
     """What one attempt left: the tree of the stage's own files, the exchanges it rests on, what is wrong with it.
 
-    `written` are the paths that the responses behind the tree wrote, also where the bytes are those of the base. `left`
-    is what a program had written when it failed: no attempt goes on from it, but `on_failure: keep` promotes it.
+    `written` are the paths that the responses behind the tree wrote, also where the bytes are those of the base.
+    `leftover` is what a program had written when it failed: no attempt goes on from it, but `on_failure: keep` promotes
+    it.
     """
 
     tree: Files
     exchanges: tuple[str, ...] = ()
     failure: Failure | None = None
-    answer: str | None = None
+    response: str | None = None
     proposal: str | None = None
     took_s: float = 0.0
     written: frozenset[str] = frozenset()
-    left: Files | None = None
+    leftover: Files | None = None
 
 
 ValidateBySchema: TypeAlias = Callable[[str, Json], tuple[Diagnostic, ...]]
@@ -82,7 +83,7 @@ class Conversing(Protocol):
 class Models(Struct, frozen=True, kw_only=True):
     """How all stages of a build call models: by which requests, through what, and which values they may return."""
 
-    questions: RequestBuilder
+    requests: RequestBuilder
     conversations: Conversing
     validate: ValidateBySchema
 
@@ -90,14 +91,14 @@ class Models(Struct, frozen=True, kw_only=True):
 class Safeguards(Struct, frozen=True, kw_only=True):
     """What all stages of a build are held to.
 
-    `protected` are patterns of files that no stage may write. `pace` raises a LimitError before an attempt of a stage
-    whose time is over. `outside` is what can be reached beyond this machine.
+    `protected` are patterns of files that no stage may write. `begin_attempt` raises a LimitError before an attempt of
+    a stage whose time is over. `network` is what can be reached beyond this machine.
     """
 
     secrets: Secrets
     protected: tuple[str, ...]
-    pace: Callable[[str], None]
-    outside: NetworkAccess
+    begin_attempt: Callable[[str], None]
+    network: NetworkAccess
 
 
 class Shown(Struct, frozen=True):
@@ -113,8 +114,8 @@ class Shown(Struct, frozen=True):
 class Calls(Struct):
     """The calls of models by one stage's attempts so far: the fingerprints of the requests, and what they took."""
 
-    asked: set[str] = field(default_factory=set)
-    spent: StageUsage = NO_USAGE
+    used: set[str] = field(default_factory=set)
+    usage: StageUsage = NO_USAGE
 
 
 class StageResult(Struct, frozen=True, kw_only=True):
@@ -130,7 +131,7 @@ class StageResult(Struct, frozen=True, kw_only=True):
     deleted: tuple[str, ...]
     exchanges: tuple[str, ...]
     attempts: int
-    spent: StageUsage = NO_USAGE
+    usage: StageUsage = NO_USAGE
     failure: Failure | None = None
     note: str = ""
     took_s: float = 0.0
@@ -175,16 +176,18 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
             return self._done(AttemptResult({}, ()), 0, failure_of("preflight", unmet, retryable=False))
         base = self.resolved.base
         failure = fit_feedback(start[1], stage) if start else None
-        last = AttemptResult(start[0] if start else base, (), answer=None, written=frozenset(written))
+        last = AttemptResult(start[0] if start else base, (), response=None, written=frozenset(written))
         seen: set[str] = set()
         same: list[dict[str, Json]] = []
         for attempt in range(1, retry.max + 2):
-            self.safeguards.pace(stage.name)
+            self.safeguards.begin_attempt(stage.name)
             self._begin(attempt)
             from_tree = last.tree if failure is not None and retry.start_from == "current" else base
             laid = last.exchanges if retry.start_from == "current" else ()
             earlier: frozenset[str] = last.written if retry.start_from == "current" else frozenset()
-            turn = AttemptInput(attempt=attempt, start=from_tree, laid=laid, failure=failure, previous=last.answer)
+            turn = AttemptInput(
+                attempt=attempt, start=from_tree, exchanges=laid, failure=failure, previous_response=last.response
+            )
             last = step_runner(stage.step).attempt(self, stage.step, turn)
             last = replace(last, written=(earlier | last.written) & last.tree.keys())
             failure = last.failure or self.verifier.verify(self._owned(last), last.tree, attempt)
@@ -251,17 +254,17 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
         return tuple(_unmet(c, is_folder=bool(self.tree.matching(f"{c.path.rstrip('/')}/**"))) for c in unmet)
 
     def _done(self, last: AttemptResult, attempts: int, failure: Failure | None, note: str = "") -> StageResult:
-        tree = last.tree if failure is None or last.left is None else last.left
+        tree = last.tree if failure is None or last.leftover is None else last.leftover
         return StageResult(
             outputs=self._owned(last, tree),
             deleted=tuple(sorted(path for path in self.resolved.base if path not in tree)),
             exchanges=last.exchanges,
             attempts=attempts,
-            spent=self.calls.spent,
+            usage=self.calls.usage,
             failure=failure,
             note=note,
             took_s=last.took_s,
-            partial=tree is last.left,
+            partial=tree is last.leftover,
         )
 
     # ---- telling --------------------------------------------------------------------------
@@ -269,13 +272,13 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
     def _begin(self, attempt: int) -> None:
         retry = self.resolved.stage.retry
         data = AttemptStarted(attempt=attempt, max_attempts=retry.max + 1, key=self.resolved.key)
-        self.report.tell(data, f"attempt {attempt} of {retry.max + 1}")
+        self.report.emit(data, f"attempt {attempt} of {retry.max + 1}")
 
     def _end(self, attempt: int, failure: Failure | None) -> None:
-        brief = failure.brief if failure else None
+        brief = failure.feedback if failure else None
         if failure is not None:
-            command = f"$ {shorten_command(failure.brief.command)}\n" if failure.brief.command else ""
-            text = f"{failure.summary}\n{command}\n{failure.brief.excerpt}\n"
+            command = f"$ {shorten_command(failure.feedback.command)}\n" if failure.feedback.command else ""
+            text = f"{failure.summary}\n{command}\n{failure.feedback.excerpt}\n"
             self.report.keep(attempt, "failure.txt", text)
         data = AttemptFinished(
             attempt=attempt,
@@ -286,18 +289,18 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
             failing=tuple(brief.failing) if brief else (),
             excerpt=brief.excerpt if brief else "",
         )
-        self.report.tell(data, f"attempt {attempt} {'failed: ' + failure.summary if failure else 'passed'}")
+        self.report.emit(data, f"attempt {attempt} {'failed: ' + failure.summary if failure else 'passed'}")
 
 
 class StepRequirements(Struct, frozen=True):
     """What a step would need of the user if it ran now.
 
-    `grants` are what the user has to consent to; `barred` is the complaint where nothing beyond this machine may be
-    reached, if it would reach that.
+    `grants` are what the user has to consent to; `offline_error` is the complaint where nothing beyond this machine may
+    be reached, if it would reach that.
     """
 
     grants: tuple[Grant, ...] = ()
-    barred: Diagnostic | None = None
+    offline_error: Diagnostic | None = None
 
 
 NO_REQUIREMENTS = StepRequirements()
@@ -362,7 +365,7 @@ class ProcessStepRunner(StepRunner):
         files = {**resolved.parts, **resolved.files}
         ran = attempts.runner.run(step, {**files, **start})
         if not isinstance(ran, FinishedProcess):
-            return AttemptResult(start, (), ran, left=self._left(attempts, step, start, ran))
+            return AttemptResult(start, (), ran, leftover=self._left(attempts, step, start, ran))
         result = ran.result
         if result.output.text:
             attempts.report.keep(turn.attempt, "output.txt", result.output.text)
@@ -372,9 +375,9 @@ class ProcessStepRunner(StepRunner):
         tree = {p: e for p, e in start.items() if p not in result.removed} | dict(result.written)
         if problems:
             failure = replace(
-                failure_of("write_scope_violation", problems), left=LeftoverFiles(result.written, result.removed)
+                failure_of("write_scope_violation", problems), leftover=LeftoverFiles(result.written, result.removed)
             )
-            return AttemptResult(start, (), failure, left=self._left(attempts, step, start, failure))
+            return AttemptResult(start, (), failure, leftover=self._left(attempts, step, start, failure))
         named = guard_paths(attempts.safeguards.secrets, result.written)
         if named:
             return AttemptResult(start, (), failure_of("write_scope_violation", named, retryable=False))
@@ -389,7 +392,7 @@ class ProcessStepRunner(StepRunner):
 
     def _left(self, attempts: AttemptLoop, step: ProcessStep, start: Files, failure: Failure) -> Files | None:
         """Return the stage's own files as a failed program left them: what it changed within its write scope."""
-        resolved, left = attempts.resolved, failure.left
+        resolved, left = attempts.resolved, failure.leftover
         if left is None or guard_paths(attempts.safeguards.secrets, left.written):
             return None
         files = {**resolved.parts, **resolved.files}

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from msgspec import Struct
 
 from orch23.engine.project_state import ProjectState
+from orch23.engine.stage_view import ObsoleteFiles, StageView
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import MissingBytesError
 from orch23.model.llm import Exchange, Proposal
@@ -35,7 +36,7 @@ class Bases(Struct, frozen=True):
     def _of_record(self, name: str, record: Record) -> dict[str, FileEntry]:
         """Return the moved bases of a record that hold today: what they stand in place of is still the same."""
         bases = record.bases.items()
-        return {path: base.start for path, base in bases if self.state.incoming(name, path) == base.instead_of}
+        return {path: base.start for path, base in bases if self.state.incoming_version(name, path) == base.instead_of}
 
     def _has_base(self, name: str) -> bool:
         return self.state.stage(name).chain is not None or bool(self.state.plan.upstream_of_chains.get(name))
@@ -52,7 +53,9 @@ class Bases(Struct, frozen=True):
                 return record
         return None
 
-    def others(self, name: str, identity: str, in_force: Mapping[str, FileEntry]) -> Iterator[Mapping[str, FileEntry]]:
+    def alternatives(
+        self, name: str, identity: str, in_force: Mapping[str, FileEntry]
+    ) -> Iterator[Mapping[str, FileEntry]]:
         """Give the other bases that records of the stage, under any name, started from; the original is one of them."""
         if not self._has_base(name):
             return
@@ -63,23 +66,24 @@ class Bases(Struct, frozen=True):
                 seen.append(start)
                 yield start
 
-    def moved(self, name: str, in_force: Mapping[str, FileEntry]) -> Mapping[str, FileEntry]:
+    def for_next_run(self, name: str, in_force: Mapping[str, FileEntry]) -> Mapping[str, FileEntry]:
         """Return the bases of a stage that has to run: a user's bytes where there are some, else those in force."""
         state, stage = self.state, self.state.stage(name)
         if not self._has_base(name) or not self._follows_the_disk(stage):
             return in_force
         is_new = self._is_new(name, stage)
-        paths = [path for path in self._shared_paths(stage) if state.sees_chain(name, path) and not state.dead(path)]
+        view, obsolete = StageView(state, name), ObsoleteFiles(state)
+        paths = [path for path in self._shared_paths(stage) if view.sees_chain(path) and not obsolete.is_obsolete(path)]
         moved = dict(in_force)
         for path in paths:
-            there, start = state.store.workspace.entry(path), state.start(name, path)
+            there, start = state.store.workspace.entry(path), state.start_version(name, path)
             if there is None or there == start or there in self._older_versions(stage, path):
                 continue
             is_own = stage.chain is not None and state.declared.in_chain(stage.chain.chain, path)
             starts = self._starts_from(path, there, start, is_new=is_new and is_own)
             if starts or self._has_users_bytes(path, there, start):
                 moved[path] = there
-        return {path: entry for path, entry in moved.items() if entry != state.incoming(name, path)}
+        return {path: entry for path, entry in moved.items() if entry != state.incoming_version(name, path)}
 
     def _older_versions(self, stage: Stage, path: str) -> list[FileEntry | None]:
         """Return what earlier items of the chain started from at a path and made there, and the original."""
@@ -87,7 +91,11 @@ class Bases(Struct, frozen=True):
         earlier = state.plan.chains[link.chain][: link.index] if link else ()
         results = [state.results[name] for name in earlier if name in state.results]
         versions = [record.outputs[path] for record in results if path in record.outputs]
-        return [state.original(path), *(state.start(name, path) for name in earlier), *versions] if versions else []
+        return (
+            [state.original(path), *(state.start_version(name, path) for name in earlier), *versions]
+            if versions
+            else []
+        )
 
     def _has_users_bytes(self, path: str, there: FileEntry, start: FileEntry | None) -> bool:
         """Return whether runs made what is on disk from a user's bytes that the stage would not start from."""
@@ -115,7 +123,7 @@ class Bases(Struct, frozen=True):
         if ownership.is_accepted(path, there):
             return True
         own = ownership.is_known(path, there)
-        if is_new and not (own and self.state.alive_owner(path)):
+        if is_new and not (own and self.state.has_declared_owner(path)):
             return True
         return not (own and start is None) and ownership.equals_head(path, there)
 
@@ -194,7 +202,7 @@ def rebuild_outputs(state: ProjectState, resolved: ResolvedStage, record: Record
     if any(made.get(path) != entry.digest for path, entry in record.outputs.items()):
         return False
     for path, entry in record.outputs.items():
-        state.laid[entry.digest.sha256] = tree[path]
+        state.rebuilt[entry.digest.sha256] = tree[path]
     return True
 
 
@@ -218,7 +226,7 @@ def _lay_one(resolved: ResolvedStage, exchange: Exchange, tree: dict[str, bytes]
         exchange.stop,
         step=stage.step,
         cwd=stage.cwd,
-        fence=stage.fence,
+        write_scope=stage.fence,
         outputs=stage.outputs,
         base=shown,
         validate=None,

@@ -26,6 +26,7 @@ from orch23.engine.process_runner import CancelledBuildError
 from orch23.engine.results import StageResults
 from orch23.engine.run_events import RunEvents
 from orch23.engine.session import Session
+from orch23.engine.stage_view import ObsoleteFiles
 from orch23.engine.worker import InputsChangedError, Worker
 from orch23.engine.worker_threads import StagePools, WorkerThreads
 from orch23.model.diagnostic import Diagnostic
@@ -89,7 +90,7 @@ Clock: TypeAlias = Callable[[], float]
 class Build(Struct, kw_only=True, dict=True):
     """One run over one session. `interrupt` may be called from a signal handler; all else from one thread.
 
-    `break_off` ends the calls of models that are under way, and lets no further one begin.
+    `cancel_calls` ends the calls of models that are under way, and lets no further one begin.
     """
 
     session: Session
@@ -100,12 +101,12 @@ class Build(Struct, kw_only=True, dict=True):
     observer: Observer
     clock: Clock
     options: BuildOptions
-    break_off: Callable[[], None]
+    cancel_calls: Callable[[], None]
     _running: set[str] = field(default_factory=set)
     _messages: "queue.SimpleQueue[_Finished | _Stop]" = field(default_factory=queue.SimpleQueue)
     _stopped: RunStop | None = None
     _restarts: dict[str, int] = field(default_factory=dict)
-    _hands: WorkerThreads = field(default_factory=WorkerThreads)
+    _threads: WorkerThreads = field(default_factory=WorkerThreads)
 
     def interrupt(self, signum: int) -> None:
         """Ask the build to stop: kill what runs, start nothing more, keep what there is."""
@@ -113,24 +114,24 @@ class Build(Struct, kw_only=True, dict=True):
 
     @cached_property
     def _walk(self) -> PlanWalk:
-        return PlanWalk(self.session.appraiser, self.options.selection, self)
+        return PlanWalk(self.session.decider, self.options.selection, self)
 
     @cached_property
     def _pools(self) -> StagePools[_Ready]:
         return StagePools(self.session.pipeline.pools, self.options.jobs)
 
     @cached_property
-    def _narrator(self) -> RunEvents:
+    def _events(self) -> RunEvents:
         return RunEvents(self.observer, self.clock)
 
     @cached_property
     def _results(self) -> StageResults:
         return StageResults(
             committer=self.committer,
-            narrator=self._narrator,
+            events=self._events,
             walk=self._walk,
             clock=self.clock,
-            paid=self.ledger.paid,
+            cost_of=self.ledger.cost_of,
         )
 
     def run(self) -> BuildResult:
@@ -138,7 +139,7 @@ class Build(Struct, kw_only=True, dict=True):
         try:
             return self._run()
         finally:
-            self._hands.dismiss()
+            self._threads.shutdown()
 
     def _run(self) -> BuildResult:
         most_s = self.session.pipeline.stop.max_wall_s
@@ -170,7 +171,7 @@ class Build(Struct, kw_only=True, dict=True):
     def _take_last(self) -> None:
         """Kill what runs, break off what waits, and take what still arrives within a moment: what had come is kept."""
         self.executor.cancel()
-        self.break_off()
+        self.cancel_calls()
         until = self.clock() + _LAST_WORDS_S
         while self._running and (left := until - self.clock()) > 0:
             try:
@@ -196,11 +197,11 @@ class Build(Struct, kw_only=True, dict=True):
 
     # ---- as a visitor ---------------------------------------------------------------------
 
-    def keeps_back(self, up: str, node: Stage | ForeachStage) -> bool:
+    def blocks(self, up: str, node: Stage | ForeachStage) -> bool:
         """Say so of what has ended and is not there; of an edit in place only if the node may read it."""
-        return self._results.keeps_back(up, node)
+        return self._results.blocks(up, node)
 
-    def takes(self, name: str) -> bool:
+    def should_decide(self, name: str) -> bool:
         """Decide a stage unless too many have failed."""
         if not self._over_failure_limit():
             return True
@@ -211,10 +212,10 @@ class Build(Struct, kw_only=True, dict=True):
         """Expand every foreach: what makes its list is done."""
         return True
 
-    def added(self, node: ForeachStage, items: tuple[Stage, ...]) -> None:
+    def items_added(self, node: ForeachStage, items: tuple[Stage, ...]) -> None:
         """Tell of the items."""
         names = tuple(stage.name for stage in items)
-        self._narrator.tell(StagesAdded(items=names), f"{node.name} has {len(names)} items", node.name)
+        self._events.emit(StagesAdded(items=names), f"{node.name} has {len(names)} items", node.name)
         self._skip()
         self._results.extended()
 
@@ -232,14 +233,14 @@ class Build(Struct, kw_only=True, dict=True):
         """End the node."""
         self._results.end(name, blocked_by(by))
 
-    def passed_over(self, name: str, record: Record | None) -> None:
+    def not_selected(self, name: str, record: Record | None) -> None:
         """Take it as its last record says; nobody asked for it, so nobody hears of it."""
-        self._results.leave_out(name, StageStatus.NOT_BUILT if record is None else StageStatus.PASSED_OVER)
+        self._results.skip(name, StageStatus.NOT_BUILT if record is None else StageStatus.NOT_SELECTED)
 
-    def decided(self, name: str, appraised: DecidedStage) -> None:
+    def decided(self, name: str, decided: DecidedStage) -> None:
         """Begin with what is to be done."""
-        decision, resolved = appraised.decision, appraised.resolved
-        self._narrator.decided(name, decision, resolved.key)
+        decision, resolved = decided.decision, decided.resolved
+        self._events.decided(name, decision, resolved.key)
         match decision:
             case Fresh(record=record):
                 self._results.fresh(resolved, record)
@@ -248,8 +249,8 @@ class Build(Struct, kw_only=True, dict=True):
             case Edited():
                 self._leave_edited(name, decision)
             case Run() | VerifyOnly():
-                self._results.move(name, StageStatus.READY)
-                self._pools.line_up(resolved.stage, _Ready(resolved, decision))
+                self._results.set_status(name, StageStatus.READY)
+                self._pools.enqueue(resolved.stage, _Ready(resolved, decision))
             case _:
                 message = f"BUG: {type(decision).__name__} in a build"
                 raise TypeError(message)
@@ -264,7 +265,7 @@ class Build(Struct, kw_only=True, dict=True):
         """Tell of the stages and items that are switched off; nothing waits for them."""
         plan = self.session.state.plan
         for name in self.options.selection.skipped(plan):
-            if name not in self._results.ends:
+            if name not in self._results.outcomes:
                 self._results.end(
                     name,
                     StageOutcome(status=StageStatus.SKIPPED, text=f"`if` is false: {plan.skipped[name].condition}"),
@@ -272,7 +273,7 @@ class Build(Struct, kw_only=True, dict=True):
 
     def _leave_edited(self, name: str, decision: Edited) -> None:
         """Leave a user's edit as it is. With a result of today's key the stage is in place, and in no other's way."""
-        text, in_place = "; ".join(decision.clauses), decision.record is not None
+        text, in_place = "; ".join(decision.descriptions), decision.record is not None
         self._results.end(
             name,
             StageOutcome(
@@ -285,23 +286,23 @@ class Build(Struct, kw_only=True, dict=True):
         try:
             self._results.restore(resolved, record)
         except MissingBytesError as lost:
-            self._narrator.warn(f"{lost.sha256} was damaged in the store and is dropped", name)
-            self.session.state.forget(name)
+            self._events.warn(f"{lost.sha256} was damaged in the store and is dropped", name)
+            self.session.state.unsettle(name)
             self.session.store.workspace.invalidate((*record.outputs, *record.deleted))
             self._walk.decide(name)
 
     def _launch(self, resolved: ResolvedStage, decision: Run | VerifyOnly) -> None:
         name = resolved.stage.name
         if self._over_failure_limit():  # since it was lined up
-            self._pools.leave(name)
+            self._pools.release(name)
             self._results.end(name, _NOT_RUN)
             return
         if stuck := self._results.before(resolved.stage):
-            self._pools.leave(name)
+            self._pools.release(name)
             self._results.end(name, blocked_by(stuck))
             return
-        self._narrator.started(name, resolved.key)
-        self._results.move(name, StageStatus.RUNNING)
+        self._events.started(name, resolved.key)
+        self._results.set_status(name, StageStatus.RUNNING)
         self._running.add(name)
         verify = decision if isinstance(decision, VerifyOnly) else None
 
@@ -312,15 +313,15 @@ class Build(Struct, kw_only=True, dict=True):
                 outcome = error
             return partial(self._messages.put, _Finished(name, resolved, outcome))
 
-        self._hands.give(f"orch23-stage-{name}", work)
+        self._threads.submit(f"orch23-stage-{name}", work)
 
     # ---- finishing ------------------------------------------------------------------------
 
     def _finish(self, message: _Finished) -> None:
         name, resolved, outcome = message.name, message.resolved, message.outcome
         self._running.discard(name)
-        self._hands.done()
-        self._pools.leave(name)
+        self._threads.finished()
+        self._pools.release(name)
         match outcome:
             case StageResult(failure=None):
                 self._succeed(name, resolved, outcome)
@@ -347,10 +348,10 @@ class Build(Struct, kw_only=True, dict=True):
     def _decide_again(self, name: str, resolved: ResolvedStage, paths: tuple[str, ...]) -> None:
         """Start over with a stage of which inputs changed before anything was done; a few times, not for ever."""
         self.session.store.workspace.invalidate(paths)
-        self._narrator.warn(f"inputs changed while the stage was prepared: {', '.join(paths)}", name)
+        self._events.warn(f"inputs changed while the stage was prepared: {', '.join(paths)}", name)
         self._restarts[name] = self._restarts.get(name, 0) + 1
         if self._restarts[name] <= _MAX_RESTARTS:
-            self._results.move(name, StageStatus.WAITING)
+            self._results.set_status(name, StageStatus.WAITING)
             self._walk.decide(name)
             return
         text = f"{', '.join(paths)} changed {self._restarts[name]} times while the stage was prepared"
@@ -358,7 +359,7 @@ class Build(Struct, kw_only=True, dict=True):
         self._results.end(name, stopped_by(resolved.key, restless))
 
     def _succeed(self, name: str, resolved: ResolvedStage, done: StageResult) -> None:
-        refused = self.session.state.refused_claims(name, (*done.outputs, *done.deleted), only_new=True)
+        refused = self.session.state.ownership_errors(name, (*done.outputs, *done.deleted), only_new=True)
         if refused:  # of a folder it is only known now which files are written
             self._results.end(name, stopped_by(resolved.key, *refused))
             return
@@ -369,21 +370,21 @@ class Build(Struct, kw_only=True, dict=True):
         if self._stopped is None:
             self._stopped = RunStop(code, diagnostics)
             self.ledger.close()
-            self._narrator.warn(text, data=Warned(exit_code=int(code)))
+            self._events.warn(text, data=Warned(exit_code=int(code)))
 
     def _end_ownership(self) -> None:
         """Remove the files of ended stages that are theirs alone, and report those that are the user's from now on."""
-        state = self.session.state
-        dead, released = state.dead_files(), state.released_files()
-        buried = self.committer.bury(dead) if dead else PromotionResult()
+        obsolete = ObsoleteFiles(self.session.state)
+        dead, released = obsolete.replacements(), obsolete.released()
+        buried = self.committer.remove_obsolete(dead) if dead else PromotionResult()
         if buried.removed or buried.written:
             text = "files of stages that have ended were removed"
-            self._narrator.promoted("orch23", text, PromotionResult(removed=(*buried.removed, *buried.written)))
+            self._events.promoted("orch23", text, PromotionResult(removed=(*buried.removed, *buried.written)))
         if buried.edited:
-            self._narrator.warn(f"files of stages that have ended were left as they are: {', '.join(buried.edited)}")
+            self._events.warn(f"files of stages that have ended were left as they are: {', '.join(buried.edited)}")
         if released:
             text = "files of stages that have ended stay as sources"
-            self._narrator.tell(FilesReleased(files=tuple(released), stages=tuple(released.values())), text)
+            self._events.emit(FilesReleased(files=tuple(released), stages=tuple(released.values())), text)
 
     def _result(self) -> BuildResult:
         state, everything = self.session.state, self.options.selection.selects_all

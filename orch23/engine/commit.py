@@ -11,6 +11,7 @@ from orch23.engine.attempt import StageResult
 from orch23.engine.ownership import is_proven
 from orch23.engine.protected_files import DeclaredByPlan
 from orch23.engine.session import Session
+from orch23.engine.stage_view import StageView
 from orch23.model.digest import FileEntry, git_blob_id
 from orch23.model.errors import MissingBytesError
 from orch23.model.record import Base, LockFile, Record
@@ -41,12 +42,13 @@ class WorkspaceChange(Struct, frozen=True):
 class Committer(Struct, dict=True):
     """Writes what a build made. The order is safety.md's: what is paid for is durable before the workspace changes.
 
-    `left` is the lock file as it was written last, `left_sha256` the digest of its bytes, in hex (empty if not known).
+    `written_lock` is the lock file as it was written last, `written_lock_sha256` the digest of its bytes, in hex (empty
+    if not known).
     """
 
     session: Session
-    left: LockFile = field(default_factory=LockFile)
-    left_sha256: str = ""
+    written_lock: LockFile = field(default_factory=LockFile)
+    written_lock_sha256: str = ""
     _locked: dict[str, Record] = field(default_factory=dict)
 
     @cached_property
@@ -61,30 +63,30 @@ class Committer(Struct, dict=True):
             self.session.state.ran.add(resolved.stage.name)
         return record
 
-    def gather(self, resolved: ResolvedStage, done: StageResult) -> Record:
+    def keep_for_later(self, resolved: ResolvedStage, done: StageResult) -> Record:
         """Write a verified result that is soon made again, and let other stages see it. It lasts once promoted."""
         record = self._record_of(resolved, done, failed=False)
         self.session.store.records.add(record)
         self.session.state.settle(resolved.stage.name, record)
-        self.session.state.promised |= self.session.state.target(resolved.stage.name, record)
+        self.session.state.expected |= self.session.state.target(resolved.stage.name, record)
         return record
 
-    def adopt(self, record: Record) -> None:
+    def store_locked_record(self, record: Record) -> None:
         """Keep a record that only the lock file has, where that is trusted; every other is in the store already."""
         if self.session.state.trusts_lock and not is_proven(record, self.session.store.records):
             self.session.store.records.put(record)
 
-    def make_last(self) -> None:
+    def sync(self) -> None:
         """Make durable what was gathered."""
         self.session.store.sync()
 
-    def recall(self, resolved: ResolvedStage, record: Record) -> None:
+    def use_recorded(self, resolved: ResolvedStage, record: Record) -> None:
         """Let other stages see the result of a record. The workspace stays as it is."""
         self._keep_laid(record)
         self.session.store.records.use(record)
         self.session.state.settle(resolved.stage.name, record)
 
-    def hold(self, name: str, record: Record) -> None:
+    def withhold(self, name: str, record: Record) -> None:
         """Have the bytes at hand that a result will be promoted with, and count with them from now on.
 
         Raises:
@@ -94,7 +96,7 @@ class Committer(Struct, dict=True):
         state = self.session.state
         target = state.target(name, record)
         self._at_hand({path: entry for path, entry in target.items() if state.on_disk(path) != entry})
-        state.promised |= target
+        state.expected |= target
 
     def change(self, records: Mapping[str, Record]) -> WorkspaceChange:
         """Return what the promotion of these results would change: nothing of a person's."""
@@ -114,10 +116,10 @@ class Committer(Struct, dict=True):
         """Make a change, in one transaction; these records are what the lock file will say of their stages."""
         self._locked.update(records)
         for path in (path for target in change.targets.values() for path in target):
-            self.session.state.promised.pop(path, None)
+            self.session.state.expected.pop(path, None)
         return self._make(change)
 
-    def stands(self, name: str, record: Record) -> bool:
+    def is_in_place(self, name: str, record: Record) -> bool:
         """Say whether a result is what lock file and workspace hold already."""
         locked = self.session.lock.records.get(name)
         if locked is None or locked.key != record.key:
@@ -136,13 +138,13 @@ class Committer(Struct, dict=True):
 
     def changed_inputs(self, resolved: ResolvedStage) -> tuple[str, ...]:
         """Return the source inputs that are no longer what the stage was given."""
-        state, name = self.session.state, resolved.stage.name
+        view = StageView(self.session.state, resolved.stage.name)
         given = {**resolved.files, **resolved.verify_files}
         return tuple(
-            path for path, entry in given.items() if state.look(name, path) != entry and path not in resolved.base
+            path for path, entry in given.items() if view.input_of(path) != entry and path not in resolved.base
         )
 
-    def bury(self, dead: Mapping[str, FileEntry | None]) -> PromotionResult:
+    def remove_obsolete(self, dead: Mapping[str, FileEntry | None]) -> PromotionResult:
         """Remove dead files, or put the base of a newer result there; leave those of which no one has these bytes."""
         found = {path: entry for path, entry in dead.items() if entry is None or self._obtain(path, entry)}
         change = self._compare({"": found})
@@ -173,17 +175,17 @@ class Committer(Struct, dict=True):
         `complete` says that everything is green: then what no stage stands for any more is dropped.
         """
         state = self.session.state
-        kept = {name: r for name, r in self.session.lock.records.items() if state.alive(name) or not complete}
+        kept = {name: r for name, r in self.session.lock.records.items() if state.is_declared(name) or not complete}
         records = {**kept, **{name: r for name, r in self._locked.items() if name in green}}
         retained = {
             name: record
             for name, record in self.session.lock.retained.items()
-            if name not in records and (state.alive(name) or not complete)
+            if name not in records and (state.is_declared(name) or not complete)
         }
-        self.left = LockFile(records, retained)
+        self.written_lock = LockFile(records, retained)
         store = self.session.store
-        written = self.session.memory.write(self.left, self.session.pipeline.name)
-        self.left_sha256 = written.sha256
+        written = self.session.prior.write(self.written_lock, self.session.pipeline.name)
+        self.written_lock_sha256 = written.sha256
         if written.file is not None:
             store.workspace.note_written_file(
                 self.session.lock_path.relative_to(store.root).as_posix(), written.sha256, written.file
@@ -226,8 +228,8 @@ class Committer(Struct, dict=True):
         """Return the moved bases that a stage started from, their bytes kept with the transcripts."""
         state, name = self.session.state, resolved.stage.name
         found: dict[str, Base] = {}
-        for path, start in sorted(state.starts.get(name, {}).items()):
-            found[path] = Base(start, state.incoming(name, path))
+        for path, start in sorted(state.moved_bases.get(name, {}).items()):
+            found[path] = Base(start, state.incoming_version(name, path))
             self._keep_start(resolved, path, start)
         return found
 
@@ -260,14 +262,14 @@ class Committer(Struct, dict=True):
         state = self.session.state
         found: dict[str, FileEntry | None] = {}
         for path in (*done.outputs, *done.deleted):
-            entry = state.original(path) if path in resolved.base or path in state.originals() else None
+            entry = state.original(path) if path in resolved.base or path in state.known_originals else None
             found[path] = entry
             if entry is not None:
                 self._keep_start(resolved, path, entry)
         return found
 
     def _keep_laid(self, record: Record) -> None:
-        laid = self.session.state.laid
+        laid = self.session.state.rebuilt
         for entry in record.outputs.values():
             if entry.digest.sha256 in laid and not self.session.store.contents.has(entry.digest):
                 self.session.store.contents.put(laid[entry.digest.sha256])
@@ -293,7 +295,7 @@ class Committer(Struct, dict=True):
             path
             for path in differing
             if (there := old[path]) is not None
-            and not any(self.session.state.has_started_from(name, path, there) for name in targets)
+            and not any(StageView(self.session.state, name).has_started_from(path, there) for name in targets)
             and not self._may_replace(path, there)
         }
         return WorkspaceChange(
@@ -320,12 +322,14 @@ class Committer(Struct, dict=True):
 
     def _may_replace(self, path: str, there: FileEntry) -> bool:
         state = self.session.state
-        if self.session.appraiser.overwrite_edited:
+        if self.session.decider.overwrite_edited:
             return True
-        if state.known_bytes(path, there):  # an accepted edit is replaced only by a result of the stage that has it
+        if state.ownership.is_known(
+            path, there
+        ):  # an accepted edit is replaced only by a result of the stage that has it
             having = state.locked.having(path, there)
-            return any(state.alive(r.stage) for r in having) or not state.ownership.is_accepted(path, there)
-        return state.originals().get(path) == there
+            return any(state.is_declared(r.stage) for r in having) or not state.ownership.is_accepted(path, there)
+        return state.known_originals.get(path) == there
 
     def _rescue(self, path: str, there: FileEntry) -> None:
         """Keep the bytes that are about to be replaced; those of a person where nothing is ever cleared away."""

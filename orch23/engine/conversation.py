@@ -48,7 +48,7 @@ class RequestBuilder(Struct, frozen=True):
     sources: AuthorTexts
     variables: Mapping[str, Json]
 
-    def request(
+    def build(
         self, resolved: ResolvedStage, step: "LLMStep", this: AttemptContext, params: Mapping[str, Json]
     ) -> tuple[Request | None, tuple[Diagnostic, ...]]:
         """Return the request of one attempt, and what forbids it; without a request, what is wrong with its prompt."""
@@ -91,13 +91,13 @@ _OFFLINE_HINT = "build without --offline to ask the model, undo the change, or n
 class CallListener(Protocol):
     """Who is told of each request before it goes out, and of each answer once it is recorded."""
 
-    def asking(self, request: Request, /) -> None:
+    def requested(self, request: Request, /) -> None:
         """Hear of a request that is about to be answered, by whomever."""
 
-    def wrote(self, text: str, /) -> None:
+    def received(self, text: str, /) -> None:
         """Hear of a piece of an answer, as it comes."""
 
-    def answered(self, request: Request, response: Response, /) -> None:
+    def responded(self, request: Request, response: Response, /) -> None:
         """Hear of an answer, which is on disk."""
 
 
@@ -111,29 +111,29 @@ class CallResult(Struct, frozen=True):
 class RecordedConversation(Struct, frozen=True, kw_only=True):
     """One attempt's provider, with its memory and its meter.
 
-    `asked` are the fingerprints that this way through the attempts has used: a question that comes up again is another
-    sample. `passed` are recorded answers that this attempt does not use, since others are asked for in their place.
+    `used` are the fingerprints that this way through the attempts has used: a question that comes up again is another
+    sample. `skipped` are recorded answers that this attempt does not use, since others are asked for in their place.
     """
 
     recorded: RecordingProvider
     meter: CallMeter
-    asking: CallContext
+    call: CallContext
     params: Mapping[str, Json]
-    asked: set[str] = field(default_factory=set)
-    passed: list[str] = field(default_factory=list)
+    used: set[str] = field(default_factory=set)
+    skipped: list[str] = field(default_factory=list)
 
     @property
     def mode(self) -> RecordingMode:
         """Give what holds for recorded answers."""
         return self.recorded.mode
 
-    def choose(self, request: Request) -> Request:
+    def next_sample(self, request: Request) -> Request:
         """Return a request as the first sample that is not used yet, nor passed over."""
-        while (fingerprint := request.fingerprint()) in self.asked or self.recorded.passes(request):
-            if fingerprint not in self.asked:
-                self.passed.append(fingerprint)
+        while (fingerprint := request.fingerprint()) in self.used or self.recorded.is_excluded(request):
+            if fingerprint not in self.used:
+                self.skipped.append(fingerprint)
             request = replace(request, sample=request.sample + 1)
-        self.asked.add(fingerprint)
+        self.used.add(fingerprint)
         return request
 
     def complete(self, request: Request, deadline_s: float, listener: CallListener) -> CallResult:
@@ -144,37 +144,37 @@ class RecordedConversation(Struct, frozen=True, kw_only=True):
             LimitError: a limit of the run or the stage is reached; nothing was sent.
 
         """
-        more = truncation_policy(self.asking.step)
+        more = truncation_policy(self.call.step)
         response = self._once(request, deadline_s, listener)
         for _ in range(more.retries):
             wider = with_more_tokens(request, response.stop, more)
             if wider is None:
                 break
             self.settle(request.fingerprint(), "truncated", ())
-            request = self.choose(wider)
+            request = self.next_sample(wider)
             response = self._once(request, deadline_s, listener)
         return CallResult(request, response)
 
     def is_recorded(self, request: Request) -> bool:
         """Say whether a chosen request will be answered from the transcripts: then nothing leaves the machine."""
-        return self.recorded.known(request) is not None
+        return self.recorded.find(request) is not None
 
     def settle(self, fingerprint: str, outcome: ExchangeOutcome, diagnostics: tuple[str, ...]) -> None:
         """Keep what became of an answer."""
         self.recorded.settle(fingerprint, outcome, diagnostics)
 
     def _once(self, request: Request, deadline_s: float, listener: CallListener) -> Response:
-        listener.asking(request)
+        listener.requested(request)
         try:
-            response = self.recorded.complete(request, deadline_s, listener.wrote)
-            while self.passed:
-                self.recorded.supersede(self.passed.pop())
+            response = self.recorded.complete(request, deadline_s, listener.received)
+            while self.skipped:
+                self.recorded.supersede(self.skipped.pop())
         except BaseException:
-            self.meter.forfeit(self.asking.stage)  # an answer that came and could not be kept: nobody settles it
+            self.meter.forfeit(self.call.stage)  # an answer that came and could not be kept: nobody settles it
             raise
         if not response.replayed:
-            self.meter.settle(self.asking.stage, response)
-        listener.answered(request, response)
+            self.meter.settle(self.call.stage, response)
+        listener.responded(request, response)
         return response
 
 
@@ -198,9 +198,9 @@ def find_recorded(recorded: RecordingProvider, step: "LLMStep", request: Request
     more = truncation_policy(step)
     found: list[Exchange] = []
     for _ in range(more.retries + 1):
-        while recorded.passes(request):
+        while recorded.is_excluded(request):
             request = replace(request, sample=request.sample + 1)
-        known = recorded.known(request)
+        known = recorded.find(request)
         if known is None:
             return RecordedResponses(found=tuple(found), missing=request)
         found.append(known)
@@ -241,12 +241,12 @@ class Conversations(Struct, frozen=True, kw_only=True):
             stage=stage.name,
             mode=mode,
             transcripts=step.transcripts,
-            once=self.once,
+            unique_calls=self.once,
         )
         params = request_parameters(self.setting, asking)
-        return RecordedConversation(recorded=recorded, meter=self.meter, asking=asking, params=params, asked=asked)
+        return RecordedConversation(recorded=recorded, meter=self.meter, call=asking, params=params, used=asked)
 
-    def compared(self, resolved: ResolvedStage, request: Request) -> str:
+    def difference_from_nearest(self, resolved: ResolvedStage, request: Request) -> str:
         """Return how an unrecorded request of a stage differs from the nearest that is recorded, if any is."""
         stage, parts = resolved.stage, request.parts()
         place = stage.step.transcripts if is_llm(stage.step) else None
@@ -262,7 +262,7 @@ class Conversations(Struct, frozen=True, kw_only=True):
             return self._refusing(asking, OFFLINE, _OFFLINE_HINT)
         metered = MeteredProvider(inner=make_provider(self.setting, asking), stage=asking.stage, meter=self.meter)
         sleep = self.setting.share(OpenCalls, OpenCalls).wait
-        transport = RetryingProvider(inner=metered, stage=asking.stage, notice=self.setting.notice, sleep=sleep)
+        transport = RetryingProvider(inner=metered, stage=asking.stage, emit=self.setting.notice, sleep=sleep)
         return RedactingProvider(CheckedProvider(transport, self.setting, asking), self.secrets.redact)
 
     def _refusing(self, asking: CallContext, code: str, hint: str) -> ReplayOnlyProvider:

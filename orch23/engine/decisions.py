@@ -10,7 +10,8 @@ from orch23.decide.freshness import Candidate, StageFacts, decide
 from orch23.engine.bases import Bases, rebuild_outputs
 from orch23.engine.outcomes import E_MISSING_BYTES, MISSING_BYTES_HINT
 from orch23.engine.ownership import may_write_outputs_of
-from orch23.engine.project_state import ProjectState, StageView
+from orch23.engine.project_state import ProjectState
+from orch23.engine.stage_view import StageView
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.errors import MissingBytesError
@@ -80,42 +81,42 @@ class StageDecider(Struct):
                 return replace(resolved, manifest=record.manifest, key=record.key, core=core_of(record.manifest))
         return None
 
-    def appraise(self, name: str, *, need_intermediate: bool = False) -> DecidedStage:
+    def decide(self, name: str, *, need_intermediate: bool = False) -> DecidedStage:
         """Return a stage's manifest and the decision on it, on the base that it has now (ADR 19).
 
         What is looked at for that is noted in the `reads` of the state.
         """
         state = self.state.tracked(name)
         own = replace(self, state=state, sources=_NotedSources(state, self.sources))
-        return own._appraise(name, need_intermediate=need_intermediate)  # noqa: SLF001 - of the same class
+        return own._decide(name, need_intermediate=need_intermediate)  # noqa: SLF001 - of the same class
 
-    def _appraise(self, name: str, *, need_intermediate: bool) -> DecidedStage:
+    def _decide(self, name: str, *, need_intermediate: bool) -> DecidedStage:
         state = self.state
         in_force = self._bases.in_force(name)
-        state.starts[name] = in_force
+        state.moved_bases[name] = in_force
         resolved = self.resolve(name)
         known = self._known(resolved, need_intermediate=need_intermediate)
         if self._may_start_anew(known, resolved):
-            for start in self._bases.others(name, identity_of(resolved.manifest), in_force):
-                state.starts[name] = start
+            for start in self._bases.alternatives(name, identity_of(resolved.manifest), in_force):
+                state.moved_bases[name] = start
                 other = self.resolve(name)
                 if self._todays(other):
                     resolved, known = other, self._known(other, need_intermediate=need_intermediate)
                     break
             else:
-                state.starts[name] = in_force
-                state.starts[name] = self._bases.moved(name, in_force)
-                if state.starts[name] != in_force:
+                state.moved_bases[name] = in_force
+                state.moved_bases[name] = self._bases.for_next_run(name, in_force)
+                if state.moved_bases[name] != in_force:
                     resolved = self.resolve(name)
                     known = self._known(resolved, need_intermediate=need_intermediate)
         decision = decide(self._without_started(known))
-        if isinstance(decision, Run) and not known.forced and not known.waiting_on:
+        if isinstance(decision, Run) and not known.forced and not known.pending_upstream:
             decision = self._accepted_before_reset(resolved) or decision
         return self._owned(resolved, decision)
 
     def _may_start_anew(self, known: StageFacts, resolved: ResolvedStage) -> bool:
         """Return whether no record matches on the base in force, so that another base may be the stage's."""
-        if known.todays or known.same_core is not None or known.waiting_on:
+        if known.current or known.same_core is not None or known.pending_upstream:
             return False
         retained = self.state.lock.retained.get(resolved.stage.name)
         if known.edited or retained is None:
@@ -143,11 +144,11 @@ class StageDecider(Struct):
 
     def _without_started(self, known: StageFacts) -> StageFacts:
         """Return what is known without the edits that the stage starts from: a run keeps them in its own way."""
-        state, name = self.state, known.stage
-        if not known.edited or (known.todays and not known.waiting_on):
+        view = StageView(self.state, known.stage)
+        if not known.edited or (known.current and not known.pending_upstream):
             return known
-        there = {path: state.store.workspace.entry(path) for path in known.edited}
-        left = (p for p, entry in there.items() if entry is None or not state.has_started_from(name, p, entry))
+        there = {path: self.state.store.workspace.entry(path) for path in known.edited}
+        left = (p for p, entry in there.items() if entry is None or not view.has_started_from(p, entry))
         return replace(known, edited=tuple(left))
 
     def _owned(self, resolved: ResolvedStage, decision: Decision) -> DecidedStage:
@@ -164,12 +165,12 @@ class StageDecider(Struct):
                 return DecidedStage(resolved, Edited(accepted, accepted=accepted))
         if isinstance(decision, Restore | VerifyOnly):
             paths.update(decision.record.outputs)
-        refused = state.refused_claims(stage.name, paths)
+        refused = state.ownership_errors(stage.name, paths)
         if refused:
             return DecidedStage(replace(resolved, broken=(*resolved.broken, *refused)), Run((Reason("first_run"),)))
         return DecidedStage(resolved, decision)
 
-    def edited(self, name: str) -> tuple[str, ...]:
+    def edited_outputs(self, name: str) -> tuple[str, ...]:
         """Return the outputs that a user edited: neither a record nor the base of a run has the bytes on disk."""
         stage = self.state.stage(name)
         if stage.chain is None:
@@ -185,7 +186,7 @@ class StageDecider(Struct):
 
     def _edits_of(self, stage: Stage) -> tuple[str, ...]:
         """Return the edited paths that are the stage's own, or that it would write."""
-        edited = self.edited(stage.name)
+        edited = self.edited_outputs(stage.name)
         if not edited or stage.chain is None:
             return edited
         former, writes = self.state.former.get(stage.name), writes_of(stage)
@@ -215,9 +216,9 @@ class StageDecider(Struct):
         locked = state.lock.records.get(name)
         relatives = state.store.records.by_identity(identity)
         previous = locked or next((r for r in relatives if not r.failed), None)
-        todays = self._todays(resolved)
-        candidates = tuple(self._candidate(resolved, r, need_intermediate=need_intermediate) for r in todays)
-        core = self._same_core(resolved, locked) if not todays else None
+        current = self._todays(resolved)
+        candidates = tuple(self._candidate(resolved, r, need_intermediate=need_intermediate) for r in current)
+        core = self._same_core(resolved, locked) if not current else None
         paths = {path for c in candidates for path in c.target} | set(previous.outputs if previous else ())
         stage = resolved.stage
         edited = () if self.overwrite_edited else self._edits_of(stage)
@@ -225,30 +226,30 @@ class StageDecider(Struct):
             chained = stage.chain is not None
             wanted = sorted({path for c in candidates for path in c.target}.difference(edited))
             edited = (*edited, *(path for path in wanted if self._is_edited(path, chained=chained)))
-        if todays:  # what a later item of the chain makes, is that one's to hold
-            edited = tuple(path for path in edited if not state.made_later(name, path))
+        if current:  # what a later item of the chain makes, is that one's to hold
+            edited = tuple(path for path in edited if not state.has_later_version(name, path))
             there = {path: state.store.workspace.entry(path) for path in edited}
-            edited = tuple(p for p in edited if not any(record.outputs.get(p) == there[p] for record in todays))
+            edited = tuple(p for p in edited if not any(record.outputs.get(p) == there[p] for record in current))
         disk = {path: state.on_disk(path) for path in (*paths, *edited)}
         others = (*relatives, *state.locked.of_identity(identity)) if waiting else ()
         uncertain = dict.fromkeys(w for up in waiting if others for w in writes_of(state.plan.nodes[up]))
         return StageFacts(
             stage=name,
             manifest=resolved.manifest,
-            todays=candidates,
+            current=candidates,
             same_core=core,
             previous=previous,
             disk=disk,
-            foreign=frozenset(p for p, e in disk.items() if e is not None and not state.known_bytes(p, e)),
+            foreign=frozenset(p for p, e in disk.items() if e is not None and not state.ownership.is_known(p, e)),
             edited=edited,
             existed=frozenset(path for path in edited if not state.has_owner(path)),
-            decided=bool(edited) and stage.chain is not None and self._are_decided(edited),
+            is_committed=bool(edited) and stage.chain is not None and self._are_decided(edited),
             failed_before=self.failed_before.get(name) == resolved.key,
             forced=name in self.forced or stage.family in self.forced,
             cacheable=stage.cache,
             uncertain=tuple(uncertain),
-            waiting_on=waiting,
-            others=others,
+            pending_upstream=waiting,
+            possible=others,
         )
 
     def _todays(self, resolved: ResolvedStage) -> tuple[Record, ...]:
@@ -271,7 +272,7 @@ class StageDecider(Struct):
             found.insert(0, locked)
         for record in found:
             candidate = self._candidate(resolved, record, need_intermediate=True)
-            if candidate.obtainable:
+            if candidate.is_available:
                 return candidate
         return None
 
@@ -280,15 +281,15 @@ class StageDecider(Struct):
         target = state.target(name, record)
         wanted = [p for p, e in target.items() if e is not None and state.on_disk(p) != e]
         needed = set(wanted) | (set(record.outputs) if need_intermediate else set())
-        obtainable = all(
+        available = all(
             state.has_bytes(path, entry)
             for path in needed
             if (entry := target.get(path) or record.outputs.get(path)) is not None
         )
         claim = state.is_claim(record)
         lacking = claim and not all(state.has_bytes(path, entry) for path, entry in record.outputs.items())
-        laid = (lacking or not obtainable) and rebuild_outputs(state, resolved, record)
-        return Candidate(record=record, target=target, obtainable=obtainable or laid, claim=claim)
+        laid = (lacking or not available) and rebuild_outputs(state, resolved, record)
+        return Candidate(record=record, target=target, is_available=available or laid, is_claim=claim)
 
     def _edited_paths(self, names: list[str]) -> tuple[str, ...]:
         state = self.state
@@ -305,14 +306,14 @@ class StageDecider(Struct):
         entry: FileEntry | None = self.state.store.workspace.entry(path)
         if entry is None:
             return False
-        if self.state.known_bytes(path, entry):
+        if self.state.ownership.is_known(path, entry):
             return self._was_given_up(path, entry, chained=chained)
         return not chained or (entry != self.state.original(path) and not self._was_base(path, entry))
 
     def _was_given_up(self, path: str, entry: FileEntry, *, chained: bool) -> bool:
         """Return whether bytes of a record are the user's all the same: released, or committed as an ended item's."""
         having = list(self.state.locked.having(path, entry))
-        if any(self.state.alive(record.stage) for record in having):
+        if any(self.state.is_declared(record.stage) for record in having):
             return False
         if self.state.ownership.is_released(path, entry):
             return True

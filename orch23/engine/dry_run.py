@@ -10,6 +10,7 @@ from orch23.engine.plan_walk import PlanWalk, list_producers, may_access
 from orch23.engine.project_state import ProjectState
 from orch23.engine.protected_files import DeclaredByPlan
 from orch23.engine.session import Session
+from orch23.engine.stage_view import ObsoleteFiles
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, InvalidInputError
 from orch23.model.paths import is_glob
@@ -22,30 +23,30 @@ from orch23.plan.planner import ALL_STAGES, Selection
 class DryRun(Struct, dict=True):
     """A visitor that predicts: a stage that would run stands with its last result, marked as unsettled.
 
-    `appraised` are the stages as they were resolved.
+    `decided_stages` are the stages as they were resolved.
     """
 
-    appraiser: StageDecider
+    decider: StageDecider
     selection: Selection = ALL_STAGES
     decisions: dict[str, Decision] = field(default_factory=dict)
-    appraised: dict[str, DecidedStage] = field(default_factory=dict)
+    decided_stages: dict[str, DecidedStage] = field(default_factory=dict)
 
-    def look(self) -> Mapping[str, Decision]:
+    def run(self) -> Mapping[str, Decision]:
         """Decide everything and return the decisions by node, in the order of the plan.
 
         Raises:
             InvalidInputError: a foreach over a file that nobody makes cannot be expanded.
 
         """
-        self._walk = PlanWalk(self.appraiser, self.selection, self)
+        self._walk = PlanWalk(self.decider, self.selection, self)
         while self._walk.step():
             pass
         wanted = self._walk.wanted
-        return {name: self.decisions[name] for name in self.appraiser.state.plan.order if name in wanted}
+        return {name: self.decisions[name] for name in self.decider.state.plan.order if name in wanted}
 
     # ---- as a visitor ---------------------------------------------------------------------
 
-    def keeps_back(self, up: str, node: Stage | ForeachStage) -> bool:
+    def blocks(self, up: str, node: Stage | ForeachStage) -> bool:
         """Say so of what is blocked; of an edit in place only if the node may read it."""
         match self.decisions.get(up):
             case Blocked():
@@ -55,19 +56,19 @@ class DryRun(Struct, dict=True):
             case _:
                 return False
 
-    def takes(self, name: str) -> bool:  # noqa: ARG002 - as a visitor
+    def should_decide(self, name: str) -> bool:  # noqa: ARG002 - as a visitor
         """Decide every stage."""
         return True
 
     def can_expand(self, node: ForeachStage) -> bool:
         """Say so where nothing that makes the list would run; else predict the items of the last time."""
-        state = self.appraiser.state
+        state = self.decider.state
         if not any(up in state.unsettled for up in list_producers(state.plan, node)):
             return True
         self._unexpanded(node)
         return False
 
-    def added(self, node: ForeachStage, items: tuple[Stage, ...]) -> None:
+    def items_added(self, node: ForeachStage, items: tuple[Stage, ...]) -> None:
         """Do nothing: the walk goes on with the items."""
 
     def not_expanded(self, node: ForeachStage, problems: tuple[Diagnostic, ...]) -> None:
@@ -92,50 +93,50 @@ class DryRun(Struct, dict=True):
 
     def blocked(self, name: str, by: tuple[str, ...]) -> None:
         """Take note of it."""
-        node = self.appraiser.state.plan.nodes[name]
+        node = self.decider.state.plan.nodes[name]
         if isinstance(node, ForeachStage):
             self._unexpanded(node)
         else:
             self._note(name, Blocked(by))
 
-    def passed_over(self, name: str, record: Record | None) -> None:
+    def not_selected(self, name: str, record: Record | None) -> None:
         """Take its last record for today's result."""
         self._note(name, Blocked(()) if record is None else Fresh(record))
 
-    def decided(self, name: str, appraised: DecidedStage) -> None:
+    def decided(self, name: str, decided: DecidedStage) -> None:
         """Let the state be as it would be after the build of this stage, as far as that is known."""
-        state = self.appraiser.state
-        self.appraised[name] = appraised
-        match appraised.decision:
+        state = self.decider.state
+        self.decided_stages[name] = decided
+        match decided.decision:
             case Restore(record=record) | VerifyOnly(record=record, is_final=True):
                 state.settle(name, record)
-                state.promised |= state.target(name, record)
+                state.expected |= state.target(name, record)
             case Fresh():
                 pass
             case Edited(record=record) if record is not None:
                 pass
             case _:
                 self._predict(name)
-        self._note(name, appraised.decision)
+        self._note(name, decided.decision)
 
     # ---- parts ----------------------------------------------------------------------------
 
     def _note(self, name: str, decision: Decision) -> None:
         self.decisions[name] = decision
-        self._walk.let_pass(name)
+        self._walk.release(name)
 
     def _predict(self, name: str) -> None:
         """Let a stage that is not settled stand with its last result, marked as such."""
-        state = self.appraiser.state
+        state = self.decider.state
         record = state.lock.records.get(name)
         if record is not None:
             state.settle(name, record)
         state.unsettled.add(name)
 
     def _unexpanded(self, node: ForeachStage) -> None:
-        state = self.appraiser.state
+        state = self.decider.state
         upstream = state.plan.upstream[node.name]
-        stuck = tuple(up for up in upstream if self.keeps_back(up, node))
+        stuck = tuple(up for up in upstream if self.blocks(up, node))
         items = [name for name in state.lock.records if name.partition("@")[0] == node.name and "@" in name]
         for name in items:
             state.settle(name, state.lock.records[name])
@@ -148,21 +149,21 @@ class DryRun(Struct, dict=True):
 class Preview(Struct, frozen=True, kw_only=True):
     """The decisions in the order of the plan, with the stages as they were resolved.
 
-    `dead` are the files of ended stages that a green build would remove, `released` those that stay, with the name of
-    the stage; `skipped` are the stages that are switched off.
+    `obsolete` are the files of ended stages that a green build would remove, `released` those that stay, with the name
+    of the stage; `skipped` are the stages that are switched off.
     """
 
     plan: Plan
     decisions: Mapping[str, Decision]
-    appraised: Mapping[str, DecidedStage]
-    dead: tuple[str, ...] = ()
+    decided_stages: Mapping[str, DecidedStage]
+    obsolete: tuple[str, ...] = ()
     released: Mapping[str, str] = field(default_factory=dict)
     skipped: tuple[str, ...] = ()
 
     @property
-    def would_run(self) -> bool:
+    def has_work(self) -> bool:
         """Say whether a build would do more than find everything fresh."""
-        return any(not isinstance(d, Fresh) for d in self.decisions.values()) or bool(self.dead or self.released)
+        return any(not isinstance(d, Fresh) for d in self.decisions.values()) or bool(self.obsolete or self.released)
 
     def count(self, *kinds: type[Decision]) -> int:
         """Count the decisions of these kinds."""
@@ -182,7 +183,7 @@ def check_ownership(session: Session) -> None:
     problems = [
         replace(problem, location=state.plan.pipeline.locate("stages", stage.family, "outputs"), subject=None)
         for stage, paths in literal
-        for problem in state.refused_claims(stage.name, paths)
+        for problem in state.ownership_errors(stage.name, paths)
     ]
     if problems:
         raise InvalidInputError(*problems)
@@ -197,17 +198,17 @@ def preview(session: Session, selection: Selection = ALL_STAGES) -> Preview:
 
     """
     check_ownership(session)
-    outlook = DryRun(session.appraiser, selection)
-    decisions = outlook.look()
+    dry_run = DryRun(session.decider, selection)
+    decisions = dry_run.run()
     dead = _removable(session) if selection.selects_all else ()
-    released = session.state.released_files() if selection.selects_all else {}
+    released = ObsoleteFiles(session.state).released() if selection.selects_all else {}
     plan = session.state.plan
     skipped = selection.skipped(plan)
     return Preview(
         plan=plan,
         decisions=decisions,
-        appraised=outlook.appraised,
-        dead=dead,
+        decided_stages=dry_run.decided_stages,
+        obsolete=dead,
         released=released,
         skipped=skipped,
     )
@@ -219,11 +220,13 @@ def replan(session: Session, lock: LockFile, selection: Selection) -> tuple[Mapp
     `lock` is what a build left as its lock file. What this build was told to force is forced again: the answer is kept
     for the same command line.
     """
-    before = session.appraiser
+    before = session.decider
     old = before.state
-    state = ProjectState(old.plan, session.store, lock, git=old.git, claims=old.claims, trusts_lock=old.trusts_lock)
+    state = ProjectState(
+        old.plan, session.store, lock, git=old.git, other_pipelines=old.other_pipelines, trusts_lock=old.trusts_lock
+    )
     state.reads.update((node, reads) for node, reads in old.reads.items() if node in old.plan.expansions)
-    appraiser = StageDecider(
+    decider = StageDecider(
         state,
         before.facts_of,
         before.sources,
@@ -231,10 +234,10 @@ def replan(session: Session, lock: LockFile, selection: Selection) -> tuple[Mapp
         forced=before.forced,
         overwrite_edited=before.overwrite_edited,
     )
-    return DryRun(appraiser, selection).look(), state
+    return DryRun(decider, selection).run(), state
 
 
 def _removable(session: Session) -> tuple[str, ...]:
     """Return the files of ended stages that a build removes: not those of protected names that no stage declares."""
     declared = DeclaredByPlan(session)
-    return tuple(path for path in session.state.dead_files() if declared.refusal(path) is None)
+    return tuple(path for path in ObsoleteFiles(session.state).replacements() if declared.refusal(path) is None)

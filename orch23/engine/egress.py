@@ -22,7 +22,7 @@ from orch23.steps.registry import is_llm
 
 
 class NetworkAccess:
-    """What the user lets the steps of a build reach. `partial` is a folder for what is half fetched.
+    """What the user lets the steps of a build reach. `partial_dir` is a folder for what is half fetched.
 
     Safe for calls from several threads.
     """
@@ -37,7 +37,7 @@ class NetworkAccess:
         is_granted: Callable[[Grant], bool] = lambda _grant: False,
     ) -> None:
         """Take what the user says; without consent nothing is reached. `trust_command` is how it is given."""
-        self.partial, self.environ, self.offline = partial, environ, offline
+        self.partial_dir, self.environ, self.offline = partial, environ, offline
         self.is_granted, self.trust_command = is_granted, trust_command
         self._lock = threading.Lock()
         self._open: dict[int, Callable[[], None]] = {}
@@ -49,7 +49,7 @@ class NetworkAccess:
         return self._is_closed
 
     @contextlib.contextmanager
-    def breakable(self, end: Callable[[], None]) -> Iterator[None]:
+    def cancellable(self, end: Callable[[], None]) -> Iterator[None]:
         """Have something ended, by another thread, if the build is asked to stop within."""
         with self._lock:
             self._open[id(end)] = end
@@ -129,7 +129,7 @@ def guard_manifest(secrets: Secrets, resolved: ResolvedStage) -> tuple[Diagnosti
     The record and the lock file hold the whole manifest, and the lock file is committed.
     """
     named = {"name": resolved.stage.name, **resolved.manifest}
-    if not secrets.suspects((_json(named),)):
+    if not secrets.may_contain((_json(named),)):
         return ()
     aspects = {aspect: secrets.find(_json([aspect, value])) for aspect, value in named.items()}
     held = [(aspect.partition(":")[0], name) for aspect, found in aspects.items() for name in _names(found)]

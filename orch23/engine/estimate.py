@@ -65,7 +65,7 @@ def estimate(ground: EstimateBasis, tariff_of: TariffOf) -> Estimate:
 
         found = replace(found, duration_s=median(past) * times, runs=len(past))
     calls = possible_calls(ground.node, decision, recorded=bool(ground.recorded))
-    if calls.most == 0:
+    if calls.maximum == 0:
         return found
     tariff = tariff_of(*_asked(ground.node, 1))
     found = replace(found, calls=calls, price=_price(tariff), most_cost=_most(ground, tariff_of))
@@ -73,7 +73,7 @@ def estimate(ground: EstimateBasis, tariff_of: TariffOf) -> Estimate:
         return found
     if ground.recorded:
         return replace(found, saved_calls=len(ground.recorded), saved_cost=_sum(one.cost for one in ground.recorded))
-    first, answers = _first(ground)
+    first, responses = _first(ground)
     if first is None or not times:
         found = replace(found, input_tokens=None, output_tokens=None, likely_cost=None)
     else:
@@ -82,10 +82,10 @@ def estimate(ground: EstimateBasis, tariff_of: TariffOf) -> Estimate:
             found,
             input_tokens=given * times,
             output_tokens=None if written is None else written * times,
-            answers=answers,
+            responses=responses,
             likely_cost=None if written is None or tariff is None else tariff.cost(Usage(given, written)) * times,
         )
-    return replace(found, least_cost=Decimal(0) if calls.least == 0 else found.likely_cost)
+    return replace(found, least_cost=Decimal(0) if calls.minimum == 0 else found.likely_cost)
 
 
 def possible_calls(node: Stage | ForeachStage, decision: Decision, *, recorded: bool) -> CallRange:

@@ -97,9 +97,9 @@ class FactFinder(Struct):
         if not self.plugins:
             return ()
         self._look_at(map(Path, plugin_folders(self.plugins)))
-        found = {kinds_of(self.plugins).origin(stage.kind)}
+        found = {kinds_of(self.plugins).plugin_version(stage.kind)}
         if self.executor != LOCAL_EXECUTOR and has_process(stage):
-            found.add(executors_of(self.plugins).origin(self.executor))
+            found.add(executors_of(self.plugins).plugin_version(self.executor))
         if is_llm(stage.step):
             found.add(plugin_of(stage.step))
         return tuple(sorted(filter(None, found)))
@@ -107,7 +107,7 @@ class FactFinder(Struct):
     def _plugins_of_verify(self, stage: Stage) -> dict[str, str]:
         kinds = kinds_of(self.plugins)
         used = {step.kind for step in stage.verify.steps if isinstance(step, ProcessStep)} if self.plugins else ()
-        return {kind: origin for kind in sorted(used) if (origin := kinds.origin(kind))}
+        return {kind: origin for kind in sorted(used) if (origin := kinds.plugin_version(kind))}
 
     def _tool(self, name: str, interpreter: str) -> str:
         key = (name, interpreter)

@@ -49,22 +49,22 @@ def at_rest(build: Build, began: RunStarted, ended: RunFinished, part: Part | No
     if moved:
         state.git.was_asked = False
         session.store.local.contents.read_digests.clear()
-        decisions, state = replan(session, build.committer.left, selection)
+        decisions, state = replan(session, build.committer.written_lock, selection)
     else:
         decisions = {name: Fresh(state.results[name]) for name in state.plan.order if name in wanted}
     if state.git.was_asked or not all(isinstance(one, Fresh) for one in decisions.values()):
         return None
-    counts = Counter(part.at_rest if part is not None else {})
+    counts = Counter(part.idle_counts if part is not None else {})
     counts.update(fresh=len(wanted), skipped=len(selection.skipped(state.plan)))
     stages = {status: number for status, number in counts.items() if number}
-    lock, spec = build.committer.left_sha256, _spec_of(session.store, began.spec_file, part)
+    lock, spec = build.committer.written_lock_sha256, _spec_of(session.store, began.spec_file, part)
     return AtRest(
         decisions=decisions,
         state=state,
         began=replace(began, lock=lock, spec_hash=spec, at_rest=UNSET),
         ended=RunFinished(status="ok", stages=stages, limits=ended.limits),
         wanted=wanted,
-        lock=build.committer.left,
+        lock=build.committer.written_lock,
     )
 
 

@@ -121,7 +121,7 @@ class Ledger(Struct, kw_only=True):
             CancelledBuildError: the build stops.
 
         """
-        tariff = self.prices.of(request.provider, request.model)
+        tariff = self.prices.tariff_of(request.provider, request.model)
         worst = worst_case(request, tariff)
         limits = self.limits_of(stage)
         if worst.cost is None and not (self.limits.max_cost_usd is None and limits.max_cost_usd is None):
@@ -139,9 +139,9 @@ class Ledger(Struct, kw_only=True):
             own.held, self._run.held = own.held.plus(most), self._run.held.plus(most)
             self._under_way[stage] = reservation
 
-    def priced(self, request: Request, response: Response) -> Response:
+    def with_cost(self, request: Request, response: Response) -> Response:
         """Return an answer with what it cost: in full what was reserved, if the provider does not say what it took."""
-        tariff = self.prices.of(request.provider, request.model)
+        tariff = self.prices.tariff_of(request.provider, request.model)
         if tariff is None:
             return replace(response, cost=None, prices="")
         if _is_counted(response) or tariff is FREE_TARIFF:
@@ -183,7 +183,7 @@ class Ledger(Struct, kw_only=True):
             self._closed = True
             self._changed.notify_all()
 
-    def finished(self, ended: RunFinished) -> RunFinished:
+    def with_totals(self, ended: RunFinished) -> RunFinished:
         """Return how a run ended with what it took, what interrupted ones took before, and the limits."""
         with self._changed:
             limits, own = self.limits, self._run.own
@@ -202,7 +202,7 @@ class Ledger(Struct, kw_only=True):
                 ),
             )
 
-    def paid(self, stage: str) -> StageCost:
+    def cost_of(self, stage: str) -> StageCost:
         """Return what a stage took in this run."""
         with self._changed:
             account = self._stages.get(stage)
@@ -244,7 +244,7 @@ class Ledger(Struct, kw_only=True):
 
     # ---- time -----------------------------------------------------------------------------
 
-    def pace(self, stage: str) -> None:
+    def begin_attempt(self, stage: str) -> None:
         """Let a stage begin an attempt; its wall time begins with the first.
 
         Raises:

@@ -39,22 +39,22 @@ class LeftoverFiles(Struct, frozen=True):
 class Failure(Struct, frozen=True, kw_only=True):
     """Why a pass failed. `safety` says that it tried to leave its bounds; `retryable` that another attempt may help.
 
-    `printed` is what a process printed, whole; None where none ran. `left` are the files that it leaves. `reason` says
-    why in a few words where the first diagnostic does not.
+    `printed` is what a process printed, whole; None where none ran. `leftover` are the files that it leaves. `reason`
+    says why in a few words where the first diagnostic does not.
     """
 
-    brief: RetryFeedback
+    feedback: RetryFeedback
     diagnostics: tuple[Diagnostic, ...] = ()
     safety: bool = False
     retryable: bool = True
     printed: str | None = None
-    left: LeftoverFiles | None = None
+    leftover: LeftoverFiles | None = None
     reason: str = ""
 
     @property
     def kind(self) -> FailureKind:
         """Give the failure's kind, of the set that `retry.when` uses; `exception` where a plugin gives another."""
-        return _KINDS.get(self.brief.kind, "exception")
+        return _KINDS.get(self.feedback.kind, "exception")
 
     @property
     def summary(self) -> str:
@@ -81,7 +81,7 @@ def failure_of(
     found = tuple(diagnostics)
     lines = tuple(diagnostic_line(d) for d in found)
     brief = RetryFeedback(kind=kind, excerpt="\n".join(lines), diagnostics=lines)
-    return Failure(brief=brief, diagnostics=found, safety=safety, retryable=retryable)
+    return Failure(feedback=brief, diagnostics=found, safety=safety, retryable=retryable)
 
 
 def command_failed(
@@ -103,19 +103,19 @@ def command_failed(
         failing=tuple(sorted(failing)),
         diagnostics=tuple(diagnostic_line(d) for d in found),
     )
-    return Failure(brief=brief, diagnostics=found)
+    return Failure(feedback=brief, diagnostics=found)
 
 
 def acceptance_failed(failed: Sequence[Failure], passed: Iterable[tuple[str, str]]) -> Failure:
     """Return the failure of commands that a model wrote: what each printed, those that failed first."""
-    texts = [f"$ {one.brief.command}\nexit {one.brief.exit_code}\n{one.brief.excerpt}" for one in failed]
+    texts = [f"$ {one.feedback.command}\nexit {one.feedback.exit_code}\n{one.feedback.excerpt}" for one in failed]
     texts += [f"$ {command}\npassed\n{printed}" for command, printed in passed]
     failure = command_failed(
         "acceptance_failed",
-        "; ".join(one.brief.command for one in failed if one.brief.command),
-        exit_code=failed[0].brief.exit_code,
+        "; ".join(one.feedback.command for one in failed if one.feedback.command),
+        exit_code=failed[0].feedback.exit_code,
         output="\n".join(text.rstrip() for text in texts),
-        failing=[name for one in failed for name in one.brief.failing],
+        failing=[name for one in failed for name in one.feedback.failing],
         diagnostics=[d for one in failed for d in one.diagnostics],
     )
     return replace(failure, reason=_first_reason(failed))
@@ -130,14 +130,14 @@ def _first_reason(failed: Sequence[Failure]) -> str:
 def fit_feedback(failure: Failure, stage: Stage) -> Failure:
     """Cut the excerpt to the stage's limits and add what the stage is bound to."""
     limits = stage.step.brief if is_llm(stage.step) else BriefLimits()
-    excerpt = shorten(failure.brief.excerpt, limits)
-    brief = replace(failure.brief, excerpt=excerpt, constraints=_constraints(stage))
-    return replace(failure, brief=brief)
+    excerpt = shorten(failure.feedback.excerpt, limits)
+    brief = replace(failure.feedback, excerpt=excerpt, constraints=_constraints(stage))
+    return replace(failure, feedback=brief)
 
 
 def failure_identity(failure: Failure) -> dict[str, Json]:
     """Return what two failures share that are the same: where nothing in them has a name, what was printed."""
-    brief = failure.brief
+    brief = failure.feedback
     return {**brief.identity(), "excerpt": "" if brief.failing or brief.diagnostics else brief.excerpt}
 
 
@@ -247,8 +247,8 @@ class StageOutcome(Struct, frozen=True, kw_only=True):
     code: ExitCode = ExitCode.OK
     key: str = ""
     attempts: int = 0
-    spent: StageUsage = NO_USAGE
-    paid: StageCost = NO_COST
+    usage: StageUsage = NO_USAGE
+    cost: StageCost = NO_COST
     record: Record | None = None
     failure: str = ""
     problems: tuple[Diagnostic, ...] = ()
@@ -264,9 +264,9 @@ class StageOutcome(Struct, frozen=True, kw_only=True):
         return self.status.is_green
 
     @property
-    def is_waited_for(self) -> bool:
+    def is_awaited(self) -> bool:
         """Say whether its promotion group has to wait for the stage."""
-        return self.status.is_waited_for and not self.in_place
+        return self.status.is_awaited and not self.in_place
 
 
 def stopped_by(key: str, *problems: Diagnostic, code: ExitCode = ExitCode.FAILED) -> StageOutcome:
@@ -283,9 +283,9 @@ class BuildResult(Struct, frozen=True, kw_only=True):
     exit_number: int
 
     @property
-    def saved(self) -> Decimal:
+    def saved_cost(self) -> Decimal:
         """Give what the recorded answers had cost that were used instead of asking."""
-        return sum((end.spent.saved for end in self.stages.values()), Decimal(0))
+        return sum((end.usage.saved for end in self.stages.values()), Decimal(0))
 
     @property
     def status(self) -> RunStatus:

@@ -3,7 +3,7 @@
 A lock file comes with a clone, so anything can stand in it. The store does not: a record that it also has is proven.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
@@ -29,7 +29,7 @@ class LockIndex:
 
     def __init__(self, lock: LockFile) -> None:
         """Keep the lock, and index the paths."""
-        self.records = [record for _, record in sorted(lock.owning().items())]
+        self.records = [record for _, record in sorted(lock.owner_records().items())]
         self._owning: dict[str, list[Record]] = {}
         self._deleting: dict[str, list[Record]] = {}
         for record in self.records:
@@ -38,7 +38,7 @@ class LockIndex:
             for path in record.deleted:
                 self._deleting.setdefault(path, []).append(record)
 
-    def owning(self, path: str) -> Iterable[Record]:
+    def owning(self, path: str) -> Sequence[Record]:
         """Return the records that have an output of that path."""
         return self._owning.get(path, ())
 
@@ -162,7 +162,7 @@ class OtherPipelines:
                 return claim
         return None
 
-    def refusals(self, stage: str, paths: Collection[str]) -> tuple[Diagnostic, ...]:
+    def ownership_errors(self, stage: str, paths: Collection[str]) -> tuple[Diagnostic, ...]:
         """Return an error for each path that a stage would write and another pipeline owns."""
         owners = ((path, self.owner(path)) for path in sorted(set(paths)))
         return tuple(_refusal(stage, path, claim) for path, claim in owners if claim is not None)
@@ -182,7 +182,7 @@ class OtherPipelines:
         if pipeline is None or self._claims is None:  # the lock file of a pipeline that is gone claims nothing
             return
         try:
-            known = read_lock(lock).owning()
+            known = read_lock(lock).owner_records()
         except CorruptStateError:  # reported when that pipeline is built
             return
         name = pipeline.relative_to(self.root).as_posix()
@@ -280,7 +280,7 @@ class Ownership(Struct):
             return False
         return git_blob_id(data, like=blob) == blob
 
-    def look_up(self, paths: Collection[str]) -> None:
+    def prefetch(self, paths: Collection[str]) -> None:
         """Ask git for many paths in one call; later questions about them ask no more."""
         missing = [path for path in paths if path not in self._committed]
         if missing:
@@ -294,7 +294,7 @@ class Ownership(Struct):
         return next((data for data in (*found, *self.git.bytes_at(path)) if digest_bytes(data) == entry.digest), None)
 
     def _blob(self, path: str) -> str | None:
-        self.look_up((path,))
+        self.prefetch((path,))
         return self._committed[path]
 
     def _blob_ids(self) -> Mapping[str, str]:
@@ -322,7 +322,7 @@ def release_files(store: ProjectStore, lock: LockFile, stage: str) -> tuple[str,
 
     The lock file is the caller's to change. Only for the holder of the build lock.
     """
-    known = [record for name, record in lock.owning().items() if stage in (name, name.partition("@")[0])]
+    known = [record for name, record in lock.owner_records().items() if stage in (name, name.partition("@")[0])]
     kept = [record for record in store.records.labelled(stage) if record.failed]
     released: list[str] = []
     for record in (*known, *kept):

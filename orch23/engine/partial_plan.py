@@ -69,7 +69,7 @@ class Part(Struct, frozen=True, kw_only=True):
         return self.reach.rows.head.began
 
     @property
-    def at_rest(self) -> dict[str, int]:
+    def idle_counts(self) -> dict[str, int]:
         """Give how many other stages there are, by how they end."""
         ends = dict(self.reach.rows.head.ends)
         ends["fresh"] = ends.get("fresh", 0) - len(self.names)
@@ -126,12 +126,12 @@ class Reach(Struct, frozen=True):
 
     rows: DependencyIndex
     reached: tuple[str, ...]
-    around: tuple[str, ...]
+    neighbours: tuple[str, ...]
 
     def plan(self, pieces: Mapping[str, Stage] | None = None) -> Plan:
         """Return the plan of these stages; `pieces` are stages that are declared otherwise by now."""
         rows = self.rows
-        found = {name: rows.row(name) for name in (*self.reached, *self.around)}
+        found = {name: rows.row(name) for name in (*self.reached, *self.neighbours)}
         order = tuple(sorted(found, key=lambda name: found[name].number))
         nodes = {name: (pieces or {}).get(name, found[name].node) for name in order}
         reached = frozenset(self.reached)

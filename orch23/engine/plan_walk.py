@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from orch23.checks.registry import available_checks
 from orch23.engine.decisions import DecidedStage, StageDecider
+from orch23.engine.stage_view import StageView
 from orch23.execute.registry import executors_of
 from orch23.model.diagnostic import Diagnostic, nearest_names
 from orch23.model.errors import ConfigurationError, MissingBytesError
@@ -172,7 +173,7 @@ class ReadyNodes:
         self._ready = [self._position[name] for name in free if name not in self._taken and name not in self._passed]
         heapq.heapify(self._ready)
 
-    def let_pass(self, name: str) -> None:
+    def release(self, name: str) -> None:
         """Let what waits for a node wait no longer; a second time changes nothing."""
         if name in self._passed:
             return
@@ -183,7 +184,7 @@ class ReadyNodes:
                 if self._waiting[after] == 0:
                     heapq.heappush(self._ready, self._position[after])
 
-    def take(self) -> str | None:
+    def pop(self) -> str | None:
         """Return the next ready node and take it out, or None."""
         if not self._ready:
             return None
@@ -206,16 +207,16 @@ def _awaits(plan: Plan, after: str, name: str) -> bool:
 class PlanVisitor(Protocol):
     """What is done with the nodes of a plan. Once others need not wait for a node any more, it tells the walk so."""
 
-    def keeps_back(self, up: str, node: Stage | ForeachStage) -> bool:
+    def blocks(self, up: str, node: Stage | ForeachStage) -> bool:
         """Say whether a node upstream, as it stands now, keeps a node from being decided."""
 
-    def takes(self, name: str) -> bool:
+    def should_decide(self, name: str) -> bool:
         """Say whether a stage is to be decided. If not, the visitor has dealt with it."""
 
     def can_expand(self, node: ForeachStage) -> bool:
         """Say whether the list of a foreach is as it will be. If not, the visitor has dealt with it."""
 
-    def added(self, node: ForeachStage, items: tuple[Stage, ...]) -> None:
+    def items_added(self, node: ForeachStage, items: tuple[Stage, ...]) -> None:
         """Hear that a foreach has these items; the plan of the state has them."""
 
     def not_expanded(self, node: ForeachStage, problems: tuple[Diagnostic, ...]) -> None:
@@ -227,10 +228,10 @@ class PlanVisitor(Protocol):
     def blocked(self, name: str, by: tuple[str, ...]) -> None:
         """Deal with a node that these upstream of it keep back."""
 
-    def passed_over(self, name: str, record: Record | None) -> None:
+    def not_selected(self, name: str, record: Record | None) -> None:
         """Deal with a stage that was not asked for; if there is a record, its last result stands for it."""
 
-    def decided(self, name: str, appraised: DecidedStage) -> None:
+    def decided(self, name: str, decided: DecidedStage) -> None:
         """Deal with a decision. Of a stage that is fresh, or edited in place, the state has the result."""
 
 
@@ -240,46 +241,46 @@ class PlanWalk:
     `wanted` are the nodes that were asked for.
     """
 
-    def __init__(self, appraiser: StageDecider, selection: Selection, visitor: PlanVisitor) -> None:
+    def __init__(self, decider: StageDecider, selection: Selection, visitor: PlanVisitor) -> None:
         """Begin before the first node."""
-        self._appraiser, self._selection, self._visitor = appraiser, selection, visitor
-        self._frontier = ReadyNodes(appraiser.state.plan)
-        self.wanted: Collection[str] = selection.nodes(appraiser.state.plan)
+        self._decider, self._selection, self._visitor = decider, selection, visitor
+        self._frontier = ReadyNodes(decider.state.plan)
+        self.wanted: Collection[str] = selection.nodes(decider.state.plan)
 
     def step(self) -> bool:
         """Deal with the next node that waits for nothing; False if there is none."""
-        name = self._frontier.take()
+        name = self._frontier.pop()
         if name is None:
             return False
-        plan = self._appraiser.state.plan
+        plan = self._decider.state.plan
         node = plan.nodes[name]
         upstream = list_producers(plan, node) if isinstance(node, ForeachStage) else plan.upstream[name]
-        stuck = tuple(up for up in upstream if self._visitor.keeps_back(up, node))
+        stuck = tuple(up for up in upstream if self._visitor.blocks(up, node))
         if stuck and name not in self.wanted:
-            self._visitor.passed_over(name, None)
-        elif stuck and (isinstance(node, ForeachStage) or not self._appraiser.is_edited_chain(node)):
+            self._visitor.not_selected(name, None)
+        elif stuck and (isinstance(node, ForeachStage) or not self._decider.is_edited_chain(node)):
             self._visitor.blocked(name, stuck)
         elif isinstance(node, ForeachStage):
             self._expand(node)
         elif name not in self.wanted:
             self._pass_over(name)
-        elif self._visitor.takes(name):
+        elif self._visitor.should_decide(name):
             self.decide(name)
         return True
 
     def decide(self, name: str) -> None:
         """Decide a stage, also once more."""
-        state = self._appraiser.state
+        state = self._decider.state
         stage = state.stage(name)
         try:
-            appraised = self._appraiser.appraise(name, need_intermediate=_needs_intermediate(self._appraiser, stage))
+            decided = self._decider.decide(name, need_intermediate=_needs_intermediate(self._decider, stage))
         except (Exception, SystemExit) as error:
             fault = _fault(error)
             if fault is None:
                 raise
             self._visitor.not_decided(name, fault)
             return
-        match appraised.decision:
+        match decided.decision:
             case Fresh(record=record):
                 state.settle(name, record)
             case Edited(record=record, paths=paths) if record is not None:
@@ -287,25 +288,25 @@ class PlanWalk:
                 state.edited.update(paths)
             case _:
                 pass
-        self._visitor.decided(name, appraised)
+        self._visitor.decided(name, decided)
 
-    def let_pass(self, name: str) -> None:
+    def release(self, name: str) -> None:
         """Let what waits for a node wait no longer."""
-        self._frontier.let_pass(name)
+        self._frontier.release(name)
 
     def _pass_over(self, name: str) -> None:
-        record = self._appraiser.state.lock.records.get(name)
+        record = self._decider.state.lock.records.get(name)
         if record is not None:
-            self._appraiser.state.settle(name, record)
-        self._visitor.passed_over(name, record)
+            self._decider.state.settle(name, record)
+        self._visitor.not_selected(name, record)
 
     def _expand(self, node: ForeachStage) -> None:
         if not self._visitor.can_expand(node):
             return
         # Not `expand_each`: a list is read when its own turn has come, between the decisions on other nodes.
-        state = self._appraiser.state
+        state = self._decider.state
         try:
-            found = expand_foreach(self._appraiser, node)
+            found = expand_foreach(self._decider, node)
         except (Exception, SystemExit) as error:
             fault = _fault(error)
             if fault is None:
@@ -319,7 +320,7 @@ class PlanWalk:
         state.extend(plan)
         self.wanted = self._selection.nodes(plan)
         self._frontier.replan(plan)
-        self._visitor.added(node, found.stages)
+        self._visitor.items_added(node, found.stages)
 
 
 def _fault(error: Exception | SystemExit) -> ConfigurationError | None:
@@ -327,19 +328,19 @@ def _fault(error: Exception | SystemExit) -> ConfigurationError | None:
     return error if isinstance(error, ConfigurationError) else plugin_error_of(error)
 
 
-def expand_foreach(appraiser: StageDecider, node: ForeachStage) -> "Expansion | None":
+def expand_foreach(decider: StageDecider, node: ForeachStage) -> "Expansion | None":
     """Return the items of a foreach from what its list holds now; None where the bytes of the list are lost."""
-    state, source = appraiser.state.tracked(node.name), node.foreach.source
+    state, source = decider.state.tracked(node.name), node.foreach.source
     if source is None:
-        return items_of(state.plan, node, None, appraiser.read_yaml)
-    entry = state.view(node.name, source)
+        return items_of(state.plan, node, None, decider.read_yaml)
+    entry = StageView(state, node.name).version(source)
     if entry is None:
         return missing_list(state.plan, node, state.store.workspace.is_folder)
     try:
         text = state.read(source, entry).decode("utf-8", errors="replace")
     except MissingBytesError:
         return None
-    return items_of(state.plan, node, text, appraiser.read_yaml)
+    return items_of(state.plan, node, text, decider.read_yaml)
 
 
 def may_access(node: Stage | ForeachStage, paths: Collection[str]) -> bool:
@@ -348,26 +349,26 @@ def may_access(node: Stage | ForeachStage, paths: Collection[str]) -> bool:
     return any(match_any(patterns, path) for path in paths)
 
 
-def _needs_intermediate(appraiser: StageDecider, stage: Stage) -> bool:
+def _needs_intermediate(decider: StageDecider, stage: Stage) -> bool:
     """Say whether a later item of the stage's chain has no record of today's key, so that earlier versions are needed.
 
     The chain is walked with today's records as far as they reach; the state is left as it was.
     """
-    state = appraiser.state
+    state = decider.state
     if stage.chain is None or len(state.plan.chains[stage.chain.chain]) == 1:
         return False
-    if stage.chain.chain in appraiser.stale_chains:
-        return appraiser.stale_chains[stage.chain.chain]
+    if stage.chain.chain in decider.stale_chains:
+        return decider.stale_chains[stage.chain.chain]
     walked: list[str] = []
     stale = False
     for name in state.plan.chains[stage.chain.chain][stage.chain.index :]:
-        decision = appraiser.appraise(name).decision
+        decision = decider.decide(name).decision
         if not isinstance(decision, Fresh | Restore) and not (isinstance(decision, VerifyOnly) and decision.is_final):
             stale = True
             break
         state.settle(name, decision.record)
         walked.append(name)
     for name in walked:
-        state.forget(name)
-    appraiser.stale_chains[stage.chain.chain] = stale
+        state.unsettle(name)
+    decider.stale_chains[stage.chain.chain] = stale
     return stale

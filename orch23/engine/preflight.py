@@ -75,12 +75,12 @@ class SandboxPreflight(Struct, frozen=True, kw_only=True):
     def _complaints(self, seen: Preview, missing: Diagnostic | None) -> Iterator[tuple[str, Diagnostic]]:
         """Give each stage with a complaint of it; of one that is not expanded yet only that there is no sandbox."""
         for name, decision in seen.decisions.items():
-            appraised = seen.appraised.get(name)
+            decided = seen.decided_stages.get(name)
             if isinstance(decision, Expand):
                 if missing is not None and may_have_process(seen.plan.nodes[name]):
                     yield name, missing
-            elif appraised is not None and _may_run_process(appraised):
-                stage = appraised.resolved.stage
+            elif decided is not None and _may_run_process(decided):
+                stage = decided.resolved.stage
                 if not stage.sandbox:
                     yield stage.family, self.refused
                 elif missing is not None:
@@ -116,9 +116,9 @@ def may_use_sandbox(node: Stage | ForeachStage) -> bool:
     return may_call_program(node) or (kept and may_have_process(node))
 
 
-def _may_run_process(appraised: DecidedStage) -> bool:
+def _may_run_process(decided: DecidedStage) -> bool:
     """Return whether a stage may run a process, also one that has not got all its inputs yet."""
-    return isinstance(appraised.decision, Run | VerifyOnly | Maybe) and has_process(appraised.resolved.stage)
+    return isinstance(decided.decision, Run | VerifyOnly | Maybe) and has_process(decided.resolved.stage)
 
 
 _ANOTHER = "or ask another with --provider and --model"
@@ -127,7 +127,8 @@ _ANOTHER = "or ask another with --provider and --model"
 class CallPreflight(Struct, frozen=True, kw_only=True):
     """What a build is about to ask with. `budget` is that of the command line.
 
-    `ask` asks the user on the terminal to consent to some grants; False where the user does not, or is not there.
+    `ask_consent` asks the user on the terminal to consent to some grants; False where the user does not, or is not
+    there.
     """
 
     pipeline: Pipeline
@@ -135,7 +136,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
     sources: AuthorTexts
     contents: ContentStore
     budget: Decimal | None = None
-    ask: Callable[[Sequence[Grant]], bool] = lambda _grants: False
+    ask_consent: Callable[[Sequence[Grant]], bool] = lambda _grants: False
 
     def check(self, plan: Plan, look: Callable[[], Preview]) -> None:
         """Refuse a build that would surely ask somebody who cannot be asked.
@@ -157,13 +158,15 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
             return
         seen = look()
         asking = [
-            (appraised.resolved, missing)
-            for appraised in seen.appraised.values()
-            if asked and isinstance(appraised.decision, Run) and (missing := self._missing(appraised)) is not None
+            (decided.resolved, missing)
+            for decided in seen.decided_stages.values()
+            if asked and isinstance(decided.decision, Run) and (missing := self._missing(decided)) is not None
         ]
         found = [(resolved.stage, one) for resolved, missing in asking for one in self._complaints(resolved, missing)]
         needs = [(stage, self._needs(stage)) for stage in others if isinstance(seen.decisions.get(stage.name), Run)]
-        barred = [(stage, one.barred) for stage, one in needs if one.barred and self.conversations.offline]
+        barred = [
+            (stage, one.offline_error) for stage, one in needs if one.offline_error and self.conversations.offline
+        ]
         if not (found or barred):
             lacking = [(stage, one) for stage, need in needs for one in self._not_granted(need.grants)]
             self._check_consent(seen, wanted, [resolved.stage for resolved, _ in asking], lacking)
@@ -196,7 +199,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
             isinstance(decision, Maybe | Expand) and self._lacks(seen.plan.nodes[name])
             for name, decision in seen.decisions.items()
         )
-        if (lacking or may_ask) and not self.ask(tuple(wanted)) and lacking:
+        if (lacking or may_ask) and not self.ask_consent(tuple(wanted)) and lacking:
             command = self.conversations.setting.trust_command
             found = [(stage, not_granted_error(grant, command)) for stage, grant in lacking]
             raise ConsentError(*_by_complaint(found, self.pipeline))
@@ -230,9 +233,9 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
             return True
         return self._no_sandbox(step) is not None
 
-    def _missing(self, appraised: DecidedStage) -> Request | None:
+    def _missing(self, decided: DecidedStage) -> Request | None:
         """Return the request, which nobody has recorded, that the first attempt of a stage that runs comes to."""
-        resolved = appraised.resolved
+        resolved = decided.resolved
         step = resolved.stage.step
         if not is_llm(step) or resolved.broken or _is_unmet(resolved):
             return None
@@ -242,7 +245,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
             if conversation.mode == "replay":
                 return None
             questions = RequestBuilder(self.conversations.secrets, self.sources, self.pipeline.vars)
-            request, problems = questions.request(resolved, step, this, conversation.params)
+            request, problems = questions.build(resolved, step, this, conversation.params)
         except (Orch23Error, MissingBytesError):  # whatever it is, the stage fails of it and asks nobody
             return None
         return None if request is None or problems else find_recorded(conversation.recorded, step, request).missing
@@ -255,7 +258,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         if self._is_barred(step):
             hint = "build without --offline, undo the change, or name a provider on this machine with --provider"
             message = f"no answer is recorded, and {step.provider} {step.model} is beyond this machine"
-            how = self.conversations.compared(resolved, missing)
+            how = self.conversations.difference_from_nearest(resolved, missing)
             message += f"; next to the nearest, {how}" if how else ""
             yield Diagnostic(codes.OFFLINE, message, hint=hint)
             return

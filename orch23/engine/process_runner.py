@@ -56,7 +56,7 @@ def changed_tree_error(path: str) -> Diagnostic:
 def with_refused_writes(failure: Failure, printed: str) -> Failure:
     """Return a failure with what is reported of writes that were refused, if its output has any."""
     refused = dict.fromkeys(
-        " ".join(line.split()) for line in _REFUSAL.findall(normalise(f"{failure.brief.excerpt}\n{printed}"))
+        " ".join(line.split()) for line in _REFUSAL.findall(normalise(f"{failure.feedback.excerpt}\n{printed}"))
     )
     found = tuple(
         Diagnostic(
@@ -69,9 +69,9 @@ def with_refused_writes(failure: Failure, printed: str) -> Failure:
     if not found:
         return failure
     lines = tuple(map(diagnostic_line, found))
-    excerpt = "\n".join((failure.brief.excerpt.rstrip(), "", *lines))
-    brief = replace(failure.brief, excerpt=excerpt, diagnostics=(*failure.brief.diagnostics, *lines))
-    return replace(failure, brief=brief, diagnostics=(*failure.diagnostics, *found))
+    excerpt = "\n".join((failure.feedback.excerpt.rstrip(), "", *lines))
+    brief = replace(failure.feedback, excerpt=excerpt, diagnostics=(*failure.feedback.diagnostics, *lines))
+    return replace(failure, feedback=brief, diagnostics=(*failure.diagnostics, *found))
 
 
 def _is_of_tree(line: str) -> bool:
@@ -163,7 +163,7 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
             how.launch(step, self), files, writable_paths(self.stage, step, files.keys(), verifies=verifies)
         )
         command = display_command(action.argv)
-        hear = self.live.of_step(shorten_command(command))
+        hear = self.live.step_lines(shorten_command(command))
         outcome = self.executor.run(action, hear)
         match outcome:
             case Completed(result=result):
@@ -179,7 +179,7 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
                 text = f"{self.redact(outcome.output.text)}\n{message}"
                 failed = command_failed("timeout", command, exit_code=None, output=text, diagnostics=(late,))
                 return replace(
-                    failed, printed=text, left=LeftoverFiles(outcome.written, outcome.removed), reason=message
+                    failed, printed=text, leftover=LeftoverFiles(outcome.written, outcome.removed), reason=message
                 )
             case Cancelled():
                 raise CancelledBuildError
@@ -230,7 +230,7 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
             failed = command_failed(
                 "verify_failed", command, exit_code=result.exit_code, output=text, diagnostics=changed
             )
-            return replace(failed, left=LeftoverFiles(result.written, result.removed))
+            return replace(failed, leftover=LeftoverFiles(result.written, result.removed))
         return how.judge(step, self, files, command, result, printed)
 
 

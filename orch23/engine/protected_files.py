@@ -11,6 +11,7 @@ from orch23.decide.write_protection import DeclaredPatterns
 from orch23.engine.outcomes import relative_path
 from orch23.engine.project_state import ProjectState
 from orch23.engine.session import Session
+from orch23.engine.stage_view import StageView
 from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.digest import FileEntry
 from orch23.model.file_policy import tool_file_name
@@ -70,13 +71,13 @@ class DeclaredByPlan(Struct, dict=True):
         return self.session.store.promoter.refusal(path, self._by_names)
 
     def _by_names(self, path: str) -> str | None:
-        if self._none.refusal(path) is None:
+        if self._none.write_error(path) is None:
             return None
         plan = self.session.state.plan
         if self._declared is None or self._plan is not plan:
             nodes = (*plan.pipeline.stages, *plan.nodes.values(), *plan.skipped.values())
             self._plan, self._declared = plan, _declared(plan.pipeline, nodes)
-        return self._declared.refusal(path)
+        return self._declared.write_error(path)
 
 
 def _patterns(nodes: Iterable[_Node]) -> Iterator[str]:
@@ -98,7 +99,7 @@ def undeclared_tool_files(plan: Plan, stage: str, paths: Iterable[str]) -> Diagn
     family = next((one for one in plan.pipeline.stages if one.name == stage.partition("@")[0]), node)
     is_typed = isinstance(family, Stage) or bool(family.foreach.values)
     declared = DeclaredPatterns(writes_of(node if is_typed else family))
-    unnamed = [f"`{path}`" for path in found if declared.configures_unnamed(path)]
+    unnamed = [f"`{path}`" for path in found if declared.is_undeclared_tool_file(path)]
     if not unnamed:
         return None
     more = f" and {len(unnamed) - _MOST_NAMES} more" if len(unnamed) > _MOST_NAMES else ""
@@ -158,12 +159,14 @@ class TestTrust(Struct, frozen=True):
         if all(files.get(path) != entry for files in given):
             return self.resolved.stage.name
         name = self.resolved.stage.name
-        if path in self.state.starts.get(name, {}):  # a base that has moved: a user's bytes, or what a run left there
+        if path in self.state.moved_bases.get(
+            name, {}
+        ):  # a base that has moved: a user's bytes, or what a run left there
             ownership = self.state.ownership
             return name if ownership.is_known(path, entry) and not ownership.is_accepted(path, entry) else None
-        if path in self.resolved.base and self.state.originals().get(path) == entry:
+        if path in self.resolved.base and self.state.known_originals.get(path) == entry:
             return None
-        return self.state.maker(name, path)
+        return StageView(self.state, name).maker(path)
 
 
 def depends_on_model(plan: Plan, name: str) -> bool:

@@ -30,7 +30,7 @@ class PassedStage(Struct, frozen=True, kw_only=True):
 
     resolved: ResolvedStage
     record: Record
-    end: StageOutcome
+    outcome: StageOutcome
     how: Literal["promoted", "restored", "fresh"]
 
 
@@ -38,7 +38,7 @@ class AtomicGroups(Struct):
     """Holds what is green until it is promoted with all that belongs to it. Only the loop thread calls this."""
 
     committer: Committer
-    narrator: RunEvents
+    events: RunEvents
     _waiting: dict[str, PassedStage] = field(default_factory=dict)
 
     @property
@@ -58,11 +58,11 @@ class AtomicGroups(Struct):
             change = self._change(members)
             return _refused(members, change) or self._promote(members, change)
         if success.how != "fresh":
-            self.committer.hold(name, success.record)
+            self.committer.withhold(name, success.record)
         self._waiting[name] = success
         missing = [other for other in group if other not in self._waiting]
         if missing:
-            self.narrator.held(name, success.end.key, missing)
+            self.events.withheld(name, success.outcome.key, missing)
             return {}
         return self.complete(group)
 
@@ -78,25 +78,25 @@ class AtomicGroups(Struct):
             return stuck
         return self._promote(members, change)
 
-    def add_all(self, members: Mapping[str, PassedStage]) -> Outcomes | None:
+    def promote_all(self, members: Mapping[str, PassedStage]) -> Outcomes | None:
         """Promote what was gathered, in one transaction; None, and nothing is done, where one of them cannot be.
 
         Then they have to be added one after the other.
         """
-        self.committer.make_last()
+        self.committer.sync()
         change = self._change(members)
         try:
             return None if change.foreign or change.refused else self._promote(members, change)
         except MissingBytesError:
             return None
 
-    def held_back(self, ends: Outcomes, groups: Mapping[str, Collection[str]]) -> Outcomes:
+    def withheld(self, ends: Outcomes, groups: Mapping[str, Collection[str]]) -> Outcomes:
         """Return how all ended that waits in vain. What lock file and workspace hold already is fresh all the same."""
         found = {}
         for name, success in self._waiting.items():
-            stands = success.how == "fresh" and self.committer.stands(name, success.record)
+            stands = success.how == "fresh" and self.committer.is_in_place(name, success.record)
             red = {other: ends[other] for other in groups[name] if other in ends and not ends[other].is_green}
-            found[name] = success.end if stands else _held(success.end, red)
+            found[name] = success.outcome if stands else _held(success.outcome, red)
         return found
 
     # ---- parts ----------------------------------------------------------------------------
@@ -110,12 +110,12 @@ class AtomicGroups(Struct):
         for name, one in members.items():
             own = _part(promoted, change.targets.get(name, {}))
             if one.how == "restored":
-                self.narrator.restored(name, own)
+                self.events.restored(name, own)
             elif one.how == "promoted":
-                self.narrator.promoted(name, "promoted", own)
+                self.events.promoted(name, "promoted", own)
             if one.how != "fresh":
-                self.narrator.caution(name, undeclared_tool_files(self.committer.session.state.plan, name, own.written))
-            ends[name] = _edited(one.end, own.edited) if own.edited else one.end
+                self.events.warn_of(name, undeclared_tool_files(self.committer.session.state.plan, name, own.written))
+            ends[name] = _edited(one.outcome, own.edited) if own.edited else one.outcome
         return ends
 
     def _stuck(self, members: Mapping[str, PassedStage], change: WorkspaceChange) -> Outcomes:
@@ -127,9 +127,9 @@ class AtomicGroups(Struct):
                 own = {path: entry for path, entry in change.new.items() if path in target}
                 self.committer.check(replace(change, new=own))
             except MissingBytesError as lost:
-                stuck[name] = missing_bytes_outcome(name, members[name].end.key, lost)
+                stuck[name] = missing_bytes_outcome(name, members[name].outcome.key, lost)
             if foreign:
-                stuck[name] = _edited(members[name].end, foreign)
+                stuck[name] = _edited(members[name].outcome, foreign)
         return stuck | _refused(members, change)
 
 
@@ -139,7 +139,7 @@ def _refused(members: Mapping[str, PassedStage], change: WorkspaceChange) -> dic
     for name, target in change.targets.items():
         own = {path: reason for path, reason in change.refused.items() if path in target}
         if own:
-            found[name] = stopped_by(members[name].end.key, *refused_path_errors(own), code=ExitCode.SAFETY)
+            found[name] = stopped_by(members[name].outcome.key, *refused_path_errors(own), code=ExitCode.SAFETY)
     return found
 
 
@@ -157,7 +157,7 @@ def _held(end: StageOutcome, red: Outcomes) -> StageOutcome:
     by = [name for name, one in red.items() if one.status in (StageStatus.FAILED, StageStatus.EDITED)] or list(red)
     told = [f"{name} {red[name].status}" for name in by[:_MOST_NAMES]]
     more = f" and {len(by) - _MOST_NAMES} more" if len(by) > _MOST_NAMES else ""
-    return replace(end, status=StageStatus.HELD, text=f"held back: {', '.join(told)}{more}", by=tuple(by))
+    return replace(end, status=StageStatus.WITHHELD, text=f"held back: {', '.join(told)}{more}", by=tuple(by))
 
 
 def _edited(end: StageOutcome, foreign: tuple[str, ...]) -> StageOutcome:
@@ -214,7 +214,7 @@ class WriteBehind(Struct):
         """Note how long it took to commit: on a slow disk more is gathered, so that it is a tenth of the time."""
         self._took_s = took_s
 
-    def take(self) -> dict[str, PassedStage]:
+    def drain(self) -> dict[str, PassedStage]:
         """Return all of them in the order they came in, and hold none."""
         taken, self._members = self._members, {}
         return taken
@@ -228,17 +228,17 @@ class StageResults(Struct, kw_only=True, dict=True):
     """
 
     committer: Committer
-    narrator: RunEvents
+    events: RunEvents
     walk: PlanWalk
     clock: Callable[[], float]
-    paid: Callable[[str], StageCost]
-    ends: dict[str, StageOutcome] = field(default_factory=dict)
+    cost_of: Callable[[str], StageCost]
+    outcomes: dict[str, StageOutcome] = field(default_factory=dict)
     failed: int = 0
     _statuses: dict[str, StageStatus] = field(default_factory=dict)
 
     @cached_property
     def _together(self) -> AtomicGroups:
-        return AtomicGroups(self.committer, self.narrator)
+        return AtomicGroups(self.committer, self.events)
 
     @cached_property
     def _gathering(self) -> WriteBehind:
@@ -251,10 +251,14 @@ class StageResults(Struct, kw_only=True, dict=True):
         """Give how long the loop may wait before it calls `settle` again, in seconds; None: as long as it likes."""
         return self._gathering.left_s
 
-    def keeps_back(self, up: str, node: Stage | ForeachStage) -> bool:
+    def blocks(self, up: str, node: Stage | ForeachStage) -> bool:
         """Say whether a node upstream has ended and is not there; an edit in place matters to what may read it."""
-        end = self.ends.get(up)
-        return end is not None and not end.status.lets_pass and not (end.in_place and not may_access(node, end.paths))
+        end = self.outcomes.get(up)
+        return (
+            end is not None
+            and not end.status.releases_downstream
+            and not (end.in_place and not may_access(node, end.paths))
+        )
 
     def before(self, stage: Stage) -> tuple[str, ...]:
         """Prepare for the start of a stage, and return what turns out to block it.
@@ -268,7 +272,7 @@ class StageResults(Struct, kw_only=True, dict=True):
 
     # ---- what the loop tells --------------------------------------------------------------
 
-    def move(self, name: str, status: StageStatus) -> None:
+    def set_status(self, name: str, status: StageStatus) -> None:
         """Note how a stage goes on."""
         self._statuses[name] = checked_transition(self._statuses.get(name, StageStatus.WAITING), status, name)
 
@@ -276,17 +280,17 @@ class StageResults(Struct, kw_only=True, dict=True):
         """Note and tell how a stage ended; nothing waits for it any more."""
         self._then(self._ending(name, end))
 
-    def leave_out(self, name: str, status: StageStatus) -> None:
+    def skip(self, name: str, status: StageStatus) -> None:
         """Note what nobody asked for, and nobody hears of."""
-        self.move(name, status)
-        self.ends[name] = StageOutcome(status=status)
-        self.walk.let_pass(name)
+        self.set_status(name, status)
+        self.outcomes[name] = StageOutcome(status=status)
+        self.walk.release(name)
 
     def fresh(self, resolved: ResolvedStage, record: Record) -> None:
         """Take a result that is on disk already."""
-        self.committer.adopt(record)
+        self.committer.store_locked_record(record)
         end = StageOutcome(status=StageStatus.FRESH, text="fresh", key=resolved.key)
-        self._then(self._taking(PassedStage(resolved=resolved, record=record, end=end, how="fresh")))
+        self._then(self._taking(PassedStage(resolved=resolved, record=record, outcome=end, how="fresh")))
 
     def restore(self, resolved: ResolvedStage, record: Record) -> None:
         """Put the files of a record back.
@@ -295,16 +299,16 @@ class StageResults(Struct, kw_only=True, dict=True):
             MissingBytesError: their bytes are lost; it is as if this had not been called.
 
         """
-        self.committer.adopt(record)
-        self.committer.recall(resolved, record)
+        self.committer.store_locked_record(record)
+        self.committer.use_recorded(resolved, record)
         end = StageOutcome(status=StageStatus.RESTORED, text="restored from the store", key=resolved.key)
-        self._then(self._taking(PassedStage(resolved=resolved, record=record, end=end, how="restored")))
+        self._then(self._taking(PassedStage(resolved=resolved, record=record, outcome=end, how="restored")))
 
     def finish(self, resolved: ResolvedStage, done: StageResult) -> None:
         """Keep the result of a stage that passed. Other stages see it; its files are promoted now or soon."""
         name = resolved.stage.name
         cheap = is_cheap_to_rebuild(resolved.stage, done) and len(self._group(name)) == 1
-        record = self.committer.gather(resolved, done) if cheap else self.committer.keep(resolved, done)
+        record = self.committer.keep_for_later(resolved, done) if cheap else self.committer.keep(resolved, done)
         self._warn_of_changes(resolved)
         status = StageStatus.VERIFIED if done.verified else StageStatus.BUILT
         end = StageOutcome(
@@ -312,10 +316,10 @@ class StageResults(Struct, kw_only=True, dict=True):
             text=status.value,
             key=resolved.key,
             attempts=done.attempts,
-            spent=done.spent,
+            usage=done.usage,
             record=record,
         )
-        success = PassedStage(resolved=resolved, record=record, end=end, how="promoted")
+        success = PassedStage(resolved=resolved, record=record, outcome=end, how="promoted")
         if cheap:
             self._gather(success)
         else:
@@ -340,7 +344,7 @@ class StageResults(Struct, kw_only=True, dict=True):
         """End all that was asked for and has not ended, `rest` being how; return the ends, in the order of the plan."""
         self._then(self._closing(rest))
         order = self.committer.session.state.plan.order
-        return {name: self.ends[name] for name in (*order, *self.ends) if name in self.ends}
+        return {name: self.outcomes[name] for name in (*order, *self.outcomes) if name in self.outcomes}
 
     # ---- write-behind ---------------------------------------------------------------------
 
@@ -353,11 +357,11 @@ class StageResults(Struct, kw_only=True, dict=True):
 
     def _flush(self) -> bool:
         """Promote all that is gathered, in one transaction if that can be; say whether there was some."""
-        members = self._gathering.take()
+        members = self._gathering.drain()
         if not members:
             return False
         began = self.clock()
-        ends = self._together.add_all(members)
+        ends = self._together.promote_all(members)
         self._gathering.committed(self.clock() - began)
         for name, end in (ends or {}).items():
             self._note(name, end)
@@ -367,10 +371,10 @@ class StageResults(Struct, kw_only=True, dict=True):
 
     def _gather(self, success: PassedStage) -> None:
         name = success.resolved.stage.name
-        self.move(name, StageStatus.GATHERED)
+        self.set_status(name, StageStatus.DEFERRED)
         self._gathering.add(success)
-        self.narrator.gathered(name)
-        self.walk.let_pass(name)
+        self.events.deferred(name)
+        self.walk.release(name)
 
     # ---- steps: what they do is done after what waits is on disk --------------------------------
 
@@ -388,18 +392,18 @@ class StageResults(Struct, kw_only=True, dict=True):
         except MissingBytesError as lost:
             if success.how == "restored":
                 raise
-            ends = {name: missing_bytes_outcome(name, success.end.key, lost)}
+            ends = {name: missing_bytes_outcome(name, success.outcome.key, lost)}
         if name in self._together.waiting:
-            self.move(name, StageStatus.HELD)
+            self.set_status(name, StageStatus.WITHHELD)
         yield ends
-        self.walk.let_pass(name)
+        self.walk.release(name)
 
     def _failing(self, resolved: ResolvedStage, done: StageResult, failure: Failure) -> Iterator[Outcomes]:
         name = resolved.stage.name
         if resolved.stage.on_failure == "keep" and done.outputs:
             kept = self.committer.keep_failure(resolved, done)
-            self.narrator.promoted(name, "kept, although it failed", kept)
-            self.narrator.caution(name, undeclared_tool_files(self.committer.session.state.plan, name, kept.written))
+            self.events.promoted(name, "kept, although it failed", kept)
+            self.events.warn_of(name, undeclared_tool_files(self.committer.session.state.plan, name, kept.written))
         yield {name: _failed(resolved, done, failure)}
 
     def _completing(self) -> Iterator[Outcomes]:
@@ -412,35 +416,35 @@ class StageResults(Struct, kw_only=True, dict=True):
     def _closing(self, rest: StageOutcome) -> Iterator[Outcomes]:
         waiting, wanted = self._together.waiting, self.walk.wanted
         order = self.committer.session.state.plan.order
-        yield {name: rest for name in order if name not in self.ends and name not in waiting and name in wanted}
-        yield self._together.held_back(self.ends, {name: self._group(name) for name in waiting})
+        yield {name: rest for name in order if name not in self.outcomes and name not in waiting and name in wanted}
+        yield self._together.withheld(self.outcomes, {name: self._group(name) for name in waiting})
 
     # ---- parts ----------------------------------------------------------------------------
 
     def _note(self, name: str, end: StageOutcome) -> None:
-        self.move(name, end.status)
-        end = replace(end, paid=self.paid(name))
-        self.ends[name] = end
+        self.set_status(name, end.status)
+        end = replace(end, cost=self.cost_of(name))
+        self.outcomes[name] = end
         self.failed += end.status is StageStatus.FAILED
-        self.walk.let_pass(name)
-        self.narrator.ended(name, end, self.committer.session.lock.records.get(name))
+        self.walk.release(name)
+        self.events.ended(name, end, self.committer.session.lock.records.get(name))
 
     def _stuck(self, name: str) -> tuple[str, ...]:
         """Return what keeps a stage back."""
         plan = self.committer.session.state.plan
-        return tuple(up for up in plan.upstream[name] if self.keeps_back(up, plan.nodes[name]))
+        return tuple(up for up in plan.upstream[name] if self.blocks(up, plan.nodes[name]))
 
     def _group(self, name: str) -> tuple[str, ...]:
         """Return what a stage is promoted with: of what belongs together that which was asked for and is not there."""
         together = self.committer.session.state.plan.promoted_with(name)
         asked = (other for other in together if other in self.walk.wanted)
-        return tuple(other for other in asked if other not in self.ends or self.ends[other].is_waited_for)
+        return tuple(other for other in asked if other not in self.outcomes or self.outcomes[other].is_awaited)
 
     def _warn_of_changes(self, resolved: ResolvedStage) -> None:
         changed = self.committer.changed_inputs(resolved)
         if changed:
             text = f"inputs changed while it ran, so it is stale again: {', '.join(changed)}"
-            self.narrator.warn(text, resolved.stage.name, Warned(paths=tuple(changed)))
+            self.events.warn(text, resolved.stage.name, Warned(paths=tuple(changed)))
 
 
 def _failed(resolved: ResolvedStage, done: StageResult, failure: Failure) -> StageOutcome:
@@ -451,9 +455,9 @@ def _failed(resolved: ResolvedStage, done: StageResult, failure: Failure) -> Sta
         code=ExitCode.SAFETY if failure.safety else ExitCode.FAILED,
         key=resolved.key,
         attempts=done.attempts,
-        spent=done.spent,
-        failure=failure.brief.excerpt,
+        usage=done.usage,
+        failure=failure.feedback.excerpt,
         problems=failure.diagnostics,
         kind=failure.kind,
-        command=failure.brief.command,
+        command=failure.feedback.command,
     )

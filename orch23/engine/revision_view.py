@@ -80,7 +80,7 @@ class RevisionArtifacts(Struct, frozen=True, kw_only=True, dict=True):
             return frozenset()
         if not self.lock.records:
             return self.paths
-        return frozenset(path for path in self.paths if self._is_untold(path) or self.today.is_unmade(path))
+        return frozenset(path for path in self.paths if self._is_untold(path) or self.today.is_missing(path))
 
     def is_lost(self, path: str) -> bool:
         """Say whether a file differs from today's, and nobody has the bytes of one of the two to say in which part."""
@@ -93,7 +93,7 @@ class RevisionArtifacts(Struct, frozen=True, kw_only=True, dict=True):
             )
         return self._lost[path]
 
-    def is_unmade(self, path: str) -> bool:
+    def is_missing(self, path: str) -> bool:
         """Say whether a file is not there since a stage that may make it has no result."""
         return self._is_untold(path) and self.entry(path) is None
 
@@ -141,31 +141,31 @@ class RevisionView(Struct, frozen=True):
     """RevisionFiles as they were, and what the pipeline had made of them."""
 
     files: RevisionFiles
-    made: RevisionArtifacts
+    artifacts: RevisionArtifacts
 
     def entry(self, path: str) -> FileEntry | None:
         """Return what an input of this path is, or None."""
-        if path in self.made.paths:
-            return self.made.entry(path)
+        if path in self.artifacts.paths:
+            return self.artifacts.entry(path)
         found = self.files.input_entry(path)
-        if found is None or found.link not in self.made.paths:
+        if found is None or found.link not in self.artifacts.paths:
             return found
-        made = self.made.entry(found.link)
+        made = self.artifacts.entry(found.link)
         return None if made is None else replace(made, link=found.link)
 
     def read(self, path: str) -> bytes | None:
         """Return the bytes at a path, or None if that is no regular file, or nobody has them."""
-        return (self.made if path in self.made.paths else self.files).read(path)
+        return (self.artifacts if path in self.artifacts.paths else self.files).read(path)
 
     def listing(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Return the paths that a pattern may mean, sorted: with made files that are not there."""
         wanted = normalize_pattern(pattern)
-        made = {path for path in self.made.paths if match(wanted, path)}
+        made = {path for path in self.artifacts.paths if match(wanted, path)}
         return tuple(sorted({*self.sources(pattern, exclude), *made}))
 
     def sources(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Return the paths that a pattern means, without what the pipeline makes."""
-        return tuple(path for path in self.files.listing(pattern, exclude=exclude) if path not in self.made.paths)
+        return tuple(path for path in self.files.listing(pattern, exclude=exclude) if path not in self.artifacts.paths)
 
 
 class _Seen(Struct, frozen=True):
@@ -195,7 +195,7 @@ class _Seen(Struct, frozen=True):
         return self._at(place).read(place) or b""
 
     def _at(self, path: str) -> RevisionView | RevisionArtifacts:
-        made = self.moment.made
+        made = self.moment.artifacts
         if made.today is not None and path in made.paths and match_any(self.versioned, path):
             return made.today
         return self.moment
@@ -212,7 +212,7 @@ class PlanManifests(Struct, frozen=True):
     """A plan, expanded as far as the lists allow, with the manifest of each of its nodes and what these had made."""
 
     plan: Plan
-    made: RevisionArtifacts
+    artifacts: RevisionArtifacts
     manifests: Mapping[str, Manifest]
 
 
@@ -223,7 +223,7 @@ class ManifestReader(Struct, frozen=True, kw_only=True):
     sources_of: Callable[[RevisionView], AuthorTexts]
     read_yaml: YamlReader
 
-    def keyed(self, pipeline: Pipeline, moment_of: ViewOf) -> PlanManifests:
+    def manifests_of(self, pipeline: Pipeline, moment_of: ViewOf) -> PlanManifests:
         """Return every manifest of a pipeline at a moment.
 
         Raises:
@@ -235,13 +235,13 @@ class ManifestReader(Struct, frozen=True, kw_only=True):
         moment = moment_of(plan)
         sources = self.sources_of(moment)
         return PlanManifests(
-            plan, moment.made, {name: self._manifest(plan, name, moment, sources) for name in plan.order}
+            plan, moment.artifacts, {name: self._manifest(plan, name, moment, sources) for name in plan.order}
         )
 
-    def keyed_then(self, pipeline: Pipeline, moment_of: ViewOf) -> PlanManifests | None:
+    def past_manifests_of(self, pipeline: Pipeline, moment_of: ViewOf) -> PlanManifests | None:
         """Return the same of a moment that is past; None where it had complaints, or wants what is gone."""
         try:
-            return self.keyed(pipeline, moment_of)
+            return self.manifests_of(pipeline, moment_of)
         except (InvalidInputError, ConfigurationError, SafetyError):
             return None
 
@@ -257,7 +257,7 @@ class ManifestReader(Struct, frozen=True, kw_only=True):
         if plan is None:
             raise InvalidInputError(*problems)
         for one in expand_each(plan, text_of, self.read_yaml):
-            if one.problems and one.node.foreach.source not in moment_of(one.plan).made.paths:
+            if one.problems and one.node.foreach.source not in moment_of(one.plan).artifacts.paths:
                 raise InvalidInputError(*one.problems)
             plan = one.plan
         return plan
@@ -287,7 +287,7 @@ def _unexpanded(node: ForeachStage, moment: RevisionView, variables: Mapping[str
     own = writes_of(node)
     for pattern in reads_of(node):
         for path in moment.listing(pattern):
-            if path not in moment.made.paths and not match_any(own, path):
+            if path not in moment.artifacts.paths and not match_any(own, path):
                 found[f"input:{path}"] = str(moment.entry(path))
     return found
 
@@ -325,7 +325,7 @@ def _one(
     reasons = change_reasons(then.manifests[name], now.manifests[name])
     if reasons:
         return AffectedStage(stage=name, why="changed", reasons=reasons, after=tuple(writers))
-    lost = [path for path in _parts_of(now.plan, name) if then.made.is_lost(path)]
+    lost = [path for path in _parts_of(now.plan, name) if then.artifacts.is_lost(path)]
     untold = [w for w, node in writers.items() if w not in known or not _is_compared(then, now, name, node)]
     untold += [
         w for path in lost for w, node in now.plan.nodes.items() if w != name and match_any(writes_of(node), path)
@@ -347,7 +347,7 @@ def _is_compared(then: PlanManifests, now: PlanManifests, name: str, writer: _No
     )
     if _meet(versioned, written):
         return False
-    return not any(match_any(written, path) and match_any(reads, path) for path in then.made.unknown)
+    return not any(match_any(written, path) and match_any(reads, path) for path in then.artifacts.unknown)
 
 
 def _parts_of(plan: Plan, name: str) -> tuple[str, ...]:
@@ -362,7 +362,7 @@ def _other_versions(then: PlanManifests, now: PlanManifests, name: str) -> tuple
     earlier, earlier_then = _earlier(now.plan, name), _earlier(then.plan, name)
     if earlier != earlier_then:
         return tuple(dict.fromkeys((*earlier, *earlier_then)))
-    both = ((one, then.made.lock.records.get(one), now.made.lock.records.get(one)) for one in earlier)
+    both = ((one, then.artifacts.lock.records.get(one), now.artifacts.lock.records.get(one)) for one in earlier)
     return tuple(one for one, a, b in both if a is not None and b is not None and not same_result(a, b))
 
 

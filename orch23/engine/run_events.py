@@ -42,22 +42,22 @@ MAX_LINES = 1_000
 
 
 class LiveOutput(Struct, frozen=True):
-    """The lines of one stage. With `wanted` False nothing is reported. `redact` takes secrets out of a text."""
+    """The lines of one stage. With `is_enabled` False nothing is reported. `redact` takes secrets out of a text."""
 
     notice: Callable[[Event], None]
     stage: str
     redact: Callable[[str], str]
-    wanted: bool = False
+    is_enabled: bool = False
 
-    def of_step(self, step: str) -> LineListener | None:
+    def step_lines(self, step: str) -> LineListener | None:
         """Return what takes each line that a step prints; None if nothing is reported."""
-        if not self.wanted:
+        if not self.is_enabled:
             return None
         return self._reported(lambda line, cut: StepOutput(step=step, line=line, cut=cut))
 
-    def of_answer(self, attempt: int) -> LineSplitter:
+    def response_lines(self, attempt: int) -> LineSplitter:
         """Return what takes the pieces of an answer."""
-        if not self.wanted:
+        if not self.is_enabled:
             return LineSplitter(_ignore)
         return LineSplitter(self._reported(lambda line, cut: LlmText(attempt=attempt, line=line, cut=cut)))
 
@@ -92,7 +92,7 @@ class RunEvents(Struct):
     _began: dict[str, float] = field(default_factory=dict)
     _took: dict[str, float] = field(default_factory=dict)
 
-    def tell(self, data: EventData, text: str, role: str = ORCH23_ROLE) -> None:
+    def emit(self, data: EventData, text: str, role: str = ORCH23_ROLE) -> None:
         """Tell one event."""
         self.observer.notice(Event(data, text, role))
 
@@ -100,7 +100,7 @@ class RunEvents(Struct):
         """Tell of something that a person should see."""
         self.observer.notice(Event(data or Warned(), text, role, "warning"))
 
-    def caution(self, name: str, warning: Diagnostic | None) -> None:
+    def warn_of(self, name: str, warning: Diagnostic | None) -> None:
         """Tell of a warning about what a stage wrote, if there is one."""
         if warning is not None:
             self.warn(diagnostic_line(warning), name, Warned(code=warning.code))
@@ -117,34 +117,34 @@ class RunEvents(Struct):
             raise TypeError(message)
         reasons = decision.reasons if isinstance(decision, Run | Restore | VerifyOnly) else ()
         because = tuple(EventReason(reason.code, reason.subject) for reason in reasons)
-        self.tell(StageDecided(decision=decision.label, key=key, reasons=because), decision.label, name)
+        self.emit(StageDecided(decision=decision.label, key=key, reasons=because), decision.label, name)
 
     def started(self, name: str, key: str) -> None:
         """Tell that a stage runs now."""
         self._began[name] = self.clock()
-        self.tell(StageStarted(key=key), "started", name)
+        self.emit(StageStarted(key=key), "started", name)
 
-    def held(self, name: str, key: str, missing: Sequence[str]) -> None:
+    def withheld(self, name: str, key: str, missing: Sequence[str]) -> None:
         """Tell that a stage is green, and waits with its files for others. Its time ends here."""
         self._took[name] = self._took_s(name)
         named, more = tuple(missing[:_MOST_NAMES]), len(missing) - _MOST_NAMES
         text = f"waits for {', '.join(named)}{f' and {more} more' if more > 0 else ''}"
-        self.tell(StageWithheld(key=key, missing=named, waits_for=len(missing)), text, name)
+        self.emit(StageWithheld(key=key, missing=named, waits_for=len(missing)), text, name)
 
     def _took_s(self, name: str) -> float:
         return round(self.clock() - self._began[name], 3) if name in self._began else 0.0
 
-    def gathered(self, name: str) -> None:
+    def deferred(self, name: str) -> None:
         """Note that a stage has done its work, of which nothing is told before it is promoted: its time ends here."""
         self._took[name] = self._took_s(name)
 
     def promoted(self, name: str, text: str, promoted: PromotionResult) -> None:
         """Tell which files of the workspace changed."""
-        self.tell(FilesPromoted(files=promoted.written, removed=promoted.removed), text, name)
+        self.emit(FilesPromoted(files=promoted.written, removed=promoted.removed), text, name)
 
     def restored(self, name: str, promoted: PromotionResult) -> None:
         """Tell which files of an earlier result were put back."""
-        self.tell(StageRestored(files=promoted.written, removed=promoted.removed), "restored", name)
+        self.emit(StageRestored(files=promoted.written, removed=promoted.removed), "restored", name)
 
     def ended(self, name: str, end: StageOutcome, former: Record | None) -> None:
         """Tell how a stage ended. `former` is its result before this run, if any."""
@@ -155,13 +155,13 @@ class RunEvents(Struct):
             key=end.key,
             duration_s=self._took.get(name, self._took_s(name)),
             attempts=end.attempts,
-            calls=end.paid.calls,
-            recorded=end.spent.recorded,
-            input_tokens=end.spent.input_tokens,
-            output_tokens=end.spent.output_tokens,
-            cost=None if end.spent.unpriced or end.paid.cost is None else decimal_text(end.paid.cost),
-            saved=str(end.spent.saved),
-            by_hand=end.spent.by_hand,
+            calls=end.cost.calls,
+            recorded=end.usage.recorded,
+            input_tokens=end.usage.input_tokens,
+            output_tokens=end.usage.output_tokens,
+            cost=None if end.usage.unpriced or end.cost.cost is None else decimal_text(end.cost.cost),
+            saved=str(end.usage.saved),
+            by_hand=end.usage.by_hand,
             outputs=tuple(record.outputs) if record else (),
             unchanged=same and _result(record) == _result(former),
             failure=end.failure,
@@ -208,7 +208,7 @@ class StageReporter(Struct, frozen=True):
     reporter: Reporter
     live: LiveOutput
 
-    def tell(self, data: EventData, message: str, level: EventLevel = "info") -> None:
+    def emit(self, data: EventData, message: str, level: EventLevel = "info") -> None:
         """Report an event of the stage."""
         self.reporter.observer.notice(Event(data, message, self.stage, level))
 
@@ -218,21 +218,21 @@ class StageReporter(Struct, frozen=True):
 
 
 class LlmEvents(Struct, kw_only=True):
-    """Hears the conversation of one attempt. `spent` sums up what its answers took, those that were cut off as well.
+    """Hears the conversation of one attempt. `usage` sums up what its answers took, those that were cut off as well.
 
     `files` are the author's files that a request is made of.
     """
 
     report: StageReporter
     files: tuple[str, ...]
-    this: AttemptContext
+    context: AttemptContext
     mode: RecordingMode
     sources: AuthorTexts
     is_recorded: Callable[[Request], bool]
     lines: LineSplitter
-    spent: StageUsage = field(default_factory=StageUsage)
+    usage: StageUsage = field(default_factory=StageUsage)
 
-    def asking(self, request: Request) -> None:
+    def requested(self, request: Request) -> None:
         """Keep and tell what is asked, before anything is sent."""
         sent = "\n\n".join(message.content for message in request.messages)
         self._keep("prompt.txt", f"{request.system}\n\n{sent}" if request.system else sent)
@@ -241,28 +241,28 @@ class LlmEvents(Struct, kw_only=True):
             model=request.model,
             provider=request.provider,
             endpoint=request.endpoint,
-            attempt=self.this.attempt,
+            attempt=self.context.attempt,
             recorded=self.is_recorded(request),
             mode=self.mode,
-            files=sent_files(self.files, self.this, self.sources),
+            files=sent_files(self.files, self.context, self.sources),
             bytes=sent_bytes(request),
-            previous_bytes=utf8_size(self.this.previous or ""),
-            brief_bytes=utf8_size(self.this.feedback.excerpt) if self.this.feedback else 0,
+            previous_bytes=utf8_size(self.context.previous or ""),
+            brief_bytes=utf8_size(self.context.feedback.excerpt) if self.context.feedback else 0,
         )
-        self.report.tell(data, f"asking {request.provider} {request.model}")
+        self.report.emit(data, f"asking {request.provider} {request.model}")
 
-    def wrote(self, text: str) -> None:
+    def received(self, text: str) -> None:
         """Tell a piece of an answer, if somebody wants to know."""
-        self.lines.take(text)
+        self.lines.feed(text)
 
-    def answered(self, request: Request, response: Response) -> None:
+    def responded(self, request: Request, response: Response) -> None:
         """Keep and tell what was answered."""
-        self.lines.end()
+        self.lines.flush()
         self._keep("response.txt", response.text)
-        self.spent = self.spent.plus(response)
+        self.usage = self.usage.plus(response)
         data = LlmResponse(
             fingerprint=request.fingerprint(),
-            attempt=self.this.attempt,
+            attempt=self.context.attempt,
             mode=self.mode,
             replayed=response.replayed,
             input_tokens=response.usage.input_tokens,
@@ -276,7 +276,7 @@ class LlmEvents(Struct, kw_only=True):
             provenance=response.provenance,
         )
         text = "answered from the transcripts" if response.replayed else "answered"
-        self.report.tell(data, text)
+        self.report.emit(data, text)
 
     def _keep(self, name: str, text: str) -> None:
-        self.report.keep(self.this.attempt, name, text)
+        self.report.keep(self.context.attempt, name, text)

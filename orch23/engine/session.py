@@ -20,6 +20,7 @@ from orch23.engine.plan_walk import (
     unknown_executor_errors,
 )
 from orch23.engine.project_state import ProjectState
+from orch23.engine.stage_view import ObsoleteFiles
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import digest_bytes
 from orch23.model.errors import CorruptStateError, InvalidInputError
@@ -169,26 +170,26 @@ class Session(Struct, frozen=True, kw_only=True):
 
     pipeline: Pipeline
     store: ProjectStore
-    memory: PriorState
+    prior: PriorState
     lock: LockFile
     history: RunHistory
-    appraiser: StageDecider
+    decider: StageDecider
 
     @property
     def state(self) -> ProjectState:
         """Give the state that is decided on."""
-        return self.appraiser.state
+        return self.decider.state
 
     @property
     def lock_path(self) -> Path:
         """Give the lock file's place."""
-        return self.memory.lock_path
+        return self.prior.lock_path
 
 
 def open_session(  # noqa: PLR0913 - what a build knows, each with its own name
     pipeline: Pipeline,
     store: ProjectStore,
-    machinery: PlanningTools,
+    tools: PlanningTools,
     memory: PriorState,
     *,
     forced: Collection[str] = (),
@@ -211,8 +212,8 @@ def open_session(  # noqa: PLR0913 - what a build knows, each with its own name
     """
     part = plan
     if plan is None:
-        plan = check_plan(pipeline, store, machinery)
-    elif problems := [*_without_plan(pipeline, machinery), *missing_input_errors(plan, store)]:
+        plan = check_plan(pipeline, store, tools)
+    elif problems := [*_without_plan(pipeline, tools), *missing_input_errors(plan, store)]:
         raise InvalidInputError(*problems)
     lock, history = memory.read()
     lock = without_impossible_records(_with_interrupted(lock, history, store), plan, store.records)
@@ -220,33 +221,33 @@ def open_session(  # noqa: PLR0913 - what a build knows, each with its own name
         plan,
         store,
         lock,
-        promised=dict(store.promoter.pending()),
+        expected=dict(store.promoter.pending()),
         git=git or NoGitFiles(),
-        claims=claims,
+        other_pipelines=claims,
         trusts_lock=trusts_lock,
     )
-    appraiser = StageDecider(
+    decider = StageDecider(
         state,
-        machinery.facts_of,
-        machinery.sources,
-        machinery.read_yaml,
+        tools.facts_of,
+        tools.sources,
+        tools.read_yaml,
         forced=forced,
         overwrite_edited=overwrite_edited,
         failed_before=history.failed,
     )
     if part is None:
-        _expand_sources(appraiser, machinery.check_provider)
-    return Session(pipeline=pipeline, store=store, memory=memory, lock=lock, history=history, appraiser=appraiser)
+        _expand_sources(decider, tools.check_provider)
+    return Session(pipeline=pipeline, store=store, prior=memory, lock=lock, history=history, decider=decider)
 
 
-def check_plan(pipeline: Pipeline, store: ProjectStore, machinery: PlanningTools) -> Plan:
+def check_plan(pipeline: Pipeline, store: ProjectStore, tools: PlanningTools) -> Plan:
     """Return the plan of a pipeline before any expansion, or raise all that is wrong with it at once.
 
     Raises:
         InvalidInputError: with every complaint.
 
     """
-    problems = _without_plan(pipeline, machinery)
+    problems = _without_plan(pipeline, tools)
     plan, found = build_plan(pipeline, cache=store.plans)
     problems += found
     if plan is None:
@@ -263,7 +264,7 @@ def check_plan(pipeline: Pipeline, store: ProjectStore, machinery: PlanningTools
 def errors_of_sound_stages(
     pipeline: Pipeline,
     store: ProjectStore,
-    machinery: PlanningTools,
+    tools: PlanningTools,
     *,
     names: Collection[str],
     unread: tuple[str, ...],
@@ -272,7 +273,7 @@ def errors_of_sound_stages(
 
     `names` are all stages that are declared. Of an input that a text of the unsound ones might make nothing is said.
     """
-    problems = _without_plan(pipeline, machinery)
+    problems = _without_plan(pipeline, tools)
     problems += unknown_needs_errors(pipeline, names)
     made = tuple(text for text in unread if text and not text.isspace())
 
@@ -284,13 +285,13 @@ def errors_of_sound_stages(
     return (*problems, *unmade_inputs_errors(pipeline, may_exist, store.workspace.is_folder))
 
 
-def _without_plan(pipeline: Pipeline, machinery: PlanningTools) -> list[Diagnostic]:
+def _without_plan(pipeline: Pipeline, tools: PlanningTools) -> list[Diagnostic]:
     """Return what is wrong with the stages of a pipeline, each by itself."""
     return [
         *unknown_executor_errors(pipeline),
         *_unknown_checks(pipeline),
-        *_prompt_files(pipeline, machinery),
-        *_providers(pipeline, machinery),
+        *_prompt_files(pipeline, tools),
+        *_providers(pipeline, tools),
     ]
 
 
@@ -300,7 +301,7 @@ def missing_input_errors(plan: Plan, store: ProjectStore) -> tuple[Diagnostic, .
     return missing_inputs_errors(plan, exists, store.workspace.is_folder)
 
 
-def _expand_sources(appraiser: StageDecider, check: CheckProvider) -> None:
+def _expand_sources(decider: StageDecider, check: CheckProvider) -> None:
     """Expand every foreach over a static list or a file that no stage makes, so that its mistakes show at once.
 
     They are expanded together: an expansion orders the whole plan. What one of them turns out not to make may be the
@@ -308,14 +309,14 @@ def _expand_sources(appraiser: StageDecider, check: CheckProvider) -> None:
     """
     # Not `expand_each`: with 100 lists that would order the whole plan 100 times. Not a `Walk`: nothing is decided yet,
     # and the mistakes of all lists are reported at once, also of those behind stages that have yet to run.
-    state = appraiser.state
+    state = decider.state
     problems: list[Diagnostic] = []
     seen: set[str] = set()
     while found := {
         node.name: (node, expansion)
         for node in state.plan.unexpanded
         if node.name not in seen and not list_producers(state.plan, node)
-        if (expansion := expand_foreach(appraiser, node)) is not None
+        if (expansion := expand_foreach(decider, node)) is not None
     }:
         seen |= found.keys()
         problems += (problem for _, expansion in found.values() for problem in expansion.problems)
@@ -328,7 +329,7 @@ def _expand_sources(appraiser: StageDecider, check: CheckProvider) -> None:
         if plan is not None:
             state.extend(plan)
     if not problems:  # what nobody makes any more is taken away, so it is no input
-        exists = {path: state.remains(path) for path in literal_reads(state.plan)}
+        exists = {path: ObsoleteFiles(state).has_lasting_file(path) for path in literal_reads(state.plan)}
         problems += missing_inputs_errors(state.plan, exists, state.store.workspace.is_folder)
     if problems:
         raise InvalidInputError(*problems)
@@ -379,26 +380,26 @@ def _named_checks(known: Container[str], node: ForeachStage) -> Iterator[tuple[t
             yield (("verify", "steps", number) if whole else ("verify", number)), name
 
 
-def _prompt_files(pipeline: Pipeline, machinery: PlanningTools) -> list[Diagnostic]:
+def _prompt_files(pipeline: Pipeline, tools: PlanningTools) -> list[Diagnostic]:
     """Complain of every prompt, template and schema file that cannot be read."""
     problems = []
     for stage in pipeline.stages:
         if isinstance(stage, ForeachStage):
             continue
         for field, path in stage.author_files.items():
-            text, problem = machinery.sources.text(path)
+            text, problem = tools.sources.text(path)
             if text is None and problem is not None:
                 place = pipeline.locate("stages", stage.name, *field)
                 problems.append(replace(problem, location=place, subject=None))
     return problems
 
 
-def _providers(pipeline: Pipeline, machinery: PlanningTools) -> list[Diagnostic]:
+def _providers(pipeline: Pipeline, tools: PlanningTools) -> list[Diagnostic]:
     problems: list[Diagnostic] = []
     for node in pipeline.stages:
         step = node.step if isinstance(node, Stage) else declared_llm_step(node)
         if is_llm(step):
-            problems += _provider(pipeline, node.name, step, machinery.check_provider)
+            problems += _provider(pipeline, node.name, step, tools.check_provider)
     return list(dict.fromkeys(problems))  # a schema may serve several stages
 
 

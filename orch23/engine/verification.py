@@ -100,7 +100,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
             command, text = (
                 (ran.command, ran.result.output.text)
                 if isinstance(ran, FinishedProcess)
-                else (ran.brief.command, ran.printed)
+                else (ran.feedback.command, ran.printed)
             )
             printed += f"$ {shorten_command(command)}\n{text or ''}\n"
             if isinstance(ran, FinishedProcess):
@@ -130,20 +130,20 @@ class Verifier(Struct, frozen=True, kw_only=True):
             return None
         failure = failure_of("verify_failed", found)
         return command_failed(
-            "verify_failed", f"check {step.name}", exit_code=None, output=failure.brief.excerpt, diagnostics=found
+            "verify_failed", f"check {step.name}", exit_code=None, output=failure.feedback.excerpt, diagnostics=found
         )
 
     def _warn(self, told: tuple[Diagnostic, ...]) -> None:
         """Tell what a check warns of; it fails nothing."""
         for one in told:
             if one.severity is Severity.WARNING:
-                self.report.tell(Warned(code=one.code), diagnostic_line(one), "warning")
+                self.report.emit(Warned(code=one.code), diagnostic_line(one), "warning")
 
     def _bytes(self, files: Files) -> dict[str, bytes]:
         return {path: self.runner.tree.read(path, entry) for path, entry in files.items()}
 
     def _tell(self, step: VerifyStep, failure: Failure | None, attempt: int, printed: str) -> None:
-        brief = failure.brief if failure else None
+        brief = failure.feedback if failure else None
         data = CheckResult(
             step=_name(step),
             passed=failure is None,
@@ -153,7 +153,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
             printed=printed,
         )
         text = f"{data.step} {'failed' if failure else 'passed'}"
-        self.report.tell(data, text, "warning" if failure else "info")
+        self.report.emit(data, text, "warning" if failure else "info")
 
 
 def missing_outputs(stage: Stage, result: Files) -> tuple[Diagnostic, ...]:
@@ -187,7 +187,7 @@ def undeclared_writes(
             why = "it is protected"
         elif not match_any(scope, path):
             why = "it is outside the fence"
-        elif (refusal := declared.refusal(path)) is not None:
+        elif (refusal := declared.write_error(path)) is not None:
             why = refusal
             if sealed_reason(path) is not None:
                 hint = "write it elsewhere, or list its name in `scratch`"
@@ -222,14 +222,14 @@ def _together(failures: list[Failure]) -> Failure:
     """Return several failures as one, of the kind of the gravest: out of bounds before final before the first."""
     if len(failures) == 1:
         return failures[0]
-    text = "\n".join(f"{f.brief.command or f.kind}:\n{f.brief.excerpt}" for f in failures)
+    text = "\n".join(f"{f.feedback.command or f.kind}:\n{f.feedback.excerpt}" for f in failures)
     gravest = min(failures, key=lambda one: (not one.safety, one.retryable))
     joint = command_failed(
         gravest.kind,
-        "; ".join(f.brief.command for f in failures if f.brief.command),
-        exit_code=next((f.brief.exit_code for f in failures if f.brief.exit_code is not None), None),
+        "; ".join(f.feedback.command for f in failures if f.feedback.command),
+        exit_code=next((f.feedback.exit_code for f in failures if f.feedback.exit_code is not None), None),
         output=text,
-        failing=[one for f in failures for one in f.brief.failing],
+        failing=[one for f in failures for one in f.feedback.failing],
         diagnostics=[d for f in failures for d in f.diagnostics],
     )
     reason = f"{gravest.summary} (and {len(failures) - 1} more failed)"

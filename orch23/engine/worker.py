@@ -11,10 +11,10 @@ from orch23.engine.egress import guard_edit
 from orch23.engine.outcomes import Failure, failure_of
 from orch23.engine.plan_walk import expand_each, list_producers
 from orch23.engine.process_runner import Files, ProcessRunner
-from orch23.engine.project_state import StageView
 from orch23.engine.protected_files import TestTrust
 from orch23.engine.run_events import Reporter
 from orch23.engine.session import Session
+from orch23.engine.stage_view import ObsoleteFiles, StageView
 from orch23.engine.verification import Verifier
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
@@ -94,13 +94,13 @@ class Worker(Struct, frozen=True, kw_only=True):
         forbidden = attempts.forbidden()
         if forbidden is not None:
             return forbidden
-        self._take_in(resolved, verify.record.outputs if verify is not None and verify.adopted else {})
+        self._store_inputs(resolved, verify.record.outputs if verify is not None and verify.adopted else {})
         if verify is None:
             return attempts.run()
         recorded = verify.record
         if verify.claim:
             return self._run_claim(recorded, attempts)
-        self._hold(recorded.outputs)
+        self._store_outputs(recorded.outputs)
         if verify.adopted:
             return self._adopt(resolved, recorded, verify.adopted, attempts)
         failure = attempts.verify_recorded(recorded.outputs, recorded.deleted)
@@ -127,8 +127,8 @@ class Worker(Struct, frozen=True, kw_only=True):
     def _verify_claim(self, resolved: ResolvedStage, claim: Record) -> StageResult:
         """Verify what a model wrote, by the lock file alone, as it is; nothing is asked if it does not pass."""
         outputs = self._newest(claim.outputs)
-        self._take_in(resolved, outputs)
-        self._hold(outputs)
+        self._store_inputs(resolved, outputs)
+        self._store_outputs(outputs)
         failure = self._attempts(resolved).verify_recorded(outputs, claim.deleted)
         if failure is None:
             return _holds(claim)
@@ -146,8 +146,8 @@ class Worker(Struct, frozen=True, kw_only=True):
         changed = {path for path in {*ran.outputs, *claim.outputs} if ran.outputs.get(path) != claim.outputs.get(path)}
         if ran.failure is not None or ran.deleted != claim.deleted or not changed <= set(claim.accepted):
             return ran
-        self._hold({path: claim.outputs[path] for path in changed})
-        return replace(_holds(claim), spent=ran.spent, took_s=ran.took_s)
+        self._store_outputs({path: claim.outputs[path] for path in changed})
+        return replace(_holds(claim), usage=ran.usage, took_s=ran.took_s)
 
     def _with_newest(self, resolved: ResolvedStage) -> ResolvedStage:
         """Return a stage with the newest versions of files of which nobody has those that it started from."""
@@ -166,7 +166,7 @@ class Worker(Struct, frozen=True, kw_only=True):
             found[path] = newest or entry
         return found
 
-    def _take_in(self, resolved: ResolvedStage, unneeded: Collection[str] = ()) -> None:
+    def _store_inputs(self, resolved: ResolvedStage, unneeded: Collection[str] = ()) -> None:
         """Copy every input into the store, hashed on the way: the stage is given what its key says, or nothing.
 
         `unneeded` are paths of the base that nothing starts from, since only a result that has them is verified.
@@ -184,7 +184,9 @@ class Worker(Struct, frozen=True, kw_only=True):
                 try:
                     store.contents.put(state.read(path, entry))
                 except MissingBytesError:
-                    if state.look(resolved.stage.name, path) == entry:  # made by a stage, and nowhere any more
+                    if (
+                        StageView(state, resolved.stage.name).input_of(path) == entry
+                    ):  # made by a stage, and nowhere any more
                         raise
                     changed.append(path)  # saved since it was resolved: nothing is lost
             elif store.add_file(place) != entry.digest:
@@ -192,7 +194,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         if changed:
             raise InputsChangedError(tuple(changed))
 
-    def _hold(self, outputs: Files) -> None:
+    def _store_outputs(self, outputs: Files) -> None:
         """Keep the bytes of outputs where rooms are laid from: they may be in the workspace, in git, or made again."""
         store, state = self.session.store, self.session.state
         for path, entry in outputs.items():
@@ -207,8 +209,8 @@ class Worker(Struct, frozen=True, kw_only=True):
             MissingBytesError: nobody has the bytes of an input or of an output any more.
 
         """
-        self._take_in(resolved, outputs)
-        self._hold(outputs)
+        self._store_inputs(resolved, outputs)
+        self._store_outputs(outputs)
         return self._attempts(resolved).verify_recorded(outputs, ())
 
     def _attempts(self, resolved: ResolvedStage) -> AttemptLoop:
@@ -259,13 +261,14 @@ class Worker(Struct, frozen=True, kw_only=True):
     def _hidden(self, resolved: ResolvedStage) -> frozenset[str]:
         """Return the files inside the fence that exist and that the model is not shown: it may not write over them."""
         state, stage = self.session.state, resolved.stage
+        view, obsolete = StageView(state, stage.name), ObsoleteFiles(state)
         former = state.former.get(stage.name)
         mine = set(former.outputs) if former else set()
         shown = set(resolved.base) | set(resolved.files)
         patterns = list(writes_of(stage))
         found = {p for pattern in patterns if is_glob(pattern) for p in state.store.workspace.writable_files(pattern)}
         return frozenset(
-            path for path in found - shown - mine if not state.dead(path) and not state.made_by_chain(stage, path)
+            path for path in found - shown - mine if not obsolete.is_obsolete(path) and not view.made_by_chain(path)
         )
 
     def _trial(self, stage: Stage, files: Files) -> tuple[Diagnostic, ...]:
@@ -279,7 +282,7 @@ class Worker(Struct, frozen=True, kw_only=True):
             return state.read(source, files[source]).decode("utf-8", "replace")
 
         problems: list[Diagnostic] = []
-        for one in expand_each(state.plan, text_of, self.session.appraiser.read_yaml):
+        for one in expand_each(state.plan, text_of, self.session.decider.read_yaml):
             problems += one.problems
             problems += self._item_inputs(one.plan, one.items, stage.name, files) if one.items else ()
         return tuple(problems)
@@ -308,9 +311,7 @@ class Worker(Struct, frozen=True, kw_only=True):
                 if data is None:
                     continue
                 try:
-                    take_slice(
-                        data.decode("utf-8", "replace"), one.path, one.selector, self.session.appraiser.read_yaml
-                    )
+                    take_slice(data.decode("utf-8", "replace"), one.path, one.selector, self.session.decider.read_yaml)
                 except SliceError as error:
                     text = f"`{one.path}#{one.selector}`: {error}"
                     missing.append(Diagnostic("E833", text, hint=error.hint, subject=stage.name))
@@ -318,7 +319,7 @@ class Worker(Struct, frozen=True, kw_only=True):
 
     def _known(self, maker: str, path: str, files: Files) -> bytes | None:
         """Return what is at a path once a stage has made these files; None where nothing is, or nobody has it."""
-        entry = files.get(path) or self.session.state.view(maker, path)
+        entry = files.get(path) or StageView(self.session.state, maker).version(path)
         try:
             return None if entry is None else self.session.state.read(path, entry)
         except MissingBytesError:

@@ -44,7 +44,7 @@ class StagePools(Struct, Generic[_Work]):
         """Give the names of the stages that are lined up."""
         return frozenset(name for queue in self._queues.values() for _, name, _ in queue)
 
-    def line_up(self, stage: Stage, work: _Work) -> None:
+    def enqueue(self, stage: Stage, work: _Work) -> None:
         """Let a stage wait for its places, with what is to be done once it has them."""
         self._arrivals += 1
         self._queues.setdefault(self._pools_of(stage), deque()).append((self._arrivals, stage.name, work))
@@ -61,7 +61,7 @@ class StagePools(Struct, Generic[_Work]):
             self._taken[pool] = self._taken.get(pool, 0) + 1
         return work
 
-    def leave(self, name: str) -> None:
+    def release(self, name: str) -> None:
         """Take the places back that a stage has, if it has any."""
         for pool in self._inside.pop(name, ()):
             self._taken[pool] -= 1
@@ -90,7 +90,7 @@ class WorkerThreads(Struct):
     _idle: int = 0
     _count: int = 0
 
-    def give(self, name: str, work: Callable[[], Callable[[], None]]) -> None:
+    def submit(self, name: str, work: Callable[[], Callable[[], None]]) -> None:
         """Have a piece of work done; what it returns is called last, and says so to the loop thread."""
         self._work.put((name, work))
         if self._idle:
@@ -99,11 +99,11 @@ class WorkerThreads(Struct):
         self._count += 1
         threading.Thread(target=self._take, name=_IDLE, daemon=True).start()
 
-    def done(self) -> None:
+    def finished(self) -> None:
         """Note that a piece of work has come to its end."""
         self._idle += 1
 
-    def dismiss(self) -> None:
+    def shutdown(self) -> None:
         """Let all threads go, each when it has done its work; one that is held up for ever stays."""
         for _ in range(self._count):
             self._work.put(None)

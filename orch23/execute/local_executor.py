@@ -357,8 +357,8 @@ def _lines(room: SandboxDir, hear: LineListener | None) -> Iterator[Callable[[by
         hear(line.replace(path, SHOWN_SANDBOX_PATH), cut=cut)
 
     lines = LineSplitter(named)
-    yield lambda data: lines.take(decoder.decode(data))
-    lines.end()
+    yield lambda data: lines.feed(decoder.decode(data))
+    lines.flush()
 
 
 def _refusal(action: Action) -> str | None:

@@ -25,7 +25,7 @@ def validate_data(
     With `parsed`, the text that the value was read from, each complaint has its place.
     """
     # They import jsonschema, which only data with a schema needs.
-    from orch23.checks.schema_validator import PatternError, make_validator, undeclared_keys  # noqa: PLC0415
+    from orch23.checks.schema_validator import PATTERN_HINT, PatternError, make_validator, undeclared_keys  # noqa: PLC0415
     from orch23.resolve.schema_errors import schema_errors_of  # noqa: PLC0415
 
     unusable = invalid_schema_errors(schema_json, file)
@@ -38,13 +38,12 @@ def validate_data(
         message = "the schema refers to itself without end, or the data is nested too deeply"
         return (Diagnostic("E861", message, Location(file, 1, 1), _FLATTER),)
     except PatternError as error:
-        hint = "write it without look-arounds, or hold the text to `maxLength` first"
-        return (Diagnostic("E861", f"the pattern {error}", Location(file, 1, 1), hint),)
+        return (Diagnostic("E861", f"the pattern {error}", Location(file, 1, 1), PATTERN_HINT),)
     except Exception as error:  # noqa: BLE001 - whatever else the validator stumbles over
         return (Diagnostic("E861", f"the schema cannot be used: {_first_line(error)}", Location(file, 1, 1), _INSIDE),)
     out = []
     for one in found:
-        place = parsed.place(one.path, one.key) if parsed is not None else None
+        place = parsed.location_of(one.path, one.key) if parsed is not None else None
         out.append(Diagnostic("E860", one.message, place, one.hint, subject=_dotted(one.path)))
     return tuple(out)
 

@@ -28,7 +28,7 @@ NO_MODEL_OVERRIDE = ModelOverride()
 class ModelOverrides(Struct):
     """A swap at work on the stages of one pipeline, and what it dropped: field -> stages."""
 
-    swap: ModelOverride = NO_MODEL_OVERRIDE
+    override: ModelOverride = NO_MODEL_OVERRIDE
     fields: dict[str, dict[str, None]] = field(default_factory=dict)
     escalates: dict[str, None] = field(default_factory=dict)
 
@@ -36,7 +36,7 @@ class ModelOverrides(Struct):
         """Return the body of a stage with the provider and model that are asked for; one without a model as it is."""
         tree = rendered.tree
         llm = tree.get("llm") if isinstance(tree, Mapping) else None
-        if self.swap == NO_MODEL_OVERRIDE or not isinstance(tree, Mapping) or not isinstance(llm, Mapping):
+        if self.override == NO_MODEL_OVERRIDE or not isinstance(tree, Mapping) or not isinstance(llm, Mapping):
             return rendered
         return replace(rendered, tree={**tree, **self._without_escalate(stage, tree), "llm": self._llm(stage, llm)})
 
@@ -46,32 +46,32 @@ class ModelOverrides(Struct):
         if self.fields:
             named = ", ".join(f"`{name}`" for name in sorted(self.fields))
             stages = sorted({stage for users in self.fields.values() for stage in users})
-            message = f"`--provider {self.swap.provider}` drops {named} of {', '.join(stages)}"
+            message = f"`--provider {self.override.provider}` drops {named} of {', '.join(stages)}"
             hint = "they are of the provider that the pipeline names; write them for this one into the pipeline"
             found.append(Diagnostic("W802", message, hint=hint, severity=Severity.NOTE))
         if self.escalates:
-            message = f"`--model {self.swap.model}` drops `retry.escalate` of {', '.join(sorted(self.escalates))}"
+            message = f"`--model {self.override.model}` drops `retry.escalate` of {', '.join(sorted(self.escalates))}"
             hint = "every attempt asks the one model that is named"
             found.append(Diagnostic("W802", message, hint=hint, severity=Severity.NOTE))
         return tuple(found)
 
     def _llm(self, stage: str, llm: Mapping[str, Json]) -> Mapping[str, Json]:
         out = dict(llm)
-        if self.swap.provider is not None:
+        if self.override.provider is not None:
             former = llm.get("provider")
-            dropped = set(self.swap.unfit) | (_ITS_OWN if former not in (None, self.swap.provider) else set())
+            dropped = set(self.override.unfit) | (_ITS_OWN if former not in (None, self.override.provider) else set())
             for name in list(out):
                 if out[name] is not None and name in dropped:
                     del out[name]
                     self.fields.setdefault(name, {})[stage] = None
-            out["provider"] = self.swap.provider
-        if self.swap.model is not None:
-            out["model"] = self.swap.model
+            out["provider"] = self.override.provider
+        if self.override.model is not None:
+            out["model"] = self.override.model
         return out
 
     def _without_escalate(self, stage: str, tree: Mapping[str, Json]) -> Mapping[str, Json]:
         retry = tree.get("retry")
-        if self.swap.model is None or not isinstance(retry, Mapping) or retry.get("escalate") is None:
+        if self.override.model is None or not isinstance(retry, Mapping) or retry.get("escalate") is None:
             return {}
         self.escalates[stage] = None
         return {"retry": {key: value for key, value in retry.items() if key != "escalate"}}
@@ -119,7 +119,9 @@ def read_variables(
         if len(declared) > MAX_VARS:
             message = f"the pipeline declares {len(declared):,} vars, more than {MAX_VARS:,}"
             hint = "put lists and mappings into the values of a few vars"
-            return Variables({}, {}, (Diagnostic("E805", message, parsed.place("vars"), hint),), frozenset(declared))
+            return Variables(
+                {}, {}, (Diagnostic("E805", message, parsed.location_of("vars"), hint),), frozenset(declared)
+            )
         for name, value in declared.items():
             place = parsed.key_positions.get(f"vars/{name}")
             given[name] = _Given(value, _origin(place), place)
@@ -149,7 +151,7 @@ def _take_file(given: dict[str, _Given], known: tuple[str, ...], parsed: ParsedT
     if tree is None:
         return diagnostics
     if not isinstance(tree, Mapping):
-        place = parsed.place("")
+        place = parsed.location_of("")
         message = "a file of vars is a mapping of names to values"
         return [*diagnostics, Diagnostic("E811", message, place, "write NAME: value")]
     for name, value in tree.items():

@@ -63,13 +63,13 @@ def load_pipeline(
     *,
     sets: Mapping[str, str] | None = None,
     vars_file: Path | None = None,
-    swap: ModelOverride = NO_MODEL_OVERRIDE,
+    override: ModelOverride = NO_MODEL_OVERRIDE,
     text: str | None = None,
-    compiled: CompileCache | None = None,
+    cache: CompileCache | None = None,
 ) -> LoadedPipeline:
-    """Read a pipeline of the project at `root`. `swap` says who is asked in place of what it says itself.
+    """Read a pipeline of the project at `root`. `override` says who is asked in place of what it says itself.
 
-    `text` is parsed in the place of the file's. `compiled` are pipelines that were parsed before.
+    `text` is parsed in the place of the file's. `cache` are pipelines that were parsed before.
 
     Raises:
         NotFoundError: there is no such file, or the file of vars is missing.
@@ -86,23 +86,25 @@ def load_pipeline(
         sources[vars_name], digests[vars_name] = vars_text, vars_digest
     if refused or vars_refused:
         raise InvalidPipelineError(*refused, *vars_refused, sources=sources)
-    parsing = partial(parse_pipeline, file=file, sets=sets or {}, vars_text=vars_text, vars_name=vars_name, swap=swap)
-    made_of = _made_of(sets or {}, vars_name, vars_text, swap) if compiled is not None else b""
-    known = compiled.get(file, made_of) if compiled is not None and made_of else None
+    parsing = partial(
+        parse_pipeline, file=file, sets=sets or {}, vars_text=vars_text, vars_name=vars_name, override=override
+    )
+    made_of = _made_of(sets or {}, vars_name, vars_text, override) if cache is not None else b""
+    known = cache.get(file, made_of) if cache is not None and made_of else None
     stored = _decoded(known) if known is not None else None
     if stored is not None and stored.text != text:
         stored = _edited(stored, text, parsing)
-        if compiled is not None and stored is not None:
-            compiled.put(file, made_of, msgspec.msgpack.encode(stored))
+        if cache is not None and stored is not None:
+            cache.put(file, made_of, msgspec.msgpack.encode(stored))
     if stored is not None:
         pipeline = replace(stored.pipeline, locations=LazyLocations(text, file, stored.upper))
         return LoadedPipeline(pipeline, (), stored.origins, sources, digests)
     parsed = parsing(text)
     if parsed.pipeline is None:
         raise InvalidPipelineError(*parsed.diagnostics, sources=sources, parsed=parsed)
-    if compiled is not None and made_of and not parsed.diagnostics and not parsed.pipeline.plugins:
+    if cache is not None and made_of and not parsed.diagnostics and not parsed.pipeline.plugins:
         stored = _Stored(text, replace(parsed.pipeline, locations={}), _upper(parsed.pipeline), parsed.origins)
-        compiled.put(file, made_of, msgspec.msgpack.encode(stored))
+        cache.put(file, made_of, msgspec.msgpack.encode(stored))
     return LoadedPipeline(parsed.pipeline, parsed.diagnostics, parsed.origins, sources, digests)
 
 
@@ -149,9 +151,9 @@ def _upper(pipeline: Pipeline) -> dict[str, Location]:
     return pipeline.locations.upper if isinstance(pipeline.locations, LazyLocations) else {}
 
 
-def _made_of(sets: Mapping[str, str], vars_name: str, vars_text: str | None, swap: ModelOverride) -> bytes:
+def _made_of(sets: Mapping[str, str], vars_name: str, vars_text: str | None, override: ModelOverride) -> bytes:
     """Return all that a pipeline follows from besides its text; nothing where it cannot be written."""
-    parts = (sorted(sets.items()), vars_name, vars_text, swap.provider, swap.model, sorted(swap.unfit))
+    parts = (sorted(sets.items()), vars_name, vars_text, override.provider, override.model, sorted(override.unfit))
     try:
         return msgspec.msgpack.encode(parts)
     except UnicodeError:  # an argument that is not UTF-8
@@ -200,7 +202,7 @@ def parse_pipeline(
     sets: Mapping[str, str] | None = None,
     vars_text: str | None = None,
     vars_name: str = "",
-    swap: ModelOverride = NO_MODEL_OVERRIDE,
+    override: ModelOverride = NO_MODEL_OVERRIDE,
 ) -> ParsedPipeline:
     """Turn the text of a pipeline into its value. Pure; never raises for a bad text."""
     parsed = parse_yaml(text, file, PIPELINE_LIMITS)
@@ -218,34 +220,34 @@ def parse_pipeline(
     broken = [
         Diagnostic(one.code, one.message, where, one.hint)
         for one in found
-        if (where := parsed.place(one.path, one.key)) not in told  # one mistake, one complaint
+        if (where := parsed.location_of(one.path, one.key)) not in told  # one mistake, one complaint
     ]
     variables = read_variables(parsed, sets=sets or {}, file_text=vars_text, file_name=vars_name)
-    reading = LoadContext(
+    context = LoadContext(
         parsed,
         variables.values,
         variables.broken,
-        ModelOverrides(swap),
+        ModelOverrides(override),
         plugins=plugins,
         without_kind=without_kind,
         outside=variables.outside,
     )
-    read = _stages(tree, _usable(tree.get("defaults"), refused), reading, found)
+    read = _stages(tree, _usable(tree.get("defaults"), refused), context, found)
     stages = tuple(one for one in read if not isinstance(one, SkippedStage))
-    limits = _limits(tree, reading, found)
+    limits = _limits(tree, context, found)
     pools = tree.get("pools", {})
     if isinstance(pools, Mapping):
-        _check_pools(pools, reading)
+        _check_pools(pools, context)
     if len(read) == len(_declared(tree)):  # else a stage of the group may be among those that could not be read
-        _check_groups(read, reading)
+        _check_groups(read, context)
     lacking = _not_installed(parsed, {name: named[name] for name in missing})
     noted = (
         *parsed.diagnostics,
         *lacking,
         *broken,
         *variables.diagnostics,
-        *reading.diagnostics,
-        *reading.swapping.notes(),
+        *context.diagnostics,
+        *context.overrides.notes(),
     )
     diagnostics = tuple(sorted(dict.fromkeys(noted), key=_order))
     name = tree.get("name")
@@ -301,7 +303,7 @@ def _without_kind(tree: Mapping[str, Json], plugins: tuple[str, ...]) -> frozens
 def _not_installed(parsed: ParsedText, missing: Mapping[str, int]) -> tuple[Diagnostic, ...]:
     hint = "install it where orch23 is, or remove it from `plugins`"
     return tuple(
-        Diagnostic("E844", f"the plugin `{name}` is not installed", parsed.place(f"plugins/{number}"), hint)
+        Diagnostic("E844", f"the plugin `{name}` is not installed", parsed.location_of(f"plugins/{number}"), hint)
         for name, number in missing.items()
     )
 
@@ -337,7 +339,7 @@ def _strings(value: Json) -> Iterator[str]:
 
 
 def _no_mapping(parsed: ParsedText, file: str) -> Diagnostic:
-    place = parsed.place("") or Location(file, 1, 1)
+    place = parsed.location_of("") or Location(file, 1, 1)
     what = "the file is empty" if parsed.tree is None else "a pipeline is a mapping"
     return Diagnostic("E811", what, place, "start with `version: 1` and `stages:`")
 
@@ -370,7 +372,7 @@ def _without(node: Mapping[str, Json], at: str, spoilt: NodeSet) -> dict[str, Js
 
 
 def _stages(
-    tree: Mapping[str, Json], defaults: Json, reading: LoadContext, found: "Sequence[SchemaError]"
+    tree: Mapping[str, Json], defaults: Json, context: LoadContext, found: "Sequence[SchemaError]"
 ) -> tuple[Stage | ForeachStage | SkippedStage, ...]:
     """Return the sound stages. Of a stage with `found` errors of form, the other errors are noted."""
     broken: dict[str, set[str]] = {}
@@ -382,10 +384,10 @@ def _stages(
         if not isinstance(raw, Mapping):
             continue
         if name in broken:
-            reading.broken_nodes = NodeSet.at(broken[name])
-            read_stage(name, raw, defaults, reading)
-            reading.broken_nodes = NO_NODES_BROKEN
-        elif (stage := read_stage(name, raw, defaults, reading)) is not None:
+            context.broken_nodes = NodeSet.at(broken[name])
+            read_stage(name, raw, defaults, context)
+            context.broken_nodes = NO_NODES_BROKEN
+        elif (stage := read_stage(name, raw, defaults, context)) is not None:
             stages.append(stage)
     return tuple(stages)
 
@@ -401,13 +403,13 @@ class _Limits(Struct, frozen=True):
     executor: str = LOCAL_EXECUTOR
 
 
-def _limits(tree: Mapping[str, Json], reading: LoadContext, found: "Sequence[SchemaError]") -> _Limits:
+def _limits(tree: Mapping[str, Json], context: LoadContext, found: "Sequence[SchemaError]") -> _Limits:
     """Return what the sound keys of the top level say, with errors noted beside the `found` ones of the form."""
     body = {key: tree[key] for key in keys_of(SettingsDocument) if key in tree}
     refused = [path_of_error(one) for one in found]
-    reading.broken_nodes = NodeSet.at(refused)
-    rendered = reading.render(body, "")
-    reading.note_errors(rendered)
+    context.broken_nodes = NodeSet.at(refused)
+    rendered = context.render(body, "")
+    context.report_expression_errors(rendered)
     settings, wrong = read_document(rendered.tree, SettingsDocument, "", rendered.failed)
     if settings is None:  # with an expression for a key
         settings = SettingsDocument()
@@ -420,10 +422,10 @@ def _limits(tree: Mapping[str, Json], reading: LoadContext, found: "Sequence[Sch
         exit_codes=given(settings.exit_codes, {}),
         executor=settings.executor,
     )
-    reading.note_all(
+    context.report_all(
         NodeSet.at(rendered.failed).unaffected((*wrong, *independent_problems(wrong, at.found))), rendered.moved
     )
-    reading.broken_nodes = NO_NODES_BROKEN
+    context.broken_nodes = NO_NODES_BROKEN
     broken = {path.partition("/")[0] for path in (*refused, *rendered.failed, *(one.path for one in wrong))}
     keys = {"stop": "stop_conditions"}
     return _Limits(
@@ -431,7 +433,7 @@ def _limits(tree: Mapping[str, Json], reading: LoadContext, found: "Sequence[Sch
     )
 
 
-def _check_groups(read: Sequence[Stage | ForeachStage | SkippedStage], reading: LoadContext) -> None:
+def _check_groups(read: Sequence[Stage | ForeachStage | SkippedStage], context: LoadContext) -> None:
     """Warn of each promotion group that has one stage alone: most often its name is misspelt."""
     stages: dict[str, list[Stage | ForeachStage | SkippedStage]] = {}
     for stage in read:
@@ -441,13 +443,13 @@ def _check_groups(read: Sequence[Stage | ForeachStage | SkippedStage], reading: 
         if len(members) == 1 and not isinstance(members[0], ForeachStage):
             hint = did_you_mean(group, [other for other in stages if other != group]) or "name it at a second stage"
             message = f"the promotion group `{group}` has one stage, so that it has no effect"
-            reading.note(Problem(f"stages/{members[0].name}/promote", "W804", message, hint, Severity.WARNING))
+            context.report(Problem(f"stages/{members[0].name}/promote", "W804", message, hint, Severity.WARNING))
 
 
-def _check_pools(pools: Collection[str], reading: LoadContext) -> None:
+def _check_pools(pools: Collection[str], context: LoadContext) -> None:
     """Complain of each pool that a stage names and the file does not have."""
-    for path, name in reading.named_pools:
+    for path, name in context.named_pools:
         if name not in pools:
             listed = f"there are {', '.join(f'`{one}`' for one in pools)}" if pools else "the file has none"
             hint = did_you_mean(name, pools) or f"{listed}; write `pools: {{{name}: 1}}` at the top of the file"
-            reading.note(Problem(path, "E816", f"there is no pool `{name}`", hint))
+            context.report(Problem(path, "E816", f"there is no pool `{name}`", hint))

@@ -42,7 +42,7 @@ class LoadContext(Struct):
     parsed: ParsedText
     variables: Mapping[str, Json]
     broken: frozenset[str] = frozenset()
-    swapping: ModelOverrides = field(default_factory=ModelOverrides)
+    overrides: ModelOverrides = field(default_factory=ModelOverrides)
     diagnostics: list[Diagnostic] = field(default_factory=list)
     seen: set[tuple[str, str, Location | None]] = field(default_factory=set)
     broken_nodes: NodeSet = NO_NODES_BROKEN
@@ -51,7 +51,7 @@ class LoadContext(Struct):
     without_kind: Collection[str] = ()
     outside: Mapping[str, Location | None] = {}
 
-    def note(self, problem: Problem, subject: str | None = None) -> None:
+    def report(self, problem: Problem, subject: str | None = None) -> None:
         """Turn a problem into a diagnostic at its place in the text, once."""
         written, place = self._written(problem.path)
         same = (problem.code, problem.message, place)
@@ -75,7 +75,7 @@ class LoadContext(Struct):
         watch, later = (None, item) if defer else (item, None)
         return render_watched(tree, names, at, watch=watch, defer=later, lacking=self.broken)
 
-    def note_all(
+    def report_all(
         self, problems: Iterable[Problem], moved: Mapping[str, str] = NOTHING_MOVED, subject: str | None = None
     ) -> bool:
         """Note problems where their nodes are written; return whether one of them is an error.
@@ -86,10 +86,10 @@ class LoadContext(Struct):
         found = [replace(problem, path=source_path(problem.path, moved)) for problem in problems]
         for problem in self.broken_nodes.unaffected(found):
             if not is_missing_kind(problem.code, problem.path, self.without_kind):
-                self.note(problem, subject)
+                self.report(problem, subject)
         return any(problem.severity is Severity.ERROR for problem in found)
 
-    def take_pools(self, at: str, rendered: RenderedTree) -> None:
+    def collect_pools(self, at: str, rendered: RenderedTree) -> None:
         """Note which pools the stage at a path names, and where."""
         named = rendered.tree.get("pools") if isinstance(rendered.tree, Mapping) else None
         for number, name in enumerate(named if isinstance(named, list | tuple) else ()):
@@ -97,10 +97,10 @@ class LoadContext(Struct):
             if isinstance(name, str) and path not in rendered.unknown:
                 self.named_pools.append((source_path(path, rendered.moved), name))
 
-    def note_errors(self, rendered: RenderedTree) -> bool:
+    def report_expression_errors(self, rendered: RenderedTree) -> bool:
         """Note what is wrong with the expressions of a tree; return whether a node of it failed."""
         for problem in expression_problems(rendered):
-            self.note(problem)
+            self.report(problem)
         return bool(rendered.failed)
 
     def _written(self, path: str) -> tuple[str, Location | None]:
@@ -110,7 +110,7 @@ class LoadContext(Struct):
             place = (keys.get(one) if is_above else None) or values.get(one)
             if place is not None:
                 return one, place
-        return "", self.parsed.place("")
+        return "", self.parsed.location_of("")
 
     def _set_outside(self, path: str) -> Iterator[Related]:
         """Give the vars of the expression at a path that are set outside of the pipeline, and where."""
@@ -121,21 +121,21 @@ class LoadContext(Struct):
 
 
 def read_stage(
-    name: str, raw: Mapping[str, Json], defaults: Json, reading: LoadContext
+    name: str, raw: Mapping[str, Json], defaults: Json, context: LoadContext
 ) -> Stage | ForeachStage | SkippedStage | None:
     """Return one declared stage, or None with all of its errors noted."""
-    body = _with_defaults(raw, defaults, reading.plugins)
+    body = _with_defaults(raw, defaults, context.plugins)
     if "foreach" in body:
-        return _read_foreach(name, body, reading)
-    rendered = reading.render(body, f"stages/{name}")
-    reading.note_errors(rendered)
-    rendered = reading.swapping.apply(name, rendered)
+        return _read_foreach(name, body, context)
+    rendered = context.render(body, f"stages/{name}")
+    context.report_expression_errors(rendered)
+    rendered = context.overrides.apply(name, rendered)
     tree = cast("Mapping[str, Json]", rendered.tree)
-    built = make_stage(name, tree, unknown=rendered.failed, plugins=reading.plugins)
-    reading.note_all(built.problems, rendered.moved)
+    built = make_stage(name, tree, unknown=rendered.failed, plugins=context.plugins)
+    context.report_all(built.problems, rendered.moved)
     if built.skipped is not None:
         return replace(built.skipped, condition=_as_written(raw))
-    reading.take_pools(f"stages/{name}", rendered)
+    context.collect_pools(f"stages/{name}", rendered)
     return built.stage
 
 
@@ -170,34 +170,34 @@ def _merge(below: Mapping[str, Json], above: Mapping[str, Json]) -> dict[str, Js
 # ---- foreach ----------------------------------------------------------------------------------
 
 
-def _read_foreach(name: str, body: Mapping[str, Json], reading: LoadContext) -> ForeachStage | SkippedStage | None:
+def _read_foreach(name: str, body: Mapping[str, Json], context: LoadContext) -> ForeachStage | SkippedStage | None:
     """Return a foreach, or None with all of its errors noted. What its items share is checked before they are known."""
     at = f"stages/{name}"
     rest = {key: value for key, value in body.items() if key not in ("foreach", "promote")}
-    header = _read_header(at, body, reading)
+    header = _read_header(at, body, context)
     foreach, group = header.foreach, header.group
-    unknown = reading.render(rest, at, item=foreach.name)
-    ok = not reading.note_errors(unknown) and header.is_sound
-    ok = not _note_refused(foreach, unknown, at, reading) and ok
+    unknown = context.render(rest, at, item=foreach.name)
+    ok = not context.report_expression_errors(unknown) and header.is_sound
+    ok = not _report_item_uses(foreach, unknown, at, context) and ok
     on_failure = cast("Mapping[str, Json]", unknown.tree).get("on_failure")
     alone = on_failure_conflict(group_label(foreach, group), on_failure, at)
     if alone is not None:
-        reading.note_all((alone,))
+        context.report_all((alone,))
         ok = False
-    unknown = reading.swapping.apply(name, unknown)
-    body_left = reading.swapping.apply(name, reading.render(rest, at, item=foreach.name, defer=True))
-    stage = _node(name, foreach, unknown, body_left, group, reading)
-    ok = _try_unknown(name, unknown, reading) and ok
+    unknown = context.overrides.apply(name, unknown)
+    body_left = context.overrides.apply(name, context.render(rest, at, item=foreach.name, defer=True))
+    stage = _node(name, foreach, unknown, body_left, group, context)
+    ok = _try_unknown(name, unknown, context) and ok
     holds = Problems(at).condition("if", cast("Mapping[str, Json]", unknown.tree).get("if", True))
     is_off = not uses_name(rest.get("if"), foreach.name) and not holds
     if foreach.values:  # those of a stage that is off are checked as if it were on, like any stage that is off
         tried = replace(stage, body={key: value for key, value in stage.body.items() if not is_off or key != "if"})
-        ok = _try_items(tried, body_left.failed, reading) and ok
+        ok = _try_items(tried, body_left.failed, context) and ok
     if is_off:
         condition = _as_written(body)
         skipped = SkippedStage(name=name, kind=stage.kind, condition=condition, writes=stage.writes, promote=group)
         return skipped if ok else None
-    reading.take_pools(at, unknown)
+    context.collect_pools(at, unknown)
     return stage if ok else None
 
 
@@ -209,19 +209,19 @@ class _Header(Struct, frozen=True):
     is_sound: bool = True
 
 
-def _read_header(at: str, body: Mapping[str, Json], reading: LoadContext) -> _Header:
+def _read_header(at: str, body: Mapping[str, Json], context: LoadContext) -> _Header:
     """Return what a foreach says beside the body of its items, with its errors noted."""
-    rendered = reading.render(body["foreach"], f"{at}/foreach")
-    failed = reading.note_errors(rendered)
+    rendered = context.render(body["foreach"], f"{at}/foreach")
+    failed = context.report_expression_errors(rendered)
     document, wrong = read_document(rendered.tree, ForeachDocument, f"{at}/foreach", rendered.failed)
     if document is None:  # no mapping, or with expressions for keys
         document = ForeachDocument(values=())
     found = Problems(at)
     foreach, group_of_items = _foreach(document, found.below("foreach"))
-    group = _group_of_stage(body, document, found, reading) or group_of_items
+    group = _group_of_stage(body, document, found, context) or group_of_items
     _check_item(body, foreach, found)
     problems = NodeSet.at(rendered.failed).unaffected((*wrong, *independent_problems(wrong, found.found)))
-    is_broken = reading.note_all(problems, rendered.moved)
+    is_broken = context.report_all(problems, rendered.moved)
     return _Header(foreach, group, is_sound=not (failed or is_broken))
 
 
@@ -236,17 +236,17 @@ def _check_item(body: Mapping[str, Json], foreach: Foreach, problems: Problems) 
         problems.add("if", "E857", "an item of a file may not decide `if`", way)
 
 
-def _note_refused(foreach: Foreach, unknown: RenderedTree, at: str, reading: LoadContext) -> bool:
+def _report_item_uses(foreach: Foreach, unknown: RenderedTree, at: str, context: LoadContext) -> bool:
     """Note where the stage leaves a program or its code to the items of a file, whatever these are."""
     if foreach.source is None:
         return False
     from orch23.resolve.item_rules import foreach_template_errors  # noqa: PLC0415 - for lists in files only
 
-    return reading.note_all(foreach_template_errors(unknown.tree, unknown.watched, at), unknown.moved)
+    return context.report_all(foreach_template_errors(unknown.tree, unknown.watched, at), unknown.moved)
 
 
 def _group_of_stage(
-    body: Mapping[str, Json], header: ForeachDocument, problems: Problems, reading: LoadContext
+    body: Mapping[str, Json], header: ForeachDocument, problems: Problems, context: LoadContext
 ) -> str | None:
     """Return the promotion group that the stage names itself.
 
@@ -256,8 +256,8 @@ def _group_of_stage(
         way = "all items belong to one group: write its name out"
         problems.add("promote", "E857", "an item may not decide `promote`", way)
         return None
-    rendered = reading.render({"promote": body.get("promote")}, problems.path)
-    if "promote" not in body or reading.note_errors(rendered):
+    rendered = context.render({"promote": body.get("promote")}, problems.path)
+    if "promote" not in body or context.report_expression_errors(rendered):
         return None
     document, wrong = read_document(rendered.tree, CommonDocument, problems.path)
     if document is None or wrong:
@@ -292,7 +292,7 @@ def _foreach(document: ForeachDocument, at: Problems) -> tuple[Foreach, str | No
 
 
 def _node(
-    name: str, foreach: Foreach, unknown: RenderedTree, body: RenderedTree, group: str | None, reading: LoadContext
+    name: str, foreach: Foreach, unknown: RenderedTree, body: RenderedTree, group: str | None, context: LoadContext
 ) -> ForeachStage:
     """Return the foreach as one node, with the patterns that it may turn out to read and write.
 
@@ -301,7 +301,7 @@ def _node(
     tree = cast("Mapping[str, Json]", unknown.tree)
     verify, fence, needs = tree.get("verify"), tree.get("allowed_paths"), tree.get("needs")
     writes = fence.get("write") if isinstance(fence, Mapping) else None
-    kinds = kinds_of(reading.plugins)
+    kinds = kinds_of(context.plugins)
     kind = next((kind for kind in kinds if kind in tree), "shell")
     step = kinds[kind]
     body_of_step = tree.get(kind)
@@ -320,7 +320,7 @@ def _node(
         promote=group,
         starts_processes=step.starts_processes,
         uses_network=step.network_of(body_of_step),
-        plugins=reading.plugins,
+        plugins=context.plugins,
     )
 
 
@@ -349,22 +349,22 @@ def _files(tree: Mapping[str, Json], kind: str, step: type[Step]) -> list[Json]:
     return [one for one in (*found, again) if isinstance(one, str)]
 
 
-def _try_unknown(name: str, unknown: RenderedTree, reading: LoadContext) -> bool:
+def _try_unknown(name: str, unknown: RenderedTree, context: LoadContext) -> bool:
     """Check what does not depend on the item, as if it were a stage; True if nothing was wrong."""
     tree = cast("Mapping[str, Json]", unknown.tree)
-    built = make_stage(name, tree, unknown=unknown.unknown, plugins=reading.plugins)
-    return not reading.note_all(built.problems, unknown.moved)
+    built = make_stage(name, tree, unknown=unknown.unknown, plugins=context.plugins)
+    return not context.report_all(built.problems, unknown.moved)
 
 
-def _try_items(stage: ForeachStage, failed: frozenset[str], reading: LoadContext) -> bool:
+def _try_items(stage: ForeachStage, failed: frozenset[str], context: LoadContext) -> bool:
     """Render the stages of a list that is written in the pipeline, so that their mistakes show now.
 
     `failed` are the nodes of the body that have no value: their errors are noted already.
     """
     items = [(_trial_key(stage.foreach, value, number), value) for number, value in enumerate(stage.foreach.values)]
     clean = True
-    for (key, _), built in zip(items, render_foreach(stage, items, reading.variables, failed), strict=True):
-        clean = not reading.note_all(built.problems, subject=f"{stage.name}@{key}") and clean
+    for (key, _), built in zip(items, render_foreach(stage, items, context.variables, failed), strict=True):
+        clean = not context.report_all(built.problems, subject=f"{stage.name}@{key}") and clean
     return clean
 
 

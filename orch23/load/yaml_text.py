@@ -143,7 +143,7 @@ class ParsedText(Struct, frozen=True):
     key_positions: Mapping[str, Location]
     diagnostics: tuple[Diagnostic, ...] = ()
 
-    def place(self, path: str, key: str | None = None) -> Location | None:
+    def location_of(self, path: str, key: str | None = None) -> Location | None:
         """Return where a node, or a key in it, is shown: a mapping at its key, all else at itself.
 
         What has no place of its own is shown at the nearest node above it.

@@ -74,12 +74,6 @@ def nearest_names(word: str, known: Iterable[str]) -> list[str]:
     return [words[near] for near in get_close_matches(word.casefold(), list(words), n=1)]
 
 
-def did_you_mean_or(name: str, known: list[str], otherwise: str) -> str:
-    """Return a did-you-mean, or another hint where nothing is near."""
-    close = nearest_names(name, known)
-    return f"did you mean `{close[0]}`?" if close else otherwise
-
-
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     """Return a hint that names the nearest known word, or None."""
     near = nearest_names(word, sorted(set(known)))

@@ -197,9 +197,9 @@ class RetryFeedback(Struct, frozen=True, kw_only=True):
             "kind": self.kind,
             "command": self.command,
             "failing": sorted(self.failing),
-            "diagnostics": list(self.coded()),
+            "diagnostics": list(self.diagnostic_codes()),
         }
 
-    def coded(self) -> tuple[str, ...]:
+    def diagnostic_codes(self) -> tuple[str, ...]:
         """Return the diagnostics by code and subject alone: their wording may be another Python's."""
         return tuple(line.partition(": ")[0] for line in self.diagnostics)

@@ -52,6 +52,16 @@ class PathInput(Struct, frozen=True, omit_defaults=True, tag=True):
     optional: bool = False
     schema: str | None = None
 
+    @property
+    def pattern(self) -> str:
+        """Return the path."""
+        return self.path
+
+    @property
+    def text(self) -> str:
+        """Return the input as it is written."""
+        return self.path
+
 
 class OrderInput(Struct, frozen=True, omit_defaults=True, tag=True):
     """A literal file for order only: the stage runs after the one that makes it. Missing is an error.
@@ -60,6 +70,16 @@ class OrderInput(Struct, frozen=True, omit_defaults=True, tag=True):
     """
 
     path: str
+
+    @property
+    def pattern(self) -> str:
+        """Return the path."""
+        return self.path
+
+    @property
+    def text(self) -> str:
+        """Return the input as it is written."""
+        return self.path
 
 
 class GlobInput(Struct, frozen=True, omit_defaults=True, tag=True):
@@ -72,6 +92,11 @@ class GlobInput(Struct, frozen=True, omit_defaults=True, tag=True):
     exclude: tuple[str, ...] = ()
     folder: bool = False
 
+    @property
+    def text(self) -> str:
+        """Return the input as it is written: a folder as `d/`."""
+        return self.pattern.removesuffix("**") if self.folder else self.pattern
+
 
 class ListInput(Struct, frozen=True, omit_defaults=True, tag=True):
     """A listing: the sorted paths that a pattern matches, without what this pipeline made and what `exclude` matches.
@@ -82,6 +107,11 @@ class ListInput(Struct, frozen=True, omit_defaults=True, tag=True):
     pattern: str
     exclude: tuple[str, ...] = ()
 
+    @property
+    def text(self) -> str:
+        """Return the input as it is written."""
+        return self.pattern
+
 
 class SliceInput(Struct, frozen=True, omit_defaults=True, tag=True):
     """A part of a file: `#Heading` of a Markdown file, or `#/pointer` of a JSON or YAML file."""
@@ -89,6 +119,16 @@ class SliceInput(Struct, frozen=True, omit_defaults=True, tag=True):
     path: str
     selector: str
     optional: bool = False
+
+    @property
+    def pattern(self) -> str:
+        """Return the path of the file."""
+        return self.path
+
+    @property
+    def text(self) -> str:
+        """Return the input as it is written."""
+        return f"{self.path}#{self.selector}"
 
 
 Input: TypeAlias = PathInput | OrderInput | GlobInput | ListInput | SliceInput

@@ -30,15 +30,15 @@ class CompileCache(Protocol):
 
 
 class Plan(Struct, frozen=True, kw_only=True, dict=True):
-    """The graph. `order` is the lexicographically smallest topological order of the node names.
+    """The graph of stages. `order` is the lexicographically smallest topological order of the node names.
 
     A node is a stage, an item of a foreach, or a foreach that is not expanded yet. `expansions` are the stages that
-    each foreach was expanded to. `upstream_of_chains` maps a node to the chains that it is upstream of: it sees their
-    files as they were before (version 0). `skipped` are the stages and items that their `if` switches off: no nodes.
-    `groups` are the promotion groups, name -> nodes: a name that the pipeline gives, or that of an expanded foreach
-    that is promoted together (`NAME[*]` where a group has the same name). `unexpanded` are the foreach among the nodes.
-    `cache` has the stored plans, of which an expansion may be one. With `whole`, these nodes are the part of a
-    pipeline that an edit reaches, and `whole` gives all of its nodes.
+    each foreach was expanded to. `upstream_of_chains` maps a node to the chains that are downstream of it: it sees the
+    files of those as they were before (version 0). `skipped` are the stages and items that their `if` switches off;
+    they are not nodes. `groups` maps each promotion group to its nodes: its name is given in the pipeline, or is that
+    of an expanded foreach that is promoted together (`NAME[*]` if a group has the same name). `cache` has the stored
+    plans, one of which may be an expansion. With `whole`, these nodes are the part of a pipeline that an edit reaches,
+    and `whole` returns all of its nodes.
     """
 
     pipeline: Pipeline
@@ -170,7 +170,7 @@ class Edited(Struct, frozen=True):
     label: ClassVar[Literal["edited"]] = "edited"
 
     @property
-    def clauses(self) -> tuple[str, ...]:
+    def descriptions(self) -> tuple[str, ...]:
         """Give what there is to say of the paths, in parts."""
         plain = tuple(path for path in self.paths if path not in self.existed and path not in self.accepted)
         told = (
@@ -198,14 +198,14 @@ PriceKind: TypeAlias = Literal["none", "free", "known", "unknown"]
 class CallRange(Struct, frozen=True):
     """How many requests a stage may make: at least, and at most where that is known."""
 
-    least: int = 0
-    most: int | None = 0
+    minimum: int = 0
+    maximum: int | None = 0
 
 
 class Estimate(Struct, frozen=True, kw_only=True):
     """What one stage may take. Tokens and `likely_cost` are those of its first request, if a provider answers it.
 
-    `answers` counts the earlier answers that the tokens rest on, `runs` the earlier runs of which `duration_s` is the
+    `responses` counts the earlier answers that the tokens rest on, `runs` the earlier runs of which `duration_s` is the
     median. `least_cost` is that of a run without a second attempt, 0 where nobody may be asked at all; `most_cost` is
     a bound. `saved_calls` are requests that the transcripts answer for sure, `saved_cost` is what those had cost.
     """
@@ -214,7 +214,7 @@ class Estimate(Struct, frozen=True, kw_only=True):
     price: PriceKind = "none"
     input_tokens: int | None = 0
     output_tokens: int | None = 0
-    answers: int = 0
+    responses: int = 0
     least_cost: Decimal | None = Decimal(0)
     likely_cost: Decimal | None = Decimal(0)
     most_cost: Decimal | None = Decimal(0)
@@ -224,9 +224,9 @@ class Estimate(Struct, frozen=True, kw_only=True):
     runs: int = 0
 
     @property
-    def may_ask(self) -> bool:
+    def may_call(self) -> bool:
         """Say whether a provider may be asked."""
-        return self.calls.most != 0
+        return self.calls.maximum != 0
 
 
 EMPTY_ESTIMATE = Estimate()

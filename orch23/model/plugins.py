@@ -199,7 +199,7 @@ class Registry(Mapping[str, _Value], Generic[_Value]):
         """Count the names."""
         return sum(1 for _ in self)
 
-    def origin(self, name: str) -> str:
+    def plugin_version(self, name: str) -> str:
         """Return name and version of the plugin that gives a name, as they are part of a key; empty if none does."""
         added = self._added.get(name) if self._plugins and name not in self._own else None
         return "" if added is None else _versioned(added.plugin)
@@ -211,7 +211,7 @@ class Registry(Mapping[str, _Value], Generic[_Value]):
 
     def unusable(self, name: str, why: str) -> ConfigurationError:
         """Return the error that what a plugin has under a name cannot be used."""
-        message = f"`{name}` of the plugin {self.origin(name)} ({self._group}) cannot be used: {why}"
+        message = f"`{name}` of the plugin {self.plugin_version(name)} ({self._group}) cannot be used: {why}"
         return ConfigurationError(Diagnostic("E845", message, hint=REPORT_PLUGIN_HINT))
 
     def _load(self, name: str) -> _Value:

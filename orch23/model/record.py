@@ -160,13 +160,13 @@ class LockFile(Struct, frozen=True):
             {name: record for name, record in self.retained.items() if stays(name)},
         )
 
-    def owning(self) -> dict[str, Record]:
+    def owner_records(self) -> dict[str, Record]:
         """Return what is known of each stage: its record, else what was retained of it."""
         return {**self.retained, **self.records}
 
     def originals(self) -> dict[str, FileEntry | None]:
         """Return the original of every path that any record names."""
         found: dict[str, FileEntry | None] = {}
-        for _, record in sorted(self.owning().items()):
+        for _, record in sorted(self.owner_records().items()):
             found.update(record.originals)
         return found

@@ -2,81 +2,88 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Final, Self
+from typing import Final
 
 
 class StageStatus(StrEnum):
-    """The status of a stage, as events and `state.json` write it.
+    """The status of a stage, as events and `state.json` write it."""
 
-    `is_told`: the stage can end like this, and `stage_finished` says so. `has_result`: there is a result of today's
-    key. `is_green`: the stage is up to date. `lets_pass`: what depends on it can run. `is_waited_for`: its promotion
-    group waits for it. `is_idle`: nothing was done for it.
-    """
+    WAITING = "waiting"
+    READY = "ready"
+    RUNNING = "running"
+    DEFERRED = "gathered"
+    WITHHELD = "held"
+    BUILT = "built"
+    RESTORED = "restored"
+    VERIFIED = "verified"
+    FRESH = "fresh"
+    SKIPPED = "skipped"
+    NOT_SELECTED = "passed_over"
+    NOT_BUILT = "not_built"
+    EDITED = "edited"
+    FAILED = "failed"
+    BLOCKED = "blocked"
+    CANCELLED = "cancelled"
 
-    is_told: bool
-    has_result: bool
-    is_green: bool
-    lets_pass: bool
-    is_waited_for: bool
-    is_idle: bool
+    @property
+    def is_reported(self) -> bool:
+        """Return whether a stage can end like this, so that `stage_finished` reports it."""
+        return self not in _NEVER_REPORTED
 
-    #             written        told   result green  pass   waited idle
-    WAITING = "waiting", False, False, False, False, True, False
-    READY = "ready", False, False, False, False, True, False
-    RUNNING = "running", False, False, False, False, True, False
-    GATHERED = "gathered", False, True, True, True, True, False
-    HELD = "held", True, False, False, False, True, False
-    BUILT = "built", True, True, True, True, False, False
-    RESTORED = "restored", True, True, True, True, False, False
-    VERIFIED = "verified", True, True, True, True, False, False
-    FRESH = "fresh", True, True, True, True, False, True
-    SKIPPED = "skipped", True, False, True, True, False, True
-    PASSED_OVER = "passed_over", False, False, False, True, False, False
-    NOT_BUILT = "not_built", False, False, False, False, False, False
-    EDITED = "edited", True, False, False, False, True, False
-    FAILED = "failed", True, False, False, False, True, False
-    BLOCKED = "blocked", True, False, False, False, True, False
-    CANCELLED = "cancelled", True, False, False, False, True, False
+    @property
+    def has_result(self) -> bool:
+        """Return whether the stage has a result of its present key."""
+        return self in _WITH_RESULT
 
-    def __new__(
-        cls,
-        written: str,
-        is_told: bool,  # noqa: FBT001 - likewise
-        has_result: bool,  # noqa: FBT001
-        is_green: bool,  # noqa: FBT001
-        lets_pass: bool,  # noqa: FBT001
-        is_waited_for: bool,  # noqa: FBT001
-        is_idle: bool,  # noqa: FBT001
-    ) -> Self:
-        """Make a member of a row of the table."""
-        member = str.__new__(cls, written)
-        member._value_ = written
-        member.is_told, member.has_result, member.is_green = is_told, has_result, is_green
-        member.lets_pass, member.is_waited_for, member.is_idle = lets_pass, is_waited_for, is_idle
-        return member
+    @property
+    def is_green(self) -> bool:
+        """Return whether the stage is up to date."""
+        return self in _GREEN
+
+    @property
+    def releases_downstream(self) -> bool:
+        """Return whether the stages that depend on it can run."""
+        return self in _GREEN or self is StageStatus.NOT_SELECTED
+
+    @property
+    def is_awaited(self) -> bool:
+        """Return whether its promotion group waits for it."""
+        return self in _AWAITED
+
+    @property
+    def is_idle(self) -> bool:
+        """Return whether nothing was done for the stage."""
+        return self in (StageStatus.FRESH, StageStatus.SKIPPED)
 
 
 _S: Final = StageStatus
 _STOPPED: Final = frozenset({_S.EDITED, _S.FAILED, _S.BLOCKED, _S.CANCELLED})
 _DONE: Final = frozenset({_S.BUILT, _S.VERIFIED, *_STOPPED})
+_WITH_RESULT: Final = frozenset({_S.DEFERRED, _S.BUILT, _S.RESTORED, _S.VERIFIED, _S.FRESH})
+_GREEN: Final = _WITH_RESULT | {_S.SKIPPED}
+_AWAITED: Final = frozenset({_S.WAITING, _S.READY, _S.RUNNING, _S.DEFERRED, _S.WITHHELD, *_STOPPED})
+_NEVER_REPORTED: Final = frozenset({_S.WAITING, _S.READY, _S.RUNNING, _S.DEFERRED, _S.NOT_SELECTED, _S.NOT_BUILT})
 
 TRANSITIONS: Final[Mapping[StageStatus, frozenset[StageStatus]]] = {
     _S.WAITING: frozenset(
-        {_S.READY, _S.HELD, _S.FRESH, _S.RESTORED, _S.SKIPPED, _S.PASSED_OVER, _S.NOT_BUILT, *_STOPPED}
+        {_S.READY, _S.WITHHELD, _S.FRESH, _S.RESTORED, _S.SKIPPED, _S.NOT_SELECTED, _S.NOT_BUILT, *_STOPPED}
     ),
     _S.READY: frozenset({_S.RUNNING, _S.BLOCKED, _S.CANCELLED}),
-    _S.RUNNING: frozenset({_S.WAITING, _S.GATHERED, _S.HELD, *_DONE}),
-    _S.GATHERED: _DONE,
-    _S.HELD: frozenset({_S.HELD, _S.FRESH, _S.RESTORED, *_DONE}),
+    _S.RUNNING: frozenset({_S.WAITING, _S.DEFERRED, _S.WITHHELD, *_DONE}),
+    _S.DEFERRED: _DONE,
+    _S.WITHHELD: frozenset({_S.WITHHELD, _S.FRESH, _S.RESTORED, *_DONE}),
 }
-"""What may follow a status: a stage whose inputs change while it is prepared waits again. What is not here is final."""
+"""The statuses that may follow each status; those without an entry are final.
+
+A running stage can wait again: its inputs changed while its sandbox directory was prepared.
+"""
 
 
 def checked_transition(before: StageStatus, after: StageStatus, name: str) -> StageStatus:
-    """Return the next status of a stage; the one gate that every transition passes.
+    """Return the next status of a stage; every transition is checked here.
 
     Raises:
-        ValueError: it cannot follow.
+        ValueError: `after` may not follow `before`.
 
     """
     if after not in TRANSITIONS.get(before, ()):

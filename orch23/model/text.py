@@ -1,7 +1,7 @@
-"""Split streamed text into lines; find and escape characters that are not visible."""
+"""Split streamed text into lines, escape hidden characters, and write JSON pointers."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 HIDDEN_CHARACTERS = re.compile(
@@ -51,7 +51,7 @@ class LineSplitter:
         self._rest = ""
         self._is_cut = False
 
-    def take(self, text: str) -> None:
+    def feed(self, text: str) -> None:
         """Take the next piece."""
         *whole, rest = f"{self._rest}{text}".split("\n")
         for line in whole:
@@ -61,7 +61,7 @@ class LineSplitter:
             self._line(rest)
             self._rest, self._is_cut = "", True
 
-    def end(self) -> None:
+    def flush(self) -> None:
         """Hand on what has no end of line."""
         if self._rest:
             self._line(self._rest)
@@ -87,3 +87,8 @@ def displayable_part(line: str, redact: Callable[[str], str], *, cut: bool) -> t
         return line, False
     clean = redact(f"{line}{_DOTS}").removesuffix(_DOTS) if cut else redact(line)
     return clean[:MAX_LINE_LENGTH], cut or len(clean) > MAX_LINE_LENGTH
+
+
+def json_pointer(path: Iterable[object]) -> str:
+    """Return the JSON pointer (RFC 6901) of a path of keys and indexes."""
+    return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in path)

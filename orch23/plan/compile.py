@@ -1,8 +1,8 @@
 """Compile a plan: compute edges and order, and report cycles and write conflicts.
 
-Edges come from outputs and write scopes against inputs, and from `needs`. An edge out of a chain, or one that rests on
-a pattern that an unexpanded foreach may turn out to have, yields where its reader is upstream of its producer by firmer
-edges: such a reader sees the chain's files as they were before it (version 0).
+Edges follow from outputs and write scopes against inputs, and from `needs`. An edge out of a chain, or one by a pattern
+that the items of an unexpanded foreach may have, is dropped where its reader is upstream of its producer by firmer
+edges: such a reader sees the chain's files as they were before the chain (version 0).
 """
 
 import itertools
@@ -13,12 +13,15 @@ from msgspec import Struct
 
 from orch23.model.diagnostic import Diagnostic, Related
 from orch23.model.paths import is_glob
-from orch23.model.pipeline import ForeachStage, Pipeline, SkippedStage, Stage
-from orch23.model.plan import Edge, Plan
+from orch23.model.pipeline import ForeachStage, Pipeline, Stage
+from orch23.model.plan import Edge
 from orch23.plan.diagnostics import explain_edge, unbounded_output, unknown_stage_error
 from orch23.plan.nodes import (
+    CompiledGraph,
     Node,
+    PlanNodes,
     WriterIndex,
+    chain_of,
     chains_of,
     exclusions_of,
     groups_of,
@@ -40,7 +43,7 @@ from orch23.plan.stage_graph import (
 
 
 class EdgeFirmness(IntEnum):
-    """How firmly an edge stands: those of a lower rank yield to those above."""
+    """Rank of an edge: an edge is dropped where edges of the ranks above it lead the other way."""
 
     FIRM = 0
     CHAIN_FILE = 1
@@ -52,57 +55,32 @@ class _Candidate(Struct, frozen=True):
     firmness: EdgeFirmness
 
 
-def compile_plan(
-    pipeline: Pipeline,
-    nodes: Mapping[str, Node],
-    expansions: Mapping[str, tuple[Stage, ...]],
-    skipped: Mapping[str, SkippedStage],
-) -> tuple[Plan | None, tuple[Diagnostic, ...]]:
-    """Return the plan of a pipeline with these nodes, or everything that is wrong with it.
-
-    `expansions` are the items of each foreach that is expanded, `skipped` the stages and items that are switched off.
-    """
-    chains = chains_of(nodes)
-    need_edges, problems = _need_edges(pipeline, nodes, expansions, skipped)
+def compile_plan(facts: PlanNodes) -> tuple[CompiledGraph | None, tuple[Diagnostic, ...]]:
+    """Return the graph of these nodes, or everything that is wrong with it."""
+    pipeline, nodes = facts.pipeline, facts.nodes
+    chains, groups = chains_of(nodes), groups_of(pipeline, facts.expansions)
     writers = WriterIndex(nodes)
-    problems += _two_owners(pipeline, nodes, writers)
-    candidates = [_Candidate(edge, EdgeFirmness.FIRM) for edge in need_edges]
-    candidates += [_Candidate(edge, EdgeFirmness.FIRM) for edge in _chain_edges(chains)]
-    candidates += [_Candidate(edge, EdgeFirmness.FIRM) for edge in _list_edges(pipeline, expansions, writers)]
-    candidates += list(_file_edges(nodes, writers))
-    groups = groups_of(pipeline, expansions)
-    graph, dropped = _settle(nodes, candidates)
+    need_edges, problems = _need_edges(facts)
+    problems += _write_conflicts(pipeline, nodes, writers)
+    firm = (*need_edges, *_chain_edges(chains), *_list_edges(facts, writers))
+    candidates = [*(_Candidate(edge, EdgeFirmness.FIRM) for edge in firm), *_file_edges(nodes, writers)]
+    graph, dropped = _build_graph(nodes, candidates)
     named = {stage.promote for stage in pipeline.stages}
-    between = promotion_cycle_errors(
+    group_cycles = promotion_cycle_errors(
         pipeline, nodes, graph, {group: names for group, names in groups.items() if group in named}
     )
-    problems += between
-    if not between:
-        _wait_for_all(graph, groups, frozenset(named))
-        _gather_before_chains(graph, chains)
+    if group_cycles:
+        problems += group_cycles
+    else:
+        _order_after_groups(graph, groups, named)
+        _order_before_chains(graph, chains)
     order = topological_order(graph)
     if len(order) < len(nodes):
-        problems += _cycles(pipeline, nodes, graph)
+        problems += _cycle_errors(pipeline, nodes, graph)
     if problems:
         return None, tuple(problems)
-    return (
-        Plan(
-            pipeline=pipeline,
-            nodes=nodes,
-            order=order,
-            upstream={name: tuple(sorted(graph.predecessors(name))) for name in order},
-            downstream={name: tuple(sorted(graph.successors(name))) for name in order},
-            edges=tuple(
-                Edge(a, b, edge_reason(graph, a, b)) for a in sorted(nodes) for b in sorted(graph.successors(a))
-            ),
-            expansions=expansions,
-            chains=chains,
-            upstream_of_chains=_above(nodes, dropped),
-            groups=groups,
-            skipped=skipped,
-        ),
-        (),
-    )
+    edges = tuple(Edge(a, b, edge_reason(graph, a, b)) for a, b in sorted(graph.edges))
+    return CompiledGraph(order, edges, _upstream_of_chains(nodes, dropped)), ()
 
 
 def _chain_edges(chains: Mapping[str, tuple[str, ...]]) -> Iterator[Edge]:
@@ -111,33 +89,27 @@ def _chain_edges(chains: Mapping[str, tuple[str, ...]]) -> Iterator[Edge]:
             yield Edge(before, after, f"order of {chain}")
 
 
-def _list_edges(
-    pipeline: Pipeline, expansions: Mapping[str, tuple[Stage, ...]], writers: WriterIndex
-) -> Iterator[Edge]:
-    """Let items come after whoever makes the list that they were expanded from."""
-    for foreach in pipeline.stages:
+def _list_edges(facts: PlanNodes, writers: WriterIndex) -> Iterator[Edge]:
+    """Order items after the stages that make the list that they were expanded from."""
+    for foreach in facts.pipeline.stages:
         source = foreach.foreach.source if isinstance(foreach, ForeachStage) else None
-        if source is not None and foreach.name in expansions:
+        if source is not None and foreach.name in facts.expansions:
             producers = writers.writers_of(source)
-            yield from (Edge(p, item.name, source) for p in producers for item in expansions[foreach.name])
+            yield from (Edge(p, item.name, source) for p in producers for item in facts.expansions[foreach.name])
 
 
 # ---- needs ------------------------------------------------------------------------------------
 
 
-def _need_edges(
-    pipeline: Pipeline,
-    nodes: Mapping[str, Node],
-    expansions: Mapping[str, tuple[Stage, ...]],
-    skipped: Mapping[str, SkippedStage],
-) -> tuple[list[Edge], list[Diagnostic]]:
+def _need_edges(facts: PlanNodes) -> tuple[list[Edge], list[Diagnostic]]:
+    pipeline, nodes = facts.pipeline, facts.nodes
     foreach = {stage.name: stage for stage in pipeline.stages if isinstance(stage, ForeachStage)}
-    known = sorted({stage.name for stage in pipeline.stages} | set(nodes) | set(skipped))
+    known = sorted({stage.name for stage in pipeline.stages} | set(nodes) | set(facts.skipped))
     edges: list[Edge] = []
     problems: list[Diagnostic] = []
     for name, node in nodes.items():
         for position, need in enumerate(node.needs):
-            producers = _needed(node, need, nodes, foreach, expansions, skipped)
+            producers = _needed(facts, node, need, foreach)
             if producers is None:
                 problems.append(unknown_stage_error(pipeline, name, position, need, known))
             elif name in producers:
@@ -152,70 +124,65 @@ def _needs_itself(pipeline: Pipeline, name: str, position: int, need: str) -> Di
         "E820",
         f"cycle: {name} -> {name}",
         pipeline.locate("stages", name, "needs", position),
-        f"`{name}` needs itself; remove `{need}` from what it needs",
+        f"`{name}` needs itself; remove `{need}` from its `needs`",
     )
 
 
-def _needed(
-    node: Node,
-    need: str,
-    nodes: Mapping[str, Node],
-    foreach: Mapping[str, ForeachStage],
-    expansions: Mapping[str, tuple[Stage, ...]],
-    skipped: Mapping[str, SkippedStage],
-) -> tuple[str, ...] | None:
-    """Return the nodes that one entry of `needs` means, or None where there is no such stage."""
+def _needed(facts: PlanNodes, node: Node, need: str, foreach: Mapping[str, ForeachStage]) -> tuple[str, ...] | None:
+    """Return the nodes that one entry of `needs` means, or None if it is not the name of a stage."""
     wanted = need.removesuffix("[*]")
-    if wanted in nodes:
+    if wanted in facts.nodes:
         return (wanted,)
-    if wanted in skipped or wanted.partition("@")[0] in skipped:
+    if wanted in facts.skipped or wanted.partition("@")[0] in facts.skipped:
         return ()
-    if wanted not in expansions:
+    if wanted not in facts.expansions:
         return None
-    items = tuple(stage.name for stage in expansions[wanted])
+    items = tuple(stage.name for stage in facts.expansions[wanted])
+    twin = _twin(node, wanted, foreach) if need == wanted else None
+    if twin in facts.skipped:
+        return ()
+    return (twin,) if twin is not None and twin in items else items
+
+
+def _twin(node: Node, wanted: str, foreach: Mapping[str, ForeachStage]) -> str | None:
+    """Return the item of another foreach with the same key, if both foreach have the same list."""
     family = foreach.get(node.name.partition("@")[0])
-    if isinstance(node, Stage) and node.item and family and need == wanted and _same_list(family, foreach[wanted]):
-        twin = f"{wanted}@{node.item.key}"
-        if twin in skipped:
-            return ()
-        return (twin,) if twin in items else items
-    return items
-
-
-def _same_list(one: ForeachStage, other: ForeachStage) -> bool:
-    a, b = one.foreach, other.foreach
-    return (a.source, a.pointer, a.values) == (b.source, b.pointer, b.values)
+    if family is None or not isinstance(node, Stage) or node.item is None:
+        return None
+    a, b = family.foreach, foreach[wanted].foreach
+    same = (a.source, a.pointer, a.values) == (b.source, b.pointer, b.values)
+    return f"{wanted}@{node.item.key}" if same else None
 
 
 # ---- files ------------------------------------------------------------------------------------
 
 
 def _file_edges(nodes: Mapping[str, Node], writers: WriterIndex) -> Iterator[_Candidate]:
-    found: dict[tuple[str, str], tuple[str, ...]] = {}
+    # Items of a chain often read the same patterns: each pattern is searched once for all of them.
+    found: dict[tuple[str, str | None], tuple[str, ...]] = {}
     for name, node in nodes.items():
-        limited = exclusions_of(node)
-        own = node.chain.chain if isinstance(node, Stage) and node.chain is not None else ""
+        exclusions, chain = exclusions_of(node), chain_of(node)
         for pattern in reads_of(node):
-            if (pattern, own) not in found:  # the items of a chain often read the same
-                meeting = writers.writers_of(pattern)
-                found[pattern, own] = tuple(one for one in meeting if not _one_chain(node, nodes[one]))
-            for producer in found[pattern, own]:
-                if producer == name:
-                    continue
-                if pattern in limited and not any(
-                    may_overlap_unexcluded(pattern, exclude, written)
-                    for exclude in limited[pattern]
-                    for written in writes_of(nodes[producer])
-                ):
-                    continue
-                firmness = _firmness(node, nodes[producer], pattern)
-                yield _Candidate(Edge(producer, name, pattern), firmness)
+            if (pattern, chain) not in found:
+                found[pattern, chain] = tuple(
+                    one for one in writers.writers_of(pattern) if chain is None or chain_of(nodes[one]) != chain
+                )
+            for producer in found[pattern, chain]:
+                if producer != name and _may_reach(nodes[producer], pattern, exclusions.get(pattern)):
+                    firmness = _firmness(node, nodes[producer], pattern)
+                    yield _Candidate(Edge(producer, name, pattern), firmness)
+
+
+def _may_reach(producer: Node, pattern: str, exclusions: tuple[tuple[str, ...], ...] | None) -> bool:
+    """Return whether the exclusions of a pattern leave something that the producer may write."""
+    return exclusions is None or any(
+        may_overlap_unexcluded(pattern, exclude, written) for exclude in exclusions for written in writes_of(producer)
+    )
 
 
 def _firmness(reader: Node, producer: Node, pattern: str) -> EdgeFirmness:
     if isinstance(reader, ForeachStage):
-        source = reader.foreach.source
-        return EdgeFirmness.FIRM if pattern == source else EdgeFirmness.CHAIN_PATTERN
+        return EdgeFirmness.FIRM if pattern == reader.foreach.source else EdgeFirmness.CHAIN_PATTERN
     if isinstance(producer, ForeachStage):
         return EdgeFirmness.CHAIN_PATTERN
     if producer.chain is None:
@@ -223,41 +190,47 @@ def _firmness(reader: Node, producer: Node, pattern: str) -> EdgeFirmness:
     return EdgeFirmness.CHAIN_PATTERN if is_glob(pattern) else EdgeFirmness.CHAIN_FILE
 
 
-def _one_chain(one: Node, other: Node) -> bool:
-    if isinstance(one, ForeachStage) or isinstance(other, ForeachStage):
-        return False
-    return one.chain is not None and other.chain is not None and one.chain.chain == other.chain.chain
-
-
-def _settle(nodes: Mapping[str, Node], candidates: list[_Candidate]) -> tuple[StageGraph, list[Edge]]:
-    """Add the edges rank by rank; a yielding one is dropped where the ranks above it lead from reader to producer."""
+def _build_graph(nodes: Mapping[str, Node], candidates: list[_Candidate]) -> tuple[StageGraph, list[Edge]]:
+    """Return the graph with its edges, added rank by rank, and the edges that are dropped."""
     graph = new_graph(nodes)
     dropped: list[Edge] = []
     for rank in EdgeFirmness:
         edges = [one.edge for one in candidates if one.firmness is rank]
-        if rank is not EdgeFirmness.FIRM and edges:
-            producers = {name: number for number, name in enumerate(dict.fromkeys(edge.producer for edge in edges))}
-            leads = reachable_goals(graph, producers)
-            yields = [bool(leads[edge.reader] >> producers[edge.producer] & 1) for edge in edges]
-            dropped += [edge for edge, is_dropped in zip(edges, yields, strict=True) if is_dropped]
-            edges = [edge for edge, is_dropped in zip(edges, yields, strict=True) if not is_dropped]
+        conflicting = frozenset() if rank is EdgeFirmness.FIRM else _conflicting(graph, edges)
         for edge in edges:
-            add_edge(graph, edge.producer, edge.reader, edge.why)
+            if edge in conflicting:
+                dropped.append(edge)
+            else:
+                add_edge(graph, edge.producer, edge.reader, edge.why)
     return graph, dropped
 
 
-def _wait_for_all(graph: StageGraph, groups: Mapping[str, tuple[str, ...]], named: Collection[str | None]) -> None:
-    """Let a stage that comes after one member of a promotion group come after all of them."""
+def _conflicting(graph: StageGraph, edges: list[Edge]) -> frozenset[Edge]:
+    """Return the edges whose reader is upstream of their producer in the graph."""
+    if not edges:
+        return frozenset()
+    bits = {name: number for number, name in enumerate(dict.fromkeys(edge.producer for edge in edges))}
+    reachable = reachable_goals(graph, bits)
+    return frozenset(edge for edge in edges if reachable[edge.reader] >> bits[edge.producer] & 1)
+
+
+def _order_after_groups(
+    graph: StageGraph, groups: Mapping[str, tuple[str, ...]], named: Collection[str | None]
+) -> None:
+    """Order a stage that comes after one member of a promotion group after all of them."""
     for group, items in groups.items():
         why = f"promote: {group}" if group in named else f"promote: together of {group.removesuffix('[*]')}"
-        inside = set(items)
-        for reader in sorted({after for item in items for after in graph.successors(item)} - inside):
+        readers = {after for item in items for after in graph.successors(item)}
+        for reader in sorted(readers.difference(items)):
             for item in items:
                 add_edge(graph, item, reader, why)
 
 
-def _gather_before_chains(graph: StageGraph, chains: Mapping[str, tuple[str, ...]]) -> None:
-    """Let all that a chain's items wait for come before its first item, so that the chain can be looked at as one."""
+def _order_before_chains(graph: StageGraph, chains: Mapping[str, tuple[str, ...]]) -> None:
+    """Order everything that a chain's items wait for before its first item.
+
+    So a chain can be planned as one unit.
+    """
     for chain, items in chains.items():
         if len(items) == 1:
             continue
@@ -267,38 +240,40 @@ def _gather_before_chains(graph: StageGraph, chains: Mapping[str, tuple[str, ...
             add_edge(graph, up, items[0], f"order of {chain}")
 
 
-def _above(nodes: Mapping[str, Node], dropped: Iterable[Edge]) -> dict[str, frozenset[str]]:
-    above: dict[str, set[str]] = {}
+def _upstream_of_chains(nodes: Mapping[str, Node], dropped: Iterable[Edge]) -> dict[str, tuple[str, ...]]:
+    """Return the chains, or unexpanded foreach, that each node is upstream of by a dropped edge, sorted."""
+    found: dict[str, set[str]] = {}
     for edge in dropped:
-        producer = nodes[edge.producer]
-        chain = producer.chain.chain if isinstance(producer, Stage) and producer.chain else producer.name
-        above.setdefault(edge.reader, set()).add(chain)
-    return {name: frozenset(chains) for name, chains in above.items()}
+        found.setdefault(edge.reader, set()).add(chain_of(nodes[edge.producer]) or edge.producer)
+    return {name: tuple(sorted(chains)) for name, chains in found.items()}
 
 
-# ---- complaints -------------------------------------------------------------------------------
+# ---- errors -----------------------------------------------------------------------------------
 
 
-def _two_owners(pipeline: Pipeline, nodes: Mapping[str, Node], writers: WriterIndex) -> list[Diagnostic]:
-    problems = []
-    for one, other, path in writers.overlaps():
-        a, b = nodes[one], nodes[other]
-        if _one_chain(a, b) or isinstance(a, ForeachStage) or isinstance(b, ForeachStage):
-            continue
-        problems.append(
-            Diagnostic(
-                "E821",
-                f"stages `{one}` and `{other}` may both write `{path}`",
-                pipeline.locate("stages", other, "outputs"),
-                "narrow the outputs or allowed_paths.write of one, or make them one sequential foreach",
-                related=(Related(f"`{one}` writes here", pipeline.locate("stages", one, "outputs")),),
-            )
+def _write_conflicts(pipeline: Pipeline, nodes: Mapping[str, Node], writers: WriterIndex) -> list[Diagnostic]:
+    return [
+        Diagnostic(
+            "E821",
+            f"stages `{one}` and `{other}` may both write `{path}`",
+            pipeline.locate("stages", other, "outputs"),
+            "narrow the outputs or allowed_paths.write of one, or make them one sequential foreach",
+            related=(Related(f"`{one}` writes here", pipeline.locate("stages", one, "outputs")),),
         )
-    return problems
+        for one, other, path in writers.overlaps()
+        if not _may_share(nodes[one], nodes[other])
+    ]
 
 
-def _cycles(pipeline: Pipeline, nodes: Mapping[str, Node], graph: StageGraph) -> list[Diagnostic]:
-    """Name a cycle in each part of the graph that has one, with its edges."""
+def _may_share(one: Node, other: Node) -> bool:
+    """Return whether two nodes may write the same path: of one chain, or not known before a foreach is expanded."""
+    if isinstance(one, ForeachStage) or isinstance(other, ForeachStage):
+        return True
+    return chain_of(one) is not None and chain_of(one) == chain_of(other)
+
+
+def _cycle_errors(pipeline: Pipeline, nodes: Mapping[str, Node], graph: StageGraph) -> list[Diagnostic]:
+    """Return one cycle of each part of the graph that has any, with its edges."""
     problems = []
     for edges in find_cycles(graph):
         steps = [(nodes[a], nodes[b], why) for a, b, why in edges]
@@ -308,16 +283,16 @@ def _cycles(pipeline: Pipeline, nodes: Mapping[str, Node], graph: StageGraph) ->
                 "E820",
                 "cycle: " + " -> ".join([*path, path[0]]),
                 pipeline.locate("stages", path[0]),
-                _way_out_of_cycle(pipeline, steps),
+                _cycle_hint(pipeline, steps),
                 related=tuple(explain_edge(pipeline, *step) for step in steps),
             )
         )
     return sorted(problems, key=lambda d: d.message)
 
 
-def _way_out_of_cycle(pipeline: Pipeline, steps: Iterable[tuple[Node, Node, str]]) -> str:
-    """Return how to remove an edge; of an output whose path an item decides, a folder in front often suffices."""
+def _cycle_hint(pipeline: Pipeline, steps: Iterable[tuple[Node, Node, str]]) -> str:
+    """Return how to remove an edge; for an output whose path an item decides, a folder in front often suffices."""
     unbounded = next((text for step in steps if (text := unbounded_output(pipeline, *step))), "")
     if not unbounded:
         return "remove one of these inputs, outputs or needs"
-    return f"`{unbounded}` may turn out to be any path: put a folder in front of it, or remove one of these"
+    return f"`{unbounded}` may be any path: put a folder in front of it, or remove one of these"

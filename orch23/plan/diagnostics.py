@@ -1,36 +1,39 @@
 """Diagnostics of plans: missing inputs, unknown stages in `needs`, reasons of edges."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TypeAlias
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from orch23.model.diagnostic import Diagnostic, Location, Related, did_you_mean_or
+from orch23.model.diagnostic import Diagnostic, Location, Related, did_you_mean
 from orch23.model.digest import Json
 from orch23.model.paths import escape_pattern, is_glob, match, may_overlap, normalize_pattern
 from orch23.model.pipeline import ForeachStage, GlobInput, Input, ListInput, OrderInput, Pipeline, SliceInput, Stage
 from orch23.model.plan import Plan
-from orch23.plan.nodes import WriterIndex, writes_of
+from orch23.plan.nodes import Node, WriterIndex, writes_of
 
-_ITEM = "${{"
+_EXPRESSION = "${{"
 _NEEDS = "needs "
 
 
+# ---- edges ------------------------------------------------------------------------------------
+
+
 class _Written(Struct, frozen=True):
-    """A path or pattern as it is written, the pattern that it stands for, and where it is."""
+    """A path or pattern as it is written in the pipeline, the pattern that it means, and its location."""
 
     text: str
     pattern: str
     place: Location | None
 
 
-def explain_edge(pipeline: Pipeline, producer: Stage | ForeachStage, reader: Stage | ForeachStage, why: str) -> Related:
+def explain_edge(pipeline: Pipeline, producer: Node, reader: Node, why: str) -> Related:
     """Return why a reader comes after a producer. `why` is the reason of their edge."""
     a, b = producer.name, reader.name
     after = f"`{b}` comes after `{a}`"
-    need = why.removeprefix(_NEEDS)
-    if need != why:
+    if why.startswith(_NEEDS):
+        need = why.removeprefix(_NEEDS)
         position = reader.needs.index(need) if need in reader.needs else 0
         return Related(f"{after}: it needs `{need}`", pipeline.locate("stages", b, "needs", position))
     read = _read(pipeline, reader, why)
@@ -42,40 +45,36 @@ def explain_edge(pipeline: Pipeline, producer: Stage | ForeachStage, reader: Sta
     return Related(f"{after}: it reads `{read.text}`, which may be `{written.text}` of `{a}`", read.place)
 
 
-def unbounded_output(pipeline: Pipeline, producer: Stage | ForeachStage, reader: Stage | ForeachStage, why: str) -> str:
-    """Return the output, as it is written, by which an item may write any path that is read; else an empty text."""
+def unbounded_output(pipeline: Pipeline, producer: Node, reader: Node, why: str) -> str:
+    """Return the output, as it is written, by which an item may write any path; empty if the edge has none."""
     read = _read(pipeline, reader, why)
     written = None if read is None else _output(pipeline, producer, read.pattern)
-    return written.text if written is not None and written.pattern == "**" and _ITEM in written.text else ""
+    return written.text if written is not None and written.pattern == "**" and _EXPRESSION in written.text else ""
 
 
-def _read(pipeline: Pipeline, reader: Stage | ForeachStage, why: str) -> _Written | None:
+def _read(pipeline: Pipeline, reader: Node, why: str) -> _Written | None:
     return next((one for one in _reads(pipeline, reader) if one.pattern == normalize_pattern(why)), None)
 
 
-def _output(pipeline: Pipeline, producer: Stage | ForeachStage, pattern: str) -> _Written | None:
+def _output(pipeline: Pipeline, producer: Node, pattern: str) -> _Written | None:
     return next((one for one in _writes(pipeline, producer) if may_overlap(one.pattern, pattern)), None)
 
 
-def _reads(pipeline: Pipeline, node: Stage | ForeachStage) -> Iterator[_Written]:
-    """Give what a node reads: its inputs first, then the list of its family, and all other texts of a foreach."""
+def _reads(pipeline: Pipeline, node: Node) -> Iterator[_Written]:
+    """Yield what a node reads: its inputs first, then the list of its foreach, or all other texts of a foreach."""
     if isinstance(node, ForeachStage):
         yield from _texts(pipeline, node.name, ("inputs",), node.body.get("inputs"))
         yield from _texts(pipeline, node.name, (), node.body)
     else:
-        for where, declared in ((("inputs",), node.inputs), (("verify", "inputs"), node.verify.inputs)):
-            for position, one in enumerate(declared):
-                place = pipeline.locate("stages", node.name, *where, position)
-                yield _Written(
-                    _shown(one), normalize_pattern(one.pattern if isinstance(one, _PATTERNS) else one.path), place
-                )
+        for where, one in _inputs(node):
+            yield _Written(one.text, normalize_pattern(one.pattern), pipeline.locate("stages", node.name, *where))
     family = next((one for one in pipeline.stages if one.name == node.name.partition("@")[0]), node)
     if isinstance(family, ForeachStage) and family.foreach.source is not None:
         source = family.foreach.source
         yield _Written(source, normalize_pattern(source), pipeline.locate("stages", family.name, "foreach", "from"))
 
 
-def _writes(pipeline: Pipeline, node: Stage | ForeachStage) -> Iterator[_Written]:
+def _writes(pipeline: Pipeline, node: Node) -> Iterator[_Written]:
     if isinstance(node, ForeachStage):
         yield from _texts(pipeline, node.name, ("outputs",), node.body.get("outputs"))
         yield from _texts(pipeline, node.name, ("allowed_paths",), node.body.get("allowed_paths"))
@@ -86,21 +85,10 @@ def _writes(pipeline: Pipeline, node: Stage | ForeachStage) -> Iterator[_Written
         yield _Written(path, normalize_pattern(path), pipeline.locate("stages", node.name, "allowed_paths"))
 
 
-_PATTERNS = (GlobInput, ListInput)
-
-
-def _shown(one: Input) -> str:
-    if isinstance(one, GlobInput) and one.folder:
-        return one.pattern.removesuffix("**")
-    if isinstance(one, _PATTERNS):
-        return one.pattern
-    return f"{one.path}#{one.selector}" if isinstance(one, SliceInput) else one.path
-
-
 def _texts(pipeline: Pipeline, stage: str, at: tuple[str | int, ...], value: Json) -> Iterator[_Written]:
-    """Give all texts below a node of a foreach; from the segment that the item decides on, any path is possible."""
+    """Yield all texts below a node of a foreach; from the segment with an expression on, any path is possible."""
     if isinstance(value, str):
-        head, unknown, _ = value.partition(_ITEM)
+        head, unknown, _ = value.partition(_EXPRESSION)
         path = head[: head.rfind("/") + 1] + "**" if unknown else head.partition("#")[0]
         if path:
             yield _Written(value, normalize_pattern(path), pipeline.locate("stages", stage, *at))
@@ -119,10 +107,13 @@ def unknown_stage_error(pipeline: Pipeline, name: str, position: int, need: str,
         "E827" if "@" in wanted else "E823",
         f"stage `{name}` needs `{wanted}`, which is no stage of this pipeline",
         pipeline.locate("stages", name, "needs", position),
-        did_you_mean_or(wanted, known, "`needs` names stages"),
+        did_you_mean(wanted, known) or "`needs` names stages",
     )
 
 
+# ---- missing inputs ---------------------------------------------------------------------------
+
+_Where: TypeAlias = tuple[str | int, ...]
 IsFolder: TypeAlias = Callable[[str], bool]
 
 
@@ -130,115 +121,154 @@ def _no_folder(_path: str) -> bool:
     return False
 
 
+def literal_reads(plan: Plan) -> tuple[str, ...]:
+    """Return the paths that `missing_inputs_errors` looks up, sorted.
+
+    These are the required literal inputs, and file names such as `a#b` or `a[1]`, for which an input may be meant.
+    """
+    stages = [node for node in plan.nodes.values() if isinstance(node, Stage)]
+    inputs = [one for stage in stages for one in (*stage.inputs, *stage.verify.inputs)]
+    required = list(filter(_is_required, inputs))
+    globs = [one for one in inputs if isinstance(one, GlobInput)]
+    paths = {*filter(_is_literal, map(_path, required)), *filter(None, map(_look_alike, (*required, *globs)))}
+    return tuple(sorted(path for path in paths if not path.endswith("/")))
+
+
 def missing_inputs_errors(
     plan: Plan, exists: Mapping[str, bool], is_folder: IsFolder = _no_folder
 ) -> tuple[Diagnostic, ...]:
-    """Complain of each literal input that neither exists nor is made, or is a folder.
+    """Return an error for each literal input that neither exists nor is made by a stage, or that is a folder.
 
-    `exists` answers for `literal_reads`.
+    `exists` has an entry for each path of `literal_reads`.
     """
-    names = sorted(
-        {path for node in plan.nodes.values() for path in writes_of(node)} | {p for p, is_ in exists.items() if is_}
+    search = _MissingInputs(plan, exists, is_folder)
+    return tuple(
+        problem for node in plan.nodes.values() if isinstance(node, Stage) for problem in search.errors_of(node)
     )
-    writers: WriterIndex | None = None  # made when it is first needed: most inputs exist, or are made right before
-    problems = []
-    for name, node in plan.nodes.items():
-        if isinstance(node, ForeachStage):
-            continue
-        for where, position, one in _literals(node):
-            path = _path(one)
-            if path.endswith("/") and is_folder(path.rstrip("/")):
-                continue
-            if exists.get(path) or _is_made(plan, name, path) or _own_base(node, path) or _above_made(plan, name, path):
-                continue
-            if not path.endswith("/") and is_folder(path):
-                problems.append(_folder(plan.pipeline, name, (*where, position), one))
-                continue
-            if not _is_required(one):
-                continue
-            writers = writers or WriterIndex(plan.nodes)
-            makers = writers.writers_of(path)
-            if not set(makers).isdisjoint(plan.earlier_items(name)):
-                continue
-            later = _made_later(plan, node, makers)
-            missing = _missing(plan.pipeline, name, (*where, position), path, names, later)
-            whole = _name(one)
-            if whole is not None and exists.get(whole):
-                literal = escape_pattern(whole)
-                hint = f"`{whole}` means a part of the file `{path}`; for the file of this name, write `{literal}`"
-                missing = replace(missing, hint=hint)
-            problems.append(missing)
-        problems += _misread(plan, node, exists)
-    return tuple(problems)
+
+
+class _MissingInputs(Struct, frozen=True, dict=True):
+    """A search for missing inputs. Its indices are built when first used: most inputs exist."""
+
+    plan: Plan
+    exists: Mapping[str, bool]
+    is_folder: IsFolder
+
+    @cached_property
+    def writers(self) -> WriterIndex:
+        return WriterIndex(self.plan.nodes)
+
+    @cached_property
+    def declared(self) -> WriterIndex:
+        """Index the stages as declared: each foreach, and not its items, of which there may be none."""
+        return WriterIndex({stage.name: stage for stage in self.plan.pipeline.stages})
+
+    @cached_property
+    def known_paths(self) -> list[str]:
+        """Return the patterns that stages write and the files that exist, to suggest one of a similar name."""
+        written = {pattern for node in self.plan.nodes.values() for pattern in writes_of(node)}
+        return sorted(written.union(path for path, is_there in self.exists.items() if is_there))
+
+    def errors_of(self, stage: Stage) -> Iterator[Diagnostic]:
+        inputs = _inputs(stage)
+        for where, one in inputs:
+            if _is_literal(_path(one)) and (problem := self._error(stage, where, one)) is not None:
+                yield problem
+        for where, one in inputs:
+            if isinstance(one, GlobInput) and (name := _look_alike(one)) is not None and self.exists.get(name):
+                message = (
+                    f"input `{name}` of stage `{stage.name}` does not match the file of this name: `[...]` is a set"
+                )
+                place = self.plan.pipeline.locate("stages", stage.name, *where)
+                yield Diagnostic("E822", message, place, f"for this file, write `{escape_pattern(name)}`")
+
+    def _error(self, stage: Stage, where: _Where, one: Input) -> Diagnostic | None:
+        path = _path(one)
+        if self.exists.get(path) or (path.endswith("/") and self.is_folder(path.rstrip("/"))):
+            return None
+        makers = self.writers.writers_of(path)
+        if self._is_made(stage, path, makers):
+            return None
+        if not path.endswith("/") and self.is_folder(path):
+            return _folder_error(self.plan.pipeline, stage.name, where, one)
+        if not _is_required(one) or not set(makers).isdisjoint(self.plan.earlier_items(stage.name)):
+            return None
+        return self._missing(stage, where, one, makers)
+
+    def _is_made(self, stage: Stage, path: str, makers: tuple[str, ...]) -> bool:
+        """Return whether a stage that runs before this one may make a path, or may have made it in an earlier run."""
+        if not makers and not path.endswith("/"):
+            return False
+        yields_to = self.plan.upstream_of_chains.get(stage.name, frozenset())
+        return (
+            not set(makers).isdisjoint(self.plan.upstream[stage.name])
+            or (stage.chain is not None and stage.name in makers)  # an earlier item of its chain may have made it
+            or any(node.name in makers and node.name not in yields_to for node in self.plan.unexpanded)
+            or (path.endswith("/") and bool(self.declared.writers_of(path)))
+        )
+
+    def _missing(self, stage: Stage, where: _Where, one: Input, makers: tuple[str, ...]) -> Diagnostic:
+        name, path = stage.name, _path(one)
+        place = self.plan.pipeline.locate("stages", name, *where)
+        items = self.plan.chains.get(stage.chain.chain, ())[stage.chain.index + 1 :] if stage.chain is not None else ()
+        later = next((item for item in items if item in makers), None)
+        if later is None:
+            message, hint = _missing_text(self.plan.pipeline, name, path, self.known_paths)
+        else:
+            message = (
+                f"input `{path}` of stage `{name}` does not exist: `{later}`, which makes it, comes later in its chain"
+            )
+            hint = f"put `{later}` before `{name}` in the list, or remove the input"
+        whole = _look_alike(one)
+        if whole is not None and self.exists.get(whole):
+            literal = escape_pattern(whole)
+            hint = f"`{whole}` means a part of the file `{path}`; for the file of this name, write `{literal}`"
+        return Diagnostic("E822", message, place, hint)
 
 
 def unmade_inputs_errors(
     pipeline: Pipeline, exists: Callable[[str], bool], is_folder: IsFolder = _no_folder
 ) -> tuple[Diagnostic, ...]:
-    """Complain of each literal input that is not there and that no stage at all makes: what is sure without a plan."""
-    patterns = sorted({pattern for node in pipeline.stages for pattern in writes_of(node)})
+    """Return an error for each literal input that does not exist and that no stage at all makes. It needs no plan."""
+    known = sorted({pattern for node in pipeline.stages for pattern in writes_of(node)})
     writers = WriterIndex({node.name: node for node in pipeline.stages})
-    return tuple(
-        _folder(pipeline, stage.name, (*where, position), one)
-        if is_folder(_path(one))
-        else _missing(pipeline, stage.name, (*where, position), _path(one), patterns)
-        for stage in pipeline.stages
-        if isinstance(stage, Stage)
-        for where, position, one in _literals(stage)
-        if not writers.writers_of(_path(one)) and not _is_there(_path(one), exists, is_folder)
-        if _is_required(one) or is_folder(_path(one))
+
+    def exists_or_is_made(path: str) -> bool:
+        there = is_folder(path.rstrip("/")) if path.endswith("/") else exists(path)
+        return there or bool(writers.writers_of(path))
+
+    def error(name: str, where: _Where, one: Input) -> Diagnostic | None:
+        path = _path(one)
+        if is_folder(path):
+            return _folder_error(pipeline, name, where, one)
+        if not _is_required(one):
+            return None
+        message, hint = _missing_text(pipeline, name, path, known)
+        return Diagnostic("E822", message, pipeline.locate("stages", name, *where), hint)
+
+    stages = [stage for stage in pipeline.stages if isinstance(stage, Stage)]
+    unmade = (
+        error(stage.name, where, one)
+        for stage in stages
+        for where, one in _literal_inputs(stage)
+        if not exists_or_is_made(_path(one))
     )
+    return tuple(filter(None, unmade))
 
 
-def _is_there(path: str, exists: Callable[[str], bool], is_folder: IsFolder) -> bool:
-    return is_folder(path.rstrip("/")) if path.endswith("/") else exists(path)
-
-
-def literal_reads(plan: Plan) -> tuple[str, ...]:
-    """Return the literal paths of files that must exist or be made, and the names that an input may be meant as."""
-    stages = [node for node in plan.nodes.values() if isinstance(node, Stage)]
-    paths = {_path(one) for stage in stages for _, _, one in _literals(stage) if _is_required(one)}
-    needed = (
-        one for stage in stages for _, _, one in _declared(stage) if isinstance(one, GlobInput) or _is_required(one)
-    )
-    names = {name for one in needed if (name := _name(one)) is not None}
-    return tuple(sorted(path for path in paths | names if not path.endswith("/")))
-
-
-def _made_later(plan: Plan, stage: Stage, makers: tuple[str, ...]) -> str | None:
-    """Return the first later item of the stage's chain that is among the makers of a file."""
-    items = plan.chains.get(stage.chain.chain, ())[stage.chain.index + 1 :] if stage.chain is not None else ()
-    return next((item for item in items if item in makers), None)
-
-
-def _missing(
-    pipeline: Pipeline,
-    name: str,
-    where: tuple[str | int, ...],
-    path: str,
-    names: list[str],
-    later: str | None = None,
-) -> Diagnostic:
-    off = [one.name for one in pipeline.skipped if any(may_overlap(pattern, path) for pattern in one.writes)]
-    place = pipeline.locate("stages", name, *where)
-    if later is not None:
-        message = (
-            f"input `{path}` of stage `{name}` does not exist: `{later}`, which makes it, comes later in its chain"
-        )
-        return Diagnostic("E822", message, place, f"put `{later}` before `{name}` in the list, or remove the input")
-    others = [one for one in names if one != path]  # a hint that repeats the path helps nobody
+def _missing_text(pipeline: Pipeline, name: str, path: str, known: list[str]) -> tuple[str, str]:
+    """Return message and hint about an input that no stage makes."""
+    message = f"input `{path}` of stage `{name}` does not exist, and no stage makes it"
+    skipped = next((one for one in pipeline.skipped if any(may_overlap(w, path) for w in one.writes)), None)
+    if skipped is not None:
+        return message, f"`{skipped.name}`, which makes it, is skipped: give this stage the same `if`"
     create = f"create it, or write `{path}**`, which may match no file"
-    make = "give it to the outputs of the stage that makes it"
-    otherwise = did_you_mean_or(path, others, create if path.endswith("/") else make)
-    return Diagnostic(
-        "E822",
-        f"input `{path}` of stage `{name}` does not exist, and no stage makes it",
-        place,
-        f"`{off[0]}`, which makes it, is skipped: give this stage the same `if`" if off else otherwise,
-    )
+    make = "add it to the outputs of the stage that makes it"
+    others = [one for one in known if one != path]  # the path itself may be an output of a stage that runs later
+    return message, did_you_mean(path, others) or (create if path.endswith("/") else make)
 
 
-def _folder(pipeline: Pipeline, name: str, where: tuple[str | int, ...], one: Input) -> Diagnostic:
+def _folder_error(pipeline: Pipeline, name: str, where: _Where, one: Input) -> Diagnostic:
     path = _path(one)
     hint = f"write `{path}/` for all files below it, or name a file"
     if isinstance(one, SliceInput):
@@ -247,45 +277,24 @@ def _folder(pipeline: Pipeline, name: str, where: tuple[str | int, ...], one: In
     return Diagnostic("E822", message, pipeline.locate("stages", name, *where), hint)
 
 
-def _literals(stage: Stage) -> Iterator[tuple[tuple[str, ...], int, Input]]:
-    """Yield where it is listed, at which position, and the input, for each that is a literal path or a folder."""
-    for where, position, one in _declared(stage):
-        path = _path(one)
-        if path.endswith("/") or not is_glob(path):
-            yield where, position, one
+def _inputs(stage: Stage) -> list[tuple[_Where, Input]]:
+    """Return the inputs of a stage and of its verification, each with its path below the stage."""
+    found: list[tuple[_Where, Input]] = [(("inputs", n), one) for n, one in enumerate(stage.inputs)]
+    return found + [(("verify", "inputs", n), one) for n, one in enumerate(stage.verify.inputs)]
 
 
-def _declared(stage: Stage) -> Iterator[tuple[tuple[str, ...], int, Input]]:
-    for where, declared in ((("inputs",), stage.inputs), (("verify", "inputs"), stage.verify.inputs)):
-        for position, one in enumerate(declared):
-            yield where, position, one
-
-
-def _name(one: Input) -> str | None:
-    """Return the name of the file that an input reads like, where its signs mean something else."""
-    if isinstance(one, SliceInput):
-        return f"{one.path}#{one.selector}"
-    if isinstance(one, GlobInput) and "[" in one.pattern and not match(one.pattern, one.pattern):
-        return one.pattern
-    return None
-
-
-def _misread(plan: Plan, stage: Stage, exists: Mapping[str, bool]) -> Iterator[Diagnostic]:
-    """Complain of each pattern with a set of characters where a file has that very name."""
-    for where, position, one in _declared(stage):
-        if isinstance(one, GlobInput) and (name := _name(one)) is not None and exists.get(name):
-            message = f"input `{name}` of stage `{stage.name}` does not mean the file of this name: `[...]` is a set"
-            place = plan.pipeline.locate("stages", stage.name, *where, position)
-            yield Diagnostic("E822", message, place, f"for this file, write `{escape_pattern(name)}`")
+def _literal_inputs(stage: Stage) -> list[tuple[_Where, Input]]:
+    return [(where, one) for where, one in _inputs(stage) if _is_literal(_path(one))]
 
 
 def _path(one: Input) -> str:
-    """Return what is to be there: the path of a file, or of a folder with `/` at its end. Patterns stay patterns."""
-    if isinstance(one, ListInput):
-        return one.pattern
-    if isinstance(one, GlobInput):
-        return one.pattern.removesuffix("**") if one.folder else one.pattern
-    return one.path
+    """Return the path of a file, or of a folder with `/` at its end. Patterns stay patterns."""
+    return one.path if isinstance(one, SliceInput) else one.text
+
+
+def _is_literal(path: str) -> bool:
+    """Return whether a path is that of one file or one folder."""
+    return path.endswith("/") or not is_glob(path)
 
 
 def _is_required(one: Input) -> bool:
@@ -294,22 +303,10 @@ def _is_required(one: Input) -> bool:
     return isinstance(one, OrderInput) or (not isinstance(one, ListInput) and not one.optional)
 
 
-def _is_made(plan: Plan, name: str, path: str) -> bool:
-    if path.endswith("/") and any(
-        may_overlap(pattern, path) for node in plan.pipeline.stages for pattern in writes_of(node)
-    ):
-        return True  # by items of which there may be none
-    return any(may_overlap(pattern, path) for up in plan.upstream[name] for pattern in writes_of(plan.nodes[up]))
-
-
-def _own_base(stage: Stage, path: str) -> bool:
-    """Say whether the path is one that the stage's own chain writes: it may come from an earlier item."""
-    return stage.chain is not None and any(may_overlap(pattern, path) for pattern in writes_of(stage))
-
-
-def _above_made(plan: Plan, name: str, path: str) -> bool:
-    """Say whether an unexpanded foreach that the stage stands upstream of might hold the path."""
-    return any(
-        node.name not in plan.upstream_of_chains.get(name, ()) and any(may_overlap(w, path) for w in node.writes)
-        for node in plan.unexpanded
-    )
+def _look_alike(one: Input) -> str | None:
+    """Return the file name that an input looks like, where `#` or `[...]` in it mean something else."""
+    if isinstance(one, SliceInput):
+        return one.text
+    if isinstance(one, GlobInput) and "[" in one.pattern and not match(one.pattern, one.pattern):
+        return one.pattern
+    return None

@@ -1,33 +1,52 @@
 """Nodes of a plan: what they read and write, their chains and promotion groups."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from msgspec import Struct
 
 from orch23.model.paths import covers, is_glob, match_any, may_overlap, normalize_pattern, static_prefix
-from orch23.model.pipeline import ForeachStage, GlobInput, Input, ListInput, OrderInput, Pipeline, Stage
+from orch23.model.pipeline import ForeachStage, GlobInput, ListInput, OrderInput, Pipeline, SkippedStage, Stage
+from orch23.model.plan import Edge
 
 Node = Stage | ForeachStage
 
 
+class PlanNodes(Struct, frozen=True):
+    """What a plan is compiled from: a pipeline and its nodes, the items of expanded foreach, and skipped stages."""
+
+    pipeline: Pipeline
+    nodes: Mapping[str, Node]
+    expansions: Mapping[str, tuple[Stage, ...]]
+    skipped: Mapping[str, SkippedStage]
+
+
+class CompiledGraph(Struct, frozen=True, array_like=True):
+    """The result of compiling a plan. The edges are sorted by producer, then by reader.
+
+    It is stored as an array: the order of the fields is the format.
+    """
+
+    order: tuple[str, ...]
+    edges: tuple[Edge, ...]
+    upstream_of_chains: dict[str, tuple[str, ...]]
+
+
+# ---- reads ------------------------------------------------------------------------------------
+
+
 def reads_of(node: Node) -> tuple[str, ...]:
-    """Return the patterns of files that a node waits for. Listings are no part: they leave out what is made."""
+    """Return the patterns of files that a node waits for. Listings are left out: they leave out what stages make."""
     return _patterns(node, order_only=True)
 
 
 def _patterns(node: Node, *, order_only: bool) -> tuple[str, ...]:
-    """Return the patterns whose contents a node depends on, and those for order only if these are wanted."""
+    """Return the patterns whose contents a node depends on; with `order_only` also those that only order it."""
     if isinstance(node, ForeachStage):
-        source = (node.foreach.source,) if node.foreach.source else ()
-        return (*source, *node.reads)
-    declared = (one for one in (*node.inputs, *node.verify.inputs) if order_only or not isinstance(one, OrderInput))
-    patterns = [p for one in declared if (p := _read_pattern(one)) is not None]
-    patterns += [condition.path for condition in node.requires]
-    return tuple(dict.fromkeys(patterns))
-
-
-def _read_pattern(one: Input) -> str | None:
-    if isinstance(one, ListInput):
-        return None
-    return one.pattern if isinstance(one, GlobInput) else one.path
+        return (node.foreach.source, *node.reads) if node.foreach.source else node.reads
+    left_out = ListInput if order_only else (ListInput, OrderInput)
+    patterns = [one.pattern for one in (*node.inputs, *node.verify.inputs) if not isinstance(one, left_out)]
+    return tuple(dict.fromkeys((*patterns, *(condition.path for condition in node.requires))))
 
 
 def may_read(node: Node, written: Collection[str]) -> bool:
@@ -41,93 +60,103 @@ def may_read(node: Node, written: Collection[str]) -> bool:
 
 def reads_with_exclusions(node: Node) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield each pattern whose contents a node depends on, with the patterns that are excluded from it."""
-    limited = exclusions_of(node)
+    exclusions = exclusions_of(node)
     for pattern in _patterns(node, order_only=False):
-        yield from ((pattern, exclude) for exclude in limited.get(pattern, ((),)))
+        yield from ((pattern, exclude) for exclude in exclusions.get(pattern, ((),)))
 
 
 def exclusions_of(node: Node) -> dict[str, tuple[tuple[str, ...], ...]]:
-    """Return what is excluded from each glob of a node, if anything is, as often as the glob is listed."""
+    """Return the exclusions of each glob of a node, one entry for each time that the glob is listed.
+
+    The result is empty where no glob has an exclusion.
+    """
     if isinstance(node, ForeachStage):
         return {}
-    globs = [one for one in (*node.inputs, *node.verify.inputs) if isinstance(one, GlobInput)]
-    if not any(one.exclude for one in globs):
-        return {}
-    return {one.pattern: tuple(other.exclude for other in globs if other.pattern == one.pattern) for one in globs}
+    found: defaultdict[str, list[tuple[str, ...]]] = defaultdict(list)
+    for one in (*node.inputs, *node.verify.inputs):
+        if isinstance(one, GlobInput):
+            found[one.pattern].append(one.exclude)
+    has_any = any(any(entries) for entries in found.values())
+    return {pattern: tuple(entries) for pattern, entries in found.items()} if has_any else {}
 
 
 def may_overlap_unexcluded(pattern: str, exclude: tuple[str, ...], written: str) -> bool:
-    """Return whether a written path may be one that the pattern means and no exclusion removes."""
+    """Return whether a written path may match the pattern and no exclusion surely covers it."""
     return may_overlap(pattern, written) and not any(covers(one, written) for one in exclude)
+
+
+# ---- writes -----------------------------------------------------------------------------------
+
+
+def writes_of(node: Node) -> tuple[str, ...]:
+    """Return the patterns that a node may write."""
+    if isinstance(node, ForeachStage):
+        return node.writes
+    return tuple(dict.fromkeys((*node.outputs, *node.fence.write)))
 
 
 class WriterIndex:
     """An index over the write patterns of nodes: literal paths by name, patterns by their fixed folder."""
 
-    def __init__(self, nodes: Mapping[str, Stage | ForeachStage]) -> None:
-        """Index outputs and fences."""
-        self._literal: dict[str, list[str]] = {}
-        self._patterns: dict[str, list[str]] = {}
-        self._by_prefix: dict[str, list[str]] = {}
-        self._chains: dict[str, str] = {}
+    def __init__(self, nodes: Mapping[str, Node]) -> None:
+        """Index outputs and write scopes."""
+        self._literal: defaultdict[str, list[str]] = defaultdict(list)
+        self._patterns: defaultdict[str, list[str]] = defaultdict(list)
+        self._by_prefix: defaultdict[str, list[str]] = defaultdict(list)
+        self._chains = {name: chain for name, node in nodes.items() if (chain := chain_of(node)) is not None}
         self._others: dict[tuple[str, str], list[str]] = {}
         for name, node in nodes.items():
-            if isinstance(node, Stage) and node.chain is not None:
-                self._chains[name] = node.chain.chain
             for pattern in writes_of(node):
                 if is_glob(pattern):
-                    self._patterns.setdefault(pattern, []).append(name)
+                    self._patterns[pattern].append(name)
                 else:
-                    self._literal.setdefault(normalize_pattern(pattern), []).append(name)
+                    self._literal[normalize_pattern(pattern)].append(name)
         for pattern in self._patterns:
-            self._by_prefix.setdefault(static_prefix(pattern), []).append(pattern)
+            self._by_prefix[static_prefix(pattern)].append(pattern)
 
     def writers_of(self, pattern: str) -> tuple[str, ...]:
-        """Return the nodes that may write something that the pattern means, sorted."""
-        found: set[str] = set()
+        """Return the nodes that may write a file that the pattern matches, sorted."""
         if is_glob(pattern):
-            for path, names in self._literal.items():
-                if may_overlap(pattern, path):
-                    found.update(names)
-            candidates = list(self._patterns)
+            found = {name for path, names in self._literal.items() if may_overlap(pattern, path) for name in names}
+            candidates: Iterable[str] = self._patterns
         else:
-            found.update(self._literal.get(normalize_pattern(pattern), ()))
-            candidates = list(self._above(normalize_pattern(pattern)))
-        for other in candidates:
-            if may_overlap(pattern, other):
-                found.update(self._patterns[other])
+            path = normalize_pattern(pattern)
+            found = set(self._literal.get(path, ()))
+            candidates = self._patterns_above(path)
+        found.update(name for one in candidates if may_overlap(pattern, one) for name in self._patterns[one])
         return tuple(sorted(found))
 
     def overlaps(self) -> Iterator[tuple[str, str, str]]:
         """Yield pairs of nodes that may write the same path, with a path or pattern that shows it.
 
-        Of many nodes with one and the same pattern each is paired with the first: every clash shows, no list explodes.
-        Items of one chain, which may write the same, are paired only like that.
+        Nodes with the same pattern are each paired with the first of them alone: every conflict shows, and 1,000 nodes
+        give 999 pairs and not 499,500. Items of one chain, which may write the same files, are paired only like that.
         """
         seen: set[tuple[str, str]] = set()
-        for one, other, path in self._pairs():
+        for one, other, path in (*self._literal_pairs(), *self._pattern_pairs()):
             pair = (min(one, other), max(one, other))
             if one != other and pair not in seen:
                 seen.add(pair)
                 yield (*pair, path)
 
-    def _pairs(self) -> Iterator[tuple[str, str, str]]:
+    def _literal_pairs(self) -> Iterator[tuple[str, str, str]]:
         for path, names in self._literal.items():
-            for other in names[1:]:
-                yield names[0], other, path
-            for pattern in self._above(path):
+            yield from ((names[0], other, path) for other in names[1:])
+            for pattern in self._patterns_above(path):
                 if may_overlap(pattern, path):
-                    yield from ((one, other, path) for one in names for other in self._apart(one, pattern))
+                    yield from ((one, other, path) for one in names for other in self._outside_chain(one, pattern))
+
+    def _pattern_pairs(self) -> Iterator[tuple[str, str, str]]:
         patterns = sorted(self._patterns)
         for position, pattern in enumerate(patterns):
             names = self._patterns[pattern]
             yield from ((names[0], other, pattern) for other in names[1:])
-            for other_pattern in patterns[position + 1 :]:
-                if may_overlap(pattern, other_pattern):
-                    yield from ((one, other, pattern) for one in names for other in self._apart(one, other_pattern))
+            for later in patterns[position + 1 :]:
+                if may_overlap(pattern, later):
+                    yield from ((one, other, pattern) for one in names for other in self._outside_chain(one, later))
 
-    def _apart(self, name: str, pattern: str) -> list[str]:
-        """Return the nodes with a pattern that are not of the same chain as a node."""
+    def _outside_chain(self, name: str, pattern: str) -> list[str]:
+        """Return the nodes with a pattern that are not in the chain of a node."""
         chain = self._chains.get(name)
         if chain is None:
             return self._patterns[pattern]
@@ -136,58 +165,58 @@ class WriterIndex:
             self._others[pattern, chain] = [one for one in nodes if self._chains.get(one) != chain]
         return self._others[pattern, chain]
 
-    def _above(self, path: str) -> Iterator[str]:
-        """Yield the patterns whose fixed directory is one that the path lies in."""
-        parts = path.split("/")
-        for depth in range(len(parts)):
-            prefix = "/".join(parts[:depth]) + "/" if depth else ""
-            yield from self._by_prefix.get(prefix, ())
+    def _patterns_above(self, path: str) -> Iterator[str]:
+        """Yield the patterns whose fixed folder holds the path."""
+        for folder in ("", *_folders_above(path)):
+            yield from self._by_prefix.get(folder, ())
 
 
-class WrittenPaths:
-    """An index over what nodes may write, for paths as they are on a disk: there no character is a wildcard."""
+class _PatternSet:
+    """Patterns, for paths as they are on a disk: in these no character is a wildcard."""
 
-    def __init__(self, nodes: Mapping[str, Stage | ForeachStage]) -> None:
-        """Index outputs and fences."""
-        stages = [node for node in nodes.values() if isinstance(node, Stage) and node.chain is None]
-        patterns = dict.fromkeys(pattern for node in nodes.values() for pattern in writes_of(node))
+    def __init__(self, patterns: Iterable[str]) -> None:
+        """Split the patterns into literal paths and globs."""
+        distinct = dict.fromkeys(patterns)
+        self._globs = tuple(filter(is_glob, distinct))
+        self._literal = frozenset(normalize_pattern(pattern) for pattern in distinct if not is_glob(pattern))
+
+    def contains(self, path: str) -> bool:
+        """Return whether one of the patterns matches a path."""
+        return path in self._literal or match_any(self._globs, path)
+
+
+class WrittenPaths(_PatternSet):
+    """The paths that nodes may write."""
+
+    def __init__(self, nodes: Mapping[str, Node]) -> None:
+        """Index outputs and write scopes."""
+        super().__init__(pattern for node in nodes.values() for pattern in writes_of(node))
+        stages = (node for node in nodes.values() if isinstance(node, Stage) and node.chain is None)
         self._outputs = frozenset(path for stage in stages for path in stage.outputs)
-        self._literal = frozenset(normalize_pattern(pattern) for pattern in patterns if not is_glob(pattern))
-        self._globs = tuple(pattern for pattern in patterns if is_glob(pattern))
 
     def is_output(self, path: str) -> bool:
-        """Say whether a stage of no chain has this very path as its output: whatever is there is not a person's."""
+        """Return whether a stage outside of chains has this very path as an output: then it is not a user's file."""
         return path in self._outputs
 
     def is_named(self, path: str) -> bool:
         """Return whether some node declares to write this very path."""
         return path in self._literal
 
-    def has_writer(self, path: str) -> bool:
-        """Say whether some node may write a path."""
-        return path in self._literal or match_any(self._globs, path)
 
+class OutputIndex(_PatternSet):
+    """The paths that nodes declare as outputs: globs of others match these also where git ignores them."""
 
-class OutputIndex:
-    """An index over what nodes declare as outputs: wildcards of others see these also where git ignores them."""
-
-    def __init__(self, nodes: Mapping[str, Stage | ForeachStage]) -> None:
-        """Index outputs; of a foreach that is not expanded, all that its items may write."""
-        declared = dict.fromkeys(
+    def __init__(self, nodes: Mapping[str, Node]) -> None:
+        """Index the outputs; of a foreach that is not expanded, everything that its items may write."""
+        super().__init__(
             pattern
             for node in nodes.values()
             for pattern in (node.writes if isinstance(node, ForeachStage) else node.outputs)
         )
-        self._literal = frozenset(normalize_pattern(pattern) for pattern in declared if not is_glob(pattern))
-        self._folders = frozenset(above for path in self._literal for above in _folders_above(path))
-        self._globs = tuple(pattern for pattern in declared if is_glob(pattern))
-
-    def contains(self, path: str) -> bool:
-        """Return whether a path is an output of some node."""
-        return path in self._literal or match_any(self._globs, path)
+        self._folders = frozenset(folder for path in self._literal for folder in _folders_above(path))
 
     def may_be_below(self, folder: str) -> bool:
-        """Return whether an output of some node may lie below a folder, which ends in `/`."""
+        """Return whether some output may be below a folder, which ends in `/`."""
         return folder in self._folders or any(may_overlap(f"{folder}**", pattern) for pattern in self._globs)
 
 
@@ -198,49 +227,44 @@ def _folders_above(path: str) -> Iterator[str]:
         at = path.find("/", at + 1)
 
 
-def writes_of(node: Stage | ForeachStage) -> tuple[str, ...]:
-    """Return the patterns that a node may write."""
-    if isinstance(node, ForeachStage):
-        return node.writes
-    return tuple(dict.fromkeys((*node.outputs, *node.fence.write)))
+# ---- nodes, chains, groups --------------------------------------------------------------------
 
 
 def nodes_of(pipeline: Pipeline, expansions: Mapping[str, tuple[Stage, ...]]) -> Iterator[Node]:
-    """Yield the nodes: items in the place of a foreach that is expanded."""
+    """Yield the nodes: the stages, and for each expanded foreach its items."""
     for stage in pipeline.stages:
-        if isinstance(stage, ForeachStage) and stage.name in expansions:
-            yield from expansions[stage.name]
-        else:
-            yield stage
+        yield from expansions.get(stage.name, (stage,))
+
+
+def chain_of(node: Node) -> str | None:
+    """Return the name of the chain that a node is part of, or None."""
+    return node.chain.chain if isinstance(node, Stage) and node.chain is not None else None
 
 
 def chains_of(nodes: Mapping[str, Node]) -> dict[str, tuple[str, ...]]:
     """Return the chains: name -> its items in order."""
-    found: dict[str, list[Stage]] = {}
+    found: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
     for node in nodes.values():
         if isinstance(node, Stage) and node.chain is not None:
-            found.setdefault(node.chain.chain, []).append(node)
-    return {
-        chain: tuple(stage.name for stage in sorted(stages, key=lambda s: s.chain.index if s.chain else 0))
-        for chain, stages in found.items()
-    }
+            found[node.chain.chain].append((node.chain.index, node.name))
+    return {chain: tuple(name for _, name in sorted(items)) for chain, items in found.items()}
 
 
 def groups_of(pipeline: Pipeline, expansions: Mapping[str, tuple[Stage, ...]]) -> dict[str, tuple[str, ...]]:
     """Return the promotion groups, name -> nodes."""
-    found: dict[str, list[str]] = {}
+    found: defaultdict[str, list[str]] = defaultdict(list)
     named = {stage.promote for stage in pipeline.stages}
     for stage in pipeline.stages:
-        nodes = [item.name for item in expansions[stage.name]] if stage.name in expansions else [stage.name]
-        if stage.promote is not None:
-            found.setdefault(stage.promote, []).extend(nodes)
-        elif isinstance(stage, ForeachStage) and stage.foreach.together and stage.name in expansions:
-            found[stage.name if stage.name not in named else f"{stage.name}[*]"] = nodes
+        group = stage.promote
+        if group is None and isinstance(stage, ForeachStage) and stage.foreach.together and stage.name in expansions:
+            group = f"{stage.name}[*]" if stage.name in named else stage.name
+        if group is not None:
+            found[group] += (node.name for node in expansions.get(stage.name, (stage,)))
     return {group: tuple(names) for group, names in found.items()}
 
 
 def graph_facts_of(node: Node) -> object:
-    """Return what of a node its place in the graph follows from."""
+    """Return the facts of a node that its edges and its place in the order follow from."""
     if isinstance(node, ForeachStage):
         return node
     reads = (node.inputs, node.verify.inputs, node.requires, node.needs)

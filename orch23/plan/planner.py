@@ -5,107 +5,103 @@ from collections.abc import Collection, Iterable, Mapping
 import msgspec
 from msgspec import Struct
 
-from orch23.model.diagnostic import Diagnostic, nearest_names
+from orch23.model.diagnostic import Diagnostic, did_you_mean
 from orch23.model.errors import NotFoundError
 from orch23.model.pipeline import ForeachStage, Pipeline, SkippedStage, Stage
-from orch23.model.plan import CompileCache, Edge, Plan
+from orch23.model.plan import CompileCache, Plan
 from orch23.plan.diagnostics import unknown_stage_error
-from orch23.plan.nodes import Node, chains_of, graph_facts_of, groups_of, nodes_of
-
-
-class _Order(msgspec.Struct, frozen=True, array_like=True):
-    """What compiling a plan finds: the order of its nodes, the edges by producer and reader, who is above a chain."""
-
-    order: tuple[str, ...]
-    edges: tuple[Edge, ...]
-    above: dict[str, tuple[str, ...]]
+from orch23.plan.nodes import CompiledGraph, PlanNodes, chains_of, graph_facts_of, groups_of, nodes_of
 
 
 def build_plan(
     pipeline: Pipeline,
     expansions: Mapping[str, tuple[Stage, ...]] | None = None,
-    items_off: Iterable[SkippedStage] = (),
+    skipped_items: Iterable[SkippedStage] = (),
     cache: CompileCache | None = None,
 ) -> tuple[Plan | None, tuple[Diagnostic, ...]]:
     """Return the plan of a pipeline with these foreach stages expanded, or everything that is wrong with it.
 
-    `items_off` are the items of these foreach stages that their `if` switches off. `cache` has stored plans: only
-    where they lack this one the graph is made, checked and ordered by networkx.
+    `skipped_items` are the items of these foreach stages that their `if` switches off. `cache` has stored plans; the
+    graph is compiled, with networkx, only where it lacks this one.
     """
     expansions = dict(expansions or {})
-    skipped = {one.name: one for one in (*pipeline.skipped, *items_off)}
-    nodes = {node.name: node for node in nodes_of(pipeline, expansions)}
-    name = "\0".join((pipeline.file, *sorted(expansions)))
-    made_of = _made_of(pipeline, expansions, skipped) if cache is not None else b""
-    known = cache.get(name, made_of) if cache is not None and made_of else None
-    stored = _stored(known) if known is not None else None
-    if stored is not None:
-        return _plan(stored, pipeline, nodes, expansions, skipped, cache), ()
+    facts = PlanNodes(
+        pipeline=pipeline,
+        nodes={node.name: node for node in nodes_of(pipeline, expansions)},
+        expansions=expansions,
+        skipped={one.name: one for one in (*pipeline.skipped, *skipped_items)},
+    )
+    graph, problems = _cached_graph(facts, cache)
+    return None if graph is None else _plan(facts, graph, cache), problems
+
+
+def _cached_graph(facts: PlanNodes, cache: CompileCache | None) -> tuple[CompiledGraph | None, tuple[Diagnostic, ...]]:
+    """Return the graph out of the cache, or compile and store it."""
+    made_of = _made_of(facts) if cache is not None else b""
+    if cache is None or not made_of:
+        return _compile(facts)
+    name = "\0".join((facts.pipeline.file, *sorted(facts.expansions)))
+    stored = cache.get(name, made_of)
+    graph = _stored_graph(stored) if stored is not None else None
+    if graph is not None:
+        return graph, ()
+    graph, problems = _compile(facts)
+    if graph is not None:
+        cache.put(name, made_of, msgspec.msgpack.encode(graph))
+    return graph, problems
+
+
+def _compile(facts: PlanNodes) -> tuple[CompiledGraph | None, tuple[Diagnostic, ...]]:
     from orch23.plan.compile import compile_plan  # noqa: PLC0415 - it loads networkx
 
-    plan, problems = compile_plan(pipeline, nodes, expansions, skipped)
-    if plan is None or cache is None or not made_of:
-        return plan, problems
-    found = _Order(
-        plan.order, plan.edges, {one: tuple(sorted(chains)) for one, chains in plan.upstream_of_chains.items()}
-    )
-    cache.put(name, made_of, msgspec.msgpack.encode(found))
-    return msgspec.structs.replace(plan, cache=cache), problems
+    return compile_plan(facts)
 
 
-def _made_of(
-    pipeline: Pipeline, expansions: Mapping[str, tuple[Stage, ...]], skipped: Mapping[str, SkippedStage]
-) -> bytes:
-    """Return all that the graph follows from; nothing where that cannot be written.
+def _made_of(facts: PlanNodes) -> bytes:
+    """Return everything that the graph follows from, as bytes; nothing if a value cannot be encoded.
 
-    A stage whose command or description is another one has the same place in the graph.
+    An edit of a command or a description changes none of it, so the stored plan is used again.
     """
-    items = [(name, list(map(graph_facts_of, stages))) for name, stages in expansions.items()]
+    items = [(name, list(map(graph_facts_of, stages))) for name, stages in facts.expansions.items()]
+    stages = list(map(graph_facts_of, facts.pipeline.stages))
     try:
-        return msgspec.msgpack.encode((list(map(graph_facts_of, pipeline.stages)), items, list(skipped.values())))
-    except (TypeError, UnicodeError):  # a value that cannot be written
+        return msgspec.msgpack.encode((stages, items, list(facts.skipped.values())))
+    except (TypeError, UnicodeError):  # an item holds a value that msgpack or UTF-8 cannot express
         return b""
 
 
-def _stored(data: bytes) -> _Order | None:
-    """Return a stored order, or None where another version of orch23 stored it in a form of its own."""
+def _stored_graph(data: bytes) -> CompiledGraph | None:
+    """Return a stored graph, or None if another version of orch23 stored it in another format."""
     try:
-        return msgspec.msgpack.decode(data, type=_Order)
+        return msgspec.msgpack.decode(data, type=CompiledGraph)
     except (msgspec.MsgspecError, UnicodeError):
         return None
 
 
-def _plan(
-    found: _Order,
-    pipeline: Pipeline,
-    nodes: Mapping[str, Node],
-    expansions: Mapping[str, tuple[Stage, ...]],
-    skipped: Mapping[str, SkippedStage],
-    cache: CompileCache | None,
-) -> Plan:
-    upstream: dict[str, list[str]] = {name: [] for name in found.order}
-    downstream: dict[str, list[str]] = {name: [] for name in found.order}
-    for edge in found.edges:  # by producer, and of each by reader
+def _plan(facts: PlanNodes, graph: CompiledGraph, cache: CompileCache | None) -> Plan:
+    upstream: dict[str, list[str]] = {name: [] for name in graph.order}
+    downstream: dict[str, list[str]] = {name: [] for name in graph.order}
+    for edge in graph.edges:  # sorted by producer, then by reader, so both lists are sorted
         upstream[edge.reader].append(edge.producer)
         downstream[edge.producer].append(edge.reader)
     return Plan(
-        pipeline=pipeline,
-        nodes=nodes,
-        order=found.order,
+        pipeline=facts.pipeline,
+        nodes=facts.nodes,
+        order=graph.order,
         upstream={name: tuple(names) for name, names in upstream.items()},
         downstream={name: tuple(names) for name, names in downstream.items()},
-        edges=found.edges,
-        expansions=expansions,
-        chains=chains_of(nodes),
-        upstream_of_chains={name: frozenset(chains) for name, chains in found.above.items()},
-        groups=groups_of(pipeline, expansions),
-        skipped=skipped,
+        edges=graph.edges,
+        expansions=facts.expansions,
+        chains=chains_of(facts.nodes),
+        upstream_of_chains={name: frozenset(chains) for name, chains in graph.upstream_of_chains.items()},
+        groups=groups_of(facts.pipeline, facts.expansions),
+        skipped=facts.skipped,
         cache=cache,
     )
 
 
 def unknown_needs_errors(pipeline: Pipeline, names: Collection[str]) -> tuple[Diagnostic, ...]:
-    """Complain of each entry of `needs` that is none of these names: what is sure without a plan."""
+    """Return an error for each entry of `needs` that is not one of these names. It needs no plan."""
     return tuple(
         unknown_stage_error(pipeline, stage.name, position, need, sorted(names))
         for stage in pipeline.stages
@@ -115,21 +111,22 @@ def unknown_needs_errors(pipeline: Pipeline, names: Collection[str]) -> tuple[Di
 
 
 def extend_plan(
-    plan: Plan, expansions: Mapping[str, tuple[Stage, ...]], off: Iterable[SkippedStage] = ()
+    plan: Plan, expansions: Mapping[str, tuple[Stage, ...]], skipped_items: Iterable[SkippedStage] = ()
 ) -> tuple[Plan | None, tuple[Diagnostic, ...]]:
-    """Return a new plan in which more foreach stages are expanded, `off` being skipped, or what is wrong with that.
+    """Return a new plan in which more foreach stages are expanded, or what is wrong with it.
 
-    All of it is ordered again: the order is a matter of what the plan holds, not of what was expanded first.
+    The whole plan is ordered again, so the order does not depend on which foreach was expanded first.
     """
-    skipped = (*plan.skipped.values(), *off)
+    skipped = (*plan.skipped.values(), *skipped_items)
     return build_plan(plan.pipeline, {**plan.expansions, **expansions}, skipped, plan.cache)
 
 
 class Selection(Struct, frozen=True, kw_only=True):
-    """What is asked for. Nothing means everything.
+    """The stages that a command line names. Without any name, all stages are selected.
 
-    `targets` bring all that they need; `downstream` bring what follows and what that needs; `only` bring themselves.
-    A name is a stage, an item `stage@key`, or a foreach for all of its items.
+    `targets` select stages with everything upstream of them; `downstream` select what is downstream of stages, with
+    everything upstream of that; `only` select just these stages. A name is a stage, an item `stage@key`, or a foreach
+    for all of its items.
     """
 
     targets: tuple[str, ...] = ()
@@ -138,14 +135,14 @@ class Selection(Struct, frozen=True, kw_only=True):
 
     @property
     def selects_all(self) -> bool:
-        """Say whether nothing was named, so that everything is wanted."""
+        """Return whether no stage is named, so that all are selected."""
         return not (self.targets or self.only or self.downstream)
 
     def nodes(self, plan: Plan) -> frozenset[str]:
-        """Return the nodes of a plan that are wanted. An item of a foreach that is not expanded yet stands for it.
+        """Return the selected nodes. An item of a foreach that is not expanded yet selects the foreach.
 
         Raises:
-            NotFoundError: a name is no stage of the plan.
+            NotFoundError: a name is not a stage of the plan.
 
         """
         if self.selects_all:
@@ -155,7 +152,7 @@ class Selection(Struct, frozen=True, kw_only=True):
         return frozenset(wanted | _named(plan, self.only))
 
     def skipped(self, plan: Plan) -> tuple[str, ...]:
-        """Return the skipped stages that are to be told of: all of them, or those that are named."""
+        """Return the skipped stages to report: all of them, or those that are named."""
         named = {*self.targets, *self.only, *self.downstream}
         return tuple(n for n, one in plan.skipped.items() if self.selects_all or n in named or one.family in named)
 
@@ -169,9 +166,8 @@ def _named(plan: Plan, names: tuple[str, ...]) -> set[str]:
     for name in names:
         meant = _meant(plan, name)
         if meant is None:
-            known = sorted({stage.name for stage in plan.pipeline.stages} | set(plan.nodes) | set(plan.skipped))
-            close = nearest_names(name, known)
-            hint = f"did you mean `{close[0]}`?" if close else "`orch23 graph` shows the stages"
+            known = {stage.name for stage in plan.pipeline.stages} | set(plan.nodes) | set(plan.skipped)
+            hint = did_you_mean(name, sorted(known)) or "`orch23 graph` lists the stages"
             problems.append(Diagnostic("E823", f"no stage is named `{name}`", hint=hint))
         else:
             found |= meant
@@ -181,7 +177,7 @@ def _named(plan: Plan, names: tuple[str, ...]) -> set[str]:
 
 
 def _meant(plan: Plan, name: str) -> set[str] | None:
-    """Return the nodes that a name stands for, or None where it is no stage."""
+    """Return the nodes that a name selects, or None if it is not a stage."""
     if name in plan.nodes:
         return {name}
     if name in plan.expansions:
@@ -195,8 +191,7 @@ def _meant(plan: Plan, name: str) -> set[str] | None:
 def _closure(start: set[str], edges: Mapping[str, tuple[str, ...]]) -> set[str]:
     found, todo = set(start), list(start)
     while todo:
-        for name in edges.get(todo.pop(), ()):
-            if name not in found:
-                found.add(name)
-                todo.append(name)
+        following = set(edges.get(todo.pop(), ())) - found
+        found |= following
+        todo += following
     return found

@@ -1,17 +1,21 @@
 """The stages as a networkx graph: order, reachability, cycles through promotion groups.
 
-It is loaded when a plan is compiled and no stored plan can be used: to import networkx takes a tenth of a second.
+It is loaded only where no stored plan can be used: to import networkx takes a tenth of a second.
 """
 
+import functools
 import itertools
+import operator
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 import networkx as nx
 
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.pipeline import ForeachStage, Pipeline, Stage
+from orch23.model.pipeline import Pipeline
 from orch23.plan.diagnostics import explain_edge
+from orch23.plan.nodes import Node
 
 StageGraph: TypeAlias = "nx.DiGraph[str]"
 _WHY = "why"
@@ -25,7 +29,7 @@ def new_graph(names: Iterable[str]) -> StageGraph:
 
 
 def add_edge(graph: StageGraph, before: str, after: str, why: str) -> None:
-    """Add an edge with its reason, unless there is one."""
+    """Add an edge with its reason, unless there is an edge already: the first reason stays."""
     if not graph.has_edge(before, after):
         graph.add_edge(before, after, **{_WHY: why})
 
@@ -36,7 +40,7 @@ def edge_reason(graph: StageGraph, before: str, after: str) -> str:
 
 
 def topological_order(graph: StageGraph) -> tuple[str, ...]:
-    """Return the smallest topological order by name; empty if there is a cycle."""
+    """Return the topological order that is smallest by name; empty if there is a cycle."""
     try:
         return tuple(nx.lexicographical_topological_sort(graph))
     except nx.NetworkXUnfeasible:
@@ -44,34 +48,25 @@ def topological_order(graph: StageGraph) -> tuple[str, ...]:
 
 
 def with_descendants(graph: StageGraph, names: Iterable[str]) -> set[str]:
-    """Return these names, and all that they lead to."""
+    """Return these names and their descendants."""
     return {name for layer in nx.bfs_layers(graph, set(names)) for name in layer}
 
 
 def reachable_goals(graph: StageGraph, goals: Collection[str]) -> Mapping[str, int]:
     """Return for each name which of the goals it leads to, as the bits of a number: the first goal is bit 0.
 
-    The graph is gone through once, from its end to its beginning, a cycle at a time.
+    The graph is walked once, backwards, one strongly connected component at a time.
     """
     bits = {goal: 1 << number for number, goal in enumerate(goals)}
-    parts = nx.condensation(graph)
-    members: dict[int, set[str]] = {part: parts.nodes[part]["members"] for part in parts}
+    components = nx.condensation(graph)
+    members: dict[int, set[str]] = {one: components.nodes[one]["members"] for one in components}
+    own = {one: functools.reduce(operator.or_, (bits.get(name, 0) for name in names)) for one, names in members.items()}
     below: dict[int, int] = {}
-    for part in reversed(list(nx.topological_sort(parts))):
-        found = 0
-        for after in parts.successors(part):
-            found |= below[after] | _sum(bits, members[after])
-        if len(members[part]) > 1:
-            found |= _sum(bits, members[part])
-        below[part] = found
-    return {name: below[part] for part, names in members.items() for name in names}
-
-
-def _sum(bits: Mapping[str, int], names: Iterable[str]) -> int:
-    found = 0
-    for name in names:
-        found |= bits.get(name, 0)
-    return found
+    for one in reversed(list(nx.topological_sort(components))):
+        below[one] = own[one] if len(members[one]) > 1 else 0  # in a cycle, a stage leads to itself
+        for after in components.successors(one):
+            below[one] |= below[after] | own[after]
+    return {name: below[one] for one, names in members.items() for name in names}
 
 
 def find_cycles(graph: StageGraph) -> Iterator[tuple[tuple[str, str, str], ...]]:
@@ -79,20 +74,20 @@ def find_cycles(graph: StageGraph) -> Iterator[tuple[tuple[str, str, str], ...]]
     for component in nx.strongly_connected_components(graph):
         if len(component) == 1:
             continue
-        # sorted: the order of declaration must not show
-        part: StageGraph = nx.DiGraph(sorted(graph.subgraph(component).edges))
-        path = [before for before, _ in nx.find_cycle(part, source=min(component))]
+        # Sorted, so that the order of declaration does not change the message.
+        subgraph: StageGraph = nx.DiGraph(sorted(graph.subgraph(component).edges))
+        path = [before for before, _ in nx.find_cycle(subgraph, source=min(component))]
         start = path.index(min(path))
         path = path[start:] + path[:start]
         yield tuple((a, b, edge_reason(graph, a, b)) for a, b in itertools.pairwise([*path, path[0]]))
 
 
-_MOST_NAMES = 4
+_MAX_NAMES = 4
 
 
 def promotion_cycle_errors(
     pipeline: Pipeline,
-    nodes: Mapping[str, Stage | ForeachStage],
+    nodes: Mapping[str, Node],
     graph: StageGraph,
     groups: Mapping[str, tuple[str, ...]],
 ) -> list[Diagnostic]:
@@ -101,71 +96,62 @@ def promotion_cycle_errors(
     `graph` has no edges of groups yet. A stage that reads a member waits for all members; if a member waits for that
     stage, neither can ever start. In the graph in which each group is one node, this is a cycle.
     """
-    group_of = {name: group for group, names in groups.items() for name in names}
-    if not group_of:
+    if not groups:
         return []
-    merged = new_graph(_node(name, group_of) for name in graph)
-    for before, after in graph.edges:
-        one, other = _node(before, group_of), _node(after, group_of)
-        if one != other:
-            add_edge(merged, one, other, "")
-    if len(topological_order(merged)) == len(merged) or len(topological_order(graph)) < len(graph):
-        return []  # no cycle, or one that has nothing to do with groups and is reported as such
+    group_of = {name: group for group, names in groups.items() for name in names}
+    merged: StageGraph = nx.DiGraph()
+    for edge in graph.edges:
+        before, after = (
+            f"group {group_of[name]}" if name in group_of else name for name in edge
+        )  # no name has a space
+        if before != after:
+            merged.add_edge(before, after)
+    if nx.is_directed_acyclic_graph(merged) or not nx.is_directed_acyclic_graph(graph):
+        return []  # a cycle of `graph` itself has its own error
     found: dict[frozenset[str], Diagnostic] = {}
     for group in sorted(groups):
         path = _way_back(graph, groups, group)
         if path:
             groups_on_it = frozenset({group, *(group_of[name] for name in path if name in group_of)})
-            found.setdefault(groups_on_it, _refusal(pipeline, nodes, graph, group, path, group_of))
+            found.setdefault(groups_on_it, _group_error(pipeline, nodes, graph, group, path, group_of))
     return list(found.values())
 
 
-def _node(name: str, group_of: Mapping[str, str]) -> str:
-    """Return the node of the merged graph that a stage is part of. No stage has a space in its name."""
-    return f"group {group_of[name]}" if name in group_of else name
+def _merged_by_group(graph: StageGraph, group_of: Mapping[str, str]) -> StageGraph:
+    """Return the graph in which each group is one node. Its name has a space, which no name of a stage has."""
+    merged: StageGraph = nx.DiGraph()
+    for edge in graph.edges:
+        before, after = (f"group {group_of[name]}" if name in group_of else name for name in edge)
+        if before != after:
+            merged.add_edge(before, after)
+    return merged
 
 
 def _way_back(graph: StageGraph, groups: Mapping[str, tuple[str, ...]], group: str) -> list[str]:
-    """Return the shortest way from a member over stages outside of the group to a member; empty if there is none.
+    """Return the shortest path from a member over stages outside of the group to a member; empty if there is none.
 
-    On the way, from one member of another group every member of that group is reached.
+    On the path, one member of another group leads to all members of that group.
     """
     members = set(groups[group])
-    others = {name: names for one, names in groups.items() if one != group for name in names}
-    came_from: dict[str, str | None] = dict.fromkeys(sorted(members))
-    todo = list(came_from)
-    while todo:
-        following: list[str] = []
-        for name in todo:
-            for after in sorted(graph.successors(name)):
-                if after in members:
-                    if name not in members:
-                        return _walked(came_from, name, after)
-                    continue
-                if after not in came_from:
-                    came_from[after] = name
-                    following.append(after)
-            for mate in others.get(name, ()):
-                if mate not in came_from:
-                    came_from[mate] = name
-                    following.append(mate)
-        todo = following
+    mates = {name: names for one, names in groups.items() if one != group for name in names}
+    seen = set(members)
+    paths = deque([name] for name in sorted(members))
+    while paths:
+        path = paths.popleft()
+        after = sorted(graph.successors(path[-1]))
+        back = next((name for name in after if name in members), None)
+        if back is not None and len(path) > 1:
+            return [*path, back]
+        for name in (*after, *mates.get(path[-1], ())):
+            if name not in seen:
+                seen.add(name)
+                paths.append([*path, name])
     return []
 
 
-def _walked(came_from: Mapping[str, str | None], last: str, member: str) -> list[str]:
-    path, name = [member], last
-    while True:
-        path.append(name)
-        before = came_from[name]
-        if before is None:
-            return path[::-1]
-        name = before
-
-
-def _refusal(
+def _group_error(
     pipeline: Pipeline,
-    nodes: Mapping[str, Stage | ForeachStage],
+    nodes: Mapping[str, Node],
     graph: StageGraph,
     group: str,
     path: list[str],
@@ -173,22 +159,27 @@ def _refusal(
 ) -> Diagnostic:
     first, *inner, last = path
     other_groups = sorted({group_of[name] for name in inner if name in group_of})
-    names = " and ".join(f"`{name}`" for name in inner[:_MOST_NAMES])
-    more = f" and {len(inner) - _MOST_NAMES} more" if len(inner) > _MOST_NAMES else ""
+    families = list(dict.fromkeys(name.partition("@")[0] for name in inner))
+    hint = f"write `promote: {group}` at {_quoted(families)} too"
+    also = ""
+    if other_groups:
+        hint = "give the stages of these groups one name"
+        also = f" of group {_quoted(other_groups)}"
+    names = _quoted(inner[:_MAX_NAMES], " and ")
+    more = f" and {len(inner) - _MAX_NAMES} more" if len(inner) > _MAX_NAMES else ""
     verb = "comes" if len(inner) == 1 else "come"
-    also = f" of group {', '.join(f'`{one}`' for one in other_groups)}" if other_groups else ""
-    outside = ", ".join(f"`{name}`" for name in dict.fromkeys(name.partition("@")[0] for name in inner))
-    way_out = (
-        "give the stages of these groups one name" if other_groups else f"write `promote: {group}` at {outside} too"
-    )
     return Diagnostic(
         "E829",
         f"group `{group}` cannot be promoted at once: {names}{more}{also} {verb} between `{first}` and `{last}`",
         pipeline.locate("stages", inner[0]),
-        f"{way_out}, or remove one of these edges",
+        f"{hint}, or remove one of these edges",
         related=tuple(
             explain_edge(pipeline, nodes[a], nodes[b], edge_reason(graph, a, b))
             for a, b in itertools.pairwise(path)
             if graph.has_edge(a, b)
         ),
     )
+
+
+def _quoted(names: Iterable[str], separator: str = ", ") -> str:
+    return separator.join(f"`{name}`" for name in names)

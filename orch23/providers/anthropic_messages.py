@@ -83,7 +83,7 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
     shares_system: bool = False
     calls: OpenCalls = field(default_factory=OpenCalls)
     trust: TlsContexts = field(default_factory=TlsContexts)
-    rehearsal: WarmUp | None = None
+    warm_up: WarmUp | None = None
     stall_s: float = STALL_S
     clock: Callable[[], float] = time.monotonic
 
@@ -105,15 +105,15 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
             raise ConfigurationError(*missing)
         import anthropic  # noqa: F401, PLC0415 - heavy: importing it is no part of the time that the provider has
 
-        if self.rehearsal is not None:
-            self.rehearsal.begin(warm_up_anthropic)
+        if self.warm_up is not None:
+            self.warm_up.start_once(warm_up_anthropic)
         began = self.clock()
         until = began + deadline_s
-        with self.calls.under_way(max(deadline_s, _LEAST_S)) as sockets:
+        with self.calls.track(max(deadline_s, _LEAST_S)) as sockets:
             try:
                 message = self._converse(request, until, sockets, on_text)
             except TransportError:
-                if sockets.is_cut or self.clock() >= until:
+                if sockets.is_shut_down or self.clock() >= until:
                     raise timeout_error() from None
                 raise
             try:
@@ -265,7 +265,7 @@ def make_anthropic_client(
         http_client=anthropic.DefaultHttpxClient(
             timeout=timeout,
             follow_redirects=False,
-            verify=trust.of(url),
+            verify=trust.context_for(url),
             mounts=mounts,
             headers=IDENTITY_ENCODING,
             event_hooks={"request": [follow], "response": [lambda reply: limit_reply(reply, url, sockets)]},
@@ -327,7 +327,7 @@ def _make(setting: ProviderContext, asking: CallContext) -> Provider:
         shares_system="@" in asking.stage,
         calls=setting.share(OpenCalls, OpenCalls),
         trust=setting.share(TlsContexts, TlsContexts),
-        rehearsal=setting.share(WarmUp, WarmUp),
+        warm_up=setting.share(WarmUp, WarmUp),
     )
 
 

@@ -83,13 +83,13 @@ class WarmUp(Struct):
     _begun: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def begin(self, act: Callable[[], object]) -> None:
+    def start_once(self, act: Callable[[], object]) -> None:
         """Do it in a thread, unless it was begun. Nobody waits for it, and its failure is nobody's."""
         with self._lock:
             if self._begun:
                 return
             self._begun = True
-        threading.Thread(target=_quietly, args=(act,), name="rehearsal", daemon=True).start()
+        threading.Thread(target=_quietly, args=(act,), name="warm-up", daemon=True).start()
 
     def close(self) -> None:
         """Begin none any more."""

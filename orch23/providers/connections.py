@@ -24,7 +24,7 @@ class CallSockets(Struct):
     Each is kept as a descriptor of its own, since TLS takes the socket of the connection over.
     """
 
-    is_cut: bool = False
+    is_shut_down: bool = False
     _open: list[socket.socket] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -40,14 +40,14 @@ class CallSockets(Struct):
         kept = socket.socket(fileno=os.dup(connection.fileno()))
         with self._lock:
             self._open.append(kept)
-            is_cut = self.is_cut
+            is_cut = self.is_shut_down
         if is_cut:
             _shut(kept)
 
-    def cut(self) -> None:
+    def shut_down(self) -> None:
         """Cut all connections, also those that come about later."""
         with self._lock:
-            self.is_cut = True
+            self.is_shut_down = True
             sockets = list(self._open)
         for one in sockets:
             _shut(one)
@@ -68,7 +68,7 @@ class OpenCalls(Struct):
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @contextlib.contextmanager
-    def under_way(self, seconds: float) -> Iterator[CallSockets]:
+    def track(self, seconds: float) -> Iterator[CallSockets]:
         """Give a place for the connections of one call: cut after so many seconds, and at the end of the build.
 
         Raises:
@@ -78,7 +78,7 @@ class OpenCalls(Struct):
         sockets = CallSockets()
         with self._lock:
             self._under_way.append(sockets)
-        watch = threading.Timer(seconds, sockets.cut)
+        watch = threading.Timer(seconds, sockets.shut_down)
         watch.daemon = True
         watch.start()
         try:
@@ -112,7 +112,7 @@ class OpenCalls(Struct):
             self._ended.set()
             calls = list(self._under_way)
         for sockets in calls:
-            sockets.cut()
+            sockets.shut_down()
 
 
 def _shut(one: socket.socket) -> None:
@@ -127,7 +127,7 @@ class TlsContexts(Struct):
     _machine: "ssl.SSLContext | None" = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def of(self, url: str) -> "ssl.SSLContext":
+    def context_for(self, url: str) -> "ssl.SSLContext":
         """Return what a connection to an address is held to: what the machine trusts.
 
         Plain HTTP on this machine knows no certificates, and none are read for it.

@@ -194,12 +194,12 @@ def _post(running: _Running, body: Mapping[str, Json], timeout_s: float) -> Json
             Diagnostic(codes.TIMED_OUT, "the local model was not ready in time", hint="raise `llm.timeout`")
         )
     status, data, why = 0, b"", ""
-    with OpenCalls().under_way(timeout_s) as sockets:  # the timeout of a socket begins anew with each byte
+    with OpenCalls().track(timeout_s) as sockets:  # the timeout of a socket begins anew with each byte
         try:
             status, data = _exchange(running, json.dumps(body), timeout_s, sockets)
         except (OSError, http.client.HTTPException) as error:
             why = type(error).__name__
-        if sockets.is_cut or why == TimeoutError.__name__:
+        if sockets.is_shut_down or why == TimeoutError.__name__:
             message = f"the local model gave no answer within {timeout_s:.0f} s"
             raise ProviderError(Diagnostic(codes.TIMED_OUT, message, hint="raise `llm.timeout`"))
     if why:

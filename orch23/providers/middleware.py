@@ -89,9 +89,9 @@ class RetryingProvider(Struct, frozen=True, kw_only=True):
 
     inner: Provider
     stage: str
-    notice: Callable[[Event], None]
+    emit: Callable[[Event], None]
     delays_s: tuple[float, ...] = (1.0, 4.0)
-    longest_wait_s: float = 60.0
+    max_wait_s: float = 60.0
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
 
@@ -132,12 +132,12 @@ class RetryingProvider(Struct, frozen=True, kw_only=True):
         asked = fault.retry_after_s
         wait = delay if asked is None else max(asked, 0.0)
         left = until - self.clock()
-        if wait <= self.longest_wait_s and wait < left:
+        if wait <= self.max_wait_s and wait < left:
             return wait
         if asked is None:
             raise ProviderError(_after(fault.diagnostic, number)) from None
-        longest = "a build waits" if wait > self.longest_wait_s else "`llm.timeout` leaves"
-        limit = min(self.longest_wait_s, max(left, 0.0))
+        longest = "a build waits" if wait > self.max_wait_s else "`llm.timeout` leaves"
+        limit = min(self.max_wait_s, max(left, 0.0))
         message = (
             f"{fault.diagnostic.message}; it asks to wait {asked:.0f} s, longer than the {limit:.0f} s that {longest}"
         )
@@ -148,7 +148,7 @@ class RetryingProvider(Struct, frozen=True, kw_only=True):
         code = fault.diagnostic.code
         message = f"{fault.diagnostic.message}; asking again in {wait_s:.3g} s"
         data = HttpRetry(status=fault.status, code=code, delay_s=round(wait_s, 3), number=number)
-        self.notice(Event(data, message, self.stage, "warning"))
+        self.emit(Event(data, message, self.stage, "warning"))
 
 
 def _after(diagnostic: Diagnostic, number: int) -> Diagnostic:
@@ -184,7 +184,7 @@ class CallMeter(Protocol):
 
         """
 
-    def priced(self, request: Request, response: Response, /) -> Response:
+    def with_cost(self, request: Request, response: Response, /) -> Response:
         """Return an answer with what it cost."""
 
     def settle(self, stage: str, response: Response, /) -> None:
@@ -218,7 +218,7 @@ class MeteredProvider(Struct, frozen=True, kw_only=True):
             self.meter.release(self.stage)
             raise
         try:
-            return self.meter.priced(request, self.inner.complete(request, left_s, on_text))
+            return self.meter.with_cost(request, self.inner.complete(request, left_s, on_text))
         except (TransportError, ProviderError) as fault:
             if isinstance(fault, TransportError) and not fault.charged:
                 self.meter.release(self.stage)

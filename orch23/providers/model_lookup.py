@@ -50,7 +50,7 @@ def _ask_anthropic(question: _Question) -> None:
     timeout = anthropic.Timeout(LOOKUP_TIMEOUT_S)
     try:
         with (
-            OpenCalls().under_way(LOOKUP_TIMEOUT_S) as sockets,
+            OpenCalls().track(LOOKUP_TIMEOUT_S) as sockets,
             anthropic_messages.make_anthropic_client(
                 question.url, question.key, timeout, sockets, TlsContexts()
             ) as client,

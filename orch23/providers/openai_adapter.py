@@ -37,16 +37,18 @@ def _make(setting: ProviderContext, asking: CallContext) -> Provider:
     step = asking.step
     url = server_url(step)
     server = ServerAccess(url, _key(setting.environ) or _NO_KEY_NEEDED)
-    line = ServerConnection(
+    connection = ServerConnection(
         server=server, calls=setting.share(OpenCalls, OpenCalls), trust=setting.share(TlsContexts, TlsContexts)
     )
     if interface_of(step) == "chat":
-        return ChatCompletions(line=line, room="max_completion_tokens" if url == OPENAI_URL else "max_tokens")
+        return ChatCompletions(
+            connection=connection, limit_field="max_completion_tokens" if url == OPENAI_URL else "max_tokens"
+        )
     return ResponsesApi(
-        line=line,
+        connection=connection,
         stage=asking.stage,
-        notice=setting.notice,
-        earlier=setting.submitted,
+        emit=setting.notice,
+        submitted_earlier=setting.submitted,
         submitted=setting.share(SubmittedResponses, SubmittedResponses),
     )
 

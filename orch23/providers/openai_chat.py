@@ -29,10 +29,10 @@ _STOPS: Mapping[str, StopReason] = {"stop": "end", "length": "max_tokens", "cont
 
 
 class ChatCompletions(Struct, frozen=True, kw_only=True):
-    """The provider. `room` is what the server calls the limit of tokens: the vendor's newer name, or the usual one."""
+    """The provider. `limit_field` is the name of the token limit, which the vendor has renamed."""
 
-    line: ServerConnection
-    room: str = "max_tokens"
+    connection: ServerConnection
+    limit_field: str = "max_tokens"
 
     def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
         """Ask the model.
@@ -42,56 +42,60 @@ class ChatCompletions(Struct, frozen=True, kw_only=True):
             ProviderError: the build has ended.
 
         """
-        began = self.line.clock()
+        began = self.connection.clock()
         until = began + deadline_s
         answer = _Answer()
         try:
             self._listen(request, until, answer, on_text)
         except TransportError as fault:
             broke_off = answer.began and fault.diagnostic.code in _BROKEN
-            raise (incomplete_error(self.line.server.url, _UNFINISHED) if broke_off else fault) from None
+            raise (incomplete_error(self.connection.server.url, _UNFINISHED) if broke_off else fault) from None
         text, stop = self._judged(answer, until)
         return Response(
             text=text,
             stop=stop,
             usage=token_usage(answer.usage, "prompt", "completion"),
-            duration_s=self.line.clock() - began,
+            duration_s=self.connection.clock() - began,
             provenance=f"openai {answer.model or request.model}",
             model=answer.model,
             client=openai_version(),
         )
 
     def _listen(self, request: Request, until: float, answer: "_Answer", on_text: Callable[[str], None]) -> None:
-        with self.line.open(until) as client:
+        with self.connection.open(until) as client:
             create: Any = client.chat.completions.create
-            stream = create(**chat_request_body(request, self.room))
+            stream = create(**chat_request_body(request, self.limit_field))
             kind = stream.response.headers.get("content-type", "")
             if not kind.startswith(_STREAM):
                 what = f"it sent {kind or 'something without a type'} in place of a stream"
-                raise invalid_reply_error(what, self.line.server.url)
+                raise invalid_reply_error(what, self.connection.server.url)
             for chunk in self._chunks(stream):
                 said = answer.take(chunk)
                 if answer.length > MAX_RESPONSE_CHARACTERS:
                     what = f"an answer of more than {MAX_RESPONSE_CHARACTERS:,} characters"
-                    raise too_long_error(self.line.server.url, what)
+                    raise too_long_error(self.connection.server.url, what)
                 on_text(said)
 
     def _chunks(self, stream: Iterable[Any]) -> Iterator[Json]:
         for chunk in stream:
             if not hasattr(chunk, "to_dict"):
                 what = "a part of the stream is no JSON object"
-                raise invalid_reply_error(what, self.line.server.url)
+                raise invalid_reply_error(what, self.connection.server.url)
             yield chunk.to_dict(mode="json", warnings=False)
 
     def _judged(self, answer: "_Answer", until: float) -> tuple[str, StopReason]:
         """Return the text of an answer that has ended, and why it ended."""
         if answer.finish is None:
-            raise timeout_error() if self.line.clock() >= until else incomplete_error(self.line.server.url, _UNFINISHED)
+            raise (
+                timeout_error()
+                if self.connection.clock() >= until
+                else incomplete_error(self.connection.server.url, _UNFINISHED)
+            )
         try:
             text, refusal = answer.text, answer.refusal
         except ValueError:
             what = "half of a character is missing"
-            raise incomplete_error(self.line.server.url, what) from None
+            raise incomplete_error(self.connection.server.url, what) from None
         if refusal:
             return refusal, "refusal"
         if answer.finish not in _STOPS:
@@ -135,7 +139,7 @@ class _Answer(Struct):
         return said + refusal
 
 
-def chat_request_body(request: Request, room: str) -> dict[str, Json]:
+def chat_request_body(request: Request, limit_field: str) -> dict[str, Json]:
     """Return the body of `/chat/completions`."""
     params = request.params
     sent: list[Json] = [{"role": "system", "content": request.system}] if request.system else []
@@ -143,7 +147,7 @@ def chat_request_body(request: Request, room: str) -> dict[str, Json]:
     body: dict[str, Json] = {
         "model": request.model,
         "messages": sent,
-        room: params.get("max_tokens"),
+        limit_field: params.get("max_tokens"),
         "stream": True,
         "stream_options": {"include_usage": True},
     }

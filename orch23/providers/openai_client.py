@@ -98,7 +98,7 @@ class ServerConnection(Struct, frozen=True, kw_only=True):
     trust: TlsContexts = field(default_factory=TlsContexts)
     clock: Callable[[], float] = time.monotonic
 
-    def left(self, until: float) -> float:
+    def seconds_left(self, until: float) -> float:
         """Return the seconds until a deadline, never none."""
         return max(_LEAST_S, until - self.clock())
 
@@ -114,12 +114,12 @@ class ServerConnection(Struct, frozen=True, kw_only=True):
         import httpx2  # noqa: PLC0415 - heavy
         import openai  # noqa: PLC0415 - heavy
 
-        with self.calls.under_way(self.left(until)) as sockets:
+        with self.calls.track(self.seconds_left(until)) as sockets:
             try:
-                with make_openai_client(self.server, self.left(until), sockets, self.trust) as client:
+                with make_openai_client(self.server, self.seconds_left(until), sockets, self.trust) as client:
                     yield client
             except (TransportError, openai.OpenAIError, httpx2.HTTPError, *UNEXPECTED_ERRORS) as error:
-                raise (timeout_error() if sockets.is_cut else transport_error(error, self.server.url)) from None
+                raise (timeout_error() if sockets.is_shut_down else transport_error(error, self.server.url)) from None
 
 
 def make_openai_client(server: ServerAccess, timeout_s: float, sockets: CallSockets, trust: TlsContexts) -> "OpenAI":
@@ -133,7 +133,7 @@ def make_openai_client(server: ServerAccess, timeout_s: float, sockets: CallSock
     connections = openai.DefaultHttpxClient(
         follow_redirects=False,
         trust_env=not is_loopback(server.url),
-        verify=trust.of(server.url),
+        verify=trust.context_for(server.url),
         headers=IDENTITY_ENCODING,
         event_hooks={
             "request": [lambda request: request.extensions.update(trace=sockets.trace)],

@@ -47,7 +47,7 @@ class SubmittedResponses(Struct):
     A run that crashes does not get here: what it submitted goes on, and the next run collects it.
     """
 
-    patience_s: float = 0.5
+    cancel_timeout_s: float = 0.5
     _cancels: dict[str, Callable[[], None]] = field(default_factory=dict)
     _closed: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -73,18 +73,18 @@ class SubmittedResponses(Struct):
             self._cancels.clear()
         for cancel in cancels:
             cancel.start()
-        until = time.monotonic() + self.patience_s
+        until = time.monotonic() + self.cancel_timeout_s
         for cancel in cancels:
             cancel.join(max(0.0, until - time.monotonic()))
 
 
 class ResponsesApi(Struct, frozen=True, kw_only=True):
-    """The provider. `earlier` maps fingerprints to the ids of answers that an earlier run submitted and never got."""
+    """The provider. `submitted_earlier` maps fingerprints to response ids that an earlier run did not collect."""
 
-    line: ServerConnection
+    connection: ServerConnection
     stage: str
-    notice: Callable[[Event], None]
-    earlier: Mapping[str, str] = field(default_factory=dict)
+    emit: Callable[[Event], None]
+    submitted_earlier: Mapping[str, str] = field(default_factory=dict)
     submitted: SubmittedResponses = field(default_factory=SubmittedResponses)
     first_poll_s: float = 0.25
 
@@ -96,9 +96,9 @@ class ResponsesApi(Struct, frozen=True, kw_only=True):
             ProviderError: it was submitted, and could not be collected. A later build tries to.
 
         """
-        began = self.line.clock()
+        began = self.connection.clock()
         until = began + deadline_s
-        reply = self._resume(self.earlier.get(request.fingerprint()), until)
+        reply = self._resume(self.submitted_earlier.get(request.fingerprint()), until)
         if reply is None:
             reply = self._submit(request, until)
         if text_at(reply, "status") in _WAITING:
@@ -113,7 +113,7 @@ class ResponsesApi(Struct, frozen=True, kw_only=True):
             text=text,
             stop="max_tokens" if stop == "end" and _is_full(usage, request) else stop,
             usage=usage,
-            duration_s=self.line.clock() - began,
+            duration_s=self.connection.clock() - began,
             provenance=f"openai {model or request.model}",
             model=model,
             client=openai_version(),
@@ -122,24 +122,24 @@ class ResponsesApi(Struct, frozen=True, kw_only=True):
     # ---- submitting -----------------------------------------------------------------------
 
     def _submit(self, request: Request, until: float) -> Json:
-        with self.line.open(until) as client:
+        with self.connection.open(until) as client:
             create: Any = client.responses.with_raw_response.create
             reply = create(**responses_request_body(request))
-        return parse_reply(reply.text, self.line.server.url)
+        return parse_reply(reply.text, self.connection.server.url)
 
     def _await(self, reply: Json, request: Request, until: float) -> Json:
         """Return the ended response that a submitted one becomes. Its id is on disk before anything else happens."""
         response_id = text_at(reply, "id")
         if not response_id:
             what = "a response that is not ready, and has no id"
-            raise invalid_reply_error(what, self.line.server.url)
+            raise invalid_reply_error(what, self.connection.server.url)
         data = CallSubmitted(fingerprint=request.fingerprint(), response_id=response_id, provider=request.provider)
-        self.notice(Event(data, f"submitted as {response_id}", self.stage))
+        self.emit(Event(data, f"submitted as {response_id}", self.stage))
         try:
             return self._collect(response_id, until, self.first_poll_s)
         except TransportError as fault:
             if fault.status == _GONE:
-                message = f"{self.line.server.url} took the request as {response_id} and knows nothing of it now"
+                message = f"{self.connection.server.url} took the request as {response_id} and knows nothing of it now"
                 hint = "a server without background responses is asked with `llm.api: chat`"
                 raise ProviderError(Diagnostic(codes.NOT_COLLECTED, message, hint=hint)) from None
             raise ProviderError(fault.diagnostic) from None
@@ -162,7 +162,7 @@ class ResponsesApi(Struct, frozen=True, kw_only=True):
         if became != "cancelled":  # by the run that submitted it, when it was interrupted
             text = f"the answer that an earlier run submitted as {response_id} is {became}: it is asked for anew"
             data = Warned(code=codes.NOT_COLLECTED, response_id=response_id)
-            self.notice(Event(data, text, self.stage, "warning"))
+            self.emit(Event(data, text, self.stage, "warning"))
         return None
 
     def _collect(self, response_id: str, until: float, wait_s: float) -> Json:
@@ -182,8 +182,8 @@ class ResponsesApi(Struct, frozen=True, kw_only=True):
         """Ask for a response until it has ended. A fault of one poll is not one of the response: a few may follow."""
         faults = 0
         while True:
-            self.line.calls.wait(min(wait_s, self.line.left(until)))
-            if self.line.clock() >= until:
+            self.connection.calls.wait(min(wait_s, self.connection.seconds_left(until)))
+            if self.connection.clock() >= until:
                 raise timeout_error()
             wait_s = min(_LONGEST_POLL_S, max(wait_s, self.first_poll_s) * _SLOWER)
             try:
@@ -200,13 +200,13 @@ class ResponsesApi(Struct, frozen=True, kw_only=True):
                 return reply
 
     def _retrieve(self, response_id: str, until: float) -> Json:
-        with self.line.open(until) as client:
+        with self.connection.open(until) as client:
             reply = client.responses.with_raw_response.retrieve(response_id)
-        return parse_reply(reply.text, self.line.server.url)
+        return parse_reply(reply.text, self.connection.server.url)
 
     def _cancel(self, response_id: str) -> None:
         """Tell the server that nobody waits any more, so that it stops working and charging. The build may be over."""
-        line = replace(self.line, calls=OpenCalls())
+        line = replace(self.connection, calls=OpenCalls())
         with suppress(TransportError), line.open(line.clock() + _CANCEL_S) as client:
             client.responses.with_raw_response.cancel(response_id)
 
@@ -223,7 +223,7 @@ class ResponsesApi(Struct, frozen=True, kw_only=True):
             raise server_error(what)
         if status not in _ENDED:
             what = f"a response of status {status!r}" if status else "it has no status"
-            raise invalid_reply_error(what, self.line.server.url)
+            raise invalid_reply_error(what, self.connection.server.url)
         text, refusal = _texts(reply)
         if refusal:
             return refusal, "refusal"

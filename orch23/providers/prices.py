@@ -53,7 +53,7 @@ class Tariff(Struct, frozen=True, kw_only=True):
             + usage.output_tokens * _at(self.output, above)
         ) / _MILLION
 
-    def dearest(self, input_tokens: int, output_tokens: int) -> Decimal:
+    def max_cost(self, input_tokens: int, output_tokens: int) -> Decimal:
         """Return the most that so many tokens can cost, whatever part of the input goes through a cache."""
         rates = (self.input, self.cache_read, self.cache_write)
         most = max(_most(rate, input_tokens) for rate in rates)
@@ -81,7 +81,7 @@ class Prices(Struct, frozen=True):
     own: Mapping[str, Price] = field(default_factory=dict)
     plugins: tuple[str, ...] = ()
 
-    def of(self, provider: str, model: str) -> Tariff | None:
+    def tariff_of(self, provider: str, model: str) -> Tariff | None:
         """Return the tariff of a model at a provider; None where nobody knows it."""
         stated = self.own.get(f"{provider}/{model}") or self.own.get(model)
         if stated is not None:
@@ -109,7 +109,7 @@ def worst_case(request: Request, tariff: Tariff | None) -> WorstCase:
     input_tokens = sent + _FRAME_TOKENS + _MESSAGE_TOKENS * len(request.messages)
     limit = request.params.get("max_tokens")
     if isinstance(limit, int):
-        return WorstCase(input_tokens + limit, None if tariff is None else tariff.dearest(input_tokens, limit))
+        return WorstCase(input_tokens + limit, None if tariff is None else tariff.max_cost(input_tokens, limit))
     return WorstCase(input_tokens, Decimal(0) if tariff is FREE_TARIFF else None)
 
 
@@ -120,7 +120,7 @@ def unpriced_error(step: "LLMStep", pipeline: Pipeline, *models: str) -> Diagnos
     """
     prices = Prices(pipeline.prices, pipeline.plugins)
     for model in models or (step.model,):
-        if prices.of(step.provider, model) is None:
+        if prices.tariff_of(step.provider, model) is None:
             return unknown_price_error(step.provider, model)
     return None
 

@@ -47,14 +47,14 @@ class UniqueCalls:
         return fingerprint in self._recorded or fingerprint in self._taken
 
     @contextmanager
-    def asking(self, fingerprint: str) -> Iterator[None]:
+    def calling(self, fingerprint: str) -> Iterator[None]:
         """Let one thread at a time ask for a request."""
         with self._lock:
             lock = self._locks.setdefault(fingerprint, threading.Lock())
         with lock:
             yield
 
-    def recorded(self, fingerprint: str) -> None:
+    def add(self, fingerprint: str) -> None:
         """Note that the run recorded an answer."""
         self._recorded.add(fingerprint)
 
@@ -64,7 +64,7 @@ class RecordingProvider(Struct, frozen=True, kw_only=True):
 
     `mode` is that of the step, or of the whole build. `cached` takes every answer that is recorded, whatever became of
     it: so an unchanged failed build costs nothing and fails the same way. `record` asks for a further sample of what
-    is recorded, and takes only what is its own by `once`. In `replay`, `inner` is one that refuses.
+    is recorded, and takes only what is its own by `unique_calls`. In `replay`, `inner` is one that refuses.
     """
 
     inner: Provider
@@ -72,7 +72,7 @@ class RecordingProvider(Struct, frozen=True, kw_only=True):
     stage: str
     mode: RecordingMode = "cached"
     transcripts: str | None = None
-    once: UniqueCalls = field(default_factory=UniqueCalls)
+    unique_calls: UniqueCalls = field(default_factory=UniqueCalls)
 
     def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
         """Return the recorded answer, or the provider's, which is on disk before this returns.
@@ -81,28 +81,28 @@ class RecordingProvider(Struct, frozen=True, kw_only=True):
             ProviderError: the provider failed, or may not be asked.
 
         """
-        known = self.known(request)
+        known = self.find(request)
         if known is not None:
             return _replayed(known)
         fingerprint = request.fingerprint()
-        with self.once.asking(fingerprint):
-            known = self.known(request)  # by now, another stage may have asked the same thing
+        with self.unique_calls.calling(fingerprint):
+            known = self.find(request)  # by now, another stage may have asked the same thing
             if known is not None:
                 return _replayed(known)
             response = self.inner.complete(request, deadline_s, on_text)
             self.store.put(_exchange(fingerprint, self.stage, request, response), self.transcripts)
-            self.once.recorded(fingerprint)
+            self.unique_calls.add(fingerprint)
         return response
 
-    def known(self, request: Request) -> Exchange | None:
+    def find(self, request: Request) -> Exchange | None:
         """Return the recorded exchange that answers a request, None where the provider would be asked."""
         found = self.store.get(request.fingerprint(), self.transcripts)
-        return None if found is None or self._passes(found) else found
+        return None if found is None or self._is_excluded(found) else found
 
-    def passes(self, request: Request) -> bool:
+    def is_excluded(self, request: Request) -> bool:
         """Say whether a request has a recorded answer that is not to be used: then its next sample is asked for."""
         found = self.store.get(request.fingerprint(), self.transcripts)
-        return found is not None and self._passes(found)
+        return found is not None and self._is_excluded(found)
 
     def supersede(self, fingerprint: str) -> None:
         """Note that a later sample stands in for an answer. Not before there is one: a failed call changes nothing."""
@@ -123,8 +123,8 @@ class RecordingProvider(Struct, frozen=True, kw_only=True):
         if settled != known:
             self.store.put(settled, self.transcripts)
 
-    def _passes(self, found: Exchange) -> bool:
-        return found.superseded or (self.mode == "record" and found.fingerprint not in self.once)
+    def _is_excluded(self, found: Exchange) -> bool:
+        return found.superseded or (self.mode == "record" and found.fingerprint not in self.unique_calls)
 
 
 def _replayed(known: Exchange) -> Response:

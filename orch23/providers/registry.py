@@ -61,7 +61,7 @@ def adapter_of(step: "LLMStep") -> Adapter | None:
 def plugin_of(step: "LLMStep") -> str:
     """Return name and version of the plugin that a step's provider is of; empty for one of orch23."""
     added = _of_plugins(step.from_plugins)
-    return added.origin(step.provider) if step.provider not in ADAPTERS and step.provider in added else ""
+    return added.plugin_version(step.provider) if step.provider not in ADAPTERS and step.provider in added else ""
 
 
 def _adapter(step: "LLMStep") -> Adapter:

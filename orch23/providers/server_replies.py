@@ -189,10 +189,10 @@ def _is_too_deep(event: bytes) -> bool:
 def _timely(pieces: Iterable[bytes], url: str, sockets: CallSockets) -> Iterator[bytes]:
     """Stop reading when the connections are cut: what had arrived may take long to read, and is not the whole."""
     for piece in pieces:
-        if sockets.is_cut:
+        if sockets.is_shut_down:
             break
         yield piece
-    if sockets.is_cut:
+    if sockets.is_shut_down:
         raise incomplete_error(url, "the time was up")
 
 

@@ -63,7 +63,7 @@ def estimate_document(estimate: Estimate) -> dict[str, Json]:
     return {
         "input_tokens": estimate.input_tokens,
         "output_tokens": estimate.output_tokens,
-        "earlier_answers": estimate.answers,
+        "earlier_answers": estimate.responses,
         "price": estimate.price,
         "cost_usd": {
             "min": _amount(estimate.least_cost),
@@ -103,4 +103,4 @@ def _amount(amount: Decimal | None) -> str | None:
 
 
 def _calls(calls: CallRange) -> dict[str, Json]:
-    return {"min": calls.least, "max": calls.most}
+    return {"min": calls.minimum, "max": calls.maximum}

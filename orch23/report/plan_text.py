@@ -37,7 +37,7 @@ def decision_sign(decision: Decision, marks: Marks) -> tuple[str, Tone]:
 def estimate_lines(view: PlanView) -> list[str]:
     """Return a line with the calls, tokens, cost and time of a build, and one with what recorded responses save."""
     estimates = [line.estimate for line in view.lines]
-    calling = [one for one in estimates if one.may_ask]
+    calling = [one for one in estimates if one.may_call]
     time = _time([line.estimate for line in view.lines if line.decision.label in _ACTIVE])
     if not calling:
         return [f" {time}"] if time else []
@@ -50,9 +50,9 @@ def estimate_lines(view: PlanView) -> list[str]:
 
 
 def _range(calls: CallRange) -> str:
-    if calls.most is None:
-        return f"at least {calls.least}; the maximum is unknown until the items are known"
-    return str(calls.least) if calls.least == calls.most else f"{calls.least} to {calls.most}"
+    if calls.maximum is None:
+        return f"at least {calls.minimum}; the maximum is unknown until the items are known"
+    return str(calls.minimum) if calls.minimum == calls.maximum else f"{calls.minimum} to {calls.maximum}"
 
 
 def _tokens(calling: Sequence[Estimate]) -> str:

@@ -156,11 +156,11 @@ class PlanView(Struct, frozen=True, kw_only=True):
     @property
     def calls(self) -> CallRange:
         """Return the model calls of all stages, within the limit of the pipeline."""
-        bounds = [line.calls.most for line in self.lines]
+        bounds = [line.calls.maximum for line in self.lines]
         known = [most for most in bounds if most is not None]
         limits = [] if self.max_llm_calls is None else [self.max_llm_calls]
         sums = [sum(known)] if len(known) == len(bounds) else []
-        return CallRange(sum(line.calls.least for line in self.lines), min(sums + limits, default=None))
+        return CallRange(sum(line.calls.minimum for line in self.lines), min(sums + limits, default=None))
 
     def counts(self) -> dict[str, int]:
         """Return the number of stages of each action, in the order of first appearance."""
@@ -289,7 +289,7 @@ def reason_texts(decision: Decision) -> tuple[str, ...]:
             return (f"its items are known after {_list(waiting)} has run{known}",)
         case Blocked(by=by):
             return (f"blocked by {_list(by)}",) if by else ()
-        case Edited(clauses=clauses):
+        case Edited(descriptions=clauses):
             return tuple(map(visible, clauses))
         case Skipped(condition=condition):
             return (f"`if` is false: {visible(condition)}",)

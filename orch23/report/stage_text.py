@@ -199,10 +199,10 @@ def _withheld(pipeline: Pipeline, ends: Sequence[FinishedStage], style: Style) -
     named = {stage.name: stage.promote for stage in pipeline.stages if stage.promote is not None}
     groups: defaultdict[str, list[FinishedStage]] = defaultdict(list)
     for end in ends:
-        if end.status is StageStatus.HELD:
+        if end.status is StageStatus.WITHHELD:
             stage = end.name.partition("@")[0]
             groups[named.get(stage) or stage].append(end)
-    mark, tone = status_sign(StageStatus.HELD, style.marks)
+    mark, tone = status_sign(StageStatus.WITHHELD, style.marks)
     build = _command(pipeline, "build")
     return [
         f"{style.paint(mark, tone)} {style.paint(visible(group), 'strong')}"

@@ -46,7 +46,7 @@ _ORDER = (
     StageStatus.VERIFIED,
     StageStatus.FRESH,
     StageStatus.SKIPPED,
-    StageStatus.HELD,
+    StageStatus.WITHHELD,
     StageStatus.FAILED,
     StageStatus.EDITED,
     StageStatus.BLOCKED,
@@ -55,7 +55,7 @@ _ORDER = (
 _IDLE_DECISIONS = (StageStatus.FRESH, StageStatus.SKIPPED)
 """The labels of these decisions equal the statuses."""
 REASON_CODES: tuple[str, ...] = get_args(ReasonCode)
-_IN_FAILURES = frozenset({StageStatus.FAILED, StageStatus.EDITED, StageStatus.HELD})
+_IN_FAILURES = frozenset({StageStatus.FAILED, StageStatus.EDITED, StageStatus.WITHHELD})
 """The statuses that the blocks after the summary show. The other stages are not kept: there can be 10,000."""
 
 

@@ -224,7 +224,11 @@ def _reduced(brief: RetryFeedback | None) -> RetryFeedback | None:
     if brief is None:
         return None
     return replace(
-        brief, excerpt="\n".join(sorted(brief.failing)), exit_code=None, constraints=(), diagnostics=brief.coded()
+        brief,
+        excerpt="\n".join(sorted(brief.failing)),
+        exit_code=None,
+        constraints=(),
+        diagnostics=brief.diagnostic_codes(),
     )
 
 

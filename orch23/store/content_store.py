@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from orch23.model.errors import MissingBytesError
 from orch23.store.file_copy import CHUNK_BYTES, FileProgress, copy_and_hash, hash_file, no_progress
 from orch23.store.safe_files import (
     PRIVATE_FOLDER_MODE,
+    closing,
     make_folder,
     open_regular,
     open_temp,
@@ -24,13 +24,14 @@ from orch23.store.safe_files import (
 
 
 class DiskContentStore:
-    """Blobs by digest in `ab/<sha256>`, read-only, each verified whenever it is read.
+    """Stores blobs by digest in `ab/<sha256>`, read-only, and verifies a blob each time it is read.
 
-    A put is not durable by itself: `sync` makes all puts before it durable, in one call.
+    A put alone is not durable: `sync` makes all earlier puts durable in one call, since an fsync of each of thousands
+    of small files takes longer than the build.
     """
 
     def __init__(self, folder: Path, meter: FileProgress = no_progress) -> None:
-        """Take the folder, made by the first put, and who is told how far copying and checking are."""
+        """Create nothing: the first put creates the folder. `meter` receives the progress of copying and checking."""
         self._folder = folder
         self._base = str(folder)
         self._made: set[str] = set()
@@ -43,7 +44,7 @@ class DiskContentStore:
 
     @property
     def folder(self) -> Path:
-        """Give the folder of all blobs."""
+        """Return the folder of all blobs."""
         return self._folder
 
     def path_of(self, digest: Digest) -> Path:
@@ -51,36 +52,32 @@ class DiskContentStore:
         return self._folder / digest.sha256[:2] / digest.sha256
 
     def has(self, digest: Digest) -> bool:
-        """Say whether there is a blob of that digest and size. Its bytes are verified when they are read."""
+        """Return whether there is a blob of that digest and size. Its bytes are verified when they are read."""
         if digest.sha256 in self._damaged:
             return False
         try:
-            return os.stat(self._place(digest.sha256)).st_size == digest.size_bytes
+            return os.stat(self._blob_path(digest.sha256)).st_size == digest.size_bytes
         except OSError:
             return False
 
-    def _place(self, sha256: str) -> str:
+    def _blob_path(self, sha256: str) -> str:
+        # A text: to build a Path takes longer than the `stat` that it is for, and plans test every blob.
         return f"{self._base}/{sha256[:2]}/{sha256}"
 
     def put(self, data: bytes) -> Digest:
         """Store some bytes and return their digest."""
         digest = digest_bytes(data)
         if not self._holds(digest):
-            self._make_folders(digest.sha256[:2])
-            descriptor, temp = open_temp(self._base, 0o444)
-            try:
-                try:
-                    write_all(descriptor, data)
-                finally:
-                    os.close(descriptor)
-                self._keep(temp, digest)
-            except BaseException:
-                try_unlink(temp)
-                raise
+
+            def write(target: int) -> tuple[str, int]:
+                write_all(target, data)
+                return digest.sha256, digest.size_bytes
+
+            self._put_written(write)
         return digest
 
     def put_chunks(self, chunks: Iterable[bytes]) -> Digest:
-        """Store what the chunks make together and return its digest. Nothing is stored if they raise."""
+        """Store the bytes of all chunks together and return their digest. Nothing is stored if the iteration raises."""
 
         def write(target: int) -> tuple[str, int]:
             hasher, size_bytes = hashlib.sha256(), 0
@@ -95,7 +92,7 @@ class DiskContentStore:
     def adopt(self, descriptor: int, name: str = "") -> Digest:
         """Store the bytes of an open regular file, from its beginning, and return their digest.
 
-        Blocks are shared where the file system can. The memory needed does not grow with the file.
+        Blocks are shared if the file system can. Memory use does not depend on the size of the file.
         """
         size_bytes = os.fstat(descriptor).st_size
         if size_bytes <= CHUNK_BYTES:
@@ -110,109 +107,88 @@ class DiskContentStore:
             MissingBytesError: they are missing or damaged. Damaged bytes count as missing until they are put again.
 
         """
-        source = self._open(digest)
-        data = read_and_close(source)
-        self._judge(digest, hashlib.sha256(data).hexdigest())
+        data = read_and_close(self._open(digest))
+        self._verify(digest, hashlib.sha256(data).hexdigest())
         self.read_digests.add(digest)
         return data
 
     def get_chunks(self, digest: Digest) -> Iterator[bytes]:
-        """Yield the bytes of a digest in pieces. They are verified when the last one was yielded.
+        """Yield the bytes of a digest in chunks. They are verified after the last one.
 
         Raises:
             MissingBytesError: as for `get`.
 
         """
-        source = self._open(digest)
-        try:
+        with closing(self._open(digest)) as source:
             hasher = hashlib.sha256()
             while chunk := os.read(source, CHUNK_BYTES):
                 hasher.update(chunk)
                 yield chunk
-        finally:
-            os.close(source)
-        self._judge(digest, hasher.hexdigest())
+        self._verify(digest, hasher.hexdigest())
         self.read_digests.add(digest)
 
     def copy_to(self, digest: Digest, descriptor: int, name: str = "") -> None:
         """Write the bytes of a digest to an empty file that is open for reading and writing.
 
-        Blocks are shared where the file system can; the inode never is.
+        Blocks are shared if the file system can; the inode never is.
 
         Raises:
-            MissingBytesError: they are missing or damaged. Delete the file: what was written is not verified.
+            MissingBytesError: they are missing or damaged. The caller must delete the file, whose bytes are wrong.
 
         """
-        source = self._open(digest)
-        try:
+        with closing(self._open(digest)) as source:
             found, _ = copy_and_hash(source, descriptor, self._meter("copying", name, digest.size_bytes))
-        finally:
-            os.close(source)
-        self._judge(digest, found)
+        self._verify(digest, found)
 
     def check(self, digest: Digest) -> None:
-        """Read all bytes of a digest, whatever was seen of them before, and keep none in memory.
+        """Read and verify all bytes of a digest, also if they were verified before.
 
         Raises:
-            MissingBytesError: they are not there, or were damaged; a damaged blob is deleted.
+            MissingBytesError: they are missing or damaged.
 
         """
-        source = self._open(digest)
-        try:
+        with closing(self._open(digest)) as source:
             found, _ = hash_file(source, self._meter("checking", digest.sha256[:12], digest.size_bytes))
-        finally:
-            os.close(source)
-        self._judge(digest, found)
+        self._verify(digest, found)
 
     def sync(self) -> None:
-        """Make everything that was put so far durable."""
+        """Make all earlier puts durable."""
         if self._folder.is_dir():
             sync_filesystem(self._folder)
 
     def delete(self, digest: Digest) -> None:
-        """Forget the bytes of a digest; only for the holder of the build lock."""
+        """Delete the bytes of a digest. The caller holds the build lock."""
         self._verified.discard(digest.sha256)
         try_unlink(self.path_of(digest))
 
-    def delete_all(self) -> None:
-        """Forget all bytes."""
-        self._verified.clear()
-        self._damaged.clear()
-        self._made.clear()
-        with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(self._folder)
-
     def sweep(self) -> None:
-        """Remove what killed processes left. Only for the holder of the build lock."""
+        """Delete the temporary files that killed processes left. The caller holds the build lock."""
         sweep_temps(self._folder)
 
     def _open(self, digest: Digest) -> int:
-        source = open_regular(self._place(digest.sha256))
+        source = open_regular(self._blob_path(digest.sha256))
         if source is None:
             raise MissingBytesError(digest.sha256)
         return source
 
     def _put_written(self, write: Callable[[int], tuple[str, int]]) -> Digest:
-        """Store what `write` writes to an empty file; it returns the sha256 and the size of that."""
+        """Store the bytes that `write` writes to an empty file; it returns their SHA-256 and size."""
         self._make_folders("")
         descriptor, temp = open_temp(self._base, 0o444)
         try:
-            try:
-                found = write(descriptor)
-            finally:
-                os.close(descriptor)
-            digest = Digest(*found)
+            with closing(descriptor):
+                digest = Digest(*write(descriptor))
             if self._holds(digest):
                 try_unlink(temp)
             else:
-                self._keep(temp, digest)
+                self._rename(temp, digest)
         except BaseException:
             try_unlink(temp)
             raise
         return digest
 
     def _make_folders(self, name: str) -> None:
-        """Make the folder of all blobs, and one in it; they last when `sync` is called, as what is put there does."""
+        """Create the folder of all blobs and one folder in it; `sync` makes both durable with the blobs in them."""
         if name in self._made:
             return
         if not self._made:
@@ -222,15 +198,18 @@ class DiskContentStore:
                 os.mkdir(f"{self._base}/{name}", PRIVATE_FOLDER_MODE)
         self._made.add(name)
 
-    def _keep(self, temp: str, digest: Digest) -> None:
+    def _rename(self, temp: str, digest: Digest) -> None:
         self._make_folders(digest.sha256[:2])
-        os.rename(temp, self._place(digest.sha256))
+        os.rename(temp, self._blob_path(digest.sha256))
         self._damaged.discard(digest.sha256)
         self._verified.add(digest.sha256)
         self.added_bytes += digest.size_bytes
 
     def _holds(self, digest: Digest) -> bool:
-        """Say whether the blob is there, and was good when this process last saw all of it."""
+        """Return whether the blob is there, and had the right bytes when this process last read all of them.
+
+        A put must not skip a damaged blob: its bytes would be lost, although the caller has them.
+        """
         if not self.has(digest):
             return False
         if digest.sha256 not in self._verified:
@@ -238,12 +217,13 @@ class DiskContentStore:
                 self.check(digest)
         return digest.sha256 in self._verified
 
-    def _judge(self, digest: Digest, found: str) -> None:
+    def _verify(self, digest: Digest, found: str) -> None:
         if found == digest.sha256:
             self._verified.add(found)
             return
         self._verified.discard(digest.sha256)
-        if digest.sha256 not in self._damaged:  # whoever only looks must not remove it
+        # The blob is not deleted here: a command that only reads must not change the store.
+        if digest.sha256 not in self._damaged:
             self._damaged.add(digest.sha256)
             self.damaged.append(f"{digest.sha256}: the stored bytes were damaged")
         raise MissingBytesError(digest.sha256)

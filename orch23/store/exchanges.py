@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import json
 import re
-import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from orch23.model.parsing import JsonObject, NaturalNumber, from_struct, parse_s
 from orch23.model.paths import ORIGINALS_FOLDER
 from orch23.model.text import escape_hidden
 from orch23.store.codes import E_TRANSCRIPT
-from orch23.store.json_text import indented_json
+from orch23.store.json_text import indented_json, plain_value
 from orch23.store.safe_files import (
     PRIVATE_FILE_MODE,
     PRIVATE_FOLDER_MODE,
@@ -197,11 +196,6 @@ class Exchanges:
         """Remove what killed processes left. Only for the holder of the build lock."""
         sweep_temps(self._folder)
 
-    def delete_all(self) -> None:
-        """Forget the local store's answers; transcripts are not touched."""
-        with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(self._folder)
-
     def _local(self, fingerprint: str) -> Path:
         return self._folder / _checked(fingerprint)[:2] / f"{fingerprint}.json"
 
@@ -339,15 +333,6 @@ def accepted_edit_fingerprint(stage: str, files: Mapping[str, str | None]) -> st
     return hashlib.sha256(digest_json({"accepted": dict(files), "stage": stage}).encode()).hexdigest()
 
 
-def _jsonlike(value: Json) -> Json:
-    """Return a value as it will look when it was written and read again."""
-    if value is None or isinstance(value, str | bool | int | float):
-        return value
-    if isinstance(value, Mapping):
-        return {name: _jsonlike(item) for name, item in value.items()}
-    return [_jsonlike(item) for item in value]
-
-
 def _checked(name: str) -> str:
     if _NAME.fullmatch(name) is None:
         message = f"BUG: {name!r} is no name of an exchange"
@@ -375,4 +360,4 @@ def _seen(paths: Iterable[Path]) -> Iterator[ExchangeFile]:
 
 
 def _flat(value: Json) -> str:
-    return json.dumps(_jsonlike(value), ensure_ascii=False, sort_keys=True)
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, default=plain_value)

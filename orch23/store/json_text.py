@@ -21,49 +21,56 @@ def indented_json(value: Json, *, sort_keys: bool = False) -> str:
     return format_json((_SORTED if sort_keys else _AS_GIVEN).encode(value), indent=1)
 
 
-def _plain(value: object) -> object:
-    """Show json the mappings and sequences that are not dict and list."""
+def compact_json(value: Json) -> str:
+    """Return the text of a value on one line, without spaces, its keys in the order given.
+
+    Raises:
+        ValueError: it holds NaN or an infinity.
+
+    """
+    return _AS_GIVEN.encode(value)
+
+
+def plain_value(value: object) -> object:
+    """Return the dict or list of a mapping or sequence that `json` does not know: the `default` of an encoder."""
     return dict(value) if isinstance(value, Mapping) else list(value)  # type: ignore[call-overload] # a sequence
 
 
-_AS_GIVEN: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain)
+_AS_GIVEN: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=plain_value)
 _SORTED: Final = json.JSONEncoder(
-    separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain, sort_keys=True
+    separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=plain_value, sort_keys=True
 )
 
-
 _HEAD = b'{"body":'
-
-
 _MIDDLE = b',"sha256":"'
-
-
 _TAIL = b'"}\n'
-
-
-_SEAL_SIZE = len(_MIDDLE) + 64 + len(_TAIL)
+_END_BYTES = len(_MIDDLE) + 64 + len(_TAIL)
 
 
 def encode_with_checksum(body: Json) -> bytes:
-    """Return a value as one line of JSON that carries the sha256 of its own body."""
+    """Return one line of JSON with a value and the SHA-256 of its text."""
     return add_checksum(canonical_json(body))
 
 
 def add_checksum(inner: bytes) -> bytes:
-    """Return the sealed line of a value that is canonical JSON already."""
-    return b"".join((_HEAD, inner, _MIDDLE, hashlib.sha256(inner).hexdigest().encode(), _TAIL))
+    """Return the line that `encode_with_checksum` returns, of a value that is canonical JSON already."""
+    return b"".join((_HEAD, inner, _end_of(inner)))
+
+
+def _end_of(inner: bytes) -> bytes:
+    return b"".join((_MIDDLE, hashlib.sha256(inner).hexdigest().encode(), _TAIL))
 
 
 def decode_with_checksum(data: bytes) -> Json:
-    """Return the value of a sealed line.
+    """Return the value of a line that `encode_with_checksum` wrote.
 
     Raises:
-        ValueError: a single byte of it is not as it was written.
+        ValueError: a byte of the line has changed.
 
     """
-    inner, rest = data[len(_HEAD) : -_SEAL_SIZE], data[-_SEAL_SIZE:]
-    seal_of_inner = b"".join((_MIDDLE, hashlib.sha256(inner).hexdigest().encode(), _TAIL))
-    if not data.startswith(_HEAD) or rest != seal_of_inner:
+    inner = data[len(_HEAD) : -_END_BYTES]
+    # The whole line is compared, not the checksum alone: a change in the text around the value is damage as well.
+    if not data.startswith(_HEAD) or data[-_END_BYTES:] != _end_of(inner):
         message = "does not match its checksum"
         raise ValueError(message)
     return parse_stored(inner)

@@ -73,7 +73,7 @@ class Promoter:
         self._lock = threading.Lock()
         self.damaged: list[str] = []
 
-    def refusal(self, path: str, refusal: RefusePath = NO_DECLARED_PATTERNS.refusal) -> str | None:
+    def refusal(self, path: str, refusal: RefusePath = NO_DECLARED_PATTERNS.write_error) -> str | None:
         """Return why a path may be neither written nor removed, or None: the stages', or that it is a lock file.
 
         Raises:
@@ -86,7 +86,7 @@ class Promoter:
         return reason
 
     def promote(
-        self, new: FileEntries, old: FileEntries, refusal: RefusePath = NO_DECLARED_PATTERNS.refusal
+        self, new: FileEntries, old: FileEntries, refusal: RefusePath = NO_DECLARED_PATTERNS.write_error
     ) -> PromotionResult:
         """Make the workspace hold `new` where it still holds `old`; None, or a path that is missing, means no file.
 
@@ -125,7 +125,7 @@ class Promoter:
             if sealed_reason(path) is None and self._current(path) in (entry, old.get(path))
         }
 
-    def recover(self, refusal: RefusePath = NO_DECLARED_PATTERNS.refusal) -> PromotionResult | None:
+    def recover(self, refusal: RefusePath = NO_DECLARED_PATTERNS.write_error) -> PromotionResult | None:
         """Finish a promotion that was interrupted; None if none was. Only for the holder of the build lock.
 
         A redo record that is damaged is dropped: what it half did shows as outputs that are to be restored. So is what

@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import os
-import shutil
 import threading
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -234,14 +233,6 @@ class Records:
             for folder in sorted(folders):
                 sync_folder(folder)
             self._forget_index()
-
-    def delete_all(self) -> None:
-        """Forget all records."""
-        with self._lock:
-            self._begin_change()
-            self._forget_index()
-            with contextlib.suppress(FileNotFoundError):
-                shutil.rmtree(self._folder)
 
     def sweep(self) -> None:
         """Remove what killed processes left. Only for the holder of the build lock."""

@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import json
 import os
 import re
 import threading
@@ -35,6 +34,7 @@ from orch23.model.paths import LOGS_FOLDER, is_run_file
 from orch23.model.stage_status import StageStatus
 from orch23.model.text import escape_hidden
 from orch23.store.codes import E_JOURNAL, E_NO_RUN
+from orch23.store.json_text import compact_json
 from orch23.store.safe_files import (
     PRIVATE_FILE_MODE,
     PRIVATE_FOLDER_MODE,
@@ -375,22 +375,12 @@ def line_without_checksum(event: Event, number: int, moment: str) -> str:
         message=event.message,
         data=event.facts(),
     )
-    return escape_hidden(_LINE.encode(asdict(line))[:-1])
+    return escape_hidden(compact_json(asdict(line))[:-1])
 
 
 def _line_sum(inner: bytes) -> bytes:
     """Return the checksum of a line: of everything before the checksum."""
     return hashlib.sha256(inner).hexdigest()[:_SUM_DIGITS].encode("ascii")
-
-
-def _plain(value: object) -> object:
-    """Show json the mappings and sequences that are not dict and list."""
-    if hasattr(value, "items"):
-        return dict(value)  # type: ignore[call-overload] # a mapping
-    return list(value)  # type: ignore[call-overload] # a sequence
-
-
-_LINE = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain)
 
 
 _UNFIT = re.compile(r"[^A-Za-z0-9._@-]")

@@ -1,7 +1,6 @@
 """Compute the state of a run from its events, and write it to `state.json`."""
 
 import hashlib
-import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -31,15 +30,7 @@ from orch23.model.stage_status import StageStatus
 from orch23.model.text import escape_hidden
 from orch23.store.json_text import indented_json
 from orch23.store.run_logs import INTERRUPTED, JournalLine, format_timestamp, read_journal
-from orch23.store.safe_files import (
-    PRIVATE_FILE_MODE,
-    PRIVATE_FOLDER_MODE,
-    make_folder,
-    open_temp,
-    read_regular,
-    try_unlink,
-    write_all,
-)
+from orch23.store.safe_files import PRIVATE_FILE_MODE, read_regular, write_atomic
 
 _NO_STAGES = '"stages": {}'
 
@@ -234,7 +225,7 @@ class RunStateFold:
             self._stages[event.role] = after
             if after.status == StageStatus.FAILED:  # the others still run: until the end it is told where it stood
                 self._focus = replace(after, state=before.state, phase=before.phase)
-            elif after.state not in ("INIT", "SUCCESS") and after.status != StageStatus.HELD:  # nobody works on it
+            elif after.state not in ("INIT", "SUCCESS") and after.status != StageStatus.WITHHELD:  # nobody works on it
                 self._focus = after
 
     def state(self) -> RunState:
@@ -314,17 +305,9 @@ class StateFile:
     def _write(self) -> None:
         state = self._folding.state()
         data = escape_hidden(self._text.encode(state.head(), state.stages)).encode()
-        make_folder(self._path.parent, PRIVATE_FOLDER_MODE)
-        descriptor, temp = open_temp(self._path.parent.parent, PRIVATE_FILE_MODE)  # where the next build looks for it
-        try:
-            try:
-                write_all(descriptor, data + b"\n")
-            finally:
-                os.close(descriptor)
-            os.replace(temp, self._path)
-        except BaseException:
-            try_unlink(temp)
-            raise
+        # The temporary file is created in logs/, where the next build deletes it if this process is killed.
+        scratch = self._path.parent.parent
+        write_atomic(self._path, data + b"\n", mode=PRIVATE_FILE_MODE, scratch=scratch, durable=False)
         self._unwritten = 0
 
 
@@ -368,7 +351,7 @@ def _next(stage: StageState, event: Event) -> StageState:  # noqa: PLR0911 - one
         case AttemptFinished():
             return _tested(stage, event.data, event.message, name)
         case StageWithheld(key=key):
-            return replace(stage, status=StageStatus.HELD.value, key=key or stage.key, error=None)
+            return replace(stage, status=StageStatus.WITHHELD.value, key=key or stage.key, error=None)
         case StageFinished():
             return _finish(stage, event.data, event.message, name)
         case _:

@@ -18,36 +18,59 @@ PRIVATE_FOLDER_MODE = 0o700
 TEMP_PREFIX = ".orch23-"
 TEMP_SUFFIX = ".tmp"
 
-_numbers = itertools.count(1)  # next() on it is atomic, so threads never share a name
+NEW_FILE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+_numbers = itertools.count(1)  # next() is atomic in CPython, so two threads never get the same name
 
 
-def write_atomic(path: Path, data: bytes, *, mode: int = 0o644, scratch: Path | None = None) -> None:
-    """Replace a file's bytes durably: when this returns they survive a power cut, and no reader ever sees a part.
+def write_atomic(
+    path: Path, data: bytes, *, mode: int = 0o644, scratch: Path | None = None, durable: bool = True
+) -> None:
+    """Replace a file so that a reader sees its old bytes or its new bytes, never a part of either.
 
-    The temporary file is made in `scratch` (default: the file's own folder), which must be on the same filesystem.
-    Missing folders are made, and are as private as the file.
+    If `durable`, the new bytes survive a power cut once this returns. The temporary file is created in `scratch`
+    (default: the folder of the file), which must be on the same file system. Missing folders are created, and are as
+    private as the file.
     """
     make_folder(path.parent, PRIVATE_FOLDER_MODE if mode == PRIVATE_FILE_MODE else 0o777)
-    descriptor, temp = open_temp(scratch or path.parent, mode)
-    try:
-        try:
-            write_all(descriptor, data)
+    with _renamed_file(scratch or path.parent, path, mode) as descriptor:
+        write_all(descriptor, data)
+        if durable:
             os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        os.rename(temp, path)
+    if durable:
+        sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def _renamed_file(folder: Path | str, target: Path | str, mode: int, parent: int | None = None) -> Iterator[int]:
+    """Yield a new file, open for writing; then close it and rename it to `target`, or delete it after an error."""
+    descriptor, temp = open_temp(folder, mode, parent)
+    try:
+        with closing(descriptor):
+            yield descriptor
+        os.rename(temp, target, src_dir_fd=parent, dst_dir_fd=parent)
     except BaseException:
-        try_unlink(temp)
+        try_unlink(temp, parent)
         raise
-    sync_folder(path.parent)
 
 
-def open_temp(folder: Path | str, mode: int) -> tuple[int, str]:
-    """Make a new file of a name that nobody else uses, open for writing, and return its descriptor and path."""
+@contextlib.contextmanager
+def closing(descriptor: int) -> Iterator[int]:
+    """Yield a descriptor, and close it at the end of the block."""
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def open_temp(folder: Path | str, mode: int, parent: int | None = None) -> tuple[int, str]:
+    """Create a temporary file in a folder (of the directory `parent`), and return its descriptor and its path."""
     while True:
-        path = f"{folder}/{temp_name()}"
-        with contextlib.suppress(FileExistsError):  # left by a dead process that had our number
-            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode), path
+        path = os.path.join(folder, temp_name())
+        # The file may exist: a process that was killed can have had the same process id.
+        with contextlib.suppress(FileExistsError):
+            return os.open(path, NEW_FILE_FLAGS, mode, dir_fd=parent), path
 
 
 def temp_name() -> str:
@@ -56,33 +79,33 @@ def temp_name() -> str:
 
 
 def is_temp(name: str) -> bool:
-    """Say whether a file name is one of `temp_name`, whoever made it."""
+    """Return whether a file name is one of `temp_name`, of any process."""
     return name.startswith(TEMP_PREFIX) and name.endswith(TEMP_SUFFIX)
 
 
 def sweep_temps(folder: Path) -> None:
-    """Remove what killed processes left in one folder. Only for the holder of the build lock."""
+    """Delete the temporary files that killed processes left in a folder. The caller holds the build lock."""
     with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
         for entry in entries:
             if is_temp(entry.name):
-                try_unlink(Path(entry.path))
+                try_unlink(entry.path)
 
 
 def write_all(descriptor: int, data: bytes | memoryview) -> None:
-    """Write all of the bytes; one call of the kernel may take fewer."""
+    """Write all of the bytes: one `write` may take fewer, as on a disk that is nearly full."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
 
 
-def try_unlink(path: Path | str) -> None:
-    """Remove a file if it can be removed; what is left behind is swept at the next start."""
+def try_unlink(path: Path | str, parent: int | None = None) -> None:
+    """Delete a file if that is possible. A temporary file that stays is deleted by the next build (`sweep_temps`)."""
     with contextlib.suppress(OSError):
-        os.unlink(path)
+        os.unlink(path, dir_fd=parent)
 
 
 def make_folder(folder: Path, mode: int = 0o777) -> None:
-    """Make a folder with its parents, durably; one that exists costs a single look, and keeps its mode."""
+    """Create a folder with its parents, durably. A folder that exists costs one `stat`, and keeps its mode."""
     if folder.is_dir():
         return
     make_folder(folder.parent, mode)
@@ -92,63 +115,59 @@ def make_folder(folder: Path, mode: int = 0o777) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    """Make the names in a folder durable: `fsync` of a file does not cover its name."""
+    with closing(os.open(folder, _FOLDER_FLAGS)) as descriptor:
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def sync_filesystem(path: Path) -> None:
-    """Make everything written so far to the filesystem of `path` durable, in one call for any number of files."""
-    import ctypes  # noqa: PLC0415 - 5 ms that only a build that wrote something has to pay
+    """Make everything written so far to the file system of `path` durable, in one call for any number of files."""
+    import ctypes  # noqa: PLC0415 - takes 5 ms, and is needed only by a build that wrote something
 
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with closing(os.open(path, os.O_RDONLY | os.O_CLOEXEC)) as descriptor:
         syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
         if syncfs is None:  # pragma: no cover - a libc without it: not Linux
             os.sync()
         elif syncfs(descriptor) != 0:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number), str(path))
-    finally:
-        os.close(descriptor)
 
 
-_NOT_BELOW = frozenset({"", ".", ".."})
+_REFUSED_SEGMENTS = frozenset({"", ".", ".."})
 _PIECE_BYTES = 1 << 16
-MAX_LINKS = 40  # as many as the kernel follows
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+MAX_LINKS = 40  # as many as the kernel follows in one path
+
+# A path below the root is opened one directory after the other with O_NOFOLLOW. To test a path and then to open it as
+# a whole would follow a link that a step puts there between the two.
 
 
 def split_path(path: str) -> tuple[tuple[str, ...], str]:
     """Return the directories and the name of a relative path.
 
     Raises:
-        SafetyError: it is absolute, climbs, or has an empty segment.
+        SafetyError: it is absolute, or has a segment that is empty, `.` or `..`.
 
     """
     names = tuple(path.split("/"))
-    if not _NOT_BELOW.isdisjoint(names) or "\0" in path:
+    if not _REFUSED_SEGMENTS.isdisjoint(names) or "\0" in path:
         raise unsafe_path_error(path)
     return names[:-1], names[-1]
 
 
 @contextlib.contextmanager
 def open_directory(root: Path, names: Sequence[str]) -> Iterator[int]:
-    """Give a descriptor of a directory below the root.
+    """Yield a descriptor of a directory below the root.
 
     Raises:
-        FileNotFoundError: it, or one above it, is not there.
-        NotADirectoryError: one of them is a file.
-        SafetyError: one of them is a link.
+        FileNotFoundError: it, or a directory above it, does not exist.
+        NotADirectoryError: it, or one above it, is a file.
+        SafetyError: it, or one above it, is a link.
 
     """
-    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = os.open(root, _FOLDER_FLAGS)
     try:
         for number, name in enumerate(names):
-            below = _enter(descriptor, name, "/".join(names[: number + 1]))
+            below = _open_subfolder(descriptor, name, "/".join(names[: number + 1]))
             os.close(descriptor)
             descriptor = below
         yield descriptor
@@ -157,11 +176,11 @@ def open_directory(root: Path, names: Sequence[str]) -> Iterator[int]:
 
 
 def make_directories(root: Path, names: Sequence[str]) -> None:
-    """Make a directory below the root, with those above it.
+    """Create a directory below the root, with those above it.
 
     Raises:
-        SafetyError: one of them is a link.
-        NotADirectoryError: one of them is a file.
+        SafetyError: it, or one above it, is a link.
+        NotADirectoryError: it, or one above it, is a file.
 
     """
     with contextlib.suppress(FileNotFoundError), open_directory(root, names):
@@ -174,30 +193,30 @@ def make_directories(root: Path, names: Sequence[str]) -> None:
 
 
 class DirectoryCache:
-    """Directories below a root, for one path after the other: the last one stays open while the next is the same.
+    """Opens directories below a root for one path after the other, and keeps the last one open.
 
-    `close` it at the end. What it raises is what `directory` raises.
+    Sorted paths are often in the same directory, which is then opened once. The caller must `close` it.
     """
 
     def __init__(self, root: Path) -> None:
-        """Take the root; nothing is opened yet."""
+        """Open nothing yet."""
         self._root = root
-        self._open = contextlib.ExitStack()
+        self._stack = contextlib.ExitStack()
         self._names: Sequence[str] | None = None
         self._descriptor = -1
 
     def open(self, names: Sequence[str]) -> int:
-        """Give a descriptor of a directory, which is good until another one is entered."""
+        """Return a descriptor of a directory, valid until the next call. Raises what `open_directory` raises."""
         if names != self._names:
             self.close()
-            self._descriptor = self._open.enter_context(open_directory(self._root, names))
+            self._descriptor = self._stack.enter_context(open_directory(self._root, names))
             self._names = names
         return self._descriptor
 
     def close(self) -> None:
-        """Let the last one go."""
+        """Close the last directory."""
         self._names = None
-        self._open.close()
+        self._stack.close()
 
 
 def open_file(root: Path, path: str) -> int | None:
@@ -216,40 +235,29 @@ def open_file(root: Path, path: str) -> int | None:
 
 
 def replace_file(root: Path, path: str, data: bytes, mode: int) -> os.stat_result:
-    """Replace a file's bytes below the root, durably and at once; the folders above it are made.
+    """Replace a file's bytes below the root, atomically and durably; missing directories are created.
 
-    What is returned is the file as it was before it got its name, which changes its `st_ctime`.
+    Return the status of the new file before it was renamed, which changes its `st_ctime`.
 
     Raises:
         SafetyError: the path has a bad segment, or a directory of it is a link.
-        NotADirectoryError: one of them is a file.
+        NotADirectoryError: a directory of it is a file.
 
     """
     names, name = split_path(path)
     make_directories(root, names)
     with open_directory(root, names) as parent:
-        temp = temp_name()
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(temp, flags, mode, dir_fd=parent)
-        try:
-            try:
-                write_all(descriptor, data)
-                os.fsync(descriptor)
-                written = os.fstat(descriptor)
-            finally:
-                os.close(descriptor)
-            os.rename(temp, name, src_dir_fd=parent, dst_dir_fd=parent)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temp, dir_fd=parent)
-            raise
+        with _renamed_file("", name, mode, parent) as descriptor:
+            write_all(descriptor, data)
+            os.fsync(descriptor)
+            written = os.fstat(descriptor)
         os.fsync(parent)
     return written
 
 
 def open_regular(name: str | Path, parent: int | None = None) -> int | None:
-    """Return a descriptor of a regular file, or None if it is not there or something else, such as a link or a pipe."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe would block us
+    """Return a descriptor of a regular file, or None if there is none, or a link, a pipe or another type of entry."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # without it, opening a pipe waits for a writer
     try:
         descriptor = os.open(name, flags, dir_fd=parent)
     except OSError as error:
@@ -263,19 +271,19 @@ def open_regular(name: str | Path, parent: int | None = None) -> int | None:
 
 
 def read_regular(path: Path) -> bytes | None:
-    """Return the bytes of a regular file, or None if it is not there or something else, such as a folder or a pipe."""
+    """Return the bytes of a regular file, or None if there is none, or a folder, a pipe or another type of entry."""
     descriptor = open_regular(path)
     return None if descriptor is None else read_and_close(descriptor)
 
 
-def read_and_close(descriptor: int, most: int = -1) -> bytes:
-    """Return all bytes from a descriptor, or at most so many, and close it."""
+def read_and_close(descriptor: int, max_bytes: int = -1) -> bytes:
+    """Return all bytes from a descriptor, or the first `max_bytes`, and close it."""
     try:
         pieces: list[bytes] = []
-        left = os.fstat(descriptor).st_size + 1  # one more, to see the end at once
-        while most != 0 and (piece := os.read(descriptor, left if most < 0 else min(left, most))):
+        left = os.fstat(descriptor).st_size + 1  # one more than its size: the read is then short, which shows the end
+        while max_bytes != 0 and (piece := os.read(descriptor, left if max_bytes < 0 else min(left, max_bytes))):
             pieces.append(piece)
-            most -= len(piece) if most > 0 else 0
+            max_bytes -= len(piece) if max_bytes > 0 else 0
             left = max(left - len(piece), _PIECE_BYTES)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
     finally:
@@ -283,7 +291,7 @@ def read_and_close(descriptor: int, most: int = -1) -> bytes:
 
 
 def unsafe_path_error(path: str) -> SafetyError:
-    """Return the complaint about a path that leads through a link or out of the root."""
+    """Return the error for a path that leads through a link or out of the root."""
     return SafetyError(
         Diagnostic(
             E_LINK,
@@ -294,13 +302,13 @@ def unsafe_path_error(path: str) -> SafetyError:
 
 
 def resolve_links(path: str, base: str, text_of: Callable[[str], str | None]) -> str | None:
-    """Return where a path below a root leads to, link by link, as a path from the root; None where nothing is there.
+    """Return the path, from the root, to which a path below the root leads, link by link; None if nothing is there.
 
-    `base` is the root with a `/` at its end. `text_of` says where the link at a path leads to; empty for what is no
-    link, None where nothing is. `..` is taken from where a link has led to, as the kernel does.
+    `base` is the root with a `/` at its end. `text_of` returns the target of the link at a path, an empty text for
+    another entry, None for no entry. `..` is applied to the target of a link, as the kernel does.
 
     Raises:
-        SafetyError: a link leads out of the root or into a folder that is no input, or links lead in a circle.
+        SafetyError: a link leads out of the root or into a folder that holds no inputs, or links form a cycle.
 
     """
     waiting, done, followed = path.split("/"), list[str](), 0
@@ -336,26 +344,24 @@ def _from_root(path: str, base: str, text: str) -> str:
 
 
 def outside_link_error(path: str) -> SafetyError:
-    """Return the complaint about a link among the inputs that leads where no input may be."""
+    """Return the error for an input that is a link to a place where no input may be."""
     message = f"the link {path!r} leads out of the project, or into a folder of git or orch23"
     hint = f'copy what it leads to into the project; if a pattern finds it, exclude it: "!{path}"'
     return SafetyError(Diagnostic(E_LINK, message, hint=hint))
 
 
 def link_cycle_error(path: str) -> SafetyError:
-    """Return the complaint about a link among the inputs that leads to itself, or to a folder that it is in."""
+    """Return the error for an input that is a link to itself, or to a folder above it."""
     message = f"the link {path!r} leads in a circle"
     hint = f'remove it; if a pattern finds it, exclude it: "!{path}"'
     return SafetyError(Diagnostic(E_LINK, message, hint=hint))
 
 
-def _enter(descriptor: int, name: str, path: str) -> int:
+def _open_subfolder(descriptor: int, name: str, path: str) -> int:
     try:
-        return os.open(name, _DIRECTORY, dir_fd=descriptor)
-    except NotADirectoryError:
-        pass
+        return os.open(name, _FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=descriptor)
     except OSError as error:
-        if error.errno != errno.ELOOP:
+        if error.errno not in (errno.ENOTDIR, errno.ELOOP):  # which of them a link is depends on the kernel
             raise
     with contextlib.suppress(FileNotFoundError):
         if stat.S_ISLNK(os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode):

@@ -555,7 +555,7 @@ def raw(repository: Repository, *argv: str) -> None:
     class Silent:
         def notice(self, event: object) -> None: ...
 
-    build_run.run_build(project_loading.open_project(settings), build_run.BuildRequest(), Silent(), lambda _: None)
+    build_run.run_build(project_loading.open_project(settings), build_run.BuildRequest(), Silent())
 
 
 @pytest.mark.parametrize("outputs", [(), ("--outputs",)])

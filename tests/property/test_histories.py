@@ -184,7 +184,7 @@ class Rig:
                 seen = preview(session)
             except Orch23Error as error:
                 return {"!": str(int(error.exit_code))}, ()
-        return {name: decision.label for name, decision in seen.decisions.items()}, seen.dead
+        return {name: decision.label for name, decision in seen.decisions.items()}, seen.obsolete
 
     def build(self, *, crash_at: int | None = None, **asked: Any) -> Build:
         screen, fuse = _Screen(), Fuse(crash_at)
@@ -194,9 +194,7 @@ class Rig:
         complaints: tuple[str, ...] = ()
         with _quick(), _doubled(calls, programs), _fused(fuse):
             try:
-                code = build_run.run_build(
-                    self._open(), build_run.BuildRequest(keep_going=True, **asked), screen, lambda _: None
-                )
+                code = build_run.run_build(self._open(), build_run.BuildRequest(keep_going=True, **asked), screen)
             except CrashError:
                 code, crashed = -1, True
                 if fuse.seen[fuse.at or 0] == "keep an answer" and calls:

@@ -40,19 +40,19 @@ class Stage:
         """Return what a build knows once upstream wrote `made`; None where it wrote nothing (an optional input)."""
         manifest = manifest_of(made, self.source, self.command, self.verify)
         candidates = [
-            Candidate(record=r, target=dict(r.outputs), obtainable=r.stage not in self.lost or self.holds(r))
+            Candidate(record=r, target=dict(r.outputs), is_available=r.stage not in self.lost or self.holds(r))
             for r in self.records
         ]
         disk = {"out": entry(self.disk) if self.disk is not None else None}
-        todays = tuple(c for c in candidates if c.record.key == key_of(manifest))
+        current = tuple(c for c in candidates if c.record.key == key_of(manifest))
         same_core = next(
-            (c for c in candidates if core_of(c.record.manifest) == core_of(manifest) and c.obtainable), None
+            (c for c in candidates if core_of(c.record.manifest) == core_of(manifest) and c.is_available), None
         )
         return StageFacts(
             stage="s",
             manifest=manifest,
-            todays=todays,
-            same_core=same_core if not todays else None,
+            current=current,
+            same_core=same_core if not current else None,
             previous=self.records[0] if self.records else None,
             disk=disk,
             edited=("out",) if self.edited else (),
@@ -66,7 +66,7 @@ class Stage:
 
     def foreseen(self, last: str | None) -> StageFacts:
         """Return what a plan knows: upstream is unsettled, and stands with what it last wrote."""
-        return replace(self.known(last), waiting_on=("up",), uncertain=("made",), others=self.records)
+        return replace(self.known(last), pending_upstream=("up",), uncertain=("made",), possible=self.records)
 
 
 def manifest_of(made: str | None, source: str, command: str, verify: str) -> dict[str, str]:
@@ -133,22 +133,22 @@ def test_a_settled_stage_is_decided_alike_by_plan_and_build_and_twice(stage, mad
 @given(stages(), st.none() | values)
 def test_what_a_decision_rests_on_is_so(stage, made):
     known = stage.known(made)
-    todays = [c.record for c in known.todays]
+    current = [c.record for c in known.current]
     match decide(known):
         case Fresh(record=record):
-            assert record in todays
+            assert record in current
             assert known.disk == dict(record.outputs)
         case Restore(record=record):
-            assert record in todays
+            assert record in current
             assert known.disk != dict(record.outputs)
             assert record.stage not in stage.lost
         case VerifyOnly(record=record, reasons=reasons):
-            assert not todays
+            assert not current
             assert core_of(record.manifest) == core_of(known.manifest)
             assert {r.code for r in reasons} == {"verify_changed"}
         case Run(reasons=reasons):
             assert reasons
-            usable = any(known.disk == dict(r.outputs) or r.stage not in stage.lost for r in todays)
+            usable = any(known.disk == dict(r.outputs) or r.stage not in stage.lost for r in current)
             assert stage.forced or not stage.cacheable or not usable
         case Edited():
             assert stage.edited

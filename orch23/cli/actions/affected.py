@@ -18,6 +18,7 @@ from orch23.engine.revision_view import (
     compare_manifests,
 )
 from orch23.engine.session import lock_path
+from orch23.engine.stage_view import ObsoleteFiles
 from orch23.execute.git_revision import GitRevision, open_revision
 from orch23.load.pipeline import parse_pipeline
 from orch23.load.yaml_text import decode_text
@@ -102,16 +103,16 @@ def run(
 
 
 def _compare(project: Project, revision: GitRevision, name: str) -> AffectedStages:
-    pipeline, root, machinery = project.pipeline, project.store.root, project.machinery
+    pipeline, root, tools = project.pipeline, project.store.root, project.tools
     place = lock_path(root, pipeline.file)
     lock, lock_then = read_lock(place), _lock_at(revision, place.relative_to(root).as_posix())
     before = _pipeline_at(project, revision)
     settled, is_dead = _settled(project)
     lock = LockFile({**lock.records, **settled})
     keying = ManifestReader(
-        facts_of=machinery.facts_of,
+        facts_of=tools.facts_of,
         sources_of=lambda moment: AuthorFiles(root, moment),
-        read_yaml=machinery.read_yaml,
+        read_yaml=tools.read_yaml,
     )
     disk, paths, bytes_of = (
         project.store.workspace,
@@ -119,12 +120,14 @@ def _compare(project: Project, revision: GitRevision, name: str) -> AffectedStag
         _bytes_of(project, revision),
     )
     made_now = partial(RevisionArtifacts, paths=paths, lock=lock, files=disk, bytes_of=bytes_of, is_dead=is_dead)
-    now = keying.keyed(pipeline, lambda plan: RevisionView(disk, made_now(plan=plan)))
+    now = keying.manifests_of(pipeline, lambda plan: RevisionView(disk, made_now(plan=plan)))
     made_then = partial(
-        RevisionArtifacts, paths=paths, lock=lock_then, files=revision, bytes_of=bytes_of, today=now.made
+        RevisionArtifacts, paths=paths, lock=lock_then, files=revision, bytes_of=bytes_of, today=now.artifacts
     )
     then = (
-        None if before is None else keying.keyed_then(before, lambda plan: RevisionView(revision, made_then(plan=plan)))
+        None
+        if before is None
+        else keying.past_manifests_of(before, lambda plan: RevisionView(revision, made_then(plan=plan)))
     )
     stages, removed = compare_manifests(then, now, settled)
     return AffectedStages(
@@ -150,7 +153,7 @@ def _settled(project: Project) -> tuple[dict[str, Record], Callable[[str], bool]
     except (Orch23Error, MissingBytesError):
         return {}, lambda _path: False
     found = {name: one.record for name, one in decisions.items() if isinstance(one, Fresh | Restore)}
-    return found, session.state.dead
+    return found, ObsoleteFiles(session.state).is_obsolete
 
 
 def _bytes_of(project: Project, revision: GitRevision) -> ReadEntry:
@@ -183,7 +186,7 @@ def _pipeline_at(project: Project, revision: GitRevision) -> Pipeline | None:
         sets=settings.sets,
         vars_text=_text_at(revision, vars_name) if vars_name else None,
         vars_name=vars_name,
-        swap=model_override_of(settings),
+        override=model_override_of(settings),
     ).pipeline
 
 

@@ -1,6 +1,5 @@
 """Run `build`: all stages, or only those that an edit reaches."""
 
-import contextlib
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -8,14 +7,13 @@ from time import monotonic
 
 from msgspec.structs import replace
 
-from orch23.cli.build_run import BuildRequest, interrupt_on_signal, run_build
+from orch23.cli.build_run import BuildRequest, run_build
 from orch23.cli.consent import ask_consent
 from orch23.cli.console import Console, ignore_closed_pipe
 from orch23.cli.declaration import PipelineArguments
 from orch23.cli.idle_snapshot import IdleSnapshotWriter
 from orch23.cli.opening import check_forced, open_for_command, open_partial_project, parse_budget, selection_of
 from orch23.cli.project_loading import Project
-from orch23.engine.build import Build
 from orch23.engine.dependency_index import OutdatedIndexError
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConsentError, ExitCode, Orch23Error, UsageError
@@ -79,7 +77,7 @@ def run(  # noqa: PLR0913 - a command has as many parameters as options
         budget=limit,
         allow_unsandboxed=allow_unsandboxed,
         live=live,
-        ask=partial(ask_consent, console),
+        ask_consent=partial(ask_consent, console),
     )
     if own is not None and known is not None:
         code = _build_part(console, args, known, asked, own)
@@ -143,13 +141,7 @@ def _run(
     screen = guarded or screen
     at_rest = None if verbose else lambda write: shown.make(replace(view, tell=write))
     rest = IdleSnapshotWriter(console=console, project=project, screen=screen, screen_at_rest=at_rest)
-    with contextlib.ExitStack() as handlers:
-
-        def ready(build: Build) -> None:
-            begin()
-            handlers.enter_context(interrupt_on_signal(build.interrupt))
-
-        code = run_build(project, request, rest, ready, rest.end if shown.in_a_line else lambda _: None)
+    code = run_build(project, request, rest, begin, rest.end if shown.in_a_line else lambda _: None)
     if guarded is None or guarded.fault is None:
         return code
     from orch23.cli.error_report import report_error  # noqa: PLC0415 - where something went wrong

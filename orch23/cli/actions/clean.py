@@ -50,7 +50,9 @@ def plan_removal(session: Session, stages: Collection[str]) -> OutputRemoval:
         NotFoundError: a name is no stage, and no record has it either.
 
     """
-    owning = {name: record for name, record in session.lock.owning().items() if session.state.is_believed(record)}
+    owning = {
+        name: record for name, record in session.lock.owner_records().items() if session.state.may_remove_by(record)
+    }
     unknown = [name for name in stages if not any(name in (one, one.partition("@")[0]) for one in owning)]
     Selection(targets=tuple(unknown)).nodes(session.state.plan)
     wanted = [r for name, r in owning.items() if not stages or {name, name.partition("@")[0]} & set(stages)]
@@ -63,7 +65,7 @@ def plan_removal(session: Session, stages: Collection[str]) -> OutputRemoval:
             continue
         if taking.refusal(path) is not None:
             taking.refused.append(path)
-        elif not session.state.known_bytes(path, there):
+        elif not session.state.ownership.is_known(path, there):
             taking.modified[path] = original
         elif session.state.ownership.is_accepted(path, there):
             taking.accepted[path] = original

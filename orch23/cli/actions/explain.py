@@ -62,25 +62,25 @@ def explain_stage(project: Project, session: Session, name: str) -> tuple[Explan
 
 def _explain(project: Project, session: Session, seen: Preview, line: PlanLine) -> Explanation:
     causes = tuple(_causes(seen, line.stage, 0, set()))
-    appraised = seen.appraised.get(line.stage)
-    if appraised is None:
+    decided = seen.decided_stages.get(line.stage)
+    if decided is None:
         return Explanation(line=line, causes=causes)
-    request = first_request(project, appraised)
-    then = _former(session, appraised)
-    aspects = aspects_of(then.manifest if then else {}, appraised.resolved.manifest)
+    request = first_request(project, decided)
+    then = _former(session, decided)
+    aspects = aspects_of(then.manifest if then else {}, decided.resolved.manifest)
     return Explanation(
         line=line,
         key_then=then.key if then else "",
         aspects=aspects,
-        diffs=_diffs(session, appraised, then, aspects, request) if then else (),
+        diffs=_diffs(session, decided, then, aspects, request) if then else (),
         causes=causes,
-        request=_question(project, appraised, request) if request else None,
+        request=_question(project, decided, request) if request else None,
     )
 
 
-def _question(project: Project, appraised: DecidedStage, request: Request) -> RequestSummary | None:
+def _question(project: Project, decided: DecidedStage, request: Request) -> RequestSummary | None:
     """Return the request of the first attempt, with what the transcripts have for it."""
-    stage, step = appraised.resolved.stage.name, appraised.resolved.stage.step
+    stage, step = decided.resolved.stage.name, decided.resolved.stage.step
     if not is_llm(step):
         return None
     way = replay_first_request(project, step, stage, request)
@@ -101,15 +101,15 @@ def _short(name: str, value: Json) -> Json:
     return digest_json(value) if name in ("system", "messages", "schema") and value else value
 
 
-def _former(session: Session, appraised: DecidedStage) -> Record | None:
+def _former(session: Session, decided: DecidedStage) -> Record | None:
     """Return the record that today's key is compared with, as the decision compares it."""
-    match appraised.decision:
+    match decided.decision:
         case Fresh(record=record) | Restore(record=record) | VerifyOnly(record=record):
             return record
         case _:
             pass
-    locked = session.lock.records.get(appraised.resolved.stage.name)
-    relatives = session.store.records.by_identity(identity_of(appraised.resolved.manifest))
+    locked = session.lock.records.get(decided.resolved.stage.name)
+    relatives = session.store.records.by_identity(identity_of(decided.resolved.manifest))
     return locked or next((record for record in relatives if not record.failed), None)
 
 
@@ -117,7 +117,7 @@ def _former(session: Session, appraised: DecidedStage) -> Record | None:
 
 
 def _diffs(
-    session: Session, appraised: DecidedStage, then: Record, aspects: tuple[Aspect, ...], request: Request | None
+    session: Session, decided: DecidedStage, then: Record, aspects: tuple[Aspect, ...], request: Request | None
 ) -> tuple[TextDiff, ...]:
     found: list[TextDiff] = []
     for name, aspect in changed_aspects(aspects).items():
@@ -129,7 +129,7 @@ def _diffs(
         elif name == "command" and isinstance(aspect.then, str) and isinstance(aspect.now, str):
             found.append(text_diff("command", aspect.then, aspect.now))
     if {"prompt", "system"} & changed_aspects(aspects).keys():
-        found += _prompt_diffs(session, appraised, then, request)
+        found += _prompt_diffs(session, decided, then, request)
     return tuple(found)
 
 
@@ -150,14 +150,14 @@ def _text(session: Session, path: str, value: Json) -> str | None:
     return data.decode("utf-8", errors="replace")
 
 
-def _prompt_diffs(session: Session, appraised: DecidedStage, then: Record, request: Request | None) -> list[TextDiff]:
+def _prompt_diffs(session: Session, decided: DecidedStage, then: Record, request: Request | None) -> list[TextDiff]:
     """Return how the first request differs from the one that the record's first answer was given to."""
-    step = appraised.resolved.stage.step
+    step = decided.resolved.stage.step
     known = None
     for fingerprint in then.exchanges[:1]:
         known = session.store.exchanges.get(fingerprint, getattr(step, "transcripts", None))
     if known is None or request is None or not known.request:
-        return _rendered_diff(session, appraised, then)
+        return _rendered_diff(session, decided, then)
     now = request.parts()
     pairs = [("prompt", _said(known.request), _said(now)), ("system", known.request.get("system"), now["system"])]
     return [
@@ -167,9 +167,9 @@ def _prompt_diffs(session: Session, appraised: DecidedStage, then: Record, reque
     ]
 
 
-def _rendered_diff(session: Session, appraised: DecidedStage, then: Record) -> list[TextDiff]:
+def _rendered_diff(session: Session, decided: DecidedStage, then: Record) -> list[TextDiff]:
     """Return how the text of a render stage differs from the output it had."""
-    rendered, output = appraised.resolved.rendered, next(iter(then.outputs), None)
+    rendered, output = decided.resolved.rendered, next(iter(then.outputs), None)
     if rendered is None or output is None:
         return []
     old = _text(session, output, then.outputs[output].digest.sha256)

@@ -45,13 +45,13 @@ _RUNNING = (Run, VerifyOnly, Maybe, Expand)
 
 def plan_view_of(seen: Preview, estimates: Mapping[str, Estimate] | None = None) -> PlanView:
     """Return a preview as the values of a report."""
-    keys = {name: appraised.resolved.key for name, appraised in seen.appraised.items()}
+    keys = {name: decided.resolved.key for name, decided in seen.decided_stages.items()}
     return plan_view(
         seen.plan,
         seen.decisions,
         keys=keys,
         estimates=estimates,
-        dead=seen.dead,
+        dead=seen.obsolete,
         released=seen.released,
         skipped=seen.skipped,
     )
@@ -61,7 +61,7 @@ def estimates_of(project: Project, seen: Preview) -> dict[str, Estimate]:
     """Return what the stages that would or may run may take. Reads journals and transcripts, and nothing else."""
     running = [name for name, decision in seen.decisions.items() if isinstance(decision, _RUNNING)]
     past = _past(project, seen, running)
-    tariff_of = cache(Prices(project.pipeline.prices, project.pipeline.plugins).of)
+    tariff_of = cache(Prices(project.pipeline.prices, project.pipeline.plugins).tariff_of)
     return {name: estimate(_ground(project, seen, name, statistics_of(past, name)), tariff_of) for name in running}
 
 
@@ -85,8 +85,8 @@ def _past(project: Project, seen: Preview, running: Sequence[str]) -> Mapping[st
 
 def _ground(project: Project, seen: Preview, name: str, past: StageStatistics) -> EstimateBasis:
     node, decision = seen.plan.nodes[name], seen.decisions[name]
-    appraised = seen.appraised.get(name)
-    request = first_request(project, appraised) if appraised is not None else None
+    decided = seen.decided_stages.get(name)
+    request = first_request(project, decided) if decided is not None else None
     if request is None or not isinstance(node, Stage) or not is_llm(node.step):
         return EstimateBasis(node=node, decision=decision, past=past)
     if not isinstance(decision, Run):  # its request will be another one
@@ -96,9 +96,9 @@ def _ground(project: Project, seen: Preview, name: str, past: StageStatistics) -
     return EstimateBasis(node=node, decision=decision, request=request, recorded=recorded, past=past)
 
 
-def first_request(project: Project, appraised: DecidedStage) -> Request | None:
+def first_request(project: Project, decided: DecidedStage) -> Request | None:
     """Return the request that the first attempt of a stage would make; None where it cannot be made."""
-    resolved = appraised.resolved
+    resolved = decided.resolved
     stage, step = resolved.stage, resolved.stage.step
     if not is_llm(step) or resolved.broken:
         return None
@@ -106,7 +106,7 @@ def first_request(project: Project, appraised: DecidedStage) -> Request | None:
     setting = ProviderContext(
         environ=project.settings.environ,
         root=project.store.root,
-        read_answers=lambda path: read_scripted_responses(project.machinery.sources, path),
+        read_answers=lambda path: read_scripted_responses(project.tools.sources, path),
         notice=lambda _event: None,
         is_granted=lambda _grant: False,
         files=project.store.workspace,
@@ -114,8 +114,8 @@ def first_request(project: Project, appraised: DecidedStage) -> Request | None:
     try:
         params = request_parameters(setting, CallContext(step, stage.name))
         secrets = secrets_from(project.settings.environ)
-        questions = RequestBuilder(secrets, project.machinery.sources, project.pipeline.vars)
-        request, _ = questions.request(resolved, step, this, params)  # what forbids it is told when it is built
+        questions = RequestBuilder(secrets, project.tools.sources, project.pipeline.vars)
+        request, _ = questions.build(resolved, step, this, params)  # what forbids it is told when it is built
     except (Orch23Error, MissingBytesError):
         return None
     return request
@@ -134,7 +134,7 @@ def replay_first_request(project: Project, step: "LLMStep", stage: str, request:
         stage=stage,
         mode=step.mode,
         transcripts=step.transcripts,
-        once=UniqueCalls(own),
+        unique_calls=UniqueCalls(own),
     )
     return find_recorded(recorded, step, request)
 
@@ -194,7 +194,7 @@ def whole_view(
     project, stages = open_for_command(console, args)
     session = open_read_session(project, forced=forced, overwrite_edited=overwrite_edited)
     check_forced(session.state.plan, forced)
-    check_input_schemas(project.pipeline, project.store.workspace, project.machinery.sources)
+    check_input_schemas(project.pipeline, project.store.workspace, project.tools.sources)
     seen = preview(session, selection_of(args, stages))
     return plan_view_of(seen, estimates_of(project, seen) if estimated else None)
 
@@ -207,13 +207,13 @@ def _view_of_part(console: Console, args: PipelineArguments) -> PlanView | None:
     project, selection = found
     try:
         session = open_read_session(project)
-        check_input_schemas(project.pipeline, project.store.workspace, project.machinery.sources)
+        check_input_schemas(project.pipeline, project.store.workspace, project.tools.sources)
         seen = preview(session, selection)
         view = plan_view_of(seen, estimates_of(project, seen))
-        part.check_age(project.store)
+        part.check_current(project.store)
     except (OutdatedIndexError, Orch23Error):  # what is wrong is reported of the whole
         return None
-    rest, order = part.part.at_rest, {name: number for number, name in enumerate(part.part.names)}
+    rest, order = part.part.idle_counts, {name: number for number, name in enumerate(part.part.names)}
     view = replace(
         view,
         lines=tuple(sorted(view.lines, key=lambda line: order[line.stage])),

@@ -95,7 +95,7 @@ def retaining_ownership(root: Path, locks: Collection[Path], told: list[str]) ->
             read.append((path, lock_pipeline(path), read_lock(path)))
         except CorruptStateError:
             told.append(f"left {path.relative_to(root).as_posix()}, which is damaged")
-    accepted = [record for _, _, lock in read for record in lock.owning().values() if record.accepted]
+    accepted = [record for _, _, lock in read for record in lock.owner_records().values() if record.accepted]
     if store is not None:
         for record in (*kept, *accepted):
             _keep_accepted(store, record)
@@ -105,7 +105,7 @@ def retaining_ownership(root: Path, locks: Collection[Path], told: list[str]) ->
         store.records.put(record)
     for path, name, lock in read:
         if lock.records:
-            retained = {stage: ownership_record(record) for stage, record in lock.owning().items()}
+            retained = {stage: ownership_record(record) for stage, record in lock.owner_records().items()}
             place = path.relative_to(root).as_posix()
             write_lock(root, place, LockFile({}, retained), name)
             told.append(f"removed the results in {place}")

@@ -170,8 +170,8 @@ class _Search(Struct, frozen=True):
         record = _known_record(self.session, self.asked.stage)
         for fingerprint in reversed(record.exchanges if record else ()):
             yield from self._kept(fingerprint, {}, f"exchange {fingerprint[:12]}")
-        appraised = self.seen.appraised.get(self.asked.stage)
-        request = first_request(self.project, appraised) if appraised is not None else None
+        decided = self.seen.decided_stages.get(self.asked.stage)
+        request = first_request(self.project, decided) if decided is not None else None
         if request is not None and self.step is not None:
             for exchange in reversed(replay_first_request(self.project, self.step, self.asked.stage, request).found):
                 yield _Kept(exchange, {}, f"exchange {exchange.fingerprint[:12]}, which the next build takes")
@@ -267,11 +267,11 @@ def _record(session: Session, stage: str) -> Record:
 
 def _key(session: Session, seen: Preview, stage: str) -> ShowResult:
     """Return the key of the last result; where there is none, the one that a build would have now."""
-    record, appraised = _known_record(session, stage), seen.appraised.get(stage)
+    record, decided = _known_record(session, stage), seen.decided_stages.get(stage)
     if record is not None:
         key, manifest, note = record.key, record.manifest, ""
-    elif appraised is not None:
-        key, manifest, note = appraised.resolved.key, appraised.resolved.manifest, "  (no result has it yet)"
+    elif decided is not None:
+        key, manifest, note = decided.resolved.key, decided.resolved.manifest, "  (no result has it yet)"
     else:
         raise NotFoundError(
             Diagnostic("E664", f"`{stage}` has no key yet", hint="it is known when the stages before it have run")

@@ -50,11 +50,11 @@ def _validated(console: Console, args: PipelineArguments) -> tuple[int, Sequence
     project = open_with_exit_codes(console, settings)
     problems: list[Diagnostic] = []
     try:
-        check_plan(project.pipeline, project.store, project.machinery)
+        check_plan(project.pipeline, project.store, project.tools)
     except InvalidInputError as invalid:
         problems += invalid.diagnostics
     try:
-        check_input_schemas(project.pipeline, project.store.workspace, project.machinery.sources)
+        check_input_schemas(project.pipeline, project.store.workspace, project.tools.sources)
     except InvalidInputError as invalid:
         problems += invalid.diagnostics
     if problems:

@@ -9,7 +9,7 @@ from orch23.cli.declaration import declare_command, model_options, stage_argumen
 @model_options
 @unsandboxed_option
 def command() -> None:
-    """Keep outputs that were edited by hand.
+    """Accept outputs that you edited.
 
-    They are verified, and then taken as a result of the stage.
+    They are verified, and then recorded as a result of the stage.
     """

@@ -12,15 +12,15 @@ from orch23.cli.declaration import (
 
 @declare_command("affected")
 @pipeline_argument
-@option("--since", "revision", metavar="REV", required=True, help="A commit, branch or tag of git.")
+@option("--since", "revision", metavar="REV", required=True, help="Compare with this commit, branch or tag.")
 @variable_options
 @model_options
 @json_option
-@option("--exit-code", is_flag=True, help="End with 1 if a stage is affected.")
+@option("--exit-code", is_flag=True, help="Exit with 1 if a stage is affected.")
 def command() -> None:
-    """Name the stages whose keys differ since a git revision, and those after them.
+    """List stages that changed since a git revision.
 
-    The pipeline, its prompts, schemas and sources as they were then are compared with the working tree, and what
-    was made with the lock file of then. `changed` is a stage of another key; what reads the result of one that is
-    not built yet may be affected, and is `downstream`. Checks nothing out, writes nothing.
+    Compares the pipeline, its prompts, schemas and sources at REV with the working tree, and artifacts by the lock
+    file at REV. A stage with another key is `changed`. A stage that reads the result of a stage that is not built yet
+    may be affected, and is `downstream`. Checks out and writes nothing.
     """

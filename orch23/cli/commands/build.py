@@ -20,21 +20,21 @@ from orch23.report.registry import FORMATS
 
 @declare_command("build")
 @stages_argument
-@option("-n", "--dry-run", is_flag=True, help="Say what would be done, like `plan`, and do nothing.")
-@option("-j", "--jobs", type=click.IntRange(min=1), metavar="N", help="So many stages at once.")
-@option("-k", "--keep-going", is_flag=True, help="Go on with other stages when one has failed.")
-@option("-q", "--quiet", is_flag=True, help="Only warnings and failures; as --output quiet.")
-@option("-v", "--verbose", is_flag=True, help="Every stage, why it runs, and each attempt.")
-@option("--live", is_flag=True, help="What steps print and models write, as it comes; in the journal too.")
-@option("--replay", is_flag=True, help="Recorded answers only: a request without one is an error, not a call.")
-@option("--offline", is_flag=True, help="Ask nobody beyond this machine; recorded answers are used.")
+@option("-n", "--dry-run", is_flag=True, help="Show what would be done, like `plan`.")
+@option("-j", "--jobs", type=click.IntRange(min=1), metavar="N", help="Run at most N stages in parallel.")
+@option("-k", "--keep-going", is_flag=True, help="Continue with other stages after a failure.")
+@option("-q", "--quiet", is_flag=True, help="Show only warnings and failures.")
+@option("-v", "--verbose", is_flag=True, help="Show every stage, its reasons and its attempts.")
+@option("--live", is_flag=True, help="Show output of steps and models while it arrives.")
+@option("--replay", is_flag=True, help="Use recorded responses only; never call a model.")
+@option("--offline", is_flag=True, help="Call only models on this machine; download nothing.")
 @option(
     "--resample",
     metavar="STAGE",
     multiple=True,
     callback=read_names,
     shell_complete=complete_stage,
-    help="Ask this stage's model anew, although its answers are recorded. Repeatable.",
+    help="Call models again despite recorded responses. Repeatable.",
 )
 @selection_options
 @variable_options
@@ -45,12 +45,12 @@ from orch23.report.registry import FORMATS
     "--output",
     type=PluginChoice([*FORMATS]),
     default="auto",
-    help="How the build is shown: jsonl is the journal, junit an XML report.",
+    help="Choose how the build is shown.",
 )
-@option("--json", "as_json", is_flag=True, help="As --output jsonl; with -n the plan as one JSON document.")
+@option("--json", "as_json", is_flag=True, help="Same as --output jsonl; with -n, one JSON document.")
 def command() -> None:
-    """Build what is not up to date.
+    """Build stages that are not up to date.
 
-    The whole pipeline, or the named stages with all they need. Without PIPELINE it is pipeline.yaml in this folder, or
-    in the nearest above that has one.
+    Builds the whole pipeline, or the named stages and their upstream stages. The default PIPELINE is pipeline.yaml in
+    this folder or in the nearest parent folder that has one.
     """

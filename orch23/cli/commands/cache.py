@@ -5,21 +5,21 @@ from orch23.cli.declaration import declare_command, declare_group, json_option, 
 
 @declare_group("cache")
 def command() -> None:
-    """See what the store holds, and whether it is sound."""
+    """Show and verify what the store holds."""
 
 
 @declare_command("stats", command)
 @json_option
 def stats() -> None:
-    """Say how much of which kind the store holds. Writes nothing."""
+    """Show what the store holds, by kind."""
 
 
 @declare_command("verify", command)
-@option("--exit-code", is_flag=True, help="End with 1 if something was damaged.")
+@option("--exit-code", is_flag=True, help="Exit with 1 if something was damaged.")
 @json_option
 def verify() -> None:
-    """Read all of the store, name what is damaged, and drop it.
+    """Verify the store and remove damaged data.
 
-    A build makes again what is gone, or takes it from the workspace. A damaged answer was paid for, and damaged bytes
-    of a person cannot be made again: both are set aside beside their place, as NAME.damaged.
+    A build makes removed results again, or takes them from the workspace. A damaged response was paid for, and bytes
+    of user edits cannot be made again: both are renamed to NAME.damaged.
     """

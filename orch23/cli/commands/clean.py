@@ -6,11 +6,11 @@ from orch23.cli.declaration import declare_command, option, stages_argument, var
 @declare_command("clean")
 @stages_argument
 @variable_options
-@option("--force", is_flag=True, help="Take edited and accepted outputs too; the store keeps their bytes.")
+@option("--force", is_flag=True, help="Also remove edited and accepted outputs.")
 def command() -> None:
-    """Remove what stages made, and no other file.
+    """Remove outputs of stages.
 
-    Outputs of all stages, or of the named ones, also those of a failed attempt that was kept. A file that existed
-    before gets its original bytes back. Edited and accepted files stay. A build restores the outputs without running
-    anything.
+    Removes outputs of all stages or of the named ones, also those of a failed attempt that were kept. A file that
+    existed before gets its original bytes back. Edited and accepted files stay. A build restores the outputs without
+    running anything.
     """

@@ -14,11 +14,11 @@ from orch23.cli.declaration import (
 @pipeline_argument
 @variable_options
 @model_options
-@option("--online", is_flag=True, help="Ask each provider of the pipeline whether it has the model; costs nothing.")
+@option("--online", is_flag=True, help="Look up each model at its provider, for free.")
 @json_option
 def command() -> None:
-    """Say what works here, and how to get the rest.
+    """Check the machine, the project and its models.
 
-    Looks at interpreter, pytest, providers, store, and at the models of PIPELINE, by default pipeline.yaml if there is
-    one. Tries the sandbox, in a folder of its own. Starts nothing else, writes nothing to the project.
+    Checks the interpreter, pytest, the providers, the store and the models of PIPELINE (default: pipeline.yaml, if
+    there is one). Tries the sandbox in a directory of its own. Starts nothing else, and writes nothing to the project.
     """

@@ -9,7 +9,8 @@ from orch23.cli.declaration import declare_command, json_option, model_options, 
 @model_options
 @json_option
 def command() -> None:
-    """Show a stage's key, then and now, and why it changed.
+    """Show why a stage's key changed.
 
-    A foreach stands for all of its items; with --json name one item, as in code@T1.
+    Compares the key with that of the last result. A foreach means all of its items; with --json name one item, such
+    as code@T1.
     """

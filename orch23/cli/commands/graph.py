@@ -10,10 +10,10 @@ _FORMATS = ("text", "mermaid", "dot", "json")
 @declare_command("graph")
 @pipeline_argument
 @variable_options
-@option("--format", "form", type=click.Choice(_FORMATS), default="text", help="How it is written.")
-@option("--json", "as_json", is_flag=True, help="As --format json.")
+@option("--format", "form", type=click.Choice(_FORMATS), default="text", help="Choose the output format.")
+@option("--json", "as_json", is_flag=True, help="Same as --format json.")
 def command() -> None:
-    """Show the stages in order, and what each needs.
+    """Show stages and their dependencies.
 
     Items of a foreach are shown as far as they are known.
     """

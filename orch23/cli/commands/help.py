@@ -8,4 +8,4 @@ from orch23.cli.declaration import declare_command
 @declare_command("help")
 @click.argument("topic", required=False, metavar="[CODE|COMMAND]")
 def command() -> None:
-    """Explain a code such as E802, or a command."""
+    """Explain a diagnostic code or a command."""

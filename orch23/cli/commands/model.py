@@ -9,23 +9,26 @@ from orch23.cli.declaration import declare_command, declare_group, json_option
 def command() -> None:
     """Install or remove the small local model.
 
-    It answers without a key and without a network.
+    It needs no key and no network.
     """
 
 
 @declare_command("list", command)
 @json_option
 def list_models() -> None:
-    """List the models that can be installed."""
+    """List models that can be installed."""
 
 
 @declare_command("install", command)
 @click.argument("name")
 def install() -> None:
-    """Fetch a model with pip, check every byte, and keep it in your data folder."""
+    """Install a model.
+
+    Downloads it with pip, verifies its checksum and keeps it in your data folder.
+    """
 
 
 @declare_command("remove", command)
 @click.argument("name")
 def remove() -> None:
-    """Remove the weights of a model."""
+    """Remove an installed model."""

@@ -19,11 +19,11 @@ from orch23.cli.declaration import (
 @variable_options
 @model_options
 @budget_option
-@option("-v", "--verbose", is_flag=True, help="Every reason, not only the first.")
+@option("-v", "--verbose", is_flag=True, help="Show every reason, not only the first.")
 @json_option
 @exit_code_option
 def command() -> None:
-    """Say what a build would do, and why.
+    """Show what a build would do, and why.
 
     Runs no step, calls no model, writes nothing.
     """

@@ -7,8 +7,8 @@ from orch23.cli.declaration import declare_command, stages_argument, variable_op
 @stages_argument
 @variable_options
 def command() -> None:
-    """Give the files of stages to the user.
+    """Turn outputs of stages into source files.
 
-    The files stay as they are and become sources: no build removes or reverts them, and the next stage that declares
-    one of them starts from it. Names stages, items, or stages that the pipeline no longer declares.
+    The files stay as they are: no build removes or reverts them, and the next stage that declares one of them starts
+    from it. Names stages, items, or stages that the pipeline no longer declares.
     """

@@ -6,12 +6,12 @@ from orch23.cli.declaration import declare_command, option, pipeline_argument, v
 @declare_command("reset")
 @pipeline_argument
 @variable_options
-@option("--outputs", is_flag=True, help="Also take back the outputs of the pipeline that are as runs left them.")
+@option("--outputs", is_flag=True, help="Also remove outputs that are not edited.")
 def command() -> None:
-    """Forget all results; recorded answers are kept.
+    """Delete all results; keep recorded responses.
 
-    Removes records, stored bytes and caches, and the results in the lock file of the named pipeline, or of all
-    pipelines. Keeps what a build needs in order not to overwrite a user's work: which files are whose, their originals,
-    accepted edits. Keeps exchanges, transcripts, logs and specs too. Finishes an interrupted promotion first. Journals
-    that cannot be read are set aside. A further build pays for no answer again.
+    Deletes records, stored bytes and caches, and the results in the lock file of the named pipeline, or of all
+    pipelines. Keeps what protects your work from being overwritten: which files belong to which stage, their original
+    bytes, accepted edits. Also keeps exchanges, transcripts, logs and specs. Finishes an interrupted promotion first.
+    Renames journals that cannot be read. The next build does not pay for recorded responses again.
     """

@@ -6,4 +6,4 @@ from orch23.cli.declaration import declare_command, json_option
 @declare_command("runs")
 @json_option
 def command() -> None:
-    """List the runs of this project, the newest first."""
+    """List runs, newest first."""

@@ -8,17 +8,17 @@ from orch23.cli.declaration import declare_command, json_option, model_options, 
 @declare_command("show")
 @stage_argument
 @variable_options
-@option("--prompt", "view", flag_value="prompt", help="What the model was asked.")
-@option("--response", "view", flag_value="response", help="What it answered.")
-@option("--diff", "view", flag_value="diff", help="What the last result changed in each output.")
-@option("--cost", "view", flag_value="cost", help="Calls, tokens and money, by run.")
-@option("--key", "view", flag_value="key", help="The key of the last result, with all that is in it.")
-@option("--attempt", type=click.IntRange(min=1), metavar="N", help="Of this attempt; by default of the last.")
-@option("--run", metavar="RUN", help="Of this run; by default of the newest that has it.")
+@option("--prompt", "view", flag_value="prompt", help="Show the prompt.")
+@option("--response", "view", flag_value="response", help="Show the response of the model.")
+@option("--diff", "view", flag_value="diff", help="Show the changes to each output.")
+@option("--cost", "view", flag_value="cost", help="Show calls, tokens and money, by run.")
+@option("--key", "view", flag_value="key", help="Show the last result's key and its parts.")
+@option("--attempt", type=click.IntRange(min=1), metavar="N", help="Show this attempt instead of the last.")
+@option("--run", metavar="RUN", help="Show this run instead of the newest.")
 @model_options
 @json_option
 def command() -> None:
-    """Show what an attempt was asked, answered or printed.
+    """Show prompts, responses and outputs of a stage.
 
-    Without an option: all that is kept of the attempt.
+    Without an option: everything that is kept of its last attempt.
     """

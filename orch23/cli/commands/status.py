@@ -17,4 +17,4 @@ from orch23.cli.declaration import (
 @json_option
 @exit_code_option
 def command() -> None:
-    """Name the stages that are not up to date."""
+    """List stale stages."""

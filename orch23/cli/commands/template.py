@@ -9,44 +9,44 @@ _OWN = load_action("template", "complete_own")
 
 @declare_group("template")
 def command() -> None:
-    """Look at templates, and bring a project up to date with one.
+    """List, show, compare and update templates.
 
-    `orch23 init` starts from a template.
+    `orch23 init` creates a project from a template.
     """
 
 
 @declare_command("list", command)
 @json_option
 def list_templates() -> None:
-    """List the templates that come with orch23."""
+    """List the templates of orch23."""
 
 
 @declare_command("show", command)
 @click.argument("name", shell_complete=load_action("completing", "shipped_templates"), metavar="NAME|GIT_URL")
 def show() -> None:
-    """Show what a template asks, what it brings, and what comes next."""
+    """Show questions, files and next steps."""
 
 
 @declare_command("diff", command)
 @click.argument("name", required=False, shell_complete=_OWN)
-@option("--data", metavar="NAME=VALUE", multiple=True, help="Answer a question anew. Repeatable.")
-@option("--ref", metavar="TAG", help="This version of the template, not its newest.")
-@option("--exit-code", is_flag=True, help="End with 1 if something would change.")
+@option("--data", metavar="NAME=VALUE", multiple=True, help="Change an answer. Repeatable.")
+@option("--ref", metavar="TAG", help="Use this version instead of the newest.")
+@option("--exit-code", is_flag=True, help="Exit with 1 if something would change.")
 def diff() -> None:
-    """Show what `template update` would change, as a unified diff.
+    """Show what `template update` would change.
 
-    NAME is a template of this project; without it, all of them.
+    Writes a unified diff. NAME is a template of this project (default: all of them).
     """
 
 
 @declare_command("update", command)
 @click.argument("name", required=False, shell_complete=_OWN)
-@option("--data", metavar="NAME=VALUE", multiple=True, help="Answer a question anew. Repeatable.")
-@option("--ref", metavar="TAG", help="This version of the template, not its newest.")
-@option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")
+@option("--data", metavar="NAME=VALUE", multiple=True, help="Change an answer. Repeatable.")
+@option("--ref", metavar="TAG", help="Use this version instead of the newest.")
+@option("--dry-run", is_flag=True, help="Show what would change.")
 def update() -> None:
-    """Merge a newer version of a template; your edits stay.
+    """Merge a newer version of a template.
 
-    NAME is a template of this project; without it, all of them. Where an edit and the template disagree, both are
-    written into the file, between marks, and the place is told.
+    NAME is a template of this project (default: all of them). Your edits stay. Where an edit and the template
+    conflict, both are written into the file between conflict markers, and the place is reported.
     """

@@ -7,13 +7,14 @@ from orch23.cli.declaration import declare_command, model_options, option, pipel
 @pipeline_argument
 @variable_options
 @model_options
-@option("--revoke", is_flag=True, help="Take back all that this project was allowed.")
+@option("--revoke", is_flag=True, help="Revoke all grants of this project.")
 def command() -> None:
     """Allow what a pipeline runs and sends.
 
-    Lists the programs that PIPELINE would ask and the servers, other than the vendors' own, that would get prompts
-    and a key, and allows them for this project, as they are now. Read the pipeline first. Runs and sends nothing.
+    Lists the programs that PIPELINE would run in place of a model, and the servers, other than the vendors' own, that
+    would get prompts and a key. Allows them for this project, as they are now. Read the pipeline first. Runs and sends
+    nothing.
 
-    Also takes the store of the project for yours: one that came with a clone or an archive, or that an earlier version
-    of orch23 made, could hold forged results, so nothing of it is used before. Look where it comes from first.
+    Also marks the store of the project as yours. A store that came with a clone or an archive, or from an earlier
+    version of orch23, could hold forged results, and is not used before. Check where it comes from first.
     """

@@ -11,9 +11,9 @@ _FORMATS = ("full", "concise", "json", "github", "sarif")
 @pipeline_argument
 @variable_options
 @model_options
-@option("--output-format", "style", type=click.Choice(_FORMATS), default="full", help="How complaints are written.")
+@option("--output-format", "style", type=click.Choice(_FORMATS), default="full", help="Choose how errors are written.")
 def command() -> None:
-    """Say everything that is wrong with a pipeline.
+    """Report all errors of a pipeline.
 
-    Complaints for people go to stderr; json, github and sarif go to stdout.
+    The formats full and concise go to stderr; json, github and sarif go to stdout.
     """

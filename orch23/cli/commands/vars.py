@@ -6,7 +6,7 @@ from orch23.cli.declaration import declare_command, json_option, option, pipelin
 @declare_command("vars")
 @pipeline_argument
 @variable_options
-@option("--origin", is_flag=True, help="Say where each value comes from.")
+@option("--origin", is_flag=True, help="Show where each value comes from.")
 @json_option
 def command() -> None:
-    """Show the vars of a pipeline with their values."""
+    """Show the variables of a pipeline."""

@@ -98,7 +98,7 @@ class _Watch:
         timer.daemon = True
         timer.start()
         try:
-            with self.outside.breakable(self._cut):
+            with self.outside.cancellable(self._cut):
                 yield
         finally:
             timer.cancel()
@@ -154,8 +154,8 @@ def download(step: FetchStep, outside: NetworkAccess, timeout_s: float) -> Path:
 
     """
     watch = _Watch(step.url, outside, timeout_s)
-    outside.partial.mkdir(mode=0o700, parents=True, exist_ok=True)
-    part = outside.partial / f"{step.sha256}.part"
+    outside.partial_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    part = outside.partial_dir / f"{step.sha256}.part"
     with watch.running():
         for pause_s in (*_PAUSES_S, None):
             try:
@@ -410,7 +410,7 @@ def _look_up(host: str, port: int, watch: _Watch) -> tuple[str, ...]:
     threading.Thread(target=ask, daemon=True).start()
     unknown = OSError(f"{host} was not looked up in time")
     try:
-        with watch.outside.breakable(lambda: found.put(unknown)):
+        with watch.outside.cancellable(lambda: found.put(unknown)):
             answer = found.get(timeout=max(0.0, watch.left_s))
     except Empty:
         answer = unknown

@@ -57,7 +57,7 @@ class _Fetching(StepRunner):
             found = _stored(step, attempts.contents)
             if found is None:
                 _check_allowed(attempts, step)
-                path = download(step, attempts.safeguards.outside, deadline - time.monotonic())
+                path = download(step, attempts.safeguards.network, deadline - time.monotonic())
                 found = attempts.contents.put_chunks(file_chunks(path))
                 path.unlink(missing_ok=True)
         finally:
@@ -92,7 +92,7 @@ def _check_allowed(attempts: AttemptLoop, step: FetchStep) -> None:
         ConsentError: the user has not consented.
 
     """
-    outside = attempts.safeguards.outside
+    outside = attempts.safeguards.network
     if outside.offline and step.barred is not None:
         raise FetchError(step.barred)
     lacking = [grant for grant in step.grants if not outside.is_granted(grant)]

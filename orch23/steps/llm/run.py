@@ -30,25 +30,25 @@ class _Asking(StepRunner):
             this = _round(attempts, step, AttemptInput(attempt=1, start=attempts.resolved.base))
             models = attempts.models
             params = models.conversations.open(attempts.resolved, 1, set()).params
-            request, wrong = models.questions.request(attempts.resolved, step, this, params)
+            request, wrong = models.requests.build(attempts.resolved, step, this, params)
             return wrong if request is not None else ()
         return ()
 
     def attempt(self, attempts: AttemptLoop, step: LLMStep, turn: AttemptInput) -> AttemptResult:
         """Ask, and take what the answer proposes if it is within the stage's write scope."""
-        start, laid = turn.start, turn.laid
+        start, laid = turn.start, turn.exchanges
         stage = attempts.resolved.stage
         this = _round(attempts, step, turn)
         models = attempts.models
-        conversation = models.conversations.open(attempts.resolved, turn.attempt, attempts.calls.asked)
-        request, problems = models.questions.request(attempts.resolved, step, this, conversation.params)
+        conversation = models.conversations.open(attempts.resolved, turn.attempt, attempts.calls.used)
+        request, problems = models.requests.build(attempts.resolved, step, this, conversation.params)
         if request is None or problems:
             return AttemptResult(start, laid, failure_of("preflight", problems, retryable=False))
         try:
-            answered = _complete(attempts, step, conversation, conversation.choose(request), this)
+            answered = _complete(attempts, step, conversation, conversation.next_sample(request), this)
         except ProviderError as error:
             if all(diagnostic.code == TIMED_OUT for diagnostic in error.diagnostics):
-                return AttemptResult(start, laid, failure_of("timeout", error.diagnostics), turn.previous)
+                return AttemptResult(start, laid, failure_of("timeout", error.diagnostics), turn.previous_response)
             raise
         fingerprint, response = answered.request.fingerprint(), answered.response
         base = {path: _shown(attempts, path, entry) for path, entry in {**attempts.resolved.files, **start}.items()}
@@ -57,33 +57,33 @@ class _Asking(StepRunner):
             response.stop,
             step=step,
             cwd=stage.cwd,
-            fence=stage.fence,
+            write_scope=stage.fence,
             outputs=stage.outputs,
             base=base,
             validate=(lambda value: models.validate(step.schema or "", value)) if step.schema else None,
-            hidden=attempts.shown.hidden,
+            not_shown=attempts.shown.hidden,
             protected=attempts.safeguards.protected,
         )
         if not isinstance(judged, Proposal):
             refused = failure_of(judged.kind, judged.diagnostics, retryable=judged.outcome != "refused")
-            conversation.settle(fingerprint, judged.outcome, refused.brief.diagnostics)
+            conversation.settle(fingerprint, judged.outcome, refused.feedback.diagnostics)
             return AttemptResult(start, laid, refused, response.text, digest_json(ascii(response.text)))
         stray = [_undeletable(path) for path in judged.deletes if path not in start]
         if stray:
             refused = failure_of("write_scope_violation", stray)
-            conversation.settle(fingerprint, "invalid", refused.brief.diagnostics)
+            conversation.settle(fingerprint, "invalid", refused.feedback.diagnostics)
             return AttemptResult(start, laid, refused, response.text, judged.digest())
         marked = guard_proposal(attempts.safeguards.secrets, judged, base)
         if marked:
             refused = failure_of("llm_output_invalid", marked)
-            conversation.settle(fingerprint, "invalid", refused.brief.diagnostics)
+            conversation.settle(fingerprint, "invalid", refused.feedback.diagnostics)
             return AttemptResult(start, laid, refused, response.text)
         conversation.settle(fingerprint, "accepted", ())
         tree = {path: entry for path, entry in start.items() if path not in judged.deletes}
         for write in judged.writes:
             tree[write.path] = FileEntry(attempts.contents.put(write.content.encode("utf-8")))
         files = tuple(sorted(write.path for write in judged.writes))
-        attempts.report.tell(FilesProposed(files=files), f"{len(files)} files proposed")
+        attempts.report.emit(FilesProposed(files=files), f"{len(files)} files proposed")
         written = frozenset(write.path for write in judged.writes)
         return AttemptResult(tree, (*laid, fingerprint), None, response.text, judged.digest(), written=written)
 
@@ -94,17 +94,17 @@ def _complete(
     telling = LlmEvents(
         report=attempts.report,
         files=author_files(attempts.resolved.stage, this),
-        this=this,
+        context=this,
         mode=conversation.mode,
-        sources=attempts.models.questions.sources,
+        sources=attempts.models.requests.sources,
         is_recorded=conversation.is_recorded,
-        lines=attempts.report.live.of_answer(this.attempt),
-        spent=attempts.calls.spent,
+        lines=attempts.report.live.response_lines(this.attempt),
+        usage=attempts.calls.usage,
     )
     try:
         return conversation.complete(request, step.timeout_s, telling)
     finally:
-        attempts.calls.spent = telling.spent
+        attempts.calls.usage = telling.usage
 
 
 def _round(attempts: AttemptLoop, step: LLMStep, turn: AttemptInput) -> AttemptContext:
@@ -112,14 +112,14 @@ def _round(attempts: AttemptLoop, step: LLMStep, turn: AttemptInput) -> AttemptC
 
     What is too long to be shown whole loses its secrets first: nobody would know the half of one that is cut.
     """
-    previous = turn.previous
+    previous = turn.previous_response
     if previous is not None and len(previous) > MAX_PREVIOUS_LENGTH:
         previous = attempts.safeguards.secrets.redact(previous)
     return track_reads(
         AttemptContext(
             attempt=turn.attempt,
             previous=previous,
-            feedback=turn.failure.brief if turn.failure else None,
+            feedback=turn.failure.feedback if turn.failure else None,
             own=attempts.shown.own if step.own_outputs else (),
             given=_given(attempts, turn.start),
             model=model_of_attempt(attempts.resolved, step, turn.attempt),

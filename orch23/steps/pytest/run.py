@@ -103,7 +103,7 @@ class _Pytest(ProcessStepRunner):
             failing=verdict.failing,
             diagnostics=verdict.diagnostics,
         )
-        return replace(failed, left=LeftoverFiles(result.written, result.removed, verdict))
+        return replace(failed, leftover=LeftoverFiles(result.written, result.removed, verdict))
 
     def reported(self, step: ProcessStep, verdict: "Verdict", contents: ContentStore) -> Files:
         """Return the JSON report, if the stage makes one."""

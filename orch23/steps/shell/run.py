@@ -41,7 +41,7 @@ class _Shell(ProcessStepRunner):
         failed = command_failed("verify_failed", command, exit_code=result.exit_code, output=printed)
         left = LeftoverFiles(result.written, result.removed)
         absent = missing_program_errors(command, result.exit_code)  # what was printed says it, too
-        return replace(failed, diagnostics=absent, left=left, reason=exit_text(result.exit_code))
+        return replace(failed, diagnostics=absent, leftover=left, reason=exit_text(result.exit_code))
 
 
 SHELL_RUNNER = _Shell()

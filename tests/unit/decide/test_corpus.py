@@ -24,10 +24,10 @@ def judged(answer: Answer) -> Judgement:
         answer.stop,  # type: ignore[arg-type]
         step=step,
         cwd="ws",
-        fence=FENCE,
+        write_scope=FENCE,
         outputs=(answer.output,),
         base=BASE,
-        hidden=frozenset({HIDDEN}),
+        not_shown=frozenset({HIDDEN}),
     )
 
 

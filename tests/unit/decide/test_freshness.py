@@ -15,9 +15,9 @@ def record(manifest=MANIFEST, outputs=None, **more):
     return Record(stage="s", key=key_of(manifest), manifest=manifest, outputs=outputs or {"o": A}, **more)
 
 
-def candidate(one, *, target=None, obtainable=True, claim=False):
+def candidate(one, *, target=None, is_available=True, claim=False):
     wanted = one.outputs if target is None else target
-    return Candidate(record=one, target=wanted, obtainable=obtainable, claim=claim)
+    return Candidate(record=one, target=wanted, is_available=is_available, is_claim=claim)
 
 
 def known(**facts):
@@ -38,14 +38,14 @@ def test_a_stage_that_failed_and_has_no_record_runs_because_it_failed():
 
 def test_a_stage_is_fresh_where_the_disk_equals_a_record_of_todays_key():
     one = record()
-    assert decide(known(todays=(candidate(one),), previous=one, disk={"o": A})) == Fresh(one)
+    assert decide(known(current=(candidate(one),), previous=one, disk={"o": A})) == Fresh(one)
 
 
 def test_the_first_record_wins_where_several_would_do_and_any_of_them_makes_fresh():
     first, second = record(outputs={"o": A}), record(outputs={"o": B})
-    todays = (candidate(first), candidate(second))
-    assert decide(known(todays=todays, disk={"o": B})) == Fresh(second)
-    restored = decide(known(todays=todays, disk={"o": None}))
+    current = (candidate(first), candidate(second))
+    assert decide(known(current=current, disk={"o": B})) == Fresh(second)
+    restored = decide(known(current=current, disk={"o": None}))
     assert isinstance(restored, Restore)
     assert restored.record == first
 
@@ -54,40 +54,40 @@ def test_the_first_record_wins_where_several_would_do_and_any_of_them_makes_fres
 def test_a_claim_is_verified_wherever_its_record_would_be_fresh_or_restored(there):
     one = record()
     claim = candidate(one, claim=True)
-    decision = decide(known(todays=(claim,), previous=one, disk={"o": there}))
+    decision = decide(known(current=(claim,), previous=one, disk={"o": there}))
     assert decision == VerifyOnly(one, (Reason("claim"),), claim=True)
     assert decision.is_final
 
 
 def test_a_proven_record_that_is_on_the_disk_is_fresh_beside_a_claim():
     claimed, proven = record(outputs={"o": A}), record(outputs={"o": B})
-    todays = (candidate(claimed, claim=True), candidate(proven))
-    assert decide(known(todays=todays, disk={"o": B})) == Fresh(proven)
+    current = (candidate(claimed, claim=True), candidate(proven))
+    assert decide(known(current=current, disk={"o": B})) == Fresh(proven)
 
 
 def test_a_claim_of_which_nobody_has_the_bytes_is_none():
     one = record()
-    unobtainable = candidate(one, obtainable=False, claim=True)
-    assert isinstance(decide(known(todays=(unobtainable,), previous=one, disk={"o": None})), Run)
+    unobtainable = candidate(one, is_available=False, claim=True)
+    assert isinstance(decide(known(current=(unobtainable,), previous=one, disk={"o": None})), Run)
 
 
 def test_a_missing_output_is_restored_and_says_so():
     one = record()
-    decision = decide(known(todays=(candidate(one),), previous=one, disk={"o": None}))
+    decision = decide(known(current=(candidate(one),), previous=one, disk={"o": None}))
     assert isinstance(decision, Restore)
     assert [(r.code, r.subject) for r in decision.reasons] == [("output_missing", "o")]
 
 
 def test_other_bytes_at_an_output_are_restored_over_and_named_with_old_and_new():
     one = record()
-    decision = decide(known(todays=(candidate(one),), previous=one, disk={"o": B}))
+    decision = decide(known(current=(candidate(one),), previous=one, disk={"o": B}))
     assert isinstance(decision, Restore)
     assert [(r.code, r.old, r.new) for r in decision.reasons] == [("output_edited", str(A), str(B))]
 
 
 def test_a_stage_runs_where_the_bytes_of_its_records_are_lost():
     one = record()
-    decision = decide(known(todays=(candidate(one, obtainable=False),), previous=one, disk={"o": None}))
+    decision = decide(known(current=(candidate(one, is_available=False),), previous=one, disk={"o": None}))
     assert isinstance(decision, Run)
     assert codes(decision) == ["output_missing"]
 
@@ -95,21 +95,21 @@ def test_a_stage_runs_where_the_bytes_of_its_records_are_lost():
 def test_a_record_whose_needed_version_is_lost_does_not_make_fresh():
     """A later item of the chain starts from a version that nobody has any more: it has to be made again."""
     one = record()
-    assert isinstance(decide(known(todays=(candidate(one, obtainable=False),), previous=one, disk={"o": A})), Run)
+    assert isinstance(decide(known(current=(candidate(one, is_available=False),), previous=one, disk={"o": A})), Run)
 
 
 def test_a_file_that_the_last_result_owned_and_this_one_lacks_must_be_gone():
     one = record()
-    todays = (candidate(one, target={"o": A, "dropped": None}),)
-    assert isinstance(decide(known(todays=todays, disk={"o": A, "dropped": B})), Restore)
-    assert isinstance(decide(known(todays=todays, disk={"o": A, "dropped": None})), Fresh)
+    current = (candidate(one, target={"o": A, "dropped": None}),)
+    assert isinstance(decide(known(current=current, disk={"o": A, "dropped": B})), Restore)
+    assert isinstance(decide(known(current=current, disk={"o": A, "dropped": None})), Fresh)
 
 
 def test_a_persons_file_where_nothing_is_wanted_is_left_alone():
     one = record()
-    todays = (candidate(one, target={"o": A, "dropped": None}),)
+    current = (candidate(one, target={"o": A, "dropped": None}),)
     disk = {"o": A, "dropped": B}
-    assert isinstance(decide(known(todays=todays, disk=disk, foreign=frozenset({"dropped"}))), Fresh)
+    assert isinstance(decide(known(current=current, disk=disk, foreign=frozenset({"dropped"}))), Fresh)
     assert mismatched_paths({"o": A}, {"o": B}, frozenset({"o"})) == ("o",)
 
 
@@ -122,61 +122,61 @@ def test_only_a_changed_verification_is_verified():
 
 def test_a_result_that_cannot_be_had_is_not_verified_but_made():
     then = record({**MANIFEST, "verify": ["old"]})
-    assert isinstance(decide(known(same_core=candidate(then, obtainable=False), previous=then)), Run)
+    assert isinstance(decide(known(same_core=candidate(then, is_available=False), previous=then)), Run)
 
 
 def test_a_record_of_todays_key_goes_before_one_of_the_same_core():
     one, then = record(), record({**MANIFEST, "verify": ["old"]}, outputs={"o": B})
-    facts = known(todays=(candidate(one),), same_core=candidate(then), disk={"o": B})
+    facts = known(current=(candidate(one),), same_core=candidate(then), disk={"o": B})
     assert isinstance(decide(facts), Restore)
 
 
 @pytest.mark.parametrize(("facts", "reason"), [({"forced": True}, "forced"), ({"cacheable": False}, "cache_disabled")])
 def test_a_forced_or_uncacheable_stage_runs_although_it_is_fresh(facts, reason):
     one = record()
-    assert codes(decide(known(todays=(candidate(one),), disk={"o": A}, **facts))) == [reason]
+    assert codes(decide(known(current=(candidate(one),), disk={"o": A}, **facts))) == [reason]
 
 
 def test_an_edit_goes_before_everything():
     one = record()
-    facts = known(edited=("o",), forced=True, todays=(candidate(one),), disk={"o": A}, waiting_on=("up",))
+    facts = known(edited=("o",), forced=True, current=(candidate(one),), disk={"o": A}, pending_upstream=("up",))
     assert decide(facts) == Edited(("o",))
 
 
 def test_an_edit_leaves_the_stage_in_place_if_there_is_a_record_of_todays_key():
     one = record(outputs={"o": A, "p": A})
-    decision = decide(known(edited=("o",), todays=(candidate(one),), disk={"o": B, "p": A}))
+    decision = decide(known(edited=("o",), current=(candidate(one),), disk={"o": B, "p": A}))
     assert decision == Edited(("o",), record=one)
 
 
 @pytest.mark.parametrize("facts", [{"forced": True}, {"cacheable": False}, {"disk": {"o": B, "p": None}}])
 def test_an_edited_stage_that_has_more_to_do_is_not_in_place(facts):
     one = record(outputs={"o": A, "p": A})
-    decision = decide(known(**{"edited": ("o",), "todays": (candidate(one),), "disk": {"o": B, "p": A}, **facts}))
+    decision = decide(known(**{"edited": ("o",), "current": (candidate(one),), "disk": {"o": B, "p": A}, **facts}))
     assert decision == Edited(("o",))
 
 
 def test_a_decided_edit_is_verified_as_it_is_on_disk():
     one = record(outputs={"o": A, "p": A})
-    decision = decide(known(edited=("o",), decided=True, todays=(candidate(one),), disk={"o": B, "p": A}))
+    decision = decide(known(edited=("o",), is_committed=True, current=(candidate(one),), disk={"o": B, "p": A}))
     assert isinstance(decision, VerifyOnly)
     assert decision.adopted == ("o",)
     assert decision.record.outputs == {"o": B, "p": A}
 
 
 def test_a_decided_edit_of_a_stage_that_has_to_run_is_not_verified():
-    assert decide(known(edited=("o",), decided=True, disk={"o": B})) == Edited(("o",))
+    assert decide(known(edited=("o",), is_committed=True, disk={"o": B})) == Edited(("o",))
 
 
 def test_a_file_that_no_stage_has_written_is_not_called_an_edit():
     decision = decide(known(edited=("o", "p"), existed=frozenset({"p"})))
     assert isinstance(decision, Edited)
-    assert decision.clauses == ("edited by hand: o", "existed before the stage first ran: p")
+    assert decision.descriptions == ("edited by hand: o", "existed before the stage first ran: p")
 
 
 def test_a_stage_is_maybe_where_upstream_may_give_it_a_recorded_key():
     one = record({**MANIFEST, "input:x": "2"})
-    facts = known(waiting_on=("up",), uncertain=("x",), others=(one,), previous=one)
+    facts = known(pending_upstream=("up",), uncertain=("x",), possible=(one,), previous=one)
     decision = decide(facts)
     assert isinstance(decision, Maybe)
     assert [(r.code, r.subject) for r in decision.reasons] == [("upstream_maybe", "up")]
@@ -184,7 +184,9 @@ def test_a_stage_is_maybe_where_upstream_may_give_it_a_recorded_key():
 
 def test_a_stage_with_a_reason_of_its_own_runs_whatever_upstream_writes():
     one = record({**MANIFEST, "command": "other"})
-    assert "command_changed" in codes(decide(known(waiting_on=("up",), uncertain=("x",), others=(one,), previous=one)))
+    assert "command_changed" in codes(
+        decide(known(pending_upstream=("up",), uncertain=("x",), possible=(one,), previous=one))
+    )
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,14 @@ from orch23.steps.llm.spec import LLMStep
 FENCE = WriteScope(("ws/src/", "ws/README.md"), protect=("ws/src/locked.py",), delete=("ws/src/old*.py",))
 
 
-def judge(answer, *, returns="files", stop="end", cwd="ws", fence=FENCE, outputs=("ws/src/a.py",), base=None, **more):
+def judge(
+    answer, *, returns="files", stop="end", cwd="ws", write_scope=FENCE, outputs=("ws/src/a.py",), base=None, **more
+):
     text = answer if isinstance(answer, str) else json.dumps(answer)
     step = LLMStep(provider="local", model="smollm2", prompt="p.j2", returns=returns, max_tokens=100)
-    return judge_response(text, stop, step=step, cwd=cwd, fence=fence, outputs=outputs, base=base or {}, **more)
+    return judge_response(
+        text, stop, step=step, cwd=cwd, write_scope=write_scope, outputs=outputs, base=base or {}, **more
+    )
 
 
 def found(judgement) -> list[str]:
@@ -185,9 +189,11 @@ def test_two_names_of_one_file_are_refused(other: str) -> None:
 
 
 def test_single_characters_and_writes_that_are_deleted_too_are_duplicates() -> None:
-    fence = WriteScope(("**",), delete=("**",))
-    assert found(judge({"writes": [write("a"), write("a")]}, fence=fence, cwd=".")) == [codes.DUPLICATE_PATH]
-    judgement = judge({"writes": [write("a")], "deletes": ["a"]}, fence=fence, cwd=".", base={"a": "old"})
+    write_scope = WriteScope(("**",), delete=("**",))
+    assert found(judge({"writes": [write("a"), write("a")]}, write_scope=write_scope, cwd=".")) == [
+        codes.DUPLICATE_PATH
+    ]
+    judgement = judge({"writes": [write("a")], "deletes": ["a"]}, write_scope=write_scope, cwd=".", base={"a": "old"})
     assert found(judgement) == [codes.DUPLICATE_PATH]
 
 
@@ -235,15 +241,15 @@ def test_a_path_from_the_root_is_told_what_was_meant() -> None:
     ],
 )
 def test_a_protected_name_needs_a_literal_entry(name: str) -> None:
-    judgement = judge({f"src/{name}": ""}, fence=WriteScope(("ws/src/",)))
+    judgement = judge({f"src/{name}": ""}, write_scope=WriteScope(("ws/src/",)))
     assert found(judgement)[0] in (codes.PROTECTED, codes.OUTSIDE_WRITE_SCOPE)
     assert is_protected(f"ws/src/{name}")
-    assert isinstance(judge({f"src/{name}": ""}, fence=WriteScope((f"ws/src/{name}",))), Proposal)
+    assert isinstance(judge({f"src/{name}": ""}, write_scope=WriteScope((f"ws/src/{name}",))), Proposal)
 
 
 @pytest.mark.parametrize("name", [".git/config", ".GIT/hooks/x", "lib/.git", ".orch23/VERSION"])
 def test_what_is_sealed_no_entry_admits(name: str) -> None:
-    judgement = judge({f"src/{name}": ""}, fence=WriteScope(("ws/src/", f"ws/src/{name}")))
+    judgement = judge({f"src/{name}": ""}, write_scope=WriteScope(("ws/src/", f"ws/src/{name}")))
     assert found(judgement) == [codes.PROTECTED]
     assert "literal" not in str(judgement.diagnostics)
 
@@ -254,7 +260,7 @@ def test_the_projects_own_files_are_protected_by_place_or_by_name() -> None:
     assert not allows_write(everything, "specs/todo.md")
     assert not allows_write(everything, "build.yaml", ("build.yaml",))
     assert allows_write(everything, "src/specs/a.py")
-    judgement = judge({"build.yaml": ""}, fence=WriteScope(everything), cwd=".", protected=("build.yaml",))
+    judgement = judge({"build.yaml": ""}, write_scope=WriteScope(everything), cwd=".", protected=("build.yaml",))
     assert found(judgement) == [codes.PROTECTED]
 
 
@@ -265,7 +271,7 @@ def test_deletes_are_off_unless_listed_and_need_a_file() -> None:
     assert found(judge({"deletes": ["src/locked.py"]}, base=base)) == [codes.OUTSIDE_WRITE_SCOPE]
     assert found(judge({"deletes": ["../x"]}, base=base)) == [codes.UNSAFE_PATH]
     assert isinstance(judge({"deletes": ["src/old.py"]}, base=base), Proposal)
-    assert found(judge({"deletes": ["src/old2.py"]}, base=base, hidden={"ws/src/old2.py"})) == [codes.NOT_SHOWN]
+    assert found(judge({"deletes": ["src/old2.py"]}, base=base, not_shown={"ws/src/old2.py"})) == [codes.NOT_SHOWN]
 
 
 # ---- contents ---------------------------------------------------------------------------------
@@ -313,7 +319,7 @@ def test_an_echoed_base_must_be_what_was_shown(shown: str | None, echoed: str | 
 
 
 def test_an_existing_file_that_was_not_shown_is_not_replaced() -> None:
-    judgement = judge({"src/a.py": "x = 1\n"}, hidden={"ws/src/a.py"})
+    judgement = judge({"src/a.py": "x = 1\n"}, not_shown={"ws/src/a.py"})
     assert found(judgement) == [codes.NOT_SHOWN]
     assert judgement.kind == "stale_context"
 
@@ -422,7 +428,7 @@ def test_everything_wrong_is_said_at_once() -> None:
         "deletes": ["src/keep.py"],
         "extra": 1,
     }
-    judgement = judge(answer, hidden={"ws/src/seen.py"})
+    judgement = judge(answer, not_shown={"ws/src/seen.py"})
     expected = {codes.UNPARSABLE, codes.INCOMPLETE_FILE, codes.UNSAFE_PATH, codes.OUTSIDE_WRITE_SCOPE, codes.PROTECTED}
     expected |= {codes.STALE_BASE, codes.NOT_SHOWN, codes.DUPLICATE_PATH, codes.FORBIDDEN_DELETE, codes.WRONG_SHAPE}
     assert set(found(judgement)) == expected
@@ -465,7 +471,7 @@ def test_an_existing_file_in_another_case_is_the_same_file_unless_it_goes() -> N
     judgement = judge({"src/OLD1.py": "x = 1\n"}, base=base)
     assert found(judgement) == [codes.DUPLICATE_PATH]
     assert judgement.diagnostics[0].hint == "write `src/old1.py`"
-    assert found(judge({"src/Hid.py": ""}, hidden={"ws/src/hid.py"})) == [codes.DUPLICATE_PATH]
+    assert found(judge({"src/Hid.py": ""}, not_shown={"ws/src/hid.py"})) == [codes.DUPLICATE_PATH]
 
 
 def test_a_stated_error_beside_empty_lists_is_an_error_and_beside_files_a_fault() -> None:

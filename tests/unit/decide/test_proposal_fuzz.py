@@ -34,10 +34,10 @@ def judge(text: str, returns: str = "files", stop: str = "end") -> Judgement:
         stop,  # type: ignore[arg-type]
         step=step,
         cwd="ws",
-        fence=FENCE,
+        write_scope=FENCE,
         outputs=("ws/src/a.py",),
         base=BASE,
-        hidden=HIDDEN,
+        not_shown=HIDDEN,
     )
 
 

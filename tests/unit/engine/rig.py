@@ -203,7 +203,7 @@ class MemoryConversations:
         recorded = RecordingProvider(inner=self.provider, store=self.exchanges, stage=name)
         asking = CallContext(cast("LLMStep", resolved.stage.step), name, attempt)
         nothing: Any = SimpleNamespace(settle=lambda *_: None, forfeit=lambda *_: None)
-        return RecordedConversation(recorded=recorded, meter=nothing, asking=asking, params={}, asked=asked)
+        return RecordedConversation(recorded=recorded, meter=nothing, call=asking, params={}, used=asked)
 
 
 class MemoryStore:
@@ -325,7 +325,7 @@ class Project:
 
     # ---- what a test does -------------------------------------------------------------------
 
-    def machinery(self) -> PlanningTools:
+    def tools(self) -> PlanningTools:
         return PlanningTools(
             facts_of=lambda _stage: self.facts,
             sources=self,
@@ -334,7 +334,7 @@ class Project:
         )
 
     def session(self, **more: Any) -> Session:
-        return open_session(self.pipeline, self.as_store, self.machinery(), self, git=self.git, **more)
+        return open_session(self.pipeline, self.as_store, self.tools(), self, git=self.git, **more)
 
     def builder(
         self, *, selection: Selection = ALL_STAGES, jobs: int = 2, keep_going: bool = False, **more: Any
@@ -358,7 +358,7 @@ class Project:
             observer=self,
             clock=self.clock.monotonic,
             options=BuildOptions(selection=selection, jobs=jobs, keep_going=keep_going),
-            break_off=lambda: None,
+            cancel_calls=lambda: None,
         )
 
     def build(self, **more: Any) -> BuildResult:
@@ -369,22 +369,22 @@ class Project:
             session=session,
             executor=self.executor,
             models=Models(
-                questions=RequestBuilder(self.secrets, self, self.pipeline.vars),
+                requests=RequestBuilder(self.secrets, self, self.pipeline.vars),
                 conversations=MemoryConversations(self.provider, self.store.exchanges),
                 validate=self.validate,
             ),
             safeguards=Safeguards(
                 secrets=self.secrets,
                 protected=own_file_patterns(self.pipeline),
-                pace=self.pace,
-                outside=NetworkAccess(partial=ROOT, environ={}, trust_command="orch23 trust"),
+                begin_attempt=self.pace,
+                network=NetworkAccess(partial=ROOT, environ={}, trust_command="orch23 trust"),
             ),
             reporter=Reporter(observer=self, artifacts=self, redact=self.secrets.redact),
         )
 
     def plan(self, **more: Any) -> Mapping[str, Any]:
         """Return what a build would do: decisions by stage."""
-        return DryRun(self.session(**more).appraiser).look()
+        return DryRun(self.session(**more).decider).run()
 
     def statuses(self) -> dict[str, str]:
         """Return how the stages of the last build ended, in that order."""

@@ -163,9 +163,9 @@ def test_lost_bytes_break_only_the_stage_that_wants_to_read_them() -> None:
     session = project.session()
     session.state.settle("a", replace(project.lock.records["a"], outputs={"a": entry("nowhere")}))
     project.store.records.all.clear()
-    broken = session.appraiser.resolve("r").broken
+    broken = session.decider.resolve("r").broken
     assert [one.code for one in broken] == ["E710"]
-    assert session.appraiser.resolve("other").broken == ()
+    assert session.decider.resolve("other").broken == ()
 
 
 def test_a_prompt_with_lost_inputs_matches_its_record_if_all_else_is_equal() -> None:
@@ -177,7 +177,7 @@ def test_a_prompt_with_lost_inputs_matches_its_record_if_all_else_is_equal() -> 
     project.store.forget_bytes("a()")
     session = project.session()
     session.state.settle("a", project.lock.records["a"])
-    found = session.appraiser.resolve("m")
+    found = session.decider.resolve("m")
     assert (found.broken, found.key) == ((), project.lock.records["m"].key)
     project.texts["p.j2"] = "another prompt of {{ inputs[0].text }}"
     assert [one.code for one in project_resolves(project, "m").broken] == ["E710"]
@@ -186,7 +186,7 @@ def test_a_prompt_with_lost_inputs_matches_its_record_if_all_else_is_equal() -> 
 def project_resolves(project: Project, name: str) -> Any:
     session = project.session()
     session.state.settle("a", project.lock.records["a"])
-    return session.appraiser.resolve(name)
+    return session.decider.resolve(name)
 
 
 # ---- other pipelines, and what was reset ---------------------------------------------------------------
@@ -195,14 +195,16 @@ def project_resolves(project: Project, name: str) -> Any:
 def test_a_stage_that_would_write_a_file_of_another_pipeline_is_broken_and_does_nothing() -> None:
     project = built(stage("a"), stage("b"))
     refusal = Diagnostic("E692", "another pipeline owns it", subject="a")
-    claims = SimpleNamespace(owner=lambda _path: None, refusals=lambda _name, paths: (refusal,) if "a" in paths else ())
+    claims = SimpleNamespace(
+        owner=lambda _path: None, ownership_errors=lambda _name, paths: (refusal,) if "a" in paths else ()
+    )
     project.lock = LockFile()
     session = project.session(claims=cast("OtherPipelines", claims))
     del project.disk.files["a"]
-    appraised = session.appraiser.appraise("a")
-    assert isinstance(appraised.decision, Run)
-    assert appraised.resolved.broken == (refusal,)
-    assert session.appraiser.appraise("b").resolved.broken == ()
+    decided = session.decider.decide("a")
+    assert isinstance(decided.decision, Run)
+    assert decided.resolved.broken == (refusal,)
+    assert session.decider.decide("b").resolved.broken == ()
 
 
 @pytest.mark.parametrize(
@@ -248,28 +250,28 @@ def test_checking_later_items_leaves_the_state_unchanged() -> None:
     seen: dict[str, set[str]] = {}
 
     class Spy(DryRun):
-        def decided(self, name: str, appraised: DecidedStage) -> None:
-            seen[name] = set(self.appraiser.state.results)
-            super().decided(name, appraised)
+        def decided(self, name: str, decided: DecidedStage) -> None:
+            seen[name] = set(self.decider.state.results)
+            super().decided(name, decided)
 
-    Spy(project.session().appraiser).look()
+    Spy(project.session().decider).run()
     assert seen == {"c@x": {"c@x"}, "c@y": {"c@x", "c@y"}}
 
 
 def test_a_stage_waits_for_its_inputs_and_for_earlier_items_of_its_chain() -> None:
     project = Project(stage("a"), stage("b"), item("c@x", 0, "a"), item("c@y", 1, "b"), item("c@z", 2))
-    appraiser = project.session().appraiser
-    appraiser.state.unsettled |= {"a", "b", "c@x"}
-    assert appraiser.waiting_on("c@x") == ("a",)
-    assert set(appraiser.waiting_on("c@y")) == {"b", "c@x"}
-    appraiser.state.unsettled = {"c@x"}
-    assert appraiser.waiting_on("c@z") == ("c@x",), "also where another item is between them"
-    appraiser.state.unsettled = set()
-    assert appraiser.waiting_on("c@y") == ()
+    decider = project.session().decider
+    decider.state.unsettled |= {"a", "b", "c@x"}
+    assert decider.waiting_on("c@x") == ("a",)
+    assert set(decider.waiting_on("c@y")) == {"b", "c@x"}
+    decider.state.unsettled = {"c@x"}
+    assert decider.waiting_on("c@z") == ("c@x",), "also where another item is between them"
+    decider.state.unsettled = set()
+    assert decider.waiting_on("c@y") == ()
 
 
 def test_reads_of_a_decision_are_noted_under_the_stage() -> None:
     project = built(stage("a", "src"), src="1")
     session = project.session()
-    session.appraiser.appraise("a")
+    session.decider.decide("a")
     assert "a" in session.state.reads

@@ -95,8 +95,8 @@ class Bench:
         safeguards = Safeguards(
             secrets=self.secrets,
             protected=(),
-            pace=self.pace,
-            outside=NetworkAccess(partial=ROOT, environ={}, trust_command=""),
+            begin_attempt=self.pace,
+            network=NetworkAccess(partial=ROOT, environ={}, trust_command=""),
         )
         questions = RequestBuilder(self.secrets, cast("Any", self), {})
         return AttemptLoop(
@@ -104,7 +104,7 @@ class Bench:
             runner=cast("Any", SimpleNamespace(contents=self.contents, tree=self)),
             verifier=cast("Verifier", self),
             models=Models(
-                questions=questions,
+                requests=questions,
                 conversations=MemoryConversations(self.provider, self.exchanges),
                 validate=lambda _path, _value: (),
             ),
@@ -169,14 +169,14 @@ def test_an_attempt_that_passes_is_the_only_one() -> None:
 
 
 def test_the_next_attempt_gets_the_failure_and_starts_from_the_files_of_the_failed_one() -> None:
-    bench = Bench(left("one", answer="A"), left("two"), verdicts=[wrong("line 7 is wrong")], retry=Retry(max=3))
+    bench = Bench(left("one", response="A"), left("two"), verdicts=[wrong("line 7 is wrong")], retry=Retry(max=3))
     done = bench.run()
     assert (done.failure, done.attempts, done.outputs) == (None, 2, {"out": entry("two")})
     first, second = bench.turns
-    assert (first.failure, first.previous, first.start) == (None, None, {})
+    assert (first.failure, first.previous_response, first.start) == (None, None, {})
     assert second.failure is not None
-    assert second.failure.brief.excerpt == "line 7 is wrong"
-    assert (second.attempt, second.previous, second.start) == (2, "A", {"out": entry("one")})
+    assert second.failure.feedback.excerpt == "line 7 is wrong"
+    assert (second.attempt, second.previous_response, second.start) == (2, "A", {"out": entry("one")})
 
 
 def test_from_the_baseline_each_attempt_starts_where_the_first_did() -> None:
@@ -184,13 +184,13 @@ def test_from_the_baseline_each_attempt_starts_where_the_first_did() -> None:
     retry = Retry(max=1, start_from="baseline")
     bench = Bench(left("one", exchanges=("x1",)), left("two"), base=base, verdicts=[wrong()], retry=retry)
     bench.run()
-    assert [(turn.start, turn.laid) for turn in bench.turns] == [(base, ()), (base, ())]
+    assert [(turn.start, turn.exchanges) for turn in bench.turns] == [(base, ()), (base, ())]
 
 
 def test_the_exchanges_of_a_result_that_is_gone_on_from_are_handed_on() -> None:
     bench = Bench(left("one", exchanges=("x1",)), left("two"), verdicts=[wrong()], retry=Retry(max=1))
     bench.run()
-    assert bench.turns[1].laid == ("x1",)
+    assert bench.turns[1].exchanges == ("x1",)
 
 
 @pytest.mark.parametrize(("most", "note"), [(0, ""), (1, "retries exhausted"), (2, "retries exhausted")])
@@ -199,7 +199,7 @@ def test_there_are_no_more_attempts_than_the_first_and_the_retries(most: int, no
     done = bench.run()
     assert (done.attempts, len(bench.turns), done.note) == (most + 1, most + 1, note)
     assert done.failure is not None
-    assert done.failure.brief.excerpt == f"failure {most}", "the last one counts"
+    assert done.failure.feedback.excerpt == f"failure {most}", "the last one counts"
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_a_stage_with_an_unmet_requirement_is_not_attempted() -> None:
     done = bench.run()
     assert (bench.turns, done.attempts, codes(done)) == ([], 0, ["E318"])
     assert done.failure is not None
-    assert "file_absent gone: it is there" in done.failure.brief.excerpt
+    assert "file_absent gone: it is there" in done.failure.feedback.excerpt
     assert not done.failure.retryable
 
 
@@ -289,7 +289,7 @@ def test_a_recorded_result_that_does_not_pass_any_more_briefs_the_first_attempt_
     bench.run(start=({"out": entry("recorded")}, wrong("the new test is red")))
     (turn,) = bench.turns
     assert turn.failure is not None
-    assert (turn.attempt, turn.failure.brief.excerpt, turn.start) == (
+    assert (turn.attempt, turn.failure.feedback.excerpt, turn.start) == (
         1,
         "the new test is red",
         {"out": entry("recorded")},
@@ -323,7 +323,7 @@ def test_a_path_that_was_written_with_the_bytes_of_its_base_is_part_of_the_resul
 
 
 def test_the_files_of_a_failed_program_are_its_result_but_no_attempt_starts_from_them() -> None:
-    failed = AttemptResult({}, failure=wrong(), left={"more/half": entry("h")})
+    failed = AttemptResult({}, failure=wrong(), leftover={"more/half": entry("h")})
     bench = Bench(failed, retry=Retry(max=1))
     done = bench.run()
     assert (done.outputs, done.partial) == ({"more/half": entry("h")}, True)
@@ -349,7 +349,7 @@ def test_the_brief_says_where_the_next_attempt_may_write() -> None:
     bench.run()
     failure = bench.turns[1].failure
     assert failure is not None
-    assert failure.brief.constraints == ("write only: out, more/",)
+    assert failure.feedback.constraints == ("write only: out, more/",)
 
 
 # ---- with a model ---------------------------------------------------------------------------------------
@@ -397,7 +397,7 @@ def test_usage_is_summed_over_all_attempts_also_of_a_failed_stage() -> None:
     bench = model_bench([cheap, replace(cheap, text="neither")], retry=Retry(max=1))
     done = bench.run()
     assert done.failure is not None
-    assert (done.spent.calls, done.spent.input_tokens, done.spent.cost) == (2, 20, Decimal("0.50"))
+    assert (done.usage.calls, done.usage.input_tokens, done.usage.cost) == (2, 20, Decimal("0.50"))
 
 
 def test_a_provider_that_cannot_answer_ends_the_attempts() -> None:

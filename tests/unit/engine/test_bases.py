@@ -77,8 +77,8 @@ def test_the_result_of_a_run_that_is_on_the_disk_is_no_base_of_the_next() -> Non
     project = two()
     project.build()
     state, chosen = bases(project)
-    assert (chosen.in_force("c@x"), chosen.moved("c@x", {})) == ({}, {})
-    assert state.incoming("c@x", "doc") == entry("0")
+    assert (chosen.in_force("c@x"), chosen.for_next_run("c@x", {})) == ({}, {})
+    assert state.incoming_version("c@x", "doc") == entry("0")
 
 
 def test_a_moved_base_holds_only_while_the_base_it_replaces_is_unchanged() -> None:
@@ -103,7 +103,7 @@ def test_a_stage_outside_of_chains_has_no_base() -> None:
     record = Record(stage="a", key="k", manifest={}, bases={"a": Base(entry("mine"))})
     project.lock = LockFile({"a": record})
     chosen = bases(project)[1]
-    assert (chosen.in_force("a"), list(chosen.others("a", "i", {})), chosen.moved("a", {})) == ({}, [], {})
+    assert (chosen.in_force("a"), list(chosen.alternatives("a", "i", {})), chosen.for_next_run("a", {})) == ({}, [], {})
 
 
 def test_the_bases_of_other_records_are_tried_each_once_and_the_original_with_them() -> None:
@@ -113,9 +113,9 @@ def test_the_bases_of_other_records_are_tried_each_once_and_the_original_with_th
     for number, text in enumerate(("one", "two", "one")):
         based = {"doc": Base(entry(text), entry("0"))}
         project.store.records.put(Record(stage="c@x", key=f"k{number}", manifest=manifest, bases=based))
-    found = list(chosen.others("c@x", identity_of(manifest), {"doc": entry("two")}))
+    found = list(chosen.alternatives("c@x", identity_of(manifest), {"doc": entry("two")}))
     assert found == [{}, {"doc": entry("one")}]
-    assert state.starts == {}, "choosing changes nothing"
+    assert state.moved_bases == {}, "choosing changes nothing"
 
 
 def test_a_stage_goes_on_from_the_failure_that_it_kept() -> None:
@@ -147,8 +147,8 @@ def test_a_moved_base_on_the_disk_is_no_users_edit_for_the_result_that_came_of_i
     project.disk["doc"] = project.git.head["doc"] = "mine."
     project.disk["src"] = "2"
     session = project.session()
-    resolved = session.appraiser.appraise("c@x").resolved
-    assert session.state.starts["c@x"] == {"doc": entry("mine.")}
+    resolved = session.decider.decide("c@x").resolved
+    assert session.state.moved_bases["c@x"] == {"doc": entry("mine.")}
     record = Record(stage="c@x", key=resolved.key, manifest=resolved.manifest, outputs={"doc": entry("new")})
     assert Committer(session).change({"c@x": record}).foreign == ()
 
@@ -160,7 +160,7 @@ def test_the_bytes_of_a_moved_base_are_kept_before_anything_is_replaced() -> Non
     project.disk["doc"] = project.git.head["doc"] = "mine."
     project.disk["src"] = "2"
     session = project.session()
-    resolved = session.appraiser.appraise("c@x").resolved
+    resolved = session.decider.decide("c@x").resolved
     Committer(session).keep(resolved, StageResult(outputs={}, deleted=(), exchanges=(), attempts=1))
     assert b"mine." in project.store.exchanges.originals.values()
 
@@ -191,12 +191,12 @@ def test_behind_an_item_with_another_result_the_disk_is_not_followed() -> None:
         state, chosen = bases(project)
         state.settle("c@x", result)
         state.ran |= ran
-        assert chosen.moved("c@y", {}) == moved
+        assert chosen.for_next_run("c@y", {}) == moved
     state, chosen = bases(project)
-    assert chosen.moved("c@y", {}) == {}, "nor where it has none yet"
+    assert chosen.for_next_run("c@y", {}) == {}, "nor where it has none yet"
     state.settle("c@x", former)
     state.unsettled.add("c@x")
-    assert chosen.moved("c@y", {}) == {}, "nor where that is predicted"
+    assert chosen.for_next_run("c@y", {}) == {}, "nor where that is predicted"
 
 
 def test_accepted_bytes_are_where_the_next_run_starts() -> None:
@@ -204,16 +204,18 @@ def test_accepted_bytes_are_where_the_next_run_starts() -> None:
     append(project, "c@x")
     project.build()
     project.disk["doc"] = "mine."
-    assert bases(project)[1].moved("c@x", {}) == {}, "an edit is no base by itself"
+    assert bases(project)[1].for_next_run("c@x", {}) == {}, "an edit is no base by itself"
     accepted = Record(stage="c@x", key="k", manifest={}, outputs={"doc": entry("mine.")}, accepted=("doc",))
     project.store.records.put(accepted)
-    assert bases(project)[1].moved("c@x", {}) == {"doc": entry("mine.")}
+    assert bases(project)[1].for_next_run("c@x", {}) == {"doc": entry("mine.")}
     project.store.records.all.remove(accepted)
     project.store.records.put(replace(accepted, accepted=(), exchanges=("by hand",)))
-    assert bases(project)[1].moved("c@x", {}) == {}
+    assert bases(project)[1].for_next_run("c@x", {}) == {}
     by_hand = Exchange(fingerprint="by hand", stage="c@x", request={}, response="", outcome="accepted_by_hand")
     project.store.exchanges.put(by_hand, None)
-    assert bases(project)[1].moved("c@x", {}) == {"doc": entry("mine.")}, "an older record says it by its exchange"
+    assert bases(project)[1].for_next_run("c@x", {}) == {"doc": entry("mine.")}, (
+        "an older record says it by its exchange"
+    )
 
 
 @pytest.mark.parametrize(("committed", "made"), [(True, "a()c@x"), (False, "c@x")])
@@ -237,12 +239,12 @@ def test_a_run_starts_from_results_of_user_edits_that_would_be_lost_otherwise() 
         made = {"doc": entry("mine. and more")}
         project.store.records.put(Record(stage="c@x", key="elsewhere", manifest={}, outputs=made, bases=bases_then))
         project.disk["doc"] = "mine. and more"
-        assert bases(project)[1].moved("c@x", {}) == moved
+        assert bases(project)[1].for_next_run("c@x", {}) == moved
 
 
 def test_an_unmoved_base_is_left_out() -> None:
     project = two()
-    assert bases(project)[1].moved("c@x", {"doc": entry("0")}) == {}
+    assert bases(project)[1].for_next_run("c@x", {"doc": entry("0")}) == {}
 
 
 def test_only_a_failure_that_its_stage_keeps_and_a_run_made_is_gone_on_from() -> None:

@@ -37,7 +37,7 @@ def test_the_stage_of_another_pipeline_that_declares_a_path_owns_it(tmp_path: Pa
     claim = claims.owner("src/m.py")
     assert claim is not None
     assert (claim.pipeline, claim.stage) == ("a.yaml", "feature")
-    (problem,) = claims.refusals("other", ["src/m.py", "free.py"])
+    (problem,) = claims.ownership_errors("other", ["src/m.py", "free.py"])
     assert problem.code == "E712"
     assert "`feature` in a.yaml" in problem.message
     assert "orch23 release a.yaml feature" in (problem.hint or "")

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from orch23.engine.attempt import StageResult
 from orch23.engine.commit import Committer, WorkspaceChange
 from orch23.engine.session import Session
+from orch23.engine.stage_view import StageView
 from orch23.model.digest import FileEntry
 from orch23.model.errors import MissingBytesError
 from orch23.model.pipeline import ChainLink, WriteScope
@@ -32,7 +33,7 @@ class Bench:
         self.committer = Committer(self.session)
 
     def resolved(self, name: str) -> ResolvedStage:
-        return self.session.appraiser.appraise(name).resolved
+        return self.session.decider.decide(name).resolved
 
     def done(self, **texts: str) -> StageResult:
         outputs = {path.replace("__", "/"): FileEntry(self.store.contents.put(t.encode())) for path, t in texts.items()}
@@ -54,27 +55,27 @@ def test_a_record_is_durable_after_all_of_its_bytes_and_before_the_workspace_cha
     bench = Bench(stage("a"), stage("b", "a"))
     bench.record("a", a="made")
     assert bench.log == ["synced", "recorded"]
-    assert bench.session.state.view("b", "a") == entry("made"), "other stages see it"
+    assert StageView(bench.session.state, "b").version("a") == entry("made"), "other stages see it"
     assert bench.disk.files == {}
 
 
 def test_a_cheap_result_is_seen_and_counted_with_and_lasts_once_it_is_made_to() -> None:
     bench = Bench(stage("a"), stage("b", "a"))
-    record = bench.committer.gather(bench.resolved("a"), bench.done(a="made"))
+    record = bench.committer.keep_for_later(bench.resolved("a"), bench.done(a="made"))
     assert (bench.log, bench.store.records.all) == ([], [record])
     state = bench.session.state
-    assert (state.view("b", "a"), state.on_disk("a")) == (entry("made"), entry("made"))
-    bench.committer.make_last()
+    assert (StageView(state, "b").version("a"), state.on_disk("a")) == (entry("made"), entry("made"))
+    bench.committer.sync()
     assert bench.log == ["synced"]
     bench.promote("a", record)
-    assert (state.promised, bench.disk["a"]) == ({}, "made")
+    assert (state.expected, bench.disk["a"]) == ({}, "made")
 
 
 def test_a_record_that_only_the_lock_file_has_is_kept_where_that_is_trusted() -> None:
     for trusts, log in ((False, []), (True, ["recorded"])):
         bench = Bench(stage("a"))
         bench.open(trusts_lock=trusts)
-        bench.committer.adopt(Record(stage="a", key="k", manifest={}))
+        bench.committer.store_locked_record(Record(stage="a", key="k", manifest={}))
         assert bench.log == log
 
 
@@ -136,7 +137,7 @@ def test_a_protected_path_is_changed_only_if_a_stage_declares_it(path: str, *, d
     change = bench.promote("a", record)
     is_refused = path != "d/x" and not declared
     assert (path in change.refused, path in bench.disk.files) == (is_refused, not is_refused)
-    assert bench.committer.stands("a", record) is False, "the lock file that was read does not have it"
+    assert bench.committer.is_in_place("a", record) is False, "the lock file that was read does not have it"
 
 
 def test_lost_bytes_of_a_change_are_found_before_it_is_made() -> None:
@@ -147,7 +148,7 @@ def test_lost_bytes_of_a_change_are_found_before_it_is_made() -> None:
     with pytest.raises(MissingBytesError):
         bench.committer.check(change)
     with pytest.raises(MissingBytesError):
-        bench.committer.hold("a", record)
+        bench.committer.withhold("a", record)
 
 
 # ---- failures, and the end of stages ------------------------------------------------------------------
@@ -168,11 +169,11 @@ def test_outputs_not_yet_written_by_a_failed_program_are_not_removed() -> None:
 
 def test_a_file_of_an_ended_stage_stays_if_its_bytes_cannot_be_had_again() -> None:
     bench = Bench(stage("a"), files={"old": "x", "changed": "since"})
-    buried = bench.committer.bury({"old": None, "changed": entry("before")})
+    buried = bench.committer.remove_obsolete({"old": None, "changed": entry("before")})
     assert (buried.edited, buried.removed, set(bench.disk.files)) == (("changed",), (), {"old", "changed"})
     made = {"old": entry("x"), "changed": entry("since")}
     bench.store.records.put(Record(stage="gone", key="k", manifest={}, outputs=made))
-    buried = bench.committer.bury({"old": None, "changed": entry("before")})
+    buried = bench.committer.remove_obsolete({"old": None, "changed": entry("before")})
     assert (buried.edited, buried.removed, bench.disk.files) == (("changed",), ("old",), {"changed": b"since"})
 
 
@@ -261,8 +262,8 @@ def test_a_result_stands_if_lock_file_and_workspace_have_it() -> None:
     project.build()
     committer = Committer(project.session())
     record = project.lock.records["a"]
-    assert committer.stands("a", record)
+    assert committer.is_in_place("a", record)
     assert isinstance(project.plan()["a"], Fresh)
     del project.disk.files["a"]
-    assert not committer.stands("a", record)
-    assert not committer.stands("a", replace(record, key="another"))
+    assert not committer.is_in_place("a", record)
+    assert not committer.is_in_place("a", replace(record, key="another"))

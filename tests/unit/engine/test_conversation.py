@@ -43,7 +43,7 @@ class Counting:
     def deadline_s(self, _stage: str, asked_s: float) -> float:
         return asked_s
 
-    def priced(self, request: Request, response: Response) -> Response:
+    def with_cost(self, request: Request, response: Response) -> Response:
         return response
 
     def release(self, stage: str) -> None: ...
@@ -59,13 +59,13 @@ class Heard:
         self.answers: list[tuple[Request, Response]] = []
         self.written = ""
 
-    def wrote(self, text: str) -> None:
+    def received(self, text: str) -> None:
         self.written += text
 
-    def asking(self, request: Request) -> None:
+    def requested(self, request: Request) -> None:
         self.asked.append(request)
 
-    def answered(self, request: Request, response: Response) -> None:
+    def responded(self, request: Request, response: Response) -> None:
         self.answers.append((request, response))
 
 
@@ -82,14 +82,14 @@ class Bench:
     def attempt(
         self, model: Any, mode: RecordingMode = "cached", *, more: OnTruncated | None = None
     ) -> RecordedConversation:
-        recorded = RecordingProvider(inner=model, store=self.exchanges, stage="code", mode=mode, once=self.once)
+        recorded = RecordingProvider(inner=model, store=self.exchanges, stage="code", mode=mode, unique_calls=self.once)
         step = replace(STEP, on_truncated=more)
         return RecordedConversation(
-            recorded=recorded, meter=self.meter, asking=CallContext(step, "code"), params={}, asked=self.asked
+            recorded=recorded, meter=self.meter, call=CallContext(step, "code"), params={}, used=self.asked
         )
 
     def ask(self, conversation: RecordedConversation, request: Request | None = None) -> CallResult:
-        return conversation.complete(conversation.choose(request or question()), 10.0, self.heard)
+        return conversation.complete(conversation.next_sample(request or question()), 10.0, self.heard)
 
     def kept(self, request: Request) -> Exchange | None:
         return self.exchanges.get(request.fingerprint(), None)
@@ -191,7 +191,7 @@ def test_two_stages_with_one_question_share_the_new_sample(bench: Bench) -> None
     model = FakeProvider(["two"])
     assert bench.ask(bench.attempt(model, "record")).response.text == "two"
     bench.asked = set()
-    other = replace(bench.attempt(model, "record"), asking=CallContext(STEP, "other"))
+    other = replace(bench.attempt(model, "record"), call=CallContext(STEP, "other"))
     assert bench.ask(other).response.text == "two"
     assert bench.samples() == [(True, "one"), (False, "two")]
 
@@ -340,7 +340,7 @@ def test_offline_refuses_whoever_may_be_elsewhere(tmp_path: Path, provider: str,
 def test_offline_says_what_is_missing_before_anything_is_reserved(tmp_path: Path) -> None:
     conversation = opened(tmp_path, STEP, offline=True)
     with pytest.raises(ProviderError) as caught:
-        conversation.complete(conversation.choose(question()), 1.0, Heard())
+        conversation.complete(conversation.next_sample(question()), 1.0, Heard())
     (diagnostic,) = caught.value.diagnostics
     assert (diagnostic.code, diagnostic.subject) == ("E423", "code@T1")
     assert "--offline" in (diagnostic.hint or "")

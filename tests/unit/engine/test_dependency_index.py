@@ -67,9 +67,9 @@ def reached(rows: DependencyIndex, *changed: str) -> Reach:
 
 def test_an_edit_reaches_its_readers_and_what_follows_and_what_these_read_is_around(rows: DependencyIndex) -> None:
     assert reached(rows, "a.in").reached == ("a", "b")
-    assert reached(rows, "a.in").around == ()
+    assert reached(rows, "a.in").neighbours == ()
     found = reached(rows, "b.out", "p3.in")
-    assert (found.reached, found.around) == (("b", "p3"), ("a",))
+    assert (found.reached, found.neighbours) == (("b", "p3"), ("a",))
 
 
 def test_a_promotion_group_is_reached_as_a_whole_with_what_follows(rows: DependencyIndex) -> None:
@@ -165,10 +165,10 @@ def test_what_a_stage_sees_the_results_of_is_around_it_although_it_was_not_asked
     index = StoreIndex(tmp_path / "index.sqlite")
     index.write({"t": table})
     found = reach(DependencyIndex(index, "t"), ["acc.txt"], lambda _path: True)
-    assert (found.reached, found.around) == (("early",), ("chain@one", "chain@two"))
+    assert (found.reached, found.neighbours) == (("early",), ("chain@one", "chain@two"))
     assert found.plan().chains == {"chain": ("chain@one", "chain@two")}
     found = reach(DependencyIndex(index, "t"), ["g.in"], lambda _path: True)
-    assert (found.reached, found.around) == (("lists",), ("folder",))
+    assert (found.reached, found.neighbours) == (("lists",), ("folder",))
 
 
 def expanded(text: str, name: str, *values: str) -> Plan:

@@ -20,7 +20,7 @@ from orch23.store.run_statistics import StageStatistics
 ZERO = Decimal(0)
 MILLION = Decimal(1_000_000)
 OWN = {"big": Price(input=MILLION, output=10 * MILLION), "huge": Price(input=10 * MILLION, output=100 * MILLION)}
-tariff = Prices(OWN).of
+tariff = Prices(OWN).tariff_of
 """A token costs 1 dollar in and 10 out at `big`, ten times as much at `huge`; `local` is free, others are unknown."""
 RECORD = Record(stage="code", key="k", manifest={})
 STEP = LLMStep(provider="command", model="big", prompt="p", max_tokens=1000)
@@ -89,7 +89,7 @@ def test_calls_of_a_foreach_follow_its_last_items() -> None:
 
 def test_a_first_run_knows_its_input_and_a_bound_and_no_more() -> None:
     found = estimate(ground(Run(()), request=REQUEST), tariff)
-    assert (found.input_tokens, found.output_tokens, found.answers) == (13, None, 0)  # 51 characters, rounded up
+    assert (found.input_tokens, found.output_tokens, found.responses) == (13, None, 0)  # 51 characters, rounded up
     assert (found.price, found.least_cost, found.likely_cost) == ("known", None, None)
     assert found.duration_s is None
     assert found.most_cost == FIRST + 3 * LATER
@@ -97,7 +97,7 @@ def test_a_first_run_knows_its_input_and_a_bound_and_no_more() -> None:
 
 def test_earlier_answers_say_how_much_a_model_writes() -> None:
     found = estimate(ground(Run(()), request=REQUEST, past=PAST), tariff)
-    assert (found.input_tokens, found.output_tokens, found.answers) == (13, 30, 3)
+    assert (found.input_tokens, found.output_tokens, found.responses) == (13, 30, 3)
     assert found.least_cost == found.likely_cost == 13 + 300
     assert (found.duration_s, found.runs) == (4.0, 3)
 
@@ -164,7 +164,7 @@ def test_items_that_are_not_known_yet_are_taken_as_the_last_ones() -> None:
 def test_no_price_is_asked_for_where_nobody_is_asked() -> None:
     shell = Stage(name="s", step=ShellStep("x"))
     found = estimate(ground(Run(()), shell, past=PAST), no_price)
-    assert (found.price, found.duration_s, found.may_ask) == ("none", 4.0, False)
+    assert (found.price, found.duration_s, found.may_call) == ("none", 4.0, False)
     assert estimate(ground(Fresh(RECORD), request=REQUEST), no_price).price == "none"
 
 

@@ -20,7 +20,7 @@ def stage(name: str, *reads: str) -> Stage:
 
 def taken(frontier: ReadyNodes) -> list[str]:
     found = []
-    while (name := frontier.take()) is not None:
+    while (name := frontier.pop()) is not None:
         found.append(name)
     return found
 
@@ -28,18 +28,18 @@ def taken(frontier: ReadyNodes) -> list[str]:
 def test_what_passes_twice_counts_once() -> None:
     frontier = ReadyNodes(plan_of(stage("a"), stage("b"), stage("c", "a", "b")))
     assert taken(frontier) == ["a", "b"]
-    frontier.let_pass("a")
-    frontier.let_pass("a")
+    frontier.release("a")
+    frontier.release("a")
     assert taken(frontier) == []
-    frontier.let_pass("b")
+    frontier.release("b")
     assert taken(frontier) == ["c"]
 
 
 def test_another_plan_goes_on_with_what_has_passed() -> None:
     frontier = ReadyNodes(plan_of(stage("a"), stage("b"), stage("c", "a")))
     assert taken(frontier) == ["a", "b"]
-    frontier.let_pass("a")
+    frontier.release("a")
     frontier.replan(plan_of(stage("a"), stage("b"), stage("c", "a"), stage("d", "a", "b")))
     assert taken(frontier) == ["c"], "a has passed, b is taken"
-    frontier.let_pass("b")
+    frontier.release("b")
     assert taken(frontier) == ["d"]

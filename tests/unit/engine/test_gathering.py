@@ -19,7 +19,7 @@ def waits(gathering: WriteBehind, clock: FakeClock) -> float:
     assert left is not None
     clock.tick(left)
     assert gathering.is_due
-    assert list(gathering.take()) == ["a"]
+    assert list(gathering.drain()) == ["a"]
     return round(left, 3)
 
 

@@ -20,25 +20,25 @@ def test_a_thread_that_is_free_takes_the_next_piece_and_a_busy_one_is_not_waited
         return partial(told.put, (name, this))
 
     def give(name: str) -> None:
-        hands.give(f"stage-{name}", partial(piece, name))
+        hands.submit(f"stage-{name}", partial(piece, name))
 
     give("one")
     give("two")
     gates["two"].set()
     second = told.get(timeout=20)
-    hands.done()
+    hands.finished()
     give("three")
     gates["three"].set()
     third = told.get(timeout=20)
-    hands.done()
+    hands.finished()
     gates["one"].set()
     first = told.get(timeout=20)
-    hands.done()
+    hands.finished()
     assert [first[0], second[0], third[0]] == ["one", "two", "three"]
     assert third[1] is second[1]
     assert first[1] is not second[1]
     assert set(threading.enumerate()) - before == {first[1], second[1]}
-    hands.dismiss()
+    hands.shutdown()
     for _, thread in (first, second):
         thread.join(20)
         assert not thread.is_alive()

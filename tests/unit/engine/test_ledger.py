@@ -61,7 +61,7 @@ class Rig:
     def answer(self, stage: str, tokens_in: int, tokens_out: int = 1, **more: Any) -> Response:
         asked = request()
         response = replace(Response(text="x", usage=Usage(tokens_in, tokens_out)), **more)
-        response = self.ledger.priced(asked, response)
+        response = self.ledger.with_cost(asked, response)
         self.ledger.settle(stage, response)
         return response
 
@@ -71,7 +71,7 @@ class Rig:
         ]
 
     def spent(self) -> tuple[Any, Any, Any]:
-        totals = self.ledger.finished(RunFinished(status="ok"))
+        totals = self.ledger.with_totals(RunFinished(status="ok"))
         return totals.calls, totals.tokens, totals.cost
 
 
@@ -177,7 +177,7 @@ def test_a_free_provider_that_counts_nothing_took_nothing() -> None:
     rig = Rig()
     asked = replace(request(), provider="scripted", model="s")
     rig.ledger.reserve("a", asked)
-    response = rig.ledger.priced(asked, Response(text="x"))
+    response = rig.ledger.with_cost(asked, Response(text="x"))
     rig.ledger.settle("a", response)
     assert (response.cost, response.prices) == ("0", "free")
     assert rig.spent() == (1, 0, "0")
@@ -189,7 +189,7 @@ def test_what_has_no_price_says_so() -> None:
     assert rig.answer("a", 7, 3).cost is None
     assert rig.told("call_reserved") == [("a", 1, MOST, None)]
     assert rig.told("call_settled") == [("a", 1, 10, None)]
-    assert rig.ledger.finished(RunFinished(status="ok")).unpriced == 1
+    assert rig.ledger.with_totals(RunFinished(status="ok")).unpriced == 1
 
 
 @pytest.mark.parametrize("of_run", [True, False])
@@ -267,7 +267,7 @@ def test_an_interrupted_run_goes_on_with_what_was_left() -> None:
     rig.ledger.reserve("x", request())
     rig.answer("x", 1, 1)
     assert rig.spent() == (1, 2, "2"), "what this run took is told apart"
-    assert rig.ledger.finished(RunFinished(status="ok")).before == RequestTotals(2, 7, "9")
+    assert rig.ledger.with_totals(RunFinished(status="ok")).before == RequestTotals(2, 7, "9")
 
 
 # ---- limits of a stage ----------------------------------------------------------------------------------
@@ -309,20 +309,20 @@ def test_a_stage_that_has_no_more_is_refused_though_others_are_under_way() -> No
 def test_the_wall_time_of_a_stage_begins_with_its_first_attempt_and_ends_it() -> None:
     rig = Rig(stages={"a": StopConditions(max_wall_s=10.0)})
     rig.clock.now += 1000
-    rig.ledger.pace("a")
+    rig.ledger.begin_attempt("a")
     rig.clock.now += 4
     assert rig.ledger.deadline_s("a", 600.0) == 6.0
     assert rig.ledger.deadline_s("a", 2.0) == 2.0
     rig.clock.now += 6
     for late in (
-        lambda: rig.ledger.pace("a"),
+        lambda: rig.ledger.begin_attempt("a"),
         lambda: rig.ledger.deadline_s("a", 600.0),
         lambda: rig.ledger.reserve("a", request()),
     ):
         with pytest.raises(StageLimitError) as refused:
             late()
         assert refused.value.diagnostics[0].code == "E504"
-    rig.ledger.pace("b")
+    rig.ledger.begin_attempt("b")
     assert rig.ledger.deadline_s("b", 600.0) == 600.0
 
 
@@ -491,7 +491,7 @@ def test_many_threads_never_pass_a_limit_and_all_come_to_an_end(
             os.sched_yield()  # let others come in between
             if end == "settle":
                 usage = Usage(1 + int(part * 1000), max(1, int(part * most)))
-                rig.ledger.settle(stage, rig.ledger.priced(asked, Response(text="x", usage=usage)))
+                rig.ledger.settle(stage, rig.ledger.with_cost(asked, Response(text="x", usage=usage)))
             else:
                 getattr(rig.ledger, end)(stage)
         return "done"

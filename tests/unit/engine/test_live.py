@@ -11,16 +11,16 @@ def kept(text: str) -> str:
 def test_nobody_is_told_where_nobody_wants_to_know() -> None:
     told: list[Event] = []
     live = LiveOutput(told.append, "a", kept)
-    assert live.of_step("make") is None
-    live.of_answer(1).take("one\ntwo\n")
+    assert live.step_lines("make") is None
+    live.response_lines(1).feed("one\ntwo\n")
     assert told == []
 
 
 def test_of_each_step_and_of_each_answer_so_many_lines_are_told() -> None:
     told: list[Event] = []
-    live = LiveOutput(told.append, "a", kept, wanted=True)
+    live = LiveOutput(told.append, "a", kept, is_enabled=True)
     for _ in range(2):
-        hear = live.of_step("make")
+        hear = live.step_lines("make")
         assert hear is not None
         for number in range(MAX_LINES + 5):
             hear(str(number))
@@ -28,18 +28,18 @@ def test_of_each_step_and_of_each_answer_so_many_lines_are_told() -> None:
     assert told[MAX_LINES - 1].data == StepOutput(step="make", line=str(MAX_LINES - 1))
     assert told[MAX_LINES].data == StepOutput(step="make", cut=True)
     assert told[MAX_LINES].message == "more than 1,000 lines: the rest is not shown"
-    live.of_answer(2).take("one\n")
+    live.response_lines(2).feed("one\n")
     assert told[-1] == Event(LlmText(attempt=2, line="one"), "one", "a", "debug")
 
 
 def test_a_line_without_blanks_is_not_lost() -> None:
     told: list[Event] = []
-    live = LiveOutput(told.append, "a", kept, wanted=True)
-    hear = live.of_step("make")
+    live = LiveOutput(told.append, "a", kept, is_enabled=True)
+    hear = live.step_lines("make")
     assert hear is not None
     hear("x" * 3_000)
     hear("short, as it is without what it repeated", cut=True)
-    live.of_answer(1).take(f"{'y' * 9_000}\nnext\n")
+    live.response_lines(1).feed(f"{'y' * 9_000}\nnext\n")
     assert [event.data for event in told] == [
         StepOutput(step="make", line="x" * 2_000, cut=True),
         StepOutput(step="make", line="short, as it is without what it repeated", cut=True),

@@ -55,7 +55,7 @@ class Bench:
         return ManifestReader(facts_of=self.facts, sources_of=lambda _moment: Project(), read_yaml=lambda text: text)
 
     def keyed(self) -> PlanManifests:
-        return self.keying().keyed(self.pipeline, self.moment)
+        return self.keying().manifests_of(self.pipeline, self.moment)
 
 
 def inputs(keyed: PlanManifests, name: str) -> dict[str, Any]:
@@ -130,9 +130,9 @@ def test_a_list_of_the_author_that_cannot_be_used_is_an_error_and_one_that_a_sta
 
 def test_a_moment_that_is_past_has_no_manifests_where_something_was_wrong() -> None:
     bench = Bench(each("f", source="l.json"), files={"l.json": "{}"})
-    assert bench.keying().keyed_then(bench.pipeline, bench.moment) is None
+    assert bench.keying().past_manifests_of(bench.pipeline, bench.moment) is None
     bench = Bench(stage("a", needs=("gone",)))
-    assert bench.keying().keyed_then(bench.pipeline, bench.moment) is None
+    assert bench.keying().past_manifests_of(bench.pipeline, bench.moment) is None
     with pytest.raises(InvalidInputError):
         bench.keyed()
 
@@ -141,7 +141,7 @@ def test_a_moment_that_is_past_has_no_manifests_where_something_was_wrong() -> N
 
     bench = Bench(stage("a"))
     bench.facts = no_tool
-    assert bench.keying().keyed_then(bench.pipeline, bench.moment) is None
+    assert bench.keying().past_manifests_of(bench.pipeline, bench.moment) is None
 
 
 # ---- chains -------------------------------------------------------------------------------------------

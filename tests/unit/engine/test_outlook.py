@@ -120,12 +120,12 @@ def test_a_list_that_a_stage_made_and_that_cannot_be_used_any_more_is_an_error()
 def test_unselected_stages_are_left_out_but_their_last_results_count() -> None:
     project = built()
     project.disk["src"] = "2"
-    outlook = DryRun(project.session().appraiser, Selection(only=("b",)))
-    assert list(outlook.look()) == ["b"]
-    assert isinstance(outlook.decisions["b"], Fresh)
+    dry_run = DryRun(project.session().decider, Selection(only=("b",)))
+    assert list(dry_run.run()) == ["b"]
+    assert isinstance(dry_run.decisions["b"], Fresh)
     project = Project(*CHAIN, files={"src": "1"})
-    outlook = DryRun(project.session().appraiser, Selection(only=("b",)))
-    assert outlook.look() == {"b": Blocked(("a",))}
+    dry_run = DryRun(project.session().decider, Selection(only=("b",)))
+    assert dry_run.run() == {"b": Blocked(("a",))}
 
 
 def test_a_preview_has_the_files_of_ended_stages_and_the_switched_off_stages() -> None:
@@ -134,21 +134,21 @@ def test_a_preview_has_the_files_of_ended_stages_and_the_switched_off_stages() -
     off = SkippedStage(name="off", kind="shell", condition="x")
     project.pipeline = Project(stage("a", "src"), skipped=(off,)).pipeline
     seen = preview(project.session())
-    assert (seen.dead, seen.released, seen.skipped) == (("old",), {"kept": "kept"}, ("off",))
-    assert (seen.would_run, seen.count(Fresh), seen.count(Run, Maybe)) == (True, 1, 0)
+    assert (seen.obsolete, seen.released, seen.skipped) == (("old",), {"kept": "kept"}, ("off",))
+    assert (seen.has_work, seen.count(Fresh), seen.count(Run, Maybe)) == (True, 1, 0)
     part = preview(project.session(), Selection(targets=("a",)))
-    assert (part.dead, part.released, part.would_run) == ((), {}, False)
+    assert (part.obsolete, part.released, part.has_work) == ((), {}, False)
 
 
 def test_replan_decides_on_the_state_after_the_build() -> None:
     project = Project(*CHAIN, files={"src": "1"})
     build = project.builder()
     build.run()
-    decisions, state = replan(build.session, build.committer.left, ALL_STAGES)
+    decisions, state = replan(build.session, build.committer.written_lock, ALL_STAGES)
     assert [type(one) for one in decisions.values()] == [Fresh, Fresh, Fresh]
     assert (set(state.results), state is build.session.state) == ({"a", "b", "c"}, False)
     project.disk["src"] = "2"
-    decisions, _ = replan(build.session, build.committer.left, ALL_STAGES)
+    decisions, _ = replan(build.session, build.committer.written_lock, ALL_STAGES)
     assert isinstance(decisions["a"], Run)
 
 
@@ -156,5 +156,5 @@ def test_replan_forces_the_same_stages_again() -> None:
     project = built()
     build = project.builder(forced=("a",))
     build.run()
-    decisions, _ = replan(build.session, build.committer.left, ALL_STAGES)
+    decisions, _ = replan(build.session, build.committer.written_lock, ALL_STAGES)
     assert decisions["a"] == Run((Reason("forced"),))

@@ -108,8 +108,8 @@ def test_a_file_equals_head_if_disk_and_head_have_its_bytes(project: Project) ->
 def test_git_is_called_once_for_all_paths_and_not_again_for_the_same_path(project: Project) -> None:
     git = CountingGit()
     here = owner(project, git=git)
-    here.look_up(["a", "b"])
-    here.look_up(["b", "c"])
+    here.prefetch(["a", "b"])
+    here.prefetch(["b", "c"])
     assert not here.is_committed("a")
     assert git.calls == [["a", "b"], ["c"]]
 

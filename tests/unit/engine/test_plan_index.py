@@ -98,8 +98,8 @@ def test_a_stage_waits_for_each_unsettled_one_before_it_whose_files_it_may_read(
                 or any(may_overlap(one, other) for one in base for other in writes_of(plan.nodes[up]))
             )
         ]
-        appraiser = StageDecider(cast("ProjectState", state), cast("Any", None), cast("Any", None), cast("Any", None))
-        assert appraiser.waiting_on(name) == tuple(found)
+        decider = StageDecider(cast("ProjectState", state), cast("Any", None), cast("Any", None), cast("Any", None))
+        assert decider.waiting_on(name) == tuple(found)
 
 
 RECORDS = st.dictionaries(
@@ -131,9 +131,9 @@ def test_versions_of_a_chain_are_those_that_going_through_its_items_finds(
     for at, name in enumerate(items):
         earlier = [settled[one] for one in items[:at] if one in settled]
         versions = [one.outputs.get(path) for one in earlier if path in one.outputs or path in one.deleted]
-        assert state.incoming(name, path) == (versions[-1] if versions else None)
+        assert state.incoming_version(name, path) == (versions[-1] if versions else None)
         later = [(plan.nodes[one], settled.get(one) or locked.get(one)) for one in items[at + 1 :]]
-        assert state.made_later(name, path) is any(
+        assert state.has_later_version(name, path) is any(
             (isinstance(node, Stage) and path in node.outputs)
             or (record is not None and (path in record.outputs or path in record.deleted))
             for node, record in later

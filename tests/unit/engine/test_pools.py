@@ -16,7 +16,7 @@ def stage(name: str, step=SHELL, *pools: str) -> Stage:
 def lined_up(pools: StagePools[str], *stages: Stage) -> list[str]:
     """Line these up and return the names of those that are let in, in order."""
     for one in stages:
-        pools.line_up(one, one.name)
+        pools.enqueue(one, one.name)
     found = []
     while (name := pools.admit()) is not None:
         found.append(name)
@@ -27,7 +27,7 @@ def test_without_pools_the_jobs_bound_everything() -> None:
     pools: StagePools[str] = StagePools({}, 2)
     assert lined_up(pools, stage("a", LLM), stage("b"), stage("c")) == ["a", "b"]
     assert pools.is_full
-    pools.leave("a")
+    pools.release("a")
     assert not pools.is_full
     assert pools.admit() == "c"
 
@@ -37,10 +37,10 @@ def test_where_there_is_a_pool_for_them_stages_that_wait_take_no_job() -> None:
     asking = [stage(f"ask{n}", LLM) for n in range(3)]
     assert lined_up(pools, *asking, stage("a"), stage("b")) == ["ask0", "ask1", "a"]
     assert pools.is_full
-    pools.leave("ask1")
+    pools.release("ask1")
     assert pools.admit() == "ask2"
     assert pools.admit() is None
-    pools.leave("a")
+    pools.release("a")
     assert pools.admit() == "b"
 
 
@@ -50,7 +50,7 @@ def test_it_is_not_full_while_either_kind_finds_a_place() -> None:
     assert not pools.is_full
     assert lined_up(pools, stage("ask", LLM)) == ["ask"]
     assert pools.is_full
-    pools.leave("a")
+    pools.release("a")
     assert not pools.is_full
 
 

@@ -48,7 +48,7 @@ def test_what_a_change_reaches_is_a_part_of_the_plan(store: ProjectStore) -> Non
     assert found is not None
     assert (found.names, found.plan.order, found.text) == (("a", "b"), ("a", "b"), "")
     assert found.digests == {"p.yaml": BEFORE, "v.yaml": BEFORE}
-    assert found.at_rest == {"fresh": 12, "skipped": 1}
+    assert found.idle_counts == {"fresh": 12, "skipped": 1}
     assert found.began.spec_file == "a.in"
 
 

@@ -62,7 +62,7 @@ class Bench:
             sources=self.project,
             contents=self.project.store.contents,
             budget=self.budget,
-            ask=self.ask,
+            ask_consent=self.ask,
         ).check(self.project.session().state.plan, self.look)
 
     def refused(self, kind: type[Orch23Error] = ConfigurationError) -> list[Diagnostic]:
@@ -81,13 +81,13 @@ class Bench:
     def record(self, name: str) -> None:
         """Record an answer to the first request of a stage."""
         session = self.project.session()
-        resolved = session.appraiser.appraise(name).resolved
+        resolved = session.decider.decide(name).resolved
         step = resolved.stage.step
         assert isinstance(step, LLMStep)
         opened = self.conversations.open(resolved, 1, set())
         questions = RequestBuilder(Secrets(), self.project, {})
         this = AttemptContext(given=resolved.given, model=step.model)
-        request, _ = questions.request(resolved, step, this, opened.params)
+        request, _ = questions.build(resolved, step, this, opened.params)
         assert request is not None
         self.project.store.exchanges.put(
             Exchange(fingerprint=request.fingerprint(), stage=name, request={}, response="x"), None

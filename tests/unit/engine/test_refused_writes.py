@@ -28,9 +28,9 @@ def test_a_write_to_the_tree_is_told_with_its_line_and_the_way_out(line: str) ->
     assert found.code == "E323"
     assert line.removeprefix("E   ") in found.message
     assert "`scratch`" in (found.hint or "")
-    assert failure.brief.excerpt.startswith("it failed")
-    assert "`scratch`" in failure.brief.excerpt
-    assert len(failure.brief.diagnostics) == 1
+    assert failure.feedback.excerpt.startswith("it failed")
+    assert "`scratch`" in failure.feedback.excerpt
+    assert len(failure.feedback.diagnostics) == 1
 
 
 @pytest.mark.parametrize(

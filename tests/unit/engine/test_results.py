@@ -52,10 +52,10 @@ class Rig:
         )
         self.results = StageResults(
             committer=cast("Committer", self),
-            narrator=RunEvents(self, self.clock.monotonic),
-            walk=cast("PlanWalk", SimpleNamespace(wanted=frozenset(plan.nodes), let_pass=self.passed.append)),
+            events=RunEvents(self, self.clock.monotonic),
+            walk=cast("PlanWalk", SimpleNamespace(wanted=frozenset(plan.nodes), release=self.passed.append)),
             clock=self.clock.monotonic,
-            paid=lambda _: StageCost(),
+            cost_of=lambda _: StageCost(),
         )
 
     # as an observer
@@ -77,13 +77,13 @@ class Rig:
         self.heard.append(("durable", resolved.stage.name))
         return self.record(resolved.stage.name)
 
-    def gather(self, resolved: Any, _done: StageResult) -> Record:
+    def keep_for_later(self, resolved: Any, _done: StageResult) -> Record:
         return self.record(resolved.stage.name)
 
-    def adopt(self, _record: Record) -> None:
+    def store_locked_record(self, _record: Record) -> None:
         pass
 
-    def recall(self, _resolved: Any, _record: Record) -> None:
+    def use_recorded(self, _resolved: Any, _record: Record) -> None:
         pass
 
     def changed_inputs(self, _resolved: Any) -> tuple[str, ...]:
@@ -92,7 +92,7 @@ class Rig:
     def keep_failure(self, _resolved: Any, _done: StageResult) -> PromotionResult:
         return PromotionResult((), (), ())
 
-    def make_last(self) -> None:
+    def sync(self) -> None:
         self.heard.append(("store", "synced"))
 
     def change(self, records: Mapping[str, Record]) -> WorkspaceChange:
@@ -102,7 +102,7 @@ class Rig:
     def check(self, _change: WorkspaceChange) -> None:
         pass
 
-    def hold(self, name: str, _record: Record) -> None:
+    def withhold(self, name: str, _record: Record) -> None:
         if name in self.lost:
             raise MissingBytesError(digest_bytes(name.encode()).sha256)
 
@@ -113,7 +113,7 @@ class Rig:
         self.heard.append(("promoted", *records))
         return PromotionResult((), (), change.foreign)
 
-    def stands(self, _name: str, _record: Record) -> bool:
+    def is_in_place(self, _name: str, _record: Record) -> bool:
         return False
 
     # what a loop does
@@ -137,8 +137,8 @@ class Rig:
 
     def run(self, *names: str) -> None:
         for name in names:
-            self.results.move(name, StageStatus.READY)
-            self.results.move(name, StageStatus.RUNNING)
+            self.results.set_status(name, StageStatus.READY)
+            self.results.set_status(name, StageStatus.RUNNING)
 
 
 FAILED = StageOutcome(status=StageStatus.FAILED, text="no")
@@ -184,7 +184,7 @@ def test_kept_files_of_a_failed_stage_are_promoted_after_waiting_results() -> No
     rig.finish("a")
     rig.fail("b")
     assert rig.heard == [("store", "synced"), ("promoted", "a"), ("a", "built"), ("b", "kept"), ("b", "failed")]
-    assert rig.results.ends["b"].text == "no; so it is"
+    assert rig.results.outcomes["b"].text == "no; so it is"
 
 
 def test_all_results_are_on_disk_before_a_model_call_but_not_before_other_steps() -> None:
@@ -245,7 +245,7 @@ def test_where_one_cannot_be_promoted_the_others_are() -> None:
     for name in ("a", "b", "c"):
         rig.finish(name)
     rig.results.settle(idle=True)
-    assert {name: end.status for name, end in rig.results.ends.items()} == {
+    assert {name: end.status for name, end in rig.results.outcomes.items()} == {
         "a": StageStatus.BUILT,
         "b": StageStatus.FAILED,
         "c": StageStatus.BLOCKED,
@@ -257,7 +257,7 @@ def test_a_persons_file_stays_and_its_stage_is_edited() -> None:
     rig.run("a")
     rig.foreign = {"a"}
     rig.finish("a", LONG_S)
-    assert rig.results.ends["a"].status is StageStatus.EDITED
+    assert rig.results.outcomes["a"].status is StageStatus.EDITED
 
 
 def test_a_group_is_held_until_it_is_complete() -> None:
@@ -288,18 +288,18 @@ def test_bytes_that_are_lost_fail_a_new_result_and_are_told_to_who_restores() ->
     rig.lost = {"a", "b"}
     rig.run("a")
     rig.finish("a", LONG_S)
-    assert rig.results.ends["a"].status is StageStatus.FAILED
+    assert rig.results.outcomes["a"].status is StageStatus.FAILED
     with pytest.raises(MissingBytesError):
         rig.results.restore(rig.resolved("b"), rig.record("b"))
-    assert "b" not in rig.results.ends
+    assert "b" not in rig.results.outcomes
     rig.run("b")
 
 
 def test_nobody_hears_of_what_nobody_asked_for() -> None:
     rig = Rig(stage("a"), stage("b", "a"))
-    rig.results.leave_out("a", StageStatus.NOT_BUILT)
+    rig.results.skip("a", StageStatus.NOT_BUILT)
     assert (rig.heard, rig.passed) == ([], ["a"])
-    assert rig.results.keeps_back("a", stage("b", "a"))
+    assert rig.results.blocks("a", stage("b", "a"))
 
 
 def test_a_stage_ends_once() -> None:
@@ -314,7 +314,7 @@ def test_each_status_that_is_not_final_leads_to_an_end() -> None:
         reached = {status}
         while more := {after for one in reached for after in TRANSITIONS.get(one, ())} - reached:
             reached |= more
-        assert any(one.is_told for one in reached) or status in (StageStatus.PASSED_OVER, StageStatus.NOT_BUILT)
+        assert any(one.is_reported for one in reached) or status in (StageStatus.NOT_SELECTED, StageStatus.NOT_BUILT)
     assert checked_transition(StageStatus.WAITING, StageStatus.READY, "a") is StageStatus.READY
     with pytest.raises(ValueError, match="cannot go from waiting to running"):
         checked_transition(StageStatus.WAITING, StageStatus.RUNNING, "a")
@@ -323,5 +323,5 @@ def test_each_status_that_is_not_final_leads_to_an_end() -> None:
 @pytest.mark.parametrize("status", list(StageStatus))
 def test_who_is_up_to_date_lets_pass_and_who_has_a_result_is_up_to_date(status: StageStatus) -> None:
     assert status.is_green or not status.has_result
-    assert status.lets_pass or not status.is_green
+    assert status.releases_downstream or not status.is_green
     assert status.is_green or not status.is_idle

@@ -62,13 +62,13 @@ def test_a_check_that_a_body_names_for_all_items_is_looked_for_before_there_are_
 
 def test_of_a_pipeline_with_unsound_stages_the_sound_ones_are_judged() -> None:
     project = Project(stage("a", "made-by-the-other", "nowhere", needs=("no-such-stage",)))
-    store, machinery = project.as_store, project.machinery()
+    store, tools = project.as_store, project.tools()
     unread = ("makes made-by-the-other",)
-    found = errors_of_sound_stages(project.pipeline, store, machinery, names=("a", "b"), unread=unread)
+    found = errors_of_sound_stages(project.pipeline, store, tools, names=("a", "b"), unread=unread)
     assert ["nowhere" in one.message for one in found] == [False, True]
     assert "no-such-stage" in found[0].message
     with pytest.raises(InvalidInputError):
-        check_plan(project.pipeline, store, machinery)
+        check_plan(project.pipeline, store, tools)
 
 
 # ---- lists ------------------------------------------------------------------------------------------

@@ -156,7 +156,7 @@ def test_checks_come_before_processes_and_the_first_failure_is_the_last_step() -
     failure = bench.verify()
     assert bench.told() == [("check c", True), ("test one", False)]
     assert failure is not None
-    assert (failure.kind, failure.brief.exit_code, failure.summary) == ("verify_failed", 1, "verify: exited with 1")
+    assert (failure.kind, failure.feedback.exit_code, failure.summary) == ("verify_failed", 1, "verify: exited with 1")
     assert bench.tried == [], "the items of its lists are looked at last"
 
 
@@ -168,7 +168,7 @@ def test_with_all_every_step_runs_and_their_failures_are_one() -> None:
     failure = bench.verify()
     assert bench.ran() == ["one", "two", "three"]
     assert failure is not None
-    assert failure.brief.command == "check c; test one; test three"
+    assert failure.feedback.command == "check c; test one; test three"
     assert failure.summary.endswith("(and 2 more failed)")
     assert codes(failure) == ["E9"]
 
@@ -254,7 +254,7 @@ def test_all_commands_of_a_model_run_and_the_failure_has_their_output() -> None:
     assert bench.ran() == ["one", "two", "three"]
     assert failure is not None
     assert (failure.kind, failure.summary) == ("acceptance_failed", "verify: exited with 1 (and 1 more failed)")
-    order = [failure.brief.excerpt.index(f"{name} says") for name in ("one", "three", "two")]
+    order = [failure.feedback.excerpt.index(f"{name} says") for name in ("one", "three", "two")]
     assert order == sorted(order), "those that failed come first"
 
 

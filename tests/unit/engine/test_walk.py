@@ -36,7 +36,9 @@ class State:
         self.lock = SimpleNamespace(records={"old": record("old")})
         self.settled: dict[str, Record] = {}
         self.edited: set[str] = set()
-        self.store = SimpleNamespace(workspace=SimpleNamespace(is_folder=lambda _: False))
+        self.store = SimpleNamespace(workspace=SimpleNamespace(is_folder=lambda _: False, entry=self._entry))
+        self.owners: dict[str, list[str]] = {}
+        self.locked = SimpleNamespace(having=lambda *_: ())
 
     def tracked(self, _name: str) -> "State":
         return self
@@ -50,8 +52,11 @@ class State:
     def settle(self, name: str, result: Record) -> None:
         self.settled[name] = result
 
-    def view(self, _name: str, path: str) -> FileEntry | None:
+    def _entry(self, path: str) -> FileEntry | None:
         return FileEntry(digest_bytes(self.files[path])) if path in self.files else None
+
+    def link(self, _name: str) -> None:
+        return None
 
     def read(self, path: str, _entry: FileEntry) -> bytes:
         return self.files[path]
@@ -84,10 +89,10 @@ class Visitor:
             pass
         return [*self.heard]
 
-    # as an appraiser
+    # as an decider
     read_yaml: Any = staticmethod(lambda text: text)
 
-    def appraise(self, name: str, *, need_intermediate: bool = False) -> DecidedStage:
+    def decide(self, name: str, *, need_intermediate: bool = False) -> DecidedStage:
         assert not need_intermediate
         if name in self.faults:
             raise self.faults[name]
@@ -98,10 +103,10 @@ class Visitor:
         return False
 
     # as a visitor
-    def keeps_back(self, up: str, node: Stage | ForeachStage) -> bool:
+    def blocks(self, up: str, node: Stage | ForeachStage) -> bool:
         return up in self.bad and node.name != up
 
-    def takes(self, name: str) -> bool:
+    def should_decide(self, name: str) -> bool:
         if name in self.refused:
             self.note(name, "refused")
         return name not in self.refused
@@ -111,7 +116,7 @@ class Visitor:
             self.note(node.name, "not yet")
         return node.name not in self.refused
 
-    def added(self, node: ForeachStage, items: tuple[Stage, ...]) -> None:
+    def items_added(self, node: ForeachStage, items: tuple[Stage, ...]) -> None:
         self.heard.append((node.name, "added", *(item.name for item in items)))
 
     def not_expanded(self, node: ForeachStage, problems: tuple[Any, ...]) -> None:
@@ -125,16 +130,16 @@ class Visitor:
         self.bad.add(name)
         self.note(name, "blocked", *by)
 
-    def passed_over(self, name: str, result: Record | None) -> None:
+    def not_selected(self, name: str, result: Record | None) -> None:
         self.note(name, "passed over", *([result.key] if result else []))
 
-    def decided(self, name: str, appraised: DecidedStage) -> None:
-        self.note(name, appraised.decision.label, *(["has a result"] if name in self.state.settled else []))
+    def decided(self, name: str, decided: DecidedStage) -> None:
+        self.note(name, decided.decision.label, *(["has a result"] if name in self.state.settled else []))
 
     def note(self, name: str, *what: str) -> None:
         self.heard.append((name, *what))
         if name not in self.slow:
-            self.walk.let_pass(name)
+            self.walk.release(name)
 
 
 def each(name: str, *values: str, source: str | None = None) -> ForeachStage:
@@ -167,7 +172,7 @@ def test_what_waits_is_decided_once_it_may_pass() -> None:
     visitor = Visitor(stage("a"), stage("b", "a"), stage("c", "b"))
     visitor.slow = {"b"}
     assert visitor.go() == [("a", "run"), ("b", "run")]
-    visitor.walk.let_pass("b")
+    visitor.walk.release("b")
     assert visitor.go() == [("c", "run")]
 
 
@@ -221,7 +226,7 @@ def test_a_list_is_expanded_when_what_makes_it_is_done_and_not_before() -> None:
     visitor.slow, visitor.bad = {"list"}, set()
     assert visitor.go() == [("list", "run")]
     visitor.refused = {"e"}
-    visitor.walk.let_pass("list")
+    visitor.walk.release("list")
     assert visitor.go() == [("e", "not yet")]
 
 

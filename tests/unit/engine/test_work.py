@@ -22,7 +22,7 @@ TESTED = Verify((ShellStep(("test", "t")),), places=(0,))
 
 
 def resolved(session: Session, name: str) -> ResolvedStage:
-    return session.appraiser.appraise(name).resolved
+    return session.decider.decide(name).resolved
 
 
 def cloned(project: Project) -> Project:

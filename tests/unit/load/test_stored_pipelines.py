@@ -40,7 +40,7 @@ class Stored:
 def loaded(folder: Path, text: str, stored: Stored | None, **options: dict[str, str]) -> LoadedPipeline | None:
     (folder / "p.yaml").write_text(text)
     try:
-        return load_pipeline(folder / "p.yaml", folder, compiled=stored, sets=options.get("sets"))
+        return load_pipeline(folder / "p.yaml", folder, cache=stored, sets=options.get("sets"))
     except InvalidPipelineError:
         return None
 

@@ -33,7 +33,7 @@ stages:
 
 
 def steps(swap: ModelOverride) -> tuple[dict[str, LLMStep], dict[str, Any], list[str]]:
-    parsed = parse_pipeline(TEXT, "p.yaml", swap=swap)
+    parsed = parse_pipeline(TEXT, "p.yaml", override=swap)
     assert parsed.pipeline is not None, [str(d) for d in parsed.diagnostics]
     assert all(d.severity is Severity.NOTE for d in parsed.diagnostics)
     stages: Any = parsed.pipeline.stages
@@ -90,7 +90,7 @@ def test_a_pipeline_may_leave_both_to_the_command_line():
     text = "version: 1\nstages:\n  s: {llm: {prompt: p.j2}, outputs: [a]}\n"
     missing = parse_pipeline(text, "p.yaml")
     assert [d.code for d in missing.diagnostics] == ["E810", "E810"]
-    parsed = parse_pipeline(text.replace("p.j2", "p.j2, seed: 3"), "p.yaml", swap=ModelOverride("local", "m"))
+    parsed = parse_pipeline(text.replace("p.j2", "p.j2, seed: 3"), "p.yaml", override=ModelOverride("local", "m"))
     assert parsed.pipeline is not None
     assert parsed.diagnostics == ()
     stage: Any = parsed.pipeline.stages[0]
@@ -100,4 +100,4 @@ def test_a_pipeline_may_leave_both_to_the_command_line():
 @pytest.mark.parametrize("field", ["seed: x", "answers: /a", "temprature: 1"])
 def test_mistakes_stay_mistakes_in_what_is_kept(field):
     text = f"version: 1\nstages:\n  s: {{llm: {{provider: p, model: m, prompt: p, {field}}}, outputs: [a]}}\n"
-    assert parse_pipeline(text, "p.yaml", swap=ModelOverride("local", "m")).pipeline is None
+    assert parse_pipeline(text, "p.yaml", override=ModelOverride("local", "m")).pipeline is None

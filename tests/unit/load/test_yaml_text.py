@@ -69,7 +69,7 @@ def test_every_node_has_its_place():
     assert parsed.positions["stages/code"] == Location("f.yaml", 2, 3, 4)
     assert parsed.positions["stages/code/llm/model"] == Location("f.yaml", 4, 18, 1)
     assert parsed.key_positions["stages/code/llm"] == Location("f.yaml", 4, 5, 3)
-    assert parsed.place("stages/code/outputs/9") == parsed.positions["stages/code/outputs"]
+    assert parsed.location_of("stages/code/outputs/9") == parsed.positions["stages/code/outputs"]
 
 
 def test_of_a_sound_text_deeper_places_are_read_once_more_when_they_are_asked_for(monkeypatch):

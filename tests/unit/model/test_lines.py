@@ -15,20 +15,20 @@ def lines_of(*pieces: str) -> list[tuple[str, bool]]:
     found = Heard()
     lines = LineSplitter(found)
     for piece in pieces:
-        lines.take(piece)
-    lines.end()
+        lines.feed(piece)
+    lines.flush()
     return found
 
 
 def test_a_line_is_handed_on_when_it_is_whole() -> None:
     found = Heard()
     lines = LineSplitter(found)
-    lines.take("on")
+    lines.feed("on")
     assert found == []
-    lines.take("e\ntwo\r\nthr")
+    lines.feed("e\ntwo\r\nthr")
     assert found == [("one", False), ("two", False)]
-    lines.end()
-    lines.end()
+    lines.flush()
+    lines.flush()
     assert found == [("one", False), ("two", False), ("thr", False)]
 
 

@@ -102,8 +102,8 @@ def test_values_of_another_sort_are_refused(install: Install) -> None:
 
 def test_a_name_that_no_plugin_has_is_of_none(install: Install) -> None:
     name = install("", "[orch23.steps]\n")
-    assert kinds_of((name,)).origin("mine") == ""
-    assert kinds_of((name,)).origin("shell") == ""
+    assert kinds_of((name,)).plugin_version("mine") == ""
+    assert kinds_of((name,)).plugin_version("shell") == ""
     with pytest.raises(KeyError):
         kinds_of((name,))["mine"]
 

@@ -236,7 +236,7 @@ def test_a_cycle_names_what_is_written_and_no_pattern_that_stands_for_an_item():
         ("`last` comes after `each`: it reads `**/*.log`, which may be `${{ item }}.log` of `each`", read),
         ("`each` comes after `last`: it reads `done.txt`", done),
     ]
-    assert str(problem.hint).startswith("`${{ item }}.log` may turn out to be any path: put a folder in front of it")
+    assert str(problem.hint).startswith("`${{ item }}.log` may be any path: put a folder in front of it")
     each = replace(each, needs=("last",), reads=())
     needed = replace(one, stages=(each, replace(last, inputs=())), locations={"stages/last/needs/0": read})
     _, (problem,) = build_plan(needed)
@@ -279,7 +279,7 @@ def test_a_stage_that_needs_itself_is_a_cycle_at_that_entry(need: str) -> None:
     assert plan is None
     assert (problem.code, problem.location) == ("E820", place)
     assert problem.message == "cycle: a -> a"
-    assert problem.hint == f"`a` needs itself; remove `{need}` from what it needs"
+    assert problem.hint == f"`a` needs itself; remove `{need}` from its `needs`"
 
 
 def test_a_foreach_that_needs_itself_is_a_cycle_before_its_list_is_there_and_after() -> None:

@@ -50,7 +50,7 @@ def test_what_nobody_has_and_nobody_makes_is_told_with_a_near_name() -> None:
     assert problem.message == "input `specs/appp.md` of stage `s` does not exist, and no stage makes it"
     assert problem.hint == "did you mean `specs/app.md`?"
     (problem,) = missing(stage("s", ("far/away",)), exists=("specs/app.md",))
-    assert problem.hint == "give it to the outputs of the stage that makes it"
+    assert problem.hint == "add it to the outputs of the stage that makes it"
 
 
 def test_what_is_there_or_made_before_is_fine() -> None:

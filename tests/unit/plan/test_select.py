@@ -90,4 +90,4 @@ def test_an_item_of_what_is_no_foreach_is_no_stage() -> None:
             Selection(targets=(name,)).nodes(unexpanded())
     with pytest.raises(NotFoundError, match="`nobody`") as caught:
         Selection(targets=("nobody", "laste")).nodes(unexpanded())
-    assert [one.hint for one in caught.value.diagnostics] == ["`orch23 graph` shows the stages", "did you mean `last`?"]
+    assert [one.hint for one in caught.value.diagnostics] == ["`orch23 graph` lists the stages", "did you mean `last`?"]

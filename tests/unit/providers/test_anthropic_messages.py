@@ -579,10 +579,10 @@ def test_who_is_asked_rehearses_meanwhile() -> None:
     begun: list[object] = []
 
     class Watched(WarmUp):
-        def begin(self, act) -> None:
+        def start_once(self, act) -> None:
             begun.append(act)
 
-    provider = AnthropicMessages(url="http://127.0.0.1:9", key="k", rehearsal=Watched())
+    provider = AnthropicMessages(url="http://127.0.0.1:9", key="k", warm_up=Watched())
     with pytest.raises(TransportError):
         provider.complete(request(), LONG, lambda _n: None)
     assert begun == [warm_up_anthropic]
@@ -608,7 +608,7 @@ def test_nothing_heavy_is_imported_until_someone_is_asked() -> None:
 def over_llmock(llmock, *, delays_s=(0.06, 0.24), deadline_s=LONG, stall_s=LONG):
     events: list = []
     provider = AnthropicMessages(url=llmock.base_url("anthropic"), key="k", stall_s=stall_s)
-    transport = RetryingProvider(inner=provider, stage="code", notice=events.append, delays_s=delays_s)
+    transport = RetryingProvider(inner=provider, stage="code", emit=events.append, delays_s=delays_s)
     try:
         return transport.complete(request(), deadline_s, lambda _n: None)
     except ProviderError as error:

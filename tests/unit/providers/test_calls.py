@@ -36,10 +36,10 @@ def connect(sockets: CallSockets, one) -> None:
 
 
 def test_a_reader_is_woken_when_the_time_is_up(pair) -> None:
-    with OpenCalls().under_way(0.01) as sockets:
+    with OpenCalls().track(0.01) as sockets:
         connect(sockets, pair)
         assert pair.recv(1) == b""
-        assert sockets.is_cut
+        assert sockets.is_shut_down
 
 
 def test_a_reader_is_woken_when_the_build_ends_and_told_so(pair) -> None:
@@ -54,7 +54,7 @@ def test_a_reader_is_woken_when_the_build_ends_and_told_so(pair) -> None:
     ender.start()
 
     def read() -> None:
-        with calls.under_way(LONG) as sockets:
+        with calls.track(LONG) as sockets:
             connect(sockets, pair)
             reading.set()
             raise OSError(pair.recv(1))
@@ -66,7 +66,7 @@ def test_a_reader_is_woken_when_the_build_ends_and_told_so(pair) -> None:
 
 def test_a_connection_that_comes_about_after_the_cut_is_cut_too(pair) -> None:
     sockets = CallSockets()
-    sockets.cut()
+    sockets.shut_down()
     connect(sockets, pair)
     assert pair.recv(1) == b""
     sockets.close()
@@ -74,7 +74,7 @@ def test_a_connection_that_comes_about_after_the_cut_is_cut_too(pair) -> None:
 
 def test_a_connection_that_tls_has_taken_over_is_cut_too() -> None:
     ours, theirs = socket.socketpair()
-    with theirs, OpenCalls().under_way(0.01) as sockets:
+    with theirs, OpenCalls().track(0.01) as sockets:
         connect(sockets, ours)
         with socket.socket(fileno=ours.detach()) as under_tls:  # as `wrap_socket` does before its handshake
             under_tls.settimeout(LONG)
@@ -83,7 +83,7 @@ def test_a_connection_that_tls_has_taken_over_is_cut_too() -> None:
 
 def test_a_call_keeps_no_descriptor(pair) -> None:
     before = os.listdir("/proc/self/fd")
-    with OpenCalls().under_way(LONG) as sockets:
+    with OpenCalls().track(LONG) as sockets:
         connect(sockets, pair)
         assert len(os.listdir("/proc/self/fd")) == len(before) + 1
     assert os.listdir("/proc/self/fd") == before
@@ -91,16 +91,16 @@ def test_a_call_keeps_no_descriptor(pair) -> None:
 
 def test_what_is_over_is_left_alone(pair) -> None:
     calls = OpenCalls()
-    with calls.under_way(LONG) as sockets:
+    with calls.track(LONG) as sockets:
         connect(sockets, pair)
     calls.close()
-    assert not sockets.is_cut
+    assert not sockets.is_shut_down
 
 
 def test_nothing_begins_after_the_end() -> None:
     calls = OpenCalls()
     calls.close()
-    with pytest.raises(ProviderError, match="build ended"), calls.under_way(LONG):
+    with pytest.raises(ProviderError, match="build ended"), calls.track(LONG):
         pytest.fail("it began")
     with pytest.raises(ProviderError, match="build ended"):
         calls.wait(LONG)
@@ -108,7 +108,7 @@ def test_nothing_begins_after_the_end() -> None:
 
 def test_other_failures_pass_as_they_are() -> None:
     def fail() -> None:
-        with OpenCalls().under_way(LONG):
+        with OpenCalls().track(LONG):
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -120,4 +120,4 @@ def test_a_trace_of_something_else_is_no_connection(pair) -> None:
     sockets.trace("http11.receive_response_body.complete", {"return_value": None})
     sockets.trace("connection.connect_tcp.complete", {"return_value": Stream(None)})
     sockets.trace("connection.connect_tcp.failed", {"exception": OSError()})
-    sockets.cut()
+    sockets.shut_down()

@@ -33,7 +33,7 @@ class Meter:
             raise LimitError(Diagnostic("E504", "over"))
         return min(left, asked_s)
 
-    def priced(self, _request: Request, response: Response) -> Response:
+    def with_cost(self, _request: Request, response: Response) -> Response:
         self.heard.append("priced")
         return response
 

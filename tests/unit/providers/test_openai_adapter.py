@@ -59,7 +59,7 @@ def test_the_vendor_takes_another_name_for_the_room_than_all_others() -> None:
     other = made(replace(STEP, base_url=FAR))
     assert isinstance(named, ChatCompletions)
     assert isinstance(other, ChatCompletions)
-    assert (named.room, other.room) == ("max_completion_tokens", "max_tokens")
+    assert (named.limit_field, other.limit_field) == ("max_completion_tokens", "max_tokens")
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_the_vendor_takes_another_name_for_the_room_than_all_others() -> None:
 )
 def test_the_endpoint_has_one_form(url: str | None, endpoint: str) -> None:
     assert registry.endpoint_of(replace(STEP, base_url=url)) == endpoint
-    assert made(replace(STEP, base_url=url)).line.server.url == endpoint
+    assert made(replace(STEP, base_url=url)).connection.server.url == endpoint
 
 
 @pytest.mark.parametrize(
@@ -139,8 +139,8 @@ def test_a_key_is_needed_but_on_this_machine(url: str | None, environ, wanted) -
 def test_the_key_of_the_process_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-process")
     assert [one.code for one in registry.readiness_errors(STEP, {})] == [codes.NO_KEY]
-    assert made(STEP, KEY).line.server.key == "sk-test"
-    assert made(replace(STEP, base_url=NEAR)).line.server.key == "none"
+    assert made(STEP, KEY).connection.server.key == "sk-test"
+    assert made(replace(STEP, base_url=NEAR)).connection.server.key == "none"
 
 
 def test_a_missing_library_has_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:

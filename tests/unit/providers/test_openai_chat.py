@@ -44,7 +44,7 @@ REQUEST = Request(
 
 def chat_of(server: OpenAIServer, calls: OpenCalls | None = None) -> ChatCompletions:
     return ChatCompletions(
-        line=ServerConnection(server=ServerAccess(server.url, "sk-test"), calls=calls or OpenCalls())
+        connection=ServerConnection(server=ServerAccess(server.url, "sk-test"), calls=calls or OpenCalls())
     )
 
 

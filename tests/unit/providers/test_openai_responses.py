@@ -41,10 +41,10 @@ class Way:
         self.submitted = SubmittedResponses()
         self.server = server
         self.provider = ResponsesApi(
-            line=ServerConnection(server=ServerAccess(server.url, "sk-test"), calls=self.calls),
+            connection=ServerConnection(server=ServerAccess(server.url, "sk-test"), calls=self.calls),
             stage="code",
-            notice=self.notice,
-            earlier=earlier or {},
+            emit=self.notice,
+            submitted_earlier=earlier or {},
             submitted=self.submitted,
             first_poll_s=0.0,
         )
@@ -369,7 +369,7 @@ def test_the_end_of_the_build_cancels_what_nobody_waits_for_any_more(polls: str)
 
     with OpenAIServer(response(status="queued"), rule=rule) as server:
         way = Way(server)
-        provider = replace(way.provider, notice=lambda _e: told_id.set(), first_poll_s=30 if polls == "wait" else 0.001)
+        provider = replace(way.provider, emit=lambda _e: told_id.set(), first_poll_s=30 if polls == "wait" else 0.001)
 
         def work() -> None:
             try:
@@ -419,7 +419,7 @@ def test_a_server_that_does_not_hear_of_it_holds_the_end_up_no_longer_than_a_mom
         called.append(True)
         heard.wait(20)
 
-    submitted = SubmittedResponses(patience_s=0.01)
+    submitted = SubmittedResponses(cancel_timeout_s=0.01)
     submitted.add("resp_1", cancel)
     submitted.close()
     submitted.close()

@@ -51,7 +51,10 @@ def test_the_pipeline_s_own_price_comes_first_and_that_of_the_provider_before_th
         "command/claude-sonnet-5-5": Price(input=Decimal(1), output=Decimal(2), cache_read=Decimal(0)),
     }
     prices = Prices(own)
-    by_model, by_provider = prices.of("anthropic", "claude-sonnet-5-5"), prices.of("command", "claude-sonnet-5-5")
+    by_model, by_provider = (
+        prices.tariff_of("anthropic", "claude-sonnet-5-5"),
+        prices.tariff_of("command", "claude-sonnet-5-5"),
+    )
     assert by_model is not None
     assert by_provider is not None
     assert by_model.cost(Usage(MILLION, MILLION)) == 15
@@ -63,7 +66,7 @@ def test_the_pipeline_s_own_price_comes_first_and_that_of_the_provider_before_th
 
 @pytest.mark.parametrize("provider", ["local", "scripted"])
 def test_a_provider_that_nobody_pays_is_free(provider: str) -> None:
-    assert Prices().of(provider, "whatever") is FREE_TARIFF
+    assert Prices().tariff_of(provider, "whatever") is FREE_TARIFF
     assert FREE_TARIFF.cost(Usage(MILLION, MILLION, 5, 5)) == 0
 
 
@@ -72,7 +75,7 @@ def test_a_provider_that_nobody_pays_is_free(provider: str) -> None:
     [("command", "claude-sonnet-5-5"), ("nobody", "m"), ("anthropic", "no-such-model"), ("anthropic", "gpt-5")],
 )
 def test_an_unknown_price_is_none_and_never_nothing(provider: str, model: str) -> None:
-    assert Prices().of(provider, model) is None
+    assert Prices().tariff_of(provider, model) is None
 
 
 def vendor(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
@@ -88,7 +91,7 @@ def test_a_model_that_the_table_does_not_price_by_token_has_no_price(
     monkeypatch: pytest.MonkeyPatch, model: str
 ) -> None:
     vendor(monkeypatch, "openai")
-    assert Prices().of("command", model) is None
+    assert Prices().tariff_of("command", model) is None
 
 
 @pytest.mark.parametrize(
@@ -108,7 +111,7 @@ def test_the_table_s_prices_are_what_the_table_itself_makes_of_them(
     import genai_prices  # noqa: PLC0415 - heavy
 
     vendor(monkeypatch, name)
-    tariff = Prices().of("command", model)
+    tariff = Prices().tariff_of("command", model)
     assert tariff is not None
     ours = tariff.cost(Usage(size, 70, cache_read_tokens=4, cache_write_tokens=3))
     written = {"cache_write_tokens": 3} if name == "anthropic" else {}  # the other has no price for writing
@@ -120,7 +123,7 @@ def test_the_table_s_prices_are_what_the_table_itself_makes_of_them(
 def test_nobody_reads_the_table_who_does_not_price_a_vendor_s_model() -> None:
     script = (
         "import sys; from orch23.providers.prices import Prices;"
-        "Prices().of('command', 'm'); Prices().of('local', 'm');"
+        "Prices().tariff_of('command', 'm'); Prices().tariff_of('local', 'm');"
         "sys.exit(any(name.partition('.')[0] in ('genai_prices', 'pydantic', 'anthropic') for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
@@ -130,7 +133,7 @@ def test_reading_the_table_warns_of_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     vendor(monkeypatch, "anthropic")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert Prices().of("command", "claude-opus-5-5") is not None
+        assert Prices().tariff_of("command", "claude-opus-5-5") is not None
 
 
 # ---- what it costs ----------------------------------------------------------------------------------
@@ -190,7 +193,7 @@ def test_no_usage_within_the_bounds_costs_more_than_the_worst_case(
     asked, read_part, write_part, answered = usage
     read = int(asked * read_part)
     took = Usage(asked, answered, read, int((asked - read) * write_part))
-    assert tariff.cost(took) <= tariff.dearest(200_000, 5000)
+    assert tariff.cost(took) <= tariff.max_cost(200_000, 5000)
 
 
 def test_without_a_limit_of_the_answer_the_most_is_not_known() -> None:

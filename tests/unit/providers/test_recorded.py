@@ -119,7 +119,7 @@ def test_what_an_interrupted_run_has_asked_for_anew_is_reused_whatever_became_of
     store, model = Store(), Model()
     ask(recorded(store, model))
     recorded(store, model).settle(request().fingerprint(), outcome, ())
-    assert ask(recorded(store, model, mode=mode, once=UniqueCalls({request().fingerprint()}))).replayed
+    assert ask(recorded(store, model, mode=mode, unique_calls=UniqueCalls({request().fingerprint()}))).replayed
 
 
 def test_a_superseded_answer_answers_nobody_and_stays(store_with_answer: Store) -> None:
@@ -129,24 +129,24 @@ def test_a_superseded_answer_answers_nobody_and_stays(store_with_answer: Store) 
     provider.supersede(request().fingerprint())
     provider.supersede("unknown")
     assert [e.superseded for e in store.puts] == [False, True]
-    assert provider.known(request()) is None
-    assert provider.passes(request())
+    assert provider.find(request()) is None
+    assert provider.is_excluded(request())
     assert store.get(request().fingerprint(), None).response == "answer"
 
 
 @pytest.mark.parametrize(("mode", "passed"), [("cached", False), ("record", True), ("replay", False)])
 def test_only_record_passes_over_a_recorded_answer(store_with_answer: Store, mode: str, *, passed: bool) -> None:
     provider = recorded(store_with_answer, Model(), mode=mode)
-    assert provider.passes(request()) is passed
-    assert not provider.passes(request("unrecorded"))
+    assert provider.is_excluded(request()) is passed
+    assert not provider.is_excluded(request("unrecorded"))
 
 
 def test_record_takes_what_this_run_has_recorded_as_its_own() -> None:
-    store, model, once = Store(), Model(), UniqueCalls()
-    assert not ask(recorded(store, model, mode="record", once=once)).replayed
-    assert ask(recorded(store, model, mode="record", once=once)).replayed
-    assert not recorded(store, model, mode="record", once=once).passes(request())
-    assert recorded(store, model, mode="record").passes(request())
+    store, model, unique_calls = Store(), Model(), UniqueCalls()
+    assert not ask(recorded(store, model, mode="record", unique_calls=unique_calls)).replayed
+    assert ask(recorded(store, model, mode="record", unique_calls=unique_calls)).replayed
+    assert not recorded(store, model, mode="record", unique_calls=unique_calls).is_excluded(request())
+    assert recorded(store, model, mode="record").is_excluded(request())
     assert len(model.asked) == 1
 
 
@@ -160,16 +160,16 @@ def test_stages_that_ask_the_same_thing_at_the_same_time_ask_once() -> None:
             return super().complete(request, deadline_s, on_text)
 
     class Watched(UniqueCalls):
-        def asking(self, fingerprint):
+        def calling(self, fingerprint):
             if first.is_set():
                 second.set()
-            return super().asking(fingerprint)
+            return super().calling(fingerprint)
 
-    once, model = Watched(), Slow()
+    unique_calls, model = Watched(), Slow()
     with ThreadPoolExecutor(2) as pool:
-        one = pool.submit(ask, recorded(store, model, once=once))
+        one = pool.submit(ask, recorded(store, model, unique_calls=unique_calls))
         assert first.wait(10)
-        other = pool.submit(ask, recorded(store, model, once=once))
+        other = pool.submit(ask, recorded(store, model, unique_calls=unique_calls))
         assert [one.result(10).replayed, other.result(10).replayed] == [False, True]
     assert len(model.asked) == 1
 
@@ -179,10 +179,10 @@ def test_after_a_failure_the_next_one_asks_itself() -> None:
         def complete(self, request, deadline_s, on_text):
             raise ProviderError
 
-    store, model, once = Store(), Model(), UniqueCalls()
+    store, model, unique_calls = Store(), Model(), UniqueCalls()
     with pytest.raises(ProviderError):
-        ask(recorded(store, Broken(), once=once))
-    assert not ask(recorded(store, model, once=once)).replayed
+        ask(recorded(store, Broken(), unique_calls=unique_calls))
+    assert not ask(recorded(store, model, unique_calls=unique_calls)).replayed
 
 
 def test_settling_writes_the_outcome_once() -> None:

@@ -17,10 +17,10 @@ def ended() -> None:
 def test_it_is_done_once_whoever_begins_it_and_not_after_the_end() -> None:
     done: list[str] = []
     both, late = WarmUp(), WarmUp()
-    both.begin(lambda: done.append("first"))
-    both.begin(lambda: done.append("second"))
+    both.start_once(lambda: done.append("first"))
+    both.start_once(lambda: done.append("second"))
     late.close()
-    late.begin(lambda: done.append("late"))
+    late.start_once(lambda: done.append("late"))
     ended()
     assert done == ["first"]
 
@@ -33,7 +33,7 @@ def test_its_failure_is_nobodys() -> None:
         message = "not of this version"
         raise TypeError(message)
 
-    WarmUp().begin(fail)
+    WarmUp().start_once(fail)
     ended()
     assert begun.is_set()
 

@@ -38,9 +38,9 @@ def request() -> Request:
 
 CLIENTS: dict[str, Callable[[str], Provider]] = {
     "anthropic": lambda url: AnthropicMessages(url=url, key="k"),
-    "chat": lambda url: ChatCompletions(line=ServerConnection(server=ServerAccess(f"{url}/v1", "k"))),
+    "chat": lambda url: ChatCompletions(connection=ServerConnection(server=ServerAccess(f"{url}/v1", "k"))),
     "responses": lambda url: ResponsesApi(
-        line=ServerConnection(server=ServerAccess(f"{url}/v1", "k")), stage="s", notice=lambda _event: None
+        connection=ServerConnection(server=ServerAccess(f"{url}/v1", "k")), stage="s", emit=lambda _event: None
     ),
 }
 STREAMING = ("anthropic", "chat")

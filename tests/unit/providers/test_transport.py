@@ -40,7 +40,7 @@ class Line:
 
     def ask(self, deadline_s: float = 600.0) -> Response:
         transport = RetryingProvider(
-            inner=self, stage="code", notice=self.events.append, sleep=self.sleep, clock=self.clock.monotonic
+            inner=self, stage="code", emit=self.events.append, sleep=self.sleep, clock=self.clock.monotonic
         )
         return transport.complete(REQUEST, deadline_s, lambda _received: None)
 
@@ -156,4 +156,4 @@ def test_what_is_no_fault_of_the_transport_passes() -> None:
 def test_the_policy_is_what_the_documentation_says() -> None:
     usual = {f.name: f.default for f in msgspec.structs.fields(RetryingProvider)}
     assert usual["delays_s"] == (1.0, 4.0)
-    assert usual["longest_wait_s"] == 60.0
+    assert usual["max_wait_s"] == 60.0

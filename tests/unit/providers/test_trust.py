@@ -25,7 +25,8 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[ssl.SSLContext]:
 def test_the_certificates_are_read_once_for_all_who_are_asked(reads) -> None:
     trust = TlsContexts()
     found = {
-        id(trust.of(url)) for url in ("https://api.example.com", "https://other.example.com", "http://proxied.com")
+        id(trust.context_for(url))
+        for url in ("https://api.example.com", "https://other.example.com", "http://proxied.com")
     }
     assert (len(found), len(reads)) == (1, 1)
     assert reads[0].verify_mode is ssl.CERT_REQUIRED
@@ -33,7 +34,7 @@ def test_the_certificates_are_read_once_for_all_who_are_asked(reads) -> None:
 
 
 def test_plain_http_on_this_machine_reads_none_and_would_trust_nobody(reads) -> None:
-    alone = TlsContexts().of("http://127.0.0.1:8080/v1")
+    alone = TlsContexts().context_for("http://127.0.0.1:8080/v1")
     assert reads == []
     assert alone.verify_mode is ssl.CERT_REQUIRED
     assert alone.get_ca_certs() == []
@@ -41,12 +42,12 @@ def test_plain_http_on_this_machine_reads_none_and_would_trust_nobody(reads) -> 
 
 def test_tls_on_this_machine_is_held_to_what_the_machine_trusts(reads) -> None:
     trust = TlsContexts()
-    assert trust.of("https://localhost:8443") is reads[0]
+    assert trust.context_for("https://localhost:8443") is reads[0]
 
 
 def test_what_is_closed_is_read_anew(reads) -> None:
     trust = TlsContexts()
-    trust.of("https://api.example.com")
+    trust.context_for("https://api.example.com")
     trust.close()
-    trust.of("https://api.example.com")
+    trust.context_for("https://api.example.com")
     assert len(reads) == 2

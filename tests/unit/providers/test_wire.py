@@ -46,9 +46,15 @@ def answer(**changes) -> dict:
 def judged(value, base=None):
     jsonschema.validate(value, plain(FILES_SCHEMA))
     step = LLMStep(provider="anthropic", model="m", prompt="p")
-    fence = WriteScope(write=("**",))
+    write_scope = WriteScope(write=("**",))
     return judge_response(
-        json.dumps(value), "end", step=step, cwd=".", fence=fence, outputs=("a.py",), base=base or {"a.py": None}
+        json.dumps(value),
+        "end",
+        step=step,
+        cwd=".",
+        write_scope=write_scope,
+        outputs=("a.py",),
+        base=base or {"a.py": None},
     )
 
 

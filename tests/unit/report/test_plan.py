@@ -174,7 +174,7 @@ PAID = Estimate(
     price="known",
     input_tokens=4300,
     output_tokens=1400,
-    answers=3,
+    responses=3,
     least_cost=Decimal("0.0123"),
     likely_cost=Decimal("0.0123"),
     most_cost=Decimal("0.3"),
@@ -204,7 +204,7 @@ def test_an_unknown_price_is_said_and_is_never_zero() -> None:
 
 
 def test_a_first_run_does_not_guess_what_a_model_will_write() -> None:
-    first = replace(PAID, output_tokens=None, answers=0, least_cost=None, likely_cost=None, duration_s=None, runs=0)
+    first = replace(PAID, output_tokens=None, responses=0, least_cost=None, likely_cost=None, duration_s=None, runs=0)
     assert footer(first) == (
         " LLM calls 1 to 6 · ~4,300 tokens in for first attempts, out unknown (first run)"
         " · at most $0.30 · time unknown (first run)"

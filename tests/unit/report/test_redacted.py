@@ -23,7 +23,7 @@ def test_message_role_and_data_are_redacted_at_every_depth_and_nothing_else_is()
     deep: Json = [KEY, 1, None, {"deep": KEY, KEY: True}]
     data: dict[str, Json] = {"text": f"x {KEY}", "list": deep, "number": 1.5, KEY: "name"}
     secrets = Secrets({"MY_KEY": KEY})
-    RedactingObserver(hears, secrets.redact, secrets.suspects).notice(
+    RedactingObserver(hears, secrets.redact, secrets.may_contain).notice(
         parse_event("warning", f"about {KEY}", role=f"code@{KEY}", level="warning", data=data)
     )
     mark = "[redacted MY_KEY]"
@@ -46,7 +46,7 @@ def test_message_role_and_data_are_redacted_at_every_depth_and_nothing_else_is()
 def test_one_of_a_fixed_set_of_words_is_not_taken_for_a_secret() -> None:
     hears, word = Hears(), "interrupted"
     secrets = Secrets({"MY_KEY": word, "OTHER_KEY": "verify_failed"})
-    redacted = RedactingObserver(hears, secrets.redact, secrets.suspects)
+    redacted = RedactingObserver(hears, secrets.redact, secrets.may_contain)
     redacted.notice(Event(RunFinished(status="interrupted"), word))
     redacted.notice(Event(AttemptFinished(failure_kind="verify_failed", command="verify_failed"), ""))
     ended, failed = hears.events

@@ -1,4 +1,5 @@
 import os
+import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -32,7 +33,6 @@ def test_asking_makes_no_folder(contents: DiskContentStore, tmp_path: Path) -> N
         contents.get(digest_bytes(b"x"))
     contents.sync()
     contents.sweep()
-    contents.delete_all()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -131,8 +131,8 @@ def test_after_a_fault_at_any_call_no_blob_is_torn(tmp_path: Path, disk: Any, fa
     data = b"some bytes" * 50
 
     def make(at: int) -> Callable[[], object]:
-        contents = DiskContentStore(tmp_path / "cas")
-        contents.delete_all()
+        contents = DiskContentStore(folder)
+        shutil.rmtree(folder, ignore_errors=True)
         return lambda: contents.put(data)
 
     def check() -> None:

@@ -91,9 +91,9 @@ def test_bytes_are_on_the_disk_before_their_name_and_the_name_before_the_return(
     calls: list[str] = []
 
     def told(name: str, real: Callable[..., object]) -> Callable[..., object]:
-        def call(*args: object) -> object:
+        def call(*args: object, **names: object) -> object:
             calls.append(name)
-            return real(*args)
+            return real(*args, **names)
 
         return call
 

@@ -81,7 +81,8 @@ def test_the_transcripts_are_asked_first_and_either_place_is_enough(exchanges: E
     exchanges.put(msgspec.structs.replace(one, response="local"), None)
     assert getattr(exchanges.get(one.fingerprint, "t"), "response", "") == "committed"
     assert getattr(exchanges.get(one.fingerprint, None), "response", "") == "local"
-    exchanges.delete_all()
+    for file in exchanges.exchange_files():
+        file.path.unlink()
     assert getattr(exchanges.get(one.fingerprint, "t"), "response", "") == "committed"
 
 

@@ -192,7 +192,7 @@ def test_what_is_retained_is_no_result(tmp_path: Path) -> None:
     write_lock(tmp_path, "p.lock", made, "p")
     read = read_lock(tmp_path / "p.lock")
     assert not read.records
-    assert read.owning()["a"].outputs == record("a").outputs
+    assert read.owner_records()["a"].outputs == record("a").outputs
     assert read.originals() == {"a.py": None}
 
 

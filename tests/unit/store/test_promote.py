@@ -394,16 +394,16 @@ def test_of_many_the_first_are_named(place: Place) -> None:
 def test_a_declared_one_is_written_and_removed(place: Place) -> None:
     declared = DeclaredPatterns(("conftest.py", "**/pyproject.toml", "vendor/"))
     new = {"conftest.py": "1", "vendor/a/pyproject.toml": "2"}
-    done = place.promoter().promote(place.entries(new), {}, declared.refusal)
+    done = place.promoter().promote(place.entries(new), {}, declared.write_error)
     assert done.written == ("conftest.py", "vendor/a/pyproject.toml")
-    gone = place.promoter().promote(dict.fromkeys(new), place.entries(new), declared.refusal)
+    gone = place.promoter().promote(dict.fromkeys(new), place.entries(new), declared.write_error)
     assert gone.removed == ("conftest.py", "vendor/a/pyproject.toml")
 
 
 @pytest.mark.parametrize("path", [".git/config", ".orch23/records/x", "logs/x.jsonl"])
 def test_some_are_not_even_then(place: Place, path: str) -> None:
     with pytest.raises(SafetyError, match="E694"):
-        place.promoter().promote(place.entries({path: "1"}), {}, DeclaredPatterns((path, "**")).refusal)
+        place.promoter().promote(place.entries({path: "1"}), {}, DeclaredPatterns((path, "**")).write_error)
     assert place.files() == {}
 
 
@@ -425,7 +425,7 @@ def test_the_lock_file_of_a_pipeline_is_orch23s_alone(place: Place, there: Texts
     place.put(there)
     before = place.files()
     old = {"d/x.lock": there.get("d/x.lock")}
-    declared = DeclaredPatterns(("d/x.lock",)).refusal
+    declared = DeclaredPatterns(("d/x.lock",)).write_error
     if refused:
         with pytest.raises(SafetyError, match="lock file of a pipeline"):
             place.promoter().promote(place.entries({"d/x.lock": "1"}), place.entries(old), declared)
@@ -453,7 +453,7 @@ def test_an_interrupted_promotion_of_protected_paths_is_finished_without_them(pl
 
 def test_what_the_pipeline_declares_of_it_is_promoted(place: Place) -> None:
     interrupted(place, {"conftest.py": "1"}, {})
-    assert place.promoter().recover(DeclaredPatterns(("conftest.py",)).refusal) == PromotionResult(
+    assert place.promoter().recover(DeclaredPatterns(("conftest.py",)).write_error) == PromotionResult(
         ("conftest.py",), (), ()
     )
 

@@ -457,7 +457,7 @@ def test_what_a_killed_build_left_of_it_is_swept_by_the_next(tmp_path: Path) -> 
     script = (
         "import os, sys; from pathlib import Path; from datetime import datetime, UTC\n"
         "from orch23.model.event import parse_event; from orch23.store.run_state import StateFile\n"
-        "os.replace = lambda *_: os._exit(9); os.rename = os.replace; Path.replace = os.replace\n"
+        "os.replace = lambda *_, **_names: os._exit(9); os.rename = os.replace; Path.replace = os.replace\n"
         "file = StateFile(Path(sys.argv[1], 'logs/r1/state.json'), lambda: datetime.now(UTC))\n"
         "file.notice(parse_event('run_started', ''))\n"
     )
