@@ -406,7 +406,10 @@ def test_a_miss_names_the_first_difference_and_the_ways_forward(built: Project, 
     assert f"without {flag}" in missed.err
     assert calls(built) == ASKED
     told_ = built.run("explain", "plan").out
-    assert "not recorded; compared with the nearest one, the prompt differs at line 2: 'another spec' was 'a spec'" in told_
+    assert (
+        "not recorded; compared with the nearest one, the prompt differs at line 2: 'another spec' was 'a spec'"
+        in told_
+    )
     built.edit("spec.md", "a spec\n")
     assert "which is recorded" in built.run("explain", "plan").out
 
