@@ -411,7 +411,7 @@ def test_a_miss_names_the_first_difference_and_the_ways_forward(built: Project, 
         in told_
     )
     built.edit("spec.md", "a spec\n")
-    assert "which is recorded" in built.run("explain", "plan").out
+    assert "the response is recorded in" in built.run("explain", "plan").out
 
 
 def test_a_miss_of_another_model_says_which(built: Project) -> None:
