@@ -468,7 +468,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S3-04": (
         M(
             ASKING,
-            '            validate=(lambda value: models.validate(step.schema or "", value)) if step.schema else None,\n',
+            '        validate=(lambda value: attempts.models.validate(step.schema or "", value)) if step.schema else None,\n',
             "",
         ),
         NO_WRITE_FENCE,
