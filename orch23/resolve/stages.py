@@ -377,11 +377,11 @@ def _cwd(value: str | UnsetType, at: Problems) -> str:
 
 
 def _scratch(patterns: tuple[str, ...], at: Problems) -> tuple[str, ...]:
-    """Return the name patterns of files that are deleted after the step."""
+    """Return the name patterns of files that are not part of the result."""
     for number, pattern in enumerate(patterns):
         if pattern.startswith("!"):
             message = f"the pattern `{pattern}` starts with `!`, which excludes nothing here"
-            at.add(str(number), "E850", message, "list only what is to be deleted")
+            at.add(str(number), "E850", message, "list only files to leave out of the result")
     return patterns
 
 
