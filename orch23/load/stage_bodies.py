@@ -113,7 +113,7 @@ class LoadContext(Struct):
         return "", self.parsed.location_of("")
 
     def _set_outside(self, path: str) -> Iterator[Related]:
-        """Give the vars of the expression at a path that are set outside of the pipeline, and where."""
+        """Return the vars of the expression at a path that are set outside of the pipeline, and where."""
         text = node_at(self.parsed.tree, path) if self.outside else None
         for name in sorted(members_used(text, "vars") & self.outside.keys()) if isinstance(text, str) else ():
             place = self.outside[name]

@@ -87,19 +87,19 @@ class NodeLocations(Mapping[str, Location]):
         return self._spans.get(path)
 
     def __getitem__(self, path: str) -> Location:
-        """Give the place of a node."""
+        """Return the place of a node."""
         return Location(self._file, *self._spans[path])
 
     def __contains__(self, path: object) -> bool:
-        """Say whether a node has a place of its own."""
+        """Return whether a node has a place of its own."""
         return path in self._spans
 
     def __iter__(self) -> Iterator[str]:
-        """Give the paths."""
+        """Yield the paths."""
         return iter(self._spans)
 
     def __len__(self) -> int:
-        """Give how many there are."""
+        """Return how many there are."""
         return len(self._spans)
 
 
@@ -118,15 +118,15 @@ class LazyLocations(Mapping[str, Location]):
         self._whole: Mapping[str, Location] | None = None
 
     def __getitem__(self, path: str) -> Location:
-        """Give the place of a node."""
+        """Return the place of a node."""
         return (self.upper if path.count("/") < _UPPER else self._read())[path]
 
     def __iter__(self) -> Iterator[str]:
-        """Give the paths."""
+        """Yield the paths."""
         return iter(self._read())
 
     def __len__(self) -> int:
-        """Give how many there are."""
+        """Return how many there are."""
         return len(self._read())
 
     def _read(self) -> Mapping[str, Location]:
@@ -236,7 +236,7 @@ class _OutOfRange(Struct, frozen=True):
 
 
 def _plain(text: str) -> "Json | _OutOfRange":
-    """Give an unquoted scalar its value."""
+    """Return an unquoted scalar its value."""
     if text in _WORDS:
         return _WORDS[text]
     if not text[-1].isascii() or text[0] not in "-0123456789":
@@ -415,7 +415,7 @@ class _Building:
         return False
 
     def _starts(self, event: _Event, text: str) -> bool:
-        """Say whether the source has this text where the event starts."""
+        """Return whether the source has this text where the event starts."""
         mark: tuple[int, int] = (event.start_mark.line, event.start_mark.column)
         return self._text.split("\n", mark[0] + 1)[mark[0]].startswith(text, mark[1])
 

@@ -23,7 +23,7 @@ class Location(Struct, frozen=True, order=True):
     length: int = 1
 
     def __str__(self) -> str:
-        """Give `file:line:column`."""
+        """Return `file:line:column`."""
         return f"{self.file}:{self.line}:{self.column}"
 
 
@@ -46,7 +46,7 @@ class Diagnostic(Struct, frozen=True):
     subject: str | None = None
 
     def __str__(self) -> str:
-        """Give one line, without the source excerpt."""
+        """Return one line, without the source excerpt."""
         place = f"{self.location}: " if self.location else ""
         subject = f"{self.subject}: " if self.subject else ""
         way_out = f" ({self.hint})" if self.hint else ""

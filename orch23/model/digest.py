@@ -34,7 +34,7 @@ class Digest(Struct, frozen=True, order=True):
     size_bytes: int
 
     def __str__(self) -> str:
-        """Give the hex form, which is what people and manifests see."""
+        """Return the hex form, which is what people and manifests see."""
         return self.sha256
 
 
@@ -49,7 +49,7 @@ class FileEntry(Struct, frozen=True, order=True):
     link: str = ""
 
     def __str__(self) -> str:
-        """Give the form used in manifests: the hex digest, `+x` for an executable, and where a link leads to."""
+        """Return the form used in manifests: the hex digest, `+x` for an executable, and where a link leads to."""
         mode = "+x" if self.executable else ""
         return f"{self.digest.sha256}{mode} -> {self.link}" if self.link else f"{self.digest.sha256}{mode}"
 

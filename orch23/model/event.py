@@ -446,7 +446,7 @@ class Event(Struct, frozen=True):
 
     @property
     def type(self) -> str:
-        """Give the name of its type."""
+        """Return the name of its type."""
         return self.data.kind
 
     def facts(self) -> JsonObject:

@@ -85,7 +85,7 @@ class Usage(Struct, frozen=True):
 
     @property
     def total(self) -> int:
-        """Give input and output together: what `max_tokens` of a run counts."""
+        """Return input and output together: what `max_tokens` of a run counts."""
         return self.input_tokens + self.output_tokens
 
 

@@ -79,7 +79,7 @@ _DEVICES = frozenset(
 
 
 def is_glob(pattern: str) -> bool:
-    """Say whether a pattern is more than one literal file: it has a wildcard or ends in `/`."""
+    """Return whether a pattern is more than one literal file: it has a wildcard or ends in `/`."""
     return pattern.endswith("/") or _WILD.search(pattern) is not None
 
 
@@ -91,7 +91,7 @@ def normalize_pattern(pattern: str) -> str:
 
 
 def match(pattern: str, path: str) -> bool:
-    """Say whether a path is one that the pattern means."""
+    """Return whether a path is one that the pattern means."""
     wanted = normalize_pattern(pattern)
     if _WILD.search(wanted) is None:
         return wanted == path
@@ -104,7 +104,7 @@ def compile_pattern(pattern: str) -> Callable[[str], object]:
 
 
 def match_any(patterns: tuple[str, ...], path: str) -> bool:
-    """Say whether any of the patterns means the path."""
+    """Return whether any of the patterns means the path."""
     return any(match(pattern, path) for pattern in patterns)
 
 
@@ -147,7 +147,7 @@ def unentered_names(pattern: str) -> frozenset[str]:
 
 @lru_cache(maxsize=65536)
 def may_overlap(one: str, other: str) -> bool:
-    """Say whether some path is meant by both patterns."""
+    """Return whether some path is meant by both patterns."""
     a, b = normalize_pattern(one), normalize_pattern(other)
     if _WILD.search(a) is None:
         return match(b, a)

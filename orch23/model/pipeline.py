@@ -299,12 +299,12 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
 
     @property
     def kind(self) -> str:
-        """Give the kind of its step, as the language names it."""
+        """Return the kind of its step, as the language names it."""
         return self.step.kind
 
     @property
     def family(self) -> str:
-        """Give the declared stage's name: `code` for `code@T1`."""
+        """Return the declared stage's name: `code` for `code@T1`."""
         return self.name.partition("@")[0]
 
     @property
@@ -365,7 +365,7 @@ class SkippedStage(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def family(self) -> str:
-        """Give the declared stage's name: `code` for `code@T1`."""
+        """Return the declared stage's name: `code` for `code@T1`."""
         return self.name.partition("@")[0]
 
 

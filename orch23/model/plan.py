@@ -171,7 +171,7 @@ class Edited(Struct, frozen=True):
 
     @property
     def descriptions(self) -> tuple[str, ...]:
-        """Give what there is to say of the paths, in parts."""
+        """Return what there is to say of the paths, in parts."""
         plain = tuple(path for path in self.paths if path not in self.existed and path not in self.accepted)
         told = (
             ("edited by hand", plain),
@@ -225,7 +225,7 @@ class Estimate(Struct, frozen=True, kw_only=True):
 
     @property
     def may_call(self) -> bool:
-        """Say whether a provider may be asked."""
+        """Return whether a provider may be asked."""
         return self.calls.maximum != 0
 
 

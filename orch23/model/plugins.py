@@ -38,11 +38,11 @@ class LazyMapping(Mapping[str, _Value]):
         return self._made[name]
 
     def __contains__(self, name: object) -> bool:
-        """Say whether there is such a name, and make nothing."""
+        """Return whether there is such a name, and make nothing."""
         return name in self._names
 
     def __iter__(self) -> Iterator[str]:
-        """Give the names."""
+        """Yield the names."""
         return iter(self._names)
 
     def __len__(self) -> int:
@@ -191,11 +191,11 @@ class Registry(Mapping[str, _Value], Generic[_Value]):
         return self._loaded[name]
 
     def __contains__(self, name: object) -> bool:
-        """Say whether there is such a name, and load nothing."""
+        """Return whether there is such a name, and load nothing."""
         return name in self._own or (bool(self._plugins) and name in self._added)
 
     def __iter__(self) -> Iterator[str]:
-        """Give the names."""
+        """Yield the names."""
         yield from self._own
         yield from self.added
 
@@ -210,7 +210,7 @@ class Registry(Mapping[str, _Value], Generic[_Value]):
 
     @property
     def added(self) -> Collection[str]:
-        """Give the names that plugins add."""
+        """Return the names that plugins add."""
         return [name for name in self._added if name not in self._own] if self._plugins else ()
 
     def unusable(self, name: str, why: str) -> ConfigurationError:
@@ -297,7 +297,7 @@ def _tops(plugin: "Distribution") -> frozenset[str]:
 
 
 def _entries(plugin: "Distribution") -> "Iterator[EntryPoint]":
-    """Give the entry points of a distribution that are for orch23."""
+    """Return the entry points of a distribution that are for orch23."""
     return (entry for entry in plugin.entry_points if entry.group.startswith(_GROUPS))
 
 

@@ -76,7 +76,7 @@ def key_of(manifest: Manifest) -> str:
 
 
 def is_verify_aspect(aspect: str) -> bool:
-    """Say whether an aspect matters to verification alone."""
+    """Return whether an aspect matters to verification alone."""
     return aspect == "ensures" or aspect.partition(":")[0].partition(".")[0] == "verify"
 
 

@@ -26,7 +26,7 @@ def url_origin(url: str) -> str:
 
 
 def is_loopback(url: str) -> bool:
-    """Say whether an address is this machine's own, by its name alone: nothing is looked up."""
+    """Return whether an address is this machine's own, by its name alone: nothing is looked up."""
     try:
         host = (urlsplit(url).hostname or "").lower().rstrip(".")
     except ValueError:

@@ -17,7 +17,7 @@ class ShellCharacter(Struct, frozen=True):
 
 
 def shell_signs(command: str) -> Iterator[ShellCharacter]:
-    """Give the characters of a command that a shell looks at, in order; quotes and escapes themselves are left out."""
+    """Return the characters of a command that a shell looks at, in order; quotes and escapes themselves are left out."""
     quote, at = "", 0
     while at < len(command):
         char = command[at]

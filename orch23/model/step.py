@@ -96,7 +96,7 @@ class Step:
 
     @property
     def named_inputs(self) -> tuple[str, ...]:
-        """Give the files of the project that the step names itself: its stage runs after what makes them.
+        """Return the files of the project that the step names itself: its stage runs after what makes them.
 
         They are inputs for order only. What of them the result depends on is in `aspects`.
         """
@@ -121,12 +121,12 @@ class Step:
 
     @property
     def grants(self) -> tuple[Grant, ...]:
-        """Give all that the user may have to consent to before the step runs."""
+        """Return all that the user may have to consent to before the step runs."""
         return ()
 
     @property
     def named_outputs(self) -> tuple[str, ...]:
-        """Give the outputs that the step names itself."""
+        """Return the outputs that the step names itself."""
         named = (getattr(self, key) for key in self.output_keys)
         return tuple(path for path in named if path is not None)
 
@@ -150,12 +150,12 @@ class ProcessStep(Step, VerifyStep):
 
     @property
     def declared(self) -> Json:
-        """Give what is declared of the program: the aspect `command`."""
+        """Return what is declared of the program: the aspect `command`."""
         raise NotImplementedError
 
     @property
     def words(self) -> Json:
-        """Give the program with its arguments, as one that a model wrote is part of the key."""
+        """Return the program with its arguments, as one that a model wrote is part of the key."""
         raise NotImplementedError
 
 
@@ -166,7 +166,7 @@ def describe_step(step: Step) -> str:
 
 
 def is_one_file(outputs: tuple[str, ...]) -> bool:
-    """Say whether outputs are one file."""
+    """Return whether outputs are one file."""
     return len(outputs) == 1 and not outputs[0].endswith("/")
 
 
