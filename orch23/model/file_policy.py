@@ -98,7 +98,7 @@ IGNORED_FOLDER_RULES = _IgnoredFolder()
 
 @lru_cache(maxsize=256)
 def _parsed(data: bytes) -> tuple[_Rule, ...]:
-    """Return the rules of a file in their order; the last that matches decides. Invalid lines are skipped, as in git."""
+    """Return the rules of a file in their order; the last match decides. Invalid lines are skipped, as in git."""
     from pathspec import GitIgnoreSpec  # noqa: PLC0415 - only where there is such a file
 
     rules: list[_Rule] = []

@@ -114,7 +114,7 @@ class Provider(Protocol):
     """The port to models."""
 
     def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
-        """Return the response to a request within `deadline_s` seconds; `on_text` gets its text in pieces, as it arrives.
+        """Return the response to a request within `deadline_s` seconds; `on_text` gets its text in pieces as it comes.
 
         Raises:
             ProviderError: the provider failed, or could not be reached.
@@ -150,7 +150,7 @@ class Exchange(Struct, frozen=True, kw_only=True):
 
 
 class ProposedWrite(Struct, frozen=True):
-    """One complete file that a model proposes. `base_sha256` is the digest that it gives for the old file, `""` if none."""
+    """One complete file that a model proposes; `base_sha256` is the digest that it gives for the old file, or `""`."""
 
     path: str
     content: str

@@ -1,7 +1,7 @@
 """Read JSON and TOML strictly, and convert JSON values to and from Structs.
 
-The C scanner of `json` reads valid texts, which are most. A text that it refuses is read again by a slower reader, which
-knows the position of the error.
+The C scanner of `json` reads valid texts. A text that it refuses is read again by a slower reader, which finds the
+position of the error.
 """
 
 import re
