@@ -160,7 +160,7 @@ def may_overlap(one: str, other: str) -> bool:
 def unsafe_reason(path: str) -> str | None:
     """Return why a model may not name a path, or None.
 
-    Such paths are refused, never cleaned up: two spellings of one path could evade a check (safety.md, Paths).
+    Such paths are refused, never cleaned up (safety.md, Paths).
     """
     names = path.split("/")
     rules = (

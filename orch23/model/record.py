@@ -142,8 +142,8 @@ def retained_key(key: str) -> str:
 class LockFile(Struct, frozen=True):
     """The committed records of one pipeline, by stage name.
 
-    `retained` has what `reset` keeps of records: which stage owns a file, and from what it started. The entry of a stage
-    is dropped when it has a record again.
+    `retained` has what `reset` keeps of records: which stage owns a file, and from what it started. An entry is dropped
+    when its stage has a record again.
     """
 
     records: Mapping[str, Record] = field(default_factory=dict)

@@ -26,7 +26,7 @@ def url_origin(url: str) -> str:
 
 
 def is_loopback(url: str) -> bool:
-    """Return whether a URL is of this machine, by its host only: a lookup could give any address to any name."""
+    """Return whether a URL is of this machine, by its host only; no name is resolved."""
     try:
         host = (urlsplit(url).hostname or "").lower().rstrip(".")
     except ValueError:

@@ -1,7 +1,7 @@
 """Base classes of the kinds of steps, and the grants that a step needs from the user.
 
-Each class is a frozen Struct. Its other parts are named as `module:attribute`, and loaded when they are needed: a stored
-plan needs no language, and a plan that is only shown needs nothing that runs.
+Each class is a frozen Struct. Its other parts are named as `module:attribute`, and loaded when they are needed: a
+stored plan needs no language, and a plan that is only shown needs nothing that runs.
 """
 
 from collections.abc import Callable, Mapping
@@ -83,7 +83,7 @@ class Step:
     is_cheap: ClassVar[bool] = False
 
     def aspects(self, facts: Facts) -> Mapping[str, Json]:
-        """Return the parts of the step that its result depends on, by aspect, for the manifest. `kind` is one of them."""
+        """Return the parts of the step that its result depends on, by aspect of the manifest; `kind` is one of them."""
         raise NotImplementedError
 
     def of_plugins(self, plugins: tuple[str, ...]) -> "Step":
