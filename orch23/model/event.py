@@ -84,8 +84,8 @@ class RunLimits(Struct, frozen=True):
 class RunStarted(EventData, frozen=True, kw_only=True):
     """A build starts.
 
-    `stages` is the number of stages; `at_rest` counts those that an edit does not reach, by status. `lock` is the digest
-    of the lock file, `spec_file` the first file that the stages read.
+    `stages` is the number of stages; `at_rest` counts those that an edit does not reach, by status. `lock` is the
+    digest of the lock file, `spec_file` the first file that the stages read.
     """
 
     kind: ClassVar[str] = "run_started"
@@ -122,8 +122,8 @@ class Planned(EventData, frozen=True, kw_only=True):
 class RunFinished(EventData, frozen=True, kw_only=True):
     """The build has ended; the last event.
 
-    `stages` counts the stages by status, `before` has the totals of interrupted runs that this one continued, `unpriced`
-    counts the calls of unknown price, `saved` is what the replayed responses had cost.
+    `stages` counts the stages by status, `before` has the totals of interrupted runs that this one continued,
+    `unpriced` counts the calls of unknown price, `saved` is what the replayed responses had cost.
     """
 
     kind: ClassVar[str] = "run_finished"

@@ -161,7 +161,7 @@ class Executor(Protocol):
     def run(self, action: Action, hear: LineListener | None = None) -> ActionOutcome:
         """Run an action to its end, in the calling thread, and return its outcome. Never raises.
 
-        `hear` gets each line that the process prints, while it runs; long lines are cut when they are shown. An executor
+        `hear` gets each line that the process prints, while it runs; long lines are cut when shown. An executor
         that cannot do this may ignore it.
         """
 

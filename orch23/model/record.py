@@ -102,7 +102,7 @@ class Base(Struct, frozen=True):
 
 
 class Record(Struct, frozen=True, kw_only=True):
-    """The record of a verified result: a verifying trace, with the store a constructive one (*Build Systems à la Carte*).
+    """The record of a verified result: a verifying trace, with the store a constructive one (ADR 3).
 
     `stage` is only a label: the key does not contain a name, so a renamed stage finds its record.
     `exchanges` are fingerprints; applied to the base in this order, they give the outputs again.
