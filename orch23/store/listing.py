@@ -1,10 +1,24 @@
 """List the files that match a pattern: follow links, skip files that git or orch23 ignores."""
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Protocol
 
+from msgspec.structs import replace
+
+from orch23.model.digest import FileEntry
+from orch23.model.errors import SafetyError
 from orch23.model.file_policy import GITIGNORE, IGNORED_FOLDER_RULES, NO_GITIGNORE_RULES, GitignoreRules
-from orch23.model.paths import compile_pattern, is_run_file, match_any, unentered_names
+from orch23.model.paths import (
+    OWN_FOLDERS,
+    compile_pattern,
+    is_glob,
+    is_run_file,
+    match_any,
+    normalize_pattern,
+    static_prefix,
+    unentered_names,
+)
 from orch23.store.safe_files import MAX_LINKS, link_cycle_error
 
 FILE_KIND, FOLDER_KIND, LINK_KIND = "file", "folder", "link"
@@ -23,6 +37,9 @@ class DeclaredOutputs(Protocol):
 class FileTree(Protocol):
     """A tree of files by real paths: paths without links. Folders are `""` or end in `/`."""
 
+    def entry(self, path: str) -> FileEntry | None:
+        """Return the entry of the regular file at a path, or None."""
+
     def scan(self, folder: str) -> Iterable[tuple[str, str]]:
         """Return the names in a folder, each with `FILE_KIND`, `FOLDER_KIND` or `LINK_KIND`."""
 
@@ -33,13 +50,57 @@ class FileTree(Protocol):
         """Return whether orch23 wrote a file for itself."""
 
     def resolved_path(self, path: str) -> str | None:
-        """Return the real path of a path, None if nothing is there."""
+        """Return the real path of a path, None if nothing is there.
+
+        Raises:
+            SafetyError: a link leads out of the project or into a folder without inputs, or links form a cycle.
+
+        """
 
     def is_folder(self, path: str) -> bool:
         """Return whether a folder is at a path."""
 
     def is_file(self, path: str) -> bool:
         """Return whether a regular file is at a path."""
+
+
+def find_input(tree: FileTree, path: str) -> FileEntry | None:
+    """Return the entry of an input: of the file at its path, or of the file that its links lead to, or None.
+
+    Raises:
+        SafetyError: as for `FileTree.resolved_path`.
+
+    """
+    with contextlib.suppress(SafetyError):  # a directory of the path is a link, which inputs may have
+        entry = tree.entry(path)
+        if entry is not None:
+            return entry
+    real = tree.resolved_path(path)
+    entry = None if real is None or real == path else tree.entry(real)
+    return None if entry is None else replace(entry, link=real)
+
+
+def list_files(
+    tree: FileTree, pattern: str, outputs: DeclaredOutputs | None = None, exclude: tuple[str, ...] = ()
+) -> tuple[str, ...]:
+    """Return the sorted paths of the files that match a pattern; with wildcards none that git ignores.
+
+    `outputs` are listed although a `.gitignore` ignores them. Links below the root are followed, unless they match
+    `exclude`. A name that is not UTF-8 matches no pattern, since it cannot be written in a pipeline.
+
+    Raises:
+        SafetyError: as for `FileTree.resolved_path`.
+
+    """
+    wanted = normalize_pattern(pattern)
+    if not is_glob(wanted):
+        return (wanted,) if find_input(tree, wanted) is not None else ()
+    prefix = static_prefix(wanted)
+    real = tree.resolved_path(prefix) if prefix else ""
+    if real is None or not OWN_FOLDERS.isdisjoint(prefix.split("/")):
+        return ()
+    real = f"{real}/" if real else ""
+    return tuple(sorted(Listing(tree, wanted, outputs, exclude).matches(prefix, real)))
 
 
 class _Folder(NamedTuple):

@@ -30,7 +30,7 @@ from orch23.store.content_store import DiskContentStore
 from orch23.store.exchanges import Exchanges
 from orch23.store.file_copy import FileProgress, no_progress
 from orch23.store.index import INDEX_FILE, StoreIndex, index_folder
-from orch23.store.index_tables import CompiledTable
+from orch23.store.index_tables import FILES_TABLE, CompiledTable
 from orch23.store.input_files import InputFiles
 from orch23.store.json_text import decode_with_checksum, encode_with_checksum
 from orch23.store.promotion import Promoter
@@ -51,7 +51,7 @@ from orch23.store.safe_files import (
     unsafe_path_error,
     write_atomic,
 )
-from orch23.store.workspace import FILES_TABLE, Workspace
+from orch23.store.workspace import Workspace
 
 STORE_VERSION = b"1\n"
 _VERSION = re.compile(rb"[1-9][0-9]{0,8}\n")
