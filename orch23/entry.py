@@ -1,6 +1,6 @@
 """Run the program: answer from a snapshot if possible, else load the command line; exit."""
 
-import _signal  # type: ignore[import-not-found]  # the C part of `signal`, without its enumerations: they load slowly
+import _signal  # type: ignore[import-not-found]  # `signal` builds enumerations on import, which is slow
 import atexit
 import os
 import sys
@@ -9,9 +9,9 @@ from orch23 import __version__
 
 
 def open_streams() -> None:
-    """Open each standard stream that was closed before the start, on `/dev/null`.
+    """Open each standard stream that was closed before the start on `/dev/null`.
 
-    Python has none for it, and the next file that is opened would get its number: what is printed would go there.
+    Otherwise the next file that is opened gets its number, and printed text is written into that file.
     """
     if None not in (sys.stdin, sys.stdout, sys.stderr):
         return
@@ -29,66 +29,66 @@ def open_streams() -> None:
 
 
 def exit_process(code: int) -> None:
-    """End with a code, once whoever asked to be called at the end has been, and all is written.
+    """Run exit handlers, flush the streams and exit.
 
-    The rest is left to the system: to take a vendor's library apart takes Python half a second.
+    Python's own shutdown is skipped: to free the modules of a vendor's library takes it half a second.
     """
-    atexit._run_exitfuncs()  # noqa: SLF001 - what libraries have asked for, such as coverage; there is no public name
+    atexit._run_exitfuncs()  # noqa: SLF001 - no public name; coverage, for one, needs it
     for stream in (sys.stdout, sys.stderr):
-        try:  # noqa: SIM105 - `contextlib` is not loaded by what answers at once
+        try:  # noqa: SIM105 - the fast path does not load `contextlib`
             stream.flush()
-        except (OSError, ValueError):  # whoever read it is gone, or it is closed
+        except (OSError, ValueError):  # its reader is gone, or it is closed
             pass
     os._exit(code)
 
 
-_ALLOCATED = 200_000
-"""So many more containers than before are looked through for cycles: what is loaded has none worth the time."""
+_GC_THRESHOLD = 200_000
+"""New containers until the garbage collector runs: loaded modules have no cycles that are worth its time."""
 
 
 _INTERRUPTED = 130
-_acting: list[bool] = []
-"""Not empty while a command runs, which takes a KeyboardInterrupt. Before and after it, nothing does."""
+_running: list[bool] = []
+"""Not empty while a command runs: only then does something handle a KeyboardInterrupt."""
 
 
 def run() -> None:
-    """Run the command line and end with its code."""
+    """Run the command line and exit with its code."""
     _signal.signal(_signal.SIGINT, _interrupted)
     open_streams()
     exit_process(main(sys.argv[1:]))
 
 
 def _interrupted(signum: int, frame: object) -> None:
-    """End at once while the program is loaded or ends: no file is being written then."""
-    if not _acting:
+    """Exit at once if the program is starting or exiting: no file is being written then."""
+    if not _running:
         os._exit(_INTERRUPTED)
     _signal.default_int_handler(signum, frame)
 
 
 def main(argv: list[str]) -> int:
-    """Run a command line and return its exit code; never leaves by an exception."""
+    """Run a command line and return its exit code; never raises."""
     if argv == ["--version"]:
         return _version()
     try:
-        from orch23.snapshot.fast_path import answer_from_snapshot  # noqa: PLC0415 - its imports take their time, and may be interrupted
+        from orch23.snapshot.fast_path import answer_from_snapshot  # noqa: PLC0415 - a signal may interrupt the import
 
         answer = answer_from_snapshot(argv)
     except KeyboardInterrupt:
         return _INTERRUPTED
     if isinstance(answer, int):
         return answer
-    import gc  # noqa: PLC0415 - nothing above makes enough to be collected
+    import gc  # noqa: PLC0415 - the fast path does not need it
 
-    gc.set_threshold(_ALLOCATED)
-    from orch23.cli.main import main as act  # noqa: PLC0415 - heavy
+    gc.set_threshold(_GC_THRESHOLD)
+    from orch23.cli.main import main as run_command  # noqa: PLC0415 - heavy
 
-    _acting.append(True)
+    _running.append(True)
     try:
-        return act(argv, answer)
+        return run_command(argv, answer)
     except KeyboardInterrupt:
         return _INTERRUPTED
     finally:
-        _acting.clear()
+        _running.clear()
 
 
 def _version() -> int:
@@ -96,7 +96,7 @@ def _version() -> int:
         sys.stdout.write(f"orch23 {__version__}\n")
         sys.stdout.flush()
     except OSError:
-        from orch23.cli.main import main as act  # noqa: PLC0415 - it reports what the machine refused
+        from orch23.cli.main import main as run_command  # noqa: PLC0415 - it reports the error, such as a full disk
 
-        return act(["--version"])
+        return run_command(["--version"])
     return 0

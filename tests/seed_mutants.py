@@ -90,8 +90,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S0-02": (
         M(
             "orch23/load/overrides.py",
-            "            given[name] = _Given(parse_yaml_scalar(text), SET_OPTION, None, is_text=True)",
-            "            given.setdefault(name, _Given(parse_yaml_scalar(text), SET_OPTION, None, is_text=True))",
+            "    given |= changed\n",
+            "    given = {**changed, **given}\n",
         ),
         M("orch23/load/overrides.py", "    if file_text is not None:", "    if file_text is None:"),
     ),
@@ -250,7 +250,11 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S1-13": (
         STDERR_LOST,
-        M(LOCAL, "            cwd=room.work / action.working_directory,\n", "            cwd=room.work,\n"),
+        M(
+            LOCAL,
+            "            cwd=sandbox_dir.work / action.working_directory,\n",
+            "            cwd=sandbox_dir.work,\n",
+        ),
         M("orch23/resolve/commands.py", "    return ShellStep(tuple(argv))\n", "    return ShellStep(command)\n"),
     ),
     "S1-14": (
@@ -263,7 +267,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "S1-15": (
-        M(PROCESS, "            env=dict(env),\n", "            env={**os.environ, **env},\n"),
+        M(PROCESS, "env=dict(process.env),\n", "env={**os.environ, **process.env},\n"),
         M(LOCAL, "    if names:\n", "    if False:\n"),
     ),
     "S1-16": (
@@ -292,7 +296,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(TDD, "exit_codes: {E205: 2, E4: 1}", "exit_codes: {E205: 2}"),
         TIMEOUT_UNTOLD,
     ),
-    "S1-20": (M(LOCAL, "                stdin=launch.stdin,\n", "                stdin=0,\n"), ONE_MORE),
+    "S1-20": (M(PROCESS, "                stdin=process.stdin,\n", "                stdin=0,\n"), ONE_MORE),
     "S1-21": (
         M(
             "orch23/engine/build.py",
@@ -309,7 +313,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
         M(
             "orch23/cli/actions/clean.py",
-            "        elif not session.state.known_bytes(path, there):\n",
+            "        elif not session.state.ownership.is_known(path, there):\n",
             "        elif False:\n",
         ),
     ),
@@ -464,7 +468,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S3-04": (
         M(
             ASKING,
-            '            validate=(lambda value: models.validate(step.schema or "", value)) if step.schema else None,\n',
+            '        validate=(lambda value: attempts.models.validate(step.schema or "", value)) if step.schema else None,\n',
             "",
         ),
         NO_WRITE_FENCE,
@@ -568,7 +572,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S3-21": (
         M("orch23/providers/middleware.py", "            text=self.redact(response.text),\n", ""),
-        M(PROCESS, "            env=dict(env),\n", "            env={**os.environ, **env},\n"),
+        M(PROCESS, "env=dict(process.env),\n", "env={**os.environ, **process.env},\n"),
     ),
     "S3-22": (M(PCT, "    on_failure: keep ", "    on_failure: rollback "), M(PCT, "  retry: 0 ", "  retry: 1 ")),
     "S3-23": (
@@ -886,13 +890,13 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-56": (
         M(
             LOCAL,
-            "        log = self._contents.put(end.log.read_bytes().replace(path, name))\n",
+            "        log = self._contents.put(_with_shown_path(sandbox_dir, end.log.read_bytes()))\n",
             "        log = self._contents.put(end.head)\n",
         ),
         M(
             LOCAL,
-            "    if problem.errno in (errno.ENOENT, errno.ENOTDIR):\n",
-            "    if problem.errno == errno.ENOTDIR:\n",
+            '    errno.ENOENT: (_NOT_FOUND, "not found"),\n',
+            "",
         ),
     ),
     "S4-57": (
@@ -1061,7 +1065,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "C26": (
         M(FRESHNESS, "    if known.edited:\n        return _edited(known)\n", ""),
-        M(LOCAL, "                stdin=launch.stdin,\n", "                stdin=0,\n"),
+        M(PROCESS, "                stdin=process.stdin,\n", "                stdin=0,\n"),
     ),
     "C27": (
         M(
@@ -1089,7 +1093,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C31": (
         M(
             "orch23/cli/actions/clean.py",
-            "        elif not session.state.known_bytes(path, there):\n",
+            "        elif not session.state.ownership.is_known(path, there):\n",
             "        elif False:\n",
         ),
     ),

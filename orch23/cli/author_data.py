@@ -1,7 +1,7 @@
 """Read scripted responses and JSON schemas of a project; check inputs against their schemas."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
@@ -24,65 +24,61 @@ class _Case(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_scripted_responses(sources: AuthorTexts, path: str) -> ScriptedResponses:
-    """Return the scripted answers of a YAML file: stage or `stage@item` -> a list of texts, or of cases.
+    """Return the scripted responses of a YAML file: stage or `stage@item` -> a list of texts, or of cases.
 
     Raises:
-        InvalidInputError: the file is missing or is not of that form.
+        InvalidInputError: the file is missing or has another form.
 
     """
     text, problem = sources.text(path)
     if text is None:
         raise InvalidInputError(*((problem,) if problem else ()))
     parsed = parse_yaml(text, path)
-    value = parsed.tree
     if parsed.diagnostics:
         raise InvalidInputError(*parsed.diagnostics)
-    answers = {name: _cases(one) for name, one in value.items()} if isinstance(value, Mapping) else {}
-    found = {name: cases for name, cases in answers.items() if cases is not None}
-    if not isinstance(value, Mapping) or len(found) < len(answers):
-        wrong = ", ".join(f"`{name}`" for name in answers if name not in found)
-        hint = "write stage names, each with a list of answers (text), or of cases `{when: TEXT, answers: [...]}`"
-        message = f"`{path}` is no mapping of stages to lists of answers{f': {wrong}' if wrong else ''}"
-        first = next((name for name in answers if name not in found), None)
-        place = parsed.location_of("", first) or Location(path, 1, 1)
-        raise InvalidInputError(Diagnostic(NO_SCRIPTED_RESPONSE, message, place, hint))
-    return found
+    entries = parsed.tree if isinstance(parsed.tree, Mapping) else None
+    cases = {name: _cases(value) for name, value in (entries or {}).items()}
+    wrong = [name for name, found in cases.items() if found is None]
+    if wrong or entries is None:
+        names = ", ".join(f"`{name}`" for name in wrong)
+        hint = "write stage names, each with a list of responses (text), or of cases `{when: TEXT, answers: [...]}`"
+        message = f"`{path}` must map stage names to lists of responses{f'; wrong: {names}' if names else ''}"
+        location = parsed.location_of("", wrong[0] if wrong else None) or Location(path, 1, 1)
+        raise InvalidInputError(Diagnostic(NO_SCRIPTED_RESPONSE, message, location, hint))
+    return {name: found for name, found in cases.items() if found is not None}
 
 
 def validate_by_schema(
     sources: AuthorTexts, path: str, value: Json, *, parsed: ParsedText | None = None
 ) -> tuple[Diagnostic, ...]:
-    """Return what is wrong with a value by the schema file at a path; with its place, if it was read from a file."""
+    """Return the errors of a value by the JSON schema at `path`; with their places, if `parsed` is its source."""
     text, problem = sources.text(path)
     if text is None:
         return (problem,) if problem else ()
-    try:
-        return validate_data(value, parse_json(text), path, parsed=parsed)
-    except StrictJsonError as error:
-        return (_no_json(path, error),)
+    return _with_schema(path, text, lambda schema: validate_data(value, schema, path, parsed=parsed))
 
 
 def check_schema_file(sources: AuthorTexts, path: str | None) -> tuple[Diagnostic, ...]:
-    """Return what makes a schema of the author's unusable, before anybody is asked for what is held to it."""
+    """Return the errors of a JSON schema itself: before a model is paid for a response that it cannot validate."""
     text = sources.text(path)[0] if path is not None else None
     if path is None or text is None:
         return ()
+    return _with_schema(path, text, lambda schema: invalid_schema_errors(schema, path))
+
+
+def _with_schema(path: str, text: str, check: Callable[[Json], tuple[Diagnostic, ...]]) -> tuple[Diagnostic, ...]:
     try:
-        return invalid_schema_errors(parse_json(text), path)
+        return check(parse_json(text))
     except StrictJsonError as error:
-        return (_no_json(path, error),)
-
-
-def _no_json(path: str, error: StrictJsonError) -> Diagnostic:
-    message = f"`{path}` is not valid JSON: {error.message}"
-    return Diagnostic("E831", message, Location(path, error.line, error.column), "mend the schema")
+        message = f"`{path}` is not valid JSON: {error.message}"
+        return (Diagnostic("E831", message, Location(path, error.line, error.column), "fix the schema"),)
 
 
 def check_input_schemas(pipeline: Pipeline, workspace: Workspace, sources: AuthorTexts) -> None:
-    """Hold the inputs that name a schema to it, before anything runs.
+    """Validate the inputs that name a schema, before anything runs.
 
     Raises:
-        InvalidInputError: with all that is wrong.
+        InvalidInputError: with all errors.
 
     """
     problems: list[Diagnostic] = []
@@ -100,7 +96,7 @@ def check_input_schemas(pipeline: Pipeline, workspace: Workspace, sources: Autho
 
 
 def _cases(value: Json) -> tuple[ScriptedCase, ...] | None:
-    """Return the cases of one stage; None where it is neither a list of texts nor one of cases."""
+    """Return the cases of one stage; None if `value` is neither a list of texts nor of cases."""
     with contextlib.suppress(ValueError):
         return (ScriptedCase(to_struct(value, tuple[str, ...])),)
     with contextlib.suppress(ValueError):

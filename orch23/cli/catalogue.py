@@ -1,6 +1,7 @@
 """The catalogue of all diagnostic codes."""
 
 from collections.abc import Mapping
+from typing import TypeAlias
 
 from orch23.checks.registry import check_codes
 from orch23.cli.codes import CLI_CODES as CLI
@@ -15,39 +16,36 @@ from orch23.steps.registry import step_codes as codes_of_steps
 from orch23.store.codes import STORE_CODES as STORE
 from orch23.templates.codes import TEMPLATE_CODES as TEMPLATES
 
-CHECK_CODES = check_codes()
-STEP_CODES = codes_of_steps()
-CODE_SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
-    "proposals of a model": PROPOSALS,
-    "running and verifying": {**ENGINE, **EXECUTE, **CHECK_CODES, **STEP_CODES},
-    "providers": PROVIDERS,
-    "the command line": CLI,
-    "templates": TEMPLATES,
-    "the store": STORE,
-    "the pipeline": {**LOAD, **RESOLVE, **PLAN},
+_Table: TypeAlias = Mapping[str, tuple[str, str]]
+CODE_SECTIONS: Mapping[str, tuple[_Table, ...]] = {
+    "proposals of a model": (PROPOSALS,),
+    "running and verifying": (ENGINE, EXECUTE, check_codes(), codes_of_steps()),
+    "providers": (PROVIDERS,),
+    "the command line": (CLI,),
+    "templates": (TEMPLATES,),
+    "the store": (STORE,),
+    "the pipeline": (LOAD, RESOLVE, PLAN),
 }
-CODE_TABLES: tuple[Mapping[str, tuple[str, str]], ...] = (
-    *(CHECK_CODES, STEP_CODES, CLI, PROPOSALS, ENGINE, EXECUTE),
-    *(LOAD, PLAN, PROVIDERS, RESOLVE, STORE, TEMPLATES),
-)
+"""Sections of the page -> tables of codes: code -> (title, explanation)."""
 
 _HEAD = """# Diagnostics
 
-Every complaint of orch23 has a code. `orch23 help CODE` shows the same text. This page is generated from the tables of
+Every diagnostic of orch23 has a code. `orch23 help CODE` shows the same text. This page is generated from the tables of
 codes (`make docs`); do not edit it by hand.
 """
 
 
 def diagnostic_codes() -> dict[str, tuple[str, str]]:
-    """Return title and explanation of every code, sorted."""
-    joined = {code: told for room in CODE_TABLES for code, told in room.items()}
-    return dict(sorted(joined.items()))
+    """Return title and explanation of every code, sorted by code."""
+    tables = [table for tables in CODE_SECTIONS.values() for table in tables]
+    return dict(sorted((code, texts) for table in tables for code, texts in table.items()))
 
 
 def diagnostics_page() -> str:
     """Return the catalogue as Markdown."""
     parts = [_HEAD]
-    for title, table in CODE_SECTIONS.items():
+    for title, tables in CODE_SECTIONS.items():
         parts.append(f"\n## {title[0].upper()}{title[1:]}\n")
-        parts += [f"\n### {code}: {name}\n\n{text}\n" for code, (name, text) in sorted(table.items())]
+        codes = sorted((code, texts) for table in tables for code, texts in table.items())
+        parts += [f"\n### {code}: {name}\n\n{text}\n" for code, (name, text) in codes]
     return "".join(parts)

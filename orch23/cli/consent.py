@@ -2,49 +2,33 @@
 
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
 from msgspec import Struct
 
+from orch23.cli.console import Console, working_directory
 from orch23.cli.discovery import find_project
-from orch23.cli.project_loading import (
-    Project,
-    ProjectSettings,
-    open_read_session,
-)
+from orch23.cli.project_loading import Project, ProjectSettings, open_read_session
 from orch23.engine.preflight import llm_steps
 from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import ConfigurationError, ProviderError
 from orch23.model.pipeline import Stage
 from orch23.model.step import Grant
-from orch23.store.grants import Grants
+from orch23.providers.registry import required_grant
+from orch23.report.diagnostics import visible
+from orch23.snapshot.store_registry import TRUST_VARIABLE
+from orch23.store.grants import Grants, grants_of
 from orch23.store.workspace import Workspace
 
 if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
-
-import click
-
-from orch23.cli.console import Console
-from orch23.model.errors import ConfigurationError, ProviderError
-from orch23.providers.registry import required_grant
-from orch23.report.diagnostics import visible
-from orch23.store.grants import grants_of
-
-if TYPE_CHECKING:
-    from orch23.steps.llm.spec import LLMStep
-
-
-CONSENT_VARIABLE: Final = "ORCH23_TRUST"
-"""The variable that, as `1`, allows everything for one process."""
-
 
 class Consent(Struct):
-    """The grants of one project, read when the first is asked for. `files` are the project's, as they are now."""
+    """The grants of one project, read at the first check. A grant holds digests of files: `files` reads them now."""
 
     root: Path
     grants: Grants
@@ -55,7 +39,7 @@ class Consent(Struct):
     @classmethod
     def of(cls, root: Path, environ: Mapping[str, str]) -> "Consent":
         """Return what the user has allowed the project at `root`."""
-        return cls(root, grants_of(root, environ), Workspace(root, None), environ.get(CONSENT_VARIABLE) == "1")
+        return cls(root, grants_of(root, environ), Workspace(root, None), environ.get(TRUST_VARIABLE) == "1")
 
     def is_granted(self, grant: Grant) -> bool:
         """Return whether the user has allowed something."""
@@ -66,7 +50,7 @@ class Consent(Struct):
         return grant in self._known
 
     def missing_grant(self, step: "LLMStep", environ: Mapping[str, str]) -> Grant | None:
-        """Return what a step needs and the user has not allowed. A program that is not there needs nothing."""
+        """Return the grant that a step needs and lacks. A program that does not exist needs none: it cannot run."""
         try:
             grant = required_grant(step, environ, self.root, self.files)
         except ProviderError:
@@ -74,15 +58,15 @@ class Consent(Struct):
         return None if grant is None or self.is_granted(grant) else grant
 
     def store_grants(self, grants: Iterable[Grant]) -> bool:
-        """Keep some grants durably, and return True.
+        """Store some grants in the user's state directory, and return True.
 
         Raises:
-            ConfigurationError: there is no place for them.
+            ConfigurationError: there is no state directory outside of the project.
 
         """
         if self.grants.path is None:
-            message = "there is no state directory outside of the project to keep consent in"
-            hint = f"set HOME or XDG_STATE_HOME, or {CONSENT_VARIABLE}=1 for one process"
+            message = "cannot store consent: there is no state directory outside of the project"
+            hint = f"set HOME or XDG_STATE_HOME, or {TRUST_VARIABLE}=1 for one process"
             raise ConfigurationError(Diagnostic("E644", message, hint=hint))
         given = set(grants)
         self.grants.add(given, self.root.resolve())
@@ -91,7 +75,7 @@ class Consent(Struct):
 
 
 def ask_consent(console: Console, grants: Sequence[Grant]) -> bool:
-    """Ask the user on the terminal; False where there is none."""
+    """Ask the user on the terminal; return False without one."""
     if not console.is_interactive:
         return False
     console.write_err(f"This pipeline would, for the first time:\n{grants_text(grants)}")
@@ -99,7 +83,7 @@ def ask_consent(console: Console, grants: Sequence[Grant]) -> bool:
 
 
 def grants_text(grants: Iterable[Grant]) -> str:
-    """Return a line for each grant, and one for the files of the project that it is about."""
+    """Return a line for each grant, and one for its files."""
     lines: list[str] = []
     for grant in grants:
         lines.append(f"  {grant}")
@@ -109,12 +93,8 @@ def grants_text(grants: Iterable[Grant]) -> str:
 
 
 def trust_command(settings: ProjectSettings) -> str:
-    """Return the command that grants what a pipeline needs, as it can be run where the user is."""
-    root = settings.root
-    try:
-        here = Path.cwd()
-    except FileNotFoundError:  # it was removed
-        here = Path("/")
+    """Return the command that grants what a pipeline needs, as it can be run in the working directory."""
+    root, here = settings.root, working_directory() or Path("/")
     pipeline = os.path.relpath(settings.pipeline_path, here)
     inside = here.is_relative_to(root) and find_project(here, (pipeline,)).root == root
     pipeline = pipeline if inside else os.path.relpath(settings.pipeline_path, root)
@@ -127,7 +107,7 @@ def trust_command(settings: ProjectSettings) -> str:
 
 
 def needed_grants(project: Project) -> tuple[Grant, ...]:
-    """Return all that the steps of a pipeline need the user's consent for, as its plan is now."""
+    """Return everything that the steps of a pipeline need consent for, by its current plan."""
     settings = project.settings
     nothing_yet = Consent(settings.root, Grants(None), Workspace(settings.root, None))
     plan = open_read_session(project).state.plan

@@ -4,7 +4,7 @@ import contextlib
 import errno
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Literal, TextIO, TypeAlias
@@ -18,6 +18,7 @@ from orch23.snapshot.fast_path import StaleSnapshot, color_by_environment
 if TYPE_CHECKING:
     from orch23.cli.found_project import FoundProject
     from orch23.decide.secrets import Secrets
+    from orch23.model.diagnostic import Diagnostic
     from orch23.report.progress import ProgressLine
 
 
@@ -38,7 +39,7 @@ class Console(Struct, frozen=True, kw_only=True):
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     exit_codes: dict[str, int] = field(default_factory=dict)
     argv: tuple[str, ...] = ()
-    began_ns: int = field(default_factory=lambda: time_ns())  # noqa: PLW0108 - looked up late: a test has its own clock
+    began_ns: int = field(default_factory=lambda: time_ns())  # noqa: PLW0108 - looked up late: tests patch it
     err_written: list[str] = field(default_factory=list)
     stale_snapshot: StaleSnapshot | None = None
     found: "list[FoundProject]" = field(default_factory=list)
@@ -48,9 +49,9 @@ class Console(Struct, frozen=True, kw_only=True):
 
     @property
     def progress(self) -> "ProgressLine":
-        """Give the line on stderr that shows that files are hashed or copied; anything else that is told clears it."""
+        """The line on stderr that shows that files are hashed or copied. Every other write clears it."""
         if not self._lines:
-            from orch23.report.progress import ProgressLine  # noqa: PLC0415 - for what reads or copies files
+            from orch23.report.progress import ProgressLine  # noqa: PLC0415 - for commands that read or copy files
 
             terminal = sys.stderr.isatty() and self.environ.get("TERM", "dumb") != "dumb"
             write = ignore_closed_pipe(lambda text: _write(sys.stderr, self.redact(text)), sys.stderr)
@@ -58,50 +59,57 @@ class Console(Struct, frozen=True, kw_only=True):
         return self._lines[0]
 
     def exit_number_of(self, stopped: Orch23Error) -> int:
-        """Return the number to end with for what stopped a command."""
+        """Return the exit code for an error: the pipeline's own, if it sets one in `exit_codes`."""
         return custom_exit_code(stopped.exit_code, stopped.diagnostics, self.exit_codes)
 
     def write_out(self, text: str) -> None:
-        """Write to stdout: what the command was asked for."""
+        """Write the result of the command to stdout."""
         self._clear()
         _write(sys.stdout, self.redact(text))
 
     def write_err(self, text: str) -> None:
-        """Write to stderr: progress, warnings, complaints."""
+        """Write to stderr: progress, warnings, errors."""
         self._clear()
-        plain = self.redact(text)
-        self.err_written.append(plain)
-        _write(sys.stderr, plain)
+        redacted = self.redact(text)
+        self.err_written.append(redacted)
+        _write(sys.stderr, redacted)
+
+    def write_diagnostics(self, diagnostics: "Sequence[Diagnostic]", sources: Mapping[str, str] | None = None) -> None:
+        """Write diagnostics to stderr, with excerpts of `sources`: path -> text."""
+        from orch23.report.diagnostics import render_diagnostics  # noqa: PLC0415 - not for `--help`
+
+        text = render_diagnostics(diagnostics, sources or {}, color=self.err_style.color)
+        if text:
+            self.write_err(text)
 
     def _clear(self) -> None:
         for line in self._lines:
             line.clear()
 
     def redact(self, text: str) -> str:
-        """Return a text without the secrets of the environment: nothing that is told or kept holds one."""
+        """Return a text with the secrets of the environment replaced."""
         return self._secrets().redact(text)
 
     def _secrets(self) -> "Secrets":
-        """Return the secrets of the environment, which are looked for once."""
         if not self._known:
-            from orch23.decide.secrets import secrets_from  # noqa: PLC0415 - not for a page of help
+            from orch23.decide.secrets import secrets_from  # noqa: PLC0415 - not for `--help`
 
             self._known.append(secrets_from(self.environ))
         return self._known[0]
 
     @property
     def is_interactive(self) -> bool:
-        """Say whether a person is there to answer: a terminal to read from, and one to ask on."""
+        """Whether the user can be asked: stdin and stderr are terminals."""
         return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
 
     @property
     def out_style(self) -> Style:
-        """Give the style of stdout."""
+        """The style of stdout."""
         return self._style(sys.stdout)
 
     @property
     def err_style(self) -> Style:
-        """Give the style of stderr."""
+        """The style of stderr."""
         return self._style(sys.stderr)
 
     def _style(self, stream: TextIO) -> Style:
@@ -109,7 +117,7 @@ class Console(Struct, frozen=True, kw_only=True):
 
 
 def working_directory() -> Path | None:
-    """Return the folder that the process works in, None where it was removed."""
+    """Return the working directory of the process; None if it was removed."""
     try:
         return Path.cwd()
     except FileNotFoundError:
@@ -117,41 +125,41 @@ def working_directory() -> Path | None:
 
 
 def ignore_closed_pipe(write: Callable[[str], None], stream: TextIO) -> Callable[[str], None]:
-    """Return a write that is given up in silence once nobody reads the stream: a build goes on without its screen."""
-    gone = False
+    """Return a write that does nothing once the stream is closed by its reader: a build continues without a screen."""
+    is_closed = False
 
     def attempt(text: str) -> None:
-        nonlocal gone
-        if gone:
+        nonlocal is_closed
+        if is_closed:
             return
         try:
             write(text)
         except OSError as error:
             if error.errno != errno.EPIPE:
                 raise
-            gone = True
+            is_closed = True
             redirect_to_devnull(stream)
 
     return attempt
 
 
 def redirect_to_devnull(stream: TextIO) -> None:
-    """Let a stream that nobody reads end nowhere, so that the interpreter's last flush does not complain."""
+    """Point a closed stream to /dev/null: otherwise the interpreter's last flush at exit reports a broken pipe."""
     with contextlib.suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
+        devnull = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(devnull, stream.fileno())
+        os.close(devnull)
 
 
 def use_color(choice: ColorChoice, environ: Mapping[str, str], stream: TextIO) -> bool:
-    """Say whether a stream gets colours: by the option, else NO_COLOR, else CLICOLOR_FORCE, else what it is."""
+    """Return whether a stream gets colors: by --color, else NO_COLOR, else CLICOLOR_FORCE, else if it is a terminal."""
     if choice != "auto":
         return choice == "always"
     return color_by_environment(environ, terminal=stream.isatty())
 
 
 def _write(stream: TextIO, text: str) -> None:
-    """Write a text, with what the stream's encoding lacks as escapes, and let it be seen at once."""
+    """Write a text and flush. Characters that the stream's encoding lacks are escaped."""
     encoding = stream.encoding or "utf-8"
     stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
     stream.flush()

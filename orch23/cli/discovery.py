@@ -14,20 +14,19 @@ from orch23.snapshot.store_registry import STORE_FOLDER as STORE
 from orch23.snapshot.store_registry import is_registered
 
 PIPELINE_SUFFIXES = (".yaml", ".yml")
-_MOST_BYTES = 1_048_576
-"""Of a pyproject.toml: a larger one marks no root."""
+_MAX_BYTES = 1_048_576
+"""A larger pyproject.toml does not mark a root."""
 
 
 def find_project(here: Path, arguments: tuple[str, ...] = ()) -> FoundProject:
-    """Return the project of `[PIPELINE] [STAGE...]`; the pipeline may stand anywhere among the stages.
+    """Return the project of `[PIPELINE] [STAGE...]`. The pipeline may be anywhere among the stages.
 
-    The root is the nearest directory, from `here` upwards, with an orch23.toml or `[tool.orch23]`; else the nearest
-    with a `.git`; else the nearest with the pipeline, which is the one that is named or `pipeline.yaml`; else, if there
-    is no pipeline, the nearest with a store of this user. Without all of these it is `here`.
+    The root is the nearest directory, from `here` upwards, with an orch23.toml or `[tool.orch23]`; else with a `.git`;
+    else with the named pipeline or `pipeline.yaml`; else, without a pipeline, with a store of this user; else `here`.
 
     A parent directory counts only if it and the file belong to this user: pipelines run commands, and other users can
-    put files into directories such as /tmp. `here` itself counts in any case, since the user chose it. `name[*]`, which
-    is how `needs` may name all items of a foreach, is returned as `name`.
+    put files into directories such as /tmp. `here` always counts, since the user chose it. `name[*]`, which names all
+    items of a foreach in `needs`, is returned as `name`.
     """
     start = here.resolve()
     named, stages = _split(arguments)
@@ -61,7 +60,7 @@ def required_pipeline(found: FoundProject) -> Path:
     """Return the pipeline of a project.
 
     Raises:
-        NotFoundError: there is none, or it is another user's.
+        NotFoundError: there is none, or it belongs to another user.
 
     """
     if found.pipeline is not None:
@@ -74,12 +73,12 @@ def required_pipeline(found: FoundProject) -> Path:
 
 
 def is_project_root(folder: Path) -> bool:
-    """Return whether a directory says of itself that it is the root of an orch23 project."""
+    """Return whether a directory has an orch23.toml or a `[tool.orch23]`."""
     return _marker(folder) is not None
 
 
 def _split(arguments: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
-    """Return the pipeline that is named, if one is, and all other names."""
+    """Return the first name of a pipeline file, if there is one, and all other names."""
     for position, argument in enumerate(arguments):
         if argument.endswith(PIPELINE_SUFFIXES) and "@" not in argument:
             return argument, (*arguments[:position], *arguments[position + 1 :])
@@ -92,11 +91,11 @@ def _split(arguments: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
 def _nearest(
     start: Path, find: Callable[[Path], Path | None], passed_over: list[NotOwn], last: Path | None = None
 ) -> Path | None:
-    """Return what `find` gives of the nearest directory, up to `last`; note what other users have in parents."""
+    """Return what `find` finds in the nearest directory, up to `last`; add files of other users to `passed_over`."""
     for folder in (start, *start.parents):
         found = find(folder)
         if found is not None:
-            with suppress(OSError):  # it was removed
+            with suppress(OSError):  # it was removed meanwhile
                 other = None if folder == start else _not_own(found)
                 if other is None:
                     return found
@@ -125,7 +124,7 @@ def _default_pipeline(folder: Path) -> Path | None:
 
 
 def _folder_of_named(start: Path, pipeline: Path) -> tuple[Path, NotOwn | None]:
-    """Return the parent of `start` that a named pipeline is in, else `start`, and whether it is another user's."""
+    """Return the parent of `start` that has the named pipeline, else `start`; and why that parent is not used."""
     try:
         whole = pipeline.resolve()
     except (OSError, RuntimeError, ValueError):  # it is reported when it is read
@@ -142,7 +141,7 @@ def _with_store(start: Path) -> Path:
         store = folder / STORE
         if is_registered(str(store)) and (folder == start or _not_own(store) is None):
             return folder
-        if folder == start and store.is_dir():  # its owner is to be reported
+        if folder == start and store.is_dir():  # opening it reports its owner
             break
     return start
 
@@ -150,7 +149,7 @@ def _with_store(start: Path) -> Path:
 def _not_own(path: Path) -> NotOwn | None:
     """Return why a file of a parent directory is not used; None if the user owns it and its directory.
 
-    A link and what it leads to have to be the user's, both.
+    Of a link, the user must own both the link and its target.
     """
     user = os.geteuid()
     folder = path.parent.stat().st_uid
@@ -161,7 +160,7 @@ def _not_own(path: Path) -> NotOwn | None:
 
 
 def _a_pipeline(here: Path) -> str:
-    """Return the path of a pipeline where templates lay them, or of one that there could be."""
+    """Return the path of a pipeline for a hint: one that exists in `pipelines`, else an example."""
     found = sorted(path.name for path in here.glob("pipelines/*.yaml") if path.name.count(".") == 1)
     return f"pipelines/{found[0] if found else 'quickstart.yaml'}"
 
@@ -174,14 +173,14 @@ def _is_file(path: Path) -> bool:
 
 
 def _has_table(path: Path) -> bool:
-    if not _is_file(path):  # a pipe would be waited for
+    if not _is_file(path):  # to open a pipe would block
         return False
     try:
         with path.open("rb") as stream:
-            text = stream.read(_MOST_BYTES + 1).decode("utf-8")
+            text = stream.read(_MAX_BYTES + 1).decode("utf-8")
     except (OSError, UnicodeDecodeError):
         return False
-    if "orch23" not in text or len(text) > _MOST_BYTES:
+    if "orch23" not in text or len(text) > _MAX_BYTES:
         return False
     from orch23.model import parsing  # noqa: PLC0415 - only where a project has such a file
 

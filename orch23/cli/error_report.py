@@ -18,120 +18,110 @@ from orch23.model.diagnostic import Diagnostic, nearest_names
 from orch23.model.errors import ExitCode, Orch23Error, SafetyError
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.plugins import plugin_error_of, used_plugins
-from orch23.report.diagnostics import render_diagnostics, visible
+from orch23.report.diagnostics import visible
 from orch23.store.access import ForeignStoreError, move_store_aside
 from orch23.store.safe_files import open_file, read_and_close
 
-_MOST_BYTES = 1_048_576
+_MAX_BYTES = 1_048_576
 
 
 def report_error(error: Exception | SystemExit, console: Console) -> int | None:
-    """Report an error and return the exit code; None where the command is to be run again."""
+    """Report an error and return the exit code; None if the command must run again."""
     match error:
         case click.ClickException():
             return _usage(error)
         case ForeignStoreError():
-            return _set_aside(error, console)
+            return _move_aside(error, console)
         case Orch23Error():
-            return _stopped(error, console)
+            return _report(error, console)
         case OSError():
-            return _refused(error, console)
+            return _os_error(error, console)
         case _:
             return _bug(error, console)
 
 
-def _set_aside(stopped: ForeignStoreError, console: Console) -> int | None:
-    """Set a store aside that is not the user's: without it the command can run again."""
+def _move_aside(foreign: ForeignStoreError, console: Console) -> int | None:
+    """Move a store aside that does not belong to the user: the command can run again without it."""
     try:
-        warning = move_store_aside(stopped.folder)
-    except OSError as refused:
-        return _refused(refused, console)
-    console.write_err(render_diagnostics((warning,), {}, color=console.err_style.color))
+        warning = move_store_aside(foreign.folder)
+    except OSError as error:
+        return _os_error(error, console)
+    console.write_diagnostics((warning,))
     return None
 
 
-def _refused(error: OSError, console: Console) -> int:
-    """Tell what the machine refused: no fault of the pipeline, and as a rule none of orch23."""
-    if error.errno == errno.EPIPE:  # whoever read has had enough
+def _os_error(error: OSError, console: Console) -> int:
+    """Report what the operating system refused, such as a full disk. Other OSErrors are bugs."""
+    if error.errno == errno.EPIPE:  # the reader closed the pipe, as `head` does
         redirect_to_devnull(sys.stdout)
         redirect_to_devnull(sys.stderr)
         return ExitCode.OK
     if error.errno not in OS_ERROR_HINTS or plugin_error_of(error) is not None:
         return _bug(error, console)
-    way_out = OS_ERROR_HINTS[error.errno]
-    where = error.filename2 or error.filename
-    message = f"{error.strerror}{f': {where}' if where is not None else ''}"
-    console.write_err(
-        render_diagnostics(
-            [Diagnostic("E650", message, hint=f"{way_out}; then build again, nothing that was done is lost")], {}
-        )
-    )
+    path = error.filename2 or error.filename
+    message = f"{error.strerror}{f': {path}' if path is not None else ''}"
+    hint = f"{OS_ERROR_HINTS[error.errno]}; then build again, finished stages are kept"
+    console.write_diagnostics((Diagnostic("E650", message, hint=hint),))
     return ExitCode.MACHINE
 
 
-def _usage(wrong: click.ClickException) -> ExitCode:
-    context = wrong.ctx if isinstance(wrong, click.UsageError) else None
+def _usage(error: click.ClickException) -> ExitCode:
+    context = error.ctx if isinstance(error, click.UsageError) else None
     usage = f"{context.get_usage()}\n" if context is not None else ""
     command = context.command_path if context is not None else PROGRAM_NAME
-    hint = f"`{command} --help` lists what there is"
-    near = nearest_names(wrong.name, COMMAND_NAMES) if isinstance(wrong, NoSuchCommandError) else ()
-    if near:
-        hint = f"did you mean `{near[0]}`? {hint}"
-    told = f"{usage}error: {visible(wrong.format_message())}\n  = help: {hint}\n"
-    Console().write_err(told)
+    near = nearest_names(error.name, COMMAND_NAMES) if isinstance(error, NoSuchCommandError) else ()
+    suggestion = f"did you mean `{near[0]}`? " if near else ""
+    what = "commands" if isinstance(error, NoSuchCommandError) else "options and arguments"
+    hint = f"{suggestion}`{command} --help` lists {what}"
+    Console().write_err(f"{usage}error: {visible(error.format_message())}\n  = help: {hint}\n")
     return ExitCode.USAGE
 
 
-def _stopped(stopped: Orch23Error, console: Console) -> int:
-    sources = getattr(stopped, "sources", None)
+def _report(error: Orch23Error, console: Console) -> int:
+    sources = getattr(error, "sources", None)
     if not isinstance(sources, Mapping):
-        sources = _sources(stopped, _root(console))
-    console.write_err(render_diagnostics(stopped.diagnostics, sources, color=console.err_style.color))
-    return console.exit_number_of(stopped)
+        sources = _sources(error, _root(console))
+    console.write_diagnostics(error.diagnostics, sources)
+    return console.exit_number_of(error)
 
 
 def _root(console: Console) -> Path:
-    """Return the root that the command found, or would have found without a pipeline on its command line."""
+    """Return the root that the command found; if it found none yet, the root of the working directory."""
     return (console.found[0] if console.found else find_project(console.here)).root
 
 
-def _from_here(path: Path, here: Path) -> str:
-    """Return a path as it can be opened from the directory that the user works in."""
-    return os.path.relpath(path, here.resolve())
-
-
-def _sources(stopped: Orch23Error, root: Path) -> dict[str, str]:
+def _sources(error: Orch23Error, root: Path) -> dict[str, str]:
     """Return the texts that the diagnostics point into, as far as they can be read."""
     found: dict[str, str] = {}
-    for diagnostic in stopped.diagnostics:
-        places = [diagnostic.location, *(related.location for related in diagnostic.related)]
-        for file in {place.file for place in places if place is not None} - found.keys():
+    for diagnostic in error.diagnostics:
+        locations = [diagnostic.location, *(related.location for related in diagnostic.related)]
+        for file in {location.file for location in locations if location is not None} - found.keys():
             try:
                 descriptor = open_file(root, file)
-                data = b"" if descriptor is None else read_and_close(descriptor, _MOST_BYTES + 1)
+                data = b"" if descriptor is None else read_and_close(descriptor, _MAX_BYTES + 1)
             except (OSError, SafetyError):
                 continue
-            if descriptor is not None and len(data) <= _MOST_BYTES:
+            if descriptor is not None and len(data) <= _MAX_BYTES:
                 found[file] = data.decode("utf-8", errors="replace")
     return found
 
 
 def _bug(error: Exception | SystemExit, console: Console) -> int:
-    """Report the code of a plugin that failed, or a bug: its traceback is kept in a file, the screen gets one line."""
+    """Report an error of a plugin with its code; report a bug in one line and write its traceback to a file."""
     if (fault := plugin_error_of(error)) is not None:
-        return _stopped(fault, console)
+        return _report(fault, console)
     text = console.redact("".join(traceback.format_exception(error)))
     folder = _root(console) / LOGS_FOLDER
     path = folder / f"crash-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}.txt"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.touch(mode=0o600)
+        path.touch(mode=0o600)  # the text of an error may hold private data
         path.write_text(text, encoding="utf-8", errors="replace")
-        where = f"its traceback is in {_from_here(path, console.here)}"
+        where = f"its traceback is in {os.path.relpath(path, console.here.resolve())}"
     except OSError as refused:
         where = f"its traceback could not be written ({refused.strerror})"
-    told = visible(f"{type(error).__name__}: {error}").split("\n", 1)[0]
+    first_line = visible(f"{type(error).__name__}: {error}").split("\n", 1)[0]
     plugins = ", ".join(used_plugins())
-    whose = f"orch23 or in a plugin that it uses, {plugins}" if plugins else "orch23"
-    console.write_err(f"error: this is a bug in {whose} ({told}); {where}\n")
+    origin = f"orch23 or in a plugin that it uses, {plugins}" if plugins else "orch23"
+    console.write_err(f"error: this is a bug in {origin} ({first_line}); {where}\n")
     return ExitCode.BUG

@@ -13,9 +13,9 @@ MARKER: Final = "orch23.toml"
 
 
 class NotOwn(Struct, frozen=True):
-    """A file that is not used, since the user with the id `owner` can change it: the file is theirs, or its directory.
+    """A file that is not used because another user, with the id `owner`, can change it.
 
-    `is_file` says that the file itself is.
+    That user owns the file itself (`is_file`) or its directory.
     """
 
     path: Path
@@ -24,22 +24,22 @@ class NotOwn(Struct, frozen=True):
 
     @property
     def reason(self) -> str:
-        """Give why it is not used."""
+        """Why the file is not used."""
         owned = "it" if self.is_file else "its directory"
         return f"{self.path} is not used: {owned} belongs to another user, {_user_name(self.owner)}"
 
     @property
     def way_out(self) -> str:
-        """Give how to use it all the same."""
+        """How to use it anyway."""
         return f"if you trust it, work there: `orch23 -C {shlex.quote(str(self.path.parent))}`"
 
 
 class FoundProject(Struct, frozen=True, kw_only=True):
-    """The project of a command line. `start` is where the user is, `root` the directory that all paths start from.
+    """The project of a command line. `start` is the working directory, `root` the directory that paths are relative to.
 
-    `pipeline` is the file that is named (`is_named`) or the default; None where there is none. `stages` are the other
-    names. `passed_over` are the files of other users that would have decided, those that mark a root first; `refused`
-    is the pipeline of another user that would have been used.
+    `pipeline` is the named (`is_named`) or the default file; None without one. `stages` are the other names.
+    `passed_over` are files of other users that would have marked the root or been the default pipeline; `refused` is
+    the pipeline that would have been used but belongs to another user.
     """
 
     start: Path
@@ -52,7 +52,7 @@ class FoundProject(Struct, frozen=True, kw_only=True):
 
     @property
     def warnings(self) -> tuple[Diagnostic, ...]:
-        """Give a warning where a file of another user would have decided."""
+        """A warning, if a file of another user was ignored."""
         if not self.passed_over:
             return ()
         first = self.passed_over[0]
@@ -61,7 +61,7 @@ class FoundProject(Struct, frozen=True, kw_only=True):
 
 
 def _user_name(number: int) -> str:
-    import pwd  # noqa: PLC0415 - only for who works below another user's project
+    import pwd  # noqa: PLC0415 - only below a project of another user
 
     try:
         return f"`{pwd.getpwuid(number).pw_name}`"

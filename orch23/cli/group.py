@@ -17,20 +17,20 @@ _NAMES_TEXT = """
     trust init template model doctor help
 """
 COMMAND_NAMES = tuple(_NAMES_TEXT.split())
-"""The commands, the most used first. Each is declared in the module of its name in `commands`."""
+"""The commands, most used first. Each is declared in the module of the same name in `commands`."""
 
 
 class NoSuchCommandError(click.UsageError):
-    """A word is no command."""
+    """A word is not a command."""
 
     def __init__(self, name: str, ctx: click.Context) -> None:
-        """Note the word."""
+        """Keep the word, to suggest near ones."""
         super().__init__(f"no such command: `{name}`", ctx)
         self.name = name
 
 
 class LazyGroup(click.Group):
-    """A group that loads a command when it is asked for: a build needs no other."""
+    """A group that imports the module of a command when the command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands."""
@@ -38,7 +38,7 @@ class LazyGroup(click.Group):
         return list(COMMAND_NAMES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command of a name; there may be none."""
+        """Return a command by its name; None if there is no such command."""
         if cmd_name in COMMAND_NAMES and cmd_name not in self.commands:
             self.commands[cmd_name] = import_module(f"orch23.cli.commands.{cmd_name}").command
         return super().get_command(ctx, cmd_name)
@@ -46,10 +46,10 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that is meant, with its arguments.
+        """Return the command that the first argument names, with its arguments.
 
         Raises:
-            NoSuchCommandError: there is none of this name.
+            NoSuchCommandError: there is no such command.
 
         """
         name = args[0]

@@ -18,20 +18,20 @@ _COMPLETE = "_ORCH23_COMPLETE"
 
 
 def main(argv: Sequence[str], stale_snapshot: StaleSnapshot | None = None) -> int:
-    """Run a command line and return its exit code; never leaves by an exception.
+    """Run a command line and return its exit code; never raises.
 
-    `stale_snapshot` is what is known of it from a build before.
+    `stale_snapshot` is the snapshot of an earlier build of the same command line, with the files that changed since.
     """
     try:
         return _run(argv, stale_snapshot)
     except KeyboardInterrupt:
         return ExitCode.SIGINT
-    except Exception as error:  # noqa: BLE001 - what went wrong while another fault was reported
+    except Exception as error:  # noqa: BLE001 - the report of another error failed
         return _unreported(error)
 
 
 def _unreported(error: Exception) -> ExitCode:
-    """Report in a line, with what is loaded, a fault of which the report itself failed."""
+    """Report an error whose report failed, in one line of ASCII and with modules that are loaded already."""
     is_refused = isinstance(error, OSError) and error.errno in OS_ERROR_HINTS
     text = ascii(f"{type(error).__name__}: {error}")[1:-1]
     with contextlib.suppress(OSError, ValueError):
@@ -51,12 +51,12 @@ def _run(argv: Sequence[str], stale_snapshot: StaleSnapshot | None) -> int:
         ) as context:
             code = orch23.invoke(context)
         sys.stdout.flush()
-    except click.exceptions.Exit as asked:
-        return asked.exit_code
+    except click.exceptions.Exit as finished:
+        return finished.exit_code
     except (KeyboardInterrupt, click.Abort):
         return ExitCode.SIGINT
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - the last resort: a bug is told, never shown as a traceback
-        from orch23.cli.error_report import report_error  # noqa: PLC0415 - only where something went wrong
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a bug is reported in one line, never as a traceback
+        from orch23.cli.error_report import report_error  # noqa: PLC0415 - only for errors
 
         reported = report_error(error, _console(context))
         return main(argv) if reported is None else reported
@@ -64,6 +64,6 @@ def _run(argv: Sequence[str], stale_snapshot: StaleSnapshot | None) -> int:
 
 
 def _console(context: click.Context | None) -> Console:
-    """Return the console that the options before the command made, or one without options."""
-    made = context.obj if context is not None else None
-    return made if isinstance(made, Console) else Console()
+    """Return the console that the options before the command made; a default one if they are what is wrong."""
+    console = context.obj if context is not None else None
+    return console if isinstance(console, Console) else Console()

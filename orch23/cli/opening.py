@@ -26,9 +26,12 @@ from orch23.store.access import foreign_store_warning
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Look for no cycles within, and never among what is there at the end: a big pipeline is read in half the time."""
+    """Pause the garbage collector, and exempt what was loaded from later collections.
+
+    A big pipeline makes so many objects that the collector took half of the time to read it, and found nothing.
+    """
     was_enabled = gc.isenabled()
-    gc.unfreeze()  # in a process that reads several, one after the other
+    gc.unfreeze()  # of the pipeline before, in a process that reads several
     gc.disable()
     try:
         yield
@@ -39,21 +42,21 @@ def collector_paused() -> Iterator[None]:
 
 
 def project_root(console: Console, arguments: tuple[str, ...] = ()) -> Path:
-    """Return the root of the project that a command line is about."""
+    """Return the project root for a command line."""
     found = found_project(console, arguments)
-    _tell_place(console, found)
+    _report_root(console, found)
     return found.root
 
 
 def found_project(console: Console, arguments: tuple[str, ...]) -> FoundProject:
-    """Return the project of `[PIPELINE] [STAGE...]`; it is found once, and noted on the console."""
+    """Return the project of `[PIPELINE] [STAGE...]`. It is searched for once, and kept on the console."""
     if not console.found:
         console.found.append(find_project(console.here, arguments))
     return console.found[0]
 
 
-def _tell_place(console: Console, found: FoundProject) -> None:
-    """Write once which directory paths are relative to, if it is not the user's, and what was passed over."""
+def _report_root(console: Console, found: FoundProject) -> None:
+    """Write the project root once, if it is not the working directory, and which files of others were ignored."""
     if console.notes:
         return
     note = render_diagnostics(found.warnings, {}, color=console.err_style.color)
@@ -68,12 +71,12 @@ def settings_of(console: Console, args: PipelineArguments) -> ProjectSettings:
     """Return the settings of a command on one pipeline file.
 
     Raises:
-        NotFoundError: there is no pipeline.
+        NotFoundError: no pipeline was found.
 
     """
     found = found_project(console, args.arguments)
     path = required_pipeline(found)
-    _tell_place(console, found)
+    _report_root(console, found)
     return ProjectSettings(
         root=found.root,
         pipeline_path=path,
@@ -89,10 +92,10 @@ def settings_of(console: Console, args: PipelineArguments) -> ProjectSettings:
 def open_partial_project(
     console: Console, args: PipelineArguments, stale_snapshot: StaleSnapshot
 ) -> tuple[Project, Selection] | None:
-    """Return the part of the project that an edit reaches, and a selection of it; None where all is to be decided."""
+    """Return the part of the project that an edit reaches, and its selection; None if the whole must be loaded."""
     try:
         project = open_partial(settings_of(console, args), stale_snapshot)
-    except Orch23Error:  # what is wrong is reported of the whole
+    except Orch23Error:  # the whole project is loaded then, and reports all errors
         return None
     if project is None or project.part is None:
         return None
@@ -103,48 +106,44 @@ def open_partial_project(
 def open_for_command(
     console: Console, args: PipelineArguments, *, most_stages: int | None = None
 ) -> tuple[Project, tuple[str, ...]]:
-    """Return the project and the stages that are named. Warnings of the pipeline go to stderr. Writes nothing.
+    """Return the project and the named stages. Warnings of the pipeline go to stderr. Writes nothing.
 
     Raises:
-        UsageError: more names than the command takes, a `--set` without `=`, a flag that names nobody.
-        NotFoundError: there is no such pipeline.
-        InvalidInputError: the pipeline has complaints.
+        UsageError: more names than the command takes, a `--set` without `=`, an empty `--provider` or `--model`.
+        NotFoundError: the pipeline does not exist.
+        InvalidInputError: the pipeline has errors.
 
     """
     settings = settings_of(console, args)
     stages = found_project(console, args.arguments).stages
     check_stage_count(stages, most_stages)
     project = open_with_exit_codes(console, settings)
-    strange = (foreign_store_warning(project.store.folder),) if project.store.is_foreign else ()
-    told = render_diagnostics(
-        (*strange, *project.loaded.warnings), project.loaded.sources, color=console.err_style.color
-    )
-    if told:
-        console.write_err(told)
+    foreign = (foreign_store_warning(project.store.folder),) if project.store.is_foreign else ()
+    console.write_diagnostics((*foreign, *project.loaded.warnings), project.loaded.sources)
     return project, stages
 
 
 def check_stage_count(stages: Sequence[str], most: int | None) -> None:
-    """Do nothing if a command takes so many stages.
+    """Check the number of stages on a command line.
 
     Raises:
-        UsageError: it takes `most` at most.
+        UsageError: there are more than `most`.
 
     """
     if most is None or len(stages) <= most:
         return
-    takes = "no stage" if most == 0 else f"{most} stage"
+    takes = "no stage" if most == 0 else "one stage"
     names = ", ".join(f"`{name}`" for name in stages)
-    hint = "a pipeline's name ends in .yaml or .yml and comes first"
-    raise UsageError(Diagnostic("E641", f"the command takes {takes}; {names} is too much", hint=hint))
+    hint = "the name of a pipeline file ends in .yaml or .yml"
+    raise UsageError(Diagnostic("E641", f"the command takes {takes}, not {names}", hint=hint))
 
 
 def open_with_exit_codes(console: Console, settings: ProjectSettings) -> Project:
-    """Return the project, and let the console know the exit codes of its pipeline, also where that is not valid.
+    """Return the project, and set the exit codes of its pipeline on the console, even if the pipeline is invalid.
 
     Raises:
-        NotFoundError: there is no such pipeline.
-        InvalidInputError: the pipeline has complaints.
+        NotFoundError: the pipeline does not exist.
+        InvalidInputError: the pipeline has errors.
 
     """
     try:
@@ -159,7 +158,7 @@ def open_with_exit_codes(console: Console, settings: ProjectSettings) -> Project
 
 
 def _register(console: Console, project: Project) -> None:
-    """Let the console know the exit codes of a pipeline, and close what the project has opened at the end."""
+    """Set the exit codes of a pipeline on the console, and close the project when the command ends."""
     console.exit_codes.update(project.pipeline.exit_codes)
     if (context := click.get_current_context(silent=True)) is not None:
         context.call_on_close(project.git.close)
@@ -167,13 +166,13 @@ def _register(console: Console, project: Project) -> None:
 
 
 def named_plugins(console: Console, arguments: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """Return the plugins of the pipeline that is meant; none where there is no pipeline and none is named.
+    """Return the plugins of the named or default pipeline; none if no pipeline is named and there is no default one.
 
     Raises:
         InvalidInputError: a plugin is not installed.
 
     """
-    from orch23.load.pipeline import plugins_of  # noqa: PLC0415 - it loads PyYAML, which a stored plan needs not
+    from orch23.load.pipeline import plugins_of  # noqa: PLC0415 - loads PyYAML, which a stored plan does not need
 
     found = found_project(console, arguments)
     if found.pipeline is None:
@@ -183,10 +182,10 @@ def named_plugins(console: Console, arguments: tuple[str, ...] = ()) -> tuple[st
 
 
 def open_one_stage(console: Console, args: PipelineArguments) -> tuple[Project, str]:
-    """Return the project and the one stage that is named.
+    """Return the project and the one stage on the command line.
 
     Raises:
-        UsageError: not exactly one is named.
+        UsageError: no stage is named, or several.
 
     """
     project, stages = open_for_command(console, args, most_stages=1)
@@ -196,10 +195,10 @@ def open_one_stage(console: Console, args: PipelineArguments) -> tuple[Project, 
 
 
 def select_run(known: list[str], run: str | None) -> str:
-    """Return the run that is meant: of these ids, newest first, the one named, else the newest.
+    """Return the run id that `run` is, or is the beginning of; without `run` the newest. `known` are newest first.
 
     Raises:
-        NotFoundError: there is none, or the beginning of an id fits several.
+        NotFoundError: no id begins with `run`, or several do.
 
     """
     found = [one for one in known if run is None or one.startswith(run)]
@@ -215,7 +214,7 @@ def select_run(known: list[str], run: str | None) -> str:
 
 
 def parse_sets(sets: Sequence[str]) -> dict[str, str]:
-    """Return the vars that `--set` gives.
+    """Return the vars of `--set`: name -> text.
 
     Raises:
         UsageError: one has no `=`.
@@ -226,7 +225,7 @@ def parse_sets(sets: Sequence[str]) -> dict[str, str]:
     for one in sets:
         name, sign, value = one.partition("=")
         if not sign or not name:
-            problems.append(Diagnostic("E641", f"`--set {one}` gives no value", hint="write `--set NAME=VALUE`"))
+            problems.append(Diagnostic("E641", f"`--set {one}` has no value", hint="write `--set NAME=VALUE`"))
         found[name] = value
     if problems:
         raise UsageError(*problems)
@@ -234,56 +233,54 @@ def parse_sets(sets: Sequence[str]) -> dict[str, str]:
 
 
 def parse_budget(text: str | None) -> Decimal | None:
-    """Return what `--budget` gives: US dollars, exactly as they are written.
+    """Return the US dollars of `--budget`, exact.
 
     Raises:
-        UsageError: it is no amount, or nothing at all.
+        UsageError: it is not a number greater than 0.
 
     """
     if text is None:
         return None
     amount = parse_decimal(text.strip())
     if amount is None or not amount:
-        hint = "write US dollars, more than 0, as in `--budget 2.50`"
-        raise UsageError(Diagnostic("E641", f"`--budget {text}` is no limit", hint=hint))
+        hint = "write US dollars, as in `--budget 2.50`"
+        raise UsageError(Diagnostic("E641", f"`--budget` must be greater than 0, not `{text}`", hint=hint))
     return amount
 
 
 def _named(flag: str, name: str | None) -> str | None:
     if name is not None and not name.strip():
-        raise UsageError(Diagnostic("E641", f"`{flag}` names nobody", hint=f"write `{flag} NAME`, or leave it out"))
+        raise UsageError(
+            Diagnostic("E641", f"`{flag}` must not be empty", hint=f"write `{flag} NAME`, or leave it out")
+        )
     return name
 
 
 def selection_of(args: PipelineArguments, stages: tuple[str, ...]) -> Selection:
-    """Return the selection that stages and options stand for.
+    """Return the selection of stages and options.
 
     Raises:
-        UsageError: two options contradict each other, or one of them has no stage to speak of.
+        UsageError: two options contradict each other, or an option needs a stage.
 
     """
-    chosen = [name for name in ("only", "until", "downstream") if getattr(args, name)]
-    if len(chosen) > 1:
-        flags = " and ".join(f"`--{name}`" for name in chosen)
-        raise UsageError(Diagnostic("E641", f"{flags} contradict each other", hint="give one of them"))
-    if chosen and not stages:
-        raise UsageError(Diagnostic("E641", f"`--{chosen[0]}` needs a stage", hint="name one or more stages"))
+    flags = [name for name in ("only", "until", "downstream") if getattr(args, name)]
+    if len(flags) > 1:
+        names = " and ".join(f"`--{name}`" for name in flags)
+        raise UsageError(Diagnostic("E641", f"{names} contradict each other", hint="give one of them"))
+    if flags and not stages:
+        raise UsageError(Diagnostic("E641", f"`--{flags[0]}` needs a stage", hint="name one or more stages"))
     if not stages:
         return ALL_STAGES
-    match chosen:
-        case ["only"]:
-            return Selection(only=stages)
-        case ["downstream"]:
-            return Selection(downstream=stages)
-        case _:
-            return Selection(targets=stages)
+    if args.only:
+        return Selection(only=stages)
+    return Selection(downstream=stages) if args.downstream else Selection(targets=stages)
 
 
 def check_forced(plan: Plan, forced: tuple[str, ...]) -> None:
-    """Complain of a `--force` or `--resample` that names no stage.
+    """Check the stages of `--force` and `--resample`.
 
     Raises:
-        NotFoundError: with every such name.
+        NotFoundError: some are not stages; with all of these.
 
     """
     if forced:

@@ -26,7 +26,7 @@ from orch23.engine.session import (
 )
 from orch23.execute.git_repository import GitRepository
 from orch23.load.loaded import InvalidPipelineError, LoadedPipeline
-from orch23.model.diagnostic import Diagnostic, Location
+from orch23.model.diagnostic import Diagnostic, Location, Severity
 from orch23.model.digest import Json
 from orch23.model.errors import Orch23Error
 from orch23.model.paths import match_any
@@ -45,36 +45,29 @@ if TYPE_CHECKING:
     from orch23.load.overrides import ModelOverride
     from orch23.steps.llm.spec import LLMStep
 
-from orch23.model.diagnostic import Severity
-
 
 def unknown_exit_code_prefixes(pipeline: Pipeline) -> tuple[Diagnostic, ...]:
-    """Return a warning for each name in `exit_codes` with which no code begins."""
+    """Return a warning for each prefix in `exit_codes` that no diagnostic code has."""
     if not pipeline.exit_codes:
         return ()
-    from orch23.cli.catalogue import diagnostic_codes  # noqa: PLC0415 - the tables of all rooms
+    from orch23.cli.catalogue import diagnostic_codes  # noqa: PLC0415 - imports the tables of all packages
 
     known = diagnostic_codes()
     return tuple(
         Diagnostic(
             "W803",
-            f"no diagnostic begins with `{family}`",
-            pipeline.locate("exit_codes", family),
+            f"no diagnostic code begins with `{prefix}`",
+            pipeline.locate("exit_codes", prefix),
             hint="docs/diagnostics.md lists them",
             severity=Severity.WARNING,
         )
-        for family in pipeline.exit_codes
-        if not any(code.startswith(family) for code in known)
+        for prefix in pipeline.exit_codes
+        if not any(code.startswith(prefix) for code in known)
     )
 
 
-def wall_clock() -> datetime:
-    """Return the time now, in UTC."""
-    return datetime.now(UTC)
-
-
 class ProjectSettings(Struct, frozen=True, kw_only=True):
-    """What the command line and the environment say that is not about one command alone."""
+    """The settings from command line and environment that all commands share."""
 
     root: Path
     pipeline_path: Path
@@ -83,15 +76,15 @@ class ProjectSettings(Struct, frozen=True, kw_only=True):
     vars_file: Path | None = None
     provider: str | None = None
     model: str | None = None
-    clock: Callable[[], datetime] = wall_clock
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     meter: FileProgress = no_progress
 
 
 class Project(Struct, frozen=True, kw_only=True):
-    """A loaded pipeline with the store of its project: all that reading commands need.
+    """A loaded pipeline with the store of its project: everything that reading commands need.
 
-    If it is `partial`, the pipeline is the part that an edit reaches. `git` may have started a process: close it after
-    use.
+    With `partial`, the pipeline has only the stages that an edit reaches. Close `git` after use: it may have started a
+    process.
     """
 
     settings: ProjectSettings
@@ -104,22 +97,22 @@ class Project(Struct, frozen=True, kw_only=True):
 
     @property
     def part(self) -> Part | None:
-        """Give the part that an edit reaches, or None if this is the whole project."""
+        """The part that an edit reaches; None if this is the whole project."""
         return self.partial.part if self.partial is not None else None
 
     @property
     def pipeline(self) -> Pipeline:
-        """Give the pipeline."""
+        """The pipeline."""
         return self.loaded.pipeline
 
     @property
     def refusal(self) -> RefusePath:
-        """Give what knows the protected paths that the pipeline does not declare."""
+        """The check for protected paths that the pipeline does not declare."""
         return declared_by_pipeline(self.pipeline).write_error
 
     @property
     def memory(self) -> PriorState:
-        """Give what earlier builds left."""
+        """The lock file and the history of earlier builds."""
         root, file = self.settings.root, self.pipeline.file
         if self.partial is not None:
             return PartialPriorState(root, file, self.partial.part.recorded, *self.partial.lock_file)
@@ -130,8 +123,8 @@ def open_project(settings: ProjectSettings) -> Project:
     """Return the project with its pipeline loaded. Writes nothing.
 
     Raises:
-        InvalidInputError: the pipeline has complaints; all of them are in it.
-        NotFoundError: there is no such file.
+        InvalidInputError: the pipeline has errors; with all of them.
+        NotFoundError: the file does not exist.
 
     """
     store = open_store(settings.root, settings.meter)
@@ -147,9 +140,9 @@ def open_project(settings: ProjectSettings) -> Project:
 
 
 def open_partial(settings: ProjectSettings, stale_snapshot: StaleSnapshot) -> Project | None:
-    """Return the part of a project that an edit reaches, given what the last build left and what has changed.
+    """Return the part of a project that an edit reaches, by the last build and what changed since. Writes nothing.
 
-    None where that is not known, or is nearly everything. Writes nothing.
+    None if the part is not known, or is nearly everything.
     """
     store = open_store(settings.root, settings.meter)
     found = (
@@ -167,7 +160,7 @@ def open_partial(settings: ProjectSettings, stale_snapshot: StaleSnapshot) -> Pr
 
 
 def _declared(settings: ProjectSettings, text: str) -> Mapping[str, Stage] | None:
-    """Return the stages of a text of the pipeline, by name; None where there is an error or a warning."""
+    """Return the stages in a text of the pipeline, by name; None if there is an error or a warning."""
     try:
         loaded = _load(settings, text=text)
     except Orch23Error:
@@ -178,7 +171,7 @@ def _declared(settings: ProjectSettings, text: str) -> Mapping[str, Stage] | Non
 
 
 def _load(settings: ProjectSettings, text: str | None = None, compiled: CompileCache | None = None) -> LoadedPipeline:
-    from orch23.load.pipeline import load_pipeline  # noqa: PLC0415 - it loads PyYAML, which a stored plan needs not
+    from orch23.load.pipeline import load_pipeline  # noqa: PLC0415 - loads PyYAML, which a stored plan does not need
 
     return load_pipeline(
         settings.pipeline_path,
@@ -203,14 +196,14 @@ def _machinery(settings: ProjectSettings, store: ProjectStore) -> tuple[Planning
 
 
 def model_override_of(settings: ProjectSettings) -> "ModelOverride":
-    """Return who is asked in place of what the pipeline says.
+    """Return the provider and model of the command line, which replace those of the pipeline.
 
     Raises:
-        InvalidInputError: the command line names a provider that there is not.
+        InvalidInputError: the provider does not exist.
 
     """
     from orch23.load.overrides import ModelOverride  # noqa: PLC0415 - loaded with the pipeline
-    from orch23.load.pipeline import plugins_of  # noqa: PLC0415 - it loads PyYAML, which a stored plan needs not
+    from orch23.load.pipeline import plugins_of  # noqa: PLC0415 - loads PyYAML, which a stored plan does not need
 
     if settings.provider is None:
         return ModelOverride(model=settings.model)
@@ -219,7 +212,7 @@ def model_override_of(settings: ProjectSettings) -> "ModelOverride":
 
 
 def _with_the_rest(error: InvalidPipelineError, store: ProjectStore, tools: PlanningTools) -> InvalidPipelineError:
-    """Return the error with what is wrong besides in the stages that could be read, in the order of the file."""
+    """Return the error with further errors in the stages that could be read, in the order of the file."""
     parsed = error.parsed
     if parsed is None or parsed.partial is None:
         return error
@@ -234,10 +227,10 @@ def read_yaml(text: str) -> Json:
     """Return the value of a YAML text.
 
     Raises:
-        ValueError: it is not valid, with the reason.
+        ValueError: it is not valid; with place and reason.
 
     """
-    from orch23.load.data import parse_yaml_data  # noqa: PLC0415 - it loads PyYAML
+    from orch23.load.data import parse_yaml_data  # noqa: PLC0415 - loads PyYAML
 
     value, problems = parse_yaml_data(text, "")
     if problems:
@@ -248,7 +241,7 @@ def read_yaml(text: str) -> Json:
 
 
 def open_read_session(project: Project, *, forced: Sequence[str] = (), overwrite_edited: bool = False) -> Session:
-    """Return a session for commands that only look. Takes no lock, writes nothing."""
+    """Return a session for reading. Takes no lock, writes nothing."""
     return open_session(
         project.pipeline,
         project.store,
@@ -257,18 +250,18 @@ def open_read_session(project: Project, *, forced: Sequence[str] = (), overwrite
         forced=forced,
         overwrite_edited=overwrite_edited,
         git=project.git,
-        claims=claims_of(project),
+        claims=_claims_of(project),
         trusts_lock=project.settings.environ.get(TRUST_VARIABLE) == "1",
         plan=project.part.plan if project.part is not None else None,
     )
 
 
-def claims_of(project: Project) -> OtherPipelines:
-    """Return what the other pipelines of the project own; one of them is loaded where its lock file claims a path."""
+def _claims_of(project: Project) -> OtherPipelines:
+    """Return the paths of the project's other pipelines. A pipeline is loaded only if its lock file claims a path."""
     settings = project.settings
 
     def declares(file: str, stage: str, path: str) -> bool:
-        from orch23.load.pipeline import load_pipeline  # noqa: PLC0415 - it loads PyYAML, and is hardly ever asked
+        from orch23.load.pipeline import load_pipeline  # noqa: PLC0415 - loads PyYAML; rarely needed
 
         try:
             other = load_pipeline(settings.root / file, settings.root).pipeline

@@ -27,55 +27,49 @@ _NS = 1_000_000_000
 
 
 def parse_keep(texts: Sequence[str], now_ns: int, *, answers: bool = False) -> GcLimits:
-    """Return what `--keep` asks for: of each kind one at most, and the default size where nothing is said.
+    """Return the limits of `--keep`: at most one size and one age, the default size if there is neither.
 
     Raises:
-        UsageError: one is neither a size nor an age, or there are two of a kind.
+        UsageError: a text is neither a size nor an age, or there are two of a kind.
 
     """
-    sizes = [found for text in texts if (found := _size(text)) is not None]
-    ages = [found for text in texts if (found := _age(text)) is not None]
+    found: dict[str, int] = {}
     for text in texts:
-        if _size(text) is None and _age(text) is None:
-            hint = "write a size such as `5GB` or `800MiB`, or an age such as `12h`, `30d` or `8w`"
-            raise UsageError(Diagnostic("E641", f"`--keep {text}` is neither a size nor an age", hint=hint))
-    if len(sizes) > 1 or len(ages) > 1:
-        kind = "sizes" if len(sizes) > 1 else "ages"
-        hint = "give one size, one age, or one of each"
-        raise UsageError(Diagnostic("E641", f"`--keep` was given two {kind}", hint=hint))
-    if not texts:
-        return GcLimits(max_bytes=DEFAULT_CAP_BYTES, responses=answers)
+        kind, number = _limit(text)
+        if kind in found:
+            hint = "give one size, one age, or one of each"
+            raise UsageError(Diagnostic("E641", f"`--keep` was given two {kind}s", hint=hint))
+        found[kind] = number
+    age = found.get("age")
     return GcLimits(
-        max_bytes=sizes[0] if sizes else None,
-        used_since_ns=now_ns - ages[0] if ages else None,
+        max_bytes=found.get("size") if texts else DEFAULT_CAP_BYTES,
+        used_since_ns=None if age is None else now_ns - age,
         responses=answers,
     )
 
 
 def size_limit(environ: Mapping[str, str]) -> int | None:
-    """Return the size that a store is not to pass, of the environment or by default; None where an age was chosen."""
+    """Return the size limit of the store, from the environment or the default; None if only an age is set."""
     texts = environ.get(KEEP_VARIABLE, "").split()
     try:
         return parse_keep(texts, 0).max_bytes
-    except UsageError:  # `orch23 gc` says so
+    except UsageError:  # `orch23 gc` reports it
         return DEFAULT_CAP_BYTES
 
 
-def _size(text: str) -> int | None:
-    found = _SIZE.fullmatch(text.strip())
-    if found is None:
-        return None
-    unit = found[2].upper()
-    return int(float(found[1]) * (1024 if "I" in unit else 1000) ** _POWERS.index(unit[0]))
-
-
-def _age(text: str) -> int | None:
-    found = _AGE.fullmatch(text.strip())
-    return None if found is None else int(float(found[1]) * _SECONDS[found[2]] * _NS)
+def _limit(text: str) -> tuple[str, int]:
+    """Return `size` and bytes, or `age` and nanoseconds."""
+    if (size := _SIZE.fullmatch(text.strip())) is not None:
+        unit = size[2].upper()
+        return "size", int(float(size[1]) * (1024 if "I" in unit else 1000) ** _POWERS.index(unit[0]))
+    if (age := _AGE.fullmatch(text.strip())) is not None:
+        return "age", int(float(age[1]) * _SECONDS[age[2]] * _NS)
+    hint = "write a size such as `5GB` or `800MiB`, or an age such as `12h`, `30d` or `8w`"
+    raise UsageError(Diagnostic("E641", f"`--keep {text}` is neither a size nor an age", hint=hint))
 
 
 def lock_file_needs(root: Path, keys: frozenset[str]) -> GcRoots:
-    """Return what the lock files of a project need, and some keys: a quick look, without any other plan."""
+    """Return what the lock files of a project need, and some keys. Fast: no pipeline is planned."""
     locks, pipelines = find_lock_files(root)
     locks |= {lock_path(root, name) for name in pipelines}
     records = tuple(record for path in sorted(locks) for record in read_lock(path).records.values())
@@ -83,7 +77,7 @@ def lock_file_needs(root: Path, keys: frozenset[str]) -> GcRoots:
 
 
 class _Found(Struct):
-    """What is needed, as far as it was found."""
+    """The roots that were found so far, as in `GcRoots`."""
 
     keys: set[str] = field(default_factory=set)
     records: list[Record] = field(default_factory=list)
@@ -92,10 +86,10 @@ class _Found(Struct):
 
 
 def project_needs(root: Path, logs: Path, environ: Mapping[str, str]) -> GcRoots:
-    """Return what all pipelines of a project need: by their lock files, by what runs left, by today's plans.
+    """Return what all pipelines of a project need, by their lock files, journals and current plans.
 
     Raises:
-        CorruptStateError: a lock file or a journal is damaged, so what is needed is not known.
+        CorruptStateError: a lock file or a journal is damaged, so the roots are not known.
 
     """
     found = _Found()
@@ -118,7 +112,7 @@ def project_needs(root: Path, logs: Path, environ: Mapping[str, str]) -> GcRoots
 
 
 def _by_journals(found: _Found, logs: Path, name: str) -> None:
-    """Take the results of the newest run, and of those that were cut off: no lock file may have them yet."""
+    """Add the results of the newest run and of interrupted runs: the lock file may not have them yet."""
     runs = [newest_journal(logs, name), *(lines for _, lines in interrupted_journals(logs, name))]
     for line in (line for lines in runs for line in lines):
         match line.event.data:

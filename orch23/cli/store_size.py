@@ -17,8 +17,10 @@ from orch23.store.safe_files import PRIVATE_FILE_MODE, write_atomic
 
 _FILE = "size.json"
 _DAY_S = 86_400
-_FINE = 1000
-_WORTH_SAYING = 100
+_WRITE_SHARE = 1000
+"""The size is written again only after it grew by this fraction of the limit: an idle build writes nothing."""
+_WARN_SHARE = 100
+"""A warning must promise to free more than this fraction of the limit."""
 
 
 class _Measured(Struct, frozen=True, forbid_unknown_fields=True):
@@ -29,32 +31,32 @@ class _Measured(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def warn_about_size(store: ProjectStore, build: Build, environ: Mapping[str, str], now_s: int) -> None:
-    """Say in one line what `orch23 gc` would free, where the store is beyond its cap. Only under the build lock."""
+    """Warn if the store is larger than its limit, with what `orch23 gc` would free. Only under the build lock."""
     cap: int | None = DEFAULT_CAP_BYTES
     if environ.get(KEEP_VARIABLE):
-        from orch23.cli.retention import size_limit  # noqa: PLC0415 - only where the user sets a cap
+        from orch23.cli.retention import size_limit  # noqa: PLC0415 - only if the user sets a limit
 
         cap = size_limit(environ)
-    if cap is None or _grown(store, cap, now_s) <= cap:
+    if cap is None or _current_size(store, cap, now_s) <= cap:
         return
-    from orch23.cli.retention import lock_file_needs  # noqa: PLC0415 - only for a store beyond its cap
+    from orch23.cli.retention import lock_file_needs  # noqa: PLC0415 - only for a store over its limit
     from orch23.store.garbage_collection import GcLimits  # noqa: PLC0415 - likewise
 
     keys = frozenset(record.key for record in build.session.state.results.values())
     try:
         chosen = collector_of(store).select(lock_file_needs(store.root, keys), GcLimits(max_bytes=cap))
-    except Orch23Error:  # of another pipeline's lock file: `orch23 gc` says which
+    except Orch23Error:  # another pipeline's lock file is damaged: `orch23 gc` reports it
         return
-    if chosen.freed_bytes > cap // _WORTH_SAYING:
-        told = (
+    if chosen.freed_bytes > cap // _WARN_SHARE:
+        message = (
             f"the store holds {format_size(chosen.size_bytes)}, over {format_size(cap)}: "
             f"`orch23 gc` would free up to {format_size(chosen.freed_bytes)}"
         )
-        build.observer.notice(Event(Warned(), told, level="warning"))
+        build.observer.notice(Event(Warned(), message, level="warning"))
 
 
 def record_size(folder: Path, now_s: int) -> int:
-    """Measure a store, and keep the number for the builds to come."""
+    """Measure a store, and write its size for later builds."""
     from orch23.store.garbage_collection import stored_bytes  # noqa: PLC0415 - once a day
 
     size_bytes = stored_bytes(folder)
@@ -62,8 +64,8 @@ def record_size(folder: Path, now_s: int) -> int:
     return size_bytes
 
 
-def _grown(store: ProjectStore, cap: int, now_s: int) -> int:
-    """Return the size of a store as it was last measured, with what was put since; measured again once a day."""
+def _current_size(store: ProjectStore, cap: int, now_s: int) -> int:
+    """Return the last measured size plus what was added since. Measure again once a day: it lists all files."""
     folder, added = store.folder, store.local.contents.added_bytes
     try:
         measured = to_struct(decode_with_checksum((folder / _FILE).read_bytes()), _Measured)
@@ -72,7 +74,7 @@ def _grown(store: ProjectStore, cap: int, now_s: int) -> int:
     known, measured_s = measured.size_bytes + added, measured.measured_s
     if added and (known > cap or not 0 <= now_s - measured_s < _DAY_S):
         return record_size(folder, now_s)
-    if added >= cap // _FINE:
+    if added >= cap // _WRITE_SHARE:
         _write(folder, known, measured_s)
     return known
 

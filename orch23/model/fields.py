@@ -14,8 +14,7 @@ from orch23.model.paths import is_glob
 _Value = TypeVar("_Value")
 _Default = TypeVar("_Default")
 
-_DURATION = re.compile(r"(?=[0-9])(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+(?:\.[0-9]+)?)s)?")
-_SECONDS = re.compile(r"[0-9]+(?:\.[0-9]+)?")
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)|(?=[0-9])(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+(?:\.[0-9]+)?)s)?")
 _TIMES = {"k": 1000, "M": 1_000_000}
 _SIZE = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?) ?(?:([KMGT])(i?))?B?")
 _POWERS = "KMGT"
@@ -157,13 +156,11 @@ def parse_seconds(value: Json) -> float | None:
         return float(value)
     if not isinstance(value, str) or len(value) > 32:  # noqa: PLR2004 - far more than any duration needs
         return None
-    if _SECONDS.fullmatch(value):
-        return float(value)
     found = _DURATION.fullmatch(value)
     if found is None:
         return None
-    hours, minutes, seconds = found.groups()
-    return int(hours or 0) * 3600 + int(minutes or 0) * 60 + float(seconds or 0)
+    plain, hours, minutes, seconds = found.groups()
+    return int(hours or 0) * 3600 + int(minutes or 0) * 60 + float(seconds or plain or 0)
 
 
 def parse_decimal(value: Json) -> Decimal | None:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 from msgspec import Struct, field
 
 from orch23.model.digest import Json
+from orch23.model.parsing import strings_in
 from orch23.resolve.expression_syntax import (
     UNKNOWN_MARK,
     EvaluationError,
@@ -272,22 +273,10 @@ def _escape(value: Json) -> Json:
 
 def _all_uses(tree: Json) -> Iterator[Mapping[str, frozenset[str]]]:
     """Give the names of each expression of a tree; a malformed one has none, rendering will complain of it."""
-    for text in _texts(tree):
+    for text in (text for text in strings_in(tree) if "${{" in text):
         try:
             yield from [
                 _uses_of(piece.text) for piece in split_expressions(text) if isinstance(piece, ExpressionSource)
             ]
         except (UnclosedExpressionError, EvaluationError):
             continue
-
-
-def _texts(tree: Json) -> Iterator[str]:
-    if isinstance(tree, str):
-        if "${{" in tree:
-            yield tree
-    elif isinstance(tree, Mapping):
-        for value in tree.values():
-            yield from _texts(value)
-    elif isinstance(tree, Sequence):
-        for value in tree:
-            yield from _texts(value)

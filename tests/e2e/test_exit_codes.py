@@ -129,6 +129,6 @@ def test_a_family_with_which_no_code_begins_is_warned_of_at_its_place(project: P
     project.write(shell("  a: {shell: 'exit 9'}\n", head="exit_codes: {E299: 4, E2: 2, E201: 3, E9: 9}\n"))
     validated = project.run("validate")
     assert validated.code == 0
-    assert "warning[W803]: no diagnostic begins with `E299`\n --> pipeline.yaml:3:20" in validated.err
+    assert "warning[W803]: no diagnostic code begins with `E299`\n --> pipeline.yaml:3:20" in validated.err
     assert "begins with `E9`" in validated.err
     assert validated.err.count("W803") == 2

@@ -61,7 +61,7 @@ def test_a_failing_acceptance_leaves_the_workspace_as_it_was(project: Project, a
         "report": "blocked",
     }
     assert "held back: acceptance failed" in outcome.err
-    assert "app  held back, since it is promoted together" in outcome.err
+    assert "app  withheld: its stages are promoted together" in outcome.err
 
 
 def test_a_first_build_that_fails_leaves_no_file(project: Project) -> None:

@@ -18,6 +18,7 @@ from orch23.engine.revision_view import (
     compare_manifests,
 )
 from orch23.engine.session import lock_path
+from orch23.engine.stage_view import ObsoleteFiles
 from orch23.execute.git_revision import GitRevision, open_revision
 from orch23.load.pipeline import parse_pipeline
 from orch23.load.yaml_text import decode_text
@@ -152,7 +153,7 @@ def _settled(project: Project) -> tuple[dict[str, Record], Callable[[str], bool]
     except (Orch23Error, MissingBytesError):
         return {}, lambda _path: False
     found = {name: one.record for name, one in decisions.items() if isinstance(one, Fresh | Restore)}
-    return found, session.state.is_obsolete
+    return found, ObsoleteFiles(session.state).is_obsolete
 
 
 def _bytes_of(project: Project, revision: GitRevision) -> ReadEntry:

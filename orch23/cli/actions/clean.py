@@ -65,7 +65,7 @@ def plan_removal(session: Session, stages: Collection[str]) -> OutputRemoval:
             continue
         if taking.refusal(path) is not None:
             taking.refused.append(path)
-        elif not session.state.known_bytes(path, there):
+        elif not session.state.ownership.is_known(path, there):
             taking.modified[path] = original
         elif session.state.ownership.is_accepted(path, there):
             taking.accepted[path] = original

@@ -96,7 +96,7 @@ def test_a_misspelt_command_is_recognised(capsys: pytest.CaptureFixture[str]) ->
     assert done.stderr.splitlines() == [
         "Usage: orch23 [OPTIONS] [COMMAND] [ARGS]...",
         "error: no such command: `statsu`",
-        "  = help: did you mean `status`? `orch23 --help` lists what there is",
+        "  = help: did you mean `status`? `orch23 --help` lists commands",
     ]
     assert main(["quux"]) == ExitCode.USAGE
     assert "did you mean" not in capsys.readouterr().err

@@ -257,7 +257,7 @@ def test_a_fault_while_another_is_reported_is_a_line_too(
     def fail(*_args: object, **_options: object) -> None:
         raise fault
 
-    monkeypatch.setattr("orch23.cli.error_report.render_diagnostics", fail)
+    monkeypatch.setattr("orch23.report.diagnostics.render_diagnostics", fail)
     assert main.main(["help", "E999"]) == code
     said = capsys.readouterr().err
     assert "Traceback" not in said

@@ -6,7 +6,8 @@ from threading import Thread
 import pytest
 from msgspec.structs import replace
 
-from orch23.engine.project_state import ProjectState, StageView
+from orch23.engine.project_state import ProjectState
+from orch23.engine.stage_view import ObsoleteFiles, StageView
 from orch23.model.digest import FileEntry, digest_bytes, git_blob_id
 from orch23.model.errors import MissingBytesError
 from orch23.model.pipeline import ChainLink, Foreach, ForeachStage, Item, PathInput, Pipeline, Stage, WriteScope
@@ -105,7 +106,7 @@ def test_a_tracked_state_is_the_same_state(state):
     here = state(FIRST, X, Y, Z, LAST, files={"w/p": "0"})
     deciding = here.tracked("last")
     here.settle("c@x", record("c@x", w__p="1"))
-    assert deciding.file_seen_by("last", "w/p") == entry("1")
+    assert StageView(deciding, "last").version("w/p") == entry("1")
     assert deciding.former is here.former
     assert deciding.declared is here.declared
 
@@ -117,19 +118,19 @@ def test_an_item_sees_the_newest_version_by_an_earlier_one_the_stage_above_versi
     here = state(FIRST, X, Y, Z, LAST, files={"w/p": "0"})
     here.settle("c@x", record("c@x", w__p="1"))
     here.settle("c@y", record("c@y", w__p="2"))
-    assert here.file_seen_by("first", "w/p") == entry("0")
-    assert here.file_seen_by("c@x", "w/p") == entry("0")
-    assert here.file_seen_by("c@y", "w/p") == entry("1")
-    assert here.file_seen_by("c@z", "w/p") == entry("2")
-    assert here.file_seen_by("last", "w/p") == entry("2")
+    assert StageView(here, "first").version("w/p") == entry("0")
+    assert StageView(here, "c@x").version("w/p") == entry("0")
+    assert StageView(here, "c@y").version("w/p") == entry("1")
+    assert StageView(here, "c@z").version("w/p") == entry("2")
+    assert StageView(here, "last").version("w/p") == entry("2")
 
 
 def test_the_base_of_an_item_is_of_its_own_outputs(state):
     here = state(X, Y, Z, files={"w/p": "0", "w/q": "9"})
     here.settle("c@x", record("c@x", w__p="1"))
-    assert here.versions("c@x") == {"w/p": entry("0")}
-    assert here.versions("c@y") == {"w/p": entry("1")}
-    assert here.versions("c@z") == {"w/q": entry("9")}
+    assert StageView(here, "c@x").versions() == {"w/p": entry("0")}
+    assert StageView(here, "c@y").versions() == {"w/p": entry("1")}
+    assert StageView(here, "c@z").versions() == {"w/q": entry("9")}
 
 
 def test_an_item_promotes_only_the_paths_of_which_no_later_item_makes_a_version(state):
@@ -155,16 +156,16 @@ def test_a_path_that_the_last_result_owned_goes_back_to_its_newest_remaining_ver
 
 def test_a_stage_does_not_see_its_own_outputs(state):
     here = state(stage("s", (), ("d/",)), files={"d/old": "x"})
-    assert here.file_seen_by("s", "d/old") is None
-    assert here.matching("s", "d/**") == ()
+    assert StageView(here, "s").version("d/old") is None
+    assert StageView(here, "s").matching("d/**") == ()
 
 
 def test_what_a_stage_made_is_seen_as_its_record_says_and_not_as_the_disk(state):
     here = state(stage("a", (), ("o",)), stage("b", ("o",), ("p",)), files={"o": "edited"})
     here.settle("a", record("a", o="made"))
-    assert here.file_seen_by("b", "o") == entry("made")
+    assert StageView(here, "b").version("o") == entry("made")
     here.unsettle("a")
-    assert here.file_seen_by("b", "o") == entry("edited")
+    assert StageView(here, "b").version("o") == entry("edited")
 
 
 # ---- version 0 ----------------------------------------------------------------------------------
@@ -197,47 +198,47 @@ def test_bytes_of_a_version_0_outlive_the_store_beside_the_transcripts(state):
 
 def test_a_file_of_a_stage_that_is_gone_is_dead_as_long_as_its_bytes_are_those_of_the_record(state):
     here = state(LAST, lock=(record("gone", o="made"),), files={"o": "made"})
-    assert here.obsolete_files() == {"o": None}
-    assert here.file_seen_by("last", "o") is None
-    assert here.matching("last", "*") == ()
-    assert here.listed("*") == ()
+    assert ObsoleteFiles(here).replacements() == {"o": None}
+    assert StageView(here, "last").version("o") is None
+    assert StageView(here, "last").matching("*") == ()
+    assert StageView(here, "s").listed("*") == ()
 
 
 def test_other_bytes_at_such_a_path_are_a_persons_file(state):
     here = state(LAST, lock=(record("gone", o="made"),), files={"o": "mine"})
-    assert here.obsolete_files() == {}
-    assert here.file_seen_by("last", "o") == entry("mine")
-    assert here.listed("*") == ("o",)
+    assert ObsoleteFiles(here).replacements() == {}
+    assert StageView(here, "last").version("o") == entry("mine")
+    assert StageView(here, "s").listed("*") == ("o",)
 
 
 def test_a_file_that_existed_before_is_released_when_its_stage_ends(state):
     gone = record("gone", originals={"o": entry("0")}, o="made")
     here = state(LAST, lock=(gone,), files={"o": "made"})
-    assert here.obsolete_files() == {}
-    assert here.released_files() == {"o": "gone"}
-    assert here.file_seen_by("last", "o") == entry("made")
-    assert here.listed("*") == ("o",)
+    assert ObsoleteFiles(here).replacements() == {}
+    assert ObsoleteFiles(here).released() == {"o": "gone"}
+    assert StageView(here, "last").version("o") == entry("made")
+    assert StageView(here, "s").listed("*") == ("o",)
 
 
 def test_a_file_that_a_user_had_accepted_is_released_when_its_stage_ends(state):
     gone = replace(record("gone", o="made"), accepted=("o",))
     here = state(LAST, lock=(gone,), files={"o": "made"})
-    assert here.obsolete_files() == {}
-    assert here.released_files() == {"o": "gone"}
+    assert ObsoleteFiles(here).replacements() == {}
+    assert ObsoleteFiles(here).released() == {"o": "gone"}
 
 
 def test_a_file_that_a_stage_reads_by_name_is_released_when_its_stage_ends(state):
     here = state(stage("reader", ("o",), ("p",)), lock=(record("gone", o="made"),), files={"o": "made"})
-    assert here.obsolete_files() == {}
-    assert here.file_seen_by("reader", "o") == entry("made")
+    assert ObsoleteFiles(here).replacements() == {}
+    assert StageView(here, "reader").version("o") == entry("made")
 
 
 def test_a_committed_file_is_released_whatever_bytes_are_committed(state):
     git = FakeGit({"o": b"other"})
     here = state(LAST, lock=(record("gone", o="made"), record("alone", p="made")), files={"o": "made", "p": "made"})
     here = ProjectState(here.plan, here.store, here.lock, git=git)
-    assert here.obsolete_files() == {"p": None}
-    assert here.released_files() == {"o": "gone"}
+    assert ObsoleteFiles(here).replacements() == {"p": None}
+    assert ObsoleteFiles(here).released() == {"o": "gone"}
     assert git.calls == [("o", "p")], "one call for all paths"
 
 
@@ -245,7 +246,7 @@ def test_git_is_not_asked_while_no_stage_has_ended(state):
     git = FakeGit({})
     here = state(LAST, lock=(record("last", end="made"),), files={"end": "made"})
     here = ProjectState(here.plan, here.store, here.lock, git=git)
-    assert here.obsolete_files() == {}
+    assert ObsoleteFiles(here).replacements() == {}
     assert not git.calls
 
 
@@ -278,37 +279,38 @@ def test_bytes_from_git_must_have_the_digest(state):
 def test_a_lock_file_alone_does_not_prove_that_a_stage_which_has_ended_made_a_file(state):
     gone = record("gone", o="made")
     files = {"o": "made"}
-    assert state(stage("other", (), ("n",)), lock=(gone,), files=files, claimed=True).obsolete_files() == {}
-    assert state(stage("other", (), ("n",)), lock=(gone,), files=files).obsolete_files() == {"o": None}
+    claimed = state(stage("other", (), ("n",)), lock=(gone,), files=files, claimed=True)
+    assert ObsoleteFiles(claimed).replacements() == {}
+    assert ObsoleteFiles(state(stage("other", (), ("n",)), lock=(gone,), files=files)).replacements() == {"o": None}
 
 
 def test_nothing_is_dead_that_a_stage_of_another_name_makes_now(state):
     here = state(stage("new", (), ("o",)), lock=(record("old", o="made"),), files={"o": "made"})
-    assert here.is_obsolete("o")
+    assert ObsoleteFiles(here).is_obsolete("o")
     here.settle("new", record("new", o="made"))
-    assert here.obsolete_files() == {}
+    assert ObsoleteFiles(here).replacements() == {}
 
 
 def test_nothing_is_dead_while_a_foreach_may_still_make_it(state):
     foreach = ForeachStage(name="c", foreach=Foreach(source="l.json"), body={}, kind="shell", writes=("w/**",))
     here = state(foreach, lock=(record("c@x", w__p="1"),), files={"w/p": "1", "l.json": "[]"})
-    assert here.obsolete_files() == {}
-    assert not here.is_obsolete("w/p")
+    assert ObsoleteFiles(here).replacements() == {}
+    assert not ObsoleteFiles(here).is_obsolete("w/p")
 
 
 def test_a_listing_leaves_out_what_this_pipeline_made_also_where_the_lock_is_lost(state):
     here = state(stage("s", (), ("o/",)), kept=(record("s", o__a="made"),), files={"o/a": "made", "o/mine": "x"})
-    assert here.listed("o/*") == ("o/mine",)
+    assert StageView(here, "s").listed("o/*") == ("o/mine",)
 
 
 def test_a_listing_leaves_out_a_literal_output_whatever_is_there(state):
-    assert state(stage("s", (), ("o",)), files={"o": "anything"}).listed("*") == ()
+    assert StageView(state(stage("s", (), ("o",)), files={"o": "anything"}), "s").listed("*") == ()
 
 
 def test_a_listing_shows_a_path_that_had_a_version_0(state):
     locked = (record("c@x", originals={"w/p": entry("0")}, w__p="1"), record("c@y", originals={"w/q": None}, w__q="1"))
     here = state(X, Y, lock=locked, files={"w/p": "1", "w/q": "1"})
-    assert here.listed("w/*") == ("w/p",)
+    assert StageView(here, "s").listed("w/*") == ("w/p",)
 
 
 # ---- the rest -----------------------------------------------------------------------------------
@@ -316,10 +318,10 @@ def test_a_listing_shows_a_path_that_had_a_version_0(state):
 
 def test_bytes_are_known_by_any_record_at_that_path(state):
     here = state(LAST, lock=(record("a", o="locked"),), kept=(record("b", o="kept"),))
-    assert here.known_bytes("o", entry("locked"))
-    assert here.known_bytes("o", entry("kept"))
-    assert not here.known_bytes("o", entry("other"))
-    assert not here.known_bytes("elsewhere", entry("locked"))
+    assert here.ownership.is_known("o", entry("locked"))
+    assert here.ownership.is_known("o", entry("kept"))
+    assert not here.ownership.is_known("o", entry("other"))
+    assert not here.ownership.is_known("elsewhere", entry("locked"))
 
 
 def test_what_a_dry_run_promises_is_on_its_disk(state):

@@ -36,7 +36,9 @@ class State:
         self.lock = SimpleNamespace(records={"old": record("old")})
         self.settled: dict[str, Record] = {}
         self.edited: set[str] = set()
-        self.store = SimpleNamespace(workspace=SimpleNamespace(is_folder=lambda _: False))
+        self.store = SimpleNamespace(workspace=SimpleNamespace(is_folder=lambda _: False, entry=self._entry))
+        self.owners: dict[str, list[str]] = {}
+        self.locked = SimpleNamespace(having=lambda *_: ())
 
     def tracked(self, _name: str) -> "State":
         return self
@@ -50,8 +52,11 @@ class State:
     def settle(self, name: str, result: Record) -> None:
         self.settled[name] = result
 
-    def file_seen_by(self, _name: str, path: str) -> FileEntry | None:
+    def _entry(self, path: str) -> FileEntry | None:
         return FileEntry(digest_bytes(self.files[path])) if path in self.files else None
+
+    def link(self, _name: str) -> None:
+        return None
 
     def read(self, path: str, _entry: FileEntry) -> bytes:
         return self.files[path]
