@@ -782,7 +782,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             "            feedback=None,\n",
         ),
     ),
-    "S4-39": (M(ATTEMPT, "        if unmet:\n", "        if False:\n"),),
+    "S4-39": (M(ATTEMPT, "unmet := self.resolved.broken or self._requirements()", "unmet := self.resolved.broken"),),
     "S4-40": (
         M(
             "orch23/resolve/resolution.py",
@@ -1023,7 +1023,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "C17": (
         M(CONTENTS, "    if entry.base is not None and entry.base.lower() != there:\n", "    if False:\n"),
-        M("orch23/engine/commit.py", "            and not self._may_replace(path, there)\n", "            and False\n"),
+        M("orch23/engine/commit.py", "if not self._may_replace(path, old[path], targets)", "if False"),
     ),
     "C18": (
         M(
@@ -1048,7 +1048,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C22": (
         M(FRESHNESS, "    settled = None if known.pending_upstream else _by_records(known)", "    settled = None"),
     ),
-    "C23": (M(ATTEMPT, "        if unmet:\n", "        if False:\n"),),
+    "C23": (M(ATTEMPT, "unmet := self.resolved.broken or self._requirements()", "unmet := self.resolved.broken"),),
     "C24": (
         M(
             "orch23/model/digest.py",

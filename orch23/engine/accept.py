@@ -114,11 +114,12 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
     edit = f"the edit of {', '.join(paths)}"
     try:
         failure = build.worker.verify(resolved, outputs)
-    except MissingBytesError as lost:
-        problem = missing_bytes_error(name, lost)
-        return _failed(build, resolved, f"{edit} could not be verified", str(problem), (problem,))
-    except InputsChangedError as changed:
-        problem = Diagnostic("E711", f"{', '.join(changed.paths)} changed meanwhile", hint="accept again", subject=name)
+    except (MissingBytesError, InputsChangedError) as error:
+        if isinstance(error, MissingBytesError):
+            problem = missing_bytes_error(name, error)
+        else:
+            message = f"{', '.join(error.paths)} changed meanwhile"
+            problem = Diagnostic("E711", message, hint="accept again", subject=name)
         return _failed(build, resolved, f"{edit} could not be verified", str(problem), (problem,))
     if failure is not None:
         text = f"{edit} does not pass: {failure.summary}"

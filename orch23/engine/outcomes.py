@@ -35,6 +35,10 @@ class LeftoverFiles(Struct, frozen=True):
     removed: tuple[str, ...] = ()
     verdict: "Verdict | None" = None
 
+    def changes(self) -> dict[str, FileEntry | None]:
+        """Return every changed path with its file, None if it was removed."""
+        return {**self.written, **dict.fromkeys(self.removed)}
+
 
 class Failure(Struct, frozen=True, kw_only=True):
     """Why an attempt failed. `safety`: it tried to leave its limits; `retryable`: another attempt may help.
@@ -118,12 +122,8 @@ def acceptance_failed(failed: Sequence[Failure], passed: Iterable[tuple[str, str
         failing=[name for one in failed for name in one.feedback.failing],
         diagnostics=[d for one in failed for d in one.diagnostics],
     )
-    return replace(failure, reason=_first_reason(failed))
-
-
-def _first_reason(failed: Sequence[Failure]) -> str:
-    first, *others = failed
-    return f"{first.summary}{f' (and {len(others)} more failed)' if others else ''}"
+    others = f" (and {len(failed) - 1} more failed)" if len(failed) > 1 else ""
+    return replace(failure, reason=f"{failed[0].summary}{others}")
 
 
 def fit_feedback(failure: Failure, stage: Stage) -> Failure:
@@ -213,6 +213,15 @@ MISSING_BYTES_HINT = (
     "put back .orch23, the transcripts or the git history, or start from the file on disk: `orch23 release STAGE`"
 )
 
+_STATUSES: Final[Mapping[ExitCode, RunStatus]] = {
+    ExitCode.OK: "ok",
+    ExitCode.SIGHUP: "interrupted",
+    ExitCode.SIGINT: "interrupted",
+    ExitCode.SIGTERM: "interrupted",
+    ExitCode.LIMIT: "limit",
+    ExitCode.DECISION: "decision",
+}
+
 _GRAVITY = (
     ExitCode.SAFETY,
     ExitCode.CORRUPT,
@@ -289,17 +298,7 @@ class BuildResult(Struct, frozen=True, kw_only=True):
     @property
     def status(self) -> RunStatus:
         """The run's status in the event `run_finished`."""
-        match self.exit_code:
-            case ExitCode.OK:
-                return "ok"
-            case ExitCode.SIGHUP | ExitCode.SIGINT | ExitCode.SIGTERM:
-                return "interrupted"
-            case ExitCode.LIMIT:
-                return "limit"
-            case ExitCode.DECISION:
-                return "decision"
-            case _:
-                return "failed"
+        return _STATUSES.get(self.exit_code, "failed")
 
 
 class RunStop(Struct, frozen=True):
