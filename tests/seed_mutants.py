@@ -183,8 +183,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(VERIFICATION, "                if not stage.verify.run_all:\n", "                if stage.verify.run_all:\n"),
         M(
             VERIFICATION,
-            "        checks_first = sorted(stage.verify.steps, key=lambda step: not isinstance(step, CheckStep))",
-            "        checks_first = list(stage.verify.steps)",
+            "        steps: list[VerifyStep] = sorted(stage.verify.steps, key=lambda step: not isinstance(step, CheckStep))",
+            "        steps: list[VerifyStep] = list(stage.verify.steps)",
         ),
     ),
     "S0-23": (IMPORTS_ITSELF, M("orch23/model/digest.py", "import hashlib\n", "import abc\nimport hashlib\n")),
@@ -842,7 +842,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-48": (
         M(
             VERIFICATION,
-            "                broken = [d for c in step.conditions if (d := _broken(c, room)) is not None]\n",
+            "                broken = [d for c in step.conditions if (d := _broken(c, files)) is not None]\n",
             "                broken: list[Diagnostic] = []\n",
         ),
     ),

@@ -114,16 +114,22 @@ def acceptance_failed(failed: Sequence[Failure], passed: Iterable[tuple[str, str
     """Return the failure of commands that a model wrote, with the output of each: failed commands first."""
     texts = [f"$ {one.feedback.command}\nexit {one.feedback.exit_code}\n{one.feedback.excerpt}" for one in failed]
     texts += [f"$ {command}\npassed\n{printed}" for command, printed in passed]
-    failure = command_failed(
-        "acceptance_failed",
+    text = "\n".join(text.rstrip() for text in texts)
+    failure = joined_failure("acceptance_failed", failed, text, exit_code=failed[0].feedback.exit_code)
+    others = f" (and {len(failed) - 1} more failed)" if len(failed) > 1 else ""
+    return replace(failure, reason=f"{failed[0].summary}{others}")
+
+
+def joined_failure(kind: str, failed: Sequence[Failure], output: str, *, exit_code: int | None) -> Failure:
+    """Return several failures as one, with the commands, the failing tests and the diagnostics of all."""
+    return command_failed(
+        kind,
         "; ".join(one.feedback.command for one in failed if one.feedback.command),
-        exit_code=failed[0].feedback.exit_code,
-        output="\n".join(text.rstrip() for text in texts),
+        exit_code=exit_code,
+        output=output,
         failing=[name for one in failed for name in one.feedback.failing],
         diagnostics=[d for one in failed for d in one.diagnostics],
     )
-    others = f" (and {len(failed) - 1} more failed)" if len(failed) > 1 else ""
-    return replace(failure, reason=f"{failed[0].summary}{others}")
 
 
 def fit_feedback(failure: Failure, stage: Stage) -> Failure:

@@ -65,14 +65,14 @@ class SandboxPreflight(Struct, frozen=True, kw_only=True):
         missing = self.missing()
         if missing is None and all(isinstance(node, Stage) and node.sandbox for node in nodes):
             return
-        found = [*self._complaints(look(), missing)]
+        found = [*self._errors(look(), missing)]
         if found:
             raise ConfigurationError(*_grouped(found, self._place, "`{}` too"))
 
     def _place(self, name: str, one: Diagnostic) -> Location | None:
         return self.pipeline.locate("stages", name, *(("sandbox",) if one == self.refused else ()))
 
-    def _complaints(self, seen: Preview, missing: Diagnostic | None) -> Iterator[tuple[str, Diagnostic]]:
+    def _errors(self, seen: Preview, missing: Diagnostic | None) -> Iterator[tuple[str, Diagnostic]]:
         """Yield each error with its stage; of a foreach that is not expanded only that there is no sandbox."""
         for name, decision in seen.decisions.items():
             decided = seen.decided_stages.get(name)
@@ -149,12 +149,8 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         if not (wanted or others) and not any(map(self._is_suspect, asked)):
             return
         seen = look()
-        asking = [
-            (decided.resolved, missing)
-            for decided in seen.decided_stages.values()
-            if asked and isinstance(decided.decision, Run) and (missing := self._missing(decided)) is not None
-        ]
-        found = [(resolved.stage, one) for resolved, missing in asking for one in self._complaints(resolved, missing)]
+        asking = self._unrecorded(seen) if asked else []
+        found = [(resolved.stage, one) for resolved, missing in asking for one in self._errors(resolved, missing)]
         needs = [(stage, self._needs(stage)) for stage in others if isinstance(seen.decisions.get(stage.name), Run)]
         barred = [
             (stage, one.offline_error) for stage, one in needs if one.offline_error and self.conversations.offline
@@ -166,6 +162,11 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         is_offline = all(one.code == codes.OFFLINE for _, one in found)
         kind = ProviderError if is_offline else ConfigurationError
         raise kind(*self._by_stage([*found, *barred]))
+
+    def _unrecorded(self, seen: Preview) -> list[tuple[ResolvedStage, Request]]:
+        """Return the stages that will call a model, each with its first request that is not recorded."""
+        running = (one for one in seen.decided_stages.values() if isinstance(one.decision, Run))
+        return [(one.resolved, missing) for one in running if (missing := self._missing(one)) is not None]
 
     def _by_stage(self, found: Sequence[tuple[Stage, Diagnostic]]) -> Iterator[Diagnostic]:
         keys = {stage.family: ("llm", "provider") if stage.step.asks_model else (stage.kind,) for stage, _ in found}
@@ -248,7 +249,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
             return None
         return None if request is None or problems else find_recorded(conversation.recorded, step, request).missing
 
-    def _complaints(self, resolved: ResolvedStage, missing: Request) -> Iterator[Diagnostic]:
+    def _errors(self, resolved: ResolvedStage, missing: Request) -> Iterator[Diagnostic]:
         stage, step = resolved.stage, resolved.stage.step
         if not is_llm(step):
             return
