@@ -65,14 +65,14 @@ class IdleSnapshotWriter(Struct, kw_only=True):
     If it does, all that was kept of the pipeline is dropped before. What it looked at is kept if the next one has
     nothing to do: it had nothing to do itself, or everything is decided once more after it.
 
-    `screen` shows the build, and hears all that this one does. `screen_at_rest` makes one that shows a build with
+    `screen` shows the build, and hears all that this one does. `idle_screen` makes one that shows a build with
     nothing to do, given how it may write; without it, only what such a build said is remembered.
     """
 
     console: Console
     project: Project
     screen: Observer
-    screen_at_rest: Callable[[Callable[[str], None]], Observer] | None
+    idle_screen: Callable[[Callable[[str], None]], Observer] | None
     _began: RunStarted | None = None
     _ended: RunFinished | None = None
     _moved: bool = False
@@ -103,7 +103,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         if asked is None:
             return
         partial, warnings = self.project.partial, self.project.loaded.warnings
-        if (self._moved and (self._warned or self.screen_at_rest is None)) or (partial is not None and warnings):
+        if (self._moved and (self._warned or self.idle_screen is None)) or (partial is not None and warnings):
             return
         assert self._began is not None
         rest = at_rest(build, self._began, ended, self.project.part, moved=self._moved)
@@ -172,10 +172,10 @@ class IdleSnapshotWriter(Struct, kw_only=True):
 
     def _told(self, rest: AtRest) -> str:
         """Return what a build with nothing to do shows: what this one showed, or, if it did something, the next one."""
-        if not self._moved or self.screen_at_rest is None:
+        if not self._moved or self.idle_screen is None:
             return "".join(self.console.err_written)
         told = [self._warnings()]
-        screen = self.screen_at_rest(told.append)
+        screen = self.idle_screen(told.append)
         screen.notice(run_started(replace(rest.began, at_rest=rest.ended.stages)))
         screen.notice(run_finished(rest.ended))
         return self.console.redact("".join(told))
