@@ -59,7 +59,7 @@ def measure(rounds: int) -> dict[str, dict[str, list[float]]]:
     with tempfile.TemporaryDirectory(prefix="orch23-bench-") as folder:
         rooms, contents = SandboxDirs(Path(folder, "rooms"), Nothing()), DiskContentStore(Path(folder, "cas"))
         executors = {
-            name: LocalExecutor(rooms=rooms, contents=contents, workers=1, launcher=launcher)
+            name: LocalExecutor(sandbox_dirs=rooms, contents=contents, workers=1, launcher=launcher)
             for name, launcher in kinds().items()
         }
         for work, argv in WORK.items():

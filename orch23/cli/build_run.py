@@ -192,7 +192,7 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
             project.partial.check_current(store)
         sandbox = SandboxLauncher(best_tier_once, closed=_hidden_paths(project), allowed=request.allow_unsandboxed)
         if any(map(may_use_sandbox, pipeline.stages)):
-            sandbox.begin()  # its self-test starts processes and takes a while: let it run beside what follows
+            sandbox.choose_in_background()  # the self-test starts processes: let it run beside what follows
         sandbox_dirs, left_edited = _recover(project)
         open_again = partial(
             open_read_session,
@@ -222,7 +222,7 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
             stack=stack,
         )
         local = LocalExecutor(
-            rooms=sandbox_dirs,
+            sandbox_dirs=sandbox_dirs,
             contents=store.contents,
             workers=jobs,
             interpreters=project.facts.path_of,
@@ -449,7 +449,7 @@ def _program_runner(project: Project, sandbox: SandboxLauncher, request: BuildRe
 
     return LocalProgramRunner(
         root=store.root,
-        rooms=SandboxDirs(store.sandbox_dirs, InputFiles(store.contents, Workspace(store.root, None))),
+        sandbox_dirs=SandboxDirs(store.sandbox_dirs, InputFiles(store.contents, Workspace(store.root, None))),
         launcher=launcher,
         no_sandbox=missing,
         written=lambda: store.workspace.written_paths,

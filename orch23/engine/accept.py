@@ -1,6 +1,6 @@
 """Accept user edits of outputs as a result: verify and record them."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from orch23.engine.attempt import StageResult
 from orch23.engine.build import Build
@@ -30,15 +30,15 @@ from orch23.store.promotion import refused_path_errors
 
 
 def accept(build: Build, stage: str) -> int:
-    """Verify and record the edited outputs of a stage, and return the number to end with.
+    """Verify and record the edited outputs of a stage, and return the exit code.
 
-    An item of a chain stands for what it was the last to make.
+    In a chain, the last item that makes a path stands for it.
 
     Raises:
-        InvalidInputError: a secret stands in the edit.
-        NotFoundError: there is no such stage, or it is not known yet.
+        InvalidInputError: the edit has a secret.
+        NotFoundError: no stage has this name, or it is not known yet.
         SafetyError: its result would change a protected path that no stage declares.
-        UsageError: nothing of it was edited, or a stage before it has to run first.
+        UsageError: no output was edited, or an upstream stage has to run first.
 
     """
     session = build.session
@@ -67,12 +67,12 @@ def _edited_paths(decision: Decision) -> tuple[str, ...]:
 
 
 def _recorded(decision: Decision) -> Record | None:
-    """Return the result of today's key that a stage has but for the edit, if it has one."""
+    """Return the stage's result of today's key, apart from the edit, or None."""
     return decision.record if isinstance(decision, Edited | VerifyOnly | Fresh | Restore) else None
 
 
 def _owners(build: Build, edits: Mapping[str, tuple[str, ...]], names: list[str]) -> dict[str, tuple[str, ...]]:
-    """Return which stage stands for which edited paths: of a chain, the last item that makes one."""
+    """Assign each edited path to a stage: in a chain, to the last item that makes it."""
     state = build.session.state
     found: dict[str, list[str]] = {}
     for path, name in {path: name for name, paths in edits.items() for path in paths}.items():
@@ -90,17 +90,7 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
     session, state = build.session, build.session.state
     node = state.plan.nodes[name]
     link = node.chain if isinstance(node, Stage) else None
-    for other in state.plan.chains[link.chain][: link.index] if link else ():
-        record = session.lock.records.get(other)
-        if record is None:
-            hint = (
-                f"build `{other}` first: `orch23 build --overwrite-edited {other}` keeps the edited bytes in the store"
-            )
-            raise UsageError(
-                Diagnostic("E642", f"`{other}`, which comes before `{name}`, has no result yet", hint=hint)
-            )
-        state.settle(other, record)
-        state.unsettled.discard(other)
+    _settle_before(build, name, state.plan.chains[link.chain][: link.index] if link else ())
     texts = {path: session.store.workspace.read(path) or b"" for path in paths}
     secret = guard_edit(
         build.worker.safeguards.secrets, {path: data.decode("utf-8", "replace") for path, data in texts.items()}
@@ -114,11 +104,12 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
     edit = f"the edit of {', '.join(paths)}"
     try:
         failure = build.worker.verify(resolved, outputs)
-    except MissingBytesError as lost:
-        problem = missing_bytes_error(name, lost)
-        return _failed(build, resolved, f"{edit} could not be verified", str(problem), (problem,))
-    except InputsChangedError as changed:
-        problem = Diagnostic("E711", f"{', '.join(changed.paths)} changed meanwhile", hint="accept again", subject=name)
+    except (MissingBytesError, InputsChangedError) as error:
+        if isinstance(error, MissingBytesError):
+            problem = missing_bytes_error(name, error)
+        else:
+            message = f"{', '.join(error.paths)} changed meanwhile"
+            problem = Diagnostic("E711", message, hint="accept again", subject=name)
         return _failed(build, resolved, f"{edit} could not be verified", str(problem), (problem,))
     if failure is not None:
         text = f"{edit} does not pass: {failure.summary}"
@@ -147,6 +138,20 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
     return ExitCode.OK
 
 
+def _settle_before(build: Build, name: str, earlier: Collection[str]) -> None:
+    """Settle the items of a chain before one that was edited: it starts from their versions."""
+    state = build.session.state
+    for other in earlier:
+        record = build.session.lock.records.get(other)
+        if record is None:
+            command = f"orch23 build --overwrite-edited {other}"
+            hint = f"build `{other}` first: `{command}` keeps the edited bytes in the store"
+            message = f"`{other}`, which comes before `{name}`, has no result yet"
+            raise UsageError(Diagnostic("E642", message, hint=hint))
+        state.settle(other, record)
+        state.unsettled.discard(other)
+
+
 def _failed(build: Build, resolved: ResolvedStage, text: str, failure: str, problems: tuple[Diagnostic, ...]) -> int:
     data = StageFinished(status=StageStatus.FAILED, key=resolved.key, failure=failure)
     build.observer.notice(Event(data, text, resolved.stage.name, "error"))
@@ -154,7 +159,7 @@ def _failed(build: Build, resolved: ResolvedStage, text: str, failure: str, prob
 
 
 def _outputs(build: Build, resolved: ResolvedStage, paths: tuple[str, ...], recorded: Record | None) -> Files:
-    """Return what the stage would own: its result of today's key, else its last, with the edited files as on disk."""
+    """Return the stage's outputs: of today's key, else of its last result, with the edited files as on disk."""
     store, state = build.session.store, build.session.state
     record = recorded or state.former.get(resolved.stage.name)
     known = record.outputs.items() if record is not None else ()

@@ -8,7 +8,14 @@ from msgspec.structs import replace
 
 from orch23.checks.check import Check, CheckInput
 from orch23.decide.write_protection import DeclaredPatterns
-from orch23.engine.outcomes import Failure, acceptance_failed, command_failed, diagnostic_line, failure_of
+from orch23.engine.outcomes import (
+    Failure,
+    acceptance_failed,
+    command_failed,
+    diagnostic_line,
+    failure_of,
+    joined_failure,
+)
 from orch23.engine.process_runner import Files, FinishedProcess, ProcessRunner
 from orch23.engine.run_events import StageReporter
 from orch23.model.diagnostic import Diagnostic, Severity, errors
@@ -30,7 +37,7 @@ _MOST_PATHS = 20
 
 
 class Verifier(Struct, frozen=True, kw_only=True):
-    """Verifies results of one resolved stage. Each step gets a copy of its own: what it writes is thrown away."""
+    """Verifies results of one stage. Each step gets its own copy of the files: what it writes is discarded."""
 
     resolved: ResolvedStage
     runner: ProcessRunner
@@ -42,61 +49,68 @@ class Verifier(Struct, frozen=True, kw_only=True):
     def verify(self, result: Files, tree: Files, attempt: int = 0) -> Failure | None:
         """Return the first failure (or all, with `all: true`, as one), or None.
 
-        `result` is what the stage owns of it; `tree` holds also what it left of its base as it was. Attempt 0 is none:
-        what is verified is a recorded result, as it is.
+        `result` are the stage's own files; `tree` also has the files of its base that it left unchanged. Attempt 0 is
+        the verification of a recorded result.
         """
         stage = self.resolved.stage
         # A program that writes the bytes of its base leaves no trace, so there what it started from counts as written.
         missing = missing_outputs(stage, result if stage.step.asks_model else tree)
         if missing:
             return failure_of("verify_failed", missing)
-        inputs = {**self.resolved.verify_parts, **self.resolved.files, **self.resolved.verify_files}
-        room = {path: entry for path, entry in inputs.items() if path not in self.resolved.base} | dict(tree)
-        failures: list[Failure] = []
-        checks_first = sorted(stage.verify.steps, key=lambda step: not isinstance(step, CheckStep))
-        steps = (*checks_first, EnsuresStep(stage.ensures)) if stage.ensures else tuple(checks_first)
-        for number, step in enumerate(steps, 1):
-            failure, printed = self._step(step, result, room)
-            name = f"verify-{number}.txt" if printed is not None else ""
-            if printed is not None:
-                self.report.keep(attempt, name, printed)
-            self._tell(step, failure, attempt, name)
-            if failure is not None:
-                failures.append(replace(failure, reason=f"verify: {failure.summary}"))
-                if not stage.verify.run_all:
-                    break
+        failures = self._failures(result, tree, attempt)
         if failures:
             return _together(failures)
         problems = self.trial(result)
         return failure_of("verify_failed", problems) if problems else None
 
-    def _step(self, step: VerifyStep, result: Files, room: Files) -> tuple[Failure | None, str | None]:
-        """Return what is wrong, if anything, and what the processes of the step printed, if it has any."""
+    def _failures(self, result: Files, tree: Files, attempt: int) -> list[Failure]:
+        """Run the steps of `verify` and return their failures: the first one, or all with `all: true`."""
+        stage = self.resolved.stage
+        inputs = {**self.resolved.verify_parts, **self.resolved.files, **self.resolved.verify_files}
+        files = {path: entry for path, entry in inputs.items() if path not in self.resolved.base} | dict(tree)
+        # Checks start no process, so a result that fails one costs less time when they run first.
+        steps: list[VerifyStep] = sorted(stage.verify.steps, key=lambda step: not isinstance(step, CheckStep))
+        steps += [EnsuresStep(stage.ensures)] if stage.ensures else []
+        failures: list[Failure] = []
+        for number, step in enumerate(steps, 1):
+            failure, printed = self._step(step, result, files)
+            name = f"verify-{number}.txt" if printed is not None else ""
+            if printed is not None:
+                self.report.keep(attempt, name, printed)
+            self._report(step, failure, attempt, name)
+            if failure is not None:
+                failures.append(replace(failure, reason=f"verify: {failure.summary}"))
+                if not stage.verify.run_all:
+                    break
+        return failures
+
+    def _step(self, step: VerifyStep, result: Files, files: Files) -> tuple[Failure | None, str | None]:
+        """Return the failure, if any, and the output of the step's processes, if it has any."""
         match step:
             case CheckStep():
                 return self._check(step, result), None
             case EnsuresStep():
-                broken = [d for c in step.conditions if (d := _broken(c, room)) is not None]
+                broken = [d for c in step.conditions if (d := _broken(c, files)) is not None]
                 return failure_of("verify_failed", broken) if broken else None, None
             case ProcessStep():
-                ran = self.runner.run(step, room, verifies=True)
+                ran = self.runner.run(step, files, verifies=True)
                 return (None, ran.result.output.text) if isinstance(ran, FinishedProcess) else (ran, ran.printed)
             case CommandsStep():
-                return self._commands(step, room)
+                return self._commands(step, files)
             case _:
                 message = f"BUG: {step} verifies nothing"
                 raise TypeError(message)
 
-    def _commands(self, step: CommandsStep, room: Files) -> tuple[Failure | None, str]:
-        """Run every command of a model, each on a copy of its own; what all of them printed is one failure.
+    def _commands(self, step: CommandsStep, files: Files) -> tuple[Failure | None, str]:
+        """Run every command of a model, each on its own copy; all failed commands are one failure.
 
-        What is no failed command (its time was up, it left its bounds) is that failure, at once.
+        A timeout or a write outside of the scope is a failure of its own, at once.
         """
         passed: list[FinishedProcess] = []
         failed: list[Failure] = []
         printed = ""
         for one in command_steps(step):
-            ran = self.runner.run(one, room, verifies=True)
+            ran = self.runner.run(one, files, verifies=True)
             command, text = (
                 (ran.command, ran.result.output.text)
                 if isinstance(ran, FinishedProcess)
@@ -134,7 +148,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
         )
 
     def _warn(self, told: tuple[Diagnostic, ...]) -> None:
-        """Tell what a check warns of; it fails nothing."""
+        """Report the warnings of a check, which fail nothing."""
         for one in told:
             if one.severity is Severity.WARNING:
                 self.report.emit(Warned(code=one.code), diagnostic_line(one), "warning")
@@ -142,7 +156,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
     def _bytes(self, files: Files) -> dict[str, bytes]:
         return {path: self.runner.tree.read(path, entry) for path, entry in files.items()}
 
-    def _tell(self, step: VerifyStep, failure: Failure | None, attempt: int, printed: str) -> None:
+    def _report(self, step: VerifyStep, failure: Failure | None, attempt: int, printed: str) -> None:
         brief = failure.feedback if failure else None
         data = CheckResult(
             step=_name(step),
@@ -157,7 +171,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
 
 
 def missing_outputs(stage: Stage, result: Files) -> tuple[Diagnostic, ...]:
-    """Return a complaint for each declared output that is not in a result: a file, or at least one in a directory."""
+    """Return an error for each declared output that a result lacks: a file, or any file of a directory."""
     problems = []
     for pattern in stage.outputs:
         made = any(match_any((pattern,), path) for path in result) if is_glob(pattern) else pattern in result
@@ -171,7 +185,7 @@ def missing_outputs(stage: Stage, result: Files) -> tuple[Diagnostic, ...]:
 def undeclared_writes(
     stage: Stage, changed: Mapping[str, FileEntry | None], inputs: Files, own: tuple[str, ...] = ()
 ) -> dict[str, Diagnostic]:
-    """Return an error for each path that a process changed and must not: outside the fence, protected, or an input.
+    """Return an error for each path that a process must not change: out of scope, protected, or an input.
 
     `own` are patterns of orch23's own files.
     """
@@ -198,7 +212,7 @@ def undeclared_writes(
 
 
 def first_errors(problems: Mapping[str, Diagnostic]) -> tuple[Diagnostic, ...]:
-    """Return the errors of the first paths, and how many more there are."""
+    """Return the errors of the first paths, and the number of the others."""
     found = [*problems.values()]
     if (more := len(found) - _MOST_PATHS) > 0:
         last = Diagnostic("E306", f"so it did with {more} more paths", hint=found[_MOST_PATHS].hint)
@@ -219,25 +233,19 @@ def _broken(condition: Condition, files: Files) -> Diagnostic | None:
 
 
 def _together(failures: list[Failure]) -> Failure:
-    """Return several failures as one, of the kind of the gravest: out of bounds before final before the first."""
+    """Return several failures as one, of the most serious kind: safety, then not retryable, then the first."""
     if len(failures) == 1:
         return failures[0]
     text = "\n".join(f"{f.feedback.command or f.kind}:\n{f.feedback.excerpt}" for f in failures)
     gravest = min(failures, key=lambda one: (not one.safety, one.retryable))
-    joint = command_failed(
-        gravest.kind,
-        "; ".join(f.feedback.command for f in failures if f.feedback.command),
-        exit_code=next((f.feedback.exit_code for f in failures if f.feedback.exit_code is not None), None),
-        output=text,
-        failing=[one for f in failures for one in f.feedback.failing],
-        diagnostics=[d for f in failures for d in f.diagnostics],
-    )
+    codes = (f.feedback.exit_code for f in failures)
+    joint = joined_failure(gravest.kind, failures, text, exit_code=next((c for c in codes if c is not None), None))
     reason = f"{gravest.summary} (and {len(failures) - 1} more failed)"
     return replace(joint, safety=gravest.safety, retryable=all(f.retryable for f in failures), reason=reason)
 
 
 def _begin(text: str) -> str:
-    """Return the beginning of a text, with dots where it was cut: by them a redactor knows that it was."""
+    """Return the beginning of a text, with dots where it was cut: the redactor needs these to know that it was."""
     return text if len(text) <= _TOLD else f"{text[:_TOLD]}..."
 
 

@@ -7,62 +7,60 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Generic, TypeVar
 
 from msgspec import Struct, field
 
 from orch23.model.pipeline import Stage
 
-_Work = TypeVar("_Work")
 _JOBS = ""
 """The pool of all stages but those that wait for models in a pool of their own; no name in a file is empty."""
 
 _CALLS = "llm"
 
 
-class StagePools(Struct, Generic[_Work]):
-    """The places of a build. `sizes` are those of the pipeline: of a kind of step, or of a name that stages give.
+class StagePools(Struct):
+    """The places of a build. `sizes` has those of the pipeline's pools: of a kind of step, or of a name.
 
-    `jobs` bounds all stages but one kind: where there is a pool for llm stages, that alone bounds them. They wait, and
-    a stage that computes needs not wait for them; what they start to verify has the jobs of whoever runs processes.
+    `jobs` limits all stages but one kind: a pool for llm stages alone limits those. They only wait, and stages that
+    compute do not wait for them. The processes that verify a response are limited by the executor.
     """
 
     sizes: Mapping[str, int]
     jobs: int
     _taken: dict[str, int] = field(default_factory=dict)
     _inside: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    _queues: dict[tuple[str, ...], deque[tuple[int, str, _Work]]] = field(default_factory=dict)
+    _queues: dict[tuple[str, ...], deque[tuple[int, str]]] = field(default_factory=dict)
     _arrivals: int = 0
 
     @property
     def is_full(self) -> bool:
-        """Say whether no stage could be let in, whatever it is."""
+        """Whether no stage could be admitted."""
         return not self._has_room((_JOBS,)) and not (_CALLS in self.sizes and self._has_room((_CALLS,)))
 
     @property
     def waiting(self) -> frozenset[str]:
-        """Give the names of the stages that are lined up."""
-        return frozenset(name for queue in self._queues.values() for _, name, _ in queue)
+        """The names of the queued stages."""
+        return frozenset(name for queue in self._queues.values() for _, name in queue)
 
-    def enqueue(self, stage: Stage, work: _Work) -> None:
-        """Let a stage wait for its places, with what is to be done once it has them."""
+    def enqueue(self, stage: Stage) -> None:
+        """Queue a stage until its pools have a place."""
         self._arrivals += 1
-        self._queues.setdefault(self._pools_of(stage), deque()).append((self._arrivals, stage.name, work))
+        self._queues.setdefault(self._pools_of(stage), deque()).append((self._arrivals, stage.name))
 
-    def admit(self) -> _Work | None:
-        """Give the first that waits and finds a place in each of its pools its places, and return its work."""
+    def admit(self) -> str | None:
+        """Return the first queued stage with a place in each of its pools, and take these places."""
         heads = [(queue[0][0], pools) for pools, queue in self._queues.items() if queue and self._has_room(pools)]
         if not heads:
             return None
         pools = min(heads)[1]
-        _, name, work = self._queues[pools].popleft()
+        _, name = self._queues[pools].popleft()
         self._inside[name] = pools
         for pool in pools:
             self._taken[pool] = self._taken.get(pool, 0) + 1
-        return work
+        return name
 
     def release(self, name: str) -> None:
-        """Take the places back that a stage has, if it has any."""
+        """Free the places of a stage, if it has any."""
         for pool in self._inside.pop(name, ()):
             self._taken[pool] -= 1
 
@@ -82,7 +80,7 @@ _IDLE = "orch23-idle"
 
 
 class WorkerThreads(Struct):
-    """As many threads as were ever busy at once. Only the loop thread calls this: it knows when a piece is done."""
+    """As many threads as were ever busy at once. Only the loop thread calls this: it knows when work is finished."""
 
     _work: "queue.SimpleQueue[tuple[str, Callable[[], Callable[[], None]]] | None]" = field(
         default_factory=queue.SimpleQueue
@@ -91,7 +89,7 @@ class WorkerThreads(Struct):
     _count: int = 0
 
     def submit(self, name: str, work: Callable[[], Callable[[], None]]) -> None:
-        """Have a piece of work done; what it returns is called last, and says so to the loop thread."""
+        """Run work in a thread; the function that it returns is called last, and informs the loop thread."""
         self._work.put((name, work))
         if self._idle:
             self._idle -= 1
@@ -100,11 +98,11 @@ class WorkerThreads(Struct):
         threading.Thread(target=self._take, name=_IDLE, daemon=True).start()
 
     def finished(self) -> None:
-        """Note that a piece of work has come to its end."""
+        """Note that work has finished."""
         self._idle += 1
 
     def shutdown(self) -> None:
-        """Let all threads go, each when it has done its work; one that is held up for ever stays."""
+        """Let all threads end, each when its work is finished; one that hangs stays."""
         for _ in range(self._count):
             self._work.put(None)
 

@@ -11,33 +11,61 @@ import stat
 import struct
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from orch23.execute import process_tree
+from orch23.execute.process_tree import ProcessInfo
 
-_NOFOLLOW = os.O_NOFOLLOW | os.O_CLOEXEC
-_AT_ONCE = 10_000
-_SHALLOW = 20
-_READ_FLAGS, _WRITE_FLAGS = 0x8008_6601, 0x4008_6602  # FS_IOC_GETFLAGS, FS_IOC_SETFLAGS
+DIRECTORY_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+"""Open a directory, but not through a link, which a step can put in the place of any directory that it writes."""
+
+_ENTRIES_PER_SCAN = 10_000
+_MAX_RECURSION = 20
+_GET_FLAGS, _SET_FLAGS = 0x8008_6601, 0x4008_6602  # FS_IOC_GETFLAGS, FS_IOC_SETFLAGS
 _IMMUTABLE, _APPEND_ONLY = 0x10, 0x20
 _REFUSED = frozenset({errno.EPERM, errno.EACCES})
 
 
-def remove_tree(root: Path) -> None:
-    """Remove a tree, or whatever else has that name. What resists stays, and is tried again at the next call.
+@contextlib.contextmanager
+def open_subdirectory(name: str | Path, parent: int | None = None) -> Iterator[int]:
+    """Open a directory by its parent's descriptor, without following a link, and close it at the end."""
+    descriptor = os.open(name, DIRECTORY_FLAGS, dir_fd=parent)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
-    Each directory that lies deep or resists is lifted beside `root`, so no path and no recursion grows with the depth
-    of the tree.
+
+def open_below(directory: int, names: Sequence[str]) -> int:
+    """Open a directory below another one, name by name, without following links. The caller closes it."""
+    descriptor = os.dup(directory)
+    try:
+        for name in names:
+            below = os.open(name, DIRECTORY_FLAGS, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = below
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def remove_tree(root: Path) -> None:
+    """Remove a tree, or a file of that name. What cannot be removed stays, and is tried again at the next call.
+
+    A directory that is deep or cannot be removed in place is moved beside `root` first, so that neither paths nor
+    recursion grow with the depth of the tree.
     """
     remove_trees(root.parent, root.name)
 
 
 def remove_trees(folder: Path, *names: str) -> None:
-    """Remove some trees that stand in one folder, as `remove_tree` does."""
+    """Remove trees of one folder, as `remove_tree` does."""
     with contextlib.suppress(OSError):
         parent = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -48,31 +76,27 @@ def remove_trees(folder: Path, *names: str) -> None:
 
 
 class _Removal:
-    """Takes one tree away, in the directory that it stands in."""
+    """The removal of one tree from its parent directory."""
 
     def __init__(self, parent: int, name: str) -> None:
         self._parent = parent
         self._name = name
-        self._lifted = [name]
-        self._count = 0
+        self._pending = [name]
+        self._moved = 0
 
     def run(self) -> None:
-        while self._lifted:
+        while self._pending:
             with contextlib.suppress(OSError):
-                self._take(self._lifted.pop())
+                self._remove(self._pending.pop())
 
-    def _take(self, name: str) -> None:
-        """Empty a directory and remove it; anything else is unlinked, a link too."""
+    def _remove(self, name: str) -> None:
         status = os.stat(name, dir_fd=self._parent, follow_symlinks=False)
         if not stat.S_ISDIR(status.st_mode):
             os.unlink(name, dir_fd=self._parent)
             return
         make_accessible(name, self._parent)
-        folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | _NOFOLLOW, dir_fd=self._parent)
-        try:
+        with open_subdirectory(name, self._parent) as folder:
             self._empty(folder, 1)
-        finally:
-            os.close(folder)
         os.rmdir(name, dir_fd=self._parent)
 
     def _empty(self, folder: int, depth: int) -> None:
@@ -80,102 +104,100 @@ class _Removal:
             pass
 
     def _empty_in_part(self, folder: int, depth: int) -> bool:
-        """Take some entries away, and say whether more may be left that will go: a directory may hold millions."""
+        """Remove up to 10,000 entries, since a directory may hold millions. Return whether another round may help."""
         with os.scandir(folder) as found:
-            entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in islice(found, _AT_ONCE)]
-        gone = 0
+            entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in islice(found, _ENTRIES_PER_SCAN)]
+        removed = 0
         for name, is_directory in entries:
             with contextlib.suppress(OSError):
-                if is_directory:
-                    if not self._is_gone(name, folder, depth):
-                        self._lift(name, folder)
-                else:
+                if not is_directory:
                     _forced(partial(os.unlink, name, dir_fd=folder), name, folder)
-                gone += 1
-        return gone > 0 and len(entries) == _AT_ONCE
+                elif not self._remove_in_place(name, folder, depth):
+                    self._move_up(name, folder)
+                removed += 1
+        return removed > 0 and len(entries) == _ENTRIES_PER_SCAN
 
-    def _is_gone(self, name: str, folder: int, depth: int) -> bool:
-        """Remove an inner directory where it stands, if it is not deep and nothing resists; say whether it is gone."""
-        if depth == _SHALLOW:
+    def _remove_in_place(self, name: str, folder: int, depth: int) -> bool:
+        """Remove an inner directory unless it is deep or cannot be removed; return whether it is gone."""
+        if depth == _MAX_RECURSION:
             return False
         try:
-            inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | _NOFOLLOW, dir_fd=folder)
+            with open_subdirectory(name, folder) as inner:
+                self._empty(inner, depth + 1)
+                os.rmdir(name, dir_fd=folder)
         except OSError:
             return False
-        try:
-            self._empty(inner, depth + 1)
-            os.rmdir(name, dir_fd=folder)
-        except OSError:
-            return False
-        finally:
-            os.close(inner)
         return True
 
-    def _lift(self, name: str, folder: int) -> None:
+    def _move_up(self, name: str, folder: int) -> None:
         make_accessible(name, folder)
-        self._count += 1
-        aside = f"{self._name}.gone{self._count}"
+        self._moved += 1
+        aside = f"{self._name}.gone{self._moved}"
         _forced(lambda: os.rename(name, aside, src_dir_fd=folder, dst_dir_fd=self._parent), name, folder)
-        self._lifted.append(aside)
+        self._pending.append(aside)
 
 
 def make_accessible(name: str, folder: int) -> None:
-    """Give ourselves every right to a directory, whatever it is now that has this name: a link is not followed.
+    """Give the owner all rights to a directory. The name may be a link by now: it is not followed.
 
     Raises:
-        OSError: it is no directory, or not ours.
+        OSError: it is not a directory, or not ours.
 
     """
-    place = os.open(name, os.O_PATH | os.O_DIRECTORY | _NOFOLLOW, dir_fd=folder)
+    descriptor = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     try:
-        if os.fstat(place).st_mode & stat.S_IRWXU != stat.S_IRWXU:
-            _forced(lambda: os.chmod(f"/proc/self/fd/{place}", stat.S_IRWXU), name, folder)
+        if os.fstat(descriptor).st_mode & stat.S_IRWXU != stat.S_IRWXU:
+            _forced(lambda: os.chmod(f"/proc/self/fd/{descriptor}", stat.S_IRWXU), name, folder)
     finally:
-        os.close(place)
+        os.close(descriptor)
 
 
 def _forced(change: Callable[[], None], name: str, folder: int) -> None:
-    """Make a change; where it is refused, a second time, without the attributes that forbid it."""
+    """Make a change. If it is refused, clear the attributes that root's `chattr +i` or `+a` sets, and try again."""
     try:
         change()
     except OSError as problem:
         if problem.errno not in _REFUSED:
             raise
-        _permit(folder)
-        with contextlib.suppress(OSError):  # what cannot be opened has none
-            place = os.open(name, os.O_RDONLY | os.O_NONBLOCK | _NOFOLLOW, dir_fd=folder)
+        _clear_attributes(folder)
+        with contextlib.suppress(OSError):  # what cannot be opened has no attributes
+            descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
             try:
-                if stat.S_IFMT(os.fstat(place).st_mode) in (stat.S_IFREG, stat.S_IFDIR):
-                    _permit(place)
+                if stat.S_IFMT(os.fstat(descriptor).st_mode) in (stat.S_IFREG, stat.S_IFDIR):
+                    _clear_attributes(descriptor)
             finally:
-                os.close(place)
+                os.close(descriptor)
         change()
 
 
-def _permit(place: int) -> None:
-    """Take the attributes away by which root makes a file immutable, or only to be appended to."""
+def _clear_attributes(descriptor: int) -> None:
     with contextlib.suppress(OSError):
-        flags = struct.unpack("l", fcntl.ioctl(place, _READ_FLAGS, struct.pack("l", 0)))[0]
+        flags = struct.unpack("l", fcntl.ioctl(descriptor, _GET_FLAGS, struct.pack("l", 0)))[0]
         if flags & (_IMMUTABLE | _APPEND_ONLY):
-            fcntl.ioctl(place, _WRITE_FLAGS, struct.pack("l", flags & ~(_IMMUTABLE | _APPEND_ONLY)))
+            fcntl.ioctl(descriptor, _SET_FLAGS, struct.pack("l", flags & ~(_IMMUTABLE | _APPEND_ONLY)))
 
 
-_MOST_WAITING = 2
+# ---- in the background -------------------------------------------------------------------------------------------
+
+_MAX_QUEUED = 2
 
 
 class BackgroundCleaner:
-    """Does what it is given in turn. Where it falls behind, whoever comes cleans up himself: rooms do not pile up."""
+    """Run cleanup work in a thread, in order.
+
+    When two pieces of work are waiting, the caller of `submit` runs its own: sandbox directories do not pile up.
+    """
 
     def __init__(self) -> None:
-        """Begin with nothing to do; the thread is made for the first piece of work."""
+        """Start no thread yet: the first piece of work does."""
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._problem: BaseException | None = None
 
-    def do(self, work: Callable[[], None]) -> None:
-        """Do some work soon, or at once where enough is waiting."""
-        if self._work.qsize() >= _MOST_WAITING:
+    def submit(self, work: Callable[[], None]) -> None:
+        """Run some work soon, or before this returns if enough is waiting."""
+        if self._work.qsize() >= _MAX_QUEUED:
             work()
             return
         with self._lock:
@@ -185,7 +207,7 @@ class BackgroundCleaner:
             self._work.put(work)
 
     def close(self) -> None:
-        """Wait until all is done; what went wrong is raised here. It may be given work again."""
+        """Wait for all work, and raise the first exception of it. The cleaner can be used again."""
         with self._lock:
             thread, self._thread = self._thread, None
             if thread is not None:
@@ -199,27 +221,28 @@ class BackgroundCleaner:
         while (work := self._work.get()) is not None:
             try:
                 work()
-            except BaseException as problem:  # noqa: BLE001 - it is raised where the end is waited for
+            except BaseException as problem:  # noqa: BLE001 - `close` raises it
                 self._problem = self._problem or problem
 
 
-_NAME = re.compile(r"orch23-(?:sandbox|template)-[0-9a-f]{16}")
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# ---- temporary folders -------------------------------------------------------------------------------------------
+
+_TEMPORARY_NAME = re.compile(r"orch23-(?:sandbox|template)-[0-9a-f]{16}")
 
 
 @contextlib.contextmanager
 def temporary_folder(purpose: Literal["sandbox", "template"]) -> Iterator[Path]:
-    """Give a new folder of the user's own, and remove it at the end.
+    """Create a private temporary folder, and remove it at the end.
 
-    It is locked as long as this process lives: by that, those that nobody uses any more are told.
+    This process holds a lock on it. A folder without a lock was left by a killed process, and the next call removes it.
 
     Raises:
-        OSError: none can be made.
+        OSError: no folder can be created.
 
     """
     top = Path(tempfile.gettempdir()).resolve()
-    _sweep(top)
-    path, lock = _made(top, purpose)
+    _remove_abandoned(top)
+    path, lock = _create_locked(top, purpose)
     try:
         yield path
     finally:
@@ -227,44 +250,120 @@ def temporary_folder(purpose: Literal["sandbox", "template"]) -> Iterator[Path]:
         os.close(lock)
 
 
-def _made(top: Path, purpose: str) -> tuple[Path, int]:
+def _create_locked(top: Path, purpose: str) -> tuple[Path, int]:
     while True:
         path = top / f"orch23-{purpose}-{secrets.token_hex(8)}"
         path.mkdir(mode=0o700)
-        with contextlib.suppress(FileNotFoundError, BlockingIOError):  # another one took it for left behind
-            lock = _locked(path.name, path.parent)
+        # Before the lock is taken, another process may take the folder for an abandoned one: then try the next name.
+        with contextlib.suppress(FileNotFoundError, BlockingIOError):
+            lock = _lock_folder(path)
             if path.exists():
                 return path, lock
             os.close(lock)
 
 
-def _sweep(top: Path) -> None:
-    """Remove the folders that killed processes left, and end what still runs in them."""
+def _remove_abandoned(top: Path) -> None:
+    """Remove the folders of killed processes, and kill what still runs in them."""
     with contextlib.suppress(OSError):
-        for name in os.listdir(top):
-            if _NAME.fullmatch(name):
-                with contextlib.suppress(OSError):
-                    lock = _locked(name, top)
-                    try:
-                        if os.fstat(lock).st_uid == os.geteuid():
-                            process_tree.kill_leftovers(top / name)
-                            remove_trees(top, name)
-                    finally:
-                        os.close(lock)
+        for name in filter(_TEMPORARY_NAME.fullmatch, os.listdir(top)):
+            with contextlib.suppress(OSError):
+                lock = _lock_folder(top / name)
+                try:
+                    if os.fstat(lock).st_uid == os.geteuid():
+                        kill_leftovers(top / name)
+                        remove_trees(top, name)
+                finally:
+                    os.close(lock)
 
 
-def _locked(name: str, parent: Path) -> int:
+def _lock_folder(path: Path) -> int:
     """Open a folder and lock it.
 
     Raises:
-        BlockingIOError: its process lives.
-        OSError: it is no folder, or gone.
+        BlockingIOError: a living process has locked it.
+        OSError: it is not a folder, or gone.
 
     """
-    lock = os.open(parent / name, _DIRECTORY)
+    lock = os.open(path, DIRECTORY_FLAGS)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BaseException:
         os.close(lock)
         raise
     return lock
+
+
+# ---- processes of killed builds ----------------------------------------------------------------------------------
+
+_KILL_WITHIN_S = 5.0
+_EXEC_WITHIN_S = 1.0
+_PAUSE_S = 0.002
+
+
+def kill_leftovers(sandbox_dirs: Path) -> tuple[int, ...]:
+    """Kill the steps of killed builds whose sandbox directories are still in this folder. Return their process ids.
+
+    Only for the holder of the build lock, before the directories are removed. A process of a step has a marker in its
+    environment, or is the bwrap that mounts a sandbox directory, or descends from one of these or is in its session.
+    Nothing else counts: the working directory of a user's shell may be in a sandbox directory, or its command name one.
+    """
+    try:
+        markers = {name.partition(".")[0] for name in os.listdir(sandbox_dirs)}
+    except FileNotFoundError:
+        return ()
+    found: dict[int, int] = {}
+    start = time.monotonic()
+    while markers:
+        # In this order: a process that calls exec after the first look has its marker in the second.
+        starting = time.monotonic() < start + _EXEC_WITHIN_S and _any_leader_before_exec()
+        left = _leftovers(sandbox_dirs, markers, found)
+        found.update((process.pid, process.started) for process in left)
+        for process in left:
+            process_tree.kill_process(process)
+        if not (left or starting) or time.monotonic() > start + _KILL_WITHIN_S:
+            break
+        time.sleep(_PAUSE_S)
+    return tuple(sorted(found))
+
+
+def _any_leader_before_exec() -> bool:
+    """Return whether a process may become a step but has no marker yet, since it has not finished exec.
+
+    A build that is killed in that moment leaves such a process. `starting_leader` has marked it by a blocked signal.
+    """
+    return any(pid != os.getpid() and process_tree.is_leader_before_exec(pid) for pid in process_tree.process_ids())
+
+
+def _leftovers(sandbox_dirs: Path, markers: Collection[str], found: Mapping[int, int]) -> list[ProcessInfo]:
+    """Return the living processes of these sandbox directories.
+
+    `found` (pid -> start time) are those of earlier rounds: one that dies after its parent cannot be recognized any
+    more, but still writes where it was writing.
+    """
+    everything = map(process_tree.process_info, process_tree.process_ids())
+    living = [one for one in everything if one is not None and one.state not in "ZX" and one.pid != os.getpid()]
+    known = {
+        one.pid for one in living if found.get(one.pid) == one.started or _belongs_to(one.pid, sandbox_dirs, markers)
+    }
+    while more := {one.pid for one in living if one.pid not in known and {one.parent, one.session} & known}:
+        known |= more
+    return [one for one in living if one.pid in known]
+
+
+def _belongs_to(pid: int, sandbox_dirs: Path, markers: Collection[str]) -> bool:
+    """Return whether a process has one of the markers, or is the bwrap that mounts one of the directories."""
+    prefix = f"{process_tree.MARKER_VARIABLE}=".encode()
+    environ = process_tree.process_environ(pid)
+    if any(one.removeprefix(prefix).decode("ascii", "replace") in markers for one in environ if one.startswith(prefix)):
+        return True
+    try:
+        words = process_tree.read_proc(pid, "cmdline").split(b"\0")
+    except OSError:
+        return False
+    if os.path.basename(words[0]) != b"bwrap":
+        return False
+    folder = os.fsencode(sandbox_dirs)
+    return any(
+        option == b"--bind" and os.path.dirname(source) == folder and os.path.basename(source).decode() in markers
+        for option, source in pairwise(words)
+    )

@@ -4,21 +4,22 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from subprocess import DEVNULL
 from typing import Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.decide.secrets import is_secret_name
 from orch23.execute.interpreters import SYSTEM_PATH
-from orch23.execute.process import ProcessOutcome
-from orch23.execute.process_tree import MARKER_VARIABLE, ProcessTree
-from orch23.execute.sandbox_dir import SANDBOX_EPOCH, SandboxDir
-from orch23.execute.supervisor import Confinement
+from orch23.execute.process import OutputLimits, ProcessOutcome, StopSignal, run_process
+from orch23.execute.process_tree import MARKER_VARIABLE
+from orch23.execute.resource_limits import ResourceMonitor, apply_limits
+from orch23.execute.sandbox_tree import SANDBOX_EPOCH, SandboxDir
+from orch23.execute.supervisor import ProcessSpec
 from orch23.model.action import DEFAULT_LIMITS, Action, StepLimits
 from orch23.model.diagnostic import Diagnostic
 
-_ALLOWED = {("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")}  # what orch23 itself puts into the action of a pytest step
+_ALLOWED = {("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")}  # orch23 itself sets it in the action of a pytest step
 _COVERAGE = ".coverage"
 _COMPILERS = ("compileall", "py_compile")
 _CACHES = {
@@ -39,7 +40,7 @@ _OF_PYTEST = frozenset(
 
 
 def refused_variables(env: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names that no step may be given: secrets, what steers loader, git and pytest, and what orch23 sets."""
+    """Return the names that a step must not have: secrets, settings of the loader, git and pytest, and orch23's own."""
     return tuple(
         sorted(
             name
@@ -51,28 +52,25 @@ def refused_variables(env: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def refused_pytest_variables(env: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names that would decide which pytest, or which code, is loaded; `pytest.pythonpath` is the way."""
+    """Return the names that change which pytest or which code is loaded; `pytest.pythonpath` is the way to do that."""
     return tuple(sorted(_OF_PYTEST & set(env)))
 
 
-def cache_variables(room: SandboxDir, action: Action) -> dict[str, str]:
-    """Return what moves the caches of common tools below TMPDIR, for a step whose tree is read-only.
-
-    Packages below HOME, where tests can write, are not looked for. Compiled files of Python are moved only for a
-    command that compiles: Python then finds no others, and starts four times as slowly.
-    """
+def cache_variables(seen: SandboxDir, action: Action) -> dict[str, str]:
+    """Return the variables that move caches of common tools below TMPDIR, for a step whose tree is read-only."""
     if action.writable is None:
         return {}
-    moved = {name: f"{room.tmp}/{folder}" for name, folder in _CACHES.items()}
+    moved = {name: f"{seen.tmp}/{folder}" for name, folder in _CACHES.items()}
+    # Only a command that compiles needs it: Python then finds no compiled files, and starts four times as slowly.
     if not any(program in word for word in action.argv for program in _COMPILERS):
         del moved["PYTHONPYCACHEPREFIX"]
     if any(path.rpartition("/")[2].startswith(_COVERAGE) for path in action.writable):
         del moved["COVERAGE_FILE"]
-    return {**moved, "PYTHONNOUSERSITE": "1"}
+    return {**moved, "PYTHONNOUSERSITE": "1"}  # tests can write below HOME, so no packages are loaded from there
 
 
-def process_environment(room: SandboxDir, interpreter: Path, declared: Mapping[str, str]) -> dict[str, str]:
-    """Return the whole environment of a process in a room; nothing of it is inherited."""
+def process_environment(seen: SandboxDir, interpreter: Path, declared: Mapping[str, str]) -> dict[str, str]:
+    """Return the whole environment of a process in a sandbox directory; nothing is inherited."""
     directories = dict.fromkeys((str(interpreter.parent), *SYSTEM_PATH))
     return {
         "PATH": ":".join(directories),
@@ -82,64 +80,85 @@ def process_environment(room: SandboxDir, interpreter: Path, declared: Mapping[s
         "PYTHONDONTWRITEBYTECODE": "1",
         "SOURCE_DATE_EPOCH": str(SANDBOX_EPOCH),
         **declared,
-        "HOME": str(room.home),
-        "TMPDIR": str(room.tmp),
-        "GIT_CEILING_DIRECTORIES": str(room.root),  # without it git would find the project's own repository
-        MARKER_VARIABLE: room.marker,
+        "HOME": str(seen.home),
+        "TMPDIR": str(seen.tmp),
+        "GIT_CEILING_DIRECTORIES": str(seen.root),  # without it git would find the project's own repository
+        MARKER_VARIABLE: seen.marker,
     }
 
 
 class LaunchRefusedError(Exception):
-    """Nothing was started, since it could not, or may not, be started as the sandbox would have it."""
+    """Nothing was started, since the sandbox cannot, or must not, start it."""
 
     def __init__(self, diagnostic: Diagnostic) -> None:
-        """Keep what is to be told."""
+        """Keep the error to report."""
         super().__init__(str(diagnostic))
         self.diagnostic = diagnostic
 
 
-class Launch(Struct, frozen=True, kw_only=True):
-    """What is about to be started: command, environment, room, folders it must be able to read, and how.
+class Launch(ProcessSpec, frozen=True, kw_only=True):
+    """A process of a step, as the step needs it or, once prepared by a launcher, with its sandbox.
 
-    `stdin` is what the process reads; a launcher may start it with another, and let the command read this one. `reads`
-    are further paths that it must be able to read. With a `confinement` it is started by a supervisor, which holds it
-    to that. `writable` are the paths of the room's tree that the process may write, beside HOME and TMPDIR; None means
-    all of it. `gate` is called with the family of the process, once it is there. `judge` is told how it ended, and says
-    how that is to be understood; it may raise LaunchRefusedError.
+    `reads` are further paths that it must be able to read. `writable` are the paths of the tree that it may write,
+    beside HOME and TMPDIR; None means all of the tree. `stdin` is what the command reads; a launcher may start its
+    program with another descriptor. `interpret_outcome` corrects the outcome of a sandbox's program to that of the
+    command; it may raise LaunchRefusedError.
     """
 
-    argv: tuple[str, ...]
-    env: Mapping[str, str]
-    cwd: Path
-    room: SandboxDir
+    sandbox_dir: SandboxDir
     interpreter: Path
     network: bool = False
     limits: StepLimits = DEFAULT_LIMITS
     writable: tuple[str, ...] | None = None
     reads: tuple[Path, ...] = ()
-    pass_fds: tuple[int, ...] = ()
-    stdin: int = DEVNULL
-    confinement: Confinement | None = None
-    gate: Callable[[ProcessTree], None] | None = None
-    judge: Callable[[ProcessOutcome], ProcessOutcome] | None = None
+    interpret_outcome: Callable[[ProcessOutcome], ProcessOutcome] | None = None
+
+
+def run_launch(
+    launch: Launch,
+    *,
+    timeout_s: float,
+    cancel: StopSignal,
+    output: OutputLimits | None = None,
+    errors: OutputLimits | None = None,
+    on_output: Callable[[bytes], None] | None = None,
+) -> ProcessOutcome:
+    """Run a prepared launch within the limits of its step, as `run_process` does.
+
+    Raises:
+        LaunchRefusedError: the sandbox could not be made.
+        OSError: the process could not be started.
+
+    """
+    outcome = run_process(
+        replace(launch, on_start=launch.on_start or (lambda tree: apply_limits(tree.leader, launch.limits))),
+        timeout_s=timeout_s,
+        cancel=cancel,
+        log=launch.sandbox_dir.log,
+        output=output,
+        errors=errors,
+        on_output=on_output,
+        exceeded_limit=ResourceMonitor(launch.sandbox_dir.root, launch.limits).exceeded_limit,
+    )
+    return outcome if launch.interpret_outcome is None else launch.interpret_outcome(outcome)
 
 
 class Launcher(Protocol):
-    """The port of a sandbox."""
+    """A way to start processes: a tier of the sandbox, or none."""
 
     @property
     def tier(self) -> str:
-        """Name the sandbox as it is shown."""
+        """The name of the tier, as it is shown."""
 
-    def seen(self, room: SandboxDir) -> SandboxDir:
-        """Return the room with the paths that a process in it has to use."""
+    def seen_from_inside(self, sandbox_dir: SandboxDir) -> SandboxDir:
+        """Return the sandbox directory with the paths that a process in it has to use."""
 
     def prepare(self, launch: Launch) -> AbstractContextManager[Launch]:
-        """Give the launch that runs this one confined; what it needs is held until the process has ended.
+        """Give the launch that runs this one confined, until the process has ended.
 
         Raises:
-            LaunchRefusedError: it cannot, or may not, be run.
-            OSError: its program is not there, or there is no room or descriptor left.
+            LaunchRefusedError: it cannot, or must not, be run.
+            OSError: its program is missing, or no memory or descriptor is left.
 
         """
 
@@ -149,25 +168,25 @@ class PlainLauncher:
 
     tier = "none"
 
-    def seen(self, room: SandboxDir) -> SandboxDir:
-        """Return the room as it is."""
-        return room
+    def seen_from_inside(self, sandbox_dir: SandboxDir) -> SandboxDir:
+        """Return the sandbox directory itself."""
+        return sandbox_dir
 
     @contextmanager
     def prepare(self, launch: Launch) -> Iterator[Launch]:
-        """Give the launch as it is."""
+        """Give the launch itself."""
         yield launch
 
 
 class RefusingLauncher(Struct, frozen=True):
-    """Starts nothing, and says why."""
+    """Refuse to start anything, with this error."""
 
     diagnostic: Diagnostic
     tier = "none"
 
-    def seen(self, room: SandboxDir) -> SandboxDir:
-        """Return the room as it is."""
-        return room
+    def seen_from_inside(self, sandbox_dir: SandboxDir) -> SandboxDir:
+        """Return the sandbox directory itself."""
+        return sandbox_dir
 
     def prepare(self, launch: Launch) -> AbstractContextManager[Launch]:
         """Refuse.

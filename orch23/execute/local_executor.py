@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -24,19 +25,20 @@ from orch23.execute.launch import (
     process_environment,
     refused_pytest_variables,
     refused_variables,
+    run_launch,
 )
-from orch23.execute.process import OutputLimits, ProcessOutcome, run_process
+from orch23.execute.process import OutputLimits, ProcessOutcome
 from orch23.execute.pytest_report import ReportChannel, report_variables
-from orch23.execute.resource_limits import ResourceMonitor, apply_limits
-from orch23.execute.sandbox_dir import (
+from orch23.execute.sandbox_dir import SandboxDirs
+from orch23.execute.sandbox_tree import (
     ReadOnlyChanges,
     SandboxDir,
-    SandboxDirs,
     TreeChanges,
     TreeStamps,
     compare_read_only,
     make_pytest_cache,
     make_writable_files,
+    open_tree,
     required_folders,
     stamp_tree,
 )
@@ -64,13 +66,18 @@ from orch23.resolve.commands import SHELL_COMMAND
 from orch23.store.input_files import NewFile
 
 SHOWN_SANDBOX_PATH = "/room"
-"""What stands for the room's path in everything that a process printed: the path itself differs each time."""
+"""Replaces the path of the sandbox directory in all that a process prints: the path itself differs each time."""
 
 _SCRIPT = "command.sh"
+# The limits of Linux: MAX_ARG_STRLEN with pages of 4 KiB, and a quarter of a stack of 8 MiB.
 _ARGUMENT_BYTES, _COMMAND_BYTES = 131_072, 2_097_152
-"""The limits of Linux: MAX_ARG_STRLEN with pages of 4 KiB, and a quarter of a stack of 8 MiB."""
-
-_NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as every shell has it
+_NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # the exit codes of shells
+_NOT_STARTED: Final = {
+    errno.ENOENT: (_NOT_FOUND, "not found"),
+    errno.ENOTDIR: (_NOT_FOUND, "not found"),
+    errno.EACCES: (_NOT_EXECUTABLE, "not executable"),
+    errno.ENOEXEC: (_NOT_EXECUTABLE, "not executable"),
+}
 
 
 def running_interpreter(_wanted: Interpreter) -> Path:
@@ -79,71 +86,71 @@ def running_interpreter(_wanted: Interpreter) -> Path:
 
 
 class LocalExecutor:
-    """Run actions in the threads that ask for it. Nothing of a process is running when its outcome is there."""
+    """Run actions in the threads of the callers. When an action has an outcome, none of its processes is running."""
 
     def __init__(
         self,
         *,
-        rooms: SandboxDirs,
+        sandbox_dirs: SandboxDirs,
         contents: FileContentStore,
         workers: int,
         interpreters: Callable[[Interpreter], Path] = running_interpreter,
         launcher: Launcher | None = None,
         unconfined: Launcher | None = None,
-        caps: OutputLimits | None = None,
+        output_limits: OutputLimits | None = None,
         redact: Callable[[str], str] = str,
     ) -> None:
-        """Run `workers` actions at once at most, and become the one to whom lost children return.
+        """Run at most `workers` actions at a time, and become the subreaper of their processes.
 
-        `interpreters` finds what an action needs on this machine; it may raise ConfigurationError. `unconfined` is how
-        the actions are started that ask for no sandbox. `redact` takes secrets out of reports before they are stored.
+        `interpreters` finds what an action needs on this machine; it may raise ConfigurationError. `unconfined` starts
+        the actions that need no sandbox. `redact` removes secrets from reports before they are stored.
         """
-        self._rooms = rooms
+        self._sandbox_dirs = sandbox_dirs
         self._contents = contents
         self._launcher = launcher if launcher is not None else PlainLauncher()
         self._unconfined = unconfined if unconfined is not None else PlainLauncher()
         self._interpreters = interpreters
         self._redact = redact
-        self._caps = caps if caps is not None else OutputLimits()
+        self._output_limits = output_limits if output_limits is not None else OutputLimits()
         self.has_started = False
         """Whether any process was started."""
         self._stop = threading.Event()
         self._workers = workers
-        self._places = threading.Semaphore(workers)
+        self._slots = threading.Semaphore(workers)
         self._cleaner = BackgroundCleaner()
         process_tree.become_subreaper()
         process_tree.deny_memory_access()
 
     @property
     def sandbox(self) -> str:
-        """Name the tier of the sandbox that processes run in."""
+        """The tier of the sandbox that processes run in."""
         return self._launcher.tier
 
     def run(self, action: Action, hear: LineListener | None = None) -> ActionOutcome:
-        """Run an action as soon as there is a place for it; what it comes to is an outcome, whatever it is."""
+        """Run an action when a worker is free, and return its outcome. `hear` gets each line that it prints."""
         if self._stop.is_set():
             return Cancelled()
-        with self._places:
+        with self._slots:
             return self._run(action, hear)
 
     def cancel(self) -> None:
-        """Kill everything that runs, and start nothing more: the outcomes are Cancelled."""
+        """Kill all running actions and start no more: their outcome is Cancelled."""
         self._stop.set()
 
     def close(self) -> None:
-        """Stop whatever still runs, and wait for its end."""
+        """Cancel all actions, and wait for their end."""
         self.cancel()
         for _ in range(self._workers):
-            self._places.acquire()
-        self._places.release(self._workers)  # for those that waited: they are told to stop
+            self._slots.acquire()
+        self._slots.release(self._workers)  # for waiting callers: they see the stop signal
         process_tree.kill_strays()
         supervisor.close_idle_supervisors()
         try:
             self._cleaner.close()
         finally:
-            self._rooms.close()
+            self._sandbox_dirs.close()
 
-    def _run(self, action: Action, hear: LineListener | None) -> ActionOutcome:
+    def _run(self, action: Action, on_line: LineListener | None) -> ActionOutcome:
         if self._stop.is_set():
             return Cancelled()
         if (refusal := _refusal(action)) is not None:
@@ -154,44 +161,50 @@ class LocalExecutor:
             return EngineUnavailable(missing.diagnostics[0].message, diagnostic=missing.diagnostics[0])
         try:
             folders = (*action.output_folders, *required_folders(action.writable or ()))
-            room = self._rooms.lay(action.inputs, action.working_directory, folders)
+            sandbox_dir = self._sandbox_dirs.stage(action.inputs, action.working_directory, folders)
         except OSError as problem:
-            return EngineUnavailable(f"no room could be made: {problem}", "room")
-        if isinstance(room, InputsChanged):
-            return room
+            return _no_sandbox_dir(problem)
+        if isinstance(sandbox_dir, InputsChanged):
+            return sandbox_dir
         outcome: ActionOutcome | None = None
         try:
-            outcome = self._run_in(room, action, interpreter, hear)
+            outcome = self._run_in(sandbox_dir, action, interpreter, on_line)
             return outcome
         finally:
-            is_clean = outcome is not None and self._leaves_nobody(action, outcome)
-            self._cleaner.do(partial(self._rooms.clear if is_clean else self._rooms.discard, room))
+            is_clean = outcome is not None and self._is_recyclable(action, outcome)
+            dispose = self._sandbox_dirs.recycle if is_clean else self._sandbox_dirs.discard
+            self._cleaner.submit(partial(dispose, sandbox_dir))
 
-    def _leaves_nobody(self, action: Action, outcome: ActionOutcome) -> bool:
-        """Say whether no process can know the folders of the room from now on.
+    def _is_recyclable(self, action: Action, outcome: ActionOutcome) -> bool:
+        """Return whether no process can know the folders of the sandbox directory any more.
 
-        Where no other step runs, each process that is left was seen to be this one's; one that is confined may have
-        been after more than its work.
+        With one worker, each process that was left is known to be of this step. A step that needs a sandbox is not
+        trusted: it may have manipulated the folders.
         """
         ended = isinstance(outcome, Completed) and not outcome.result.violations
         return ended and self._workers == 1 and not action.sandbox
 
-    def _run_in(self, room: SandboxDir, action: Action, interpreter: Path, hear: LineListener | None) -> ActionOutcome:
+    def _launcher_of(self, action: Action) -> Launcher:
+        return self._launcher if action.sandbox else self._unconfined
+
+    def _run_in(
+        self, sandbox_dir: SandboxDir, action: Action, interpreter: Path, on_line: LineListener | None
+    ) -> ActionOutcome:
         try:
-            if lost := self._lay_tools(room, action):
+            if lost := self._copy_tools(sandbox_dir, action):
                 return InputsChanged(lost)
-            made = make_writable_files(room, action.writable or ())
+            created = make_writable_files(sandbox_dir, action.writable or ())
             if action.writable is not None and not action.reports:
-                make_pytest_cache(room)
-            before = self._stamps(room, action)
+                make_pytest_cache(sandbox_dir)
+            before = self._stamps(sandbox_dir, action)
         except OSError as problem:
-            return EngineUnavailable(f"no room could be made: {problem}", "room")
+            return _no_sandbox_dir(problem)
         channel = ReportChannel() if action.reports else None
         report = None
         try:
             try:
-                with _lines(room, hear) as on_output:
-                    end = self._start(room, action, interpreter, channel, on_output)
+                with _decoded_lines(sandbox_dir, on_line) as on_output:
+                    end = self._start(sandbox_dir, action, interpreter, channel, on_output)
             finally:
                 report = channel.finish() if channel is not None else None
         except LaunchRefusedError as refused:
@@ -199,25 +212,25 @@ class LocalExecutor:
         except OSError as problem:
             return _not_started(action, problem)
         try:
-            return self._outcome(
-                room, action, end, report, compare_read_only(room, action.writable or (), made, before)
-            )
+            read_only = compare_read_only(sandbox_dir, action.writable or (), created, before)
+            return self._outcome(sandbox_dir, action, end, report, read_only)
         except OSError as problem:
-            return EngineUnavailable(f"the result could not be kept: {problem}", "room")
+            return EngineUnavailable(f"the result could not be stored: {problem}", "room")
 
-    def _stamps(self, room: SandboxDir, action: Action) -> TreeStamps | None:
-        """Return the stamps of a tree that is to stay as it is, where no sandbox keeps it so."""
-        launcher = self._launcher if action.sandbox else self._unconfined
-        return None if action.writable is None or launcher.tier != "none" else stamp_tree(room, action.writable)
+    def _stamps(self, sandbox_dir: SandboxDir, action: Action) -> TreeStamps | None:
+        """Return the stamps of a tree that must not change, if no sandbox prevents that."""
+        if action.writable is None or self._launcher_of(action).tier != PlainLauncher.tier:
+            return None
+        return stamp_tree(sandbox_dir, action.writable)
 
-    def _lay_tools(self, room: SandboxDir, action: Action) -> tuple[str, ...]:
-        """Put the tools beside the tree, where the process can read them. Return those whose bytes are missing."""
+    def _copy_tools(self, sandbox_dir: SandboxDir, action: Action) -> tuple[str, ...]:
+        """Copy the tools beside the tree, where the process can read them. Return those whose bytes are missing."""
         lost = []
         if action.tools:
-            room.tools.mkdir(mode=0o700, parents=True)
+            sandbox_dir.tools.mkdir(mode=0o700, parents=True)
         for name, entry in action.tools.items():
             try:
-                with NewFile(room.tools / name, executable=entry.executable) as descriptor:
+                with NewFile(sandbox_dir.tools / name, executable=entry.executable) as descriptor:
                     self._contents.copy_to(entry.digest, descriptor, name)
             except MissingBytesError:
                 lost.append(name)
@@ -225,16 +238,16 @@ class LocalExecutor:
 
     def _start(
         self,
-        room: SandboxDir,
+        sandbox_dir: SandboxDir,
         action: Action,
         interpreter: Path,
         channel: ReportChannel | None,
         on_output: Callable[[bytes], None] | None,
     ) -> ProcessOutcome:
-        launcher = self._launcher if action.sandbox else self._unconfined
-        seen = launcher.seen(room)
+        launcher = self._launcher_of(action)
+        seen = launcher.seen_from_inside(sandbox_dir)
         env = process_environment(seen, interpreter, {**cache_variables(seen, action), **action.env})
-        argv = _with_script(room, seen, action.argv)
+        argv = _with_script(sandbox_dir, seen, action.argv)
         if argv[0] == PYTHON:
             argv = (str(interpreter), *argv[1:])
         if action.tools:
@@ -246,8 +259,9 @@ class LocalExecutor:
         wanted = Launch(
             argv=argv,
             env=env,
-            cwd=room.work / action.working_directory,
-            room=room,
+            cwd=sandbox_dir.work / action.working_directory,
+            marker=sandbox_dir.marker,
+            sandbox_dir=sandbox_dir,
             interpreter=interpreter,
             network=action.network,
             limits=action.limits,
@@ -256,107 +270,102 @@ class LocalExecutor:
         )
         with launcher.prepare(wanted) as launch:
             self.has_started = True
-            end = run_process(
-                launch.argv,
-                cwd=launch.cwd,
-                env=launch.env,
+            return run_launch(
+                launch,
                 timeout_s=action.timeout_s,
                 cancel=self._stop,
-                log=room.log,
-                caps=self._caps,
+                output=self._output_limits,
                 on_output=on_output,
-                marker=room.marker,
-                pass_fds=launch.pass_fds,
-                stdin=launch.stdin,
-                confinement=launch.confinement,
-                gate=launch.gate or (lambda family: apply_limits(family.leader, action.limits)),
-                fault=ResourceMonitor(room.root, action.limits).fault,
             )
-            return end if launch.judge is None else launch.judge(end)
 
     def _outcome(
-        self, room: SandboxDir, action: Action, end: ProcessOutcome, report: bytes | None, read_only: ReadOnlyChanges
+        self,
+        sandbox_dir: SandboxDir,
+        action: Action,
+        end: ProcessOutcome,
+        report: bytes | None,
+        read_only: ReadOnlyChanges,
     ) -> ActionOutcome:
-        if end.end == "cancelled":
+        if end.reason == "cancelled":
             return Cancelled()
-        output = self._output(room, end)
-        scan = self._scan(room, action, end)
-        scan = replace(scan, written={p: f for p, f in scan.written.items() if p not in read_only.unused})
-        if end.end == "timed_out":
-            return TimedOut(output, action.timeout_s, self._keep(room, scan), () if scan.violations else scan.removed)
+        output = self._output(sandbox_dir, end)
+        changes = self._scan(sandbox_dir, action, end)
+        changes = replace(changes, written={p: x for p, x in changes.written.items() if p not in read_only.unused})
+        written = self._store_files(sandbox_dir, changes)
+        if end.reason == "timed_out":
+            return TimedOut(output, action.timeout_s, written, () if changes.violations else changes.removed)
         return Completed(
             ActionResult(
                 exit_code=end.exit_code,
-                written=self._keep(room, scan),
-                removed=scan.removed,
+                written=written,
+                removed=changes.removed,
                 output=output,
-                report=None if report is None else self._keep_report(room, report),
-                violations=(*scan.violations, *_survivors(end), *_excess(end)),
+                report=None if report is None else self._store_report(sandbox_dir, report),
+                violations=(*changes.violations, *_process_violations(end)),
                 duration_s=end.duration_s,
                 touched=read_only.touched,
             )
         )
 
-    def _scan(self, room: SandboxDir, action: Action, end: ProcessOutcome) -> TreeChanges:
-        """Look at what is in the room; not while one of its processes still may change it under our eyes."""
-        return (
-            TreeChanges({}, (), ())
-            if end.survivors or end.lost
-            else self._rooms.scan(room, action.inputs, action.scratch)
-        )
+    def _scan(self, sandbox_dir: SandboxDir, action: Action, end: ProcessOutcome) -> TreeChanges:
+        if end.survivors or end.lost:  # they could change the tree during the scan
+            return TreeChanges({}, (), ())
+        return self._sandbox_dirs.scan(sandbox_dir, action.inputs, action.scratch)
 
-    def _keep(self, room: SandboxDir, scan: TreeChanges) -> dict[str, FileEntry]:
-        """Put what was written into the store; nothing of a tree that no result may be."""
-        if scan.violations or not scan.written:
+    def _store_files(self, sandbox_dir: SandboxDir, changes: TreeChanges) -> dict[str, FileEntry]:
+        """Store the written files; none if the tree has violations."""
+        if changes.violations or not changes.written:
             return {}
-        kept = {}
-        with self._rooms.opened(room) as open_one:
-            for path, executable in scan.written.items():
-                descriptor = open_one(path)
+        stored = {}
+        with open_tree(sandbox_dir) as open_file:
+            for path, executable in changes.written.items():
+                descriptor = open_file(path)
                 try:
-                    kept[path] = FileEntry(self._contents.adopt(descriptor, path.rpartition("/")[2]), executable)
+                    stored[path] = FileEntry(self._contents.adopt(descriptor, path.rpartition("/")[2]), executable)
                 finally:
                     os.close(descriptor)
-        return kept
+        return stored
 
-    def _keep_report(self, room: SandboxDir, report: bytes) -> Digest:
-        """Store a report without secrets, with one name for every room."""
-        text = report.replace(str(room.root).encode(), SHOWN_SANDBOX_PATH.encode()).decode("utf-8", "surrogateescape")
+    def _store_report(self, sandbox_dir: SandboxDir, report: bytes) -> Digest:
+        """Store a report, without secrets and without the path of the sandbox directory."""
+        text = _with_shown_path(sandbox_dir, report).decode("utf-8", "surrogateescape")
         return self._contents.put(self._redact(text).encode("utf-8", "surrogateescape"))
 
-    def _output(self, room: SandboxDir, end: ProcessOutcome) -> Output:
-        """Return what was printed, with one name for every room."""
-        path = str(room.root).encode()
-        name = SHOWN_SANDBOX_PATH.encode()
+    def _output(self, sandbox_dir: SandboxDir, end: ProcessOutcome) -> Output:
+        """Return the output, without the path of the sandbox directory; if it is long, shortened and as a log."""
         if end.log is None:
-            return Output(_text((end.head + end.tail).replace(path, name)), end.size_bytes)
+            return Output(_text(_with_shown_path(sandbox_dir, end.head + end.tail)), end.size_bytes)
         left_out = end.size_bytes - len(end.head) - len(end.tail)
         text = "\n".join(
             (
-                _text(end.head.replace(path, name)),
+                _text(_with_shown_path(sandbox_dir, end.head)),
                 f"... {left_out} bytes are left out here; the log has them ...",
-                _text(end.tail.replace(path, name)),
+                _text(_with_shown_path(sandbox_dir, end.tail)),
             )
         )
-        if end.end == "flooded":
-            text += f"\nkilled: it printed more than {self._caps.log_bytes} bytes\n"
-        log = self._contents.put(end.log.read_bytes().replace(path, name))
+        if end.reason == "flooded":
+            text += f"\nkilled: it printed more than {self._output_limits.log_bytes} bytes\n"
+        log = self._contents.put(_with_shown_path(sandbox_dir, end.log.read_bytes()))
         return Output(text, end.size_bytes, log)
 
 
+def _with_shown_path(sandbox_dir: SandboxDir, data: bytes) -> bytes:
+    return data.replace(str(sandbox_dir.root).encode(), SHOWN_SANDBOX_PATH.encode())
+
+
 @contextlib.contextmanager
-def _lines(room: SandboxDir, hear: LineListener | None) -> Iterator[Callable[[bytes], None] | None]:
-    """Give who takes what a process prints and tells the lines, with one name for every room."""
-    if hear is None:
+def _decoded_lines(sandbox_dir: SandboxDir, on_line: LineListener | None) -> Iterator[Callable[[bytes], None] | None]:
+    """Give a function that takes output bytes and reports their lines, without the path of the sandbox directory."""
+    if on_line is None:
         yield None
         return
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    path = str(room.root)
+    path = str(sandbox_dir.root)
 
-    def named(line: str, *, cut: bool = False) -> None:
-        hear(line.replace(path, SHOWN_SANDBOX_PATH), cut=cut)
+    def report_line(line: str, *, cut: bool = False) -> None:
+        on_line(line.replace(path, SHOWN_SANDBOX_PATH), cut=cut)
 
-    lines = LineSplitter(named)
+    lines = LineSplitter(report_line)
     yield lambda data: lines.feed(decoder.decode(data))
     lines.flush()
 
@@ -365,7 +374,7 @@ def _refusal(action: Action) -> str | None:
     """Return why an action is not started at all, or None."""
     names = refused_variables(action.env) + (refused_pytest_variables(action.env) if action.reports else ())
     if names:
-        return f"the environment of a step may not hold {', '.join(names)}; take them out of `env`"
+        return f"the environment of a step may not hold {', '.join(names)}; remove them from `env`"
     if not action.argv or any("\0" in part for part in action.argv):
         return "the command is empty or holds a NUL character"
     if _SCRIPT in action.tools:
@@ -373,17 +382,34 @@ def _refusal(action: Action) -> str | None:
     return None
 
 
-def _with_script(room: SandboxDir, seen: SandboxDir, argv: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the command; a text that is too long for an argument is put beside the tree, and bash reads it there."""
+def _with_script(sandbox_dir: SandboxDir, seen: SandboxDir, argv: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the command. A text that is too long for an argument is written beside the tree, and bash reads it."""
     *shell, text = argv
     data = text.encode("utf-8", "surrogateescape")
     if tuple(shell) != SHELL_COMMAND or len(data) < _ARGUMENT_BYTES:
         return argv
-    room.tools.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (room.tools / _SCRIPT).write_bytes(data)
-    # Not by `source`: the shell's messages would name the file, which has another path each time.
+    sandbox_dir.tools.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (sandbox_dir.tools / _SCRIPT).write_bytes(data)
+    # Not by `source`: messages of the shell would name the file, which has another path each time.
     path = shlex.quote(str(seen.tools / _SCRIPT))
     return (*SHELL_COMMAND, f'orch23=$(<{path}); eval "unset orch23; $orch23"')
+
+
+def _no_sandbox_dir(problem: OSError) -> EngineUnavailable:
+    return EngineUnavailable(f"the sandbox directory could not be created: {problem}", "room")
+
+
+def _not_started(action: Action, problem: OSError) -> ActionOutcome:
+    """Return the outcome of a program that did not start.
+
+    A missing program is a failure of the stage, as in a shell. No memory or too many processes is not.
+    """
+    if problem.errno in _NOT_STARTED:
+        exit_code, why = _NOT_STARTED[problem.errno]
+        return Completed(ActionResult(exit_code=exit_code, written={}, output=Output(f"{action.argv[0]}: {why}\n")))
+    if problem.errno == errno.E2BIG:
+        return EngineUnavailable(_too_long(action.argv), "length")
+    return EngineUnavailable(f"{action.argv[0]} could not be started: {problem.strerror}")
 
 
 def _too_long(argv: tuple[str, ...]) -> str:
@@ -394,42 +420,16 @@ def _too_long(argv: tuple[str, ...]) -> str:
     )
 
 
-def _not_started(action: Action, problem: OSError) -> ActionOutcome:
-    """A program that is not there is the stage's failure, as in a shell; no memory or no processes is not."""
-    if problem.errno in (errno.ENOENT, errno.ENOTDIR):
-        return Completed(replace(_NOTHING, exit_code=_NOT_FOUND, output=Output(f"{action.argv[0]}: not found\n")))
-    if problem.errno in (errno.EACCES, errno.ENOEXEC):
-        return Completed(
-            replace(_NOTHING, exit_code=_NOT_EXECUTABLE, output=Output(f"{action.argv[0]}: not executable\n"))
-        )
-    if problem.errno == errno.E2BIG:
-        return EngineUnavailable(_too_long(action.argv), "length")
-    return EngineUnavailable(f"{action.argv[0]} could not be started: {problem.strerror}")
-
-
-_NOTHING = ActionResult(exit_code=0, written={})
-
-
-def _survivors(end: ProcessOutcome) -> tuple[Diagnostic, ...]:
+def _process_violations(end: ProcessOutcome) -> Iterator[Diagnostic]:
     if end.lost:
-        message = "the process that ends all others of the step was killed, so that some may be left"
-        return (Diagnostic("E619", message, hint="see with ps what is left, and end it by hand; then build again"),)
-    if not end.survivors:
-        return ()
-    message = f"{len(end.survivors)} of its processes could not be killed"
-    return (Diagnostic("E619", message, hint="see with ps what holds them, and end them by hand"),)
-
-
-def _excess(end: ProcessOutcome) -> tuple[Diagnostic, ...]:
-    if end.end != "overgrown":
-        return ()
-    return (
-        Diagnostic(
-            "E620",
-            f"killed: {end.excess}",
-            hint="use less, raise the limit in `limits` of the stage, or split the stage",
-        ),
-    )
+        message = "the supervisor of the step was killed, so processes of the step may be left"
+        yield Diagnostic("E619", message, hint="find them with ps and kill them; then build again")
+    elif end.survivors:
+        message = f"{len(end.survivors)} of its processes could not be killed"
+        yield Diagnostic("E619", message, hint="find out with ps what they wait for, and kill them")
+    if end.reason == "overgrown":
+        hint = "use less, raise the limit in `limits` of the stage, or split the stage"
+        yield Diagnostic("E620", f"killed: {end.excess}", hint=hint)
 
 
 def _text(data: bytes) -> str:

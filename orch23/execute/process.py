@@ -11,22 +11,22 @@ from typing import BinaryIO, Literal, Protocol, TypeAlias
 from msgspec import Struct
 
 from orch23.execute import process_tree
-from orch23.execute.supervisor import Confinement, LeaderExit, acquire_supervisor, release_supervisor
+from orch23.execute.supervisor import LeaderExit, ProcessSpec, acquire_supervisor, release_supervisor
 
 _READ_BYTES = 1 << 16
-_WAKE_S = 0.1
+_CHECK_EVERY_S = 0.1
 _AFTER_LEADER_S = 2.0
 
 
 class StopSignal(Protocol):
-    """What says that a process must stop: a threading.Event, or the like."""
+    """Whether a process must stop: a threading.Event, or the like."""
 
     def is_set(self) -> bool:
-        """Say whether it must."""
+        """Return whether it must stop."""
 
 
 class OutputLimits(Struct, frozen=True):
-    """How much is kept of what a process prints: in memory the head and the tail, in the log all up to a cap.
+    """How much of the output of a process is kept: the head and the tail in memory, all in the log up to a limit.
 
     A process that prints more than `log_bytes` is killed. `file_bytes` is the largest file that it may write.
     """
@@ -41,14 +41,14 @@ EndReason: TypeAlias = Literal["exited", "timed_out", "cancelled", "flooded", "o
 
 
 class ProcessOutcome(Struct, frozen=True, kw_only=True):
-    """How a process ended and what it printed. `log` holds all of it where `head` and `tail` do not.
+    """How a process ended and what it printed. `log` has all of the output if `head` and `tail` do not.
 
-    `exit_code` is 128 + the signal's number for a process that died of one. `survivors` resisted being killed. `excess`
-    is what it took too much of, where it was killed for that. `lost` is True where its supervisor was killed, so that
-    it is not known what is left of it. `errors` is the end of stderr, where that was apart.
+    `exit_code` is 128 + the number of the signal for a process that died of one. `survivors` are processes that could
+    not be killed. `excess` names the limit that it exceeded, if it was killed for that. `lost` is True if its
+    supervisor was killed: then some of its processes may be left. `errors` is the end of stderr, if that was separate.
     """
 
-    end: EndReason
+    reason: EndReason
     exit_code: int
     head: bytes
     tail: bytes
@@ -62,13 +62,13 @@ class ProcessOutcome(Struct, frozen=True, kw_only=True):
 
 
 class _Capture:
-    """The head and the tail of a stream in memory; the whole in a file, from the moment that they cannot hold it."""
+    """The output of one stream: head and tail in memory, and all of it in a file once they cannot hold it."""
 
-    def __init__(self, caps: OutputLimits, log: Path | None, on_output: Callable[[bytes], None] | None = None) -> None:
+    def __init__(self, limits: OutputLimits, log: Path | None, on_output: Callable[[bytes], None] | None) -> None:
         self.head = bytearray()
         self.tail = bytearray()
         self.size_bytes = 0
-        self._caps = caps
+        self._limits = limits
         self._path = log
         self._on_output = on_output
         self._file: BinaryIO | None = None
@@ -79,214 +79,164 @@ class _Capture:
 
     @property
     def flooded(self) -> bool:
-        return self.size_bytes > self._caps.log_bytes
+        return self.size_bytes > self._limits.log_bytes
 
     def add(self, data: bytes) -> None:
         self.size_bytes += len(data)
-        room = self._caps.head_bytes - len(self.head)
         if self._on_output is not None:
             self._on_output(data)
-        is_long = self.size_bytes > self._caps.head_bytes + self._caps.tail_bytes
+        is_long = self.size_bytes > self._limits.head_bytes + self._limits.tail_bytes
         if self._path is not None and self._file is None and is_long:
             self._file = self._path.open("wb")
             self._file.write(self.head + self.tail)
         if self._file is not None:
-            left = self._caps.log_bytes - self._file.tell()
-            self._file.write(data[: max(0, left)])
-        self.head += data[:room] if room > 0 else b""
-        self.tail += data[max(0, room) :]
-        if len(self.tail) > 2 * self._caps.tail_bytes + _READ_BYTES:
-            del self.tail[: -self._caps.tail_bytes]
+            self._file.write(data[: max(0, self._limits.log_bytes - self._file.tell())])
+        head_left = max(0, self._limits.head_bytes - len(self.head))
+        self.head += data[:head_left]
+        self.tail += data[head_left:]
+        if len(self.tail) > 2 * self._limits.tail_bytes + _READ_BYTES:
+            del self.tail[: -self._limits.tail_bytes]
 
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
-            del self.tail[: max(0, len(self.tail) - self._caps.tail_bytes)]
+            del self.tail[: max(0, len(self.tail) - self._limits.tail_bytes)]
 
 
-def run_process(  # noqa: PLR0913 - one process fully spelled out, all by keyword
-    argv: Sequence[str],
+def run_process(
+    process: ProcessSpec,
     *,
-    cwd: Path,
-    env: Mapping[str, str],
     timeout_s: float,
     cancel: StopSignal,
     log: Path,
-    caps: OutputLimits | None = None,
-    marker: str = "",
-    pass_fds: tuple[int, ...] = (),
-    stdin: int = subprocess.DEVNULL,
+    output: OutputLimits | None = None,
     errors: OutputLimits | None = None,
     on_output: Callable[[bytes], None] | None = None,
-    confinement: Confinement | None = None,
-    gate: Callable[[process_tree.ProcessTree], None] | None = None,
-    fault: Callable[[Sequence[int]], str | None] = lambda _: None,
+    exceeded_limit: Callable[[Sequence[int]], str | None] = lambda _: None,
 ) -> ProcessOutcome:
-    """Run a process to its end, its time, its cap or the wish to stop; then kill all that it started.
+    """Run a process until it exits, times out, exceeds a limit or is cancelled; then kill all that it started.
 
-    stdin is /dev/null, if no other is given; stdout and stderr are one stream, in order, unless `errors` says how much
-    of stderr is taken by itself. `on_output` gets what is printed on stdout, as it comes. `marker` is the value of
-    ORCH23_ROOM in `env`.
-    With a `confinement` a supervisor starts it, held to that. `gate` is called with its family, once it is there.
-    `fault` is called every 0.1 s with its processes, and returns what it uses too much of.
+    stdout and stderr are one stream, in order. With `errors` stderr is captured separately, up to these limits.
+    `on_output` gets the bytes of stdout as they come. `exceeded_limit` is called every 0.1 s with the pids of the
+    process and all that it started, and returns which limit they exceed.
 
     Raises:
-        OSError: it could not be started.
+        OSError: the process could not be started.
 
     """
-    caps = caps if caps is not None else OutputLimits()
-    capture = _Capture(caps, log, on_output)
-    aside = None if errors is None else _Capture(errors, None)
+    output = output if output is not None else OutputLimits()
+    capture = _Capture(output, log, on_output)
+    error_capture = None if errors is None else _Capture(errors, None, None)
     captures: dict[int, _Capture] = {}
     writing: list[int] = []
     began = time.monotonic()
-
     try:
-        started: _Searched | _Supervised
         try:
-            for one in (capture,) if aside is None else (capture, aside):
+            for one in (capture,) if error_capture is None else (capture, error_capture):
                 reading, far = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
                 captures[reading] = one
                 writing.append(far)
                 os.set_blocking(far, True)
-            streams = (writing[0], writing[-1])
-            if confinement is None:
-                started = _Searched(argv, cwd, env, stdin, streams, pass_fds, caps.file_bytes, marker)
-            else:
-                started = _Supervised(argv, cwd, env, stdin, streams, pass_fds, caps.file_bytes, marker, confinement)
+            start = _OwnChild if process.confinement is None else _Supervised
+            started = start(process, (writing[0], writing[-1]), output.file_bytes)
         finally:
             for descriptor in writing:
                 os.close(descriptor)
         try:
-            if gate is not None:
-                gate(started.family)
-            end, excess = _follow(started, captures, cancel, began + timeout_s, fault)
+            if process.on_start is not None:
+                process.on_start(started.tree)
+            reason, excess = _follow(started, captures, cancel, began + timeout_s, exceeded_limit)
         finally:
-            ended = started.end()
-        if end == "exited":
+            leader_exit = started.end()
+        if reason == "exited":
             for descriptor, one in captures.items():
                 _drain(descriptor, one)
-            end = "flooded" if any(one.flooded for one in captures.values()) else end
+            reason = "flooded" if any(one.flooded for one in captures.values()) else reason
     finally:
         for descriptor, one in captures.items():
             os.close(descriptor)
             one.close()
     return ProcessOutcome(
-        end=end,
-        exit_code=ended.exit_code if ended.exit_code >= 0 else 128 - ended.exit_code,
+        reason=reason,
+        exit_code=leader_exit.exit_code if leader_exit.exit_code >= 0 else 128 - leader_exit.exit_code,
         head=bytes(capture.head),
         tail=bytes(capture.tail),
         size_bytes=capture.size_bytes,
         log=capture.log,
         duration_s=time.monotonic() - began,
-        survivors=ended.survivors,
+        survivors=leader_exit.survivors,
         excess=excess,
-        lost=ended.lost,
-        errors=b"" if aside is None else bytes(aside.tail),
+        lost=leader_exit.lost,
+        errors=b"" if error_capture is None else bytes(error_capture.tail),
     )
 
 
-class _Searched:
-    """A process that orch23 started itself: what is left of it is searched for among all that became orch23's."""
+class _OwnChild:
+    """A process that orch23 started itself. Its other processes are searched among the orphans of orch23."""
 
-    def __init__(
-        self,
-        argv: Sequence[str],
-        cwd: Path,
-        env: Mapping[str, str],
-        stdin: int,
-        streams: tuple[int, int],
-        pass_fds: tuple[int, ...],
-        file_bytes: int,
-        marker: str,
-    ) -> None:
+    def __init__(self, process: ProcessSpec, streams: tuple[int, int], file_bytes: int) -> None:
         with process_tree.starting_leader():
             self._process = subprocess.Popen(
-                list(argv),
-                cwd=cwd,
-                env=dict(env),
-                stdin=stdin,
+                list(process.argv),
+                cwd=process.cwd,
+                env=dict(process.env),
+                stdin=process.stdin,
                 stdout=streams[0],
                 stderr=streams[1],
                 start_new_session=True,
-                pass_fds=pass_fds,
+                pass_fds=process.pass_fds,
             )
-            self.family = process_tree.register_leader(self._process.pid, marker, file_bytes)
-        self.leader = self._process.pid
+            self.tree = process_tree.register_leader(self._process.pid, process.marker, file_bytes)
 
-    def watch(self) -> Sequence[int]:
-        """Return the processes that it has now."""
-        return process_tree.find_members(self.family)
+    def find_members(self) -> Sequence[int]:
+        return process_tree.find_members(self.tree)
 
     def end(self) -> LeaderExit:
-        """Kill it and all that is left of it."""
-        survivors = process_tree.kill_tree(self.family)
+        survivors = process_tree.kill_tree(self.tree)
         status = self._process.wait()
-        process_tree.forget_tree(self.family)
+        process_tree.forget_tree(self.tree)
         return LeaderExit(status, survivors)
 
 
 class _Supervised:
-    """A process that a supervisor started, which has no others below it: nothing that is left of it can hide."""
+    """A process that a supervisor started. The supervisor has no other children, so none of its processes can hide."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - what `run_process` was given
-        self,
-        argv: Sequence[str],
-        cwd: Path,
-        env: Mapping[str, str],
-        stdin: int,
-        streams: tuple[int, int],
-        pass_fds: tuple[int, ...],
-        file_bytes: int,
-        marker: str,
-        confinement: Confinement,
-    ) -> None:
+    def __init__(self, process: ProcessSpec, streams: tuple[int, int], file_bytes: int) -> None:
         self._supervisor = acquire_supervisor()
         limit = process_tree.unique_file_limit(file_bytes)
         try:
-            self.leader = self._supervisor.start(
-                argv,
-                cwd=cwd,
-                env=env,
-                stdin=stdin,
-                streams=streams,
-                pass_fds=pass_fds,
-                file_bytes=limit,
-                confinement=confinement,
-            )
+            leader = self._supervisor.start(process, streams, limit)
         except BaseException:
             self._supervisor.close()
             raise
-        self.family = process_tree.ProcessTree(self.leader, marker, limit)
+        self.tree = process_tree.ProcessTree(leader, process.marker, limit)
 
-    def watch(self) -> Sequence[int]:
-        """Return the processes that it has now."""
+    def find_members(self) -> Sequence[int]:
         return process_tree.descendant_processes(self._supervisor.pid)
 
     def end(self) -> LeaderExit:
-        """Kill it and all that is left of it."""
-        ended = self._supervisor.end(self.family)
-        if not ended.survivors and not ended.lost:
+        leader_exit = self._supervisor.end(self.tree)
+        if not leader_exit.survivors and not leader_exit.lost:
             release_supervisor(self._supervisor)
-        return ended
+        return leader_exit
 
 
 def _follow(
-    started: _Searched | _Supervised,
+    started: _OwnChild | _Supervised,
     captures: Mapping[int, _Capture],
     cancel: StopSignal,
     deadline: float,
-    fault: Callable[[Sequence[int]], str | None],
+    exceeded_limit: Callable[[Sequence[int]], str | None],
 ) -> tuple[EndReason, str]:
-    """Read what it prints until there is a reason to stop; the leader is left unreaped, so its number is safe."""
-    leader = os.pidfd_open(started.leader)
+    """Read the output until there is a reason to stop. The leader is not reaped, so its pid cannot be reused."""
+    leader = os.pidfd_open(started.tree.leader)
     try:
         with selectors.DefaultSelector() as selector:
             for reading in captures:
                 selector.register(reading, selectors.EVENT_READ)
             selector.register(leader, selectors.EVENT_READ)
             exited_at: float | None = None
-            watched_at = time.monotonic()
+            checked_at = time.monotonic()
             while True:
                 ready = {key.fd for key, _ in selector.select(_patience(deadline, exited_at))}
                 now = time.monotonic()
@@ -296,26 +246,24 @@ def _follow(
                 if leader in ready:
                     selector.unregister(leader)
                     exited_at = now
-                if (end := _stop_reason(captures.values(), cancel, deadline, exited_at, now)) is not None:
-                    return end, ""
-                watched = selector.get_map() or {}
-                if exited_at is not None and (
-                    captures.keys().isdisjoint(watched) or now >= exited_at + _AFTER_LEADER_S
-                ):
+                if (reason := _stop_reason(captures.values(), cancel, deadline, exited_at, now)) is not None:
+                    return reason, ""
+                open_streams = captures.keys() & (selector.get_map() or {}).keys()
+                if exited_at is not None and (not open_streams or now >= exited_at + _AFTER_LEADER_S):
                     return "exited", ""
-                if exited_at is None and now >= watched_at + _WAKE_S:
-                    excess = fault(started.watch())
+                if exited_at is None and now >= checked_at + _CHECK_EVERY_S:
+                    excess = exceeded_limit(started.find_members())
                     if excess is not None:
                         return "overgrown", excess
-                    watched_at = time.monotonic()
+                    checked_at = time.monotonic()
     finally:
         os.close(leader)
 
 
 def _patience(deadline: float, exited_at: float | None) -> float:
-    """Return how long to wait for something to happen before looking at the clock and the wish to stop."""
+    """Return how many seconds to wait for output before the clock and the stop signal are checked."""
     until = deadline if exited_at is None else exited_at + _AFTER_LEADER_S
-    return max(0.0, min(_WAKE_S, until - time.monotonic()))
+    return max(0.0, min(_CHECK_EVERY_S, until - time.monotonic()))
 
 
 def _stop_reason(
@@ -331,7 +279,7 @@ def _stop_reason(
 
 
 def _read(reading: int, capture: _Capture) -> bool:
-    """Take what is there now; False at the end of the stream."""
+    """Read what is available; return False at the end of the stream."""
     try:
         data = os.read(reading, _READ_BYTES)
     except BlockingIOError:
@@ -341,7 +289,7 @@ def _read(reading: int, capture: _Capture) -> bool:
 
 
 def _drain(reading: int, capture: _Capture) -> None:
-    """Take what the killed had still written; nobody writes any more, so this ends."""
+    """Read what killed processes had written. No process writes any more, so this ends."""
     while not capture.flooded:
         try:
             data = os.read(reading, _READ_BYTES)

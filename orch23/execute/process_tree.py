@@ -1,9 +1,9 @@
 """Find and kill all processes of a step, also those that left its group, session or environment.
 
-orch23 is the subreaper of what it starts, so whatever a step leaves behind becomes a direct child of orch23. Whose it
-is, is told by its session, by a limit that each step has at a value of its own (processes inherit it through fork, exec
-and setsid, and cannot raise it), by the marker in its environment, or by having been seen below the leader. That it is
-a step's at all, and no helper of orch23's own, is told by a blocked signal that every leader is born with.
+orch23 is the subreaper of what it starts: orphans of a step become direct children of orch23. An orphan is assigned to
+a step by its session, by its file size limit (each step has a different value; processes inherit it through fork, exec
+and setsid, and cannot raise it), by the marker in its environment, or because it was seen below the leader. A blocked
+signal, which every leader starts with, separates processes of steps from helpers of orch23.
 """
 
 import contextlib
@@ -15,8 +15,7 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from itertools import pairwise
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -24,26 +23,28 @@ from msgspec import Struct, field
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _PF_FORKNOEXEC = 0x40  # linux/sched.h: forked, and has not called exec yet
-_PF_KTHREAD = 0x00200000  # of the kernel
-_NO_CORE = 1  # byte, too little for any; with 0 the kernel still gives a core to the program that core_pattern names
+_PF_KTHREAD = 0x00200000  # a thread of the kernel
+# One byte is too small for any core file. With 0 the kernel still pipes a core to the program that core_pattern names.
+_CORE_BYTES = 1
 _KILL_WITHIN_S = 5.0
-_EXEC_WITHIN_S = 1.0
 _PAUSE_S = 0.002
-_LOOKS = 20
+_MAX_CHECKS = 20
 _READ_BYTES = 1 << 16
+_FLAGS = 6  # the index in /proc/PID/stat after the name
 _NO_LIMIT = 1 << 63
-_MARK = signal.SIGRTMAX - 7  # of the realtime signals, one that nobody is known to use
+_MARK = signal.SIGRTMAX - 7  # a realtime signal that no known program uses
 _NUMBERS = itertools.count(1)
 
 MARKER_VARIABLE = "ORCH23_ROOM"
-"""The variable that holds the marker of a step's room."""
+"""The environment variable that holds the marker of a step's sandbox directory."""
 
 _STEPS_LOCK = threading.Lock()
-_STEPS: dict[int, "ProcessTree"] = {}  # leader -> family; a subreaper is one for the whole process, so this is too
+# By pid of the leader. A module-level table, since the whole process is one subreaper.
+_STEPS: dict[int, "ProcessTree"] = {}
 
 
 class ProcessInfo(Struct, frozen=True):
-    """One process as /proc shows it; `started` (in clock ticks) tells it from a later one of the same number."""
+    """One process as /proc shows it. `started` (in clock ticks) differs for a later process with the same pid."""
 
     pid: int
     state: str
@@ -53,38 +54,41 @@ class ProcessInfo(Struct, frozen=True):
 
 
 class ProcessTree(Struct):
-    """The processes of one step: the leader that was started, its marker, its limit, and whom we saw below it.
+    """The processes of one step.
 
-    `first` is the handle of the first process of a namespace of numbers, which all but the leader are in.
+    `leader` is the process that was started, `limit` the step's own file size limit in bytes, `seen` the start times of
+    processes that were seen below the leader, by pid. `namespace_init` is a pidfd of the first process of the step's
+    PID namespace, if it has one: all processes but the leader are in there.
     """
 
     leader: int
     marker: str
     limit: int
     seen: dict[int, int] = field(default_factory=dict)
-    first: int | None = None
+    namespace_init: int | None = None
 
 
 def become_subreaper() -> bool:
-    """Make orphans of our children ours; say if it worked."""
+    """Let orphans of our children become our children; return whether the kernel can do that."""
     return _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def deny_memory_access() -> bool:
-    """Keep our memory, and the environment that we were started with, from our children; say if it worked.
+    """Hide the memory and the initial environment of orch23 from its children; return whether that worked.
 
-    A program that runs as the same user could read the keys of the caller from /proc otherwise. What a child executes
-    is its own again. Against a step that runs as root only a sandbox helps.
+    Otherwise a step of the same user could read API keys from /proc/PID/environ. Programs that a child executes are
+    readable again. Against a step that runs as root only a sandbox helps.
     """
     return _prctl(_PR_SET_DUMPABLE, 0)
 
 
 @contextlib.contextmanager
 def starting_leader() -> Iterator[None]:
-    """Mark what is started within; hold off all looking for orphans, which it looks like until it is adopted.
+    """Mark the leader that is started within by a blocked signal, and let no other thread search for orphans.
 
-    The mask is the thread's own, so nothing else that is started meanwhile gets the mark. The limit of `adopt` alone
-    would come too late: on a busy machine a shell forks before its parent runs again.
+    Until `register_leader` the leader looks like an orphan. The signal mask is that of the thread, so other threads
+    mark nothing. The limit that `register_leader` sets would alone come too late: on a busy machine a shell forks
+    before its parent runs again.
     """
     with _STEPS_LOCK:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {_MARK})
@@ -95,252 +99,172 @@ def starting_leader() -> Iterator[None]:
 
 
 def register_leader(leader: int, marker: str, file_bytes: int) -> ProcessTree:
-    """Register a process that was just started as the leader of a step; call it within `births`.
+    """Register a process that was just started as the leader of a step; call it within `starting_leader`.
 
-    Its largest file is set to `file_bytes`, less a few: that number is the step's own. It is set from outside, since a
-    function between fork and exec is not safe in a process with threads.
+    Its file size limit is set to `file_bytes` less a few bytes, a value that no other step has. It is set from outside,
+    since code between fork and exec is not safe in a process with threads.
     """
-    family = ProcessTree(leader, marker, unique_file_limit(file_bytes))
-    set_file_limit(family, leader)
-    _STEPS[leader] = family
-    return family
+    tree = ProcessTree(leader, marker, unique_file_limit(file_bytes))
+    set_file_limit(tree, leader)
+    _STEPS[leader] = tree
+    return tree
 
 
 def unique_file_limit(file_bytes: int) -> int:
-    """Return a limit of the size of files that no other step has, a few bytes below this one and below our own."""
+    """Return a file size limit that no other step has, a few bytes below `file_bytes` and below our own limit."""
     return min(file_bytes, _own_limit()) - next(_NUMBERS)
 
 
-def set_file_limit(family: ProcessTree, pid: int) -> None:
-    """Set the limits of a family to a process of it."""
+def set_file_limit(tree: ProcessTree, pid: int) -> None:
+    """Set the limits of a step for one of its processes."""
     with contextlib.suppress(OSError, ValueError):
-        resource.prlimit(pid, resource.RLIMIT_CORE, (_NO_CORE, _NO_CORE))
-        resource.prlimit(pid, resource.RLIMIT_FSIZE, (family.limit, family.limit))
+        resource.prlimit(pid, resource.RLIMIT_CORE, (_CORE_BYTES, _CORE_BYTES))
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (tree.limit, tree.limit))
 
 
-def note_namespace(family: ProcessTree, first: int) -> None:
-    """Note that the leader's child is the first process of a namespace, where it is: all in there end with it.
+def note_namespace(tree: ProcessTree, init: int) -> None:
+    """Note that a child of the leader is the first process of a PID namespace: all processes in there die with it.
 
-    What the kernel says of it is believed alone. The handle is opened before: the number may not be another's then.
+    The pid came from the sandbox program, so it is verified in /proc. The pidfd is opened before, so that the pid
+    cannot be reused in between.
     """
     with contextlib.suppress(ProcessLookupError):
-        handle = os.pidfd_open(first)
-        if family.first is None and _is_first(first, family.leader):
-            family.first = handle
+        handle = os.pidfd_open(init)
+        if tree.namespace_init is None and _is_namespace_init(init, tree.leader):
+            tree.namespace_init = handle
         else:
             os.close(handle)
 
 
-def find_members(family: ProcessTree) -> list[int]:
-    """Note who belongs to the step now, also what left its parents, and return them; called while the step runs."""
-    members = _members(family, _children)
-    for kin in members:
-        family.seen[kin.pid] = kin.started
-    return [family.leader, *(kin.pid for kin in members)]
+def find_members(tree: ProcessTree) -> list[int]:
+    """Return the pids of a running step, also of processes whose parents ended, and remember them."""
+    members = _members(tree, _children)
+    for process in members:
+        tree.seen[process.pid] = process.started
+    return [tree.leader, *(process.pid for process in members)]
 
 
 def descendant_processes(pid: int) -> list[int]:
-    """Return the processes that descend from this one, as far as their parents live."""
-    return [kin.pid for kin in _below(pid, _children)]
+    """Return the pids of all descendants whose parents are alive."""
+    return [process.pid for process in _below(pid, _children)]
 
 
-def kill_tree(family: ProcessTree) -> tuple[int, ...]:
-    """Kill the leader, which is not reaped yet, and everything of its step; return the pids that resisted."""
+def kill_tree(tree: ProcessTree) -> tuple[int, ...]:
+    """Kill the leader, which is not reaped yet, and all other processes of its step; return the pids that are left."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(family.leader, signal.SIGKILL)
-    # Only when it is dead have its children become ours; before, one look could miss those on their way.
-    os.waitid(os.P_PID, family.leader, os.WEXITED | os.WNOWAIT)
+        os.killpg(tree.leader, signal.SIGKILL)
+    # Its children become ours only when it is dead. A search before that could miss those that are being moved.
+    os.waitid(os.P_PID, tree.leader, os.WEXITED | os.WNOWAIT)
     deadline = time.monotonic() + _KILL_WITHIN_S
-    if family.first is not None:
-        _end_namespace(family.first)
+    if tree.namespace_init is not None:
+        _kill_namespace(tree.namespace_init)
     children: Callable[[int], list[int]] = _children
-    while left := _members(family, children):
+    while left := _members(tree, children):
         if time.monotonic() > deadline:
-            return tuple(kin.pid for kin in left)
-        for kin in left:
-            _kill(kin)
-        children = _snapshot()  # slower, but it never misses one while others exit
+            return tuple(process.pid for process in left)
+        for process in left:
+            kill_process(process)
+        children = _snapshot()  # slower, but it misses no process while others exit
     return ()
 
 
 def kill_strays() -> tuple[int, ...]:
-    """Kill what could not be told apart while several steps ran; call it when none runs. Return who resisted."""
-    nobody = ProcessTree(leader=-1, marker="", limit=-1)
+    """Kill processes that could not be assigned to a step while several ran; call it when no step runs.
+
+    Return the pids that are left.
+    """
+    no_step = ProcessTree(leader=-1, marker="", limit=-1)
     deadline = time.monotonic() + _KILL_WITHIN_S
-    while left := _members(nobody, _children):
-        for kin in left:
-            _kill(kin)
+    while left := _members(no_step, _children):
+        for process in left:
+            kill_process(process)
         if time.monotonic() > deadline:
-            return tuple(kin.pid for kin in left)
+            return tuple(process.pid for process in left)
         time.sleep(_PAUSE_S)
     return ()
 
 
-def kill_leftovers(rooms: Path) -> tuple[int, ...]:
-    """Kill the steps of builds that were killed: their rooms are still below this folder. Return which were found.
-
-    Only for the holder of the build lock, before it removes the rooms. A step is told by the marker in its environment,
-    bwrap by the room that it mounts, and others by descending from one of these, or by its session. Nothing else of a
-    process counts: a shell of the user may stand in a room, or name it.
-    """
-    try:
-        markers = {name.partition(".")[0] for name in os.listdir(rooms)}
-    except FileNotFoundError:
-        return ()
-    found: dict[int, int] = {}
-    start = time.monotonic()
-    while markers:
-        # Asked first: what has called exec before we look for its room is seen then.
-        starting = time.monotonic() < start + _EXEC_WITHIN_S and _any_leader_before_exec()
-        left = _left_behind(rooms, markers, found)
-        found.update((kin.pid, kin.started) for kin in left)
-        for kin in left:
-            _kill(kin)
-        if not (left or starting) or time.monotonic() > start + _KILL_WITHIN_S:
-            break
-        time.sleep(_PAUSE_S)
-    return tuple(sorted(found))
-
-
-def _any_leader_before_exec() -> bool:
-    """Say whether a process may become a step that does not show its room yet: it is before exec, or in it.
-
-    A build that is killed at that moment leaves it; `births` has marked it.
-    """
-    return any(
-        name.isdigit() and int(name) != os.getpid() and _is_before_exec(int(name)) for name in os.listdir("/proc")
-    )
-
-
-def _is_before_exec(pid: int) -> bool:
-    try:
-        status = _read(f"/proc/{pid}/status")
-        blocked = int(status.partition(b"\nSigBlk:")[2].split(None, 1)[0], 16)
-        if not _blocks(blocked, _MARK):
-            return False
-        fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
-        if fields[0] in (b"Z", b"X") or int(fields[6]) & _PF_KTHREAD:
-            return False
-        return bool(int(fields[6]) & _PF_FORKNOEXEC) or not _read(f"/proc/{pid}/cmdline")
-    except (OSError, IndexError):
-        return False
-
-
-def _left_behind(rooms: Path, markers: Collection[str], found: Mapping[int, int]) -> list[ProcessInfo]:
-    """Return the living processes of these rooms, and of those found before (number -> start) the ones still dying.
-
-    A process that dies after its parent is nobody's that we know, and still writes where it was writing.
-    """
-    everybody = [kin for name in os.listdir("/proc") if name.isdigit() and (kin := _look(int(name)))]
-    living = [kin for kin in everybody if kin.state not in "ZX" and kin.pid != os.getpid()]
-    known = {kin.pid for kin in living if found.get(kin.pid) == kin.started or _has_room(kin.pid, rooms, markers)}
-    while more := {kin.pid for kin in living if kin.pid not in known and {kin.parent, kin.session} & known}:
-        known |= more
-    return [kin for kin in living if kin.pid in known]
-
-
-def _has_room(pid: int, rooms: Path, markers: Collection[str]) -> bool:
-    """Say whether a process was started with one of these rooms as its own, or is the bwrap that mounts it."""
-    prefix = f"{MARKER_VARIABLE}=".encode()
-    if any(
-        one.startswith(prefix) and one[len(prefix) :].decode("ascii", "replace") in markers for one in _environ(pid)
-    ):
-        return True
-    try:
-        words = _read(f"/proc/{pid}/cmdline").split(b"\0")
-    except OSError:
-        return False
-    if os.path.basename(words[0]) != b"bwrap":
-        return False
-    folder = os.fsencode(rooms)
-    return any(
-        option == b"--bind" and os.path.dirname(source) == folder and os.path.basename(source).decode() in markers
-        for option, source in pairwise(words)
-    )
-
-
 def children_if_asleep(pid: int) -> list[int] | None:
-    """Return what a process that sleeps has started; nobody where it is gone, None where it does not sleep yet."""
-    children = _children(pid)  # asked first: what it does before it has one does not count
-    kin = _look(pid)
-    if kin is None:
+    """Return the children of a sleeping process; [] if it is gone, None if it does not sleep yet or has no children."""
+    children = _children(pid)  # before the state: a sleep before the process had children does not count
+    process = process_info(pid)
+    if process is None:
         return []
-    return children if children and kin.state == "S" else None
+    return children if children and process.state == "S" else None
 
 
-def forget_tree(family: ProcessTree) -> None:
-    """Forget a step that has ended; whoever is left without a family is killed when the last step has ended."""
-    if family.first is not None:
-        os.close(family.first)
-        family.first = None
+def forget_tree(tree: ProcessTree) -> None:
+    """Forget a step that has ended. Processes that no step owns are killed when the last step has ended."""
+    if tree.namespace_init is not None:
+        os.close(tree.namespace_init)
+        tree.namespace_init = None
     with _STEPS_LOCK:
-        _STEPS.pop(family.leader, None)
+        _STEPS.pop(tree.leader, None)
 
 
-def _is_first(pid: int, parent: int) -> bool:
-    """Say whether a process is a child of that one, and the first in a namespace of its own."""
+def _is_namespace_init(pid: int, parent: int) -> bool:
+    """Return whether a process is a child of `parent`, and the first in a PID namespace."""
     try:
-        status = _read(f"/proc/{pid}/status")
+        status = read_proc(pid, "status")
     except OSError:
         return False
     words = dict(line.partition(b":")[::2] for line in status.splitlines())
-    numbers = words.get(b"NSpid", b"").split()
-    return len(numbers) > 1 and numbers[-1] == b"1" and words.get(b"PPid", b"").strip() == b"%d" % parent
+    pids = words.get(b"NSpid", b"").split()
+    return len(pids) > 1 and pids[-1] == b"1" and words.get(b"PPid", b"").strip() == b"%d" % parent
 
 
-def _end_namespace(first: int) -> None:
-    """Kill the first process of a namespace, and wait until it is dead: the kernel lets all others in it die before."""
+def _kill_namespace(init: int) -> None:
+    """Kill the first process of a PID namespace and wait until it is dead: the kernel ends all others before it."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        signal.pidfd_send_signal(first, signal.SIGKILL)
+        signal.pidfd_send_signal(init, signal.SIGKILL)
     dead = select.poll()
-    dead.register(first, select.POLLIN)
+    dead.register(init, select.POLLIN)
     dead.poll(_KILL_WITHIN_S * 1000)
-    with contextlib.suppress(ChildProcessError):  # its parent may have taken it
-        os.waitid(os.P_PIDFD, first, os.WEXITED | os.WNOHANG)
+    with contextlib.suppress(ChildProcessError):  # its parent may have reaped it
+        os.waitid(os.P_PIDFD, init, os.WEXITED | os.WNOHANG)
 
 
-def _members(family: ProcessTree, children: Callable[[int], list[int]]) -> list[ProcessInfo]:
-    """Return the living and the dead (zombies, to be reaped) of a family, without its leader."""
+def _members(tree: ProcessTree, children: Callable[[int], list[int]]) -> list[ProcessInfo]:
+    """Return the processes of a step without its leader: the living, and zombies, which are to be reaped."""
     with _STEPS_LOCK:
-        others = _STEPS.keys() - {family.leader}
-        roots = [kin for pid in children(os.getpid()) if pid not in _STEPS and (kin := _look(pid))]
-        mine = [kin for kin in roots if _is_of(kin, family, alone=not others)]
-    found = {kin.pid: kin for kin in mine}
-    for root in (family.leader, *(kin.pid for kin in mine)):
-        found.update((kin.pid, kin) for kin in _below(root, children))
+        others = _STEPS.keys() - {tree.leader}
+        roots = [process for pid in children(os.getpid()) if pid not in _STEPS and (process := process_info(pid))]
+        mine = [process for process in roots if _belongs_to(process, tree, alone=not others)]
+    found = {process.pid: process for process in mine}
+    for root in (tree.leader, *(process.pid for process in mine)):
+        found.update((process.pid, process) for process in _below(root, children))
     return list(found.values())
 
 
-def _is_of(kin: ProcessInfo, family: ProcessTree, *, alone: bool) -> bool:
-    """Say whether a child of ours that is no leader belongs to a step. Helpers of our own have our own limits."""
-    if kin.session == family.leader or family.seen.get(kin.pid) == kin.started or kin.session in family.seen:
+def _belongs_to(process: ProcessInfo, tree: ProcessTree, *, alone: bool) -> bool:
+    """Return whether a child of ours that is not a leader belongs to a step. Our own helpers have our own limit."""
+    if process.session == tree.leader or tree.seen.get(process.pid) == process.started or process.session in tree.seen:
         return True
-    limit = _limit_of(kin.pid)
-    if limit in (None, family.limit):
+    limit = _limit_of(process.pid)
+    if limit in (None, tree.limit):
         return limit is not None
-    if family.marker and f"{MARKER_VARIABLE}={family.marker}".encode() in _environ(kin.pid):
+    if tree.marker and f"{MARKER_VARIABLE}={tree.marker}".encode() in process_environ(process.pid):
         return True
-    # It was born before its step had its limit, or lowered it: a step's, and no other step runs.
-    return alone and (limit != _own_limit() or _is_marked(kin.pid))
+    # Forked before its step had its limit, or it lowered the limit: then it is of the only step that runs.
+    return alone and (limit != _own_limit() or _is_marked(process.pid))
 
 
 def _is_marked(pid: int) -> bool:
-    """Say whether a process was born, through whatever parents, within `births`.
+    """Return whether a process descends from one that was started within `starting_leader`.
 
-    Who blocks every signal says nothing by blocking ours. A shell does so for a moment whenever it waits for a child,
-    and a helper that is just being started does between its fork and its exec (CPython's fork_exec sees to that): both
-    were killed here once. So such a process is looked at again; one that keeps to it is taken for a step's.
+    A process that blocks all signals blocks the mark too: a shell does so for a moment when it waits for a child, and
+    CPython's fork_exec does so between the fork and the exec of a helper. Both were killed here once. Such a process is
+    checked again; if it goes on blocking all signals, it counts as a step's.
     """
-    for _ in range(_LOOKS):
+    for _ in range(_MAX_CHECKS):
         try:
-            status = _read(f"/proc/{pid}/status")
-            flags = int(_read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[6])
+            blocked = _blocked_signals(pid)
+            flags = int(_stat_fields(pid)[_FLAGS])
         except OSError:
             return False
-        blocked = int(status.partition(b"\nSigBlk:")[2].split(None, 1)[0], 16)
-        if not _blocks(blocked, _MARK):
+        if not _contains(blocked, _MARK):
             return False
-        if not _blocks(blocked, _MARK - 1):
+        if not _contains(blocked, _MARK - 1):
             return True
         if flags & _PF_FORKNOEXEC:
             return False
@@ -348,12 +272,30 @@ def _is_marked(pid: int) -> bool:
     return True
 
 
-def _blocks(mask: int, number: int) -> bool:
-    return bool(mask >> (number - 1) & 1)
+def is_leader_before_exec(pid: int) -> bool:
+    """Return whether a process was started within `starting_leader` and has not finished its exec."""
+    try:
+        if not _contains(_blocked_signals(pid), _MARK):
+            return False
+        fields = _stat_fields(pid)
+        flags = int(fields[_FLAGS])
+        if fields[0] in (b"Z", b"X") or flags & _PF_KTHREAD:
+            return False
+        return bool(flags & _PF_FORKNOEXEC) or not read_proc(pid, "cmdline")
+    except (OSError, IndexError):
+        return False
+
+
+def _blocked_signals(pid: int) -> int:
+    return int(read_proc(pid, "status").partition(b"\nSigBlk:")[2].split(None, 1)[0], 16)
+
+
+def _contains(mask: int, signal_number: int) -> bool:
+    return bool(mask >> (signal_number - 1) & 1)
 
 
 def _limit_of(pid: int) -> int | None:
-    """Return the largest file that a process may write, None for one that is gone or dead."""
+    """Return the file size limit of a process in bytes; None if it is gone or dead."""
     try:
         return _size(resource.prlimit(pid, resource.RLIMIT_FSIZE)[1])
     except (OSError, ValueError):
@@ -368,37 +310,37 @@ def _size(limit: int) -> int:
     return _NO_LIMIT if limit == resource.RLIM_INFINITY else limit
 
 
-def _kill(kin: ProcessInfo) -> None:
-    """Kill one process, and reap it where it is our child; never another that got its number meanwhile."""
+def kill_process(process: ProcessInfo) -> None:
+    """Kill a process, and reap it if it is our child. Another process that has its pid by now is not killed."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        handle = os.pidfd_open(kin.pid)
+        handle = os.pidfd_open(process.pid)
         try:
-            now = _look(kin.pid)
-            if now is not None and now.started == kin.started:
+            now = process_info(process.pid)
+            if now is not None and now.started == process.started:
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
         finally:
             os.close(handle)
-    if kin.parent == os.getpid():
+    if process.parent == os.getpid():
         with contextlib.suppress(ChildProcessError):
-            os.waitpid(kin.pid, os.WNOHANG)
+            os.waitpid(process.pid, os.WNOHANG)
 
 
 def _below(root: int, children: Callable[[int], list[int]]) -> list[ProcessInfo]:
-    """Return all that descend from a process, as far as their parents live."""
+    """Return the descendants of a process whose parents are alive."""
     found: list[ProcessInfo] = []
     seen = {root}
     todo = [root]
     while todo:
         for pid in children(todo.pop()):
-            if pid not in seen and (kin := _look(pid)):
+            if pid not in seen and (process := process_info(pid)):
                 seen.add(pid)
-                found.append(kin)
+                found.append(process)
                 todo.append(pid)
     return found
 
 
 def _children(pid: int) -> list[int]:
-    """Return the children of all threads of a process; those of a process that is gone are none."""
+    """Return the children of all threads of a process; none if it is gone."""
     found: list[int] = []
     try:
         threads = os.listdir(f"/proc/{pid}/task")
@@ -406,7 +348,7 @@ def _children(pid: int) -> list[int]:
         return found
     for thread in threads:
         try:
-            found.extend(map(int, _read(f"/proc/{pid}/task/{thread}/children").split()))
+            found.extend(map(int, read_proc(pid, f"task/{thread}/children").split()))
         except FileNotFoundError:
             if not Path(f"/proc/self/task/{threading.get_native_id()}/children").exists():
                 return _snapshot()(pid)  # a kernel built without CONFIG_PROC_CHILDREN
@@ -416,32 +358,42 @@ def _children(pid: int) -> list[int]:
 
 
 def _snapshot() -> Callable[[int], list[int]]:
-    """Look at the parent of every process once; the function returned says who its children were."""
-    time.sleep(_PAUSE_S)  # the dying take a moment; nothing is decided by this time
+    """Read the parent of every process once; return a function that gives the children of a process."""
+    time.sleep(_PAUSE_S)  # gives dying processes time to end; no decision depends on it
     found: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit() and (kin := _look(int(name))):
-            found.setdefault(kin.parent, []).append(kin.pid)
+    for pid in process_ids():
+        if process := process_info(pid):
+            found.setdefault(process.parent, []).append(pid)
     return lambda pid: found.get(pid, [])
 
 
-def _look(pid: int) -> ProcessInfo | None:
+def process_ids() -> list[int]:
+    """Return the ids of all processes of the machine."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def process_info(pid: int) -> ProcessInfo | None:
+    """Return what /proc shows of a process; None if it is gone."""
     try:
-        text = _read(f"/proc/{pid}/stat")
+        fields = _stat_fields(pid)
     except OSError:
         return None
-    fields = text[text.rindex(b")") + 2 :].split()  # the name before it may hold anything, parentheses too
     return ProcessInfo(pid, fields[0].decode(), int(fields[1]), int(fields[3]), int(fields[19]))
 
 
-def _read(path: str) -> bytes:
-    """Return what a file of /proc says; with no more calls than that takes, since it is asked some times for each step.
+def _stat_fields(pid: int) -> list[bytes]:
+    """Return the fields of /proc/PID/stat after the program's name, which may contain spaces and parentheses."""
+    return read_proc(pid, "stat").rpartition(b")")[2].split()
+
+
+def read_proc(pid: int, name: str) -> bytes:
+    """Return the contents of a file of /proc/PID. Without the file object of `open`: each step reads several.
 
     Raises:
-        OSError: it is not there, or not to be read.
+        OSError: it is missing or cannot be read.
 
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
     try:
         parts = []
         while part := os.read(descriptor, _READ_BYTES):
@@ -451,9 +403,10 @@ def _read(path: str) -> bytes:
         os.close(descriptor)
 
 
-def _environ(pid: int) -> frozenset[bytes]:
+def process_environ(pid: int) -> frozenset[bytes]:
+    """Return the initial environment of a process as `NAME=value`; empty if it cannot be read."""
     try:
-        return frozenset(_read(f"/proc/{pid}/environ").split(b"\0"))
+        return frozenset(read_proc(pid, "environ").split(b"\0"))
     except OSError:
         return frozenset()
 

@@ -6,15 +6,22 @@ import resource
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from orch23.execute.cleanup import open_below, open_subdirectory
 from orch23.model.action import StepLimits
 
 _KILLED_FIRST = b"1000"
+_MAX_DEPTH = 500
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+# The sandbox directory is walked only when the file system has lost this much, or a 32nd of the limit, since the last
+# walk: the limits are checked ten times a second, and a walk takes long for many files.
+_STEP_BYTES, _STEP_ENTRIES = 256 << 20, 20_000
+_PARTS = 32
 
 
 def apply_limits(pid: int, limits: StepLimits) -> None:
-    """Restrain a process from outside; it may have ended.
+    """Set the limits of a process from outside; it may have ended.
 
-    A function between fork and exec could do so earlier, but is not safe in a program with threads.
+    Code between fork and exec could do so earlier, but is not safe in a process with threads.
     """
     with contextlib.suppress(OSError), open(f"/proc/{pid}/oom_score_adj", "wb", buffering=0) as file:
         file.write(_KILLED_FIRST)
@@ -23,46 +30,35 @@ def apply_limits(pid: int, limits: StepLimits) -> None:
             resource.prlimit(pid, resource.RLIMIT_AS, (limits.address_space, limits.address_space))
 
 
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_MOST_LEVELS = 500
-
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_STEP_BYTES, _STEP_ENTRIES = 256 << 20, 20_000  # the sandbox directory is measured after so much growth at most
-_PARTS = 32
-
-
 class ResourceMonitor:
-    """Measures memory each time; the sandbox directory only when part of its limit has gone from the file system."""
+    """Check the limits of a running step: memory each time, the sandbox directory only when the disk has filled up."""
 
-    def __init__(self, room: Path, limits: StepLimits) -> None:
-        """Begin with what is free now."""
-        self._room = room
+    def __init__(self, root: Path, limits: StepLimits) -> None:
+        """Note the free space of the file system. `root` is that of the sandbox directory."""
+        self._root = root
         self._limits = limits
         self._step_bytes = min(_STEP_BYTES, limits.disk // _PARTS)
         self._step_entries = min(_STEP_ENTRIES, limits.files // _PARTS)
-        self._free_bytes, self._free_entries = _free(room)
+        self._free_bytes, self._free_entries = _free_space(root)
 
-    def fault(self, processes: Sequence[int]) -> str | None:
-        """Return what the step uses too much of, None where nothing. `processes` are those that it has now."""
+    def exceeded_limit(self, processes: Sequence[int]) -> str | None:
+        """Return which limit the step exceeds, or None. `processes` are the pids of the step."""
         limits = self._limits
         if len(processes) > limits.processes:
             return f"it had more than {limits.processes} processes at once (`limits.processes`)"
-        if _resident(processes) > limits.memory and _shared_out(processes) > limits.memory:
+        # The second sum counts shared pages once. It can take a second for gigabytes, so the cheap sum comes first.
+        if sum(map(_resident_bytes, processes)) > limits.memory and sum(map(_shared_bytes, processes)) > limits.memory:
             return f"it used more than {limits.memory} bytes of memory (`limits.memory`)"
-        free_bytes, free_entries = _free(self._room)
+        free_bytes, free_entries = _free_space(self._root)
         taken_bytes, taken_entries = self._free_bytes - free_bytes, self._free_entries - free_entries
         if taken_bytes < self._step_bytes and taken_entries < self._step_entries:
             return None
         self._free_bytes, self._free_entries = free_bytes, free_entries
-        return _measured(self._room, limits)
+        return _exceeded_disk_limit(self._root, limits)
 
 
-def _resident(processes: Sequence[int]) -> int:
-    """Return the bytes in memory of processes; what several of them share counts for each."""
-    return sum(_read_resident(pid) for pid in processes)
-
-
-def _read_resident(pid: int) -> int:
+def _resident_bytes(pid: int) -> int:
+    """Return the memory of a process in bytes. A page that several processes share counts for each."""
     try:
         with open(f"/proc/{pid}/statm", "rb") as file:
             return int(file.read().split()[1]) * _PAGE_BYTES
@@ -70,44 +66,37 @@ def _read_resident(pid: int) -> int:
         return 0
 
 
-def _shared_out(processes: Sequence[int]) -> int:
-    """Return the bytes in memory of processes, each page once: the kernel counts its part for each that has it.
-
-    That takes it up to a second for gigabytes, so it is asked only where the plain sum is too much.
-    """
-    return sum(_read_share(pid) for pid in processes)
-
-
-def _read_share(pid: int) -> int:
+def _shared_bytes(pid: int) -> int:
+    """Return the memory of a process in bytes, of each shared page its part (PSS)."""
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
             found = next(line for line in file if line.startswith(b"Pss:"))
             return int(found.split()[1]) << 10
     except (OSError, StopIteration):
-        return _read_resident(pid)
+        return _resident_bytes(pid)
 
 
-def _free(room: Path) -> tuple[int, int]:
-    """Return how many bytes and files the file system of a room has left; 0 files where it does not count them."""
+def _free_space(root: Path) -> tuple[int, int]:
+    """Return the free bytes and inodes of a file system; 0 inodes if it does not count them."""
     try:
-        status = os.statvfs(room)
+        status = os.statvfs(root)
     except OSError:
         return 0, 0
     return status.f_bavail * status.f_frsize, status.f_ffree
 
 
-def _measured(room: Path, limits: StepLimits) -> str | None:
-    """Return what of a room is too much. The step runs meanwhile: what vanishes is not counted, no link is followed.
+def _exceeded_disk_limit(root: Path, limits: StepLimits) -> str | None:
+    """Return which limit of files or disk is exceeded. The step runs meanwhile: files that vanish are not counted.
 
-    A folder is opened from the room downwards, since the step may put a link in the place of any folder.
+    Each folder is opened from the root downwards, since the step may replace any folder by a link.
     """
     size_bytes = entries = 0
     folders: list[tuple[str, ...]] = [()]
     while folders:
         above = folders.pop()
-        if len(above) > _MOST_LEVELS:
+        if len(above) > _MAX_DEPTH:
             return "its folders are nested too deep to be measured"
-        with contextlib.suppress(OSError), _opened(room, above) as folder, os.scandir(folder) as found:
+        with contextlib.suppress(OSError), _open_folder(root, above) as folder, os.scandir(folder) as found:
             for entry in found:
                 entries += 1
                 with contextlib.suppress(OSError):
@@ -123,13 +112,10 @@ def _measured(room: Path, limits: StepLimits) -> str | None:
 
 
 @contextlib.contextmanager
-def _opened(room: Path, names: tuple[str, ...]) -> Iterator[int]:
-    folder = os.open(room, _DIRECTORY)
-    try:
-        for name in names:
-            below = os.open(name, _DIRECTORY, dir_fd=folder)
+def _open_folder(root: Path, names: tuple[str, ...]) -> Iterator[int]:
+    with open_subdirectory(root) as top:
+        folder = open_below(top, names)
+        try:
+            yield folder
+        finally:
             os.close(folder)
-            folder = below
-        yield folder
-    finally:
-        os.close(folder)

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,23 +19,40 @@ from orch23.execute.supervisor_child import END_REQUEST, receive_message, send_m
 
 _MAIN = "import sys; sys.path.append(sys.argv[1]); from orch23.execute.supervisor_child import main; main()"
 _PACKAGES = str(Path(__file__).parents[2])
-_ANSWER_WITHIN_S = 15.0
+_REPLY_WITHIN_S = 15.0
 
 _LOCK = threading.Lock()
 _IDLE: list["Supervisor"] = []
 
 
 class Confinement(Struct, frozen=True):
-    """What a supervised step is held to: the descriptor of a Landlock ruleset, and whether it has the network."""
+    """The restrictions of a supervised step: the descriptor of a Landlock ruleset, and whether it has the network."""
 
     rules: int
     network: bool
 
 
-class LeaderExit(Struct, frozen=True):
-    """How the first process of a step ended (negative: by that signal), and the processes that could not be killed.
+class ProcessSpec(Struct, frozen=True, kw_only=True):
+    """How a process is started. `env` is its whole environment, `stdin` a descriptor or DEVNULL.
 
-    `lost` is True where the supervisor itself was killed: then nothing is known of what the step left.
+    `marker` is the value of ORCH23_ROOM in `env`. With a `confinement` a supervisor starts it, restricted by that.
+    `on_start` is called with the process when it exists.
+    """
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    cwd: Path
+    pass_fds: tuple[int, ...] = ()
+    stdin: int = subprocess.DEVNULL
+    marker: str = ""
+    confinement: Confinement | None = None
+    on_start: Callable[[process_tree.ProcessTree], None] | None = None
+
+
+class LeaderExit(Struct, frozen=True):
+    """The exit code of a step's first process (negative: the signal), and the processes that could not be killed.
+
+    `lost` is True if the supervisor itself was killed: then it is not known what the step left.
     """
 
     exit_code: int
@@ -44,17 +61,17 @@ class LeaderExit(Struct, frozen=True):
 
 
 class Supervisor:
-    """One such process."""
+    """A supervisor process, which runs one step at a time."""
 
     def __init__(self) -> None:
-        """Start it; it has no environment, and a session of its own, which no terminal signals.
+        """Start it, without environment, in a session of its own, so that a terminal sends it no signals.
 
         Raises:
             OSError: it could not be started.
 
         """
         self._control, far = socket.socketpair()
-        self._control.settimeout(_ANSWER_WITHIN_S)
+        self._control.settimeout(_REPLY_WITHIN_S)
         with far:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-B", "-c", _MAIN, _PACKAGES],
@@ -68,85 +85,78 @@ class Supervisor:
 
     @property
     def pid(self) -> int:
-        """Give its number."""
+        """The process id."""
         return self._process.pid
 
     @property
     def is_running(self) -> bool:
-        """Return whether it can be given a step."""
+        """Whether it can start a step."""
         return self._process.poll() is None
 
-    def start(
-        self,
-        argv: Sequence[str],
-        *,
-        cwd: Path,
-        env: Mapping[str, str],
-        stdin: int,
-        streams: tuple[int, int],
-        pass_fds: Sequence[int],
-        file_bytes: int,
-        confinement: Confinement,
-    ) -> int:
-        """Start a step, and return its first process, which is reaped only by `end`. `streams` are stdout and stderr.
+    def start(self, process: ProcessSpec, streams: tuple[int, int], file_bytes: int) -> int:
+        """Start a step and return the pid of its first process, which only `end` reaps.
+
+        `process` must have a confinement. `streams` are stdout and stderr, `file_bytes` is the file size limit.
 
         Raises:
             OSError: it could not be started.
 
         """
+        assert process.confinement is not None
         request = (
-            tuple(map(os.fsencode, argv)),
-            {os.fsencode(name): os.fsencode(value) for name, value in env.items()},
-            os.fsencode(cwd),
+            tuple(map(os.fsencode, process.argv)),
+            {os.fsencode(name): os.fsencode(value) for name, value in process.env.items()},
+            os.fsencode(process.cwd),
             ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, file_bytes)),
-            tuple(pass_fds),
-            confinement.network,
+            tuple(process.pass_fds),
+            process.confinement.network,
         )
-        null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) if stdin == subprocess.DEVNULL else stdin
+        is_null = process.stdin == subprocess.DEVNULL
+        stdin = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) if is_null else process.stdin
         try:
-            send_message(self._control, request, (null, *streams, confinement.rules, *pass_fds))
+            send_message(self._control, request, (stdin, *streams, process.confinement.rules, *process.pass_fds))
         finally:
-            if null != stdin:
-                os.close(null)
-        pid, error = self._answer()
+            if is_null:
+                os.close(stdin)
+        pid, error = self._receive()
         if error:
-            raise OSError(error, os.strerror(error), argv[0])
+            raise OSError(error, os.strerror(error), process.argv[0])
         return int(pid)
 
-    def end(self, family: process_tree.ProcessTree) -> LeaderExit:
-        """Kill all processes of the step, and return when they have ended. `family` serves where it was killed."""
+    def end(self, tree: process_tree.ProcessTree) -> LeaderExit:
+        """Kill all processes of the step and wait for their end. `tree` is needed if the supervisor was killed."""
         try:
             send_message(self._control, END_REQUEST)
-            status, survivors = self._answer()
+            status, survivors = self._receive()
         except OSError:  # it was killed, or stopped
             self._process.kill()
             self.close()
-            return LeaderExit(-signal.SIGKILL, _end_orphans(family), lost=True)
+            return LeaderExit(-signal.SIGKILL, _kill_orphans(tree), lost=True)
         if survivors:
-            self._control.close()  # it goes on killing, and starts nothing more
+            self._control.close()  # it goes on killing, and starts no other step
         return LeaderExit(os.waitstatus_to_exitcode(status), tuple(survivors))
 
     def close(self) -> None:
-        """End it, with all that it started."""
+        """End it, with all processes that it started."""
         self._control.close()
         try:
-            self._process.wait(_ANSWER_WITHIN_S)
+            self._process.wait(_REPLY_WITHIN_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
 
-    def _answer(self) -> tuple[Any, ...]:
-        answer = receive_message(self._control)
-        if answer is None:
+    def _receive(self) -> tuple[Any, ...]:
+        reply = receive_message(self._control)
+        if reply is None:
             raise ConnectionResetError
-        return answer[0]
+        return reply[0]
 
 
 def acquire_supervisor() -> Supervisor:
-    """Return a supervisor that has no step.
+    """Return a supervisor that runs no step.
 
     Raises:
-        OSError: none could be started.
+        OSError: a new one could not be started.
 
     """
     with _LOCK:
@@ -165,17 +175,17 @@ def release_supervisor(one: Supervisor) -> None:
 
 
 def close_idle_supervisors() -> None:
-    """End all supervisors that have no step."""
+    """End all supervisors that run no step."""
     with _LOCK:
         idle, _IDLE[:] = tuple(_IDLE), []
     for one in idle:
         one.close()
 
 
-def _end_orphans(family: process_tree.ProcessTree) -> tuple[int, ...]:
-    """Kill what became ours when its supervisor was killed, as far as it can be told."""
+def _kill_orphans(tree: process_tree.ProcessTree) -> tuple[int, ...]:
+    """Kill the processes that became ours when their supervisor was killed, as far as they can be recognized."""
     with contextlib.suppress(ChildProcessError, ProcessLookupError):
-        survivors = process_tree.kill_tree(family)
-        os.waitpid(family.leader, 0)
+        survivors = process_tree.kill_tree(tree)
+        os.waitpid(tree.leader, 0)
         return survivors
     return ()

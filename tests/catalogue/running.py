@@ -9,7 +9,8 @@ from unittest.mock import patch
 from orch23.execute import process_tree
 from orch23.execute.sandbox.bubblewrap import BubblewrapLauncher
 from orch23.execute.sandbox.tier_selection import TierChoice
-from orch23.execute.sandbox_dir import SandboxDir, SandboxDirs, TreeLimits
+from orch23.execute.sandbox_dir import SandboxDirs
+from orch23.execute.sandbox_tree import SandboxDir, TreeLimits
 from orch23.model.digest import FileEntry
 from tests.catalogue.provoking import Trigger, Triggers, shown, told
 from tests.project import Project, scripted
@@ -99,7 +100,7 @@ class Nothing:
 def too_many_files(project: Project) -> set[str]:
     """Write more files than a room may hold; the cap of a build is a hundred thousand."""
     rooms = SandboxDirs(project.root / "rooms", Nothing(), TreeLimits(entries=3))
-    room = rooms.lay({})
+    room = rooms.stage({})
     assert isinstance(room, SandboxDir)
     for number in range(4):
         (room.work / str(number)).touch()
@@ -143,8 +144,8 @@ def process_that_cannot_be_killed(project: Project) -> set[str]:
     """Have a process left; only one that is stuck in the kernel resists, and none can be made to."""
     end = process_tree.kill_tree
 
-    def end_all_but_one(family: process_tree.ProcessTree) -> tuple[int, ...]:
-        return (*end(family), 1)
+    def end_all_but_one(tree: process_tree.ProcessTree) -> tuple[int, ...]:
+        return (*end(tree), 1)
 
     with patch.object(process_tree, "kill_tree", end_all_but_one):
         return built(project, {"outputs": ["a"], "shell": "echo a > a"})

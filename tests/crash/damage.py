@@ -62,7 +62,7 @@ def story(project: Project) -> None:
 
 
 def interrupted(project: Project) -> None:
-    """Build, edit the spec, and let the next build be killed in a promotion, with its rooms and redo record left."""
+    """Build, edit the spec, and kill the next build in a promotion: sandbox directories and a redo record are left."""
     story(project)
     green(project.build("-j1"))
     project.edit("spec.md", "blue\n")

@@ -42,7 +42,7 @@ def serve() -> None:
     shim = ctypes.CDLL(os.environ["LD_PRELOAD"])
     os.environ.clear()
     os.environ["ORCH23_ALLOW_UNSANDBOXED"] = "1"
-    setattr(build_run, "best_tier_once", lambda: TierChoice(None))  # noqa: B010 - not exported; steps note outside of their rooms that they ran
+    setattr(build_run, "best_tier_once", lambda: TierChoice(None))  # noqa: B010 - not exported; steps note outside of their sandbox that they ran
     for line in sys.stdin:
         asked = json.loads(line)
         reading, writing = os.pipe()  # a pipe is no file: what is printed always arrives

@@ -21,7 +21,7 @@ from tests.project import Project
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(3600),
-    pytest.mark.usefixtures("steps_reach_outside"),  # they note outside of their rooms that they ran
+    pytest.mark.usefixtures("steps_reach_outside"),  # they note outside of their sandbox that they ran
 ]
 
 _THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"

@@ -20,7 +20,7 @@ from tests.project import Project
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(900),
-    pytest.mark.usefixtures("steps_reach_outside"),  # they note outside of their rooms that they ran
+    pytest.mark.usefixtures("steps_reach_outside"),  # they note outside of their sandbox that they ran
 ]
 
 _BEFORE = 4  # so many calls before a promotion's rename its bytes are written

@@ -66,9 +66,9 @@ def startswith() -> None:
 def killpg() -> None:
     """Kill the group of a process, and believe that this is all it started."""
 
-    def end(family: process_tree.ProcessTree) -> tuple[int, ...]:
+    def end(tree: process_tree.ProcessTree) -> tuple[int, ...]:
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(family.leader, signal.SIGKILL)
+            os.killpg(tree.leader, signal.SIGKILL)
         return ()
 
     setattr(process_tree, "kill_tree", end)

@@ -13,7 +13,7 @@ from tests.project import Project, scripted
 
 pytestmark = [
     pytest.mark.slow,  # whole builds, many of them: `make test` runs them, `make check` does not
-    pytest.mark.usefixtures("steps_reach_outside"),  # they take what lies outside of their rooms
+    pytest.mark.usefixtures("steps_reach_outside"),  # they take what lies outside of their sandbox
 ]
 
 PIPELINE = """\

@@ -7,7 +7,7 @@ import pytest
 from tests.e2e.pipelines import calls, ends, green, note, noted, pipeline, prompt, proposing, shell
 from tests.project import Project, scripted
 
-pytestmark = pytest.mark.usefixtures("steps_reach_outside")  # they note outside of their rooms that they ran
+pytestmark = pytest.mark.usefixtures("steps_reach_outside")  # they note outside of their sandbox that they ran
 
 
 def loop(project: Project, answer: str, *, more: str = "", verify: str = "grep good app.txt", head: str = "") -> None:

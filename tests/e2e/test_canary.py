@@ -335,7 +335,7 @@ ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE: as it is for whoever 
 done = subprocess.run(["cat", f"/proc/{{os.getpid()}}/environ"], capture_output=True)
 print("readable" if os.environ["MY_KEY"].encode() in done.stdout else "hidden")
 """
-_HIDE = "LocalExecutor(rooms=SandboxDirs(Path('rooms'), None), contents=None, workers=1).close()"
+_HIDE = "LocalExecutor(sandbox_dirs=SandboxDirs(Path('rooms'), None), contents=None, workers=1).close()"
 
 
 @pytest.mark.slow

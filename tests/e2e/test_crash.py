@@ -33,7 +33,7 @@ _STEPS = (
     *((os, name) for name in ("rename", "replace", "unlink", "ftruncate")),
 )
 
-pytestmark = pytest.mark.usefixtures("steps_reach_outside")  # they note outside of their rooms that they ran
+pytestmark = pytest.mark.usefixtures("steps_reach_outside")  # they note outside of their sandbox that they ran
 _KILLED = 137
 _STRIDE = 1 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 53  # of all steps; a prime meets all kinds
 

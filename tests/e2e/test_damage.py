@@ -7,7 +7,7 @@ import pytest
 from tests.e2e.pipelines import calls, ends, green, note, noted, pipeline, prompt, shell
 from tests.project import Project
 
-pytestmark = pytest.mark.usefixtures("steps_reach_outside")  # they note outside of their rooms that they ran
+pytestmark = pytest.mark.usefixtures("steps_reach_outside")  # they note outside of their sandbox that they ran
 
 COPY = "  copy: {inputs: [in.txt], outputs: [out.txt], shell: cp in.txt out.txt}\n"
 ASK = "  ask: {inputs: [out.txt], outputs: [said.txt], llm: {prompt: ask.md.j2, returns: text}}\n"

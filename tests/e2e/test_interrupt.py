@@ -11,7 +11,7 @@ import pytest
 from tests.e2e.pipelines import REACHING_OUTSIDE, calls, green, noted, pipeline, prompt, what_came
 from tests.project import Project
 
-pytestmark = pytest.mark.usefixtures("steps_reach_outside")  # they note outside of their rooms that they ran
+pytestmark = pytest.mark.usefixtures("steps_reach_outside")  # they note outside of their sandbox that they ran
 
 _PROGRAM = f"{REACHING_OUTSIDE}\nfrom orch23.entry import run; run()"
 _REPOSITORY = str(Path(__file__).parents[2])

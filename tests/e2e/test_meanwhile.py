@@ -7,7 +7,7 @@ from orch23.providers.adapter import ProgramCall, ProgramResult
 from tests.e2e.pipelines import ends, green, pipeline, prompt, proposing, shell
 from tests.project import Project
 
-pytestmark = pytest.mark.usefixtures("steps_reach_outside")  # they note outside of their rooms that they ran
+pytestmark = pytest.mark.usefixtures("steps_reach_outside")  # they note outside of their sandbox that they ran
 
 ASK = "  ask: {inputs: [spec.md], outputs: [out.txt], llm: {prompt: p.md.j2, returns: text}}\n"
 

@@ -8,7 +8,7 @@ import pytest
 from tests.e2e.pipelines import noted
 from tests.project import Project
 
-pytestmark = pytest.mark.usefixtures("steps_reach_outside")  # they note outside of their rooms that they ran
+pytestmark = pytest.mark.usefixtures("steps_reach_outside")  # they note outside of their sandbox that they ran
 
 TEN = """\
 version: 1

@@ -91,13 +91,16 @@ class OnlyContents:
 class Serialising:
     """An executor that hands each action to another as bytes, and gets bytes back.
 
-    The other one knows the contents and its own machine, and nothing of the project: neither its root nor its rooms.
+    The other one knows the contents and its own machine, but nothing of the project: not its root, and no sandbox
+    directory of it.
     """
 
     def __init__(self, elsewhere: Path, contents: FileContentStore, **given: Any) -> None:
         found = partial(matching_interpreter, root=elsewhere, environ={"VIRTUAL_ENV": sys.prefix})
-        rooms = SandboxDirs(elsewhere, OnlyContents(contents))
-        self._worker = LocalExecutor(**{**given, "rooms": rooms, "contents": contents, "interpreters": found})
+        sandbox_dirs = SandboxDirs(elsewhere, OnlyContents(contents))
+        self._worker = LocalExecutor(
+            **{**given, "sandbox_dirs": sandbox_dirs, "contents": contents, "interpreters": found}
+        )
         self.sent: list[bytes] = []
         self.answers: list[bytes] = []
         self.sandbox, self.has_started = self._worker.sandbox, False
@@ -134,8 +137,8 @@ def in_memory(expected: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> Me
 def serialise(monkeypatch: pytest.MonkeyPatch, elsewhere: Path) -> list[Serialising]:
     made: list[Serialising] = []
 
-    def executor(*, rooms: SandboxDirs, interpreters: object, **given: Any) -> Serialising:
-        del rooms, interpreters
+    def executor(*, sandbox_dirs: SandboxDirs, interpreters: object, **given: Any) -> Serialising:
+        del sandbox_dirs, interpreters
         made.append(Serialising(elsewhere, **given))
         return made[-1]
 

@@ -25,7 +25,7 @@ from tests.project import Project, files_answer, scripted
 
 pytestmark = [
     pytest.mark.slow,  # whole builds, many of them: `make test` runs them, `make check` does not
-    pytest.mark.usefixtures("steps_reach_outside"),  # they note outside of their rooms that they ran
+    pytest.mark.usefixtures("steps_reach_outside"),  # they note outside of their sandbox that they ran
 ]
 
 

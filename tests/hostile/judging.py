@@ -38,7 +38,9 @@ class Judge:
         rooms = SandboxDirs(folder, self.source)
         self.contents = memory()
         self.tools = {name: FileEntry(self.contents.put(data)) for name, data in reporter_files().items()}
-        self.executor = LocalExecutor(rooms=rooms, contents=self.contents, workers=1, launcher=launcher, redact=redact)
+        self.executor = LocalExecutor(
+            sandbox_dirs=rooms, contents=self.contents, workers=1, launcher=launcher, redact=redact
+        )
 
     def run(self, files: Mapping[str, str], step: PytestStep, **more: object) -> ActionResult:
         self.source.files = dict(files)

@@ -217,8 +217,8 @@ def _quick() -> Iterator[None]:
 
 @contextmanager
 def _doubled(calls: list[str], programs: list[tuple[str, ...]]) -> Iterator[None]:
-    def executor(*, rooms: Any, contents: Any, **_: Any) -> _Executor:
-        return _Executor(rooms._sources, contents, programs)
+    def executor(*, sandbox_dirs: Any, contents: Any, **_: Any) -> _Executor:
+        return _Executor(sandbox_dirs._sources, contents, programs)
 
     with (
         patch.object(build_run, "LocalExecutor", executor),

@@ -27,7 +27,8 @@ from orch23.execute.launch import PlainLauncher
 from orch23.execute.local_executor import LocalExecutor
 from orch23.execute.sandbox.bubblewrap import BWRAP_PATHS, BubblewrapLauncher, NamespacesLauncher
 from orch23.execute.sandbox.restricted import LandlockLauncher
-from orch23.execute.sandbox_dir import SandboxDir, SandboxDirs
+from orch23.execute.sandbox_dir import SandboxDirs
+from orch23.execute.sandbox_tree import SandboxDir
 from orch23.model.action import Action, Completed
 from orch23.model.digest import FileEntry, digest_bytes
 from tests.doubles import memory as memory_contents
@@ -349,7 +350,7 @@ def executor(
 ) -> Iterator[LocalExecutor]:
     """Give an executor whose actions run in a tier, by an interpreter, which is this one by default."""
     one = LocalExecutor(
-        rooms=SandboxDirs(rooms, memory),
+        sandbox_dirs=SandboxDirs(rooms, memory),
         contents=memory.kept,
         workers=2,
         interpreters=lambda _: python or Path(sys.executable),

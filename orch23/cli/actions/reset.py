@@ -14,8 +14,7 @@ from orch23.cli.discovery import required_pipeline
 from orch23.cli.opening import check_stage_count, found_project, open_for_command, project_root
 from orch23.cli.project_loading import Project
 from orch23.engine.session import lock_path
-from orch23.execute.cleanup import remove_tree
-from orch23.execute.process_tree import kill_leftovers
+from orch23.execute.cleanup import kill_leftovers, remove_tree
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.errors import CorruptStateError, ExitCode, MissingBytesError, NotFoundError, SafetyError

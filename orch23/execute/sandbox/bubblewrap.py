@@ -24,17 +24,17 @@ from orch23.execute.process import ProcessOutcome
 from orch23.execute.resource_limits import apply_limits
 from orch23.execute.sandbox import seccomp, visible_paths
 from orch23.execute.sandbox.system_calls import machine
-from orch23.execute.sandbox_dir import SandboxDir, writable_parts
+from orch23.execute.sandbox_tree import SandboxDir, writable_parts
 from orch23.model.action import StepLimits
 from orch23.model.diagnostic import Diagnostic
 
 
 def check_program(name: str, path: str, cwd: Path) -> None:
-    """Look for a program as a shell does.
+    """Check that a shell would find a program.
 
     Raises:
-        FileNotFoundError: there is none.
-        PermissionError: there is one that cannot be run.
+        FileNotFoundError: it does not exist.
+        PermissionError: it cannot be executed.
 
     """
     folders = [""] if "/" in name else [folder for folder in path.split(os.pathsep) if folder]
@@ -47,33 +47,34 @@ def check_program(name: str, path: str, cwd: Path) -> None:
 
 
 BWRAP_PATHS: Final = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap", "/opt/bubblewrap/bin/bwrap")
-"""Where it is looked for: never on PATH, which may name what anybody has put there."""
+"""Where bubblewrap is searched: never on PATH, whose folders other users may be able to write."""
 
 INSIDE_PATH: Final = "/room"
-"""Where every process sees its room."""
+"""Where every process sees its sandbox directory."""
 
 _NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
-_IN_MEMORY: Final = (("/tmp", 1 << 29), ("/var/tmp", 1 << 29), ("/dev/shm", 1 << 29), ("/run", 1 << 24))  # noqa: S108 - its own
-_HIDDEN_BYTES = 1 << 20
-_GATE_WITHIN_S = 10.0
+_TMPFS_SIZES: Final = (("/tmp", 1 << 29), ("/var/tmp", 1 << 29), ("/dev/shm", 1 << 29), ("/run", 1 << 24))  # noqa: S108 - mounted for the step alone
+_HIDDEN_TMPFS_BYTES = 1 << 20
+_START_WITHIN_S = 10.0
 _SPARE_PROCESSES = 64
-_BOND_PAUSE_S = 0.0002
+_POLL_S = 0.0002
 _SHELL = "/bin/sh"
 _OWN_PROGRAM: Final = Path(__file__).with_name("namespaces_child.py")
 _STATUS_BYTES = 1 << 12
 _OWN_FAILURE = 1
-_NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as every shell has it
+_NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # the exit codes of shells
 _COPIED_BYTES = 1 << 18
-_NOT_GIVEN = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP)
+_UNREADABLE = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP)
 _NOT_RUN = re.compile(rb"\w+: execvp ")
 _CHILD = re.compile(rb'"child-pid": (\d+)[^\d]')
 _DOCTOR = "`orch23 doctor` tries it; --allow-unsandboxed runs steps without a sandbox where the machine has none"
 
 
 class BubblewrapLauncher(Struct, frozen=True):
-    """Starts processes by one bwrap. `closed` are places that no interpreter's prefix may open: home and project.
+    """Start processes by bubblewrap.
 
-    `nested` tells it to forbid user namespaces too, which the filter does anyway: an old bwrap cannot.
+    `closed` are the user's home and the project, which an interpreter's prefix must not make readable. `nested` adds
+    `--disable-userns`, which an old bwrap does not have; the seccomp filter forbids user namespaces too.
     """
 
     program: Path
@@ -83,37 +84,37 @@ class BubblewrapLauncher(Struct, frozen=True):
 
     @property
     def command(self) -> tuple[str, ...]:
-        """Give what takes bwrap's options."""
+        """The command that takes bwrap's options."""
         return (str(self.program),)
 
-    def seen(self, room: SandboxDir) -> SandboxDir:
-        """Return the room as it is seen from within."""
-        return SandboxDir(Path(INSIDE_PATH), room.marker)
+    def seen_from_inside(self, sandbox_dir: SandboxDir) -> SandboxDir:
+        """Return the sandbox directory as its processes see it: at `/room`."""
+        return SandboxDir(Path(INSIDE_PATH), sandbox_dir.marker)
 
     @contextlib.contextmanager
     def prepare(self, launch: Launch) -> Iterator[Launch]:
-        """Give bwrap's command in the place of the process's own.
+        """Give the launch of bwrap, which starts the command of this one.
 
         Raises:
-            OSError: the program is not there, or no descriptor is left.
+            OSError: the program is missing, or no descriptor is left.
 
         """
-        seen = self.seen(launch.room)
-        inside = seen.work / launch.cwd.relative_to(launch.room.work)
+        seen = self.seen_from_inside(launch.sandbox_dir)
+        inside = seen.work / launch.cwd.relative_to(launch.sandbox_dir.work)
         prefixes = visible_paths.add_paths(
             visible_paths.interpreter_paths(launch.interpreter, self.closed), launch.reads
         )
         check_program(launch.argv[0], launch.env.get("PATH", ""), launch.cwd)
         sockets = seccomp.AllowedSockets.SHARED if launch.network else seccomp.AllowedSockets.OWN
-        with _Descriptors(seccomp.build_filter(sockets, machine()), _settings(launch), launch.limits) as open_here:
+        with _Descriptors(seccomp.build_filter(sockets, machine()), _settings(launch), launch.limits) as descriptors:
             options = (
                 *_NAMESPACES,
                 *(() if launch.network else ("--unshare-net",)),
                 *(("--disable-userns",) if self.nested else ()),
                 *("--cap-drop", "ALL", "--new-session", "--die-with-parent", "--hostname", "orch23"),
-                *_mounts(launch, seen, prefixes, open_here.settings, visible_paths.closed_in_system(self.closed)),
+                *_mounts(launch, seen, prefixes, descriptors.settings, visible_paths.closed_in_system(self.closed)),
                 *("--chdir", str(inside)),
-                *("--seccomp", str(open_here.filter), "--json-status-fd", str(open_here.status_far)),
+                *("--seccomp", str(descriptors.filter), "--json-status-fd", str(descriptors.status_theirs)),
             )
             yield replace(
                 launch,
@@ -121,17 +122,17 @@ class BubblewrapLauncher(Struct, frozen=True):
                 pass_fds=(
                     *launch.pass_fds,
                     *(() if launch.stdin == DEVNULL else (launch.stdin,)),
-                    *(open_here.filter, open_here.status_far),
-                    *(descriptor for _, descriptor in open_here.settings),
+                    *(descriptors.filter, descriptors.status_theirs),
+                    *(descriptor for _, descriptor in descriptors.settings),
                 ),
-                stdin=open_here.begin_far,
-                gate=open_here.open_gate,
-                judge=open_here.judge,
+                stdin=descriptors.begin_theirs,
+                on_start=descriptors.let_begin,
+                interpret_outcome=descriptors.interpret_outcome,
             )
 
 
 class NamespacesLauncher(BubblewrapLauncher, frozen=True):
-    """The same by a program of orch23's own, which takes longer to start: for machines without bwrap."""
+    """Start processes by orch23's own program instead of bwrap. It takes longer to start."""
 
     program: Path = Path(sys.executable)
     nested: bool = False
@@ -139,15 +140,16 @@ class NamespacesLauncher(BubblewrapLauncher, frozen=True):
 
     @property
     def command(self) -> tuple[str, ...]:
-        """Give the interpreter that orch23 runs in, and the program."""
+        """The command that takes bwrap's options."""
         return (str(self.program), "-I", "-S", "-B", str(_OWN_PROGRAM))
 
 
 def _waiting(launch: Launch) -> tuple[str, ...]:
-    """Return the command that says that it is there, begins when it is told so, and ends where nobody is left to tell.
+    """Return a command that reports its start, waits for permission, and then becomes the command of the launch.
 
-    It is told when bwrap's first process has tied itself to orch23: that comes only after it started the command, so a
-    death of orch23 before would leave the command alive. What the shell puts into the environment is taken out again.
+    bwrap's first process ties itself to orch23 (`--die-with-parent`) only after it has started its command. If orch23
+    died before, the command would survive: so it waits until that is done, and exits when orch23's end of the socket
+    is closed. The variables that the shell adds to the environment are unset.
     """
     added = " ".join(name for name in ("PWD", "OLDPWD", "SHLVL") if name not in launch.env)
     stdin = "/dev/null" if launch.stdin == DEVNULL else f"/proc/self/fd/{launch.stdin}"
@@ -166,10 +168,10 @@ def _mounts(
     settings: Sequence[tuple[str, int]],
     hidden: Sequence[str],
 ) -> Iterator[str]:
-    """Give the options that make the tree of files. Of the host's /proc there are its switches, for reading alone.
+    """Yield the options that make the file system. Of the host's /proc only /proc/sys is there, read-only.
 
-    `settings` are files that are given as copies, which cost a fraction of a mount. `hidden` are folders within the
-    system's that are seen empty, but for the prefixes in them.
+    `settings` are files to copy, which costs a fraction of a mount. `hidden` are folders in system folders that appear
+    empty but for the prefixes in them.
     """
     for path in visible_paths.SYSTEM_FOLDERS:
         if os.path.islink(path):
@@ -177,52 +179,58 @@ def _mounts(
         elif os.path.isdir(path):
             yield from ("--ro-bind", path, path)
     for path in hidden:
-        yield from ("--perms", "0755", "--size", str(_HIDDEN_BYTES), "--tmpfs", path)
+        yield from ("--perms", "0755", "--size", str(_HIDDEN_TMPFS_BYTES), "--tmpfs", path)
     yield from ("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev")
-    # By the first process one could get at bwrap's own file, on a mount of the host that can be written.
+    # /proc/1/exe would give access to bwrap's own file, on a writable mount of the host.
     yield from ("--perms", "0555", "--size", "4096", "--tmpfs", "/proc/1")
-    for folder, size in _IN_MEMORY:
+    for folder, size in _TMPFS_SIZES:
         yield from ("--perms", "1777", "--size", str(size), "--tmpfs", folder)
     yield from ("--symlink", "/run", "/var/run")
-    # After those above, which would hide what lies below them.
+    # After the mounts above, which would hide files below them.
     for path, descriptor in settings:
         yield from ("--perms", "0444", "--file", str(descriptor), path)
     copied = {path for path, _ in settings}
     for path in (*_settings(launch), visible_paths.PROCESSORS_FOLDER, *map(str, prefixes)):
         if path not in copied:
             yield from ("--ro-bind-try", path, path)
-    yield from _room(launch, seen)
-    yield from ("--ro-bind-try", str(launch.room.tools), str(seen.tools))
+    yield from _sandbox_dir_mounts(launch, seen)
+    yield from ("--ro-bind-try", str(launch.sandbox_dir.tools), str(seen.tools))
     for path in (*hidden, "/dev", "/"):
         yield from ("--remount-ro", path)
 
 
-def _room(launch: Launch, seen: SandboxDir) -> Iterator[str]:
-    """Give the options that show the room: as a whole, or read-only but for HOME, TMPDIR and what may be written."""
-    root = launch.room.root
+def _sandbox_dir_mounts(launch: Launch, seen: SandboxDir) -> Iterator[str]:
+    """Yield the options that mount the sandbox directory: writable, or read-only except for its writable parts."""
+    root = launch.sandbox_dir.root
     if launch.writable is None:
         yield from ("--bind", str(root), str(seen.root))
         return
     yield from ("--ro-bind", str(root), str(seen.root))
-    for part in writable_parts(launch.room, launch.writable):
+    for part in writable_parts(launch.sandbox_dir, launch.writable):
         yield from ("--bind", str(part), str(seen.root / part.relative_to(root)))
 
 
 class _Descriptors:
-    """What one bwrap is given open: its filter, settings, what it says of its child, and what the command waits for."""
+    """The descriptors that one bwrap gets: the filter, settings, and two channels.
+
+    It reports its child on `status`. The command waits for permission on `begin`.
+    """
 
     def __init__(self, filter_program: bytes, settings: Sequence[str], limits: StepLimits) -> None:
-        """Open them. Of the settings, those that are files: `settings` says which, and by which descriptors."""
+        """Open them. `settings` are paths; the attribute has those that are files, with their descriptors."""
         self._limits = limits
         with contextlib.ExitStack() as stack:
-            self.filter = _filled(stack, filter_program)
-            self._status, self.status_far = _kept(stack, *os.pipe2(os.O_CLOEXEC))
-            self._begin, self.begin_far = _kept(stack, *(end.detach() for end in socket.socketpair()))
-            self.settings = tuple(_files(stack, settings))
+            self.filter = _pipe_with(stack, filter_program)
+            self._status, self.status_theirs = _closed_with(stack, *os.pipe2(os.O_CLOEXEC))
+            self._begin, self.begin_theirs = _closed_with(stack, *(end.detach() for end in socket.socketpair()))
+            self.settings = tuple(_open_files(stack, settings))
             stack.pop_all()
-        self._said = b""
-        self._far = (self.filter, self.status_far, self.begin_far, *(descriptor for _, descriptor in self.settings))
-        self._open = {*self._far, self._status, self._begin}
+        self._reported = b""
+        self._theirs = (
+            *(self.filter, self.status_theirs, self.begin_theirs),
+            *(descriptor for _, descriptor in self.settings),
+        )
+        self._open = {*self._theirs, self._status, self._begin}
 
     def __enter__(self) -> Self:
         return self
@@ -231,49 +239,51 @@ class _Descriptors:
         for descriptor in tuple(self._open):
             self._close(descriptor)
 
-    def open_gate(self, family: process_tree.ProcessTree) -> None:
-        """Set limits to the child of bwrap and to the command, once they are there, and let the command begin.
+    def let_begin(self, tree: process_tree.ProcessTree) -> None:
+        """Set the limits of bwrap's child and of the command once they exist, then let the command begin.
 
-        Where orch23 dies on the way, the command reads the end of a socket, and does not begin.
+        If orch23 dies before, the command reads the end of the socket and exits.
         """
-        for far in self._far:
-            self._close(far)
-        while not (child := _CHILD.search(self._said)) and self._listen(_GATE_WITHIN_S):
+        for descriptor in self._theirs:
+            self._close(descriptor)
+        while not (child := _CHILD.search(self._reported)) and self._read_status(_START_WITHIN_S):
             pass
         if child:
-            process_tree.note_namespace(family, int(child[1]))
-            _limit(family, int(child[1]), self._limits)
-            if _is_readable(self._begin, _GATE_WITHIN_S):  # the command's word, or the end of all that could say it
-                for command in _bonded(int(child[1])):
-                    _limit(family, command, self._limits)
+            init = int(child[1])
+            process_tree.note_namespace(tree, init)
+            _limit(tree, init, self._limits)
+            if _is_readable(self._begin, _START_WITHIN_S):  # the command has started, or no process is left to report
+                for command in _started_by(init):
+                    _limit(tree, command, self._limits)
         with contextlib.suppress(ConnectionError):
             os.write(self._begin, b"\n")
         self._close(self._begin)
 
-    def judge(self, end: ProcessOutcome) -> ProcessOutcome:
-        """Return how the process ended. As long as bwrap told no exit code of it, all that was printed is bwrap's own.
+    def interpret_outcome(self, outcome: ProcessOutcome) -> ProcessOutcome:
+        """Return how the command ended. If bwrap reported no exit code of it, the output is bwrap's own.
 
         Raises:
             LaunchRefusedError: the sandbox could not be made.
 
         """
-        while self._listen(0):
+        while self._read_status(0):
             pass
-        if end.end != "exited" or end.exit_code != _OWN_FAILURE or b'"exit-code"' in self._said:
-            return end
-        printed = end.errors or end.head
+        is_own = outcome.reason == "exited" and outcome.exit_code == _OWN_FAILURE
+        if not is_own or b'"exit-code"' in self._reported:
+            return outcome
+        printed = outcome.errors or outcome.head
         if _NOT_RUN.match(printed):
             missing = printed.rstrip().endswith(os.strerror(errno.ENOENT).encode())
-            return replace(end, exit_code=_NOT_FOUND if missing else _NOT_EXECUTABLE)
-        said = printed.decode("utf-8", "replace").strip() or "it ended without a word"
-        raise LaunchRefusedError(Diagnostic("E485", f"the sandbox could not be made: {said}", hint=_DOCTOR))
+            return replace(outcome, exit_code=_NOT_FOUND if missing else _NOT_EXECUTABLE)
+        why = printed.decode("utf-8", "replace").strip() or "it printed nothing"
+        raise LaunchRefusedError(Diagnostic("E485", f"the sandbox could not be made: {why}", hint=_DOCTOR))
 
-    def _listen(self, patience_s: float) -> bool:
-        """Take what bwrap says; False where it says no more, at least not within that time."""
-        if not _is_readable(self._status, patience_s):
+    def _read_status(self, timeout_s: float) -> bool:
+        """Read what bwrap reports; return False if it reports nothing within the time, or no more."""
+        if not _is_readable(self._status, timeout_s):
             return False
         data = os.read(self._status, _STATUS_BYTES)
-        self._said += data
+        self._reported += data
         return bool(data)
 
     def _close(self, descriptor: int) -> None:
@@ -282,46 +292,47 @@ class _Descriptors:
             os.close(descriptor)
 
 
-def _bonded(first: int) -> list[int]:
-    """Wait until the first process of the sandbox has tied itself to its parent, and return what it has started.
+def _started_by(init: int) -> list[int]:
+    """Wait until the first process of the sandbox has tied itself to its parent, and return its children.
 
-    It does that between starting the command and waiting for it.
+    It does that after it has started the command, and sleeps then, waiting for it.
     """
-    deadline = time.monotonic() + _GATE_WITHIN_S
-    while (started := process_tree.children_if_asleep(first)) is None and time.monotonic() < deadline:
-        time.sleep(_BOND_PAUSE_S)
+    deadline = time.monotonic() + _START_WITHIN_S
+    while (started := process_tree.children_if_asleep(init)) is None and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
     return started or []
 
 
-def _limit(family: process_tree.ProcessTree, command: int, limits: StepLimits) -> None:
-    process_tree.set_file_limit(family, command)
-    apply_limits(command, limits)
-    most = limits.processes + _SPARE_PROCESSES  # whoever counts sees that a step is over its limit, and says so
-    with contextlib.suppress(OSError, ValueError):  # counted in its own namespace; root is never counted
-        resource.prlimit(command, resource.RLIMIT_NPROC, (most, most))
+def _limit(tree: process_tree.ProcessTree, pid: int, limits: StepLimits) -> None:
+    process_tree.set_file_limit(tree, pid)
+    apply_limits(pid, limits)
+    # Above the limit of the step: orch23 counts the processes and reports the limit, where fork would only fail.
+    # The kernel counts those of the namespace, and never those of root.
+    maximum = limits.processes + _SPARE_PROCESSES
+    with contextlib.suppress(OSError, ValueError):
+        resource.prlimit(pid, resource.RLIMIT_NPROC, (maximum, maximum))
 
 
-def _is_readable(descriptor: int, patience_s: float) -> bool:
-    """Say whether there is something to read, or the end, within a time."""
+def _is_readable(descriptor: int, timeout_s: float) -> bool:
+    """Return whether there is something to read, or the end, within a time."""
     waiting = select.poll()
     waiting.register(descriptor, select.POLLIN)
-    return bool(waiting.poll(patience_s * 1000))
+    return bool(waiting.poll(timeout_s * 1000))
 
 
-def _kept(stack: contextlib.ExitStack, near: int, far: int) -> tuple[int, int]:
-    """Give both ends of a pair, which are closed with the stack."""
-    stack.callback(os.close, near)
-    stack.callback(os.close, far)
-    return near, far
+def _closed_with(stack: contextlib.ExitStack, *pair: int) -> tuple[int, ...]:
+    for descriptor in pair:
+        stack.callback(os.close, descriptor)
+    return pair
 
 
-def _files(stack: contextlib.ExitStack, paths: Sequence[str]) -> Iterator[tuple[str, int]]:
-    """Open those that are regular files which can be read; a long one is cheaper as a mount."""
+def _open_files(stack: contextlib.ExitStack, paths: Sequence[str]) -> Iterator[tuple[str, int]]:
+    """Open the regular files that can be read. Large ones are left out: they are cheaper as a mount."""
     for path in paths:
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as problem:
-            if problem.errno in _NOT_GIVEN:
+            if problem.errno in _UNREADABLE:
                 continue
             raise
         status = os.fstat(descriptor)
@@ -332,8 +343,8 @@ def _files(stack: contextlib.ExitStack, paths: Sequence[str]) -> Iterator[tuple[
             os.close(descriptor)
 
 
-def _filled(stack: contextlib.ExitStack, data: bytes) -> int:
-    """Give the end of a pipe from which a few KiB can be read, which it takes at once."""
+def _pipe_with(stack: contextlib.ExitStack, data: bytes) -> int:
+    """Return the end of a pipe with this data: a few KiB, which fit into it without a reader."""
     reading, writing = os.pipe2(os.O_CLOEXEC)
     stack.callback(os.close, reading)
     try:

@@ -10,53 +10,51 @@ from msgspec.structs import replace
 
 from orch23.execute.launch import Launch
 from orch23.execute.sandbox import landlock, visible_paths
-from orch23.execute.sandbox_dir import SandboxDir, writable_parts
+from orch23.execute.sandbox_tree import SandboxDir, writable_parts
 from orch23.execute.supervisor import Confinement
 
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full")
-_CHANCE: Final = ("/dev/random", "/dev/urandom")
+_RANDOM_DEVICES: Final = ("/dev/random", "/dev/urandom")
 
 
 class LandlockLauncher(Struct, frozen=True):
-    """Starts processes that have restricted themselves. `closed` are places that are opened to none: home and project.
+    """Let a supervisor start processes, which restrict themselves before they become the step.
 
-    A supervisor starts them: the process restricts itself, and becomes the step.
+    `closed` are the user's home and the project: no process gets access to them.
     """
 
     closed: tuple[Path, ...] = ()
     tier = "landlock"
 
-    def seen(self, room: SandboxDir) -> SandboxDir:
-        """Return the room as it is: without namespaces there is one tree for all."""
-        return room
+    def seen_from_inside(self, sandbox_dir: SandboxDir) -> SandboxDir:
+        """Return the sandbox directory itself: without namespaces all processes see the same paths."""
+        return sandbox_dir
 
     @contextlib.contextmanager
     def prepare(self, launch: Launch) -> Iterator[Launch]:
-        """Give the launch with what its process has to give up first.
+        """Give the launch with the restrictions of its process.
 
         Raises:
             OSError: the kernel has no Landlock, or no descriptor is left.
 
         """
-        with landlock.ruleset(self._places(launch)) as rules:
+        with landlock.ruleset(self._rules(launch)) as rules:
             yield replace(launch, confinement=Confinement(rules, launch.network))
 
-    def _places(self, launch: Launch) -> Iterator[tuple[str, int]]:
+    def _rules(self, launch: Launch) -> Iterator[tuple[str, int]]:
         read, write = landlock.READ_RIGHTS, landlock.WRITE_RIGHTS
         for path in (
             *visible_paths.readable_paths(self.closed),
             *(visible_paths.NETWORK_SETTINGS if launch.network else ()),
-            *("/proc", *_CHANCE),
+            *("/proc", *_RANDOM_DEVICES),
             *visible_paths.interpreter_paths(launch.interpreter, self.closed),
             *launch.reads,
         ):
             yield str(path), read
-        for path in _DEVICES:
-            yield path, read | write
-        yield str(launch.room.tools), read
+        yield from ((path, read | write) for path in _DEVICES)
+        yield str(launch.sandbox_dir.tools), read
         if launch.writable is None:
-            yield str(launch.room.root), write
+            yield str(launch.sandbox_dir.root), write
             return
-        yield str(launch.room.root), read
-        for part in writable_parts(launch.room, launch.writable):
-            yield str(part), write
+        yield str(launch.sandbox_dir.root), read
+        yield from ((str(part), write) for part in writable_parts(launch.sandbox_dir, launch.writable))

@@ -1,6 +1,7 @@
 """Test which tiers of the sandbox work on this machine, and choose the best.
 
-What counts is what happened outside; that the attempts were made is all that is believed from within.
+The test believes what it sees outside of the sandbox. Of the output of the test program it believes only that the
+attempts were made.
 """
 
 import atexit
@@ -19,16 +20,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.execute.cleanup import temporary_folder
-from orch23.execute.launch import Launch, Launcher, LaunchRefusedError, PlainLauncher, RefusingLauncher
-from orch23.execute.process import ProcessOutcome, run_process
+from orch23.execute.launch import Launch, Launcher, LaunchRefusedError, PlainLauncher, RefusingLauncher, run_launch
+from orch23.execute.process import ProcessOutcome
 from orch23.execute.sandbox import landlock
 from orch23.execute.sandbox.bubblewrap import BWRAP_PATHS, BubblewrapLauncher, NamespacesLauncher
 from orch23.execute.sandbox.restricted import LandlockLauncher
-from orch23.execute.sandbox_dir import SandboxDir
+from orch23.execute.sandbox_tree import SandboxDir
 from orch23.model.diagnostic import Diagnostic
 
-_WITHIN_S = 20.0
-_OF_THE_MACHINE = frozenset(
+_TIMEOUT_S = 20.0
+# Errors that say nothing about a tier: the machine lacks what the test needs.
+_MACHINE_ERRORS = frozenset(
     {errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EINTR}
 )
 _CANARY = b"untouched\n"
@@ -59,7 +61,7 @@ attempt("connect", connect)
 
 
 def tier_fault(launcher: Launcher) -> str | None:
-    """Return what a tier does not do on this machine, or None where it does all that it must.
+    """Return why a tier does not isolate a process on this machine, or None if it does.
 
     Raises:
         OSError: the machine refused what the test needs: a file, a descriptor.
@@ -67,76 +69,65 @@ def tier_fault(launcher: Launcher) -> str | None:
     """
     try:
         with temporary_folder("sandbox") as folder:
-            return _tried(launcher, folder)
+            return _fault_in(launcher, folder)
     except LaunchRefusedError as refused:
         return refused.diagnostic.message
     except OSError as problem:
-        if problem.errno in _OF_THE_MACHINE:
-            raise  # it says nothing of the tier: to take a lesser one for it would be wrong
+        if problem.errno in _MACHINE_ERRORS:
+            raise  # not a reason to choose a weaker tier
         return str(problem)
 
 
-def _tried(launcher: Launcher, folder: Path) -> str | None:
+def _fault_in(launcher: Launcher, folder: Path) -> str | None:
     canary = folder / "canary"
     canary.write_bytes(_CANARY)
-    room = SandboxDir(folder / "room", "self-test")
-    for part in (room.own, room.root, room.work, room.work / _WRITABLE, room.home, room.tmp):
+    sandbox_dir = SandboxDir(folder / "room", "self-test")
+    writable = sandbox_dir.work / _WRITABLE
+    for part in (
+        *(sandbox_dir.orch23_folder, sandbox_dir.root, sandbox_dir.work),
+        *(writable, sandbox_dir.home, sandbox_dir.tmp),
+    ):
         part.mkdir()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(0)
-        end = _run(launcher, room, canary, listener.getsockname()[1])
+        end = _run(launcher, sandbox_dir, canary, listener.getsockname()[1])
         reached = False
         with contextlib.suppress(BlockingIOError):
             listener.accept()[0].close()
             reached = True
-    said = end.head.decode("utf-8", "replace").split("\n")
-    if (
-        (end.end, end.exit_code) != ("exited", 0)
-        or "inside done" not in said
-        or not (room.work / _WRITABLE / "inside").exists()
-    ):
+    printed = end.head.decode("utf-8", "replace").split("\n")
+    works = (end.reason, end.exit_code) == ("exited", 0) and "inside done" in printed
+    if not works or not (writable / "inside").exists():
         return _last_line(end)
-    if canary.read_bytes() != _CANARY or "outside refused" not in said:
-        return "a file outside of the room could be written"
-    if reached or "connect refused" not in said:
-        return "this machine's network could be reached"
-    if (room.work / "inside").exists() or "tree refused" not in said:
-        return "a tree that is read-only could be written"
+    if canary.read_bytes() != _CANARY or "outside refused" not in printed:
+        return "a file outside of the sandbox directory could be written"
+    if reached or "connect refused" not in printed:
+        return "the network of this machine could be reached"
+    if (sandbox_dir.work / "inside").exists() or "tree refused" not in printed:
+        return "a read-only tree could be written"
     return None
 
 
-def _run(launcher: Launcher, room: SandboxDir, canary: Path, port: int) -> ProcessOutcome:
-    seen = launcher.seen(room)
+def _run(launcher: Launcher, sandbox_dir: SandboxDir, canary: Path, port: int) -> ProcessOutcome:
+    seen = launcher.seen_from_inside(sandbox_dir)
     interpreter = Path(sys.executable)
     inside = map(str, (seen.work, seen.work / _WRITABLE, seen.home, seen.tmp))
     wanted = Launch(
         argv=(str(interpreter), "-I", "-S", "-B", "-c", _PROGRAM, str(canary), str(port), *inside),
         env={"PATH": os.defpath, "HOME": str(seen.home), "TMPDIR": str(seen.tmp), "LANG": "C.UTF-8"},
-        cwd=room.work,
-        room=room,
+        cwd=sandbox_dir.work,
+        sandbox_dir=sandbox_dir,
         interpreter=interpreter,
         writable=(f"{_WRITABLE}/",),
     )
     with launcher.prepare(wanted) as launch:
-        end = run_process(
-            launch.argv,
-            cwd=launch.cwd,
-            env=launch.env,
-            timeout_s=_WITHIN_S,
-            cancel=threading.Event(),
-            log=room.own / "output.log",
-            pass_fds=launch.pass_fds,
-            stdin=launch.stdin,
-            confinement=launch.confinement,
-            gate=launch.gate,
-        )
-        return end if launch.judge is None else launch.judge(end)
+        return run_launch(launch, timeout_s=_TIMEOUT_S, cancel=threading.Event())
 
 
 def _last_line(end: ProcessOutcome) -> str:
-    """Say in a line why even honest work failed."""
+    """Return in one line why the test program failed at what every step needs."""
     lines = [line for line in end.head.decode("utf-8", "replace").splitlines() if line.strip()]
-    return f"an honest program ended with {end.exit_code}: {lines[-1] if lines else 'it said nothing'}"
+    return f"a test program exited with status {end.exit_code}: {lines[-1] if lines else 'it printed nothing'}"
 
 
 ALLOW_OPTION: Final = "--allow-unsandboxed"
@@ -151,64 +142,61 @@ NAMESPACES_HINT: Final = (
 
 
 class TierChoice(Struct, frozen=True):
-    """The best tier that works here, None where none does, and for every better one why it does not."""
+    """The best tier that works here, or None, and the reason why each better one does not."""
 
     launcher: BubblewrapLauncher | LandlockLauncher | None
     failed: tuple[tuple[str, str], ...] = ()
 
     @property
     def tier(self) -> str:
-        """Name the tier."""
+        """The name of the tier."""
         return self.launcher.tier if self.launcher is not None else "none"
 
     @property
     def why(self) -> str:
-        """Say why it is no better one; nothing where it is the best."""
+        """Why no better tier was chosen; empty for the best."""
         return "; ".join(f"{name}: {reason}" for name, reason in self.failed)
 
 
 def best_tier(programs: Sequence[str] = BWRAP_PATHS, *, namespaces: bool = True) -> TierChoice:
-    """Return the best tier that passes the self-test; `programs` are where bubblewrap may be.
+    """Return the best tier that passes the self-test.
 
-    `namespaces` tells whether orch23's own program is tried in the place of bubblewrap.
+    `programs` are the paths of bubblewrap. With `namespaces` orch23's own program is tried if bubblewrap does not work.
     """
     failed: list[tuple[str, str]] = []
     present = [Path(name) for name in programs if os.access(name, os.X_OK)]
     if not present:
         failed.append(("bubblewrap", "it is not installed"))
-    for launcher in (BubblewrapLauncher(program, nested=nested) for program in present for nested in (True, False)):
+    candidates: list[tuple[str, BubblewrapLauncher | LandlockLauncher]] = [
+        (str(program), BubblewrapLauncher(program, nested=nested)) for program in present for nested in (True, False)
+    ]
+    if namespaces:
+        candidates.append(("user namespaces", NamespacesLauncher()))
+    version = landlock.abi()
+    if version >= landlock.MIN_ABI:
+        candidates.append(("Landlock", LandlockLauncher()))
+    for name, launcher in candidates:
         reason = tier_fault(launcher)
         if reason is None:
             return TierChoice(launcher, tuple(failed))
-        failed.append((str(launcher.program), reason))
-    if namespaces:
-        reason = tier_fault(NamespacesLauncher())
-        if reason is None:
-            return TierChoice(NamespacesLauncher(), tuple(failed))
-        failed.append(("user namespaces", reason))
-    version = landlock.abi()
+        failed.append((name, reason))
     if version < landlock.MIN_ABI:
-        what = f"its interface is version {version}, {landlock.MIN_ABI} is needed" if version else "the kernel has none"
-        failed.append(("Landlock", what))
-        return TierChoice(None, tuple(failed))
-    reason = tier_fault(LandlockLauncher())
-    if reason is None:
-        return TierChoice(LandlockLauncher(), tuple(failed))
-    failed.append(("Landlock", reason))
+        too_old = f"its interface has version {version}, and {landlock.MIN_ABI} is needed"
+        failed.append(("Landlock", too_old if version else "the kernel does not have it"))
     return TierChoice(None, tuple(failed))
 
 
 class SandboxLauncher:
-    """A launcher that chooses its tier when it is first asked for it, or in the background when told to begin.
+    """A launcher that chooses its tier at the first use, or in the background.
 
-    Where there is no tier nothing is started, unless `allowed` says that a step may go without. `closed` are places
-    that no interpreter's prefix may open: the user's home and the project.
+    Without a working tier it starts nothing, unless `allowed` lets steps run without a sandbox. `closed` are the user's
+    home and the project, which an interpreter's prefix must not make readable.
     """
 
     def __init__(
         self, choose_tier: Callable[[], TierChoice], *, closed: tuple[Path, ...] = (), allowed: bool = False
     ) -> None:
-        """Keep how to choose; nothing is tried yet."""
+        """Choose nothing yet."""
         self._choose = choose_tier
         self._closed = closed
         self._allowed = allowed
@@ -217,7 +205,7 @@ class SandboxLauncher:
 
     @property
     def choice(self) -> TierChoice:
-        """Give the choice; the first to ask waits for it."""
+        """The choice; the first use waits for the self-test."""
         with self._lock:
             if self._choice is None:
                 self._choice = self._choose()
@@ -225,28 +213,28 @@ class SandboxLauncher:
 
     @property
     def tier(self) -> str:
-        """Name the tier."""
+        """The name of the tier."""
         return self.choice.tier
 
-    def begin(self) -> None:
-        """Choose while other work goes on; a process that ends earlier waits, so that the test leaves no folder."""
+    def choose_in_background(self) -> None:
+        """Choose in a thread. A process that ends earlier waits for it, so that the self-test leaves no folder."""
         thread = threading.Thread(target=self._choose_ahead, name="orch23-sandbox", daemon=True)
         thread.start()
         atexit.register(thread.join)
 
     def _choose_ahead(self) -> None:
-        with contextlib.suppress(Exception):  # who asks for the choice tries again, and is told
+        with contextlib.suppress(Exception):  # the next use of the choice tries again, and reports the error
             _ = self.choice
 
-    def seen(self, room: SandboxDir) -> SandboxDir:
-        """Return the room with the paths that a process in it has to use."""
-        return self._launcher().seen(room)
+    def seen_from_inside(self, sandbox_dir: SandboxDir) -> SandboxDir:
+        """Return the sandbox directory with the paths that a process in it has to use."""
+        return self._launcher().seen_from_inside(sandbox_dir)
 
     def prepare(self, launch: Launch) -> AbstractContextManager[Launch]:
         """Give the launch that runs this one confined.
 
         Raises:
-            LaunchRefusedError: there is no sandbox here, and nobody said that it may go without.
+            LaunchRefusedError: no tier works on this machine, and steps without a sandbox are not allowed.
 
         """
         return self._launcher().prepare(launch)
@@ -258,11 +246,11 @@ class SandboxLauncher:
 
 
 _LOCK = threading.Lock()
-_CHOSEN: list[TierChoice] = []  # what the machine can do stays true as long as this process lives
+_CHOSEN: list[TierChoice] = []  # the machine does not change while this process lives
 
 
 def best_tier_once() -> TierChoice:
-    """Return the best tier, tried at most once in a process."""
+    """Return the best tier; the self-test runs at most once in a process."""
     with _LOCK:
         if not _CHOSEN:
             _CHOSEN.append(best_tier())
@@ -270,12 +258,12 @@ def best_tier_once() -> TierChoice:
 
 
 def no_sandbox_error(choice: TierChoice) -> Diagnostic:
-    """Return the complaint that steps cannot be confined on this machine."""
+    """Return the error that no tier works on this machine."""
     hint = f"{NAMESPACES_HINT}; {ALLOW_OPTION} runs steps without one, as this user: see `orch23 doctor`"
-    return Diagnostic("E483", f"there is no sandbox on this machine ({choice.why})", hint=hint)
+    return Diagnostic("E483", f"no sandbox works on this machine ({choice.why})", hint=hint)
 
 
 def not_allowed_error() -> Diagnostic:
-    """Return the complaint that a stage wants no sandbox, and whoever builds has not said yes to that."""
-    hint = f"read what it runs, then build with {ALLOW_OPTION}; or take `sandbox: off` away"
+    """Return the error that a stage says `sandbox: off` without the user's permission."""
+    hint = f"check what it runs, then build with {ALLOW_OPTION}; or remove `sandbox: off`"
     return Diagnostic("E484", "it says `sandbox: off`, which has to be allowed", hint=hint)

@@ -10,8 +10,8 @@ from orch23.execute.cleanup import BackgroundCleaner
 def test_work_is_done_in_turn_by_another_thread_and_all_of_it_before_the_end() -> None:
     cleaner, done = BackgroundCleaner(), list[tuple[int, int]]()
     gate = threading.Event()
-    cleaner.do(lambda: done.append((0, threading.get_ident())) if gate.wait(20) else None)
-    cleaner.do(lambda: done.append((1, threading.get_ident())))
+    cleaner.submit(lambda: done.append((0, threading.get_ident())) if gate.wait(20) else None)
+    cleaner.submit(lambda: done.append((1, threading.get_ident())))
     assert done == []
     gate.set()
     cleaner.close()
@@ -27,10 +27,10 @@ def test_where_much_waits_whoever_comes_cleans_up_himself() -> None:
         begun.set()
         assert gate.wait(20)
 
-    cleaner.do(slow)
+    cleaner.submit(slow)
     assert begun.wait(20)
     for _ in range(5):
-        cleaner.do(lambda: done.append(threading.get_ident()))
+        cleaner.submit(lambda: done.append(threading.get_ident()))
     assert done == [threading.get_ident()] * 3
     gate.set()
     cleaner.close()
@@ -43,11 +43,11 @@ def test_what_goes_wrong_is_told_at_the_end_and_keeps_nothing_else_from_being_do
     def broken() -> None:
         raise ValueError
 
-    cleaner.do(broken)
-    cleaner.do(lambda: done.append("more"))
+    cleaner.submit(broken)
+    cleaner.submit(lambda: done.append("more"))
     with pytest.raises(ValueError):
         cleaner.close()
     assert done == ["more"]
-    cleaner.do(lambda: done.append("again"))
+    cleaner.submit(lambda: done.append("again"))
     cleaner.close()
     assert done == ["more", "again"]

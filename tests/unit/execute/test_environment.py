@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from orch23.execute.launch import cache_variables, process_environment, refused_pytest_variables, refused_variables
-from orch23.execute.sandbox_dir import SANDBOX_EPOCH, SandboxDir
+from orch23.execute.sandbox_tree import SANDBOX_EPOCH, SandboxDir
 from orch23.model.action import Action
 
 ROOM = SandboxDir(Path("/r/feed"), "feed")

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from orch23.execute.sandbox_dir import SANDBOX_EPOCH, SandboxDir, SandboxDirs
+from orch23.execute.sandbox_dir import SandboxDirs
+from orch23.execute.sandbox_tree import SANDBOX_EPOCH, SandboxDir
 from orch23.model.digest import FileEntry, digest_bytes
 
 FILES = {"src/a.txt": b"alpha", "src/deep/b.txt": b"beta", "other/c.txt": b"gamma"}
@@ -29,7 +30,7 @@ def rooms(tmp_path: Path) -> SandboxDirs:
 
 
 def lay(rooms: SandboxDirs, paths: tuple[str, ...]) -> SandboxDir:
-    room = rooms.lay({path: FileEntry(digest_bytes(FILES[path])) for path in paths}, ".", ("out/",))
+    room = rooms.stage({path: FileEntry(digest_bytes(FILES[path])) for path in paths}, ".", ("out/",))
     assert isinstance(room, SandboxDir)
     return room
 
@@ -44,7 +45,7 @@ def test_the_next_room_stands_in_the_folders_of_the_last_and_holds_what_a_new_on
     (first.work / "stray.txt").write_text("x")
     os.utime(first.work / "src", (1, 1))
     inode = first.root.stat().st_ino
-    rooms.clear(first)
+    rooms.recycle(first)
     second = lay(rooms, SECOND)
     assert second.root.stat().st_ino == inode
     assert second.marker != first.marker
@@ -83,14 +84,14 @@ def test_folders_that_a_step_changed_serve_nobody_any_more(
 ) -> None:
     first = lay(rooms, FIRST)
     change(first)
-    rooms.clear(first)
+    rooms.recycle(first)
     assert list(rooms.folder.iterdir()) == []
     second = lay(rooms, FIRST)
     assert tree(second) == tree(lay(SandboxDirs(rooms.folder.parent / "others", Source()), FIRST))
 
 
 def test_two_rooms_at_once_never_share_a_folder(rooms: SandboxDirs) -> None:
-    rooms.clear(lay(rooms, FIRST))
+    rooms.recycle(lay(rooms, FIRST))
     one, other = lay(rooms, FIRST), lay(rooms, FIRST)
     assert one.root != other.root
     assert tree(one) == tree(other)
@@ -98,7 +99,7 @@ def test_two_rooms_at_once_never_share_a_folder(rooms: SandboxDirs) -> None:
 
 def test_a_frame_that_somebody_filled_meanwhile_is_not_used(rooms: SandboxDirs) -> None:
     first = lay(rooms, FIRST)
-    rooms.clear(first)
+    rooms.recycle(first)
     (first.work / "src/deep/late.txt").write_text("x")
     second = lay(rooms, SECOND)
     assert second.root != first.root

@@ -27,7 +27,7 @@ class Nothing:
 
 @pytest.fixture
 def executor(tmp_path: Path) -> Iterator[LocalExecutor]:
-    one = LocalExecutor(rooms=SandboxDirs(tmp_path, Nothing()), contents=memory(), workers=1)
+    one = LocalExecutor(sandbox_dirs=SandboxDirs(tmp_path, Nothing()), contents=memory(), workers=1)
     yield one
     one.close()
 
@@ -77,7 +77,7 @@ def test_a_step_that_prints_all_the_time_is_watched_too(executor: LocalExecutor)
 def test_a_room_is_not_measured_as_long_as_nothing_is_taken(tmp_path: Path, monkeypatch) -> None:
     growth = ResourceMonitor(tmp_path, StepLimits())
     monkeypatch.setattr(os, "scandir", None)
-    assert growth.fault([os.getpid()]) is None
+    assert growth.exceeded_limit([os.getpid()]) is None
 
 
 def test_a_room_too_deep_to_be_measured_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +90,7 @@ def test_a_room_too_deep_to_be_measured_is_refused(tmp_path: Path, monkeypatch: 
     os.close(here)
     monkeypatch.setattr("orch23.execute.resource_limits._STEP_ENTRIES", -(1 << 60))
     growth = ResourceMonitor(tmp_path, StepLimits())
-    assert growth.fault([]) == "its folders are nested too deep to be measured"
+    assert growth.exceeded_limit([]) == "its folders are nested too deep to be measured"
 
 
 def test_only_the_room_is_measured_when_a_folder_becomes_a_link_meanwhile(tmp_path: Path, monkeypatch) -> None:
@@ -112,7 +112,7 @@ def test_only_the_room_is_measured_when_a_folder_becomes_a_link_meanwhile(tmp_pa
         return look(folder)
 
     monkeypatch.setattr(os, "scandir", swap_before_the_second_look)
-    assert growth.fault([]) is None
+    assert growth.exceeded_limit([]) is None
     assert len(looked) == 2
 
 

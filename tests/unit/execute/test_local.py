@@ -13,10 +13,11 @@ import pytest
 from msgspec.structs import replace
 
 from orch23.execute import local_executor
-from orch23.execute.launch import Launch, PlainLauncher
+from orch23.execute.launch import Launch, PlainLauncher, run_launch
 from orch23.execute.local_executor import LocalExecutor
-from orch23.execute.process import OutputLimits, ProcessOutcome, run_process
-from orch23.execute.sandbox_dir import SandboxDir, SandboxDirs, TreeChanges
+from orch23.execute.process import OutputLimits, ProcessOutcome
+from orch23.execute.sandbox_dir import SandboxDirs
+from orch23.execute.sandbox_tree import SandboxDir, TreeChanges
 from orch23.model.action import (
     TOOLS_FOLDER,
     WORKING_DIRECTORY,
@@ -57,7 +58,7 @@ class World:
         self.kept = memory()
         self.rooms = SandboxDirs(folder, self.source)
         self.executor = LocalExecutor(
-            rooms=self.rooms, contents=self.kept, workers=2, caps=OutputLimits(log_bytes=1 << 20)
+            sandbox_dirs=self.rooms, contents=self.kept, workers=2, output_limits=OutputLimits(log_bytes=1 << 20)
         )
 
     def action(self, *argv: str, **more: object) -> Action:
@@ -238,7 +239,7 @@ def test_a_sandbox_is_one_method(tmp_path: Path) -> None:
             yield replace(launch, argv=("echo", str(launch.network), *launch.argv))
 
     world = World(tmp_path / "rooms")
-    executor = LocalExecutor(rooms=world.rooms, contents=world.kept, workers=1, launcher=Loud())
+    executor = LocalExecutor(sandbox_dirs=world.rooms, contents=world.kept, workers=1, launcher=Loud())
     outcome = executor.run(world.action("true", network=True))
     executor.close()
     assert isinstance(outcome, Completed)
@@ -250,10 +251,10 @@ def test_a_room_is_not_looked_at_while_a_process_that_cannot_be_killed_may_chang
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def with_survivor(*args: Any, **more: Any) -> ProcessOutcome:
-        return replace(run_process(*args, **more), survivors=(1,))
+        return replace(run_launch(*args, **more), survivors=(1,))
 
-    monkeypatch.setattr(local_executor, "run_process", with_survivor)
-    executor = LocalExecutor(rooms=Unseen(tmp_path / "rooms", Source({})), contents=memory(), workers=1)
+    monkeypatch.setattr(local_executor, "run_launch", with_survivor)
+    executor = LocalExecutor(sandbox_dirs=Unseen(tmp_path / "rooms", Source({})), contents=memory(), workers=1)
     action = Action(argv=("true",), inputs={})
     outcome = executor.run(action)
     executor.close()
@@ -270,7 +271,7 @@ def test_an_interpreter_that_this_machine_lacks_is_told_and_nothing_is_run(world
         asked.append(wanted)
         raise ConfigurationError(missing)
 
-    executor = LocalExecutor(rooms=world.rooms, contents=world.kept, workers=1, interpreters=find)
+    executor = LocalExecutor(sandbox_dirs=world.rooms, contents=world.kept, workers=1, interpreters=find)
     outcome = executor.run(world.action("touch", str(tmp_path / "ran"), python=Interpreter("3.99", "3.99")))
     executor.close()
     assert outcome == EngineUnavailable(missing.message, diagnostic=missing)
@@ -309,15 +310,15 @@ def test_folders_serve_again_only_after_a_trusted_step_that_was_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, sandbox: bool, kept: bool
 ) -> None:
     rooms = SandboxDirs(tmp_path / "rooms", Source({}))
-    executor = LocalExecutor(rooms=rooms, contents=memory(), workers=workers)
+    executor = LocalExecutor(sandbox_dirs=rooms, contents=memory(), workers=workers)
     action = Action(argv=("true",), inputs={}, sandbox=sandbox)
     cleared: list[SandboxDir] = []
-    monkeypatch.setattr(rooms, "clear", cleared.append)
+    monkeypatch.setattr(rooms, "recycle", cleared.append)
     assert isinstance(executor.run(action), Completed)
     executor.close()
     assert (cleared != []) is kept
     monkeypatch.undo()
     for room in cleared:
-        rooms.clear(room)
+        rooms.recycle(room)
     rooms.close()
     assert list((tmp_path / "rooms").iterdir()) == []

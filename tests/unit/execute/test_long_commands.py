@@ -31,7 +31,9 @@ def run(tier: str, folder: Path, *argv: str) -> tuple[ActionOutcome, Mapping[str
     if tier != "none":
         need(tier)
     kept = memory()
-    executor = LocalExecutor(rooms=SandboxDirs(folder, Source({})), contents=kept, workers=1, launcher=launcher(tier))
+    executor = LocalExecutor(
+        sandbox_dirs=SandboxDirs(folder, Source({})), contents=kept, workers=1, launcher=launcher(tier)
+    )
     try:
         outcome = executor.run(Action(argv=argv, inputs={}))
     finally:

@@ -16,7 +16,9 @@ from pathlib import Path
 import pytest
 
 from orch23.execute import process_tree
+from orch23.execute.cleanup import kill_leftovers
 from orch23.execute.process import OutputLimits, ProcessOutcome, run_process
+from orch23.execute.supervisor import ProcessSpec
 
 PYTHON = sys.executable
 PLAIN = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "ORCH23_ROOM": "feedfacefeedface"}
@@ -51,18 +53,15 @@ def run(
     tmp_path: Path,
     *argv: str,
     timeout_s: float = 30.0,
-    caps: OutputLimits | None = None,
+    output: OutputLimits | None = None,
     cancel: threading.Event | None = None,
 ) -> ProcessOutcome:
     return run_process(
-        argv,
-        cwd=tmp_path,
-        env=PLAIN,
+        ProcessSpec(argv=argv, cwd=tmp_path, env=PLAIN, marker=PLAIN["ORCH23_ROOM"]),
         timeout_s=timeout_s,
         cancel=cancel or threading.Event(),
         log=tmp_path / "output.log",
-        caps=caps,
-        marker=PLAIN["ORCH23_ROOM"],
+        output=output,
     )
 
 
@@ -74,7 +73,7 @@ def shell(
 
 def test_output_of_both_streams_is_one_in_order_and_the_exit_code_is_told(tmp_path: Path) -> None:
     end = shell(tmp_path, "echo one; echo two >&2; echo three; exit 7")
-    assert (end.end, end.exit_code, end.head + end.tail) == ("exited", 7, b"one\ntwo\nthree\n")
+    assert (end.reason, end.exit_code, end.head + end.tail) == ("exited", 7, b"one\ntwo\nthree\n")
     assert end.log is None
 
 
@@ -102,7 +101,7 @@ def test_a_program_that_is_not_there_is_an_os_error(tmp_path: Path) -> None:
 
 def test_time_is_up(tmp_path: Path, tag: str) -> None:
     end = shell(tmp_path, f"echo begun; sleep {tag}; echo never", timeout_s=0.3)
-    assert (end.end, end.head) == ("timed_out", b"begun\n")
+    assert (end.reason, end.head) == ("timed_out", b"begun\n")
     assert alive(tag) == []
 
 
@@ -111,7 +110,7 @@ def test_cancel_kills_a_process_that_ignores_signals(tmp_path: Path, tag: str) -
     cancel = threading.Event()
     threading.Timer(0.3, cancel.set).start()
     end = shell(tmp_path, f"trap '' TERM INT HUP; sleep {tag}; sleep {tag}", cancel=cancel)
-    assert end.end == "cancelled"
+    assert end.reason == "cancelled"
     assert alive(tag) == []
 
 
@@ -126,15 +125,15 @@ def test_a_process_that_closes_its_output_is_still_waited_for(tmp_path: Path) ->
 
 
 def test_output_is_kept_whole_up_to_the_two_caps(tmp_path: Path) -> None:
-    caps = OutputLimits(head_bytes=10, tail_bytes=20, log_bytes=1000)
-    end = run(tmp_path, "bash", "-c", "printf '%030d' 7", caps=caps)
+    limits = OutputLimits(head_bytes=10, tail_bytes=20, log_bytes=1000)
+    end = run(tmp_path, "bash", "-c", "printf '%030d' 7", output=limits)
     assert end.head + end.tail == b"0" * 29 + b"7"
     assert end.log is None
 
 
 def test_one_byte_more_leaves_head_and_tail_and_spills_everything(tmp_path: Path) -> None:
-    caps = OutputLimits(head_bytes=10, tail_bytes=20, log_bytes=1000)
-    end = run(tmp_path, "bash", "-c", "printf 'A%029dZ' 7", caps=caps)
+    limits = OutputLimits(head_bytes=10, tail_bytes=20, log_bytes=1000)
+    end = run(tmp_path, "bash", "-c", "printf 'A%029dZ' 7", output=limits)
     assert (end.head, end.tail, end.size_bytes) == (b"A" + b"0" * 9, b"0" * 18 + b"7Z", 31)
     assert end.log is not None
     assert end.log.read_bytes() == b"A" + b"0" * 28 + b"7Z"
@@ -146,12 +145,13 @@ def test_a_flood_is_killed_and_neither_memory_nor_the_log_grow_with_it(tmp_path:
         from pathlib import Path
         from orch23.execute import process_tree
         from orch23.execute.process import run_process
+        from orch23.execute.supervisor import ProcessSpec
         process_tree.become_subreaper()
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        end = run_process(["yes"], cwd=Path(sys.argv[1]), env={"PATH": "/usr/bin:/bin"}, timeout_s=60,
-                          cancel=threading.Event(), log=Path(sys.argv[1]) / "log")
+        yes = ProcessSpec(argv=("yes",), cwd=Path(sys.argv[1]), env={"PATH": "/usr/bin:/bin"})
+        end = run_process(yes, timeout_s=60, cancel=threading.Event(), log=Path(sys.argv[1]) / "log")
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-        print(end.end, len(end.head), len(end.tail), end.log.stat().st_size, grown)
+        print(end.reason, len(end.head), len(end.tail), end.log.stat().st_size, grown)
     """)
     done = subprocess.run(
         [PYTHON, "-c", code, str(tmp_path)],
@@ -167,9 +167,13 @@ def test_a_flood_is_killed_and_neither_memory_nor_the_log_grow_with_it(tmp_path:
 
 
 def test_limits_hold_for_the_process_and_its_children(tmp_path: Path) -> None:
-    caps = OutputLimits(file_bytes=100_000)
+    limits = OutputLimits(file_bytes=100_000)
     end = run(
-        tmp_path, "bash", "-c", "until test $(ulimit -Hc) = 0; do :; done; head -c 200000 /dev/zero > big", caps=caps
+        tmp_path,
+        "bash",
+        "-c",
+        "until test $(ulimit -Hc) = 0; do :; done; head -c 200000 /dev/zero > big",
+        output=limits,
     )
     assert end.exit_code != 0
     assert (tmp_path / "big").stat().st_size < 100_000
@@ -247,17 +251,15 @@ def test_no_daemon_survives(tmp_path: Path, tag: str, kind: str, ending: str) ->
     if script.startswith("\nimport"):
         script = f"{PYTHON} - {tag} <<'P'{script}P"
     seen = WhenDaemonIsThere(tag, tmp_path / "go", ending)
+    argv = ("bash", "-c", f"{script}\nwhile test ! -e go; do sleep 0.01; done")
     end = run_process(
-        ["bash", "-c", f"{script}\nwhile test ! -e go; do sleep 0.01; done"],
-        cwd=tmp_path,
-        env=PLAIN,
+        ProcessSpec(argv=argv, cwd=tmp_path, env=PLAIN, marker=PLAIN["ORCH23_ROOM"]),
         timeout_s=20.0,
         cancel=seen,
         log=tmp_path / "log",
-        marker=PLAIN["ORCH23_ROOM"],
     )
     assert seen.seen, (end.head + end.tail).decode()
-    assert end.end == ("exited" if ending == "exit" else "cancelled")
+    assert end.reason == ("exited" if ending == "exit" else "cancelled")
     assert end.survivors == ()
     assert alive(tag) == []
 
@@ -276,17 +278,10 @@ def test_a_helper_of_our_own_and_another_steps_daemon_are_left_alone(tmp_path: P
                 started.set()
             return release.is_set()
 
+    argv = ("bash", "-c", f"(env -i setsid sleep {tag}2 >/dev/null 2>&1 &); sleep 60")
+    process = ProcessSpec(argv=argv, cwd=other, env=PLAIN | {"ORCH23_ROOM": "another"}, marker="another")
     thread = threading.Thread(
-        target=run_process,
-        args=(["bash", "-c", f"(env -i setsid sleep {tag}2 >/dev/null 2>&1 &); sleep 60"],),
-        kwargs={
-            "cwd": other,
-            "env": PLAIN | {"ORCH23_ROOM": "another"},
-            "timeout_s": 60.0,
-            "cancel": Stop(),
-            "log": other / "log",
-            "marker": "another",
-        },
+        target=run_process, args=(process,), kwargs={"timeout_s": 60.0, "cancel": Stop(), "log": other / "log"}
     )
     thread.start()
     assert started.wait(20)
@@ -300,7 +295,7 @@ def test_a_helper_of_our_own_and_another_steps_daemon_are_left_alone(tmp_path: P
     try:
         (tmp_path / "go").touch()
         step.join()
-        assert ends[0].end == "exited"
+        assert ends[0].reason == "exited"
         assert len(alive(f"{tag}1")) == 1
         assert len(alive(f"{tag}2")) == 1
         assert alive(f"{tag}3") == []
@@ -365,14 +360,14 @@ def test_steps_of_a_build_that_was_killed_are_found_and_nobody_else_is_touched(t
     try:
         while len(alive(tag)) < len(processes):
             time.sleep(0.005)
-        found = process_tree.kill_leftovers(rooms)
+        found = kill_leftovers(rooms)
         ended = {"step", "step of which only a part is left", "bwrap"}
         for name in ended:
             processes[name].wait(20)
         assert {name for name in processes if processes[name].poll() is not None} == ended
         assert {processes[name].pid for name in ended} <= set(found)
         assert len(alive(tag)) == len(processes) - len(ended)
-        assert process_tree.kill_leftovers(rooms) == ()
+        assert kill_leftovers(rooms) == ()
     finally:
         for process in processes.values():
             with contextlib.suppress(ProcessLookupError):
@@ -397,7 +392,7 @@ if os.fork() == 0:
         step = int(build.stdout.readline())
         build.kill()
         build.wait()
-        assert process_tree.kill_leftovers(tmp_path / "rooms") == (step,)
+        assert kill_leftovers(tmp_path / "rooms") == (step,)
     assert alive(tag) == []
 
 
@@ -413,7 +408,9 @@ def test_no_zombie_is_left_of_what_was_killed(tmp_path: Path, tag: str) -> None:
     before = set(process_tree._children(os.getpid()))  # of other tests in this process
     shell(tmp_path, f"for i in 1 2 3; do setsid sleep {tag} >/dev/null 2>&1 & done; sleep 0.1")
     mine = [
-        kin for pid in process_tree._children(os.getpid()) if pid not in before and (kin := process_tree._look(pid))
+        kin
+        for pid in process_tree._children(os.getpid())
+        if pid not in before and (kin := process_tree.process_info(pid))
     ]
     assert [kin for kin in mine if kin.state == "Z"] == []
 

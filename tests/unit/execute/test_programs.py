@@ -55,9 +55,10 @@ def provider(
     """Return the provider of a program, in no sandbox if no other launcher is given."""
     root.mkdir(parents=True, exist_ok=True)
     files = Workspace(root, None)
+    store = root / ".orch23"
     programs = LocalProgramRunner(
         root=root,
-        rooms=SandboxDirs(root / ".orch23" / "rooms", InputFiles(DiskContentStore(root / ".orch23" / "cas"), files)),
+        sandbox_dirs=SandboxDirs(store / "rooms", InputFiles(DiskContentStore(store / "cas"), files)),
         launcher=launcher or PlainLauncher(),
         no_sandbox=lambda: None,
         written=lambda: written,

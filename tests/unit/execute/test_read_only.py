@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orch23.execute.sandbox_dir import (
+from orch23.execute.sandbox_tree import (
     SANDBOX_EPOCH,
     SandboxDir,
     compare_read_only,

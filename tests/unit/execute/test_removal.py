@@ -89,7 +89,7 @@ from pathlib import Path
 from orch23.execute.sandbox_dir import SandboxDirs
 with tempfile.TemporaryDirectory() as folder:
     rooms = SandboxDirs(Path(folder), None)
-    room = rooms.lay({})
+    room = rooms.stage({})
     for path in ("locked/inner/x", "read_only/y"):
         (room.work / path).parent.mkdir(parents=True)
         (room.work / path).write_text("x")

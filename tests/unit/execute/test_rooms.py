@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orch23.execute.sandbox_dir import (
+from orch23.execute.sandbox_dir import SEARCH_STOP_FILES, SandboxDirs
+from orch23.execute.sandbox_tree import (
     SANDBOX_EPOCH,
-    SEARCH_STOP_FILES,
     SandboxDir,
-    SandboxDirs,
     TreeChanges,
     TreeLimits,
     is_scratch,
+    open_tree,
     printable_path,
 )
 from orch23.model.action import InputsChanged
@@ -42,7 +42,7 @@ def rooms(tmp_path: Path) -> SandboxDirs:
 
 
 def lay(rooms: SandboxDirs, working_directory: str = ".") -> SandboxDir:
-    room = rooms.lay(INPUTS, working_directory)
+    room = rooms.stage(INPUTS, working_directory)
     assert isinstance(room, SandboxDir)
     return room
 
@@ -71,7 +71,7 @@ def test_an_untouched_room_has_no_difference(rooms: SandboxDirs) -> None:
 
 def test_changed_inputs_leave_no_room_and_all_are_named(rooms: SandboxDirs) -> None:
     other = FileEntry(digest_bytes(b"other"))
-    assert rooms.lay({**INPUTS, "a.txt": other, "sub/deep/c": other}) == InputsChanged(("a.txt", "sub/deep/c"))
+    assert rooms.stage({**INPUTS, "a.txt": other, "sub/deep/c": other}) == InputsChanged(("a.txt", "sub/deep/c"))
     assert list(rooms.folder.iterdir()) == []
 
 
@@ -140,12 +140,12 @@ def test_what_was_written_is_opened_through_no_link(rooms: SandboxDirs, tmp_path
     room = lay(rooms)
     (room.work / "sub/new").write_text("new")
     assert set(scan(rooms, room).written) == {"sub/new"}
-    with rooms.opened(room) as open_one:
+    with open_tree(room) as open_one:
         descriptor = open_one("sub/new")
         assert os.read(descriptor, 10) == b"new"
         os.close(descriptor)
     swap_for_a_link(room.work / "sub", outside)
-    with pytest.raises(OSError, match=r"Not a directory|Too many levels"), rooms.opened(room) as open_one:
+    with pytest.raises(OSError, match=r"Not a directory|Too many levels"), open_tree(room) as open_one:
         open_one("sub/new")
 
 
@@ -165,7 +165,7 @@ def test_what_was_written_is_opened_only_as_what_it_was(rooms: SandboxDirs, tmp_
         (room.work / "new").hardlink_to(outside / "new")
     if how == "pipe":
         os.mkfifo(room.work / "new")
-    with pytest.raises(OSError), rooms.opened(room) as open_one:
+    with pytest.raises(OSError), open_tree(room) as open_one:
         open_one("new")
 
 
@@ -331,7 +331,7 @@ def test_unreadable_files_and_folders_are_read_all_the_same(rooms: SandboxDirs) 
     (room.work / "locked/x").chmod(0o111)
     (room.work / "locked").chmod(0)
     assert scan(rooms, room).written == {"locked/x": True}
-    with rooms.opened(room) as open_one:
+    with open_tree(room) as open_one:
         descriptor = open_one("locked/x")
     assert os.fstat(descriptor).st_mode & 0o400
     os.close(descriptor)
@@ -377,8 +377,8 @@ def test_a_room_that_a_link_has_taken_the_place_of_is_removed_and_what_it_leads_
     (outside / "precious").write_text("x")
     outside.chmod(0o755)
     room = lay(rooms)
-    room.own.mkdir()
-    for place in (room.root, room.own):
+    room.orch23_folder.mkdir()
+    for place in (room.root, room.orch23_folder):
         place.rename(tmp_path / place.name)
         place.symlink_to(outside)
     if end == "discard":
@@ -407,7 +407,7 @@ def test_what_is_shown_has_no_control_characters(text: str) -> None:
 
 
 def test_the_folders_of_outputs_are_there_before_the_step(rooms: SandboxDirs) -> None:
-    room = rooms.lay({}, ".", ("build/deep/",))
+    room = rooms.stage({}, ".", ("build/deep/",))
     assert isinstance(room, SandboxDir)
     assert (room.work / "build" / "deep").is_dir()
     assert rooms.scan(room, {}) == TreeChanges({}, (), ())

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from orch23.execute import process_tree, supervisor
-from orch23.execute.process import ProcessOutcome, run_process
+from orch23.execute.process import ProcessOutcome, StopSignal, run_process
 from orch23.execute.sandbox import landlock
-from orch23.execute.supervisor import Confinement
+from orch23.execute.supervisor import Confinement, ProcessSpec
 from tests.sandbox.users import ROOT, need
 
 EVERYTHING = [("/", landlock.READ_RIGHTS | landlock.WRITE_RIGHTS)]
@@ -29,24 +29,22 @@ def _own_supervisors() -> Iterator[None]:
     supervisor.close_idle_supervisors()
 
 
-def run(tmp_path: Path, *argv: str, **more: Any) -> ProcessOutcome:
+def run(
+    tmp_path: Path, *argv: str, timeout_s: float = 30, cancel: StopSignal | None = None, **more: Any
+) -> ProcessOutcome:
     with landlock.ruleset(EVERYTHING) as rules:
-        fields: dict[str, Any] = {
-            "cwd": tmp_path,
-            "env": {"PATH": "/usr/local/bin:/usr/bin:/bin"},
-            "timeout_s": 30,
-            "cancel": threading.Event(),
-            "log": tmp_path / "output.log",
-            "confinement": Confinement(rules, network=True),
-        }
-        return run_process(argv, **{**fields, **more})
+        fields: dict[str, Any] = {"cwd": tmp_path, "env": {"PATH": "/usr/local/bin:/usr/bin:/bin"}}
+        process = ProcessSpec(argv=argv, confinement=Confinement(rules, network=True), **{**fields, **more})
+        return run_process(
+            process, timeout_s=timeout_s, cancel=cancel or threading.Event(), log=tmp_path / "output.log"
+        )
 
 
 def states(pids: list[int]) -> list[str]:
     """Return the states of those processes that are there and have not ended."""
     found = []
     for pid in pids:
-        kin = process_tree._look(pid)
+        kin = process_tree.process_info(pid)
         if kin is not None and kin.state not in "ZX":
             found.append(kin.state)
     return found
@@ -126,11 +124,12 @@ import sys, threading
 from pathlib import Path
 from orch23.execute.process import run_process
 from orch23.execute.sandbox import landlock
-from orch23.execute.supervisor import Confinement
+from orch23.execute.supervisor import Confinement, ProcessSpec
 with landlock.ruleset([("/", landlock.READ_RIGHTS | landlock.WRITE_RIGHTS)]) as rules:
     script = "setsid sleep 600 >/dev/null 2>&1 & echo $PPID $$ $! > pids.new; mv pids.new pids; trap '' TERM; wait"
-    run_process(["bash", "-c", script], cwd=Path(sys.argv[1]), env={"PATH": "/usr/bin:/bin"}, timeout_s=600,
-                cancel=threading.Event(), log=Path(sys.argv[1], "log"), confinement=Confinement(rules, network=True))
+    step = ProcessSpec(argv=("bash", "-c", script), cwd=Path(sys.argv[1]), env={"PATH": "/usr/bin:/bin"},
+                       confinement=Confinement(rules, network=True))
+    run_process(step, timeout_s=600, cancel=threading.Event(), log=Path(sys.argv[1], "log"))
 """
 
 

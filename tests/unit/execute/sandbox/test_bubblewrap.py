@@ -13,7 +13,7 @@ import pytest
 from orch23.execute import process_tree
 from orch23.execute.launch import Launch
 from orch23.execute.sandbox.bubblewrap import _Descriptors, _waiting
-from orch23.execute.sandbox_dir import SandboxDir
+from orch23.execute.sandbox_tree import SandboxDir
 from orch23.model.action import Action, Completed, StepLimits
 from tests.sandbox.probe import Memory, executor
 from tests.sandbox.users import need
@@ -103,21 +103,21 @@ def test_what_a_command_leaves_ends_without_a_look_at_all_processes(
 def test_only_the_first_process_of_a_namespace_is_taken_for_one() -> None:
     with process_tree.starting_leader():
         child = subprocess.Popen(["/bin/sleep", "1000"], start_new_session=True)
-        family = process_tree.register_leader(child.pid, "", 1 << 32)
+        tree = process_tree.register_leader(child.pid, "", 1 << 32)
     try:
         process_tree.note_namespace(
-            family, child.pid
+            tree, child.pid
         )  # a child of this process, not of the leader, and first in no namespace
-        assert family.first is None
+        assert tree.namespace_init is None
     finally:
-        process_tree.kill_tree(family)
+        process_tree.kill_tree(tree)
         child.wait()
-        process_tree.forget_tree(family)
+        process_tree.forget_tree(tree)
 
 
 def test_a_command_begins_when_it_is_told_to_and_not_where_nobody_is_left(tmp_path: Path) -> None:
     room = SandboxDir(tmp_path, "m")
-    launch = Launch(argv=("touch", "ran"), env={}, cwd=tmp_path, room=room, interpreter=Path(sys.executable))
+    launch = Launch(argv=("touch", "ran"), env={}, cwd=tmp_path, sandbox_dir=room, interpreter=Path(sys.executable))
     for told in (False, True):
         near, far = socket.socketpair()
         with (
@@ -173,10 +173,10 @@ def test_a_command_is_told_to_begin_only_when_the_sandbox_is_tied_to_this_proces
     child = subprocess.Popen(["/bin/sleep", "1000"])
     try:
         with _Descriptors(b"", (), StepLimits()) as given:
-            far = os.dup(given.begin_far)
-            os.write(given.status_far, b'{ "child-pid": %d }' % child.pid)
+            far = os.dup(given.begin_theirs)
+            os.write(given.status_theirs, b'{ "child-pid": %d }' % child.pid)
             os.write(far, b"\n")
-            given.open_gate(process_tree.ProcessTree(os.getpid(), "", 1 << 32))
+            given.let_begin(process_tree.ProcessTree(os.getpid(), "", 1 << 32))
     finally:
         child.kill()
         child.wait()

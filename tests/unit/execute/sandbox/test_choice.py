@@ -20,8 +20,8 @@ from orch23.execute.sandbox import landlock, tier_selection
 from orch23.execute.sandbox.bubblewrap import BWRAP_PATHS, BubblewrapLauncher
 from orch23.execute.sandbox.restricted import LandlockLauncher
 from orch23.execute.sandbox.tier_selection import SandboxLauncher, TierChoice, best_tier, tier_fault
-from orch23.execute.sandbox_dir import SandboxDir
-from orch23.execute.supervisor import Confinement
+from orch23.execute.sandbox_tree import SandboxDir
+from orch23.execute.supervisor import Confinement, ProcessSpec
 from tests.sandbox.probe import launcher
 from tests.sandbox.users import ROOT, need
 
@@ -91,10 +91,10 @@ def test_landlock_is_taken_where_user_namespaces_are_forbidden() -> None:
 def test_a_bubblewrap_that_confines_nothing_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It starts what it is told to, and so everything seems to work: what is outside tells."""
     need("landlock")
-    monkeypatch.setattr("orch23.execute.sandbox.bubblewrap._GATE_WITHIN_S", 0.5)  # it never says that it has a child
+    monkeypatch.setattr("orch23.execute.sandbox.bubblewrap._START_WITHIN_S", 0.5)  # it never says that it has a child
     found = best_tier([fake(tmp_path, LYING)], namespaces=False)
     assert found.tier == "landlock"
-    assert "could be" in found.why or "honest" in found.why
+    assert "could be" in found.why or "a test program exited" in found.why
 
 
 def test_a_bubblewrap_that_may_not_is_told_in_its_own_words(tmp_path: Path) -> None:
@@ -116,11 +116,11 @@ def test_an_old_landlock_is_none() -> None:
     with patch.object(landlock, "abi", return_value=2):
         found = best_tier((), namespaces=False)
     assert found.launcher is None
-    assert "version 2, 3 is needed" in found.why
+    assert "version 2, and 3 is needed" in found.why
 
 
 def test_no_sandbox_at_all_is_found_out() -> None:
-    assert tier_fault(PlainLauncher()) == "a file outside of the room could be written"
+    assert tier_fault(PlainLauncher()) == "a file outside of the sandbox directory could be written"
 
 
 def test_a_filter_that_is_left_out_is_found_out() -> None:
@@ -130,7 +130,7 @@ def test_a_filter_that_is_left_out_is_found_out() -> None:
     weak = "from orch23.execute import supervisor_child as c; c.seccomp.install_filter = lambda _: None; "
     weak += "c._own_network = lambda: False; "
     with patch.object(supervisor, "_MAIN", supervisor._MAIN.replace("from", f"{weak}from", 1)):
-        assert tier_fault(LandlockLauncher()) == "this machine's network could be reached"
+        assert tier_fault(LandlockLauncher()) == "the network of this machine could be reached"
     supervisor.close_idle_supervisors()
 
 
@@ -141,13 +141,13 @@ def test_a_tree_that_can_be_written_though_it_is_read_only_is_found_out(tier: st
 
     class Forgetful:
         tier = "forgetful"
-        seen = staticmethod(confined.seen)
+        seen_from_inside = staticmethod(confined.seen_from_inside)
 
         def prepare(self, launch: Launch) -> AbstractContextManager[Launch]:
             return confined.prepare(replace(launch, writable=None))
 
     assert tier_fault(confined) is None
-    assert tier_fault(Forgetful()) == "a tree that is read-only could be written"
+    assert tier_fault(Forgetful()) == "a read-only tree could be written"
 
 
 def test_it_is_tried_once_and_whoever_asks_meanwhile_waits() -> None:
@@ -158,7 +158,7 @@ def test_it_is_tried_once_and_whoever_asks_meanwhile_waits() -> None:
         return TierChoice(None)
 
     sandbox = SandboxLauncher(slow)
-    sandbox.begin()
+    sandbox.choose_in_background()
     assert [sandbox.tier for _ in range(3)] == ["none"] * 3
     assert asked == ["x"]
 
@@ -176,7 +176,7 @@ def slow():
     print("tried", flush=True)
     return TierChoice(None)
 
-SandboxLauncher(slow).begin()
+SandboxLauncher(slow).choose_in_background()
 atexit.register(ending.set)
 exit_process(0)
 """
@@ -192,7 +192,7 @@ def test_nothing_is_started_without_a_tier_unless_it_is_allowed(tmp_path: Path) 
     with pytest.raises(LaunchRefusedError) as refused:
         SandboxLauncher(lambda: TierChoice(None, (("a", "b"),))).prepare(None)  # type: ignore[arg-type]  # never looked at
     assert refused.value.diagnostic.code == "E483"
-    assert SandboxLauncher(lambda: TierChoice(None), allowed=True).seen(room) == room
+    assert SandboxLauncher(lambda: TierChoice(None), allowed=True).seen_from_inside(room) == room
 
 
 def test_one_process_tries_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,16 +209,13 @@ def test_one_process_tries_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_cannot_be_confined_is_told_and_not_started(tmp_path: Path) -> None:
-    with tempfile.TemporaryFile() as no_ruleset, pytest.raises(OSError, match="descriptor in bad state"):
-        run_process(
-            ["touch", "ran"],
-            cwd=tmp_path,
-            env={"PATH": "/usr/bin:/bin"},
-            timeout_s=5,
-            cancel=threading.Event(),
-            log=tmp_path / "log",
-            confinement=Confinement(no_ruleset.fileno(), network=False),
+    with tempfile.TemporaryFile() as no_ruleset:
+        confinement = Confinement(no_ruleset.fileno(), network=False)
+        process = ProcessSpec(
+            argv=("touch", "ran"), cwd=tmp_path, env={"PATH": "/usr/bin:/bin"}, confinement=confinement
         )
+        with pytest.raises(OSError, match="descriptor in bad state"):
+            run_process(process, timeout_s=5, cancel=threading.Event(), log=tmp_path / "log")
     assert not (tmp_path / "ran").exists()
 
 
@@ -238,7 +235,7 @@ def test_a_choice_ahead_that_fails_is_reported_to_who_asks(capfd: pytest.Capture
 
     sandbox = SandboxLauncher(refuse)
     before = set(threading.enumerate())
-    sandbox.begin()
+    sandbox.choose_in_background()
     for thread in set(threading.enumerate()) - before:
         thread.join()
     with pytest.raises(OSError, match="read-only"):

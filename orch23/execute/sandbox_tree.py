@@ -1,0 +1,435 @@
+"""The tree of a sandbox directory: its paths, the part that a process may write, and what the process changed.
+
+The tree may be hostile: a step can leave links, locked folders, special files, and names that no project can hold.
+Every file is opened folder by folder through descriptors, without following links.
+"""
+
+import contextlib
+import errno
+import os
+import re
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from fnmatch import translate
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import TypeAlias
+
+from msgspec import Struct, field
+
+from orch23.execute.cleanup import make_accessible, open_below, open_subdirectory
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import FileEntry
+from orch23.model.paths import compile_pattern
+from orch23.store.file_copy import FileProgress, hash_file
+
+SANDBOX_EPOCH = 315_619_200
+"""The mtime of all files and folders in a tree, and SOURCE_DATE_EPOCH: 1980-01-02 UTC, which zip archives can hold."""
+
+_MAX_NAME_BYTES = 200
+_MAX_REPORTED = 10
+_PYTEST_CACHE = ".pytest_cache"
+_CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+class SandboxDir(Struct, frozen=True):
+    """The directory in which one process runs. `marker` is random and identifies the processes of the step."""
+
+    root: Path
+    marker: str
+
+    @property
+    def work(self) -> Path:
+        """The copy of the project that the process works in."""
+        return self.root / "work"
+
+    @property
+    def home(self) -> Path:
+        """The HOME of the process."""
+        return self.root / "home"
+
+    @property
+    def tmp(self) -> Path:
+        """The TMPDIR of the process."""
+        return self.root / "tmp"
+
+    @property
+    def orch23_folder(self) -> Path:
+        """The folder beside the sandbox directory for files of orch23. No process of the step may write there."""
+        return self.root.with_name(f"{self.root.name}.own")
+
+    @property
+    def tools(self) -> Path:
+        """The directory of the action's tools and of other files for the process. It cannot write there."""
+        return self.orch23_folder / "tools"
+
+    @property
+    def log(self) -> Path:
+        """The file beside the sandbox directory for output that is too long for memory."""
+        return self.root.with_name(f"{self.root.name}.log")
+
+
+class TreeChanges(Struct, frozen=True):
+    """How a tree differs from the staged inputs, and what in it cannot be part of a result.
+
+    `written` are the new or changed regular files, each with its executable bit.
+    """
+
+    written: Mapping[str, bool]
+    removed: tuple[str, ...]
+    violations: tuple[Diagnostic, ...]
+
+
+class TreeLimits(Struct, frozen=True):
+    """How much a tree may hold at the end: files and directories, levels, bytes (by file size)."""
+
+    entries: int = 100_000
+    depth: int = 64
+    size_bytes: int = 4 << 30
+
+
+class _LimitReachedError(Exception):
+    """The scan stops: a limit is exceeded, so the result is refused whatever else the tree holds."""
+
+
+class _Scan(Struct):
+    """The state of one scan."""
+
+    limits: TreeLimits
+    is_scratch: Callable[[str], bool]
+    inputs: Mapping[str, FileEntry]
+    meter: FileProgress
+    files: set[str] = field(default_factory=set)
+    written: dict[str, bool] = field(default_factory=dict)
+    violations: list[Diagnostic] = field(default_factory=list)
+    entries: int = 0
+    size_bytes: int = 0
+
+    def report(self, code: str, path: str, message: str, hint: str) -> None:
+        self.violations.append(Diagnostic(code, message, hint=hint, subject=printable_path(path)))
+
+
+def scan_tree(
+    sandbox_dir: SandboxDir,
+    inputs: Mapping[str, FileEntry],
+    scratch: tuple[str, ...],
+    limits: TreeLimits,
+    meter: FileProgress,
+) -> TreeChanges:
+    """Compare a tree with the inputs that were staged. All processes of the step must have ended.
+
+    Bytes are compared, never times: a process can set times, and a write through a shared mapping on tmpfs does not
+    change them.
+    """
+    scan = _Scan(limits, _scratch_matcher(scratch), inputs, meter)
+    try:
+        top = _open_top(sandbox_dir)
+    except OSError:
+        message = "the working directory of the sandbox was replaced or removed"
+        scan.report("E618", ".", message, "leave it in place")
+        return TreeChanges({}, (), tuple(scan.violations))
+    try:
+        with contextlib.suppress(_LimitReachedError):
+            _scan_directory(scan, top, "", 1)
+    finally:
+        os.close(top)
+    removed = tuple(p for p in sorted(inputs) if p not in scan.files and not scan.is_scratch(p))
+    return TreeChanges(dict(sorted(scan.written.items())), removed, _shortened(scan.violations))
+
+
+@contextlib.contextmanager
+def open_tree(sandbox_dir: SandboxDir) -> Iterator[Callable[[str], int]]:
+    """Yield a function that opens a file of the tree for reading, by its path, without following links.
+
+    Raises:
+        OSError: the tree is missing. From the function: the file is not regular, has several names, or is behind a
+            link.
+
+    """
+    top = _open_top(sandbox_dir)
+    try:
+        yield lambda path: _open_file(top, path)
+    finally:
+        os.close(top)
+
+
+def is_scratch(path: str, patterns: tuple[str, ...]) -> bool:
+    """Return whether a path is discarded. A pattern with a `/` matches whole paths, others match any name in them."""
+    return _scratch_matcher(patterns)(path)
+
+
+def link_text(path: str, inputs: Mapping[str, FileEntry]) -> str | None:
+    """Return the text of the link as which an input is staged: a link to another input. None for a file."""
+    link = inputs[path].link if path in inputs else ""
+    target_entry = inputs.get(link) if link else None
+    if target_entry is None or target_entry.link or target_entry.digest != inputs[path].digest:
+        return None
+    above, target = path.split("/")[:-1], link.split("/")
+    while above and target[1:] and above[0] == target[0]:
+        above, target = above[1:], target[1:]
+    return "/".join([*(".." for _ in above), *target])
+
+
+def printable_path(path: str) -> str:
+    """Return a path for display: control characters and bytes that are not UTF-8 are escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in path)
+
+
+@lru_cache(maxsize=64)
+def _scratch_matcher(patterns: tuple[str, ...]) -> Callable[[str], bool]:
+    by_name = [re.compile(translate(p.rstrip("/"))).match for p in patterns if "/" not in p.rstrip("/")]
+    by_path = [compile_pattern(p) for p in patterns if "/" in p.rstrip("/")]
+
+    def is_discarded(path: str) -> bool:
+        for name in path.split("/"):
+            for matches in by_name:
+                if matches(name) is not None:
+                    return True
+        return any(matches(path) for matches in by_path)
+
+    return is_discarded
+
+
+def _shortened(violations: list[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Return at most ten errors of each code and a count of the others: a hostile tree can have 100,000."""
+    by_code: dict[str, list[Diagnostic]] = {}
+    for violation in violations:
+        by_code.setdefault(violation.code, []).append(violation)
+    found: list[Diagnostic] = []
+    for code, same_code in by_code.items():
+        found += same_code[:_MAX_REPORTED]
+        if (more := len(same_code) - _MAX_REPORTED) > 0:
+            message = f"the same holds for {more} more files and directories of the result"
+            found.append(Diagnostic(code, message, hint=same_code[0].hint))
+    return tuple(found)
+
+
+def _open_top(sandbox_dir: SandboxDir) -> int:
+    """Open the tree. The process may have removed its own access to the folders, so that is restored first."""
+    with open_subdirectory(sandbox_dir.root.parent) as parent:
+        make_accessible(sandbox_dir.root.name, parent)
+        with open_subdirectory(sandbox_dir.root.name, parent) as root:
+            make_accessible(sandbox_dir.work.name, root)
+            return open_below(root, (sandbox_dir.work.name,))
+
+
+def _scan_directory(scan: _Scan, folder: int, prefix: str, depth: int) -> None:
+    """Scan an open directory and everything below it. The processes have ended, so what lstat returns stays true."""
+    left = scan.limits.entries - scan.entries
+    with os.scandir(folder) as entries:
+        wanted = (entry.name for entry in entries if not scan.is_scratch(f"{prefix}{entry.name}"))
+        names = sorted(islice(wanted, left + 1))  # one more is too many: there may be millions
+    scan.entries += len(names)
+    if len(names) > left:
+        message = f"more than {scan.limits.entries} files and directories"
+        scan.report("E615", prefix.rstrip("/") or ".", message, "write fewer files")
+        raise _LimitReachedError
+    for name in names:
+        path = f"{prefix}{name}"
+        if (problem := _name_problem(name)) is not None:
+            scan.report("E614", path, f"the name {problem}", "choose another name")
+            continue
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if not stat.S_ISDIR(status.st_mode):
+            _scan_file(scan, folder, name, path, status)
+        elif depth >= scan.limits.depth:
+            scan.report("E616", path, f"nested deeper than {scan.limits.depth} levels", "write flatter directories")
+        else:
+            if status.st_mode & stat.S_IRWXU != stat.S_IRWXU:
+                make_accessible(name, folder)
+            with open_subdirectory(name, folder) as inner:
+                _scan_directory(scan, inner, f"{path}/", depth + 1)
+
+
+def _scan_file(scan: _Scan, folder: int, name: str, path: str, status: os.stat_result) -> None:
+    if stat.S_ISLNK(status.st_mode) and link_text(path, scan.inputs) == os.readlink(name, dir_fd=folder):
+        scan.files.add(path)
+        return
+    if (violation := _file_violation(status)) is not None:
+        code, message, hint = violation
+        scan.report(code, path, message, hint)
+        return
+    scan.size_bytes += status.st_size
+    if scan.size_bytes > scan.limits.size_bytes:
+        message = f"the files of the result have more than {scan.limits.size_bytes} bytes in total"
+        scan.report("E617", path, message, "write less")
+        raise _LimitReachedError
+    if not status.st_mode & stat.S_IRUSR:
+        _make_readable(folder, name)
+    scan.files.add(path)
+    if _differs(folder, name, status, scan.inputs.get(path), scan.meter):
+        scan.written[path] = bool(status.st_mode & stat.S_IXUSR)
+
+
+def _file_violation(status: os.stat_result) -> tuple[str, str, str] | None:
+    """Return code, message and hint of why a file cannot be part of a result, or None."""
+    if stat.S_ISLNK(status.st_mode):
+        return "E610", "is a symbolic link", "copy the file instead of linking it"
+    if not stat.S_ISREG(status.st_mode):
+        return "E611", f"is {_special_kind(status.st_mode)}", "create it below TMPDIR, or name it in `scratch`"
+    if status.st_nlink != 1:
+        return "E612", f"has {status.st_nlink} hard links", "copy the file instead of linking it"
+    if status.st_mode & (stat.S_ISUID | stat.S_ISGID):
+        return "E613", "has a setuid or setgid bit", "chmod u-s,g-s it"
+    return None
+
+
+def _special_kind(mode: int) -> str:
+    if stat.S_ISFIFO(mode):
+        return "a FIFO"
+    return "a socket" if stat.S_ISSOCK(mode) else "a device"
+
+
+def _name_problem(name: str) -> str | None:
+    try:
+        raw = name.encode("utf-8")
+    except UnicodeEncodeError:
+        return "is not UTF-8"
+    if len(raw) > _MAX_NAME_BYTES:
+        return f"has more than {_MAX_NAME_BYTES} bytes"
+    return "holds a control character" if _CONTROL_CHARACTER.search(name) else None
+
+
+def _make_readable(folder: int, name: str) -> None:
+    """Let the owner read a file. The name may be another file by now: links and files with other names are skipped."""
+    path_descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        status = os.fstat(path_descriptor)
+        if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
+            os.chmod(f"/proc/self/fd/{path_descriptor}", stat.S_IMODE(status.st_mode) | stat.S_IRUSR)
+    finally:
+        os.close(path_descriptor)
+
+
+def _open_file(top: int, path: str) -> int:
+    *above, name = path.split("/")
+    folder = open_below(top, above)
+    try:
+        return _open_regular(folder, name)
+    finally:
+        os.close(folder)
+
+
+def _open_regular(folder: int, name: str) -> int:
+    """Open a file for reading. A second hard link is refused: it may be a file of someone else."""
+    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    status = os.fstat(descriptor)
+    if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), name)
+
+
+def _differs(folder: int, name: str, status: os.stat_result, entry: FileEntry | None, meter: FileProgress) -> bool:
+    """Return whether a file differs from the staged one. Files of equal size are compared by their hash."""
+    if entry is None or status.st_size != entry.digest.size_bytes:
+        return True
+    if bool(status.st_mode & stat.S_IXUSR) != entry.executable:
+        return True
+    descriptor = _open_regular(folder, name)
+    try:
+        return hash_file(descriptor, meter("hashing", name, status.st_size))[0] != entry.digest.sha256
+    finally:
+        os.close(descriptor)
+
+
+# ---- trees that a process may write only in part -----------------------------------------------------------------
+
+TreeStamps: TypeAlias = Mapping[str, tuple[int, int]]
+"""Inode and change time (ctime, in ns) of each path of a tree. No process can set a ctime."""
+
+
+def writable_parts(sandbox_dir: SandboxDir, writable: Iterable[str]) -> Iterator[Path]:
+    """Yield the paths of a sandbox directory that its process may write."""
+    yield from (sandbox_dir.home, sandbox_dir.tmp)
+    if (cache := sandbox_dir.root / _PYTEST_CACHE).is_dir():
+        yield cache
+    yield from (sandbox_dir.work / path for path in writable)
+
+
+def required_folders(writable: Iterable[str]) -> tuple[str, ...]:
+    """Return the folders that must exist: the writable folders, and the parents of writable files."""
+    return tuple(dict.fromkeys(path.rpartition("/")[0] for path in writable if "/" in path))
+
+
+def make_pytest_cache(sandbox_dir: SandboxDir) -> None:
+    """Create the folder of pytest's cache: beside `pytest.ini`, which is above the tree."""
+    (sandbox_dir.root / _PYTEST_CACHE).mkdir()
+
+
+def make_writable_files(sandbox_dir: SandboxDir, writable: Iterable[str]) -> tuple[str, ...]:
+    """Create the writable files that do not exist, empty, and return their paths.
+
+    A sandbox can make a single file writable only if the file exists.
+    """
+    created = []
+    for path in writable:
+        target = sandbox_dir.work / path
+        if not path.endswith("/") and not target.exists():
+            target.touch(0o644, exist_ok=False)
+            os.utime(target, (SANDBOX_EPOCH, SANDBOX_EPOCH))
+            created.append(path)
+    return tuple(created)
+
+
+def stamp_tree(sandbox_dir: SandboxDir, writable: Iterable[str]) -> TreeStamps:
+    """Return the stamps of everything in a tree that must not be written."""
+    left_out = frozenset(path.rstrip("/") for path in writable)
+    found: dict[str, tuple[int, int]] = {}
+    folders = [""]
+    while folders:
+        folder = folders.pop()
+        found[folder or "."] = _stamp(os.stat(sandbox_dir.work / folder, follow_symlinks=False))
+        with os.scandir(sandbox_dir.work / folder) as entries:
+            for entry in entries:
+                path = f"{folder}/{entry.name}" if folder else entry.name
+                if path in left_out:
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(path)
+                else:
+                    found[path] = _stamp(entry.stat(follow_symlinks=False))
+    return found
+
+
+def _stamp(status: os.stat_result) -> tuple[int, int]:
+    return status.st_ino, status.st_ctime_ns
+
+
+class ReadOnlyChanges(Struct, frozen=True):
+    """Changes of a read-only tree. `unused` were created for the process, which left them empty."""
+
+    unused: tuple[str, ...]
+    touched: tuple[str, ...]
+
+
+def compare_read_only(
+    sandbox_dir: SandboxDir, writable: Iterable[str], created: Iterable[str], before: TreeStamps | None
+) -> ReadOnlyChanges:
+    """Compare a tree with its earlier stamps; None for `before` means that a sandbox prevented all other writes."""
+    unused = tuple(path for path in created if _is_unused(sandbox_dir.work / path))
+    return ReadOnlyChanges(unused, () if before is None else _touched(sandbox_dir, before, writable))
+
+
+def _is_unused(path: Path) -> bool:
+    try:
+        status = os.stat(path, follow_symlinks=False)
+    except OSError:
+        return False
+    return status.st_size == 0 and int(status.st_mtime) == SANDBOX_EPOCH
+
+
+def _touched(sandbox_dir: SandboxDir, before: TreeStamps, writable: Iterable[str]) -> tuple[str, ...]:
+    """Return the paths that were changed, added or removed, without the folders above them.
+
+    A tree that cannot be read any more counts as changed as a whole.
+    """
+    try:
+        after = stamp_tree(sandbox_dir, writable)
+    except OSError:
+        return (".",)
+    changed = sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
+    return tuple(
+        p for p in changed if not any(p == "." or other.startswith(f"{p}/") for other in changed if other != p)
+    )
