@@ -511,9 +511,9 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S3-09": (
         M(
-            "orch23/store/workspace.py",
-            "        return tuple(sorted(Listing(self, wanted, outputs, exclude).matches(prefix, real)))\n",
-            "        return tuple(sorted(Listing(self, wanted, outputs, exclude).matches(prefix, real), reverse=True))\n",
+            "orch23/store/listing.py",
+            "    return tuple(sorted(Listing(tree, wanted, outputs, exclude).matches(prefix, real)))\n",
+            "    return tuple(sorted(Listing(tree, wanted, outputs, exclude).matches(prefix, real), reverse=True))\n",
         ),
         M(
             "prompts/planner_coder_tester/repo_summary.txt.j2",
