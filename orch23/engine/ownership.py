@@ -203,7 +203,7 @@ def _refusal(stage: str, path: str, claim: PathOwner) -> Diagnostic:
 class GitFiles(Protocol):
     """What git has of the project."""
 
-    was_asked: bool
+    was_used: bool
     """Whether any of the questions below was asked since this was set to false."""
 
     def committed(self, paths: Collection[str]) -> Mapping[str, str]:
@@ -219,7 +219,7 @@ class GitFiles(Protocol):
 class NoGitFiles:
     """A project without git: nothing is committed."""
 
-    was_asked: bool = False
+    was_used: bool = False
 
     def committed(self, paths: Collection[str]) -> Mapping[str, str]:
         """Return nothing."""
