@@ -30,15 +30,15 @@ from orch23.store.promotion import refused_path_errors
 
 
 def accept(build: Build, stage: str) -> int:
-    """Verify and record the edited outputs of a stage, and return the number to end with.
+    """Verify and record the edited outputs of a stage, and return the exit code.
 
-    An item of a chain stands for what it was the last to make.
+    In a chain, the last item that makes a path stands for it.
 
     Raises:
-        InvalidInputError: a secret stands in the edit.
-        NotFoundError: there is no such stage, or it is not known yet.
+        InvalidInputError: the edit has a secret.
+        NotFoundError: no stage has this name, or it is not known yet.
         SafetyError: its result would change a protected path that no stage declares.
-        UsageError: nothing of it was edited, or a stage before it has to run first.
+        UsageError: no output was edited, or an upstream stage has to run first.
 
     """
     session = build.session
@@ -67,12 +67,12 @@ def _edited_paths(decision: Decision) -> tuple[str, ...]:
 
 
 def _recorded(decision: Decision) -> Record | None:
-    """Return the result of today's key that a stage has but for the edit, if it has one."""
+    """Return the stage's result of today's key, apart from the edit, or None."""
     return decision.record if isinstance(decision, Edited | VerifyOnly | Fresh | Restore) else None
 
 
 def _owners(build: Build, edits: Mapping[str, tuple[str, ...]], names: list[str]) -> dict[str, tuple[str, ...]]:
-    """Return which stage stands for which edited paths: of a chain, the last item that makes one."""
+    """Assign each edited path to a stage: in a chain, to the last item that makes it."""
     state = build.session.state
     found: dict[str, list[str]] = {}
     for path, name in {path: name for name, paths in edits.items() for path in paths}.items():
@@ -154,7 +154,7 @@ def _failed(build: Build, resolved: ResolvedStage, text: str, failure: str, prob
 
 
 def _outputs(build: Build, resolved: ResolvedStage, paths: tuple[str, ...], recorded: Record | None) -> Files:
-    """Return what the stage would own: its result of today's key, else its last, with the edited files as on disk."""
+    """Return the stage's outputs: of today's key, else of its last result, with the edited files as on disk."""
     store, state = build.session.store, build.session.state
     record = recorded or state.former.get(resolved.stage.name)
     known = record.outputs.items() if record is not None else ()

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class AttemptInput(Struct, frozen=True, kw_only=True):
-    """What an attempt goes on from: the stage's own files, the exchanges behind them, the failure and answer before."""
+    """What an attempt starts from: the stage's own files, their exchanges, the failure and response before it."""
 
     attempt: int
     start: Files
@@ -52,11 +52,10 @@ class AttemptInput(Struct, frozen=True, kw_only=True):
 
 
 class AttemptResult(Struct, frozen=True):
-    """What one attempt left: the tree of the stage's own files, the exchanges it rests on, what is wrong with it.
+    """The result of one attempt: the stage's own files, the exchanges behind them, and the failure if there is one.
 
-    `written` are the paths that the responses behind the tree wrote, also where the bytes are those of the base.
-    `leftover` is what a program had written when it failed: no attempt goes on from it, but `on_failure: keep` promotes
-    it.
+    `written` are the paths that the responses wrote, also where the bytes equal those of the base. `leftover` is what a
+    program had written when it failed: no attempt starts from it, but `on_failure: keep` promotes it.
     """
 
     tree: Files
@@ -74,14 +73,14 @@ ValidateBySchema: TypeAlias = Callable[[str, Json], tuple[Diagnostic, ...]]
 
 
 class Conversing(Protocol):
-    """What opens the conversations with models."""
+    """Opens the conversations with models."""
 
     def open(self, resolved: ResolvedStage, attempt: int, asked: set[str]) -> RecordedConversation:
         """Return the conversation of one attempt. `asked` are the fingerprints that the stage's attempts share."""
 
 
 class Models(Struct, frozen=True, kw_only=True):
-    """How all stages of a build call models: by which requests, through what, and which values they may return."""
+    """How all stages of a build call models: requests, conversations, and validation by schema."""
 
     requests: RequestBuilder
     conversations: Conversing
@@ -89,10 +88,10 @@ class Models(Struct, frozen=True, kw_only=True):
 
 
 class Safeguards(Struct, frozen=True, kw_only=True):
-    """What all stages of a build are held to.
+    """Limits that hold for all stages of a build.
 
-    `protected` are patterns of files that no stage may write. `begin_attempt` raises a LimitError before an attempt of
-    a stage whose time is over. `network` is what can be reached beyond this machine.
+    `protected` are patterns of files that no stage may write. `begin_attempt` raises a LimitError if the wall time of
+    the stage is over. `network` is what steps may reach beyond this machine.
     """
 
     secrets: Secrets
@@ -102,7 +101,7 @@ class Safeguards(Struct, frozen=True, kw_only=True):
 
 
 class Shown(Struct, frozen=True):
-    """What a model is shown of a stage's own files: its last accepted result, `own`.
+    """What prompts show of a stage's own files: its last accepted result, `own`.
 
     `hidden` are the files within the write scope that exist and are not shown: a model may not write over them.
     """
@@ -112,19 +111,19 @@ class Shown(Struct, frozen=True):
 
 
 class Calls(Struct):
-    """The calls of models by one stage's attempts so far: the fingerprints of the requests, and what they took."""
+    """The model calls of a stage's attempts so far: fingerprints of the requests, and usage."""
 
     used: set[str] = field(default_factory=set)
     usage: StageUsage = NO_USAGE
 
 
 class StageResult(Struct, frozen=True, kw_only=True):
-    """How a stage ended. `failure` is None where it passed; `outputs` are its result, or the last attempt's.
+    """The result of a stage's work. `failure` is None if it passed; `outputs` are its result, or the last attempt's.
 
-    `took_s` is what the process of the last attempt took. `accepted` are outputs that a user wrote. `partial` says that
-    its program failed, so that what it did not write may only not have been written yet. `claim` is the record of the
-    lock file that was found to hold: it is kept as it is. `verified` says that a recorded result was verified and
-    nothing ran. `note` says why there was no further attempt.
+    `took_s` is the duration of the last attempt's process, in seconds. `accepted` are outputs that the user wrote.
+    `partial`: the program failed, so a missing file may only be one that it had not written yet. `claim` is a record of
+    the lock file that was found to be true: it is kept as it is. `verified`: a recorded result was verified and nothing
+    ran. `note` says why there was no further attempt.
     """
 
     outputs: Files
@@ -142,7 +141,7 @@ class StageResult(Struct, frozen=True, kw_only=True):
 
 
 class AttemptLoop(Struct, frozen=True, kw_only=True):
-    """One stage's way through its attempts."""
+    """Runs the attempts of one stage."""
 
     resolved: ResolvedStage
     runner: ProcessRunner
@@ -155,18 +154,19 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
 
     @property
     def contents(self) -> ContentStore:
-        """Give the store that the bytes of outputs are put into."""
+        """The store that the bytes of outputs are put into."""
         return self.runner.contents
 
     @property
     def tree(self) -> VisibleFiles:
-        """Give the project as the stage sees it."""
+        """The project as the stage sees it."""
         return self.runner.tree
 
     def run(self, start: tuple[Files, Failure] | None = None, written: Iterable[str] = ()) -> StageResult:
-        """Go through the attempts. `start` is a recorded result that a changed verification failed, with its brief.
+        """Run attempts until one passes.
 
-        `written` are the paths of it that the stage wrote.
+        `start` is a recorded result that failed its changed verification, with that failure; `written` are the paths
+        that the stage wrote of it.
         """
         stage, retry = self.resolved.stage, self.resolved.stage.retry
         if self.resolved.broken:
@@ -202,9 +202,9 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
         return self._done(last, retry.max + 1, failure, "retries exhausted" if retry.max else "")
 
     def forbidden(self) -> StageResult | None:
-        """Return how a stage ends before any of its inputs is taken into the store: what of it would leave a secret.
+        """Return the failure of a stage that would store or send a secret, before any of its inputs is stored.
 
-        Every request is looked at again before it is sent, with what the attempts before have added.
+        Each request is checked again before it is sent, since attempts add to it.
         """
         problems, step = guard_manifest(self.safeguards.secrets, self.resolved), self.resolved.stage.step
         if not problems and not self.resolved.broken:
@@ -216,7 +216,7 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
         )
 
     def verify_recorded(self, outputs: Files, deleted: tuple[str, ...]) -> Failure | None:
-        """Verify a recorded result as it is, for a verification that changed; what is broken can verify nothing."""
+        """Verify a recorded result as it is, since its verification changed."""
         if self.resolved.broken:
             return failure_of("preflight", self.resolved.broken, retryable=False)
         return self.verifier.verify(outputs, recorded_tree(self.resolved, outputs, deleted))
@@ -238,9 +238,9 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
     # ---- values ---------------------------------------------------------------------------
 
     def _owned(self, last: AttemptResult, tree: Files | None = None) -> Files:
-        """Return what a tree has of this stage's own: what differs from the base or was written as it is there already.
+        """Return the stage's own files of a tree: those that differ from the base, and those it wrote again unchanged.
 
-        Literal outputs are its own in any case: a program leaves no trace where it writes the same bytes.
+        Literal outputs always belong to the stage: a program that writes the same bytes again leaves no trace.
         """
         stage, base = self.resolved.stage, self.resolved.base
         certain = {path for path in stage.outputs if not is_glob(path)} | last.written
@@ -293,10 +293,9 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
 
 
 class StepRequirements(Struct, frozen=True):
-    """What a step would need of the user if it ran now.
+    """What a step needs from the user before it can run.
 
-    `grants` are what the user has to consent to; `offline_error` is the complaint where nothing beyond this machine may
-    be reached, if it would reach that.
+    `grants` need consent; `offline_error` is the error if the step would reach beyond this machine and must not.
     """
 
     grants: tuple[Grant, ...] = ()
@@ -307,10 +306,10 @@ NO_REQUIREMENTS = StepRequirements()
 
 
 class StepRunner:
-    """How a kind of step runs. One value serves all stages, in several threads at once."""
+    """Runs one kind of step. One instance serves all stages, in several threads at once."""
 
     def needs(self, step: Any, contents: ContentStore) -> StepRequirements:
-        """Return what a step that has `grants` needs, looked up before the first stage starts."""
+        """Return what a step that has `grants` needs. Called before the first stage starts."""
         del step, contents
         return NO_REQUIREMENTS
 
@@ -321,29 +320,29 @@ class StepRunner:
             CancelledBuildError: the build was asked to stop.
             MissingBytesError: the store lost the bytes of an input.
             ConfigurationError: it could not be started at all.
-            ProviderError: whoever was asked cannot answer.
+            ProviderError: the provider failed.
 
         """
         raise NotImplementedError
 
     def forbidden(self, attempts: AttemptLoop, step: Any) -> tuple[Diagnostic, ...]:
-        """Return what of a step may not leave this machine, before anything of the stage is stored."""
+        """Return the errors of what a step may not store or send, before anything of the stage is stored."""
         del attempts, step
         return ()
 
 
 def step_runner(step: Step) -> StepRunner:
-    """Return how a step runs."""
+    """Return the runner of a step's kind."""
     return load_object_as(StepRunner, step.run)
 
 
 def recorded_tree(resolved: ResolvedStage, outputs: Files, deleted: tuple[str, ...]) -> Files:
-    """Return the stage's own files as a record leaves them: the base, less what it deleted, under its outputs."""
+    """Return the stage's own files of a record: its base, without deleted paths, overlaid by its outputs."""
     return {**{path: e for path, e in resolved.base.items() if path not in deleted}, **outputs}
 
 
 def _unmet(condition: Condition, *, is_folder: bool) -> Diagnostic:
-    """Complain of what a stage requires; `is_folder` says that there are files below its path."""
+    """Return the error of a condition in `requires`; `is_folder`: its path is a directory with files in it."""
     absent, folder = condition.kind == "file_absent", condition.path.endswith("/")
     state = (
         ("there is a file" if absent else "there is no file") if folder else f"it is {'' if absent else 'not '}there"
@@ -356,7 +355,7 @@ def _unmet(condition: Condition, *, is_folder: bool) -> Diagnostic:
 
 
 class ProcessStepRunner(StepRunner):
-    """Runs programs. A kind of step adds what `engine.running.Starting` asks for."""
+    """Runs programs. A kind of step adds the methods of `engine.process_runner.ProcessHooks`."""
 
     def attempt(self, attempts: AttemptLoop, step: ProcessStep, turn: AttemptInput) -> AttemptResult:
         """Run the program, and take the files that it wrote within the stage's write scope."""
@@ -386,12 +385,12 @@ class ProcessStepRunner(StepRunner):
         return AttemptResult(tree, (), took_s=result.duration_s)
 
     def reported(self, step: ProcessStep, verdict: "Verdict", contents: ContentStore) -> Files:
-        """Return the outputs that follow from a verdict."""
+        """Return the outputs that a verdict produces."""
         del step, verdict, contents
         return {}
 
     def _left(self, attempts: AttemptLoop, step: ProcessStep, start: Files, failure: Failure) -> Files | None:
-        """Return the stage's own files as a failed program left them: what it changed within its write scope."""
+        """Return the stage's own files as a failed program left them, within its write scope."""
         resolved, left = attempts.resolved, failure.leftover
         if left is None or guard_paths(attempts.safeguards.secrets, left.written):
             return None

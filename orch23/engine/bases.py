@@ -17,16 +17,16 @@ from orch23.steps.registry import is_llm
 
 
 class Bases(Struct, frozen=True):
-    """Chooses in one state, as it is at the time of each question. Reads; never writes.
+    """Chooses the base of a stage (ADR 19). Reads the state; never writes.
 
-    A base is a mapping path -> bytes of the paths where it has moved; for others it is the original, or the version of
-    the item before.
+    A base maps each path whose start version has moved to its bytes. Other paths start from the original, or from the
+    version of the item before.
     """
 
     state: ProjectState
 
     def in_force(self, name: str) -> Mapping[str, FileEntry]:
-        """Return the bases that have moved for a stage: as its record says, or the kept failure that is on disk."""
+        """Return the moved bases of a stage: of its record, or of the kept failure that is on disk."""
         state = self.state
         if not self._has_base(name):
             return {}
@@ -34,7 +34,7 @@ class Bases(Struct, frozen=True):
         return self._of_record(name, record) if record is not None else {}
 
     def _of_record(self, name: str, record: Record) -> dict[str, FileEntry]:
-        """Return the moved bases of a record that hold today: what they stand in place of is still the same."""
+        """Return the moved bases of a record that still apply: the version that each one replaced is the same."""
         bases = record.bases.items()
         return {path: base.start for path, base in bases if self.state.incoming_version(name, path) == base.instead_of}
 
@@ -56,7 +56,7 @@ class Bases(Struct, frozen=True):
     def alternatives(
         self, name: str, identity: str, in_force: Mapping[str, FileEntry]
     ) -> Iterator[Mapping[str, FileEntry]]:
-        """Give the other bases that records of the stage, under any name, started from; the original is one of them."""
+        """Yield the other bases that the stage's records, under any name, started from, the original among them."""
         if not self._has_base(name):
             return
         records = (*self.state.locked.of_identity(identity), *self.state.store.records.by_identity(identity))
@@ -67,7 +67,7 @@ class Bases(Struct, frozen=True):
                 yield start
 
     def for_next_run(self, name: str, in_force: Mapping[str, FileEntry]) -> Mapping[str, FileEntry]:
-        """Return the bases of a stage that has to run: a user's bytes where there are some, else those in force."""
+        """Return the bases of a stage that has to run: the user's bytes where there are some, else those in force."""
         state, stage = self.state, self.state.stage(name)
         if not self._has_base(name) or not self._follows_the_disk(stage):
             return in_force
@@ -98,7 +98,7 @@ class Bases(Struct, frozen=True):
         )
 
     def _has_users_bytes(self, path: str, there: FileEntry, start: FileEntry | None) -> bool:
-        """Return whether runs made what is on disk from a user's bytes that the stage would not start from."""
+        """Return whether runs made the file on disk from bytes of the user that the stage would not start from."""
         makers = self._makers(path)
         if str(there) not in makers:
             return False
@@ -106,7 +106,7 @@ class Bases(Struct, frozen=True):
         return any(_is_of_user(path, text, makers) and text not in known for text in _lineage(path, there, makers))
 
     def _makers(self, path: str) -> Mapping[str, list[Record]]:
-        """Return the records with an output at a path by what it is; those of the lock file alone where it has some."""
+        """Return the records with an output at a path, by version; the store adds versions that the lock lacks."""
         found: dict[str, list[Record]] = {}
         for record in self.state.locked.owning(path):
             found.setdefault(str(record.outputs[path]), []).append(record)
@@ -118,7 +118,7 @@ class Bases(Struct, frozen=True):
         return found
 
     def _starts_from(self, path: str, there: FileEntry, start: FileEntry | None, *, is_new: bool) -> bool:
-        """Return whether the next run starts from what is on disk at a path, and not from its base so far."""
+        """Return whether the next run starts from the file on disk, and not from its base so far."""
         ownership = self.state.ownership
         if ownership.is_accepted(path, there):
             return True
@@ -133,7 +133,7 @@ class Bases(Struct, frozen=True):
         return sorted({path for pattern in patterns for path in self.state.store.workspace.writable_files(pattern)})
 
     def _follows_the_disk(self, stage: Stage) -> bool:
-        """Return whether no item before a stage has another result in this build: that one is not on disk yet."""
+        """Return whether no earlier item has a new result in this build: that one is not on disk yet."""
         state, link = self.state, stage.chain
         for name in state.plan.chains[link.chain][: link.index] if link else ():
             today, former = state.results.get(name), state.former.get(name)
@@ -153,7 +153,7 @@ class Bases(Struct, frozen=True):
 
 
 def _lineage(path: str, entry: FileEntry | None, makers: Mapping[str, list[Record]]) -> Iterator[str]:
-    """Give a version of a path, what its runs started from there, what runs made that from, and so on."""
+    """Yield a version of a path, the versions that its runs started from, and so on back to the first."""
     left, seen = [str(entry)] if entry is not None else [], set[str]()
     while left:
         text = left.pop()
@@ -170,9 +170,9 @@ def _lineage(path: str, entry: FileEntry | None, makers: Mapping[str, list[Recor
 
 
 def _is_of_user(path: str, text: str, makers: Mapping[str, list[Record]]) -> bool:
-    """Return whether a user had a version of a path accepted, or a run found it there, and no run made it.
+    """Return whether a version of a path is the user's: accepted, or found there by a run and made by none.
 
-    What is only known as the version between two items is none: the record of the earlier item is lost.
+    A version known only from between two items does not count: the record of the earlier item is lost.
     """
     records = makers.get(text, ())
     if records:
@@ -185,7 +185,7 @@ def _is_of_user(path: str, text: str, makers: Mapping[str, list[Record]]) -> boo
 
 
 def rebuild_outputs(state: ProjectState, resolved: ResolvedStage, record: Record) -> bool:
-    """Make a record's outputs from its exchanges, into `state.laid`. Say whether they came out the same."""
+    """Rebuild a record's outputs from its exchanges, into `state.rebuilt`. Return whether they came out the same."""
     step = resolved.stage.step
     transcripts = step.transcripts if is_llm(step) else None
     try:
@@ -207,7 +207,7 @@ def rebuild_outputs(state: ProjectState, resolved: ResolvedStage, record: Record
 
 
 def _lay_one(resolved: ResolvedStage, exchange: Exchange, tree: dict[str, bytes]) -> bool:
-    """Lay one exchange on the tree; say whether it could be."""
+    """Apply one exchange to the tree; return whether that was possible."""
     from orch23.decide.proposal import judge_response  # noqa: PLC0415 - for answers of models alone
 
     stage = resolved.stage

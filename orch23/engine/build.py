@@ -57,7 +57,7 @@ _NOT_RUN = StageOutcome(status=StageStatus.BLOCKED, text="not run: another stage
 
 
 class BuildOptions(Struct, frozen=True, kw_only=True):
-    """What a build is asked for."""
+    """The request of a build: which stages, how many at once, and whether to continue after failures."""
 
     selection: Selection = ALL_STAGES
     jobs: int = 1
@@ -88,9 +88,9 @@ Clock: TypeAlias = Callable[[], float]
 
 
 class Build(Struct, kw_only=True, dict=True):
-    """One run over one session. `interrupt` may be called from a signal handler; all else from one thread.
+    """One run over one session. `interrupt` may be called from a signal handler, all else from one thread.
 
-    `cancel_calls` ends the calls of models that are under way, and lets no further one begin.
+    `cancel_calls` ends the model calls in progress and refuses new ones.
     """
 
     session: Session
@@ -109,7 +109,7 @@ class Build(Struct, kw_only=True, dict=True):
     _threads: WorkerThreads = field(default_factory=WorkerThreads)
 
     def interrupt(self, signum: int) -> None:
-        """Ask the build to stop: kill what runs, start nothing more, keep what there is."""
+        """Stop the build: kill running processes, start nothing new, keep the results so far."""
         self._messages.put(_Stop(signum))
 
     @cached_property
@@ -135,7 +135,7 @@ class Build(Struct, kw_only=True, dict=True):
         )
 
     def run(self) -> BuildResult:
-        """Build until nothing more can be done; return how every stage ended."""
+        """Build until nothing is left to do; return how every stage ended."""
         try:
             return self._run()
         finally:
@@ -169,7 +169,7 @@ class Build(Struct, kw_only=True, dict=True):
         return self._result()
 
     def _take_last(self) -> None:
-        """Kill what runs, break off what waits, and take what still arrives within a moment: what had come is kept."""
+        """Kill processes, cancel calls, and keep results that arrive within `_LAST_WORDS_S`: they are paid for."""
         self.executor.cancel()
         self.cancel_calls()
         until = self.clock() + _LAST_WORDS_S
@@ -186,7 +186,7 @@ class Build(Struct, kw_only=True, dict=True):
     # ---- starting -------------------------------------------------------------------------
 
     def _start_ready(self) -> None:
-        """Settle and start all that is ready, until nothing more is, or every place is taken."""
+        """Settle and start ready stages until none is left or all places are taken."""
         while self._stopped is None and not self._pools.is_full:
             ready = self._pools.admit()
             if ready is not None:
@@ -198,7 +198,7 @@ class Build(Struct, kw_only=True, dict=True):
     # ---- as a visitor ---------------------------------------------------------------------
 
     def blocks(self, up: str, node: Stage | ForeachStage) -> bool:
-        """Say so of what has ended and is not there; of an edit in place only if the node may read it."""
+        """Return whether an upstream node ended without a result that the node can use."""
         return self._results.blocks(up, node)
 
     def should_decide(self, name: str) -> bool:
@@ -209,11 +209,11 @@ class Build(Struct, kw_only=True, dict=True):
         return False
 
     def can_expand(self, node: ForeachStage) -> bool:  # noqa: ARG002 - as a visitor
-        """Expand every foreach: what makes its list is done."""
+        """Expand every foreach: its list is made by now."""
         return True
 
     def items_added(self, node: ForeachStage, items: tuple[Stage, ...]) -> None:
-        """Tell of the items."""
+        """Report the items of a foreach."""
         names = tuple(stage.name for stage in items)
         self._events.emit(StagesAdded(items=names), f"{node.name} has {len(names)} items", node.name)
         self._skip()
@@ -234,11 +234,11 @@ class Build(Struct, kw_only=True, dict=True):
         self._results.end(name, blocked_by(by))
 
     def not_selected(self, name: str, record: Record | None) -> None:
-        """Take it as its last record says; nobody asked for it, so nobody hears of it."""
+        """Keep the last record of a stage that was not selected, without an event."""
         self._results.skip(name, StageStatus.NOT_BUILT if record is None else StageStatus.NOT_SELECTED)
 
     def decided(self, name: str, decided: DecidedStage) -> None:
-        """Begin with what is to be done."""
+        """Start or settle a stage by the decision on it."""
         decision, resolved = decided.decision, decided.resolved
         self._events.decided(name, decision, resolved.key)
         match decision:
@@ -262,7 +262,7 @@ class Build(Struct, kw_only=True, dict=True):
         return not self.options.keep_going and limit is not None and self._results.failed >= limit
 
     def _skip(self) -> None:
-        """Tell of the stages and items that are switched off; nothing waits for them."""
+        """Report the stages and items that are switched off; no stage waits for them."""
         plan = self.session.state.plan
         for name in self.options.selection.skipped(plan):
             if name not in self._results.outcomes:
@@ -272,7 +272,7 @@ class Build(Struct, kw_only=True, dict=True):
                 )
 
     def _leave_edited(self, name: str, decision: Edited) -> None:
-        """Leave a user's edit as it is. With a result of today's key the stage is in place, and in no other's way."""
+        """Leave the user's edit as it is. With a result of today's key the stage is in place: it blocks no other."""
         text, in_place = "; ".join(decision.descriptions), decision.record is not None
         self._results.end(
             name,
@@ -282,7 +282,7 @@ class Build(Struct, kw_only=True, dict=True):
         )
 
     def _restore(self, name: str, resolved: ResolvedStage, record: Record) -> None:
-        """Put a result back. Bytes that turn out damaged are gone by then: without them the stage is decided anew."""
+        """Restore a result. If bytes turn out to be damaged, the store drops them and the stage is decided again."""
         try:
             self._results.restore(resolved, record)
         except MissingBytesError as lost:
@@ -346,7 +346,7 @@ class Build(Struct, kw_only=True, dict=True):
                 raise outcome if isinstance(outcome, Exception | SystemExit) else TypeError(outcome)
 
     def _decide_again(self, name: str, resolved: ResolvedStage, paths: tuple[str, ...]) -> None:
-        """Start over with a stage of which inputs changed before anything was done; a few times, not for ever."""
+        """Decide a stage again whose inputs changed before it started, at most `_MAX_RESTARTS` times."""
         self.session.store.workspace.invalidate(paths)
         self._events.warn(f"inputs changed while the stage was prepared: {', '.join(paths)}", name)
         self._restarts[name] = self._restarts.get(name, 0) + 1
@@ -366,14 +366,14 @@ class Build(Struct, kw_only=True, dict=True):
         self._results.finish(resolved, done)
 
     def _stop(self, code: ExitCode, text: str, diagnostics: tuple[Diagnostic, ...] = ()) -> None:
-        """Start nothing more, and ask no model any more. What runs goes on, unless the caller has it killed."""
+        """Start no stage and call no model any more. Running processes continue unless the caller kills them."""
         if self._stopped is None:
             self._stopped = RunStop(code, diagnostics)
             self.ledger.close()
             self._events.warn(text, data=Warned(exit_code=int(code)))
 
     def _end_ownership(self) -> None:
-        """Remove the files of ended stages that are theirs alone, and report those that are the user's from now on."""
+        """Remove the files that only ended stages own, and report those that belong to the user from now on."""
         obsolete = ObsoleteFiles(self.session.state)
         dead, released = obsolete.replacements(), obsolete.released()
         buried = self.committer.remove_obsolete(dead) if dead else PromotionResult()

@@ -26,10 +26,10 @@ _LARGEST_BLOB = 4 << 20
 
 
 class WorkspaceChange(Struct, frozen=True):
-    """What promoting some results changes: which file becomes which, and which are a person's and stay.
+    """The files that a promotion changes, and the user's files that it leaves alone.
 
-    `targets` is what each of the results wants of the workspace, by stage. `refused` are protected paths that no stage
-    declares and that stay as they are, each with the reason.
+    `targets` has the wanted files of each result, by stage. `refused` are protected paths that no stage declares, each
+    with the reason.
     """
 
     targets: Mapping[str, _Target]
@@ -40,10 +40,10 @@ class WorkspaceChange(Struct, frozen=True):
 
 
 class Committer(Struct, dict=True):
-    """Writes what a build made. The order is safety.md's: what is paid for is durable before the workspace changes.
+    """Writes the results of a build, in the order of docs/safety.md.
 
-    `written_lock` is the lock file as it was written last, `written_lock_sha256` the digest of its bytes, in hex (empty
-    if not known).
+    Results that were paid for are durable before the workspace changes. `written_lock` is the lock file as last
+    written, `written_lock_sha256` the digest of its bytes in hex (empty if not known).
     """
 
     session: Session
@@ -56,7 +56,7 @@ class Committer(Struct, dict=True):
         return DeclaredByPlan(self.session)
 
     def keep(self, resolved: ResolvedStage, done: StageResult) -> Record:
-        """Make a verified result durable, and what other stages see. The workspace stays as it is."""
+        """Make a verified result durable and visible to other stages. The workspace does not change."""
         record = self._record(resolved, done, failed=False)
         self.session.state.settle(resolved.stage.name, record)
         if done.attempts:
@@ -64,7 +64,7 @@ class Committer(Struct, dict=True):
         return record
 
     def keep_for_later(self, resolved: ResolvedStage, done: StageResult) -> Record:
-        """Write a verified result that is soon made again, and let other stages see it. It lasts once promoted."""
+        """Store a verified result that is cheap to rebuild, and show it to other stages. `sync` makes it durable."""
         record = self._record_of(resolved, done, failed=False)
         self.session.store.records.add(record)
         self.session.state.settle(resolved.stage.name, record)
@@ -72,25 +72,25 @@ class Committer(Struct, dict=True):
         return record
 
     def store_locked_record(self, record: Record) -> None:
-        """Keep a record that only the lock file has, where that is trusted; every other is in the store already."""
+        """Store a record that only the lock file has, if the lock file is trusted."""
         if self.session.state.trusts_lock and not is_proven(record, self.session.store.records):
             self.session.store.records.put(record)
 
     def sync(self) -> None:
-        """Make durable what was gathered."""
+        """Make results durable that were kept for later."""
         self.session.store.sync()
 
     def use_recorded(self, resolved: ResolvedStage, record: Record) -> None:
-        """Let other stages see the result of a record. The workspace stays as it is."""
+        """Show a recorded result to other stages. The workspace does not change."""
         self._keep_laid(record)
         self.session.store.records.use(record)
         self.session.state.settle(resolved.stage.name, record)
 
     def withhold(self, name: str, record: Record) -> None:
-        """Have the bytes at hand that a result will be promoted with, and count with them from now on.
+        """Store the bytes of a result that waits for its promotion, and expect its files on disk from now on.
 
         Raises:
-            MissingBytesError: nobody has them.
+            MissingBytesError: no copy of them is left.
 
         """
         state = self.session.state
@@ -99,12 +99,12 @@ class Committer(Struct, dict=True):
         state.expected |= target
 
     def change(self, records: Mapping[str, Record]) -> WorkspaceChange:
-        """Return what the promotion of these results would change: nothing of a person's."""
+        """Return the change of the workspace that promotes these results. It never includes the user's files."""
         targets = {name: self.session.state.target(name, record) for name, record in records.items()}
         return self._compare(targets)
 
     def check(self, change: WorkspaceChange) -> None:
-        """Do nothing if a change can be made in full.
+        """Check that all bytes of a change are available.
 
         Raises:
             MissingBytesError: some of its bytes are lost.
@@ -113,14 +113,14 @@ class Committer(Struct, dict=True):
         self._at_hand(change.new)
 
     def promote(self, records: Mapping[str, Record], change: WorkspaceChange) -> PromotionResult:
-        """Make a change, in one transaction; these records are what the lock file will say of their stages."""
+        """Apply a change in one transaction; the records go into the lock file."""
         self._locked.update(records)
         for path in (path for target in change.targets.values() for path in target):
             self.session.state.expected.pop(path, None)
         return self._make(change)
 
     def is_in_place(self, name: str, record: Record) -> bool:
-        """Say whether a result is what lock file and workspace hold already."""
+        """Return whether the lock file and the workspace already have a result."""
         locked = self.session.lock.records.get(name)
         if locked is None or locked.key != record.key:
             return False
@@ -128,7 +128,7 @@ class Committer(Struct, dict=True):
         return not change.new and not change.refused
 
     def keep_failure(self, resolved: ResolvedStage, done: StageResult) -> PromotionResult:
-        """Promote the last attempt of a stage that failed, with a record that makes nothing fresh."""
+        """Promote the files of a stage's last failed attempt, with a record that makes no stage fresh."""
         record = self._record(resolved, done, failed=True)
         name = resolved.stage.name
         target = self.session.state.target(name, record)
@@ -137,7 +137,7 @@ class Committer(Struct, dict=True):
         return self._make(self._compare({name: target}))
 
     def changed_inputs(self, resolved: ResolvedStage) -> tuple[str, ...]:
-        """Return the source inputs that are no longer what the stage was given."""
+        """Return the source inputs that changed while the stage ran."""
         view = StageView(self.session.state, resolved.stage.name)
         given = {**resolved.files, **resolved.verify_files}
         return tuple(
@@ -145,7 +145,7 @@ class Committer(Struct, dict=True):
         )
 
     def remove_obsolete(self, dead: Mapping[str, FileEntry | None]) -> PromotionResult:
-        """Remove dead files, or put the base of a newer result there; leave those of which no one has these bytes."""
+        """Remove obsolete files, or restore their replacements; keep files whose replacement is lost."""
         found = {path: entry for path, entry in dead.items() if entry is None or self._obtain(path, entry)}
         change = self._compare({"": found})
         promoted = self._make(change) if change.new or change.foreign else PromotionResult()
@@ -153,7 +153,7 @@ class Committer(Struct, dict=True):
         return replace(promoted, edited=(*promoted.edited, *left))
 
     def refused(self, target: _Target) -> dict[str, str]:
-        """Return the paths at which the workspace differs and that no stage may change, each with the reason."""
+        """Return the paths that differ from the target and that no stage may change, each with the reason."""
         on_disk = self.session.store.workspace.entry
         return {
             path: reason
@@ -162,7 +162,7 @@ class Committer(Struct, dict=True):
         }
 
     def _obtain(self, path: str, entry: FileEntry) -> bool:
-        """Bring bytes into the store; say whether they are there."""
+        """Store the bytes of a file; return whether that was possible."""
         try:
             self.session.store.contents.put(self.session.state.read(path, entry))
         except MissingBytesError:
@@ -170,9 +170,9 @@ class Committer(Struct, dict=True):
         return True
 
     def write_lock(self, green: set[str], *, complete: bool) -> None:
-        """Write the lock file: today's records of what succeeded, and what it said of all that was not reached.
+        """Write the lock file: today's records of what succeeded, and the earlier ones of what was not reached.
 
-        `complete` says that everything is green: then what no stage stands for any more is dropped.
+        `complete`: everything is green, so records of stages that no longer exist are dropped.
         """
         state = self.session.state
         kept = {name: r for name, r in self.session.lock.records.items() if state.is_declared(name) or not complete}
@@ -194,7 +194,7 @@ class Committer(Struct, dict=True):
     # ---- parts ----------------------------------------------------------------------------
 
     def _record(self, resolved: ResolvedStage, done: StageResult, *, failed: bool) -> Record:
-        """Write the record of a result: durable when this returns, after all its bytes."""
+        """Store the record of a result, after all its bytes. It is durable when this returns."""
         record = self._record_of(resolved, done, failed=failed)
         self.session.store.sync()
         self.session.store.records.put(record)
@@ -225,7 +225,7 @@ class Committer(Struct, dict=True):
         )
 
     def _bases(self, resolved: ResolvedStage) -> dict[str, Base]:
-        """Return the moved bases that a stage started from, their bytes kept with the transcripts."""
+        """Return the moved bases that a stage started from. A copy of their bytes is kept with the transcripts."""
         state, name = self.session.state, resolved.stage.name
         found: dict[str, Base] = {}
         for path, start in sorted(state.moved_bases.get(name, {}).items()):
@@ -234,7 +234,7 @@ class Committer(Struct, dict=True):
         return found
 
     def _keep_start(self, resolved: ResolvedStage, path: str, entry: FileEntry) -> None:
-        """Keep bytes that a stage started from where they outlive the store; a clone may have none of them."""
+        """Keep bytes that a stage started from with the transcripts: a clone has these, but no store."""
         store, step = self.session.store, resolved.stage.step
         try:
             data = self.session.state.read(path, entry)
@@ -244,7 +244,7 @@ class Committer(Struct, dict=True):
         store.exchanges.put_original(data, step.transcripts if is_llm(step) else None)
 
     def _blob_ids(self, files: Iterable[tuple[str, FileEntry | None]]) -> dict[str, str]:
-        """Return the git blob ids of some files by sha256; git can hardly have those that are left out, being large."""
+        """Return the git blob ids of files by sha256. Large files are left out."""
         found: dict[str, str] = {}
         for path, entry in files:
             if entry is not None and entry.digest.size_bytes <= _LARGEST_BLOB:
@@ -253,9 +253,9 @@ class Committer(Struct, dict=True):
         return found
 
     def _originals(self, resolved: ResolvedStage, done: StageResult) -> dict[str, FileEntry | None]:
-        """Return version 0 of each path that a chain wrote, its bytes kept with the transcripts.
+        """Return version 0 of each path that a chain wrote. A copy of its bytes is kept with the transcripts.
 
-        What was not there when the stage was resolved is none: somebody made it while the model answered.
+        A file that did not exist when the stage was resolved is not version 0: it appeared while the model wrote.
         """
         if resolved.stage.chain is None:
             return {}
@@ -275,7 +275,7 @@ class Committer(Struct, dict=True):
                 self.session.store.contents.put(laid[entry.digest.sha256])
 
     def _at_hand(self, target: _Target) -> None:
-        """Have the bytes of these files in the store, and good."""
+        """Make sure that the store has these files, undamaged."""
         contents = self.session.store.contents
         for path, entry in target.items():
             if entry is not None and contents.has(entry.digest):
@@ -284,7 +284,7 @@ class Committer(Struct, dict=True):
                 contents.put(self.session.state.read(path, entry))
 
     def _compare(self, targets: Mapping[str, _Target]) -> WorkspaceChange:
-        """Hold the targets against the workspace; what no record knows and is no version 0 is not replaced."""
+        """Compare the targets with the workspace. Files that no record knows and that are not version 0 stay."""
         workspace = self.session.store.workspace
         whole = {path: wanted for target in targets.values() for path, wanted in target.items()}
         workspace.invalidate(whole)
@@ -307,7 +307,7 @@ class Committer(Struct, dict=True):
         )
 
     def _make(self, change: WorkspaceChange) -> PromotionResult:
-        """Bring the workspace to what a change wants of it, and keep what it replaces."""
+        """Apply a change to the workspace, and keep the bytes that it replaces."""
         store, state = self.session.store, self.session.state
         for path, wanted in change.new.items():
             there = change.old[path]
@@ -332,7 +332,7 @@ class Committer(Struct, dict=True):
         return state.known_originals.get(path) == there
 
     def _rescue(self, path: str, there: FileEntry) -> None:
-        """Keep the bytes that are about to be replaced; those of a person where nothing is ever cleared away."""
+        """Keep bytes that are about to be replaced; the user's go beside the transcripts, which no cleanup removes."""
         store = self.session.store
         if not store.contents.has(there.digest):
             store.add_file(path)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class RequestBuilder(Struct, frozen=True):
-    """Makes the requests of stages: the prompt rendered, without what must not be sent."""
+    """Builds the requests of stages: renders the prompt and checks it for secrets."""
 
     secrets: Secrets
     sources: AuthorTexts
@@ -51,7 +51,7 @@ class RequestBuilder(Struct, frozen=True):
     def build(
         self, resolved: ResolvedStage, step: "LLMStep", this: AttemptContext, params: Mapping[str, Json]
     ) -> tuple[Request | None, tuple[Diagnostic, ...]]:
-        """Return the request of one attempt, and what forbids it; without a request, what is wrong with its prompt."""
+        """Return the request of one attempt and the errors that forbid it; None if the prompt cannot be rendered."""
         request, problems = make_request(
             resolved.stage,
             step,
@@ -69,13 +69,13 @@ class RequestBuilder(Struct, frozen=True):
 
 
 def model_of_attempt(resolved: ResolvedStage, step: "LLMStep", attempt: int) -> str:
-    """Return who is asked at an attempt (from 1): the n-th of `retry.escalate`, of which the last repeats."""
+    """Return the model of an attempt (from 1): the n-th of `retry.escalate`, whose last one repeats, or the step's."""
     models = resolved.stage.retry.escalate
     return models[min(attempt, len(models)) - 1] if models else step.model
 
 
 def _schema(step: "LLMStep", sources: AuthorTexts) -> Json:
-    """Return the schema of the step's file; None where there is none, or no JSON in it (complained of already)."""
+    """Return the JSON schema in the step's file; None if there is none or it is invalid (reported elsewhere)."""
     text, _ = sources.text(step.schema) if step.schema else (None, None)
     try:
         return None if text is None else parse_json(text)
@@ -89,30 +89,30 @@ _OFFLINE_HINT = "build without --offline to ask the model, undo the change, or n
 
 
 class CallListener(Protocol):
-    """Who is told of each request before it goes out, and of each answer once it is recorded."""
+    """Gets each request before it is sent, and each response once it is recorded."""
 
     def requested(self, request: Request, /) -> None:
-        """Hear of a request that is about to be answered, by whomever."""
+        """Handle a request, before a model or a recording responds to it."""
 
     def received(self, text: str, /) -> None:
-        """Hear of a piece of an answer, as it comes."""
+        """Handle a part of a response, as it arrives."""
 
     def responded(self, request: Request, response: Response, /) -> None:
-        """Hear of an answer, which is on disk."""
+        """Handle a response that is on disk."""
 
 
 class CallResult(Struct, frozen=True):
-    """An answer, with the request that it answers: not the first one, if that was cut off and asked with more room."""
+    """A response, with the request it belongs to: the last one, if earlier ones were truncated."""
 
     request: Request
     response: Response
 
 
 class RecordedConversation(Struct, frozen=True, kw_only=True):
-    """One attempt's provider, with its memory and its meter.
+    """One attempt's provider, with its recordings and its meter.
 
-    `used` are the fingerprints that this way through the attempts has used: a question that comes up again is another
-    sample. `skipped` are recorded answers that this attempt does not use, since others are asked for in their place.
+    `used` are the fingerprints that the stage's attempts have used: a request that comes up again is another sample.
+    `skipped` are recorded responses that this attempt replaces by new ones.
     """
 
     recorded: RecordingProvider
@@ -124,11 +124,11 @@ class RecordedConversation(Struct, frozen=True, kw_only=True):
 
     @property
     def mode(self) -> RecordingMode:
-        """Give what holds for recorded answers."""
+        """The recording mode."""
         return self.recorded.mode
 
     def next_sample(self, request: Request) -> Request:
-        """Return a request as the first sample that is not used yet, nor passed over."""
+        """Return a request as its first sample that is neither used nor skipped."""
         while (fingerprint := request.fingerprint()) in self.used or self.recorded.is_excluded(request):
             if fingerprint not in self.used:
                 self.skipped.append(fingerprint)
@@ -137,10 +137,10 @@ class RecordedConversation(Struct, frozen=True, kw_only=True):
         return request
 
     def complete(self, request: Request, deadline_s: float, listener: CallListener) -> CallResult:
-        """Answer a chosen request; one that was cut off is settled as such and asked again with more room.
+        """Get the response to a request. A truncated response is recorded as such, and called again with more tokens.
 
         Raises:
-            ProviderError: the provider failed, or may not be asked and nothing is recorded.
+            ProviderError: the provider failed, or a call is forbidden and nothing is recorded.
             LimitError: a limit of the run or the stage is reached; nothing was sent.
 
         """
@@ -156,11 +156,11 @@ class RecordedConversation(Struct, frozen=True, kw_only=True):
         return CallResult(request, response)
 
     def is_recorded(self, request: Request) -> bool:
-        """Say whether a chosen request will be answered from the transcripts: then nothing leaves the machine."""
+        """Return whether the response comes from the transcripts: then nothing leaves the machine."""
         return self.recorded.find(request) is not None
 
     def settle(self, fingerprint: str, outcome: ExchangeOutcome, diagnostics: tuple[str, ...]) -> None:
-        """Keep what became of an answer."""
+        """Record the outcome of a response."""
         self.recorded.settle(fingerprint, outcome, diagnostics)
 
     def _once(self, request: Request, deadline_s: float, listener: CallListener) -> Response:
@@ -179,7 +179,7 @@ class RecordedConversation(Struct, frozen=True, kw_only=True):
 
 
 def with_more_tokens(request: Request, stop: str, more: OnTruncated) -> Request | None:
-    """Return a request whose answer was cut off as it is asked again, with more room; None where it was not cut off."""
+    """Return a truncated request with a higher token limit; None if its response is complete."""
     room = request.params.get("max_tokens")
     if stop != "max_tokens" or not isinstance(room, int):
         return None
@@ -187,14 +187,14 @@ def with_more_tokens(request: Request, stop: str, more: OnTruncated) -> Request 
 
 
 class RecordedResponses(Struct, frozen=True, kw_only=True):
-    """The recorded answers that the first attempt of a stage would come to, and the request that none is for."""
+    """The recorded responses that a stage's first attempt would use, and the first request without one."""
 
     found: tuple[Exchange, ...] = ()
     missing: Request | None = None
 
 
 def find_recorded(recorded: RecordingProvider, step: "LLMStep", request: Request) -> RecordedResponses:
-    """Go the way of `complete` through what is recorded, asking nobody."""
+    """Follow `complete` through the recordings, without any call."""
     more = truncation_policy(step)
     found: list[Exchange] = []
     for _ in range(more.retries + 1):
@@ -212,9 +212,9 @@ def find_recorded(recorded: RecordingProvider, step: "LLMStep", request: Request
 
 
 class Conversations(Struct, frozen=True, kw_only=True):
-    """Opens conversations. `replay` lets nobody be asked, `offline` nobody beyond this machine, whatever a stage says.
+    """Opens conversations. `replay` forbids all calls, `offline` those beyond this machine, whatever a stage says.
 
-    `resample` are stages whose recorded answers are passed over; `once` knows those that are the run's own.
+    `resample` are stages whose recorded responses are not used; `once` knows those recorded by this run.
     """
 
     setting: ProviderContext
@@ -247,14 +247,14 @@ class Conversations(Struct, frozen=True, kw_only=True):
         return RecordedConversation(recorded=recorded, meter=self.meter, call=asking, params=params, used=asked)
 
     def difference_from_nearest(self, resolved: ResolvedStage, request: Request) -> str:
-        """Return how an unrecorded request of a stage differs from the nearest that is recorded, if any is."""
+        """Describe how a request differs from the nearest recorded one of its stage; empty if there is none."""
         stage, parts = resolved.stage, request.parts()
         place = stage.step.transcripts if is_llm(stage.step) else None
         near = self.exchanges.nearest(stage.name, parts, place)
         return describe_difference(near.request, parts, self.secrets.redact) if near else ""
 
     def _inner(self, asking: CallContext, mode: RecordingMode) -> Provider:
-        """Return who is asked for what is not recorded."""
+        """Return the provider for requests that are not recorded."""
         if mode == "replay":
             hint = _REPLAY_HINT if self.replay else _MODE_HINT.format(stage=asking.stage)
             return self._refusing(asking, NOT_RECORDED, hint)

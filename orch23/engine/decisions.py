@@ -10,7 +10,7 @@ from orch23.decide.freshness import Candidate, StageFacts, decide
 from orch23.engine.bases import Bases, rebuild_outputs
 from orch23.engine.outcomes import E_MISSING_BYTES, MISSING_BYTES_HINT
 from orch23.engine.ownership import may_write_outputs_of
-from orch23.engine.project_state import ProjectState
+from orch23.engine.project_state import ProjectState, written_paths
 from orch23.engine.stage_view import StageView
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
@@ -28,14 +28,14 @@ FactsOf: TypeAlias = Callable[[Stage], Facts]
 
 
 class DecidedStage(Struct, frozen=True):
-    """A stage as resolved, and the decision on it."""
+    """A resolved stage with the decision on it."""
 
     resolved: ResolvedStage
     decision: Decision
 
 
 class StageDecider(Struct):
-    """Resolves and decides stages of one state, one after the other in the order of the plan."""
+    """Resolves and decides the stages of one state, in the order of the plan."""
 
     state: ProjectState
     facts_of: FactsOf
@@ -47,12 +47,8 @@ class StageDecider(Struct):
     stale_chains: dict[str, bool] = field(default_factory=dict)
     _edited_chains: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
-    @property
-    def _bases(self) -> Bases:
-        return Bases(self.state)
-
     def resolve(self, name: str) -> ResolvedStage:
-        """Return a stage with its manifest, as the state stands now."""
+        """Return a stage with its manifest, by the present state."""
         stage = self.state.stage(name)
         tree = _LossyTree(self.state, name)
         resolved = resolve_stage(
@@ -70,9 +66,9 @@ class StageDecider(Struct):
         )
 
     def _as_recorded(self, resolved: ResolvedStage) -> ResolvedStage | None:
-        """Return a stage of which bytes are lost as a record has it, if nothing but the rendered prompt is unknown.
+        """Return a stage with lost bytes as its record has it, if only the rendered prompt is unknown.
 
-        What the prompt is rendered from is the same by its digests, so the prompt is the same.
+        The inputs of the prompt have the same digests, so the prompt is the same.
         """
         identity = identity_of(resolved.manifest)
         for record in (*self.state.locked.of_identity(identity), *self.state.store.records.by_identity(identity)):
@@ -82,22 +78,22 @@ class StageDecider(Struct):
         return None
 
     def decide(self, name: str, *, need_intermediate: bool = False) -> DecidedStage:
-        """Return a stage's manifest and the decision on it, on the base that it has now (ADR 19).
+        """Resolve and decide a stage on its present base (ADR 19).
 
-        What is looked at for that is noted in the `reads` of the state.
+        Each path that the decision depends on is noted in the `reads` of the state.
         """
         state = self.state.tracked(name)
         own = replace(self, state=state, sources=_NotedSources(state, self.sources))
         return own._decide(name, need_intermediate=need_intermediate)  # noqa: SLF001 - of the same class
 
     def _decide(self, name: str, *, need_intermediate: bool) -> DecidedStage:
-        state = self.state
-        in_force = self._bases.in_force(name)
+        state, bases = self.state, Bases(self.state)
+        in_force = bases.in_force(name)
         state.moved_bases[name] = in_force
         resolved = self.resolve(name)
         known = self._known(resolved, need_intermediate=need_intermediate)
         if self._may_start_anew(known, resolved):
-            for start in self._bases.alternatives(name, identity_of(resolved.manifest), in_force):
+            for start in bases.alternatives(name, identity_of(resolved.manifest), in_force):
                 state.moved_bases[name] = start
                 other = self.resolve(name)
                 if self._todays(other):
@@ -105,7 +101,7 @@ class StageDecider(Struct):
                     break
             else:
                 state.moved_bases[name] = in_force
-                state.moved_bases[name] = self._bases.for_next_run(name, in_force)
+                state.moved_bases[name] = bases.for_next_run(name, in_force)
                 if state.moved_bases[name] != in_force:
                     resolved = self.resolve(name)
                     known = self._known(resolved, need_intermediate=need_intermediate)
@@ -115,7 +111,7 @@ class StageDecider(Struct):
         return self._owned(resolved, decision)
 
     def _may_start_anew(self, known: StageFacts, resolved: ResolvedStage) -> bool:
-        """Return whether no record matches on the base in force, so that another base may be the stage's."""
+        """Return whether no record matches on the base in force, so that the stage may have another base."""
         if known.current or known.same_core is not None or known.pending_upstream:
             return False
         retained = self.state.lock.retained.get(resolved.stage.name)
@@ -123,19 +119,16 @@ class StageDecider(Struct):
             return True
         if any(problem.code == E_MISSING_BYTES for problem in resolved.broken):
             return False
-        if not self._was_reset(resolved):
-            return True
-        return bool(retained.accepted) and self._accepted_before_reset(resolved) is None
-
-    def _was_reset(self, resolved: ResolvedStage) -> bool:
-        """Return whether the stage is as it was when `reset` dropped its result: then it is the same request again."""
-        retained = self.state.lock.retained.get(resolved.stage.name)
-        return retained is not None and retained.key == retained_key(resolved.key)
+        # A stage that `reset` dropped repeats its request: on another base the recorded response would not match.
+        was_reset = retained.key == retained_key(resolved.key)
+        return not was_reset or (bool(retained.accepted) and self._accepted_before_reset(resolved) is None)
 
     def _accepted_before_reset(self, resolved: ResolvedStage) -> VerifyOnly | None:
-        """Return how an accepted result that `reset` dropped is recorded again: it is verified, and nothing runs."""
+        """Return the decision to verify an accepted result that `reset` dropped and record it again, or None."""
         retained = self.state.lock.retained.get(resolved.stage.name)
-        if retained is None or not retained.accepted or not self._was_reset(resolved) or not resolved.stage.cache:
+        if retained is None or not retained.accepted or not resolved.stage.cache:
+            return None
+        if retained.key != retained_key(resolved.key):
             return None
         if any(not self.state.has_bytes(path, entry) for path, entry in retained.outputs.items()):
             return None
@@ -143,7 +136,7 @@ class StageDecider(Struct):
         return VerifyOnly(record, (Reason("first_run"),), adopted=retained.accepted)
 
     def _without_started(self, known: StageFacts) -> StageFacts:
-        """Return what is known without the edits that the stage starts from: a run keeps them in its own way."""
+        """Return the facts without the edits that the stage starts from: a run keeps these."""
         view = StageView(self.state, known.stage)
         if not known.edited or (known.current and not known.pending_upstream):
             return known
@@ -152,26 +145,25 @@ class StageDecider(Struct):
         return replace(known, edited=tuple(left))
 
     def _owned(self, resolved: ResolvedStage, decision: Decision) -> DecidedStage:
-        """Return the decision, unless it would write over accepted bytes, or over files of another pipeline."""
+        """Return the decision, unless it would overwrite accepted bytes or files of another pipeline."""
         state, stage = self.state, resolved.stage
         if not isinstance(decision, Run | Restore | VerifyOnly):
             return DecidedStage(resolved, decision)
         paths = {path for path in stage.outputs if not is_glob(path)}
-        if isinstance(decision, Run) and stage.chain is None and not self.overwrite_edited:
-            former = state.former.get(stage.name)
-            there = ((p, state.store.workspace.entry(p)) for p in sorted(paths.union(former.outputs if former else ())))
+        if not isinstance(decision, Run):
+            paths.update(decision.record.outputs)
+        elif stage.chain is None and not self.overwrite_edited:
+            candidates = sorted({*paths, *(former.outputs if (former := state.former.get(stage.name)) else ())})
+            there = ((path, state.store.workspace.entry(path)) for path in candidates)
             accepted = tuple(p for p, e in there if e is not None and state.ownership.is_accepted(p, e))
             if accepted:
                 return DecidedStage(resolved, Edited(accepted, accepted=accepted))
-        if isinstance(decision, Restore | VerifyOnly):
-            paths.update(decision.record.outputs)
-        refused = state.ownership_errors(stage.name, paths)
-        if refused:
+        if refused := state.ownership_errors(stage.name, paths):
             return DecidedStage(replace(resolved, broken=(*resolved.broken, *refused)), Run((Reason("first_run"),)))
         return DecidedStage(resolved, decision)
 
     def edited_outputs(self, name: str) -> tuple[str, ...]:
-        """Return the outputs that a user edited: neither a record nor the base of a run has the bytes on disk."""
+        """Return the outputs that the user edited: no record and no base of a run has the bytes on disk."""
         stage = self.state.stage(name)
         if stage.chain is None:
             return self._edited_paths([name])
@@ -181,16 +173,15 @@ class StageDecider(Struct):
         return self._edited_chains[chain]
 
     def is_edited_chain(self, stage: Stage) -> bool:
-        """Return whether the stage is of a chain that a user edited, at a path that the stage may write."""
+        """Return whether the user edited the stage's chain at a path that the stage may write."""
         return stage.chain is not None and not self.overwrite_edited and bool(self._edits_of(stage))
 
     def _edits_of(self, stage: Stage) -> tuple[str, ...]:
-        """Return the edited paths that are the stage's own, or that it would write."""
+        """Return the edited paths that the stage owns or would write."""
         edited = self.edited_outputs(stage.name)
         if not edited or stage.chain is None:
             return edited
-        former, writes = self.state.former.get(stage.name), writes_of(stage)
-        mine = (*former.outputs, *former.deleted) if former is not None else ()
+        mine, writes = written_paths(self.state.former.get(stage.name)), writes_of(stage)
         return tuple(path for path in edited if path in mine or match_any(writes, path))
 
     def waiting_on(self, name: str) -> tuple[str, ...]:
@@ -199,15 +190,12 @@ class StageDecider(Struct):
         plan, unsettled, makers = self.state.plan, self.state.unsettled, self.state.declared.makers
         if not unsettled:
             return ()
-        base = [(pattern, ()) for pattern in stage.outputs] if stage.chain else []
-        found = {
-            up
-            for pattern, exclude in (*reads_with_exclusions(stage), *base)
-            for up in makers(pattern, exclude) & unsettled
-        }
+        reads = [*reads_with_exclusions(stage), *((pattern, ()) for pattern in stage.outputs if stage.chain)]
+        found = {up for pattern, exclude in reads for up in makers(pattern, exclude) & unsettled}
         upstream = [up for up in plan.upstream[name] if up in found]
-        found.difference_update(upstream)
-        return (*upstream, *(up for up in plan.earlier_items(name) if up in found)) if found else tuple(upstream)
+        # A chain may have thousands of items: they are listed only where one of them was found.
+        earlier = plan.earlier_items(name) if found.difference(upstream) else ()
+        return (*upstream, *(up for up in earlier if up in found and up not in upstream))
 
     def _known(self, resolved: ResolvedStage, *, need_intermediate: bool) -> StageFacts:
         name, state = resolved.stage.name, self.state
@@ -219,17 +207,10 @@ class StageDecider(Struct):
         current = self._todays(resolved)
         candidates = tuple(self._candidate(resolved, r, need_intermediate=need_intermediate) for r in current)
         core = self._same_core(resolved, locked) if not current else None
-        paths = {path for c in candidates for path in c.target} | set(previous.outputs if previous else ())
         stage = resolved.stage
-        edited = () if self.overwrite_edited else self._edits_of(stage)
-        if not self.overwrite_edited and name not in state.former:  # nothing tells which files are its own, but these
-            chained = stage.chain is not None
-            wanted = sorted({path for c in candidates for path in c.target}.difference(edited))
-            edited = (*edited, *(path for path in wanted if self._is_edited(path, chained=chained)))
-        if current:  # what a later item of the chain makes, is that one's to hold
-            edited = tuple(path for path in edited if not state.has_later_version(name, path))
-            there = {path: state.store.workspace.entry(path) for path in edited}
-            edited = tuple(p for p in edited if not any(record.outputs.get(p) == there[p] for record in current))
+        wanted = {path for candidate in candidates for path in candidate.target}
+        paths = wanted | set(previous.outputs if previous else ())
+        edited = () if self.overwrite_edited else self._edits_to_keep(stage, wanted, current)
         disk = {path: state.on_disk(path) for path in (*paths, *edited)}
         others = (*relatives, *state.locked.of_identity(identity)) if waiting else ()
         uncertain = dict.fromkeys(w for up in waiting if others for w in writes_of(state.plan.nodes[up]))
@@ -252,8 +233,23 @@ class StageDecider(Struct):
             possible=others,
         )
 
+    def _edits_to_keep(self, stage: Stage, wanted: Collection[str], current: Collection[Record]) -> tuple[str, ...]:
+        """Return the user's edits that results of today's key would overwrite."""
+        state, edited = self.state, self._edits_of(stage)
+        if stage.name not in state.former:  # without a record, only the wanted paths tell which files are its own
+            others = (path for path in sorted(wanted) if path not in edited)
+            edited = (*edited, *(path for path in others if self._is_edited(path, chained=stage.chain is not None)))
+        if not current:
+            return edited
+        there = {
+            path: state.store.workspace.entry(path)
+            for path in edited
+            if not state.has_later_version(stage.name, path)  # otherwise a later item of the chain keeps the edit
+        }
+        return tuple(p for p, entry in there.items() if not any(record.outputs.get(p) == entry for record in current))
+
     def _todays(self, resolved: ResolvedStage) -> tuple[Record, ...]:
-        """Return the records of today's key: the lock's first, then the newest."""
+        """Return the records of today's key: the lock file's first, then the newest."""
         stage, locked = resolved.stage, self.state.locked.of_key(resolved.key)
         bounded = (r for r in locked if r.stage == stage.name or may_write_outputs_of(stage, r))
         found = sorted(bounded, key=lambda r: r.stage != stage.name)
@@ -268,19 +264,16 @@ class StageDecider(Struct):
         if not resolved.stage.cache:
             return None
         found = [r for r in self.state.store.records.by_core(resolved.core) if not r.failed]
-        if locked is not None and _core(locked) == resolved.core:
+        if locked is not None and core_of(locked.manifest) == resolved.core:
             found.insert(0, locked)
-        for record in found:
-            candidate = self._candidate(resolved, record, need_intermediate=True)
-            if candidate.is_available:
-                return candidate
-        return None
+        candidates = (self._candidate(resolved, record, need_intermediate=True) for record in found)
+        return next((candidate for candidate in candidates if candidate.is_available), None)
 
     def _candidate(self, resolved: ResolvedStage, record: Record, *, need_intermediate: bool) -> Candidate:
         state, name = self.state, resolved.stage.name
         target = state.target(name, record)
-        wanted = [p for p, e in target.items() if e is not None and state.on_disk(p) != e]
-        needed = set(wanted) | (set(record.outputs) if need_intermediate else set())
+        needed = {p for p, e in target.items() if e is not None and state.on_disk(p) != e}
+        needed.update(record.outputs if need_intermediate else ())
         available = all(
             state.has_bytes(path, entry)
             for path in needed
@@ -292,18 +285,13 @@ class StageDecider(Struct):
         return Candidate(record=record, target=target, is_available=available or laid, is_claim=claim)
 
     def _edited_paths(self, names: list[str]) -> tuple[str, ...]:
-        state = self.state
-        paths: set[str] = set()
-        for name in names:
-            stage = self.state.stage(name)
-            paths.update(path for path in stage.outputs if not is_glob(path))
-            record = state.former.get(name)
-            paths.update(record.outputs if record else ())
-        chain = self.state.stage(names[0]).chain is not None
-        return tuple(path for path in sorted(paths) if self._is_edited(path, chained=chain))
+        stages, former = [self.state.stage(name) for name in names], self.state.former
+        paths = {path for stage in stages for path in stage.outputs if not is_glob(path)}
+        paths.update(path for name in names if name in former for path in former[name].outputs)
+        return tuple(path for path in sorted(paths) if self._is_edited(path, chained=stages[0].chain is not None))
 
     def _is_edited(self, path: str, *, chained: bool) -> bool:
-        entry: FileEntry | None = self.state.store.workspace.entry(path)
+        entry = self.state.store.workspace.entry(path)
         if entry is None:
             return False
         if self.state.ownership.is_known(path, entry):
@@ -311,7 +299,7 @@ class StageDecider(Struct):
         return not chained or (entry != self.state.original(path) and not self._was_base(path, entry))
 
     def _was_given_up(self, path: str, entry: FileEntry, *, chained: bool) -> bool:
-        """Return whether bytes of a record are the user's all the same: released, or committed as an ended item's."""
+        """Return whether recorded bytes belong to the user now: released, or committed after their stage ended."""
         having = list(self.state.locked.having(path, entry))
         if any(self.state.is_declared(record.stage) for record in having):
             return False
@@ -320,7 +308,6 @@ class StageDecider(Struct):
         return chained and bool(having) and self.state.ownership.equals_head(path, entry)
 
     def _was_base(self, path: str, entry: FileEntry) -> bool:
-        """Return whether the result that the lock has of a path came from these bytes."""
         bases = (record.bases.get(path) for record in self.state.locked.owning(path))
         return any(base is not None and base.start == entry for base in bases)
 
@@ -332,7 +319,7 @@ class StageDecider(Struct):
 
 
 class _NotedSources(Struct, frozen=True):
-    """The author's files, as looked at for a decision in a state that notes it."""
+    """The author's files. Reading one is noted in the state."""
 
     state: ProjectState
     sources: AuthorTexts
@@ -343,7 +330,7 @@ class _NotedSources(Struct, frozen=True):
 
 
 class _LossyTree(StageView, frozen=True):
-    """A stage's tree in which lost bytes read as empty and are remembered: a complaint of that stage alone."""
+    """A stage's tree in which lost bytes read as empty and are remembered: an error of that stage alone."""
 
     lost: set[str] = field(default_factory=set)
 
@@ -361,10 +348,5 @@ def _lost(path: str) -> Diagnostic:
 
 
 def _unrendered(manifest: Manifest) -> Manifest:
-    """Return a manifest without what is rendered from contents, or cut out of them."""
+    """Return a manifest without the aspects that are rendered from contents or cut out of them."""
     return {aspect: value for aspect, value in manifest.items() if aspect not in ("prompt", "system")}
-
-
-def _core(record: Record) -> str:
-
-    return core_of(record.manifest)

@@ -29,12 +29,11 @@ _MOST_BESIDE = 100
 
 
 class StageRow(msgspec.Struct, frozen=True):
-    """One stage: its declaration, its place in the plan, what it looked at, and the files that it makes.
+    """One stage: its declaration, its place in the plan, the paths that it read, and the files that it makes.
 
-    `looked` are files by their path, and folders that it listed by their whole path. `beside` are stages that it does
-    not wait for, and whose results decide what it sees: items of the chains in `above`, and stages that may make what
-    it lists. With `makes_list` it may write the list of a foreach. If it is not `is_recorded`, the lock file has no
-    record of it: it was not asked for.
+    `looked` are files by their path, and listed directories by their whole path. `beside` are stages that it does not
+    wait for, and whose results decide what it sees: items of the chains in `above`, and stages that may make what it
+    lists. With `makes_list` it may write the list of a foreach. `is_recorded`: the lock file has a record of it.
     """
 
     node: Stage
@@ -51,16 +50,16 @@ class StageRow(msgspec.Struct, frozen=True):
 
 
 class _Other(msgspec.Struct, frozen=True):
-    """A node that was not asked for."""
+    """A node that was not selected."""
 
     node: Stage | ForeachStage
 
 
 class IndexHead(msgspec.Struct, frozen=True):
-    """What is said once for all stages. `token` pairs it with a snapshot; `began` is the event that begins a build.
+    """Facts about all stages. `token` pairs the index with a snapshot; `began` is the first event of a build.
 
-    `ends` counts the stages by how they end in a build with nothing to do. `read` are the pipeline and the vars file,
-    by their names below the root.
+    `ends` counts the stages by status in a build with nothing to do. `read` are the pipeline and the vars file, by
+    their names below the root.
     """
 
     token: str
@@ -71,19 +70,19 @@ class IndexHead(msgspec.Struct, frozen=True):
 
 
 class OutdatedIndexError(Exception):
-    """The index does not say what an edit reaches: everything is to be decided."""
+    """The index does not tell which stages an edit affects: all stages have to be decided."""
 
 
 class DependencyIndex:
-    """The table of one command line.
+    """The index of one command line.
 
     Raises:
-        OutdatedIndexError: the table has no answer, or cannot be read. So do all of its methods.
+        OutdatedIndexError: the table lacks the row or cannot be read. All methods raise it.
 
     """
 
     def __init__(self, index: StoreIndex, table: str) -> None:
-        """Take the index and the name of the table, and read the head."""
+        """Read the head of a table."""
         self._index, self._table = index, table
         self.head = self._value(_HEAD, IndexHead)
         self.row = cache(self._row)
@@ -94,7 +93,7 @@ class DependencyIndex:
         return None if data is None else _decoded(data, ForeachStage)
 
     def readers(self, path: str) -> tuple[str, ...]:
-        """Return the stages that looked at a path."""
+        """Return the stages that read a path."""
         return self._names(_READERS, path)
 
     def chain(self, name: str) -> tuple[str, ...]:
@@ -114,7 +113,7 @@ class DependencyIndex:
         return self._value(_TEXT, str)
 
     def nodes(self) -> Mapping[str, Stage | ForeachStage]:
-        """Return all nodes of the pipeline by name, also those that were not asked for."""
+        """Return all nodes of the pipeline by name, also those that were not selected."""
         try:
             rows = [*self._index.rows(self._table)]
         except IndexFaultError as fault:
@@ -155,10 +154,10 @@ def all_rows(
     records: Mapping[str, Record],
     recorded: Collection[str],
 ) -> Mapping[bytes, bytes] | None:
-    """Return the table of a project with nothing to do; None where its stages cannot be decided apart.
+    """Return the rows of a project with nothing to do; None if its stages cannot be decided separately.
 
-    `wanted` are the stages that were asked for, `reads` what each of them looked at, `records` their results. The lock
-    file has the `recorded` stages.
+    `wanted` are the selected stages, `reads` the paths that each of them read, `records` their results. The lock file
+    has the `recorded` stages.
     """
     found = _beside(plan, wanted) if _is_closed(plan, wanted) else None
     if found is None:
@@ -213,7 +212,7 @@ def changed_rows(
     reads: Mapping[str, Collection[str]],
     records: Mapping[str, Record],
 ) -> Mapping[bytes, bytes | None]:
-    """Return the rows that are others after these stages were decided again. `text` is None if it is as it was.
+    """Return the rows that changed after these stages were decided again. `text` is None if it is unchanged.
 
     Raises:
         OutdatedIndexError: the rows from before cannot be read.
@@ -245,7 +244,7 @@ def changed_rows(
 
 
 def _is_closed(plan: Plan, wanted: frozenset[str]) -> bool:
-    """Return whether these are stages, with all that they wait for, and chains as a whole."""
+    """Return whether stages include all their upstream, and chains only as a whole."""
     if any(node.name in wanted or node.foreach.sequential for node in plan.unexpanded):
         return False
     if any(not wanted.isdisjoint(items) and not wanted.issuperset(items) for items in plan.chains.values()):
@@ -256,10 +255,10 @@ def _is_closed(plan: Plan, wanted: frozenset[str]) -> bool:
 def _beside(
     plan: Plan, wanted: Collection[str]
 ) -> tuple[Mapping[str, tuple[str, ...]], Mapping[str, tuple[str, ...]]] | None:
-    """Return for some stages the stages that each sees the results of and does not wait for, and all chains of both.
+    """Return, by stage, the stages whose results it sees without waiting for them, and all chains of both.
 
-    Literal outputs of stages that are not in a chain are left out of listings whatever is at their paths. None where
-    they are too many, or one is not expanded.
+    Literal outputs of stages outside of chains are never listed, whatever is at their paths. None if there are too many
+    such stages, or one is not expanded.
     """
     found: dict[str, tuple[str, ...]] = {}
     may_list: dict[str, tuple[str, ...]] = {}
@@ -286,7 +285,7 @@ def _beside(
 
 
 def _is_open(node: Stage | ForeachStage) -> bool:
-    """Return whether only its result tells which files a node makes."""
+    """Return whether only the result of a node tells which files it makes."""
     return isinstance(node, ForeachStage) or node.chain is not None or any(map(is_glob, writes_of(node)))
 
 

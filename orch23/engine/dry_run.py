@@ -21,7 +21,7 @@ from orch23.plan.planner import ALL_STAGES, Selection
 
 
 class DryRun(Struct, dict=True):
-    """A visitor that predicts: a stage that would run stands with its last result, marked as unsettled.
+    """Predicts a build: a stage that would run keeps its last result, marked as unsettled.
 
     `decided_stages` are the stages as they were resolved.
     """
@@ -32,10 +32,10 @@ class DryRun(Struct, dict=True):
     decided_stages: dict[str, DecidedStage] = field(default_factory=dict)
 
     def run(self) -> Mapping[str, Decision]:
-        """Decide everything and return the decisions by node, in the order of the plan.
+        """Decide all stages and return the decisions by node, in the order of the plan.
 
         Raises:
-            InvalidInputError: a foreach over a file that nobody makes cannot be expanded.
+            InvalidInputError: a foreach over a file that no stage makes cannot be expanded.
 
         """
         self._walk = PlanWalk(self.decider, self.selection, self)
@@ -47,7 +47,7 @@ class DryRun(Struct, dict=True):
     # ---- as a visitor ---------------------------------------------------------------------
 
     def blocks(self, up: str, node: Stage | ForeachStage) -> bool:
-        """Say so of what is blocked; of an edit in place only if the node may read it."""
+        """Return whether an upstream node is blocked, or edited where the node may read it."""
         match self.decisions.get(up):
             case Blocked():
                 return True
@@ -61,7 +61,7 @@ class DryRun(Struct, dict=True):
         return True
 
     def can_expand(self, node: ForeachStage) -> bool:
-        """Say so where nothing that makes the list would run; else predict the items of the last time."""
+        """Expand a foreach if no stage that makes its list would run; else predict its last items."""
         state = self.decider.state
         if not any(up in state.unsettled for up in list_producers(state.plan, node)):
             return True
@@ -69,10 +69,10 @@ class DryRun(Struct, dict=True):
         return False
 
     def items_added(self, node: ForeachStage, items: tuple[Stage, ...]) -> None:
-        """Do nothing: the walk goes on with the items."""
+        """Do nothing: the walk continues with the items."""
 
     def not_expanded(self, node: ForeachStage, problems: tuple[Diagnostic, ...]) -> None:
-        """Predict the items of the last time where the list is lost.
+        """Predict the last items if the list is lost.
 
         Raises:
             InvalidInputError: the list cannot be used.
@@ -83,16 +83,16 @@ class DryRun(Struct, dict=True):
         self._unexpanded(node)
 
     def not_decided(self, name: str, error: ConfigurationError) -> None:  # noqa: ARG002 - as a visitor
-        """Stop.
+        """Stop the dry run.
 
         Raises:
-            ConfigurationError: what keeps the node from being decided.
+            ConfigurationError: the error of the node.
 
         """
         raise error
 
     def blocked(self, name: str, by: tuple[str, ...]) -> None:
-        """Take note of it."""
+        """Note a blocked node."""
         node = self.decider.state.plan.nodes[name]
         if isinstance(node, ForeachStage):
             self._unexpanded(node)
@@ -100,11 +100,11 @@ class DryRun(Struct, dict=True):
             self._note(name, Blocked(by))
 
     def not_selected(self, name: str, record: Record | None) -> None:
-        """Take its last record for today's result."""
+        """Keep the last record of a stage that was not selected."""
         self._note(name, Blocked(()) if record is None else Fresh(record))
 
     def decided(self, name: str, decided: DecidedStage) -> None:
-        """Let the state be as it would be after the build of this stage, as far as that is known."""
+        """Update the state as the build of this stage would, as far as that is known."""
         state = self.decider.state
         self.decided_stages[name] = decided
         match decided.decision:
@@ -126,7 +126,7 @@ class DryRun(Struct, dict=True):
         self._walk.release(name)
 
     def _predict(self, name: str) -> None:
-        """Let a stage that is not settled stand with its last result, marked as such."""
+        """Keep the last result of an unsettled stage."""
         state = self.decider.state
         record = state.lock.records.get(name)
         if record is not None:
@@ -147,7 +147,7 @@ class DryRun(Struct, dict=True):
 
 
 class Preview(Struct, frozen=True, kw_only=True):
-    """The decisions in the order of the plan, with the stages as they were resolved.
+    """The decisions in the order of the plan, with the resolved stages.
 
     `obsolete` are the files of ended stages that a green build would remove, `released` those that stay, with the name
     of the stage; `skipped` are the stages that are switched off.
@@ -162,7 +162,7 @@ class Preview(Struct, frozen=True, kw_only=True):
 
     @property
     def has_work(self) -> bool:
-        """Say whether a build would do more than find everything fresh."""
+        """Return whether a build would do anything."""
         return any(not isinstance(d, Fresh) for d in self.decisions.values()) or bool(self.obsolete or self.released)
 
     def count(self, *kinds: type[Decision]) -> int:
@@ -171,7 +171,7 @@ class Preview(Struct, frozen=True, kw_only=True):
 
 
 def check_ownership(session: Session) -> None:
-    """Do nothing if no other pipeline of the project owns an output that this one declares and does not hold.
+    """Refuse a pipeline that declares outputs which another pipeline of the project owns.
 
     Raises:
         InvalidInputError: with every such output.
@@ -215,10 +215,10 @@ def preview(session: Session, selection: Selection = ALL_STAGES) -> Preview:
 
 
 def replan(session: Session, lock: LockFile, selection: Selection) -> tuple[Mapping[str, Decision], ProjectState]:
-    """Return what the next build of a selection would decide, and the state that it decides in.
+    """Return the decisions of the next build of a selection, and the state that it decides in.
 
-    `lock` is what a build left as its lock file. What this build was told to force is forced again: the answer is kept
-    for the same command line.
+    `lock` is the lock file that this build wrote. What this build forced is forced again: the result is kept for the
+    same command line.
     """
     before = session.decider
     old = before.state
@@ -238,6 +238,6 @@ def replan(session: Session, lock: LockFile, selection: Selection) -> tuple[Mapp
 
 
 def _removable(session: Session) -> tuple[str, ...]:
-    """Return the files of ended stages that a build removes: not those of protected names that no stage declares."""
+    """Return the files of ended stages that a build removes. Protected names that no stage declares are not removed."""
     declared = DeclaredByPlan(session)
     return tuple(path for path in ObsoleteFiles(session.state).replacements() if declared.refusal(path) is None)

@@ -22,7 +22,7 @@ from orch23.steps.registry import is_llm
 
 
 class NetworkAccess:
-    """What the user lets the steps of a build reach. `partial_dir` is a folder for what is half fetched.
+    """What the steps of a build may reach. `partial_dir` holds partial downloads.
 
     Safe for calls from several threads.
     """
@@ -36,7 +36,7 @@ class NetworkAccess:
         offline: bool = False,
         is_granted: Callable[[Grant], bool] = lambda _grant: False,
     ) -> None:
-        """Take what the user says; without consent nothing is reached. `trust_command` is how it is given."""
+        """Set what the user allows; without consent nothing is reached. `trust_command` gives consent."""
         self.partial_dir, self.environ, self.offline = partial, environ, offline
         self.is_granted, self.trust_command = is_granted, trust_command
         self._lock = threading.Lock()
@@ -45,12 +45,12 @@ class NetworkAccess:
 
     @property
     def is_closed(self) -> bool:
-        """Say whether the build was asked to stop."""
+        """Return whether the build was asked to stop."""
         return self._is_closed
 
     @contextlib.contextmanager
     def cancellable(self, end: Callable[[], None]) -> Iterator[None]:
-        """Have something ended, by another thread, if the build is asked to stop within."""
+        """Call `end` from another thread if the build is asked to stop inside of this context."""
         with self._lock:
             self._open[id(end)] = end
             closed = self._is_closed
@@ -63,7 +63,7 @@ class NetworkAccess:
                 self._open.pop(id(end), None)
 
     def close(self) -> None:
-        """Break off all that is open, and what will be."""
+        """End all open connections, and each later one at once."""
         with self._lock:
             self._is_closed = True
             ends = list(self._open.values())
@@ -80,7 +80,7 @@ _BELONGS = "keep it in the environment of whoever runs orch23; what a stage is m
 
 
 class TrackedText:
-    """The text of an input, read when it is asked for, and once; `text` is None until then."""
+    """The text of an input, read at most once and only on demand; `text` is None until then."""
 
     __slots__ = ("_read", "text")
 
@@ -97,7 +97,7 @@ class TrackedText:
 
 
 def track_reads(this: AttemptContext) -> AttemptContext:
-    """Return a round that knows afterwards which of its inputs a prompt has read."""
+    """Return a context that knows which of its inputs the prompt has read."""
     return replace(this, given=_watched(this.given), own=_watched(this.own))
 
 
@@ -107,7 +107,7 @@ def track_reads(this: AttemptContext) -> AttemptContext:
 def guard_request(
     secrets: Secrets, request: Request, stage: Stage, this: AttemptContext, sources: AuthorTexts
 ) -> tuple[Request, tuple[Diagnostic, ...]]:
-    """Return the request as it may be sent, or what forbids it: each secret with its file and line, never its value."""
+    """Return the request as it may be sent, and the errors that forbid it: each secret with file and line."""
     step = stage.step
     fixed = secrets.find(_json([request.endpoint, request.model, dict(request.params)]))
     if fixed:
@@ -124,9 +124,9 @@ def guard_request(
 
 
 def guard_manifest(secrets: Secrets, resolved: ResolvedStage) -> tuple[Diagnostic, ...]:
-    """Return what forbids a stage because secrets stand in what would be stored of it: its environment, its command.
+    """Return an error for each secret in the manifest of a stage: in its environment or its command.
 
-    The record and the lock file hold the whole manifest, and the lock file is committed.
+    The record and the lock file have the whole manifest, and the lock file is committed.
     """
     named = {"name": resolved.stage.name, **resolved.manifest}
     if not secrets.may_contain((_json(named),)):
@@ -137,19 +137,19 @@ def guard_manifest(secrets: Secrets, resolved: ResolvedStage) -> tuple[Diagnosti
 
 
 def guard_paths(secrets: Secrets, paths: Iterable[str]) -> tuple[Diagnostic, ...]:
-    """Return what forbids to keep files because of what they are called: the lock file holds the names of outputs."""
+    """Return an error for each secret in the names of outputs: these are in the lock file."""
     held = [name for path in paths for name in _names(secrets.find(path))]
     return tuple(_stored("the name of an output", name) for name in dict.fromkeys(held))
 
 
 def guard_edit(secrets: Secrets, texts: Mapping[str, str]) -> tuple[Diagnostic, ...]:
-    """Return what forbids to keep files that a person edited: what is accepted by hand is kept with the transcripts."""
+    """Return an error for each secret in files that the user edited: accepted files are kept with the transcripts."""
     found = [(path, finding) for path, text in texts.items() for finding in secrets.find(text)]
     return tuple(_stored(f"{path}:{finding.line}", finding.name) for path, finding in found)
 
 
 def guard_proposal(secrets: Secrets, proposal: Proposal, base: Mapping[str, str]) -> tuple[Diagnostic, ...]:
-    """Return what is wrong with a proposal that secrets were taken out of: it is not the answer that was given."""
+    """Return the errors of a proposal that secrets were removed from: it is not the response that the model gave."""
     marks = [redaction_mark(name) for name in secrets.names()]
     problems = []
     for write in proposal.writes:
@@ -179,7 +179,7 @@ def _redacted(secrets: Secrets, request: Request) -> Request:
 
 
 class _Text(Struct, frozen=True):
-    """A text that went into a request, with the file, or the words, that it is known by."""
+    """A text that went into a request, with its file or a description."""
 
     place: str
     text: str
@@ -192,7 +192,7 @@ class _Text(Struct, frozen=True):
 def _places(
     secrets: Secrets, name: str, request: Request, stage: Stage, this: AttemptContext, sources: AuthorTexts
 ) -> tuple[str, ...]:
-    """Return where a secret comes from; where no text has it by itself, the line of the rendered prompt."""
+    """Return where a secret comes from; if no source has it alone, the line of the rendered prompt."""
     for texts in (_origins(stage, this, sources), _rendered(request)):
         found = [one.at(finding.line) for one in texts for finding in secrets.find(one.text) if finding.name == name]
         if found:
@@ -201,7 +201,7 @@ def _places(
 
 
 def _origins(stage: Stage, this: AttemptContext, sources: AuthorTexts) -> Iterator[_Text]:
-    """Give everything that a prompt is made of, as far as it was read."""
+    """Yield every text that the prompt has read."""
     for path in author_files(stage, this):
         text, _ = sources.text(path)
         yield _Text(path, text or "")
@@ -213,7 +213,7 @@ def _origins(stage: Stage, this: AttemptContext, sources: AuthorTexts) -> Iterat
 
 
 def _whole(one: PromptInput, text: str, sources: AuthorTexts) -> _Text:
-    """Return an input's text; of a slice the whole file, so that the line is that of the file."""
+    """Return an input's text; of a slice the whole file, so that the line number is that of the file."""
     if not one.slice:
         return _Text(one.path, text)
     whole, _ = sources.text(one.path) if one.slice != "list" else (None, None)
@@ -250,7 +250,7 @@ def _json(value: Json) -> str:
 
 
 def sent_files(files: tuple[str, ...], this: AttemptContext, sources: AuthorTexts) -> tuple[SentFile, ...]:
-    """Return the files of which a request holds all or a part: inputs whose text the prompt has read, and `files`.
+    """Return the files that a request contains, whole or in part: inputs that the prompt read, and `files`.
 
     `files` are the author's own.
     """
@@ -276,7 +276,7 @@ def utf8_size(text: str) -> int:
 
 
 def author_files(stage: Stage, this: AttemptContext) -> tuple[str, ...]:
-    """Return the files of the author that the request of a round is made of: prompt, system prompt, schema."""
+    """Return the author's files of a request: prompt, system prompt, schema."""
     if stage.kind != "llm":
         return ()
     again = ("retry", "prompt")

@@ -41,10 +41,10 @@ TariffOf: TypeAlias = Callable[[str, str], Tariff | None]
 
 
 class EstimateBasis(Struct, frozen=True, kw_only=True):
-    """What an estimate of one stage rests on.
+    """The facts that the estimate of one stage is based on.
 
-    `request` is its first one, as far as it can be made today; `recorded` the exchanges that will answer it for sure;
-    `past` what the stage took before.
+    `request` is its first request, as far as it can be rendered today; `recorded` the exchanges that it will reuse for
+    sure; `past` its earlier durations and responses.
     """
 
     node: Stage | ForeachStage
@@ -55,7 +55,7 @@ class EstimateBasis(Struct, frozen=True, kw_only=True):
 
 
 def estimate(ground: EstimateBasis, tariff_of: TariffOf) -> Estimate:
-    """Return what a stage may take. Tariffs are looked up only where a provider may be asked."""
+    """Estimate a stage. Tariffs are looked up only if a provider may be called."""
     decision = ground.decision
     times = decision.last_count if isinstance(decision, Expand) else 1
     found = EMPTY_ESTIMATE
@@ -89,7 +89,7 @@ def estimate(ground: EstimateBasis, tariff_of: TariffOf) -> Estimate:
 
 
 def possible_calls(node: Stage | ForeachStage, decision: Decision, *, recorded: bool) -> CallRange:
-    """Return how many requests a stage may make; none if it asks no model."""
+    """Return how many requests a stage may send."""
     if not _asks(node):
         return CallRange()
     attempts = _calls_of_attempts(node)
@@ -138,10 +138,10 @@ def _whole(value: Json) -> int:
 
 
 def _first(ground: EstimateBasis) -> tuple[tuple[int, int | None] | None, int]:
-    """Return input and output of a stage's first request, and how many earlier answers they rest on.
+    """Return input and output tokens of a stage's first request, and how many earlier responses they are based on.
 
-    The input is that of the request as it is rendered today, else the median of earlier ones; the output is always the
-    median of earlier ones, since nothing else says how much a model will write.
+    The input is that of the request as it is rendered today, else the median of earlier ones. The output is always a
+    median: nothing else tells how much a model will write.
     """
     answers = ground.past.tokens
     from statistics import median_low  # noqa: PLC0415 - likewise
@@ -168,7 +168,6 @@ def _price(tariff: Tariff | None) -> PriceKind:
 
 
 def _asked(node: Stage | ForeachStage, attempt: int) -> tuple[str, str]:
-    """Return provider and model of an attempt."""
     if isinstance(node, Stage):
         step = node.step
         if not is_llm(step):
@@ -180,9 +179,9 @@ def _asked(node: Stage | ForeachStage, attempt: int) -> tuple[str, str]:
 
 
 def _most(ground: EstimateBasis, tariff_of: TariffOf) -> Decimal | None:
-    """Return a bound: each attempt asks the worst of its requests, and each answer is cut off as often as it may be.
+    """Return an upper bound of the cost: each attempt sends the largest request, truncated as often as is allowed.
 
-    A later attempt may send the answer before it and a brief as well.
+    A later attempt may also send the response before it and the retry feedback.
     """
     node, request = ground.node, ground.request
     if not isinstance(node, Stage) or not is_llm(node.step) or request is None:

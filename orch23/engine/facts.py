@@ -30,10 +30,10 @@ from orch23.steps.registry import is_llm, kinds_of
 
 
 class FactFinder(Struct):
-    """Finds the facts of stages; starts no process. The environment is the caller's.
+    """Finds the facts of stages without starting a process. The caller provides the environment.
 
-    `looked_at` are the paths, there or not, from which the facts found so far are taken, with their `signature` from
-    before that. `plugins` and `executor` are those of the pipeline, once that is read.
+    `looked_at` are the paths, existing or not, that the facts so far depend on, with their earlier `signature`.
+    `plugins` and `executor` are those of the pipeline, once it is read.
     """
 
     root: Path
@@ -45,7 +45,7 @@ class FactFinder(Struct):
     executor: str = LOCAL_EXECUTOR
 
     def facts_of(self, stage: Stage) -> Facts:
-        """Return the facts that a stage's manifest takes.
+        """Return the facts for a stage's manifest.
 
         Raises:
             ConfigurationError: an interpreter or a declared tool is missing.
@@ -67,7 +67,7 @@ class FactFinder(Struct):
         )
 
     def path_of(self, wanted: Interpreter) -> Path:
-        """Return the interpreter of this machine that an action needs: the one that the facts of its stage are of.
+        """Return the interpreter of this machine for an action: the one that its stage's facts describe.
 
         Raises:
             ConfigurationError: it is missing, or of another version.
@@ -93,7 +93,7 @@ class FactFinder(Struct):
         return {name: check_revision(checks, name) for name in sorted(names) if name in checks}
 
     def _plugins_of(self, stage: Stage) -> tuple[str, ...]:
-        """Return name and version of the plugins whose kind of step or provider a stage uses."""
+        """Return name and version of the plugins that provide a stage's kind of step, executor or provider."""
         if not self.plugins:
             return ()
         self._look_at(map(Path, plugin_folders(self.plugins)))
@@ -129,7 +129,7 @@ class FactFinder(Struct):
 
 
 def has_process(stage: Stage) -> bool:
-    """Say whether a stage, or its verification, runs processes."""
+    """Return whether a stage or its verification runs processes."""
     return stage.step.starts_processes or any(
         isinstance(step, ProcessStep | CommandsStep) for step in stage.verify.steps
     )

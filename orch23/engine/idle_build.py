@@ -24,9 +24,9 @@ FEWEST = 64
 
 
 class AtRest(Struct, frozen=True, kw_only=True):
-    """A build with nothing to do: its decisions, in which state they are taken, its first and its last event.
+    """A build with nothing to do: its decisions, the state they were made in, its first and its last event.
 
-    `wanted` are the stages that it is asked for, `lock` is the lock file that it finds.
+    `wanted` are the selected stages, `lock` is the lock file that it finds.
     """
 
     decisions: Mapping[str, Decision]
@@ -38,11 +38,11 @@ class AtRest(Struct, frozen=True, kw_only=True):
 
 
 def at_rest(build: Build, began: RunStarted, ended: RunFinished, part: Part | None, *, moved: bool) -> AtRest | None:
-    """Return what the next build decides and says; None where it has something to do, or that is not known.
+    """Return the decisions and events of the next build; None if it has something to do, or that is not known.
 
-    `began` and `ended` are the first and the last event of this one. It had nothing to do itself, or, if it `moved`
-    anything, all is decided once more on what it left. What git has may be another thing without a change of any file
-    that is looked at, so nothing is known where git was asked.
+    `began` and `ended` are the first and the last event of this build. If it `moved` anything, all stages are decided
+    once more. The state of git can change without a change of any file that was read, so a build that used git is not
+    idle.
     """
     session, selection, state = build.session, build.options.selection, build.session.state
     wanted = selection.nodes(state.plan)
@@ -69,22 +69,23 @@ def at_rest(build: Build, began: RunStarted, ended: RunFinished, part: Part | No
 
 
 def spec_hash(store: ProjectStore, file: str) -> str:
-    """Return the digest of what seeds 000 and 001 call the spec, empty where there is none."""
+    """Return the digest of the spec file of seeds 000 and 001, empty if there is none."""
     entry = store.workspace.entry(file) if file else None
     return f"sha256:{entry.digest.sha256}" if entry is not None else ""
 
 
 def _spec_of(store: ProjectStore, file: str, part: Part | None) -> str:
-    """Return the digest of the spec on which the stages were decided."""
+    """Return the digest of the spec at the time of the decisions."""
     if part is None or file in part.since.changed or file in store.workspace.written_paths:
         return spec_hash(store, file)
     return part.began.spec_hash
 
 
 def look_back(looks: StatSnapshot, store: ProjectStore, others: Mapping[Path, str]) -> bool:
-    """Add what was looked at to decide; return False if some of it changed since, or is too young to be believed.
+    """Add the paths that decisions depend on; return False if one changed since, or is too recent to be trusted.
 
-    `others` are further paths that were looked at, with their signatures from then.
+    A file that changed within the clock resolution of the file system may have changed again. `others` are further
+    paths, with their earlier signatures.
     """
     blobs = store.local.contents
     files = [store.folder / "promote.json", *sorted(map(blobs.path_of, blobs.read_digests))]
@@ -104,7 +105,7 @@ def look_back(looks: StatSnapshot, store: ProjectStore, others: Mapping[Path, st
 
 
 class Table(Struct, frozen=True, kw_only=True):
-    """What is written of a build with nothing to do: all rows of its table, or those that have changed, or neither."""
+    """The rows to write after a build with nothing to do: all of them, the changed ones, or none."""
 
     fresh: Mapping[bytes, bytes] | None = None
     changed: Mapping[bytes, bytes | None] | None = None
@@ -114,7 +115,7 @@ class Table(Struct, frozen=True, kw_only=True):
         return self.fresh is not None or self.changed is not None
 
     def parts(self) -> Mapping[bytes, bytes | None]:
-        """Return all rows that would be written."""
+        """Return all rows to write."""
         return self.fresh or self.changed or {}
 
 
@@ -127,10 +128,10 @@ def table_of(
     read: Iterable[str],
     is_cut: Callable[[str, frozenset[str]], bool],
 ) -> Table:
-    """Return the table of a build with nothing to do; without rows where its stages cannot be decided apart.
+    """Return the index rows of a build with nothing to do; none if its stages cannot be decided separately.
 
-    `token` pairs it with a snapshot. `text` is the pipeline's, `read` names the files that it was read from. `is_cut`
-    returns whether the lines of the text show stages of these names, so that an edited one can be read by itself.
+    `token` pairs them with a snapshot. `text` is the pipeline's, `read` names the files that it was read from. `is_cut`
+    returns whether the text can be split into stages of these names, so that one edited stage can be read alone.
     """
     plan, reads = found.state.plan, found.state.reads
     records = {name: one.record for name, one in found.decisions.items() if isinstance(one, Fresh)}

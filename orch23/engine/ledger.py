@@ -22,14 +22,13 @@ _NOTHING = UsageTotals()
 
 
 class StageLimitError(LimitError):
-    """A limit of one stage was reached: it fails, and the others go on as after any failure."""
+    """A limit of one stage was reached: it fails, and the other stages continue as after any failure."""
 
 
 class _Account(Struct):
-    """What the run, or one stage of it, may take, has taken, and has set aside for requests under way.
+    """The limits of the run or of one stage, what it has spent, and what is reserved for requests in progress.
 
-    `own` is the part of what was taken that interrupted runs did not take, `unpriced` counts those requests in it of
-    which nobody knows the price.
+    `own` is the part of `spent` of this run alone, `unpriced` counts the requests of `own` with an unknown price.
     """
 
     owner: str
@@ -40,7 +39,7 @@ class _Account(Struct):
     unpriced: int = 0
 
     def misfit(self, worst: UsageTotals) -> Diagnostic | None:
-        """Return which limit a request could pass, if any."""
+        """Return the error of the first limit that a request could exceed, or None."""
         limits, taken = self.limits, self.spent.plus(self.held)
         if limits.max_llm_calls is not None and taken.calls + worst.calls > limits.max_llm_calls:
             message = f"max_llm_calls is {limits.max_llm_calls}, and {self.spent.calls} were made"
@@ -62,7 +61,7 @@ class _Account(Struct):
         return None
 
     def _refusal(self, code: str, key: str, message: str, alone: str = "") -> Diagnostic:
-        """Complain of a limit. `alone` is what one request could take, if the limit is less than that."""
+        """Return the error of a limit. `alone` is the size of the request, if it alone exceeds the limit."""
         budget = " or --budget" if key == "max_cost_usd" and not self.owner else ""
         raised = f"raise stop_conditions.{key}{' of the stage' if self.owner else ''}{budget}"
         less = f" to {alone} at least, or lower llm.max_tokens: this request alone is too much" if alone else ""
@@ -70,23 +69,22 @@ class _Account(Struct):
 
 
 class _Reservation(Struct, frozen=True):
-    """One request under way: the most that it can take, and whether anybody pays for it by a price that is known."""
+    """One request in progress: the most that it can take, and its tariff if that is known."""
 
     fingerprint: str
     worst: UsageTotals
     tariff: Tariff | None
 
     def cost(self, tally: UsageTotals) -> CostText:
-        """Return what requests cost, None where their price is not known."""
         return None if self.tariff is None else decimal_text(tally.cost)
 
 
 class Ledger(Struct, kw_only=True):
-    """The one counter of a run, used by all threads.
+    """The counter of a run, used by all threads.
 
-    `limits` are those of the run, `limits_of` gives those of a stage; `before` is what interrupted runs took that this
-    one goes on from. `clock` is monotonic, in seconds. Its events are told one after the other, in the order of what
-    they tell, so whatever a journal holds when the machine dies is never over a limit.
+    `limits` are those of the run, `limits_of` gives those of a stage; `before` is what the interrupted runs spent that
+    this one continues. `clock` is monotonic, in seconds. Events are emitted under the lock, in the order of what they
+    report: a journal that ends at any event, as after a crash, never exceeds a limit.
     """
 
     limits: StopConditions
@@ -103,7 +101,7 @@ class Ledger(Struct, kw_only=True):
     _changed: Condition = field(default_factory=Condition)
 
     def __post_init__(self) -> None:
-        """Begin with what interrupted runs took."""
+        """Start with what interrupted runs spent."""
         spent = _NOTHING
         for tally in self.before.values():
             spent = spent.plus(tally)
@@ -112,11 +110,11 @@ class Ledger(Struct, kw_only=True):
     # ---- money ----------------------------------------------------------------------------
 
     def reserve(self, stage: str, request: Request) -> None:
-        """Set aside one call with the most that it can take; wait while it does not fit and others are under way.
+        """Reserve one call with the most that it can take; wait while it does not fit and other calls are in progress.
 
         Raises:
-            LimitError: it does not fit, and nothing is under way that could make room.
-            StageLimitError: it does not fit into what the stage may take, or its wall time is over.
+            LimitError: it does not fit, and no call in progress could make it fit.
+            StageLimitError: it exceeds a limit of the stage, or the wall time of the stage is over.
             ConfigurationError: its price is not known, and there is a limit of cost.
             CancelledBuildError: the build stops.
 
@@ -151,7 +149,7 @@ class Ledger(Struct, kw_only=True):
         return replace(response, cost=None if most is None else decimal_text(most), prices=source)
 
     def settle(self, stage: str, response: Response) -> None:
-        """Count what an answer took instead of what was reserved: the truth, also where that is more."""
+        """Replace a reservation by what the response took, also if that is more."""
         with self._changed:
             held = self._under_way[stage]
             counted = _is_counted(response) or held.tariff is FREE_TARIFF
@@ -166,7 +164,7 @@ class Ledger(Struct, kw_only=True):
             self.notice(Event(Warned(fingerprint=held.fingerprint), text, stage, "warning"))
 
     def release(self, stage: str) -> None:
-        """Give a reservation back: nothing was charged, and the call is not counted."""
+        """Return a reservation: nothing was charged, and the call does not count."""
         with self._changed:
             self._close(stage, _NOTHING, released=True)
 
@@ -178,13 +176,13 @@ class Ledger(Struct, kw_only=True):
                 self._close(stage, held.worst, unpriced=held.tariff is None, forfeited=True)
 
     def close(self) -> None:
-        """Let nobody reserve any more, and wake who waits to."""
+        """Refuse all further reservations, and wake the threads that wait for one."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     def with_totals(self, ended: RunFinished) -> RunFinished:
-        """Return how a run ended with what it took, what interrupted ones took before, and the limits."""
+        """Return the end of a run with its totals, those of the interrupted runs before it, and the limits."""
         with self._changed:
             limits, own = self.limits, self._run.own
             return replace(
@@ -203,7 +201,7 @@ class Ledger(Struct, kw_only=True):
             )
 
     def cost_of(self, stage: str) -> StageCost:
-        """Return what a stage took in this run."""
+        """Return what a stage cost in this run."""
         with self._changed:
             account = self._stages.get(stage)
             if account is None:
@@ -211,7 +209,7 @@ class Ledger(Struct, kw_only=True):
             return StageCost(account.own.calls, None if account.unpriced else account.own.cost)
 
     def _has_to_wait(self, own: _Account, most: UsageTotals) -> bool:
-        """Say whether a request must wait for others, which may take less than they could; or refuse it."""
+        """Return whether a request must wait for others, which may take less than reserved. Raise if it cannot fit."""
         if self._closed:
             raise CancelledBuildError
         self._left_s(own.owner)
@@ -226,7 +224,7 @@ class Ledger(Struct, kw_only=True):
     def _close(
         self, stage: str, truth: UsageTotals, *, unpriced: bool = False, forfeited: bool = False, released: bool = False
     ) -> None:
-        """Put what a request took in the place of what was set aside for it, and wake who waits for the difference."""
+        """Replace a reservation by what the request took, and wake the threads that wait for the difference."""
         held, own = self._under_way.pop(stage), self._stages[stage]
         for account in (own, self._run):
             account.held, account.spent = account.held.minus(held.worst), account.spent.plus(truth)
@@ -245,7 +243,7 @@ class Ledger(Struct, kw_only=True):
     # ---- time -----------------------------------------------------------------------------
 
     def begin_attempt(self, stage: str) -> None:
-        """Let a stage begin an attempt; its wall time begins with the first.
+        """Start an attempt of a stage; the stage's wall time begins with the first one.
 
         Raises:
             StageLimitError: its wall time is over.
@@ -255,10 +253,10 @@ class Ledger(Struct, kw_only=True):
             self._left_s(stage)
 
     def deadline_s(self, stage: str, asked_s: float) -> float:
-        """Return how long a request of a stage may take: as asked, or what is left of its wall time.
+        """Return how long a request of a stage may take: as requested, or what is left of its wall time.
 
         Raises:
-            StageLimitError: nothing is left of it.
+            StageLimitError: the wall time is over.
 
         """
         with self._changed:
@@ -276,14 +274,14 @@ class Ledger(Struct, kw_only=True):
 
 
 def wall_time_error(limit_s: float, stage: str | None = None) -> Diagnostic:
-    """Complain that the wall time of the run, or of one stage, is over."""
+    """Return the error that the wall time of the run, or of one stage, is over."""
     owner = "the stage" if stage else "the run"
     hint = f"raise stop_conditions.max_wall of {owner}; {_ONWARD}"
     return Diagnostic("E504", f"max_wall of {owner} is {limit_s:g} s, and they are over", hint=hint, subject=stage)
 
 
 def _is_counted(response: Response) -> bool:
-    """Say whether a provider counted the tokens of its answer: one that counts none of a text counts nothing."""
+    """Return whether the provider counted tokens: some count none of a response that has text."""
     return response.usage.input_tokens > 0 and (response.usage.output_tokens > 0 or not response.text)
 
 

@@ -29,7 +29,7 @@ _KINDS: Final[Mapping[str, FailureKind]] = {one: one for one in get_args(Failure
 
 
 class LeftoverFiles(Struct, frozen=True):
-    """What a program that failed had changed by then, and the verdict if it was pytest."""
+    """The changes of a failed program, and the verdict if it was pytest."""
 
     written: Mapping[str, FileEntry]
     removed: tuple[str, ...] = ()
@@ -37,10 +37,10 @@ class LeftoverFiles(Struct, frozen=True):
 
 
 class Failure(Struct, frozen=True, kw_only=True):
-    """Why a pass failed. `safety` says that it tried to leave its bounds; `retryable` that another attempt may help.
+    """Why an attempt failed. `safety`: it tried to leave its limits; `retryable`: another attempt may help.
 
-    `printed` is what a process printed, whole; None where none ran. `leftover` are the files that it leaves. `reason`
-    says why in a few words where the first diagnostic does not.
+    `printed` is the whole output of a process; None if none ran. `leftover` are the files that it leaves. `reason` is a
+    short reason, for failures where the first diagnostic is not one.
     """
 
     feedback: RetryFeedback
@@ -53,12 +53,12 @@ class Failure(Struct, frozen=True, kw_only=True):
 
     @property
     def kind(self) -> FailureKind:
-        """Give the failure's kind, of the set that `retry.when` uses; `exception` where a plugin gives another."""
+        """The kind, as in `retry.when`; `exception` if a plugin gives an unknown one."""
         return _KINDS.get(self.feedback.kind, "exception")
 
     @property
     def summary(self) -> str:
-        """Give why it failed as one line for the user: the exit code of a command, or the first error."""
+        """The failure as one line for the user: the exit code of a command, or the first error."""
         if self.reason or not self.diagnostics:
             return self.reason or self.kind
         first, *others = self.diagnostics
@@ -67,7 +67,7 @@ class Failure(Struct, frozen=True, kw_only=True):
 
 
 def exit_text(exit_code: int) -> str:
-    """Return how a command ended, with the signal that 128 + its number stands for: `exited with 137 (SIGKILL)`."""
+    """Describe how a command ended, with the signal of codes above 128: `exited with 137 (SIGKILL)`."""
     try:
         return f"exited with {exit_code} ({signal.Signals(exit_code - 128).name})"
     except ValueError:
@@ -77,7 +77,7 @@ def exit_text(exit_code: int) -> str:
 def failure_of(
     kind: str, diagnostics: Iterable[Diagnostic], *, safety: bool = False, retryable: bool = True
 ) -> Failure:
-    """Return the failure of something that was refused, with all that is wrong with it."""
+    """Return a failure with these errors."""
     found = tuple(diagnostics)
     lines = tuple(diagnostic_line(d) for d in found)
     brief = RetryFeedback(kind=kind, excerpt="\n".join(lines), diagnostics=lines)
@@ -93,7 +93,7 @@ def command_failed(
     failing: Iterable[str] = (),
     diagnostics: Iterable[Diagnostic] = (),
 ) -> Failure:
-    """Return the failure of a process: its command, its exit code and what it printed, normalised."""
+    """Return the failure of a process: its command, its exit code and its normalised output."""
     found = tuple(diagnostics)
     brief = RetryFeedback(
         kind=kind,
@@ -107,7 +107,7 @@ def command_failed(
 
 
 def acceptance_failed(failed: Sequence[Failure], passed: Iterable[tuple[str, str]]) -> Failure:
-    """Return the failure of commands that a model wrote: what each printed, those that failed first."""
+    """Return the failure of commands that a model wrote, with the output of each: failed commands first."""
     texts = [f"$ {one.feedback.command}\nexit {one.feedback.exit_code}\n{one.feedback.excerpt}" for one in failed]
     texts += [f"$ {command}\npassed\n{printed}" for command, printed in passed]
     failure = command_failed(
@@ -122,13 +122,12 @@ def acceptance_failed(failed: Sequence[Failure], passed: Iterable[tuple[str, str
 
 
 def _first_reason(failed: Sequence[Failure]) -> str:
-    """Return why the first of some commands failed, and how many others did."""
     first, *others = failed
     return f"{first.summary}{f' (and {len(others)} more failed)' if others else ''}"
 
 
 def fit_feedback(failure: Failure, stage: Stage) -> Failure:
-    """Cut the excerpt to the stage's limits and add what the stage is bound to."""
+    """Shorten the excerpt to the stage's limits and add the write scope."""
     limits = stage.step.brief if is_llm(stage.step) else BriefLimits()
     excerpt = shorten(failure.feedback.excerpt, limits)
     brief = replace(failure.feedback, excerpt=excerpt, constraints=_constraints(stage))
@@ -136,13 +135,13 @@ def fit_feedback(failure: Failure, stage: Stage) -> Failure:
 
 
 def failure_identity(failure: Failure) -> dict[str, Json]:
-    """Return what two failures share that are the same: where nothing in them has a name, what was printed."""
+    """Return what is equal in two equal failures: named tests and errors, else the output."""
     brief = failure.feedback
     return {**brief.identity(), "excerpt": "" if brief.failing or brief.diagnostics else brief.excerpt}
 
 
 def _constraints(stage: Stage) -> tuple[str, ...]:
-    """Return the fence as an answer has to name it: relative to the stage's `cwd`."""
+    """Return the write scope with paths as a response has to write them: relative to the stage's `cwd`."""
     lines = [
         f"{what}: {', '.join(inside)}"
         for what, patterns in (("write only", stage.fence.write), ("never write", stage.fence.protect))
@@ -166,7 +165,7 @@ def relative_path(path: str, folder: str) -> str:
 
 
 def diagnostic_line(diagnostic: Diagnostic) -> str:
-    """Return a complaint as one line that a model reads: code, subject, facts, way out."""
+    """Return a diagnostic as one line that a model reads: code, subject, message, fix."""
     named = diagnostic.subject or (str(diagnostic.location) if diagnostic.location else "")
     subject = f" {named}" if named else ""
     fix = f" Fix: {diagnostic.hint.removesuffix('.')}." if diagnostic.hint else ""
@@ -174,10 +173,10 @@ def diagnostic_line(diagnostic: Diagnostic) -> str:
 
 
 class StageUsage(Struct, frozen=True, kw_only=True):
-    """Sums over the answers of one stage. Tokens are those of all answers, costs are in US dollars.
+    """Sums over the responses of one stage. Tokens are those of all responses, costs are in US dollars.
 
-    `cost` is what was paid now, `saved` what the recorded answers had cost; `unpriced` says that some now had no price.
-    `by_hand` counts the answers that a person wrote: no model was ever asked for them.
+    `cost` was paid in this run, `saved` is what the recorded responses had cost; `unpriced`: a new response had no
+    known price. `by_hand` counts responses that the user wrote, without any model call.
     """
 
     calls: int = 0
@@ -190,7 +189,7 @@ class StageUsage(Struct, frozen=True, kw_only=True):
     by_hand: int = 0
 
     def plus(self, response: Response) -> "StageUsage":
-        """Return the sums with one answer more."""
+        """Return the sums with one more response."""
         cost = Decimal(response.cost) if response.cost is not None else Decimal(0)
         return replace(
             self,
@@ -227,7 +226,7 @@ _GRAVITY = (
 
 
 class StageCost(Struct, frozen=True):
-    """What a stage took in this run: calls, with those that brought nothing, and US dollars (None: not known)."""
+    """What a stage took in this run: calls, also unsuccessful ones, and US dollars (None if not known)."""
 
     calls: int = 0
     cost: Decimal | None = Decimal(0)
@@ -237,9 +236,9 @@ NO_COST = StageCost()
 
 
 class StageOutcome(Struct, frozen=True, kw_only=True):
-    """How one stage ended in this run, with the facts that the event `stage_finished` tells.
+    """How one stage ended in this run, with the facts of the event `stage_finished`.
 
-    `in_place` says of an edited stage that it has nothing to do but for the edit.
+    `in_place`: apart from the user's edit, the stage has nothing to do.
     """
 
     status: StageStatus
@@ -260,23 +259,23 @@ class StageOutcome(Struct, frozen=True, kw_only=True):
 
     @property
     def is_green(self) -> bool:
-        """Say whether the stage is up to date now."""
+        """Whether the stage is up to date now."""
         return self.status.is_green
 
     @property
     def is_awaited(self) -> bool:
-        """Say whether its promotion group has to wait for the stage."""
+        """Whether its promotion group has to wait for the stage."""
         return self.status.is_awaited and not self.in_place
 
 
 def stopped_by(key: str, *problems: Diagnostic, code: ExitCode = ExitCode.FAILED) -> StageOutcome:
-    """Return the end of a stage that these problems stopped."""
+    """Return the outcome of a stage with these errors."""
     text = "\n".join(str(d) for d in problems)
     return StageOutcome(status=StageStatus.FAILED, text=text, code=code, key=key, failure=text, problems=problems)
 
 
 class BuildResult(Struct, frozen=True, kw_only=True):
-    """How every stage ended, the exit code of the run, and the number that it is told by."""
+    """How every stage ended, the exit code of the run, and the number of the process's exit."""
 
     stages: Mapping[str, StageOutcome]
     exit_code: ExitCode
@@ -284,12 +283,12 @@ class BuildResult(Struct, frozen=True, kw_only=True):
 
     @property
     def saved_cost(self) -> Decimal:
-        """Give what the recorded answers had cost that were used instead of asking."""
+        """What the recorded responses had cost that were used instead of new calls."""
         return sum((end.usage.saved for end in self.stages.values()), Decimal(0))
 
     @property
     def status(self) -> RunStatus:
-        """Give the run's status as the event `run_finished` has it."""
+        """The run's status in the event `run_finished`."""
         match self.exit_code:
             case ExitCode.OK:
                 return "ok"
@@ -304,30 +303,30 @@ class BuildResult(Struct, frozen=True, kw_only=True):
 
 
 class RunStop(Struct, frozen=True):
-    """What stopped a run: its exit code, and the diagnostics that say why."""
+    """What stopped a run: its exit code, and the diagnostics."""
 
     code: ExitCode
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
 def blocked_by(names: tuple[str, ...]) -> StageOutcome:
-    """Return the end of a stage that these upstream of it keep from being built."""
+    """Return the outcome of a stage that these upstream stages block."""
     return StageOutcome(status=StageStatus.BLOCKED, text=f"blocked by {', '.join(names)}", by=names)
 
 
 def missing_bytes_outcome(name: str, key: str, lost: MissingBytesError) -> StageOutcome:
-    """Return the end of a stage that wants bytes which nobody has any more."""
+    """Return the outcome of a stage that needs lost bytes."""
     return stopped_by(key, missing_bytes_error(name, lost))
 
 
 def missing_bytes_error(name: str, lost: MissingBytesError) -> Diagnostic:
-    """Return the error that a stage wants bytes which nobody has any more."""
+    """Return the error that a stage needs lost bytes."""
     text = f"the bytes of {lost.sha256} are in neither the store, the transcripts, the project nor git"
     return Diagnostic(E_MISSING_BYTES, text, hint=MISSING_BYTES_HINT, subject=name)
 
 
 def run_outcome(ends: Mapping[str, StageOutcome], stopped: RunStop | None) -> RunStop:
-    """Return how a run ends: by what stopped it, else by the gravest of its stages, with the diagnostics of those."""
+    """Return how a run ends: by what stopped it, else by the most serious of its stages, with their diagnostics."""
     if stopped is not None:
         return stopped
     codes = {end.code for end in ends.values()} | {ExitCode.FAILED for end in ends.values() if not end.is_green}

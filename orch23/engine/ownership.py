@@ -25,29 +25,24 @@ from orch23.store.project_store import ProjectStore
 
 
 class LockIndex:
-    """The records of one lock file, in the order of their names; each index is made when it is first asked for."""
+    """The records of one lock file in the order of their names, with indexes that are built on first use."""
 
     def __init__(self, lock: LockFile) -> None:
-        """Keep the lock, and index the paths."""
+        """Index the paths."""
         self.records = [record for _, record in sorted(lock.owner_records().items())]
-        self._owning: dict[str, list[Record]] = {}
-        self._deleting: dict[str, list[Record]] = {}
-        for record in self.records:
-            for path in record.outputs:
-                self._owning.setdefault(path, []).append(record)
-            for path in record.deleted:
-                self._deleting.setdefault(path, []).append(record)
+        self._owning = _grouped((path, record) for record in self.records for path in record.outputs)
+        self._deleting = _grouped((path, record) for record in self.records for path in record.deleted)
 
     def owning(self, path: str) -> Sequence[Record]:
-        """Return the records that have an output of that path."""
+        """Return the records that have an output at a path."""
         return self._owning.get(path, ())
 
     def having(self, path: str, entry: FileEntry | None) -> Iterable[Record]:
-        """Return the records whose output of that path is this very file."""
+        """Return the records whose output at a path is exactly this file."""
         return (record for record in self._owning.get(path, ()) if record.outputs[path] == entry)
 
     def deleting(self, path: str) -> Iterable[Record]:
-        """Return the records that took away what was at that path."""
+        """Return the records that deleted the file at a path."""
         return self._deleting.get(path, ())
 
     def of_key(self, key: str) -> Iterable[Record]:
@@ -55,32 +50,33 @@ class LockIndex:
         return self._by_key.get(key, ())
 
     def of_identity(self, identity: str) -> Iterable[Record]:
-        """Return the records of what is the same stage under any name."""
+        """Return the records of a stage under any name."""
         return self._by_identity.get(identity, ())
 
     def paths(self) -> set[str]:
-        """Return every path that a record has as an output, or took away."""
+        """Return every path that a record writes or deletes."""
         return {*self._owning, *self._deleting}
 
     @cached_property
     def _by_key(self) -> dict[str, list[Record]]:
-        found: dict[str, list[Record]] = {}
-        for record in self.records:
-            found.setdefault(record.key, []).append(record)
-        return found
+        return _grouped((record.key, record) for record in self.records)
 
     @cached_property
     def _by_identity(self) -> dict[str, list[Record]]:
-        found: dict[str, list[Record]] = {}
-        for record in self.records:
-            found.setdefault(identity_of(record.manifest), []).append(record)
-        return found
+        return _grouped((identity_of(record.manifest), record) for record in self.records)
+
+
+def _grouped(pairs: Iterable[tuple[str, Record]]) -> dict[str, list[Record]]:
+    found: dict[str, list[Record]] = {}
+    for key, record in pairs:
+        found.setdefault(key, []).append(record)
+    return found
 
 
 def is_proven(record: Record, records: ResultIndex) -> bool:
     """Return whether the store has a record of a lock file as well, under any name of the stage.
 
-    Of what `reset` retained, the store has the part that was on disk then.
+    Of a result that `reset` dropped, the store has the part that was on disk then.
     """
     if not record.failed:
         return any(_content(record) == _content(one) for one in records.by_key(record.key))
@@ -89,7 +85,7 @@ def is_proven(record: Record, records: ResultIndex) -> bool:
 
 
 def without_impossible_records(lock: LockFile, plan: Plan, records: ResultIndex) -> LockFile:
-    """Return a lock file without claims of today's stages on files that these may not write."""
+    """Return a lock file without records of today's stages that have files which these stages may not write."""
 
     def stays(name: str, record: Record) -> bool:
         node = plan.nodes.get(name) or plan.nodes.get(name.partition("@")[0])
@@ -102,13 +98,11 @@ def without_impossible_records(lock: LockFile, plan: Plan, records: ResultIndex)
 
 
 def may_write_outputs_of(node: Stage | ForeachStage, record: Record) -> bool:
-    """Return whether a stage may write every path of a record: inside its write scope, and of no protected name."""
+    """Return whether a stage may write every path of a record: in its write scope, without protected names."""
     patterns = writes_of(node)
-    return all(allows_write(patterns, path) for path in _paths(record))
-
-
-def _paths(record: Record) -> Iterable[str]:
-    return {*record.outputs, *record.deleted, *record.originals, *record.bases}
+    return all(
+        allows_write(patterns, path) for path in {*record.outputs, *record.deleted, *record.originals, *record.bases}
+    )
 
 
 def _content(record: Record) -> tuple[object, ...]:
@@ -129,7 +123,7 @@ _SUFFIXES = (".yaml", ".yml")
 
 
 class PathOwner(NamedTuple):
-    """The lock file of a pipeline gives a path to one of its stages."""
+    """A stage that the lock file of another pipeline names as the owner of a path."""
 
     pipeline: str
     stage: str
@@ -137,15 +131,15 @@ class PathOwner(NamedTuple):
 
 
 class OtherPipelines:
-    """What the other pipelines of a project own. Their lock files are searched for at the first question.
+    """The files that other pipelines of the project own. Their lock files are searched on first use.
 
-    `declares` loads a pipeline: it is called only where a lock file claims a path that is asked for.
+    `declares` loads a pipeline, so it is called only for a path that a lock file of it has.
     """
 
     def __init__(
         self, root: Path, own_lock: Path, declares: DeclaresOutput = lambda _pipeline, _stage, _path: True
     ) -> None:
-        """Take the root of the project, the lock file that is not another's, and what tells what is declared."""
+        """Set the root of the project, the lock file of this pipeline, and the function that loads others."""
         self.root = root
         self.own_lock = own_lock
         self.declares = declares
@@ -153,7 +147,7 @@ class OtherPipelines:
         self._declared: dict[tuple[str, str, str], bool] = {}
 
     def owner(self, path: str) -> PathOwner | None:
-        """Return the claim of another pipeline that still declares the path as an output; None if there is none."""
+        """Return the owner of a path in another pipeline that still declares it as an output, or None."""
         for claim in self._all().get(path, ()):
             asked = (claim.pipeline, claim.stage, path)
             if asked not in self._declared:
@@ -201,19 +195,19 @@ def _refusal(stage: str, path: str, claim: PathOwner) -> Diagnostic:
 
 
 class GitFiles(Protocol):
-    """What git has of the project."""
+    """The files of the project in git."""
 
     was_used: bool
     """Whether any of the questions below was asked since this was set to false."""
 
     def committed(self, paths: Collection[str]) -> Mapping[str, str]:
-        """Return the blob ids that HEAD has at these paths; a path that is not in its tree is left out."""
+        """Return the blob ids in HEAD of these paths; a path that is not in HEAD is left out."""
 
     def bytes_of(self, blob_id: str) -> bytes | None:
         """Return the bytes of a blob, or None."""
 
     def bytes_at(self, path: str) -> Iterator[bytes]:
-        """Give the bytes that HEAD has at a path, and those that the index has."""
+        """Yield the bytes of a path in HEAD, and those in the index."""
 
 
 class NoGitFiles:
@@ -232,7 +226,7 @@ class NoGitFiles:
         return None
 
     def bytes_at(self, path: str) -> Iterator[bytes]:
-        """Give nothing."""
+        """Yield nothing."""
         del path
         return iter(())
 
@@ -242,7 +236,7 @@ RELEASED_KIND = "released"
 
 
 class Ownership(Struct):
-    """Answers by the records of the store and of one lock file, and by git where these do not decide."""
+    """Decides by the records of the store and of one lock file, and by git where these do not decide."""
 
     store: ProjectStore
     pipeline: Pipeline
@@ -252,7 +246,7 @@ class Ownership(Struct):
     _blobs: dict[str, str] | None = None
 
     def records_of(self, path: str, entry: FileEntry) -> Iterator[Record]:
-        """Give the records whose output at a path is this very file."""
+        """Yield the records whose output at a path is exactly this file."""
         yield from self.locked.having(path, entry)
         yield from self.store.records.having(path, entry)
 
@@ -261,7 +255,7 @@ class Ownership(Struct):
         return next(self.records_of(path, entry), None) is not None
 
     def is_accepted(self, path: str, entry: FileEntry) -> bool:
-        """Return whether a user wrote these bytes and had them accepted, or took them over with `orch23 release`."""
+        """Return whether the user wrote these bytes and accepted them, or took them over with `orch23 release`."""
         return any(path in self._accepted(record) for record in self.records_of(path, entry))
 
     def is_released(self, path: str, entry: FileEntry) -> bool:
@@ -269,7 +263,7 @@ class Ownership(Struct):
         return any(record.manifest.get("kind") == RELEASED_KIND for record in self.store.records.having(path, entry))
 
     def is_committed(self, path: str) -> bool:
-        """Return whether the path is in the tree of HEAD, with whatever bytes."""
+        """Return whether the path is in HEAD, with any bytes."""
         return self._blob(path) is not None
 
     def equals_head(self, path: str, entry: FileEntry) -> bool:
@@ -281,14 +275,14 @@ class Ownership(Struct):
         return git_blob_id(data, like=blob) == blob
 
     def prefetch(self, paths: Collection[str]) -> None:
-        """Ask git for many paths in one call; later questions about them ask no more."""
+        """Look up many paths in one call of git; later checks of them start no process."""
         missing = [path for path in paths if path not in self._committed]
         if missing:
             found = self.git.committed(missing)
             self._committed.update((path, found.get(path)) for path in missing)
 
     def bytes_from_git(self, path: str, entry: FileEntry) -> bytes | None:
-        """Return the bytes of a file that only git may still have: by a recorded blob id, else by its path."""
+        """Return bytes that only git may still have: by a recorded blob id, else by the path."""
         blob = self._blob_ids().get(entry.digest.sha256)
         found = [data] if blob is not None and (data := self.git.bytes_of(blob)) is not None else []
         return next((data for data in (*found, *self.git.bytes_at(path)) if digest_bytes(data) == entry.digest), None)
@@ -304,7 +298,7 @@ class Ownership(Struct):
         return self._blobs
 
     def _accepted(self, record: Record) -> Collection[str]:
-        """Return the outputs of a record that a user wrote; of an older record the exchange tells, and it means all."""
+        """Return the outputs of a record that the user wrote. Old records do not list them: the exchange means all."""
         if record.accepted or len(record.exchanges) != 1:
             return record.accepted
         for folder in (*self.pipeline.transcript_folders, None):
@@ -318,9 +312,9 @@ class Ownership(Struct):
 
 
 def release_files(store: ProjectStore, lock: LockFile, stage: str) -> tuple[str, ...]:
-    """Note for each file on disk that a stage (or an item of it) owns that it is the user's; return the paths.
+    """Record the files on disk of a stage and its items as the user's; return their paths.
 
-    The lock file is the caller's to change. Only for the holder of the build lock.
+    The caller changes the lock file, and holds the build lock.
     """
     known = [record for name, record in lock.owner_records().items() if stage in (name, name.partition("@")[0])]
     kept = [record for record in store.records.labelled(stage) if record.failed]

@@ -29,9 +29,9 @@ EditedStages: TypeAlias = Callable[[str, str], Mapping[str, Stage] | None]
 class Since(Struct, frozen=True, kw_only=True):
     """What has changed since a build that had nothing to do.
 
-    `table` names the table of the index with what that build rested on, and `token` is what the table has if it is of
-    that build. `file` is the pipeline. `changed` are paths: of files, and whole ones of folders that were listed.
-    `digest_of` returns what a file was then, or None.
+    `table` names the index table of that build, and `token` is the token of the table if it belongs to that build.
+    `file` is the pipeline. `changed` are paths of files, and whole paths of listed directories. `digest_of` returns the
+    earlier digest of a file, or None.
     """
 
     table: str
@@ -42,7 +42,7 @@ class Since(Struct, frozen=True, kw_only=True):
 
 
 class Part(Struct, frozen=True, kw_only=True):
-    """What changes since a build reach. `text` is the pipeline's, or empty if it is as it was.
+    """The stages that the changes since a build affect. `text` is the pipeline's, or empty if it is unchanged.
 
     `digests` are those of the pipeline and the vars file, by their names below the root.
     """
@@ -55,29 +55,29 @@ class Part(Struct, frozen=True, kw_only=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Give the stages that have to be decided."""
+        """The stages that have to be decided."""
         return self.reach.reached
 
     @property
     def recorded(self) -> tuple[str, ...]:
-        """Give the stages of which the lock file has a record."""
+        """The stages that have a record in the lock file."""
         return tuple(name for name in self.plan.order if self.reach.rows.row(name).is_recorded)
 
     @property
     def began(self) -> RunStarted:
-        """Give what a build of everything says when it begins."""
+        """The first event of a build of all stages."""
         return self.reach.rows.head.began
 
     @property
     def idle_counts(self) -> dict[str, int]:
-        """Give how many other stages there are, by how they end."""
+        """How many other stages there are, by status."""
         ends = dict(self.reach.rows.head.ends)
         ends["fresh"] = ends.get("fresh", 0) - len(self.names)
         return {status: number for status, number in ends.items() if number}
 
 
 def part_of(since: Since, store: ProjectStore, edited_stages: EditedStages) -> Part | None:
-    """Return what changes reach; None where that is not known, or is nearly everything."""
+    """Return the stages that changes affect; None if that is not known, or is more than half of all."""
     root, changed = store.root, [*since.changed]
     try:
         rows = DependencyIndex(store.index, since.table)
@@ -104,10 +104,10 @@ def _known(digest: Digest | None) -> Digest:
 
 
 def _edited(rows: DependencyIndex, found: Mapping[str, Stage] | None) -> dict[str, Stage]:
-    """Return stages that are declared otherwise than before, if the plan stays as it is.
+    """Return edited stages, if the plan stays the same.
 
     Raises:
-        OutdatedIndexError: more than stages differ, or one would write, read or wait for something else.
+        OutdatedIndexError: more than stages differ, or one reads, writes or waits for something else.
 
     """
     if found is None or any(_ties(rows.row(name).node) != _ties(stage) for name, stage in found.items()):
@@ -116,20 +116,20 @@ def _edited(rows: DependencyIndex, found: Mapping[str, Stage] | None) -> dict[st
 
 
 def _ties(stage: Stage) -> tuple[object, ...]:
-    """Return what of a stage decides on its place in the plan, or what a run says of it when it begins."""
+    """Return the facts of a stage that its place in the plan, or the first event of a run, depends on."""
     asked = (stage.step.provider, stage.step.model) if is_llm(stage.step) else ()
     return (graph_facts_of(stage), stage.kind, stage.retry.max, asked)
 
 
 class Reach(Struct, frozen=True):
-    """The stages that an edit may give something to do, and those around them whose results they see; by plan order."""
+    """The stages that an edit may affect, and the stages whose results these see; in plan order."""
 
     rows: DependencyIndex
     reached: tuple[str, ...]
     neighbours: tuple[str, ...]
 
     def plan(self, pieces: Mapping[str, Stage] | None = None) -> Plan:
-        """Return the plan of these stages; `pieces` are stages that are declared otherwise by now."""
+        """Return the plan of these stages; `pieces` are edited declarations."""
         rows = self.rows
         found = {name: rows.row(name) for name in (*self.reached, *self.neighbours)}
         order = tuple(sorted(found, key=lambda name: found[name].number))
@@ -159,13 +159,13 @@ class Reach(Struct, frozen=True):
 def reach(
     rows: DependencyIndex, changed: Iterable[str], is_there: Callable[[str], bool], edited: Collection[str] = ()
 ) -> Reach:
-    """Return what a change of these paths can reach, and of the stages that are declared otherwise.
+    """Return the stages that a change of these paths may affect, and those whose declarations were edited.
 
-    A path is a file, or the whole path of a folder that was listed. What it means that a file is gone, only a stage
-    that makes it can tell.
+    A path is a file, or the whole path of a listed directory. Only a stage that makes a file can tell what its removal
+    means.
 
     Raises:
-        OutdatedIndexError: that is not known, or it is more than half of all stages.
+        OutdatedIndexError: that is not known, or these are more than half of all stages.
 
     """
     found = set(edited)
@@ -189,7 +189,7 @@ def reach(
 
 
 def _following(rows: DependencyIndex, name: str) -> set[str]:
-    """Return what has to be decided if a stage is: what comes after it, its chain, and its promotion group."""
+    """Return the stages that must be decided along with one: downstream, its chain, and its promotion group."""
     row = rows.row(name)
     if row.makes_list:  # another list makes another plan
         raise OutdatedIndexError
@@ -200,7 +200,7 @@ def _following(rows: DependencyIndex, name: str) -> set[str]:
 
 
 def _around(rows: DependencyIndex, reached: set[str]) -> set[str]:
-    """Return the stages whose results these see, with the whole chains that these are of."""
+    """Return the stages whose results these see, with their whole chains."""
     found = {one for name in reached for one in (*rows.row(name).upstream, *rows.row(name).beside)} - reached
     chains = {node.chain.chain for name in found if (node := rows.row(name).node).chain is not None}
     return found.union(*(rows.chain(chain) for chain in chains)) - reached

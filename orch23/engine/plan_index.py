@@ -14,7 +14,7 @@ _MOST_ANSWERS = 100
 
 
 class _Chain(Struct, frozen=True):
-    """What the items of a chain may write. `last` maps each literal output to the last item that declares it."""
+    """What the items of a chain may write. `last` maps a literal output to the index of the last item with it."""
 
     literal: frozenset[str]
     globs: tuple[str, ...]
@@ -22,7 +22,7 @@ class _Chain(Struct, frozen=True):
 
 
 class PlanIndex(Struct, dict=True):
-    """The indexes of one plan; an expansion makes another plan."""
+    """The indexes of one plan. An expansion makes another plan."""
 
     plan: Plan
     _chains: dict[str, _Chain] = field(default_factory=dict)
@@ -30,17 +30,17 @@ class PlanIndex(Struct, dict=True):
 
     @cached_property
     def written(self) -> WrittenPaths:
-        """Return the index of what all stages may write."""
+        """Index of what all stages may write."""
         return WrittenPaths(self.plan.all_nodes)
 
     @cached_property
     def outputs(self) -> OutputIndex:
-        """Return the index of what all stages declare as outputs."""
+        """Index of what all stages declare as outputs."""
         return OutputIndex(self.plan.all_nodes)
 
     @cached_property
     def sources(self) -> frozenset[str]:
-        """Return the files that stages name as inputs."""
+        """The files that stages name as inputs."""
         nodes = self.plan.all_nodes.values()
         return frozenset(normalize_pattern(read) for node in nodes for read in reads_of(node) if not is_glob(read))
 
@@ -49,9 +49,10 @@ class PlanIndex(Struct, dict=True):
         return WriterIndex(self.plan.nodes)
 
     def makers(self, pattern: str, exclude: tuple[str, ...] = ()) -> frozenset[str]:
-        """Return the nodes that may write what a pattern means and no exclusion covers.
+        """Return the nodes that may write a path that the pattern matches and no exclusion covers.
 
-        The items of a chain often read the same, so the last answers are kept. Only a few: each may name all items.
+        The items of a chain often read the same patterns, so the last results are cached. Only a few: each may name all
+        items.
         """
         known = self._makers.get((pattern, exclude))
         if known is None:
@@ -72,7 +73,7 @@ class PlanIndex(Struct, dict=True):
         return path in index.literal or match_any(index.globs, path)
 
     def last_maker(self, chain: str, path: str) -> int:
-        """Return the position in a chain of the last item that has this literal output, or -1."""
+        """Return the position in a chain of the last item that declares a literal output, or -1."""
         return self._chain(chain).last.get(path, -1)
 
     def _chain(self, chain: str) -> _Chain:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def unknown_check_error(pipeline: Pipeline, stage: str, place: tuple[str | int, ...], name: str) -> Diagnostic:
-    """Return the complaint that a step of `verify`, at a place below a stage, names a check that there is not."""
+    """Return the error that a step of `verify` names a check that does not exist."""
     known = available_checks(pipeline.plugins)
     close = nearest_names(name, list(known))
     hint = f"did you mean `{close[0]}`?" if close else f"the checks are: {', '.join(sorted(known))}"
@@ -35,7 +35,7 @@ def unknown_check_error(pipeline: Pipeline, stage: str, place: tuple[str | int, 
 
 
 def unknown_executor_errors(pipeline: Pipeline) -> list[Diagnostic]:
-    """Return the complaint that nobody has the executor of a pipeline, if it is so."""
+    """Return an error if the executor of a pipeline does not exist."""
     if pipeline.executor == LOCAL_EXECUTOR or pipeline.executor in executors_of(pipeline.plugins):
         return []
     known = ", ".join((LOCAL_EXECUTOR, *executors_of(pipeline.plugins)))
@@ -49,7 +49,7 @@ TextOf: TypeAlias = Callable[[Plan, ForeachStage], str | None]
 
 
 class Expanded(Struct, frozen=True):
-    """What the expansion of one foreach gave: the plan with its items, or the plan without them and what is wrong."""
+    """The expansion of one foreach: the plan with its items, or the plan without them and the errors."""
 
     node: ForeachStage
     plan: Plan
@@ -58,9 +58,9 @@ class Expanded(Struct, frozen=True):
 
 
 def expand_each(plan: Plan, text_of: TextOf, read_yaml: YamlReader) -> Iterator[Expanded]:
-    """Expand the foreach stages of a plan one after the other, each in the plan that the one before it gave.
+    """Expand the foreach stages of a plan one after the other, each in the plan of the one before it.
 
-    One whose list is not known stays as it is, and is not among what this gives.
+    One whose list is not known stays as it is and is not yielded.
     """
     for node in plan.unexpanded:
         text = text_of(plan, node)
@@ -73,7 +73,7 @@ def expand_each(plan: Plan, text_of: TextOf, read_yaml: YamlReader) -> Iterator[
 
 
 def items_of(plan: Plan, node: ForeachStage, text: str | None, read_yaml: YamlReader) -> "Expansion":
-    """Return the items of a foreach, or what is wrong with its list. A static list needs no text."""
+    """Return the items of a foreach, or the errors of its list. A static list needs no text."""
     from orch23.resolve.expand import Expansion, expand  # noqa: PLC0415 - it loads the language of pipelines
 
     pipeline = plan.pipeline
@@ -83,7 +83,7 @@ def items_of(plan: Plan, node: ForeachStage, text: str | None, read_yaml: YamlRe
 
 
 def missing_list(plan: Plan, node: ForeachStage, is_folder: Callable[[str], bool]) -> "Expansion":
-    """Return the complaint about a foreach whose list is not there, and is made by no stage."""
+    """Return the error of a foreach whose list does not exist and that no stage makes."""
     from orch23.resolve.expand import Expansion  # noqa: PLC0415 - it loads the language of pipelines
 
     source, place = node.foreach.source or "", plan.pipeline.locate("stages", node.name, "foreach")
@@ -95,9 +95,9 @@ def missing_list(plan: Plan, node: ForeachStage, is_folder: Callable[[str], bool
 
 
 def plan_with_items(plan: Plan, found: Mapping[str, "Expansion"]) -> tuple[Plan | None, tuple[Diagnostic, ...]]:
-    """Return the plan with the items of these foreach stages, or what is wrong with it.
+    """Return the plan with the items of these foreach stages, or its errors.
 
-    All of it is ordered again, so several are expanded together where that can be.
+    Each expansion orders the whole plan again, so several are expanded at once where possible.
     """
     problems = tuple(problem for one in found.values() for problem in one.problems)
     if problems:
@@ -107,7 +107,7 @@ def plan_with_items(plan: Plan, found: Mapping[str, "Expansion"]) -> tuple[Plan 
 
 
 def list_producers(plan: Plan, node: ForeachStage) -> tuple[str, ...]:
-    """Return the stages that make the file a foreach runs over: it can be expanded when they are settled."""
+    """Return the stages that make the list of a foreach: it can be expanded once they are settled."""
     source = node.foreach.source
     if source is None:
         return ()
@@ -117,7 +117,7 @@ def list_producers(plan: Plan, node: ForeachStage) -> tuple[str, ...]:
 
 
 def _unknown_checks(plan: Plan, node: ForeachStage, items: tuple[Stage, ...]) -> tuple[Diagnostic, ...]:
-    """Complain of checks that there are not, each once; an item may decide which one is named."""
+    """Return an error for each unknown check, once: the name may come from an item."""
     known = available_checks(plan.pipeline.plugins)
     inside = ("steps",) if isinstance(node.body.get("verify"), Mapping) else ()
     names: dict[str, int] = {}
@@ -132,7 +132,7 @@ def _unknown_checks(plan: Plan, node: ForeachStage, items: tuple[Stage, ...]) ->
 
 
 def _items_on_pipeline(plan: Plan, node: ForeachStage, items: tuple[Stage, ...]) -> tuple[Diagnostic, ...]:
-    """Complain of items that would write the pipeline or its lock file: only its author may name these as outputs."""
+    """Return an error for each item that would write the pipeline or its lock file: only the author may."""
     file = plan.pipeline.file
     own = [path for path in (file, f"{file.rpartition('.')[0]}.lock") if path not in node.writes]
     return tuple(
@@ -156,16 +156,16 @@ def _where_named(item: Stage, path: str) -> str:
 
 
 class ReadyNodes:
-    """The nodes that are ready, smallest in plan order first. A foreach waits for its list alone."""
+    """The nodes that are ready, in plan order. A foreach waits only for its list."""
 
     def __init__(self, plan: Plan) -> None:
-        """Start with nothing taken, and nothing passed."""
+        """Start with all nodes."""
         self._taken: set[str] = set()
         self._passed: set[str] = set()
         self.replan(plan)
 
     def replan(self, plan: Plan) -> None:
-        """Go on with another plan; what was taken, or has passed, is so in it too."""
+        """Continue with another plan; nodes that were popped or released stay so."""
         self._plan = plan
         self._position = {name: number for number, name in enumerate(plan.order)}
         self._waiting = {name: sum(up not in self._passed for up in _awaited(plan, name)) for name in plan.order}
@@ -174,7 +174,7 @@ class ReadyNodes:
         heapq.heapify(self._ready)
 
     def release(self, name: str) -> None:
-        """Let what waits for a node wait no longer; a second time changes nothing."""
+        """Stop waiting for a node; a second call changes nothing."""
         if name in self._passed:
             return
         self._passed.add(name)
@@ -185,7 +185,7 @@ class ReadyNodes:
                     heapq.heappush(self._ready, self._position[after])
 
     def pop(self) -> str | None:
-        """Return the next ready node and take it out, or None."""
+        """Return the next ready node, or None."""
         if not self._ready:
             return None
         name = self._plan.order[heapq.heappop(self._ready)]
@@ -199,56 +199,59 @@ def _awaited(plan: Plan, name: str) -> tuple[str, ...]:
 
 
 def _awaits(plan: Plan, after: str, name: str) -> bool:
-    """Say whether a node waits for one upstream of it: a stage does for each of what may be thousands."""
+    """Return whether a node waits for one of its upstream nodes. A stage waits for each, and may have thousands."""
     node = plan.nodes[after]
     return not isinstance(node, ForeachStage) or name in list_producers(plan, node)
 
 
 class PlanVisitor(Protocol):
-    """What is done with the nodes of a plan. Once others need not wait for a node any more, it tells the walk so."""
+    """Handles the nodes of a plan.
+
+    It calls `release` of the walk once other nodes need not wait for a node any more.
+    """
 
     def blocks(self, up: str, node: Stage | ForeachStage) -> bool:
-        """Say whether a node upstream, as it stands now, keeps a node from being decided."""
+        """Return whether an upstream node prevents a decision on a node."""
 
     def should_decide(self, name: str) -> bool:
-        """Say whether a stage is to be decided. If not, the visitor has dealt with it."""
+        """Return whether to decide a stage. If not, the visitor has handled it."""
 
     def can_expand(self, node: ForeachStage) -> bool:
-        """Say whether the list of a foreach is as it will be. If not, the visitor has dealt with it."""
+        """Return whether the list of a foreach is final. If not, the visitor has handled the foreach."""
 
     def items_added(self, node: ForeachStage, items: tuple[Stage, ...]) -> None:
-        """Hear that a foreach has these items; the plan of the state has them."""
+        """Handle the items of a foreach, which are in the plan now."""
 
     def not_expanded(self, node: ForeachStage, problems: tuple[Diagnostic, ...]) -> None:
-        """Deal with a foreach whose list cannot be used; without problems its bytes are lost."""
+        """Handle a foreach whose list has errors; without errors its bytes are lost."""
 
     def not_decided(self, name: str, error: ConfigurationError) -> None:
-        """Deal with a node that cannot be decided or expanded: a tool is missing, the code of a plugin failed."""
+        """Handle a node that cannot be decided or expanded: a tool is missing, or a plugin failed."""
 
     def blocked(self, name: str, by: tuple[str, ...]) -> None:
-        """Deal with a node that these upstream of it keep back."""
+        """Handle a node that these upstream nodes block."""
 
     def not_selected(self, name: str, record: Record | None) -> None:
-        """Deal with a stage that was not asked for; if there is a record, its last result stands for it."""
+        """Handle a stage that was not selected; if there is a record, it counts as the result."""
 
     def decided(self, name: str, decided: DecidedStage) -> None:
-        """Deal with a decision. Of a stage that is fresh, or edited in place, the state has the result."""
+        """Handle a decision. If the stage is fresh or edited in place, the state has its result."""
 
 
 class PlanWalk:
-    """One way through the plan of a state, in its order, as far as stages upstream are done.
+    """Walks through the plan of a state, in its order, as far as upstream stages are done.
 
-    `wanted` are the nodes that were asked for.
+    `wanted` are the selected nodes.
     """
 
     def __init__(self, decider: StageDecider, selection: Selection, visitor: PlanVisitor) -> None:
-        """Begin before the first node."""
+        """Start before the first node."""
         self._decider, self._selection, self._visitor = decider, selection, visitor
         self._frontier = ReadyNodes(decider.state.plan)
         self.wanted: Collection[str] = selection.nodes(decider.state.plan)
 
     def step(self) -> bool:
-        """Deal with the next node that waits for nothing; False if there is none."""
+        """Handle the next ready node; return False if there is none."""
         name = self._frontier.pop()
         if name is None:
             return False
@@ -269,7 +272,7 @@ class PlanWalk:
         return True
 
     def decide(self, name: str) -> None:
-        """Decide a stage, also once more."""
+        """Decide a stage, possibly again."""
         state = self._decider.state
         stage = state.stage(name)
         try:
@@ -291,7 +294,7 @@ class PlanWalk:
         self._visitor.decided(name, decided)
 
     def release(self, name: str) -> None:
-        """Let what waits for a node wait no longer."""
+        """Stop waiting for a node."""
         self._frontier.release(name)
 
     def _pass_over(self, name: str) -> None:
@@ -324,12 +327,12 @@ class PlanWalk:
 
 
 def _fault(error: Exception | SystemExit) -> ConfigurationError | None:
-    """Return what keeps a node from being decided: something is missing, or a plugin's code failed; else None."""
+    """Return the error that prevents a decision: something is missing, or a plugin's code failed; else None."""
     return error if isinstance(error, ConfigurationError) else plugin_error_of(error)
 
 
 def expand_foreach(decider: StageDecider, node: ForeachStage) -> "Expansion | None":
-    """Return the items of a foreach from what its list holds now; None where the bytes of the list are lost."""
+    """Return the items of a foreach by its present list; None if the bytes of the list are lost."""
     state, source = decider.state.tracked(node.name), node.foreach.source
     if source is None:
         return items_of(state.plan, node, None, decider.read_yaml)
@@ -350,9 +353,9 @@ def may_access(node: Stage | ForeachStage, paths: Collection[str]) -> bool:
 
 
 def _needs_intermediate(decider: StageDecider, stage: Stage) -> bool:
-    """Say whether a later item of the stage's chain has no record of today's key, so that earlier versions are needed.
+    """Return whether a later item of the stage's chain must run, so that earlier versions are needed.
 
-    The chain is walked with today's records as far as they reach; the state is left as it was.
+    The chain is walked with today's records as far as possible; the state is unchanged afterwards.
     """
     state = decider.state
     if stage.chain is None or len(state.plan.chains[stage.chain.chain]) == 1:

@@ -36,10 +36,11 @@ if TYPE_CHECKING:
 
 
 class SandboxPreflight(Struct, frozen=True, kw_only=True):
-    """What is known of the sandbox of a build.
+    """Checks that every stage of a build can run in a sandbox, or is allowed to run without.
 
-    `missing` gives the complaint that this machine has none, or None; it is asked only if something would be confined.
-    `refused` is the complaint of a stage that wants none. What runs `is_elsewhere` is confined there, or not.
+    `missing` returns the error that this machine has no sandbox, or None; it is called only if a stage needs one.
+    `refused` is the error of a stage with `sandbox: off`. With `is_elsewhere`, a plugin's executor isolates processes,
+    or not.
     """
 
     pipeline: Pipeline
@@ -49,10 +50,10 @@ class SandboxPreflight(Struct, frozen=True, kw_only=True):
     is_elsewhere: bool = False
 
     def check(self, plan: Plan, look: Callable[[], Preview]) -> None:
-        """Refuse a build in which a stage would run, or may, that may not run like that.
+        """Refuse a build in which a stage that runs, or may run, must not run like that.
 
-        Whether it will may depend on others that run before, and models that are paid for. `look` gives the preview of
-        the build. It is asked for only where some stage could be refused.
+        Whether a stage runs may depend on earlier stages, and on models that are paid for. `look` returns the preview
+        of the build. It takes time, so it is called only if some stage could be refused.
 
         Raises:
             ConfigurationError: with every such stage.
@@ -73,7 +74,7 @@ class SandboxPreflight(Struct, frozen=True, kw_only=True):
             raise ConfigurationError(*(self._told(one, names) for one, names in complaints.items()))
 
     def _complaints(self, seen: Preview, missing: Diagnostic | None) -> Iterator[tuple[str, Diagnostic]]:
-        """Give each stage with a complaint of it; of one that is not expanded yet only that there is no sandbox."""
+        """Yield each error with its stage; of a foreach that is not expanded only that there is no sandbox."""
         for name, decision in seen.decisions.items():
             decided = seen.decided_stages.get(name)
             if isinstance(decision, Expand):
@@ -87,7 +88,7 @@ class SandboxPreflight(Struct, frozen=True, kw_only=True):
                     yield stage.family, missing
 
     def _told(self, one: Diagnostic, names: list[str]) -> Diagnostic:
-        """Return a complaint at the first stage that it is of, with the others beside it."""
+        """Return an error at its first stage, with the others as related places."""
         places = {
             name: self.pipeline.locate("stages", name, *(("sandbox",) if one == self.refused else ())) for name in names
         }
@@ -96,14 +97,14 @@ class SandboxPreflight(Struct, frozen=True, kw_only=True):
 
 
 def may_have_process(node: Stage | ForeachStage) -> bool:
-    """Say whether a stage runs processes, or one that is not expanded yet may."""
+    """Return whether a stage runs processes, or the items of a foreach may."""
     if isinstance(node, Stage):
         return has_process(node)
     return node.starts_processes or "verify" in node.body
 
 
 def may_call_program(node: Stage | ForeachStage) -> bool:
-    """Return whether a stage asks a program for answers, or one that is not expanded yet may."""
+    """Return whether a stage calls a program as its model, or the items of a foreach may."""
     if isinstance(node, Stage):
         return is_llm(node.step) and bool(node.step.command)
     llm = node.body.get("llm")
@@ -111,13 +112,13 @@ def may_call_program(node: Stage | ForeachStage) -> bool:
 
 
 def may_use_sandbox(node: Stage | ForeachStage) -> bool:
-    """Return whether something that a stage starts runs in the sandbox: all but the processes of `sandbox: off`."""
+    """Return whether a stage may use the sandbox: for a model program, or for processes without `sandbox: off`."""
     kept = node.sandbox if isinstance(node, Stage) else node.body.get("sandbox") != "off"
     return may_call_program(node) or (kept and may_have_process(node))
 
 
 def _may_run_process(decided: DecidedStage) -> bool:
-    """Return whether a stage may run a process, also one that has not got all its inputs yet."""
+    """Return whether a stage may run a process, also one whose inputs do not all exist yet."""
     return isinstance(decided.decision, Run | VerifyOnly | Maybe) and has_process(decided.resolved.stage)
 
 
@@ -125,9 +126,9 @@ _ANOTHER = "or ask another with --provider and --model"
 
 
 class CallPreflight(Struct, frozen=True, kw_only=True):
-    """What a build is about to ask with. `budget` is that of the command line.
+    """Checks that the models and servers of a build can be called. `budget` is that of the command line.
 
-    `ask_consent` asks the user on the terminal to consent to some grants; False where the user does not, or is not
+    `ask_consent` asks the user on the terminal for consent to grants; False if the user refuses or no terminal is
     there.
     """
 
@@ -139,15 +140,15 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
     ask_consent: Callable[[Sequence[Grant]], bool] = lambda _grants: False
 
     def check(self, plan: Plan, look: Callable[[], Preview]) -> None:
-        """Refuse a build that would surely ask somebody who cannot be asked.
+        """Refuse a build that would surely call a provider that cannot be called.
 
-        `look` gives the preview of the build. It is asked for only where some stage could be refused: a build on a
-        machine that has what it needs does not pay for it.
+        `look` returns the preview of the build. It takes time, so it is called only if some stage could be refused: on
+        a machine that has what it needs, this check is free.
 
         Raises:
             ConfigurationError: with everything that is missing.
             ConsentError: with every grant that is missing.
-            ProviderError: with every stage that would ask beyond this machine, offline.
+            ProviderError: with every stage that would call beyond this machine, offline.
 
         """
         others = [node for node in plan.nodes.values() if isinstance(node, Stage) and self._may_be_refused(node)]
@@ -176,7 +177,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         raise kind(*_by_complaint([*found, *barred], self.pipeline))
 
     def _may_be_refused(self, stage: Stage) -> bool:
-        """Say whether a step that is no model could be refused, without looking at what the store has."""
+        """Return whether a step without a model could be refused, whatever the store has."""
         grants = stage.step.grants
         return bool(grants) and (self.conversations.offline or bool(self._not_granted(grants)))
 
@@ -189,9 +190,9 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
     def _check_consent(
         self, seen: Preview, wanted: Collection[Grant], asking: Sequence[Stage], others: Sequence[tuple[Stage, Grant]]
     ) -> None:
-        """Refuse a build whose stages would surely ask without consent, unless the user consents now.
+        """Refuse a build whose stages would surely run without consent, unless the user consents now.
 
-        The user is asked about all at once, and also where a stage only may ask: then no is no reason to stop.
+        The user is asked once for all grants, also for those of stages that only may run: refusing these stops nothing.
         """
         lacking = [(stage, grant) for stage in asking for grant in self._ungranted(_step_of(stage))]
         lacking += others
@@ -205,12 +206,12 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
             raise ConsentError(*_by_complaint(found, self.pipeline))
 
     def _lacks(self, node: Stage | ForeachStage) -> bool:
-        """Say whether a stage that may run has not got all consent it would need."""
+        """Return whether a stage that may run lacks consent."""
         own = self._not_granted(node.step.grants) if isinstance(node, Stage) else ()
         return bool(own or self._ungranted(_step_of(node)))
 
     def _ungranted(self, steps: "Iterable[LLMStep]") -> Collection[Grant]:
-        """Return what these steps need and the user has not consented to. A program that is not there needs nothing."""
+        """Return the grants that these steps lack. A program that does not exist needs none."""
         setting = self.conversations.setting
         found: dict[Grant, None] = {}
         for step in {
@@ -223,7 +224,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         return found
 
     def _is_suspect(self, step: "LLMStep") -> bool:
-        """Say whether asking a step could be refused, without looking at recordings or at the table of prices."""
+        """Return whether a call could be refused, without reading recordings or prices."""
         adapter = adapter_of(step)
         if adapter is None:
             return False
@@ -234,7 +235,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         return self._no_sandbox(step) is not None
 
     def _missing(self, decided: DecidedStage) -> Request | None:
-        """Return the request, which nobody has recorded, that the first attempt of a stage that runs comes to."""
+        """Return the first request of a stage that is not recorded, if it runs."""
         resolved = decided.resolved
         step = resolved.stage.step
         if not is_llm(step) or resolved.broken or _is_unmet(resolved):
@@ -275,7 +276,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
                 yield unknown
 
     def _no_sandbox(self, step: "LLMStep") -> Diagnostic | None:
-        """Return why the program of a step cannot be run; None where it can, or where it asks no program."""
+        """Return the error if a model program cannot be run on this machine."""
         runner = self.conversations.setting.runner
         return runner.missing() if runner is not None and step.command and step.provider == "command" else None
 
@@ -283,7 +284,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         return self.conversations.offline and is_remote(step)
 
     def _is_capped(self, stage: Stage | None = None) -> bool:
-        """Say whether money is limited: for a stage, or for the run or any stage."""
+        """Return whether cost is limited: for a stage, or for the run or any stage."""
         if self.budget is not None or self.pipeline.stop.max_cost_usd is not None:
             return True
         if stage is not None:
@@ -294,7 +295,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
 
 
 def llm_steps(plan: Plan) -> "Iterator[LLMStep]":
-    """Give the llm steps of a plan with whom they ask first; of a foreach that has no items yet, what its body says."""
+    """Yield the llm steps of a plan with their first model; of a foreach without items yet, the one of its body."""
     for node in plan.nodes.values():
         yield from _step_of(node)
 
@@ -307,7 +308,7 @@ def _step_of(node: Stage | ForeachStage) -> "Iterator[LLMStep]":
 
 
 def _asked_of(step: "LLMStep") -> tuple[object, ...]:
-    """Return all of a step that decides which grant it needs."""
+    """Return the fields of a step that decide which grant it needs."""
     return (step.provider, step.base_url, step.command, step.read, step.pass_env, step.network)
 
 
@@ -317,12 +318,12 @@ def _caps(node: ForeachStage) -> bool:
 
 
 def _is_unmet(resolved: ResolvedStage) -> bool:
-    """Say whether a condition before the stage does not hold: then no model is asked."""
+    """Return whether a condition in `requires` is not met: then no model is called."""
     return any(resolved.manifest.get(f"requires:{c.kind}:{c.path}") is not True for c in resolved.stage.requires)
 
 
 def _by_complaint(found: list[tuple[Stage, Diagnostic]], pipeline: Pipeline) -> Iterator[Diagnostic]:
-    """Give each complaint once, at the first stage that it is of, with the others beside it."""
+    """Yield each error once, at its first stage, with the other stages as related places."""
     stages: dict[Diagnostic, dict[str, None]] = {}
     keys = {one: ("llm", "provider") if stage.step.asks_model else (stage.kind,) for stage, one in found}
     for stage, one in found:

@@ -47,14 +47,14 @@ _HINT = "write below TMPDIR (in pytest: `tmp_path`), or list the path in `scratc
 
 
 def changed_tree_error(path: str) -> Diagnostic:
-    """Return the error that a step changed its read-only tree, which only one without a sandbox can."""
+    """Return the error that a step changed its read-only tree. That is possible only without a sandbox."""
     return Diagnostic(
         "E323", "was changed by the step that verifies, for which the tree is read-only", hint=_HINT, subject=path
     )
 
 
 def with_refused_writes(failure: Failure, printed: str) -> Failure:
-    """Return a failure with what is reported of writes that were refused, if its output has any."""
+    """Return a failure with an error for each refused write in its output."""
     refused = dict.fromkeys(
         " ".join(line.split()) for line in _REFUSAL.findall(normalise(f"{failure.feedback.excerpt}\n{printed}"))
     )
@@ -75,7 +75,7 @@ def with_refused_writes(failure: Failure, printed: str) -> Failure:
 
 
 def _is_of_tree(line: str) -> bool:
-    """Return whether a line may be about the tree: it names a path there, or none that is elsewhere."""
+    """Return whether a line may be about the tree: it names a path there, or no path elsewhere."""
     named = _QUOTED.findall(line) or _ABSOLUTE.findall(line)
     return not named or any(not path.startswith("/") or f"{path}/".startswith(_TREE) for path in named)
 
@@ -101,7 +101,7 @@ class FinishedProcess(Struct, frozen=True):
 
 
 class StepCommand(Struct, frozen=True):
-    """How a program is started. `tools` are files of orch23 that it needs; with `reports` its report is an output."""
+    """The command of a step. `tools` are files of orch23 that it needs; with `reports` its report is an output."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = {}
@@ -110,10 +110,10 @@ class StepCommand(Struct, frozen=True):
 
 
 class ProcessHooks(Protocol):
-    """How a kind of step that is a program is started and judged; its `run` has these."""
+    """How a kind of step starts its program and judges the result: methods of its `run` object."""
 
     def distrusted(self, step: Any, runner: "ProcessRunner", files: Files) -> tuple[Diagnostic, ...]:
-        """Return what of the files may not decide how it ends."""
+        """Return the errors of files that must not decide the result."""
 
     def launch(self, step: Any, runner: "ProcessRunner") -> StepCommand:
         """Return the command."""
@@ -121,21 +121,21 @@ class ProcessHooks(Protocol):
     def judge(
         self, step: Any, runner: "ProcessRunner", files: Files, command: str, result: ActionResult, printed: str
     ) -> FinishedProcess | Failure:
-        """Judge how a program ended that left its bounds in nothing; `printed` has no secrets."""
+        """Judge the result of a program that stayed inside its limits; secrets are removed from `printed`."""
 
 
 class Trusting(Protocol):
-    """What knows which stage may have made a file."""
+    """Knows which stage may have made a file."""
 
     def refused(self, step: "PytestStep", files: Files) -> tuple[Diagnostic, ...]:
-        """Return an error for each of these files that may not decide how a run of tests ends."""
+        """Return an error for each file that must not decide the result of a test run."""
 
     def may_be_written(self, pattern: str) -> bool:
-        """Return whether some stage of the pipeline may write a path that the pattern matches."""
+        """Return whether a stage of the pipeline may write a path that the pattern matches."""
 
 
 class ProcessRunner(Struct, frozen=True, kw_only=True):
-    """Runs the process steps of one stage. What they print and report is without secrets before anyone cuts it."""
+    """Runs the process steps of one stage. Secrets are removed from output before it is shortened."""
 
     stage: Stage
     facts: Facts
@@ -147,7 +147,7 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
     live: LiveOutput
 
     def run(self, step: ProcessStep, files: Files, *, verifies: bool = False) -> FinishedProcess | Failure:
-        """Run a step on these files and judge how it ended. `verifies` says that it is one of `verify`.
+        """Run a step on these files and judge its result. `verifies`: it is a step of `verify`.
 
         Raises:
             CancelledBuildError: the build was asked to stop.
@@ -235,7 +235,7 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
 
 
 def missing_program_errors(command: str, exit_code: int) -> tuple[Diagnostic, ...]:
-    """Return the usual reason of the exit codes with which a shell, or a step itself, has not started a program."""
+    """Return the usual reason of exit codes 126 and 127: a program was not found or could not be started."""
     if exit_code not in _NOT_STARTED:
         return ()
     return (Diagnostic("E309", f"a program of `{shorten_command(command)}` could not be started", hint=_PATH),)

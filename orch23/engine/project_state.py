@@ -105,12 +105,12 @@ class ProjectState(Struct, dict=True):
         """Set today's result of a stage."""
         self.unsettle(name)
         self.results[name] = record
-        for path in _written(record):
+        for path in written_paths(record):
             self.owners.setdefault(path, []).append(name)
 
     def unsettle(self, name: str) -> None:
         """Remove today's result of a stage."""
-        for path in _written(self.results.pop(name, None)):
+        for path in written_paths(self.results.pop(name, None)):
             self.owners[path].remove(name)
 
     def extend(self, plan: Plan) -> None:
@@ -294,9 +294,9 @@ class ProjectState(Struct, dict=True):
         An item of a chain has only the paths of which no later item makes a version. A path of the stage's last result
         that this one lacks goes back to its newest remaining version.
         """
-        written = _written(record)
+        written = written_paths(record)
         wanted = {path: record.outputs.get(path) for path in written if not self.has_later_version(name, path)}
-        for path in _written(self.former.get(name)):
+        for path in written_paths(self.former.get(name)):
             if path not in written and self._may_revert(name, path):
                 wanted[path] = self.version_without(name, path)
         chain = self.plan.chains.get(self.chain_of(name) or "", ())
@@ -318,10 +318,10 @@ class ProjectState(Struct, dict=True):
     def _last_versions(self, items: Iterable[str]) -> dict[str, FileEntry | None]:
         found: dict[str, FileEntry | None] = {}
         for record in (self.results[item] for item in items if item in self.results):
-            found |= {path: record.outputs.get(path) for path in _written(record)}
+            found |= {path: record.outputs.get(path) for path in written_paths(record)}
         return found
 
 
-def _written(record: Record | None) -> tuple[str, ...]:
+def written_paths(record: Record | None) -> tuple[str, ...]:
     """Return the paths that a result writes or deletes."""
     return (*record.outputs, *record.deleted) if record else ()

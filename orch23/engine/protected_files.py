@@ -30,7 +30,7 @@ _Node = Stage | ForeachStage | SkippedStage
 
 
 def own_file_patterns(pipeline: Pipeline) -> tuple[str, ...]:
-    """Return patterns of the files that say what to do and what was done: they are protected wherever they are."""
+    """Return patterns of orch23's own files (pipeline, lock file, transcripts), which are protected at any place."""
     return (pipeline.file, _lock(pipeline), *(f"{place.rstrip('/')}/" for place in pipeline.transcript_folders))
 
 
@@ -39,7 +39,7 @@ def _lock(pipeline: Pipeline) -> str:
 
 
 def declared_by_pipeline(pipeline: Pipeline) -> DeclaredPatterns:
-    """Return what a pipeline declares as it is written, before any foreach over a file is expanded."""
+    """Return the declared patterns of a pipeline as written, before any foreach over a file is expanded."""
     return _declared(pipeline, (*pipeline.stages, *pipeline.skipped))
 
 
@@ -48,9 +48,10 @@ def _declared(pipeline: Pipeline, nodes: Iterable[_Node]) -> DeclaredPatterns:
 
 
 class DeclaredByPlan(Struct, dict=True):
-    """What the stages, items and switched-off stages of a session's plan declare.
+    """The patterns that the stages, items and switched-off stages of a session's plan declare.
 
-    The index is made for the first protected path, which most builds do not have, and anew when the plan was extended.
+    The index is built for the first protected path, which most builds do not have, and again when the plan was
+    extended.
     """
 
     session: Session
@@ -62,7 +63,7 @@ class DeclaredByPlan(Struct, dict=True):
         return _declared(self.session.pipeline, ())
 
     def refusal(self, path: str) -> str | None:
-        """Return why no stage of today's plan may write or remove a path, or None: by its names alone.
+        """Return why no stage of today's plan may write or remove a path, or None, by its names alone.
 
         Raises:
             SafetyError: the path leads through a link.
@@ -88,9 +89,9 @@ def _patterns(nodes: Iterable[_Node]) -> Iterator[str]:
 
 
 def undeclared_tool_files(plan: Plan, stage: str, paths: Iterable[str]) -> Diagnostic | None:
-    """Return a warning of the files of a stage that configure tools and that the pipeline does not name, or None.
+    """Return a warning about written files that configure tools and that the pipeline does not name, or None.
 
-    What an item of a list in a file names, the author of the pipeline does not.
+    A name in an item of a list file does not count: the pipeline's author did not write it.
     """
     found = [path for path in paths if tool_file_name(path) is not None]
     if not found:
@@ -112,18 +113,18 @@ _CONFTEST = "conftest.py"
 
 
 class TestTrust(Struct, frozen=True):
-    """What one resolved stage may believe of the files in its rooms. `plan` is that of the time it started at."""
+    """What one stage may trust of the files in its sandbox directories. `plan` is the one at its start."""
 
     state: ProjectState
     resolved: ResolvedStage
     plan: Plan
 
     def refused(self, step: "PytestStep", files: Mapping[str, FileEntry]) -> tuple[Diagnostic, ...]:
-        """Return an error for each setting of pytest that a model made, and each module that hides one of a library."""
+        """Return an error for each pytest setting that a model made, and each module that hides a library's."""
         return (*self._settings(step, files), *self._shadows(step, files))
 
     def may_be_written(self, pattern: str) -> bool:
-        """Return whether some stage of the pipeline may write a path that the pattern matches."""
+        """Return whether a stage of the pipeline may write a path that the pattern matches."""
         return bool(WriterIndex(self.plan.all_nodes).writers_of(pattern))
 
     def _shadows(self, step: "PytestStep", files: Mapping[str, FileEntry]) -> Iterator[Diagnostic]:
@@ -153,7 +154,7 @@ class TestTrust(Struct, frozen=True):
                 yield Diagnostic("E321", message, hint=hint, subject=path)
 
     def _maker(self, path: str, entry: FileEntry) -> str | None:
-        """Return the stage that made what a room holds at a path, None if a person did."""
+        """Return the stage that made the file at a path of the sandbox directory; None if the user did."""
         one = self.resolved
         given = (one.base, one.files, one.verify_files, one.parts, one.verify_parts)
         if all(files.get(path) != entry for files in given):
@@ -170,7 +171,7 @@ class TestTrust(Struct, frozen=True):
 
 
 def depends_on_model(plan: Plan, name: str) -> bool:
-    """Say whether a stage asks a model, or comes after one that does."""
+    """Return whether a stage or one of its upstream stages calls a model."""
     seen, open_ = {name}, [name]
     while open_:
         node = plan.nodes.get(open_.pop())

@@ -26,7 +26,7 @@ _MOST_NAMES = 3
 
 
 class PassedStage(Struct, frozen=True, kw_only=True):
-    """A stage that is green but for its promotion. `how` its files come is told; what is fresh has none to come."""
+    """A stage that passed and is not promoted yet. `how` is reported; a `fresh` one has nothing to promote."""
 
     resolved: ResolvedStage
     record: Record
@@ -35,7 +35,7 @@ class PassedStage(Struct, frozen=True, kw_only=True):
 
 
 class AtomicGroups(Struct):
-    """Holds what is green until it is promoted with all that belongs to it. Only the loop thread calls this."""
+    """Withholds passed stages until all of their promotion group have passed. Only the loop thread calls this."""
 
     committer: Committer
     events: RunEvents
@@ -43,14 +43,14 @@ class AtomicGroups(Struct):
 
     @property
     def waiting(self) -> Collection[str]:
-        """Give the stages that are green and not promoted."""
+        """The stages that passed and are not promoted."""
         return self._waiting.keys()
 
     def add(self, name: str, success: PassedStage, group: Collection[str]) -> Outcomes:
-        """Take a success and promote its group if that is complete; return the ends that are known by that.
+        """Add a passed stage and promote its group if that is complete; return the outcomes that are known by that.
 
         Raises:
-            MissingBytesError: nobody has its bytes any more; it is as if it had not come.
+            MissingBytesError: its bytes are lost; nothing was changed.
 
         """
         if len(group) == 1:
@@ -67,7 +67,7 @@ class AtomicGroups(Struct):
         return self.complete(group)
 
     def complete(self, group: Collection[str]) -> Outcomes:
-        """Promote a group if all of its members are waiting; return the ends that are known by that."""
+        """Promote a group if all of its members are waiting; return the outcomes that are known by that."""
         if not group or any(other not in self._waiting for other in group):
             return {}
         members = {other: self._waiting.pop(other) for other in group}
@@ -79,7 +79,7 @@ class AtomicGroups(Struct):
         return self._promote(members, change)
 
     def promote_all(self, members: Mapping[str, PassedStage]) -> Outcomes | None:
-        """Promote what was gathered, in one transaction; None, and nothing is done, where one of them cannot be.
+        """Promote deferred results in one transaction; return None, and do nothing, if one of them cannot be promoted.
 
         Then they have to be added one after the other.
         """
@@ -91,7 +91,7 @@ class AtomicGroups(Struct):
             return None
 
     def withheld(self, ends: Outcomes, groups: Mapping[str, Collection[str]]) -> Outcomes:
-        """Return how all ended that waits in vain. What lock file and workspace hold already is fresh all the same."""
+        """Return the outcomes of stages that wait in vain. A result that is already in place counts as fresh."""
         found = {}
         for name, success in self._waiting.items():
             stands = success.how == "fresh" and self.committer.is_in_place(name, success.record)
@@ -119,7 +119,7 @@ class AtomicGroups(Struct):
         return ends
 
     def _stuck(self, members: Mapping[str, PassedStage], change: WorkspaceChange) -> Outcomes:
-        """Return the ends of those that keep a group from being promoted: a person's files, and bytes that are lost."""
+        """Return the outcomes that keep a group from being promoted: user edits, and lost bytes."""
         stuck = {}
         for name, target in change.targets.items():
             foreign = tuple(path for path in change.foreign if path in target)
@@ -134,7 +134,7 @@ class AtomicGroups(Struct):
 
 
 def _refused(members: Mapping[str, PassedStage], change: WorkspaceChange) -> dict[str, StageOutcome]:
-    """Return the ends of those that want to change a protected path which no stage declares."""
+    """Return the outcomes of stages that would change a protected path which no stage declares."""
     found = {}
     for name, target in change.targets.items():
         own = {path: reason for path, reason in change.refused.items() if path in target}
@@ -153,7 +153,7 @@ def _part(promoted: PromotionResult, paths: Collection[str]) -> PromotionResult:
 
 
 def _held(end: StageOutcome, red: Outcomes) -> StageOutcome:
-    """Return the end of a stage that is held back by these: by those that failed or were edited, if any did."""
+    """Return the outcome of a stage that is withheld because of others: failed or edited ones, if there are any."""
     by = [name for name, one in red.items() if one.status in (StageStatus.FAILED, StageStatus.EDITED)] or list(red)
     told = [f"{name} {red[name].status}" for name in by[:_MOST_NAMES]]
     more = f" and {len(by) - _MOST_NAMES} more" if len(by) > _MOST_NAMES else ""
@@ -161,7 +161,7 @@ def _held(end: StageOutcome, red: Outcomes) -> StageOutcome:
 
 
 def _edited(end: StageOutcome, foreign: tuple[str, ...]) -> StageOutcome:
-    """Return the end of a stage of which somebody edited files meanwhile."""
+    """Return the outcome of a stage whose files the user edited during the build."""
     text = f"left as they are, since somebody edited them meanwhile: {', '.join(foreign)}"
     return StageOutcome(status=StageStatus.EDITED, text=text, code=ExitCode.DECISION, key=end.key, paths=foreign)
 
@@ -173,9 +173,9 @@ _SHARE = 10
 
 
 def is_cheap_to_rebuild(stage: Stage, done: StageResult) -> bool:
-    """Say whether a crash may cost this result: nothing was paid for it, and it took no time.
+    """Return whether a crash may lose this result: it cost nothing and took less than `_SOON_S`.
 
-    What belongs to a chain has versions that others start from, and is none.
+    Results of chains are excluded: other items start from their versions.
     """
     if done.exchanges or stage.chain is not None or not stage.step.is_cheap:
         return False
@@ -184,7 +184,7 @@ def is_cheap_to_rebuild(stage: Stage, done: StageResult) -> bool:
 
 
 class WriteBehind(Struct):
-    """Successes that other stages see already, and that are not promoted. Only the loop thread calls this."""
+    """Results that other stages see and that are not promoted yet. Only the loop thread calls this."""
 
     clock: Callable[[], float]
     _members: dict[str, PassedStage] = field(default_factory=dict)
@@ -192,39 +192,39 @@ class WriteBehind(Struct):
     _took_s: float = 0.0
 
     def add(self, success: PassedStage) -> None:
-        """Take a success; the first one sets the time until which all are to be committed."""
+        """Add a result; the first one starts the clock until all are promoted."""
         if not self._members:
             self._since = self.clock()
         self._members[success.resolved.stage.name] = success
 
     @property
     def is_due(self) -> bool:
-        """Say whether it is time to commit."""
+        """Whether it is time to promote."""
         return len(self._members) >= _MOST or (bool(self._members) and self.left_s == 0)
 
     @property
     def left_s(self) -> float | None:
-        """Give how long the successes may wait yet; None where there are none."""
+        """How long the results may wait, in seconds; None if there are none."""
         if not self._members:
             return None
         patience_s = max(_PATIENCE_S, min(_MOST_PATIENCE_S, _SHARE * self._took_s))
         return max(0.0, self._since + patience_s - self.clock())
 
     def committed(self, took_s: float) -> None:
-        """Note how long it took to commit: on a slow disk more is gathered, so that it is a tenth of the time."""
+        """Note how long a promotion took, so that it takes a tenth of the time: a slow disk collects more results."""
         self._took_s = took_s
 
     def drain(self) -> dict[str, PassedStage]:
-        """Return all of them in the order they came in, and hold none."""
+        """Remove and return all results, in the order in which they came."""
         taken, self._members = self._members, {}
         return taken
 
 
 class StageResults(Struct, kw_only=True, dict=True):
-    """The status and the end of each stage. Only the loop thread calls this.
+    """The status and the outcome of each stage. Only the loop thread calls this.
 
     A cheap result is written behind (ADR 16): other stages see it at once, and many are promoted in one transaction.
-    Nothing else ends and nothing else is promoted before these are on disk: `_then` sees to that.
+    They are on disk before anything else ends or is promoted: see `_then`.
     """
 
     committer: Committer
@@ -248,11 +248,11 @@ class StageResults(Struct, kw_only=True, dict=True):
 
     @property
     def may_wait_s(self) -> float | None:
-        """Give how long the loop may wait before it calls `settle` again, in seconds; None: as long as it likes."""
+        """How long the loop may wait before it calls `settle` again, in seconds; None if there is no limit."""
         return self._gathering.left_s
 
     def blocks(self, up: str, node: Stage | ForeachStage) -> bool:
-        """Say whether a node upstream has ended and is not there; an edit in place matters to what may read it."""
+        """Return whether an upstream node ended without a result; a user edit blocks only nodes that may read it."""
         end = self.outcomes.get(up)
         return (
             end is not None
@@ -261,9 +261,9 @@ class StageResults(Struct, kw_only=True, dict=True):
         )
 
     def before(self, stage: Stage) -> tuple[str, ...]:
-        """Prepare for the start of a stage, and return what turns out to block it.
+        """Prepare the start of a stage, and return the stages that block it.
 
-        A model call takes long, so all earlier results are on disk before one.
+        A model call takes long, so all earlier results are written to disk before one.
         """
         if not stage.step.asks_model:
             return ()
@@ -273,30 +273,30 @@ class StageResults(Struct, kw_only=True, dict=True):
     # ---- what the loop tells --------------------------------------------------------------
 
     def set_status(self, name: str, status: StageStatus) -> None:
-        """Note how a stage goes on."""
+        """Set the status of a stage."""
         self._statuses[name] = checked_transition(self._statuses.get(name, StageStatus.WAITING), status, name)
 
     def end(self, name: str, end: StageOutcome) -> None:
-        """Note and tell how a stage ended; nothing waits for it any more."""
+        """Set and report the outcome of a stage; other stages stop waiting for it."""
         self._then(self._ending(name, end))
 
     def skip(self, name: str, status: StageStatus) -> None:
-        """Note what nobody asked for, and nobody hears of."""
+        """Set the status of a stage that was not selected, without an event."""
         self.set_status(name, status)
         self.outcomes[name] = StageOutcome(status=status)
         self.walk.release(name)
 
     def fresh(self, resolved: ResolvedStage, record: Record) -> None:
-        """Take a result that is on disk already."""
+        """Add a result that is on disk already."""
         self.committer.store_locked_record(record)
         end = StageOutcome(status=StageStatus.FRESH, text="fresh", key=resolved.key)
         self._then(self._taking(PassedStage(resolved=resolved, record=record, outcome=end, how="fresh")))
 
     def restore(self, resolved: ResolvedStage, record: Record) -> None:
-        """Put the files of a record back.
+        """Restore the files of a record.
 
         Raises:
-            MissingBytesError: their bytes are lost; it is as if this had not been called.
+            MissingBytesError: their bytes are lost; nothing was changed.
 
         """
         self.committer.store_locked_record(record)
@@ -326,22 +326,22 @@ class StageResults(Struct, kw_only=True, dict=True):
             self._then(self._taking(success))
 
     def fail(self, resolved: ResolvedStage, done: StageResult, failure: Failure) -> None:
-        """End a stage whose attempts failed; promote what the last one left if the stage keeps that."""
+        """End a stage whose attempts failed; with `on_failure: keep`, promote the files of the last one."""
         self._then(self._failing(resolved, done, failure))
 
     def extended(self) -> None:
-        """Take note that the plan has other nodes now."""
+        """Check the waiting groups again, since the plan has other nodes now."""
         self._then(self._completing())
 
     def settle(self, *, idle: bool) -> bool:
-        """Promote what is due, or all that waits if the loop has nothing else to do; say whether there was some.
+        """Promote results that are due, or all if the loop is idle; return whether there were any.
 
-        What was started does its work meanwhile.
+        Running stages continue meanwhile.
         """
         return (idle or self._gathering.is_due) and self._flush()
 
     def close(self, rest: StageOutcome) -> Mapping[str, StageOutcome]:
-        """End all that was asked for and has not ended, `rest` being how; return the ends, in the order of the plan."""
+        """End all selected stages without an outcome as `rest`; return the outcomes in the order of the plan."""
         self._then(self._closing(rest))
         order = self.committer.session.state.plan.order
         return {name: self.outcomes[name] for name in (*order, *self.outcomes) if name in self.outcomes}
@@ -349,14 +349,14 @@ class StageResults(Struct, kw_only=True, dict=True):
     # ---- write-behind ---------------------------------------------------------------------
 
     def _then(self, steps: Iterator[Outcomes]) -> None:
-        """Go through some steps, each of which may promote files and end stages, once all that waits is on disk."""
+        """Promote deferred results, then apply steps, each of which may promote files and end stages."""
         self._flush()
         for ends in steps:
             for name, end in ends.items():
                 self._note(name, end)
 
     def _flush(self) -> bool:
-        """Promote all that is gathered, in one transaction if that can be; say whether there was some."""
+        """Promote all deferred results, in one transaction if possible; return whether there were any."""
         members = self._gathering.drain()
         if not members:
             return False
@@ -384,7 +384,7 @@ class StageResults(Struct, kw_only=True, dict=True):
             yield from self._completing()
 
     def _taking(self, success: PassedStage) -> Iterator[Outcomes]:
-        """Promote a result, or hold it for the others of its group; what waits for it goes on."""
+        """Promote a result, or withhold it for its group; downstream stages continue."""
         name = success.resolved.stage.name
         stuck = self._stuck(name)  # by what was found only when it was to be promoted
         try:
@@ -407,7 +407,7 @@ class StageResults(Struct, kw_only=True, dict=True):
         yield {name: _failed(resolved, done, failure)}
 
     def _completing(self) -> Iterator[Outcomes]:
-        """Promote each group of which all members are held."""
+        """Promote each group of which all members wait."""
         plan = self.committer.session.state.plan
         held = {plan.group_of(name): name for name in self._together.waiting}
         for name in held.values():
@@ -430,12 +430,12 @@ class StageResults(Struct, kw_only=True, dict=True):
         self.events.ended(name, end, self.committer.session.lock.records.get(name))
 
     def _stuck(self, name: str) -> tuple[str, ...]:
-        """Return what keeps a stage back."""
+        """Return the upstream stages that block a stage."""
         plan = self.committer.session.state.plan
         return tuple(up for up in plan.upstream[name] if self.blocks(up, plan.nodes[name]))
 
     def _group(self, name: str) -> tuple[str, ...]:
-        """Return what a stage is promoted with: of what belongs together that which was asked for and is not there."""
+        """Return the selected stages that a stage is promoted with and that have no outcome yet."""
         together = self.committer.session.state.plan.promoted_with(name)
         asked = (other for other in together if other in self.walk.wanted)
         return tuple(other for other in asked if other not in self.outcomes or self.outcomes[other].is_awaited)
@@ -448,7 +448,6 @@ class StageResults(Struct, kw_only=True, dict=True):
 
 
 def _failed(resolved: ResolvedStage, done: StageResult, failure: Failure) -> StageOutcome:
-    """Return the end of a stage whose last attempt failed."""
     return StageOutcome(
         status=StageStatus.FAILED,
         text=f"{failure.summary}{'; ' + done.note if done.note else ''}",

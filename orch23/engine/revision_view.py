@@ -26,27 +26,26 @@ ReadEntry: TypeAlias = Callable[[str, FileEntry], bytes | None]
 
 
 class RevisionFiles(Protocol):
-    """Files by path: those on disk, or those of a revision."""
+    """Files by path: on disk, or at a git revision."""
 
     def entry(self, path: str) -> FileEntry | None:
-        """Return what is at a path, or None if that is no regular file."""
+        """Return the regular file at a path, or None."""
 
     def read(self, path: str) -> bytes | None:
-        """Return the bytes at a path, or None if that is no regular file."""
+        """Return the bytes of the regular file at a path, or None."""
 
     def input_entry(self, path: str) -> FileEntry | None:
-        """Return what an input of this path is: the file there, or the one that its links lead to, or None."""
+        """Return the file that an input path means: the one there, or the one that links lead to, or None."""
 
     def listing(self, pattern: str, *, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
-        """Return the paths of the files that a pattern means, sorted; links that are excluded are not followed."""
+        """Return the sorted paths that a pattern matches; excluded links are not followed."""
 
 
 class RevisionArtifacts(Struct, frozen=True, kw_only=True, dict=True):
-    """The made files of a moment, as the records of its stages say; `today` is None for today itself.
+    """The files that the stages had made at a revision, by its lock file; `today` is None for the present.
 
-    Of a past moment a file is unknown where no record could tell of it, or where nobody can say what it is today: it is
-    taken as today's then, and is no change of its own. `is_dead` returns whether a file of a stage that has ended is
-    about to be removed; in a commit no file is.
+    A file is unknown at a past revision if no record there could have it, or if today's is not known. It counts as
+    unchanged then. `is_dead` returns whether a file of an ended stage is about to be removed; in a commit no file is.
     """
 
     paths: frozenset[str]
@@ -59,7 +58,7 @@ class RevisionArtifacts(Struct, frozen=True, kw_only=True, dict=True):
     _lost: dict[str, bool] = field(default_factory=dict)
 
     def entry(self, path: str) -> FileEntry | None:
-        """Return what was made at a path, or None if nothing was, or it is about to be removed."""
+        """Return the file that was made at a path, or None if there was none or it is about to be removed."""
         if self.today is not None and path in self.unknown:
             return self.today.entry(path)
         if path in self._told:
@@ -67,7 +66,7 @@ class RevisionArtifacts(Struct, frozen=True, kw_only=True, dict=True):
         return None if self.is_dead(path) else self.files.entry(path)
 
     def read(self, path: str) -> bytes | None:
-        """Return the bytes of what was made at a path; today's where those that were then are lost."""
+        """Return the bytes of the file that was made at a path; today's if those of then are lost."""
         if self.today is not None and self.is_lost(path):
             return self.today.read(path)
         entry = self.entry(path)
@@ -75,7 +74,7 @@ class RevisionArtifacts(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def unknown(self) -> frozenset[str]:
-        """Give the paths of which this moment tells nothing, and is taken as today."""
+        """The paths that this revision does not determine, and that count as unchanged."""
         if self.today is None:
             return frozenset()
         if not self.lock.records:
@@ -83,7 +82,7 @@ class RevisionArtifacts(Struct, frozen=True, kw_only=True, dict=True):
         return frozenset(path for path in self.paths if self._is_untold(path) or self.today.is_missing(path))
 
     def is_lost(self, path: str) -> bool:
-        """Say whether a file differs from today's, and nobody has the bytes of one of the two to say in which part."""
+        """Return whether a file differs from today's and the bytes of one of the two are lost."""
         if self.today is None or path not in self.paths:
             return False
         if path not in self._lost:
@@ -94,7 +93,7 @@ class RevisionArtifacts(Struct, frozen=True, kw_only=True, dict=True):
         return self._lost[path]
 
     def is_missing(self, path: str) -> bool:
-        """Say whether a file is not there since a stage that may make it has no result."""
+        """Return whether a file does not exist because its stage has no result."""
         return self._is_untold(path) and self.entry(path) is None
 
     def _is_untold(self, path: str) -> bool:
@@ -102,7 +101,7 @@ class RevisionArtifacts(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def _told(self) -> dict[str, FileEntry | None]:
-        """Give the last version of each path that the records of living stages tell."""
+        """The last version of each path by the records of stages that still exist."""
         found: dict[str, FileEntry | None] = {}
         records = self.lock.records
         later = (name for name in records if name not in self.plan.nodes and self._is_alive(name))
@@ -114,7 +113,7 @@ class RevisionArtifacts(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def _unbuilt(self) -> tuple[tuple[str, ...], ...]:
-        """Give what the stages may write that have no record; of a foreach, if none of its items has."""
+        """What stages without a record may write; of a foreach, if no item has a record."""
         known = {*self.lock.records, *(name.partition("@")[0] for name in self.lock.records)}
         nodes: list[Stage | ForeachStage] = [*self.plan.pipeline.stages]
         if self.today is None:
@@ -126,7 +125,7 @@ class RevisionArtifacts(Struct, frozen=True, kw_only=True, dict=True):
 
 
 def artifact_paths(pipelines: Collection[Pipeline | None], locks: Collection[LockFile]) -> frozenset[str]:
-    """Return the paths that stages make: literal outputs, and what records say of those that are not."""
+    """Return the paths that stages make: literal outputs, and the outputs in records."""
     return frozenset(_declared(pipelines)) | {p for lock in locks for r in lock.records.values() for p in r.outputs}
 
 
@@ -138,13 +137,13 @@ def _declared(pipelines: Collection[Pipeline | None]) -> Iterator[str]:
 
 
 class RevisionView(Struct, frozen=True):
-    """RevisionFiles as they were, and what the pipeline had made of them."""
+    """Files at a revision, and what the pipeline had made of them."""
 
     files: RevisionFiles
     artifacts: RevisionArtifacts
 
     def entry(self, path: str) -> FileEntry | None:
-        """Return what an input of this path is, or None."""
+        """Return the file that an input path means, or None."""
         if path in self.artifacts.paths:
             return self.artifacts.entry(path)
         found = self.files.input_entry(path)
@@ -154,24 +153,24 @@ class RevisionView(Struct, frozen=True):
         return None if made is None else replace(made, link=found.link)
 
     def read(self, path: str) -> bytes | None:
-        """Return the bytes at a path, or None if that is no regular file, or nobody has them."""
+        """Return the bytes of the regular file at a path, or None if there is none or its bytes are lost."""
         return (self.artifacts if path in self.artifacts.paths else self.files).read(path)
 
     def listing(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
-        """Return the paths that a pattern may mean, sorted: with made files that are not there."""
+        """Return the sorted paths that a pattern may match, also made files that do not exist."""
         wanted = normalize_pattern(pattern)
         made = {path for path in self.artifacts.paths if match(wanted, path)}
         return tuple(sorted({*self.sources(pattern, exclude), *made}))
 
     def sources(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
-        """Return the paths that a pattern means, without what the pipeline makes."""
+        """Return the paths that a pattern matches, without files that the pipeline makes."""
         return tuple(path for path in self.files.listing(pattern, exclude=exclude) if path not in self.artifacts.paths)
 
 
 class _Seen(Struct, frozen=True):
-    """A moment as one stage sees it: fills the `Tree` port of resolving. Versions of chains are made: none is told.
+    """A revision as one stage sees it: the `Tree` port of `resolve`. Versions of chains are not recorded.
 
-    What its own chain writes, or one that it comes before, is taken as today's: which version it sees is not told.
+    Files of the stage's own chain, or of one after it, count as unchanged: the version that it saw is not known.
     """
 
     moment: RevisionView
@@ -209,7 +208,7 @@ ViewOf: TypeAlias = Callable[[Plan], RevisionView]
 
 
 class PlanManifests(Struct, frozen=True):
-    """A plan, expanded as far as the lists allow, with the manifest of each of its nodes and what these had made."""
+    """A plan, expanded as far as its lists are known, with the manifests of its nodes and the files they had made."""
 
     plan: Plan
     artifacts: RevisionArtifacts
@@ -217,17 +216,17 @@ class PlanManifests(Struct, frozen=True):
 
 
 class ManifestReader(Struct, frozen=True, kw_only=True):
-    """What manifests take besides the files."""
+    """Computes the manifests of a pipeline at a revision."""
 
     facts_of: Callable[[Stage], Facts]
     sources_of: Callable[[RevisionView], AuthorTexts]
     read_yaml: YamlReader
 
     def manifests_of(self, pipeline: Pipeline, moment_of: ViewOf) -> PlanManifests:
-        """Return every manifest of a pipeline at a moment.
+        """Return every manifest of a pipeline at a revision.
 
         Raises:
-            InvalidInputError: the graph has complaints, or the items of a list that nobody makes have.
+            InvalidInputError: the graph has errors, or the items of a list that no stage makes.
             ConfigurationError: an interpreter or a declared tool is missing.
 
         """
@@ -239,14 +238,14 @@ class ManifestReader(Struct, frozen=True, kw_only=True):
         )
 
     def past_manifests_of(self, pipeline: Pipeline, moment_of: ViewOf) -> PlanManifests | None:
-        """Return the same of a moment that is past; None where it had complaints, or wants what is gone."""
+        """Return every manifest at a past revision; None if the pipeline was invalid then, or needs lost files."""
         try:
             return self.manifests_of(pipeline, moment_of)
         except (InvalidInputError, ConfigurationError, SafetyError):
             return None
 
     def _expanded(self, pipeline: Pipeline, moment_of: ViewOf) -> Plan:
-        """Return the plan with the items of each list that is there. One that a stage made may be of no use."""
+        """Return the plan with the items of each list that exists. Errors in lists that a stage made are ignored."""
 
         def text_of(plan: Plan, node: ForeachStage) -> str | None:
             source = node.foreach.source
@@ -272,7 +271,7 @@ class ManifestReader(Struct, frozen=True, kw_only=True):
 
 
 def versioned_patterns(plan: Plan, node: Stage) -> tuple[str, ...]:
-    """Return the patterns of files of which a stage does not see the last version: of its chain, of those after it."""
+    """Return the patterns of files of which a stage does not see the last version: of its chain and of later ones."""
     own = () if node.chain is None else (node.chain.chain,)
     chains = (*own, *sorted(plan.upstream_of_chains.get(node.name, ())))
     names = (name for chain in chains for name in (*plan.chains.get(chain, ()), chain) if name in plan.nodes)
@@ -280,7 +279,7 @@ def versioned_patterns(plan: Plan, node: Stage) -> tuple[str, ...]:
 
 
 def _unexpanded(node: ForeachStage, moment: RevisionView, variables: Mapping[str, Json]) -> Manifest:
-    """Return what is known of a foreach whose list is not there: its text, the vars, and the files it may read."""
+    """Return what is known of a foreach without its list: its text, the vars, and the files it may read."""
     found: dict[str, Json] = {
         "command": {"body": node.body, "over": repr(replace(node.foreach, together=False)), "vars": dict(variables)}
     }
@@ -298,10 +297,10 @@ _Node = Stage | ForeachStage
 def compare_manifests(
     then: PlanManifests | None, now: PlanManifests, settled: Collection[str]
 ) -> tuple[tuple[AffectedStage, ...], tuple[str, ...]]:
-    """Return the affected stages of today's plan, in its order, and the stages that are no more.
+    """Return the affected stages of today's plan, in its order, and the stages that no longer exist.
 
-    Without a past every stage is new. What comes after a stage only by `needs` is not affected by it. `settled` are the
-    stages of which today's result is known: what they make is compared, and is a reason of its own or none.
+    Without a past revision every stage is new. A stage is not affected by one that it only names in `needs`. Results of
+    `settled` stages are known today: these are compared, so their changes are reasons of their own.
     """
     before: Mapping[str, _Node] = then.plan.nodes if then is not None else {}
     removed = tuple(name for name in before if name not in now.plan.nodes)
@@ -319,7 +318,7 @@ def compare_manifests(
 def _one(
     name: str, then: PlanManifests | None, now: PlanManifests, writers: Mapping[str, _Node], known: Collection[str]
 ) -> AffectedStage | None:
-    """Return a stage if it is affected; `writers` are the affected ones whose results it may read."""
+    """Return a stage if it is affected; `writers` are the affected stages whose results it may read."""
     if then is None or name not in then.manifests:
         return AffectedStage(stage=name, why="added", after=tuple(writers))
     reasons = change_reasons(then.manifests[name], now.manifests[name])
@@ -335,7 +334,7 @@ def _one(
 
 
 def _is_compared(then: PlanManifests, now: PlanManifests, name: str, writer: _Node) -> bool:
-    """Say whether the comparison of a stage's manifests has told what is different in all that a writer makes."""
+    """Return whether comparing manifests shows every change in the files that a writer makes."""
     node = now.plan.nodes[name]
     if isinstance(node, ForeachStage):
         return False
@@ -351,14 +350,14 @@ def _is_compared(then: PlanManifests, now: PlanManifests, name: str, writer: _No
 
 
 def _parts_of(plan: Plan, name: str) -> tuple[str, ...]:
-    """Return the files of which a stage reads a part, or whose list it comes from: their digests do not decide."""
+    """Return the files of which a stage reads a part, and the list of its foreach: digests do not decide these."""
     node = plan.nodes[name]
     declared = (*node.inputs, *node.verify.inputs) if isinstance(node, Stage) else ()
     return (*(one.path for one in declared if isinstance(one, SliceInput)), *_list_of(plan, name))
 
 
 def _other_versions(then: PlanManifests, now: PlanManifests, name: str) -> tuple[str, ...]:
-    """Return the items before a stage in its chain, if they are others than then, or those with another version."""
+    """Return the earlier items of a stage's chain if they are not the same as then, or those with another result."""
     earlier, earlier_then = _earlier(now.plan, name), _earlier(then.plan, name)
     if earlier != earlier_then:
         return tuple(dict.fromkeys((*earlier, *earlier_then)))
@@ -367,7 +366,7 @@ def _other_versions(then: PlanManifests, now: PlanManifests, name: str) -> tuple
 
 
 def _earlier(plan: Plan, name: str) -> tuple[str, ...]:
-    """Return the earlier items of a stage's chain that may make what it starts from or reads."""
+    """Return the earlier items of a stage's chain whose files it starts from or reads."""
     node = plan.nodes[name]
     if not isinstance(node, Stage) or node.chain is None:
         return ()
@@ -376,7 +375,7 @@ def _earlier(plan: Plan, name: str) -> tuple[str, ...]:
 
 
 def _reads(plan: Plan, name: str, writer: _Node) -> bool:
-    """Say whether a stage may read what another makes: its inputs, the list it comes from, the versions before it."""
+    """Return whether a stage may read what another makes: inputs, its list, or earlier versions of its chain."""
     node, chains = plan.nodes[name], plan.chains
     if isinstance(node, Stage) and node.chain is not None and isinstance(writer, Stage) and writer.chain is not None:
         own = chains.get(node.chain.chain, ())
@@ -393,12 +392,12 @@ def _meet(some: Collection[str], others: Collection[str]) -> bool:
 
 
 def _list_of(plan: Plan, name: str) -> tuple[str, ...]:
-    """Return the file whose list an item comes from."""
+    """Return the list file that an item comes from."""
     families = (node for node in plan.pipeline.stages if isinstance(node, ForeachStage))
     found = next((node for node in families if node.name == name.partition("@")[0]), None)
     return (found.foreach.source,) if found is not None and found.foreach.source is not None else ()
 
 
 def _is_family(name: str, plan: Plan) -> bool:
-    """Say whether a foreach, which had no list then, stands for the items of today."""
+    """Return whether a foreach without a list then has items today."""
     return any(other.startswith(f"{name}@") for other in plan.nodes)

@@ -42,7 +42,7 @@ MAX_LINES = 1_000
 
 
 class LiveOutput(Struct, frozen=True):
-    """The lines of one stage. With `is_enabled` False nothing is reported. `redact` takes secrets out of a text."""
+    """Reports the lines of one stage as they come, if `is_enabled`. `redact` removes secrets from a text."""
 
     notice: Callable[[Event], None]
     stage: str
@@ -50,13 +50,13 @@ class LiveOutput(Struct, frozen=True):
     is_enabled: bool = False
 
     def step_lines(self, step: str) -> LineListener | None:
-        """Return what takes each line that a step prints; None if nothing is reported."""
+        """Return a listener for the lines that a step prints; None if nothing is reported."""
         if not self.is_enabled:
             return None
         return self._reported(lambda line, cut: StepOutput(step=step, line=line, cut=cut))
 
     def response_lines(self, attempt: int) -> LineSplitter:
-        """Return what takes the pieces of an answer."""
+        """Return a splitter for the parts of a response."""
         if not self.is_enabled:
             return LineSplitter(_ignore)
         return LineSplitter(self._reported(lambda line, cut: LlmText(attempt=attempt, line=line, cut=cut)))
@@ -85,7 +85,7 @@ _MOST_NAMES = 8  # all of them, of each item, would be a journal of the square o
 
 
 class RunEvents(Struct):
-    """Makes events of what the loop does. `clock` is monotonic, in seconds."""
+    """Emits the events of the build loop. `clock` is monotonic, in seconds."""
 
     observer: Observer
     clock: Callable[[], float]
@@ -93,23 +93,23 @@ class RunEvents(Struct):
     _took: dict[str, float] = field(default_factory=dict)
 
     def emit(self, data: EventData, text: str, role: str = ORCH23_ROLE) -> None:
-        """Tell one event."""
+        """Emit one event."""
         self.observer.notice(Event(data, text, role))
 
     def warn(self, text: str, role: str = ORCH23_ROLE, data: Warned | None = None) -> None:
-        """Tell of something that a person should see."""
+        """Emit a warning for the user."""
         self.observer.notice(Event(data or Warned(), text, role, "warning"))
 
     def warn_of(self, name: str, warning: Diagnostic | None) -> None:
-        """Tell of a warning about what a stage wrote, if there is one."""
+        """Emit a warning about the files that a stage wrote, if there is one."""
         if warning is not None:
             self.warn(diagnostic_line(warning), name, Warned(code=warning.code))
 
     def decided(self, name: str, decision: Decision, key: str) -> None:
-        """Tell what is to be done with a stage, and why.
+        """Report a decision and its reasons.
 
         Raises:
-            TypeError: a build does not decide so, only a dry-run.
+            TypeError: only a dry run may decide so.
 
         """
         if not isinstance(decision, Fresh | Run | Restore | VerifyOnly | Edited):
@@ -120,12 +120,12 @@ class RunEvents(Struct):
         self.emit(StageDecided(decision=decision.label, key=key, reasons=because), decision.label, name)
 
     def started(self, name: str, key: str) -> None:
-        """Tell that a stage runs now."""
+        """Report that a stage starts."""
         self._began[name] = self.clock()
         self.emit(StageStarted(key=key), "started", name)
 
     def withheld(self, name: str, key: str, missing: Sequence[str]) -> None:
-        """Tell that a stage is green, and waits with its files for others. Its time ends here."""
+        """Report that a stage passed and waits for its group. Its duration ends here."""
         self._took[name] = self._took_s(name)
         named, more = tuple(missing[:_MOST_NAMES]), len(missing) - _MOST_NAMES
         text = f"waits for {', '.join(named)}{f' and {more} more' if more > 0 else ''}"
@@ -135,19 +135,19 @@ class RunEvents(Struct):
         return round(self.clock() - self._began[name], 3) if name in self._began else 0.0
 
     def deferred(self, name: str) -> None:
-        """Note that a stage has done its work, of which nothing is told before it is promoted: its time ends here."""
+        """End the duration of a stage that is promoted later."""
         self._took[name] = self._took_s(name)
 
     def promoted(self, name: str, text: str, promoted: PromotionResult) -> None:
-        """Tell which files of the workspace changed."""
+        """Report the files of the workspace that changed."""
         self.emit(FilesPromoted(files=promoted.written, removed=promoted.removed), text, name)
 
     def restored(self, name: str, promoted: PromotionResult) -> None:
-        """Tell which files of an earlier result were put back."""
+        """Report the files of an earlier result that were restored."""
         self.emit(StageRestored(files=promoted.written, removed=promoted.removed), "restored", name)
 
     def ended(self, name: str, end: StageOutcome, former: Record | None) -> None:
-        """Tell how a stage ended. `former` is its result before this run, if any."""
+        """Report how a stage ended. `former` is its result before this run, if any."""
         record = end.record
         same = record is not None and former is not None and bool(record.outputs)
         data = StageFinished(
@@ -179,14 +179,14 @@ def _result(record: Record | None) -> tuple[dict[str, str], tuple[str, ...]] | N
 
 
 class ArtifactStore(Protocol):
-    """What keeps the artifacts of a run for people."""
+    """Keeps the artifacts of a run for the user."""
 
     def keep(self, stage: str, attempt: int, name: str, text: str) -> None:
         """Write one artifact of an attempt, in place of an earlier one of that name."""
 
 
 class Reporter(Struct, frozen=True, kw_only=True):
-    """Where all stages of a build report. What is kept is redacted first; `observer` redacts by itself.
+    """Reports for all stages of a build. Artifacts are redacted here; `observer` redacts by itself.
 
     With `live`, lines that steps print and models write are events too.
     """
@@ -197,12 +197,12 @@ class Reporter(Struct, frozen=True, kw_only=True):
     live: bool = False
 
     def of_stage(self, name: str) -> "StageReporter":
-        """Return where one stage reports."""
+        """Return the reporter of one stage."""
         return StageReporter(name, self, LiveOutput(self.observer.notice, name, self.redact, self.live))
 
 
 class StageReporter(Struct, frozen=True):
-    """Where one stage reports."""
+    """Reports for one stage."""
 
     stage: str
     reporter: Reporter
@@ -218,9 +218,9 @@ class StageReporter(Struct, frozen=True):
 
 
 class LlmEvents(Struct, kw_only=True):
-    """Hears the conversation of one attempt. `usage` sums up what its answers took, those that were cut off as well.
+    """Reports the conversation of one attempt. `usage` sums up all its responses, also truncated ones.
 
-    `files` are the author's files that a request is made of.
+    `files` are the author's files that a request is built from.
     """
 
     report: StageReporter
@@ -233,7 +233,7 @@ class LlmEvents(Struct, kw_only=True):
     usage: StageUsage = field(default_factory=StageUsage)
 
     def requested(self, request: Request) -> None:
-        """Keep and tell what is asked, before anything is sent."""
+        """Keep and report a request, before it is sent."""
         sent = "\n\n".join(message.content for message in request.messages)
         self._keep("prompt.txt", f"{request.system}\n\n{sent}" if request.system else sent)
         data = LlmRequest(
@@ -252,11 +252,11 @@ class LlmEvents(Struct, kw_only=True):
         self.report.emit(data, f"asking {request.provider} {request.model}")
 
     def received(self, text: str) -> None:
-        """Tell a piece of an answer, if somebody wants to know."""
+        """Report a part of a response, if live output is enabled."""
         self.lines.feed(text)
 
     def responded(self, request: Request, response: Response) -> None:
-        """Keep and tell what was answered."""
+        """Keep and report a response."""
         self.lines.flush()
         self._keep("response.txt", response.text)
         self.usage = self.usage.plus(response)

@@ -43,14 +43,14 @@ if TYPE_CHECKING:
 
 
 class PriorState(Protocol):
-    """The lock file of a pipeline, and what its runs left."""
+    """The lock file of a pipeline, and the history of its runs."""
 
     @property
     def lock_path(self) -> Path:
-        """Give the lock file's place."""
+        """The path of the lock file."""
 
     def read(self) -> tuple[LockFile, RunHistory]:
-        """Return both as they are now.
+        """Return the lock file and the history.
 
         Raises:
             CorruptStateError: the lock file or the journal is damaged.
@@ -58,16 +58,16 @@ class PriorState(Protocol):
         """
 
     def write(self, lock: LockFile, pipeline_name: str) -> LockWrite:
-        """Let these be the records of the lock file; the sha256 of the result is empty if its bytes are not known."""
+        """Write these records to the lock file; the sha256 of the result is empty if its bytes are not known."""
 
 
 def lock_path(root: Path, pipeline_file: str) -> Path:
-    """Return the lock file's place: beside the pipeline, `x.yaml` -> `x.lock`."""
+    """Return the path of the lock file: beside the pipeline, `x.yaml` -> `x.lock`."""
     return (root / pipeline_file).with_suffix(".lock")
 
 
 class WholePriorState(Struct, frozen=True):
-    """All that there is."""
+    """The whole lock file and history."""
 
     root: Path
     logs: Path
@@ -75,11 +75,11 @@ class WholePriorState(Struct, frozen=True):
 
     @property
     def lock_path(self) -> Path:
-        """Give the lock file's place."""
+        """The path of the lock file."""
         return lock_path(self.root, self.pipeline_file)
 
     def read(self) -> tuple[LockFile, RunHistory]:
-        """Return both as they are now.
+        """Return the lock file and the history.
 
         Raises:
             CorruptStateError: the lock file or the journal is damaged.
@@ -90,7 +90,7 @@ class WholePriorState(Struct, frozen=True):
         return read_lock(place), history
 
     def write(self, lock: LockFile, pipeline_name: str) -> LockWrite:
-        """Let these be the records of the lock file.
+        """Write the lock file.
 
         Raises:
             SafetyError: a directory of its path is a link.
@@ -100,10 +100,10 @@ class WholePriorState(Struct, frozen=True):
 
 
 class PartialPriorState(Struct):
-    """The records of some stages, where the build before found nothing to do: it left nothing else.
+    """The records of some stages, after a build that had nothing to do: it left no other history.
 
-    `sha256` is that of the lock file that the build before left, in hex. A file with the change
-    time `ctime_ns` still is that one; if that is 0, it is hashed. `_data` are its bytes, once it was read.
+    `sha256` is that of the lock file that the build before wrote, in hex. A file with the change time `ctime_ns` is
+    still that one; if that is 0, the file is hashed. `_data` are its bytes, once it was read.
     """
 
     root: Path
@@ -115,7 +115,7 @@ class PartialPriorState(Struct):
 
     @property
     def lock_path(self) -> Path:
-        """Give the lock file's place."""
+        """The path of the lock file."""
         return lock_path(self.root, self.pipeline_file)
 
     def read(self) -> tuple[LockFile, RunHistory]:
@@ -134,7 +134,7 @@ class PartialPriorState(Struct):
         return read_lock_records(place, self.stages, self._data, is_known=True), RunHistory()
 
     def write(self, lock: LockFile, pipeline_name: str) -> LockWrite:
-        """Let these be the records of the stages; those of others stay.
+        """Write the records of these stages; those of others stay.
 
         The sha256 of the result is empty if the file was changed since it was read.
 
@@ -146,7 +146,6 @@ class PartialPriorState(Struct):
         return write_lock_records(self.root, place, lock, pipeline_name, self._data, is_unchanged=self._is_unchanged())
 
     def _is_unchanged(self) -> bool:
-        """Return whether the file's change time shows that it is the one that the build before left."""
         with contextlib.suppress(OSError):
             return self.ctime_ns != 0 and os.lstat(self.lock_path).st_ctime_ns == self.ctime_ns
         return False
@@ -157,7 +156,7 @@ CheckProvider = Callable[["LLMStep"], tuple[Diagnostic, ...]]
 
 
 class PlanningTools(Struct, frozen=True, kw_only=True):
-    """What planning needs besides the pipeline: facts of the machine, files of the author, providers' own checks."""
+    """What planning needs besides the pipeline: facts of the machine, the author's files, checks of providers."""
 
     facts_of: FactsOf
     sources: AuthorTexts
@@ -166,7 +165,7 @@ class PlanningTools(Struct, frozen=True, kw_only=True):
 
 
 class Session(Struct, frozen=True, kw_only=True):
-    """One pipeline, opened: what decisions are taken from."""
+    """An opened pipeline, which decisions are based on."""
 
     pipeline: Pipeline
     store: ProjectStore
@@ -177,12 +176,12 @@ class Session(Struct, frozen=True, kw_only=True):
 
     @property
     def state(self) -> ProjectState:
-        """Give the state that is decided on."""
+        """The state that is decided on."""
         return self.decider.state
 
     @property
     def lock_path(self) -> Path:
-        """Give the lock file's place."""
+        """The path of the lock file."""
         return self.prior.lock_path
 
 
@@ -199,14 +198,14 @@ def open_session(  # noqa: PLR0913 - what a build knows, each with its own name
     trusts_lock: bool = False,
     plan: Plan | None = None,
 ) -> Session:
-    """Return the pipeline opened on the store's records and what earlier builds left.
+    """Open a pipeline on the records of the store and the results of earlier builds.
 
-    `git` is what git has of the project, `claims` what its other pipelines own; without them there is nothing.
-    With `trusts_lock`, results that only the lock file has are not verified first. `plan` is the part of the plan that
-    an edit reaches, with all of its items.
+    `git` has the files of the project in git, `claims` those of its other pipelines; both are empty by default. With
+    `trusts_lock`, results that only the lock file has are not verified first. `plan` is the part of the plan that an
+    edit affects, with all of its items.
 
     Raises:
-        InvalidInputError: the graph has complaints, an input is made by nobody, a provider or check is unknown.
+        InvalidInputError: the graph has errors, no stage makes an input, a provider or check is unknown.
         CorruptStateError: the lock file or the journal is damaged.
 
     """
@@ -241,10 +240,10 @@ def open_session(  # noqa: PLR0913 - what a build knows, each with its own name
 
 
 def check_plan(pipeline: Pipeline, store: ProjectStore, tools: PlanningTools) -> Plan:
-    """Return the plan of a pipeline before any expansion, or raise all that is wrong with it at once.
+    """Return the plan of a pipeline before any expansion, or raise all of its errors at once.
 
     Raises:
-        InvalidInputError: with every complaint.
+        InvalidInputError: with all errors.
 
     """
     problems = _without_plan(pipeline, tools)
@@ -269,9 +268,9 @@ def errors_of_sound_stages(
     names: Collection[str],
     unread: tuple[str, ...],
 ) -> tuple[Diagnostic, ...]:
-    """Return what is wrong with the sound stages of a pipeline that has unsound ones as well, to tell it in one run.
+    """Return the errors of the valid stages of a pipeline that has invalid ones as well, so that one run shows all.
 
-    `names` are all stages that are declared. Of an input that a text of the unsound ones might make nothing is said.
+    `names` are all declared stages. Inputs that an invalid stage may make, by its text, are not reported.
     """
     problems = _without_plan(pipeline, tools)
     problems += unknown_needs_errors(pipeline, names)
@@ -286,7 +285,7 @@ def errors_of_sound_stages(
 
 
 def _without_plan(pipeline: Pipeline, tools: PlanningTools) -> list[Diagnostic]:
-    """Return what is wrong with the stages of a pipeline, each by itself."""
+    """Return the errors of the stages that need no plan."""
     return [
         *unknown_executor_errors(pipeline),
         *_unknown_checks(pipeline),
@@ -296,16 +295,16 @@ def _without_plan(pipeline: Pipeline, tools: PlanningTools) -> list[Diagnostic]:
 
 
 def missing_input_errors(plan: Plan, store: ProjectStore) -> tuple[Diagnostic, ...]:
-    """Return a complaint for each literal input that is neither on disk nor made by a stage."""
+    """Return an error for each literal input that does not exist and that no stage makes."""
     exists = {path: store.workspace.input_entry(path) is not None for path in literal_reads(plan)}
     return missing_inputs_errors(plan, exists, store.workspace.is_folder)
 
 
 def _expand_sources(decider: StageDecider, check: CheckProvider) -> None:
-    """Expand every foreach over a static list or a file that no stage makes, so that its mistakes show at once.
+    """Expand every foreach over a static list or an existing file, so that its errors are reported at once.
 
-    They are expanded together: an expansion orders the whole plan. What one of them turns out not to make may be the
-    list of another.
+    They are expanded together: each expansion orders the whole plan. A file that one of them turns out not to make may
+    be the list of another.
     """
     # Not `expand_each`: with 100 lists that would order the whole plan 100 times. Not a `Walk`: nothing is decided yet,
     # and the mistakes of all lists are reported at once, also of those behind stages that have yet to run.
@@ -336,7 +335,7 @@ def _expand_sources(decider: StageDecider, check: CheckProvider) -> None:
 
 
 def _item_providers(pipeline: Pipeline, items: tuple[Stage, ...], check: CheckProvider) -> Iterator[Diagnostic]:
-    """Give what is wrong with the llm steps of items that differ in them."""
+    """Yield the errors of llm steps of items, where these differ."""
     for item in items:
         if is_llm(item.step):
             for one in _provider(pipeline, item.name, item.step, check):
@@ -344,7 +343,7 @@ def _item_providers(pipeline: Pipeline, items: tuple[Stage, ...], check: CheckPr
 
 
 def _with_interrupted(lock: LockFile, history: RunHistory, store: ProjectStore) -> LockFile:
-    """Return the lock with what an interrupted run had finished, since it had no time to write it."""
+    """Return the lock file with the results of an interrupted run, which did not write it."""
     records: dict[str, Record] = dict(lock.records)
     for name, key in history.unlocked.items():
         found = next((r for r in store.records.by_key(key) if not r.failed), None)
@@ -370,7 +369,7 @@ def _unknown_checks(pipeline: Pipeline) -> list[Diagnostic]:
 
 
 def _named_checks(known: Container[str], node: ForeachStage) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Give each unknown check that the body of a foreach names for all items, with its place below the stage."""
+    """Yield each unknown check that the body of a foreach names for all items, with its place below the stage."""
     verify = node.body.get("verify")
     whole = isinstance(verify, Mapping)
     steps = verify.get("steps") if isinstance(verify, Mapping) else verify
@@ -381,7 +380,7 @@ def _named_checks(known: Container[str], node: ForeachStage) -> Iterator[tuple[t
 
 
 def _prompt_files(pipeline: Pipeline, tools: PlanningTools) -> list[Diagnostic]:
-    """Complain of every prompt, template and schema file that cannot be read."""
+    """Return an error for every prompt, template and schema file that cannot be read."""
     problems = []
     for stage in pipeline.stages:
         if isinstance(stage, ForeachStage):
@@ -409,7 +408,7 @@ def _provider(pipeline: Pipeline, name: str, step: "LLMStep", check: CheckProvid
 
 
 def declared_llm_step(node: ForeachStage) -> "LLMStep | None":
-    """Return the llm step of a foreach where all of its items have the same; None where an item has a say in it."""
+    """Return the llm step of a foreach if all of its items have the same one, else None."""
     from orch23.resolve.stage_fields import declared_llm  # noqa: PLC0415 - it loads the language of pipelines
 
     return declared_llm(node)

@@ -30,7 +30,7 @@ _MOST_PATHS = 20
 
 
 class Verifier(Struct, frozen=True, kw_only=True):
-    """Verifies results of one resolved stage. Each step gets a copy of its own: what it writes is thrown away."""
+    """Verifies results of one stage. Each step gets its own copy of the files: what it writes is discarded."""
 
     resolved: ResolvedStage
     runner: ProcessRunner
@@ -42,8 +42,8 @@ class Verifier(Struct, frozen=True, kw_only=True):
     def verify(self, result: Files, tree: Files, attempt: int = 0) -> Failure | None:
         """Return the first failure (or all, with `all: true`, as one), or None.
 
-        `result` is what the stage owns of it; `tree` holds also what it left of its base as it was. Attempt 0 is none:
-        what is verified is a recorded result, as it is.
+        `result` are the stage's own files; `tree` also has the files of its base that it left unchanged. Attempt 0 is
+        the verification of a recorded result.
         """
         stage = self.resolved.stage
         # A program that writes the bytes of its base leaves no trace, so there what it started from counts as written.
@@ -71,7 +71,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
         return failure_of("verify_failed", problems) if problems else None
 
     def _step(self, step: VerifyStep, result: Files, room: Files) -> tuple[Failure | None, str | None]:
-        """Return what is wrong, if anything, and what the processes of the step printed, if it has any."""
+        """Return the failure, if any, and the output of the step's processes, if it has any."""
         match step:
             case CheckStep():
                 return self._check(step, result), None
@@ -88,9 +88,9 @@ class Verifier(Struct, frozen=True, kw_only=True):
                 raise TypeError(message)
 
     def _commands(self, step: CommandsStep, room: Files) -> tuple[Failure | None, str]:
-        """Run every command of a model, each on a copy of its own; what all of them printed is one failure.
+        """Run every command of a model, each on its own copy; all failed commands are one failure.
 
-        What is no failed command (its time was up, it left its bounds) is that failure, at once.
+        A timeout or a write outside of the scope is a failure of its own, at once.
         """
         passed: list[FinishedProcess] = []
         failed: list[Failure] = []
@@ -134,7 +134,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
         )
 
     def _warn(self, told: tuple[Diagnostic, ...]) -> None:
-        """Tell what a check warns of; it fails nothing."""
+        """Report the warnings of a check, which fail nothing."""
         for one in told:
             if one.severity is Severity.WARNING:
                 self.report.emit(Warned(code=one.code), diagnostic_line(one), "warning")
@@ -157,7 +157,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
 
 
 def missing_outputs(stage: Stage, result: Files) -> tuple[Diagnostic, ...]:
-    """Return a complaint for each declared output that is not in a result: a file, or at least one in a directory."""
+    """Return an error for each declared output that a result lacks: a file, or any file of a directory."""
     problems = []
     for pattern in stage.outputs:
         made = any(match_any((pattern,), path) for path in result) if is_glob(pattern) else pattern in result
@@ -171,7 +171,7 @@ def missing_outputs(stage: Stage, result: Files) -> tuple[Diagnostic, ...]:
 def undeclared_writes(
     stage: Stage, changed: Mapping[str, FileEntry | None], inputs: Files, own: tuple[str, ...] = ()
 ) -> dict[str, Diagnostic]:
-    """Return an error for each path that a process changed and must not: outside the fence, protected, or an input.
+    """Return an error for each path that a process must not change: out of scope, protected, or an input.
 
     `own` are patterns of orch23's own files.
     """
@@ -198,7 +198,7 @@ def undeclared_writes(
 
 
 def first_errors(problems: Mapping[str, Diagnostic]) -> tuple[Diagnostic, ...]:
-    """Return the errors of the first paths, and how many more there are."""
+    """Return the errors of the first paths, and the number of the others."""
     found = [*problems.values()]
     if (more := len(found) - _MOST_PATHS) > 0:
         last = Diagnostic("E306", f"so it did with {more} more paths", hint=found[_MOST_PATHS].hint)
@@ -219,7 +219,7 @@ def _broken(condition: Condition, files: Files) -> Diagnostic | None:
 
 
 def _together(failures: list[Failure]) -> Failure:
-    """Return several failures as one, of the kind of the gravest: out of bounds before final before the first."""
+    """Return several failures as one, of the most serious kind: safety, then not retryable, then the first."""
     if len(failures) == 1:
         return failures[0]
     text = "\n".join(f"{f.feedback.command or f.kind}:\n{f.feedback.excerpt}" for f in failures)
@@ -237,7 +237,7 @@ def _together(failures: list[Failure]) -> Failure:
 
 
 def _begin(text: str) -> str:
-    """Return the beginning of a text, with dots where it was cut: by them a redactor knows that it was."""
+    """Return the beginning of a text, with dots where it was cut: the redactor needs these to know that it was."""
     return text if len(text) <= _TOLD else f"{text[:_TOLD]}..."
 
 

@@ -36,7 +36,7 @@ from orch23.store.exchanges import accepted_edit_fingerprint
 
 
 def record_edit(session: Session, resolved: ResolvedStage, outputs: Files) -> str:
-    """Keep accepted files as an exchange, so that they can be laid again, and return its fingerprint."""
+    """Keep accepted files as an exchange, so that they can be rebuilt, and return its fingerprint."""
     store, step = session.store, resolved.stage.step
     texts: dict[str, str | None] = {}
     for path, entry in outputs.items():
@@ -59,7 +59,7 @@ _UNVERIFIED = "the result in the lock file does not pass"
 
 
 class InputsChangedError(Exception):
-    """Inputs changed between being resolved and being taken into the store."""
+    """Inputs changed between the decision and the start of a stage."""
 
     def __init__(self, paths: tuple[str, ...]) -> None:
         """Keep the paths."""
@@ -68,7 +68,7 @@ class InputsChangedError(Exception):
 
 
 class Worker(Struct, frozen=True, kw_only=True):
-    """Makes and runs the attempts of stages. Called from many threads; reads the state, never changes it."""
+    """Runs the attempts of stages. Called from many threads; reads the state, never changes it."""
 
     session: Session
     executor: Executor
@@ -77,15 +77,15 @@ class Worker(Struct, frozen=True, kw_only=True):
     reporter: Reporter
 
     def work(self, resolved: ResolvedStage, verify: VerifyOnly | None) -> StageResult:
-        """Return how the stage ended. A recorded result is verified first; a failure briefs the first attempt.
+        """Run a stage, or verify its recorded result first; a failure of that is the feedback of the first attempt.
 
-        If it has edits of a user, or is a claim of the lock file, the stage ends with that failure.
+        If the recorded result has edits of the user, or only the lock file has it, the stage ends with that failure.
 
         Raises:
             CancelledBuildError: the build was asked to stop.
             InputsChangedError: a source input changed since it was resolved; nothing was started.
-            MissingBytesError: nobody has the bytes of an input any more.
-            ProviderError, LimitError, ConfigurationError: what stops more than this stage.
+            MissingBytesError: the bytes of an input are lost.
+            ProviderError, LimitError, ConfigurationError: an error that stops more than this stage.
 
         """
         if verify is not None and verify.claim and is_llm(resolved.stage.step):
@@ -112,7 +112,7 @@ class Worker(Struct, frozen=True, kw_only=True):
     def _adopt(
         self, resolved: ResolvedStage, recorded: Record, adopted: Collection[str], attempts: AttemptLoop
     ) -> StageResult:
-        """Verify a result with a user's committed edits, and keep it as accepted. The files stay either way."""
+        """Verify a result with the user's committed edits, and accept it. The files stay in any case."""
         texts = {p: self.session.state.read(p, recorded.outputs[p]).decode("utf-8", "replace") for p in adopted}
         secret = guard_edit(self.safeguards.secrets, texts)
         failure = failure_of("preflight", secret, retryable=False) if secret else None
@@ -125,7 +125,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         return replace(done, exchanges=(fingerprint,), accepted=tuple(adopted))
 
     def _verify_claim(self, resolved: ResolvedStage, claim: Record) -> StageResult:
-        """Verify what a model wrote, by the lock file alone, as it is; nothing is asked if it does not pass."""
+        """Verify a model's result that only the lock file has. If it fails, no model is called."""
         outputs = self._newest(claim.outputs)
         self._store_inputs(resolved, outputs)
         self._store_outputs(outputs)
@@ -138,9 +138,9 @@ class Worker(Struct, frozen=True, kw_only=True):
         return replace(_holds(claim), failure=failure, note=_UNVERIFIED, outputs={}, claim=None)
 
     def _run_claim(self, claim: Record, attempts: AttemptLoop) -> StageResult:
-        """Run a step of which only the lock file has a result: what comes of it now is the result.
+        """Run a step whose result only the lock file has: the new result counts.
 
-        Bytes that a user wrote, and that were accepted then, stay.
+        Bytes that the user wrote, and that were accepted then, stay.
         """
         ran = attempts.run()
         changed = {path for path in {*ran.outputs, *claim.outputs} if ran.outputs.get(path) != claim.outputs.get(path)}
@@ -150,7 +150,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         return replace(_holds(claim), usage=ran.usage, took_s=ran.took_s)
 
     def _with_newest(self, resolved: ResolvedStage) -> ResolvedStage:
-        """Return a stage with the newest versions of files of which nobody has those that it started from."""
+        """Return a stage with the newest versions of files whose recorded versions are lost."""
         return replace(
             resolved,
             files=self._newest(resolved.files),
@@ -167,9 +167,9 @@ class Worker(Struct, frozen=True, kw_only=True):
         return found
 
     def _store_inputs(self, resolved: ResolvedStage, unneeded: Collection[str] = ()) -> None:
-        """Copy every input into the store, hashed on the way: the stage is given what its key says, or nothing.
+        """Copy every input into the store and hash it on the way, so that the stage gets exactly the bytes of its key.
 
-        `unneeded` are paths of the base that nothing starts from, since only a result that has them is verified.
+        `unneeded` are paths of the base that nothing starts from, since only a result with these paths is verified.
         """
         store, state = self.session.store, self.session.state
         for data in resolved.composed:
@@ -195,18 +195,18 @@ class Worker(Struct, frozen=True, kw_only=True):
             raise InputsChangedError(tuple(changed))
 
     def _store_outputs(self, outputs: Files) -> None:
-        """Keep the bytes of outputs where rooms are laid from: they may be in the workspace, in git, or made again."""
+        """Store the bytes of outputs: sandbox directories are filled from the store alone."""
         store, state = self.session.store, self.session.state
         for path, entry in outputs.items():
             if not store.contents.has(entry.digest):
                 store.contents.put(state.read(path, entry))
 
     def verify(self, resolved: ResolvedStage, outputs: Files) -> Failure | None:
-        """Verify some outputs of a stage as they are; return what is wrong, or None.
+        """Verify some outputs of a stage as they are; return the failure, or None.
 
         Raises:
             InputsChangedError: a source input changed since it was resolved; nothing was started.
-            MissingBytesError: nobody has the bytes of an input or of an output any more.
+            MissingBytesError: the bytes of an input or output are lost.
 
         """
         self._store_inputs(resolved, outputs)
@@ -259,7 +259,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         )
 
     def _hidden(self, resolved: ResolvedStage) -> frozenset[str]:
-        """Return the files inside the fence that exist and that the model is not shown: it may not write over them."""
+        """Return the files in the write scope that the prompt does not show: a model may not overwrite them."""
         state, stage = self.session.state, resolved.stage
         view, obsolete = StageView(state, stage.name), ObsoleteFiles(state)
         former = state.former.get(stage.name)
@@ -272,7 +272,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         )
 
     def _trial(self, stage: Stage, files: Files) -> tuple[Diagnostic, ...]:
-        """Expand, on trial, every foreach that runs over one of these files; return what is wrong with its items."""
+        """Expand, on trial, every foreach that runs over one of these files; return the errors of its items."""
         state = self.session.state
 
         def text_of(plan: Plan, node: ForeachStage) -> str | None:
@@ -288,10 +288,10 @@ class Worker(Struct, frozen=True, kw_only=True):
         return tuple(problems)
 
     def _item_inputs(self, plan: Plan, items: tuple[Stage, ...], maker: str, files: Files) -> list[Diagnostic]:
-        """Complain of inputs of items that nobody makes, and of slices that are not there.
+        """Return errors of items: inputs that do not exist and no stage makes, and missing slices.
 
-        A slice is looked for in the files of the list's maker and in what the maker sees of others, on the disk yet or
-        not; what others make later is not known yet.
+        A slice is searched in the files of the list's maker and in those that the maker sees; files that other stages
+        make later are not known yet.
         """
         workspace = self.session.store.workspace
         exists = {path: workspace.input_entry(path) is not None for path in literal_reads(plan)}
@@ -318,7 +318,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         return missing
 
     def _known(self, maker: str, path: str, files: Files) -> bytes | None:
-        """Return what is at a path once a stage has made these files; None where nothing is, or nobody has it."""
+        """Return the bytes at a path once a stage has made these files; None if there are none or they are lost."""
         entry = files.get(path) or StageView(self.session.state, maker).version(path)
         try:
             return None if entry is None else self.session.state.read(path, entry)
@@ -331,12 +331,12 @@ def _text_of(tree: StageView, path: str, entry: FileEntry) -> Callable[[], str]:
 
 
 def _verified(record: Record) -> StageResult:
-    """Return how a stage ended of which a recorded result passed."""
+    """Return the result of a stage whose recorded result passed."""
     return StageResult(
         outputs=record.outputs, deleted=record.deleted, exchanges=record.exchanges, attempts=0, verified=True
     )
 
 
 def _holds(claim: Record) -> StageResult:
-    """Return how a stage ended of which the result in the lock file passed: that is kept as it is."""
+    """Return the result of a stage whose result in the lock file passed: it is kept as it is."""
     return replace(_verified(claim), accepted=claim.accepted, claim=claim)

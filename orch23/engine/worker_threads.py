@@ -21,10 +21,10 @@ _CALLS = "llm"
 
 
 class StagePools(Struct, Generic[_Work]):
-    """The places of a build. `sizes` are those of the pipeline: of a kind of step, or of a name that stages give.
+    """The places of a build. `sizes` has those of the pipeline's pools: of a kind of step, or of a name.
 
-    `jobs` bounds all stages but one kind: where there is a pool for llm stages, that alone bounds them. They wait, and
-    a stage that computes needs not wait for them; what they start to verify has the jobs of whoever runs processes.
+    `jobs` limits all stages but one kind: a pool for llm stages alone limits those. They only wait, and stages that
+    compute do not wait for them. The processes that verify a response are limited by the executor.
     """
 
     sizes: Mapping[str, int]
@@ -36,21 +36,21 @@ class StagePools(Struct, Generic[_Work]):
 
     @property
     def is_full(self) -> bool:
-        """Say whether no stage could be let in, whatever it is."""
+        """Whether no stage could be admitted."""
         return not self._has_room((_JOBS,)) and not (_CALLS in self.sizes and self._has_room((_CALLS,)))
 
     @property
     def waiting(self) -> frozenset[str]:
-        """Give the names of the stages that are lined up."""
+        """The names of the queued stages."""
         return frozenset(name for queue in self._queues.values() for _, name, _ in queue)
 
     def enqueue(self, stage: Stage, work: _Work) -> None:
-        """Let a stage wait for its places, with what is to be done once it has them."""
+        """Queue a stage with its work, until its pools have a place."""
         self._arrivals += 1
         self._queues.setdefault(self._pools_of(stage), deque()).append((self._arrivals, stage.name, work))
 
     def admit(self) -> _Work | None:
-        """Give the first that waits and finds a place in each of its pools its places, and return its work."""
+        """Return the work of the first queued stage with a place in each of its pools, and take these places."""
         heads = [(queue[0][0], pools) for pools, queue in self._queues.items() if queue and self._has_room(pools)]
         if not heads:
             return None
@@ -62,7 +62,7 @@ class StagePools(Struct, Generic[_Work]):
         return work
 
     def release(self, name: str) -> None:
-        """Take the places back that a stage has, if it has any."""
+        """Free the places of a stage, if it has any."""
         for pool in self._inside.pop(name, ()):
             self._taken[pool] -= 1
 
@@ -82,7 +82,7 @@ _IDLE = "orch23-idle"
 
 
 class WorkerThreads(Struct):
-    """As many threads as were ever busy at once. Only the loop thread calls this: it knows when a piece is done."""
+    """As many threads as were ever busy at once. Only the loop thread calls this: it knows when work is finished."""
 
     _work: "queue.SimpleQueue[tuple[str, Callable[[], Callable[[], None]]] | None]" = field(
         default_factory=queue.SimpleQueue
@@ -91,7 +91,7 @@ class WorkerThreads(Struct):
     _count: int = 0
 
     def submit(self, name: str, work: Callable[[], Callable[[], None]]) -> None:
-        """Have a piece of work done; what it returns is called last, and says so to the loop thread."""
+        """Run work in a thread; the function that it returns is called last, and informs the loop thread."""
         self._work.put((name, work))
         if self._idle:
             self._idle -= 1
@@ -100,11 +100,11 @@ class WorkerThreads(Struct):
         threading.Thread(target=self._take, name=_IDLE, daemon=True).start()
 
     def finished(self) -> None:
-        """Note that a piece of work has come to its end."""
+        """Note that work has finished."""
         self._idle += 1
 
     def shutdown(self) -> None:
-        """Let all threads go, each when it has done its work; one that is held up for ever stays."""
+        """Let all threads end, each when its work is finished; one that hangs stays."""
         for _ in range(self._count):
             self._work.put(None)
 

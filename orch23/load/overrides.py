@@ -10,12 +10,12 @@ from orch23.model.diagnostic import Diagnostic, Location, Related, Severity, did
 from orch23.model.digest import Json
 from orch23.resolve.expressions import RenderedTree, members_used, render_tree
 
-_ITS_OWN = frozenset({"base_url", "endpoint_alias", "api", "effort", "thinking", "seed", "temperature"})
-"""Where a provider is found, and what it is told in its own words: not meant for another, though it may take them."""
+_PROVIDER_FIELDS = frozenset({"base_url", "endpoint_alias", "api", "effort", "thinking", "seed", "temperature"})
+"""Fields of `llm` that are meant for one provider: its address, and parameters whose scale is its own."""
 
 
 class ModelOverride(Struct, frozen=True):
-    """What `--provider` and `--model` say. `unfit` are the fields of `llm` that the named provider does not take."""
+    """The values of `--provider` and `--model`. `unfit` are fields of `llm` that the named provider does not take."""
 
     provider: str | None = None
     model: str | None = None
@@ -26,14 +26,14 @@ NO_MODEL_OVERRIDE = ModelOverride()
 
 
 class ModelOverrides(Struct):
-    """A swap at work on the stages of one pipeline, and what it dropped: field -> stages."""
+    """One override, applied to the stages of a pipeline, and what it dropped: `fields` maps each field to stages."""
 
     override: ModelOverride = NO_MODEL_OVERRIDE
     fields: dict[str, dict[str, None]] = field(default_factory=dict)
     escalates: dict[str, None] = field(default_factory=dict)
 
     def apply(self, stage: str, rendered: RenderedTree) -> RenderedTree:
-        """Return the body of a stage with the provider and model that are asked for; one without a model as it is."""
+        """Return the body of a stage with the provider and the model of the override; a body without `llm` as it is."""
         tree = rendered.tree
         llm = tree.get("llm") if isinstance(tree, Mapping) else None
         if self.override == NO_MODEL_OVERRIDE or not isinstance(tree, Mapping) or not isinstance(llm, Mapping):
@@ -41,17 +41,17 @@ class ModelOverrides(Struct):
         return replace(rendered, tree={**tree, **self._without_escalate(stage, tree), "llm": self._llm(stage, llm)})
 
     def notes(self) -> tuple[Diagnostic, ...]:
-        """Return what is to be told: one note for each of the two flags that dropped something."""
+        """Return one note for each of the two options that dropped something."""
         found = []
         if self.fields:
             named = ", ".join(f"`{name}`" for name in sorted(self.fields))
             stages = sorted({stage for users in self.fields.values() for stage in users})
             message = f"`--provider {self.override.provider}` drops {named} of {', '.join(stages)}"
-            hint = "they are of the provider that the pipeline names; write them for this one into the pipeline"
+            hint = "they belong to the provider that the pipeline names; write those of this provider into the pipeline"
             found.append(Diagnostic("W802", message, hint=hint, severity=Severity.NOTE))
         if self.escalates:
             message = f"`--model {self.override.model}` drops `retry.escalate` of {', '.join(sorted(self.escalates))}"
-            hint = "every attempt asks the one model that is named"
+            hint = "every attempt uses the model of `--model`"
             found.append(Diagnostic("W802", message, hint=hint, severity=Severity.NOTE))
         return tuple(found)
 
@@ -59,7 +59,9 @@ class ModelOverrides(Struct):
         out = dict(llm)
         if self.override.provider is not None:
             former = llm.get("provider")
-            dropped = set(self.override.unfit) | (_ITS_OWN if former not in (None, self.override.provider) else set())
+            dropped = set(self.override.unfit) | (
+                _PROVIDER_FIELDS if former not in (None, self.override.provider) else set()
+            )
             for name in list(out):
                 if out[name] is not None and name in dropped:
                     del out[name]
@@ -79,15 +81,13 @@ class ModelOverrides(Struct):
 
 SET_OPTION = "--set"
 MAX_VARS = 1_000
-
-
 _MOST_LISTED = 20
 
 
 class Variables(Struct, frozen=True):
-    """The values, where each came from, what was wrong, and the names that got no value for it.
+    """The values of the vars, where each came from, the errors, and the names that have no value because of them.
 
-    `outside` are those that are set outside of the pipeline, with their place in the file of vars, or None for a flag.
+    `outside` are the vars that are set outside of the pipeline, with their place in the vars file; None for `--set`.
     """
 
     values: Mapping[str, Json] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class Variables(Struct, frozen=True):
 
 
 class _Given(Struct, frozen=True):
-    """One source's value of a var, before its expressions are evaluated."""
+    """The value that one source gives a var, before its expressions are evaluated."""
 
     value: Json
     origin: str
@@ -114,55 +114,48 @@ def read_variables(
     Values of the command line are texts or YAML scalars, never expressions.
     """
     declared = parsed.tree.get("vars") if isinstance(parsed.tree, Mapping) else None
-    given: dict[str, _Given] = {}
-    if isinstance(declared, Mapping):
-        if len(declared) > MAX_VARS:
-            message = f"the pipeline declares {len(declared):,} vars, more than {MAX_VARS:,}"
-            hint = "put lists and mappings into the values of a few vars"
-            return Variables(
-                {}, {}, (Diagnostic("E805", message, parsed.location_of("vars"), hint),), frozenset(declared)
-            )
-        for name, value in declared.items():
-            place = parsed.key_positions.get(f"vars/{name}")
-            given[name] = _Given(value, _origin(place), place)
-    declared_here = dict(given)
-    known = tuple(given)  # never more than MAX_VARS
+    if not isinstance(declared, Mapping):
+        declared = {}
+    if len(declared) > MAX_VARS:
+        message = f"the pipeline declares {len(declared):,} vars, more than {MAX_VARS:,}"
+        hint = "put lists and mappings into the values of a few vars"
+        return Variables({}, {}, (Diagnostic("E805", message, parsed.location_of("vars"), hint),), frozenset(declared))
+    given = {name: _at(parsed.key_positions.get(f"vars/{name}"), value) for name, value in declared.items()}
+    changed: dict[str, _Given] = {}
     diagnostics: list[Diagnostic] = []
     if file_text is not None:
-        diagnostics += _take_file(given, known, parse_yaml(file_text, file_name))
+        changed, diagnostics = _read_vars_file(parse_yaml(file_text, file_name), tuple(given))
     for name, text in sets.items():
-        if name in known:
-            given[name] = _Given(parse_yaml_scalar(text), SET_OPTION, None, is_text=True)
+        if name in given:
+            changed[name] = _Given(parse_yaml_scalar(text), SET_OPTION, None, is_text=True)
         else:
-            diagnostics.append(_undeclared(name, known, None, SET_OPTION))
-    values, faults, broken = _evaluated(given)
+            diagnostics.append(_undeclared(name, tuple(given), None, SET_OPTION))
+    given |= changed
+    values, errors, broken = _evaluated(given)
     origins = {name: one.origin for name, one in given.items()}
-    outside = {name: one.place for name, one in given.items() if one is not declared_here.get(name)}
-    return Variables(values, origins, (*diagnostics, *faults), broken, outside)
+    outside = {name: given[name].place for name in given if name in changed}
+    return Variables(values, origins, (*diagnostics, *errors), broken, outside)
 
 
-def _origin(place: Location | None) -> str:
-    return f"{place.file}:{place.line}" if place is not None else ""
+def _at(place: Location | None, value: Json) -> _Given:
+    return _Given(value, f"{place.file}:{place.line}" if place is not None else "", place)
 
 
-def _take_file(given: dict[str, _Given], known: tuple[str, ...], parsed: ParsedText) -> list[Diagnostic]:
+def _read_vars_file(parsed: ParsedText, known: tuple[str, ...]) -> tuple[dict[str, _Given], list[Diagnostic]]:
+    """Return the vars that a file sets, and its errors."""
+    found: dict[str, _Given] = {}
     diagnostics = list(parsed.diagnostics)
-    tree = parsed.tree
-    if tree is None:
-        return diagnostics
+    tree = {} if parsed.tree is None else parsed.tree
     if not isinstance(tree, Mapping):
-        place = parsed.location_of("")
         message = "a file of vars is a mapping of names to values"
-        return [*diagnostics, Diagnostic("E811", message, place, "write NAME: value")]
+        return found, [*diagnostics, Diagnostic("E811", message, parsed.location_of(""), "write NAME: value")]
     for name, value in tree.items():
         place = parsed.key_positions.get(name)
         if name in known:
-            given[name] = _Given(value, _origin(place), place)
-        else:
+            found[name] = _at(place, value)
+        elif len(diagnostics) <= MAX_VARS:  # the file may be any file: one with 100,000 keys is not listed in full
             diagnostics.append(_undeclared(name, known, place, "the file of vars"))
-            if len(diagnostics) > MAX_VARS:
-                break
-    return diagnostics
+    return found, diagnostics
 
 
 def _undeclared(name: str, known: tuple[str, ...], place: Location | None, source: str) -> Diagnostic:
@@ -172,36 +165,29 @@ def _undeclared(name: str, known: tuple[str, ...], place: Location | None, sourc
 
 
 def _evaluated(given: Mapping[str, _Given]) -> tuple[dict[str, Json], list[Diagnostic], frozenset[str]]:
-    """Evaluate each var after those it uses."""
+    """Evaluate each var after those it uses. Return the values, the errors and the names without a value."""
     values: dict[str, Json] = {}
-    diagnostics: list[Diagnostic] = []
-    broken: set[str] = set()
     uses = {name: _uses(one, given) for name, one in given.items()}
-    for cycle in _cycles(uses):
-        broken.update(cycle)
-        diagnostics.append(_circle(cycle, given))
-    waiting = [name for name in given if name not in broken]
-    while waiting:
-        later = []
+    cycles = _cycles(uses)
+    diagnostics = [_cycle_error(cycle, given) for cycle in cycles]
+    broken = {name for cycle in cycles for name in cycle}
+    while waiting := [name for name in given if name not in values and name not in broken]:
         for name in waiting:
             if uses[name] & broken:
                 broken.add(name)
-            elif all(used in values for used in uses[name]):
+            elif uses[name] <= values.keys():
                 one = given[name]
-                value, errors = render_tree(one.value, {"vars": values}, "") if not one.is_text else (one.value, ())
+                value, errors = (one.value, ()) if one.is_text else render_tree(one.value, {"vars": values}, "")
                 diagnostics += [Diagnostic(e.code, e.message, one.place, e.hint) for e in errors]
                 if errors:
                     broken.add(name)
                 else:
                     values[name] = value
-            else:
-                later.append(name)
-        waiting = later
     return {name: values[name] for name in given if name in values}, diagnostics, frozenset(broken)
 
 
 def _uses(one: _Given, given: Mapping[str, _Given]) -> set[str]:
-    """Return the vars that a value is made of; one that is used whole, or by a computed name, is made of all."""
+    """Return the vars that a value uses: all of them if it uses `vars` as a whole, or by a computed name."""
     if one.is_text:
         return set()
     used = members_used(one.value, "vars")
@@ -209,7 +195,10 @@ def _uses(one: _Given, given: Mapping[str, _Given]) -> set[str]:
 
 
 def _cycles(uses: Mapping[str, set[str]]) -> list[tuple[str, ...]]:
-    """Return circles of names, each once and from its first declared name; at least one for every knot."""
+    """Return cycles of names, each once and from its first declared name.
+
+    Of cycles that share names at least one is returned: the user has to break that one first.
+    """
     found: list[tuple[str, ...]] = []
     done: set[str] = set()
     for start in uses:
@@ -230,7 +219,7 @@ def _cycles(uses: Mapping[str, set[str]]) -> list[tuple[str, ...]]:
     return found
 
 
-def _circle(cycle: tuple[str, ...], given: Mapping[str, _Given]) -> Diagnostic:
+def _cycle_error(cycle: tuple[str, ...], given: Mapping[str, _Given]) -> Diagnostic:
     words = " -> ".join(f"`{name}`" for name in (*cycle, cycle[0]))
     related = tuple(Related(f"`{name}` is defined here", given[name].place) for name in cycle[1:])
     first = given[cycle[0]].place

@@ -1,26 +1,26 @@
 """Load a pipeline file: a validated pipeline, or everything that is wrong with it."""
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.load.loaded import InvalidPipelineError, LoadedPipeline, ParsedPipeline
 from orch23.load.overrides import NO_MODEL_OVERRIDE, ModelOverride, ModelOverrides, read_variables
 from orch23.load.stage_bodies import LoadContext, read_stage
-from orch23.load.stage_texts import StageTexts, are_valid_alone, edit_between, shift_locations
+from orch23.load.stored_pipelines import stored_pipelines
 from orch23.load.yaml_text import PIPELINE_LIMITS, LazyLocations, ParsedText, decode_text, parse_yaml, too_large_error
 from orch23.model.diagnostic import Diagnostic, Location, Severity, did_you_mean, errors
 from orch23.model.digest import Digest, Json, digest_bytes
 from orch23.model.errors import NotFoundError
 from orch23.model.fields import Problem, Problems, given
 from orch23.model.language import DISTRIBUTION_PATTERN, keys_of
-from orch23.model.pipeline import LOCAL_EXECUTOR, ForeachStage, Pipeline, Price, SkippedStage, Stage, StopConditions
+from orch23.model.parsing import strings_in
+from orch23.model.pipeline import ForeachStage, Pipeline, SkippedStage, Stage
 from orch23.model.plan import CompileCache
 from orch23.model.plugins import missing_plugins
 from orch23.resolve.pipeline_document import SettingsDocument
@@ -36,7 +36,6 @@ from orch23.resolve.reading import (
     read_document,
 )
 from orch23.resolve.stage_fields import read_prices, read_run_limits
-from orch23.steps.registry import decode_step as stored_step
 from orch23.steps.registry import kinds_of
 from orch23.store.safe_files import open_file, read_and_close
 
@@ -46,15 +45,6 @@ if TYPE_CHECKING:
 
 _INSTALLED = re.compile(DISTRIBUTION_PATTERN)
 _MARK_BYTES = 3  # of a byte order mark, which is no part of the text
-
-
-class _Stored(Struct, frozen=True, array_like=True):
-    """A sound pipeline with its text, the places of the nodes of its two upper levels, and where each var came from."""
-
-    text: str
-    pipeline: Pipeline
-    upper: dict[str, Location]
-    origins: Mapping[str, str]
 
 
 def load_pipeline(
@@ -67,132 +57,80 @@ def load_pipeline(
     text: str | None = None,
     cache: CompileCache | None = None,
 ) -> LoadedPipeline:
-    """Read a pipeline of the project at `root`. `override` says who is asked in place of what it says itself.
+    """Read a pipeline of the project at `root`. `override` replaces the provider and the model of its stages.
 
-    `text` is parsed in the place of the file's. `cache` are pipelines that were parsed before.
+    `text` is parsed instead of the text of the file. `cache` has pipelines that were parsed before.
 
     Raises:
-        NotFoundError: there is no such file, or the file of vars is missing.
+        NotFoundError: the pipeline file or the vars file does not exist.
         InvalidInputError: everything that is wrong with the pipeline (an InvalidPipelineError, with the texts).
 
     """
-    file, found, digest, refused = _read(path, root)
-    text = found if text is None else text
-    sources, digests = {file: found}, {file: digest}
-    vars_name, vars_text = "", None
-    vars_refused: tuple[Diagnostic, ...] = ()
-    if vars_file is not None:
-        vars_name, vars_text, vars_digest, vars_refused = _read(vars_file, root)
-        sources[vars_name], digests[vars_name] = vars_text, vars_digest
-    if refused or vars_refused:
-        raise InvalidPipelineError(*refused, *vars_refused, sources=sources)
-    parsing = partial(
-        parse_pipeline, file=file, sets=sets or {}, vars_text=vars_text, vars_name=vars_name, override=override
-    )
-    made_of = _made_of(sets or {}, vars_name, vars_text, override) if cache is not None else b""
-    known = cache.get(file, made_of) if cache is not None and made_of else None
-    stored = _decoded(known) if known is not None else None
-    if stored is not None and stored.text != text:
-        stored = _edited(stored, text, parsing)
-        if cache is not None and stored is not None:
-            cache.put(file, made_of, msgspec.msgpack.encode(stored))
-    if stored is not None:
-        pipeline = replace(stored.pipeline, locations=LazyLocations(text, file, stored.upper))
-        return LoadedPipeline(pipeline, (), stored.origins, sources, digests)
-    parsed = parsing(text)
+    pipeline_file = _read(path, root)
+    vars_source = None if vars_file is None else _read(vars_file, root)
+    files = (pipeline_file,) if vars_source is None else (pipeline_file, vars_source)
+    sources = {one.name: one.text for one in files}
+    digests = {one.name: one.digest for one in files}
+    if refused := [diagnostic for one in files for diagnostic in one.diagnostics]:
+        raise InvalidPipelineError(*refused, sources=sources)
+    file = pipeline_file.name
+    text = pipeline_file.text if text is None else text
+    vars_name, vars_text = ("", None) if vars_source is None else (vars_source.name, vars_source.text)
+    parse = partial(parse_pipeline, file=file, sets=sets, vars_text=vars_text, vars_name=vars_name, override=override)
+    stored = stored_pipelines(cache, file, sets or {}, vars_name, vars_text, override)
+    known = None if stored is None else stored.get(text, parse)
+    if known is not None:
+        pipeline, origins = known
+        return LoadedPipeline(pipeline, (), origins, sources, digests)
+    parsed = parse(text)
     if parsed.pipeline is None:
         raise InvalidPipelineError(*parsed.diagnostics, sources=sources, parsed=parsed)
-    if cache is not None and made_of and not parsed.diagnostics and not parsed.pipeline.plugins:
-        stored = _Stored(text, replace(parsed.pipeline, locations={}), _upper(parsed.pipeline), parsed.origins)
-        cache.put(file, made_of, msgspec.msgpack.encode(stored))
+    if stored is not None:
+        stored.put(text, parsed)
     return LoadedPipeline(parsed.pipeline, parsed.diagnostics, parsed.origins, sources, digests)
 
 
-def _decoded(data: bytes) -> _Stored | None:
-    """Return a stored pipeline, or None where another version of orch23 stored it in a form of its own."""
-    try:
-        return msgspec.msgpack.decode(data, type=_Stored, dec_hook=stored_step)
-    except (msgspec.MsgspecError, UnicodeError):
-        return None
+class _SourceFile(Struct, frozen=True):
+    """A file below the root: its name there, its text, the digest of its bytes, and what is wrong with them."""
+
+    name: str
+    text: str
+    digest: Digest
+    diagnostics: tuple[Diagnostic, ...] = ()
 
 
-def _edited(stored: _Stored, text: str, parsing: Callable[[str], ParsedPipeline]) -> _Stored | None:
-    """Return a stored pipeline with another text of which only stages differ: these alone are read.
+def _read(path: Path, root: Path) -> _SourceFile:
+    """Return a file of the project.
 
-    None where more differs, a stage cannot be read by itself, or something is wrong or to be warned of. Promotion
-    groups are checked as a whole, so a pipeline that names one is read as a whole.
+    A link in the project to another of its files is followed once, here. The file is then opened below the root
+    without following links: a link that is created in between cannot lead out of the project.
     """
-    edit = edit_between(stored.text, text)
-    if edit is None:
-        return None
-    before, after, changed = edit.before, edit.after, edit.names
-    known = {one.name: one for one in (*stored.pipeline.stages, *stored.pipeline.skipped)}
-    if set(before.stages) != set(known) or 2 * len(changed) > len(known) or not are_valid_alone(after, changed):
-        return None
-    upper = shift_locations(stored.upper, before, after)
-    if changed:
-        alone = parsing(after.alone(changed))
-        if alone.pipeline is None or alone.diagnostics:
-            return None
-        known |= {one.name: one for one in (*alone.pipeline.stages, *alone.pipeline.skipped)}
-        only = StageTexts(after.head, {name: after.stages[name] for name in changed}, after.tail)
-        of_stages = {path: place for path, place in _upper(alone.pipeline).items() if path.startswith("stages/")}
-        upper |= shift_locations(of_stages, only, after)
-    found = [known[name] for name in after.stages]
-    if any(one.promote is not None for one in found):
-        return None
-    stages = tuple(one for one in found if not isinstance(one, SkippedStage))
-    skipped = tuple(one for one in found if isinstance(one, SkippedStage))
-    return _Stored(text, replace(stored.pipeline, stages=stages, skipped=skipped), upper, stored.origins)
-
-
-def _upper(pipeline: Pipeline) -> dict[str, Location]:
-    """Return the places that a sound pipeline has at hand."""
-    return pipeline.locations.upper if isinstance(pipeline.locations, LazyLocations) else {}
-
-
-def _made_of(sets: Mapping[str, str], vars_name: str, vars_text: str | None, override: ModelOverride) -> bytes:
-    """Return all that a pipeline follows from besides its text; nothing where it cannot be written."""
-    parts = (sorted(sets.items()), vars_name, vars_text, override.provider, override.model, sorted(override.unfit))
-    try:
-        return msgspec.msgpack.encode(parts)
-    except UnicodeError:  # an argument that is not UTF-8
-        return b""
-
-
-def _read(path: Path, root: Path) -> tuple[str, str, Digest, tuple[Diagnostic, ...]]:
-    """Return a file's name below the root, its text, the digest of its bytes, and what is wrong with them.
-
-    A link in the project that leads to another place of it is followed once, here; what is opened is opened below the
-    root without any, so that nothing that changes meanwhile leads out of it.
-    """
-    hint = "check the path, or make a pipeline with `orch23 init`"
+    hint = "check the path, or create a pipeline with `orch23 init`"
     if "\0" in str(path):
-        raise NotFoundError(Diagnostic("E862", f"no file is called `{path}`", hint=hint))
+        raise NotFoundError(Diagnostic("E862", f"`{path}` contains a null character", hint=hint))
     try:
         whole, below = path.resolve(), root.resolve()
     except (OSError, RuntimeError):  # a link that leads to itself
         whole, below = path.parent.resolve() / path.name, root.resolve()
-    try:
-        name = whole.relative_to(below).as_posix()
-    except ValueError:
+    if not whole.is_relative_to(below):
         message = f"`{path}` is outside of the project `{root}`"
-        elsewhere = "move it into the project, or choose the project with -C"
-        raise NotFoundError(Diagnostic("E862", message, hint=elsewhere)) from None
+        raise NotFoundError(Diagnostic("E862", message, hint="move it into the project, or choose the project with -C"))
+    name = whole.relative_to(below).as_posix()
     try:
         descriptor = open_file(below, name) if whole != below else None
         if descriptor is None:
             whole.lstat()
-            raise NotFoundError(Diagnostic("E862", f"`{path}` is no regular file", hint=hint))
+            raise NotFoundError(Diagnostic("E862", f"`{path}` is not a regular file", hint=hint))
         data = read_and_close(descriptor, PIPELINE_LIMITS.size_bytes + _MARK_BYTES + 1)
+    except FileNotFoundError:
+        raise NotFoundError(Diagnostic("E862", f"the file `{path}` does not exist", hint=hint)) from None
     except OSError as error:
-        what = "there is no file" if isinstance(error, FileNotFoundError) else "cannot read"
-        reason = "" if isinstance(error, FileNotFoundError) else f" ({error.strerror})"
-        raise NotFoundError(Diagnostic("E862", f"{what} `{path}`{reason}", hint=hint)) from None
+        message = f"cannot read `{path}` ({error.strerror})"
+        raise NotFoundError(Diagnostic("E862", message, hint=hint)) from None
     if len(data) > PIPELINE_LIMITS.size_bytes + _MARK_BYTES:
-        return name, "", digest_bytes(data), (too_large_error(name, PIPELINE_LIMITS),)
+        return _SourceFile(name, "", digest_bytes(data), (too_large_error(name, PIPELINE_LIMITS),))
     text, refused = decode_text(data, name)
-    return name, text, digest_bytes(data), refused
+    return _SourceFile(name, text, digest_bytes(data), refused)
 
 
 def parse_pipeline(
@@ -204,92 +142,95 @@ def parse_pipeline(
     vars_name: str = "",
     override: ModelOverride = NO_MODEL_OVERRIDE,
 ) -> ParsedPipeline:
-    """Turn the text of a pipeline into its value. Pure; never raises for a bad text."""
+    """Turn the text of a pipeline into its value. Pure; errors of the text are returned, not raised."""
     parsed = parse_yaml(text, file, PIPELINE_LIMITS)
     tree = parsed.tree
     if not isinstance(tree, Mapping):
         return ParsedPipeline(None, parsed.diagnostics or (_no_mapping(parsed, file),))
-    named, is_known = _plugins(tree)
-    missing = missing_plugins(tuple(named))
-    plugins = tuple(name for name in named if name not in missing)
-    is_known = is_known and not missing  # else what they add to the language is not known
-    without_kind = frozenset[str]() if is_known else _without_kind(tree, plugins)
-    refused = form_errors(tree, plugins)
+    plugins = _plugins_in(tree)
+    without_kind = frozenset[str]() if plugins.are_complete else _without_kind(tree, plugins.installed)
+    refused = form_errors(tree, plugins.installed)
     found = tuple(one for one in refused if not is_missing_kind(one.code, path_of_error(one), without_kind))
-    told = {one.location for one in parsed.diagnostics}
-    broken = [
-        Diagnostic(one.code, one.message, where, one.hint)
-        for one in found
-        if (where := parsed.location_of(one.path, one.key)) not in told  # one mistake, one complaint
-    ]
     variables = read_variables(parsed, sets=sets or {}, file_text=vars_text, file_name=vars_name)
     context = LoadContext(
         parsed,
         variables.values,
         variables.broken,
         ModelOverrides(override),
-        plugins=plugins,
+        plugins=plugins.installed,
         without_kind=without_kind,
         outside=variables.outside,
     )
     read = _stages(tree, _usable(tree.get("defaults"), refused), context, found)
-    stages = tuple(one for one in read if not isinstance(one, SkippedStage))
-    limits = _limits(tree, context, found)
-    pools = tree.get("pools", {})
-    if isinstance(pools, Mapping):
-        _check_pools(pools, context)
+    settings = _settings(tree, context, found)
+    _check_pools(tree.get("pools", {}), context)
     if len(read) == len(_declared(tree)):  # else a stage of the group may be among those that could not be read
         _check_groups(read, context)
-    lacking = _not_installed(parsed, {name: named[name] for name in missing})
-    noted = (
+    diagnostics = _in_order(
         *parsed.diagnostics,
-        *lacking,
-        *broken,
+        *_missing_plugin_errors(parsed, plugins),
+        *_form_diagnostics(parsed, found),
         *variables.diagnostics,
         *context.diagnostics,
         *context.overrides.notes(),
     )
-    diagnostics = tuple(sorted(dict.fromkeys(noted), key=_order))
     name = tree.get("name")
     pipeline = Pipeline(
         name=name if isinstance(name, str) else _stem(file),
         file=file,
-        stages=stages,
+        stages=tuple(one for one in read if not isinstance(one, SkippedStage)),
         skipped=tuple(one for one in read if isinstance(one, SkippedStage)),
         vars=variables.values,
-        stop=limits.stop,
-        prices=limits.prices,
-        jobs=limits.jobs,
-        pools=limits.pools,
-        exit_codes=limits.exit_codes,
-        plugins=plugins,
-        executor=limits.executor,
+        plugins=plugins.installed,
         locations=parsed.positions,
+        **settings,
     )
     if not errors(diagnostics):
         sound = replace(pipeline, locations=LazyLocations(text, file, parsed.positions))
         return ParsedPipeline(sound, diagnostics, variables.origins)
-    if not is_known:  # nor what its names mean: of checks, of providers
+    if not plugins.are_complete:  # what its names mean is not known either: names of checks, of providers
         return ParsedPipeline(None, diagnostics, variables.origins)
     names = {stage.name for stage in read}
     rest = [body for key, body in _declared(tree).items() if key not in names]
-    return ParsedPipeline(None, diagnostics, variables.origins, pipeline, tuple(_strings(rest)))
+    return ParsedPipeline(None, diagnostics, variables.origins, pipeline, tuple(strings_in(rest)))
+
+
+def _form_diagnostics(parsed: ParsedText, found: "Iterable[SchemaError]") -> Iterator[Diagnostic]:
+    """Yield errors of form, but none where YAML has one: both follow from one mistake."""
+    reported = {one.location for one in parsed.diagnostics}
+    for one in found:
+        place = parsed.location_of(one.path, one.key)
+        if place not in reported:
+            yield Diagnostic(one.code, one.message, place, one.hint)
 
 
 def _declared(tree: Mapping[str, Json]) -> Mapping[str, Json]:
-    """Return the stages of a pipeline as they are written."""
     stages = tree.get("stages")
     return stages if isinstance(stages, Mapping) else {}
 
 
-def _plugins(tree: Mapping[str, Json]) -> tuple[dict[str, int], bool]:
-    """Return the plugins of a pipeline, each with its position in the list, and whether these are all that it names."""
+class _Plugins(Struct, frozen=True):
+    """The plugins that a pipeline names: `missing` ones are not installed, each with its position in the list.
+
+    `are_complete` says that all are installed: else the keys that they add to the language are not known.
+    """
+
+    installed: tuple[str, ...] = ()
+    missing: Mapping[str, int] = {}
+    are_complete: bool = True
+
+
+def _plugins_in(tree: Mapping[str, Json]) -> _Plugins:
     listed = tree.get("plugins", [])
-    found: dict[str, int] = {}
-    for number, name in enumerate(listed if isinstance(listed, list) else ()):
-        if isinstance(name, str) and _INSTALLED.match(name):
-            found.setdefault(name, number)
-    return found, isinstance(listed, list) and all(name in found for name in map(str, listed))
+    if not isinstance(listed, list):
+        return _Plugins(are_complete=False)
+    named = [name for name in listed if isinstance(name, str) and _INSTALLED.match(name)]
+    missing = missing_plugins(tuple(dict.fromkeys(named)))
+    return _Plugins(
+        tuple(name for name in dict.fromkeys(named) if name not in missing),
+        {name: listed.index(name) for name in missing},
+        are_complete=not missing and len(named) == len(listed),
+    )
 
 
 def _without_kind(tree: Mapping[str, Json], plugins: tuple[str, ...]) -> frozenset[str]:
@@ -300,53 +241,44 @@ def _without_kind(tree: Mapping[str, Json], plugins: tuple[str, ...]) -> frozens
     return frozenset(("defaults", *without))
 
 
-def _not_installed(parsed: ParsedText, missing: Mapping[str, int]) -> tuple[Diagnostic, ...]:
+def _missing_plugin_errors(parsed: ParsedText, plugins: _Plugins) -> tuple[Diagnostic, ...]:
     hint = "install it where orch23 is, or remove it from `plugins`"
     return tuple(
         Diagnostic("E844", f"the plugin `{name}` is not installed", parsed.location_of(f"plugins/{number}"), hint)
-        for name, number in missing.items()
+        for name, number in plugins.missing.items()
     )
 
 
 def plugins_of(path: Path, root: Path) -> tuple[str, ...]:
-    """Return the plugins that a pipeline file names; what else is wrong with it does not matter.
+    """Return the plugins that a pipeline file names; other errors of the file are ignored.
 
     Raises:
-        NotFoundError: there is no such file.
+        NotFoundError: the file does not exist.
         InvalidInputError: a plugin is not installed.
 
     """
-    file, text, _, _ = _read(path, root)
-    parsed = parse_yaml(text, file, PIPELINE_LIMITS)
-    tree = parsed.tree
-    named, _ = _plugins(tree) if isinstance(tree, Mapping) else ({}, True)
-    if missing := missing_plugins(tuple(named)):
-        problems = _not_installed(parsed, {name: named[name] for name in missing})
-        raise InvalidPipelineError(*problems, sources={file: text})
-    return tuple(named)
-
-
-def _strings(value: Json) -> Iterator[str]:
-    """Yield every string in a tree."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for one in value.values():
-            yield from _strings(one)
-    elif isinstance(value, Sequence):
-        for one in value:
-            yield from _strings(one)
+    source = _read(path, root)
+    parsed = parse_yaml(source.text, source.name, PIPELINE_LIMITS)
+    plugins = _plugins_in(parsed.tree) if isinstance(parsed.tree, Mapping) else _Plugins()
+    if problems := _missing_plugin_errors(parsed, plugins):
+        raise InvalidPipelineError(*problems, sources={source.name: source.text})
+    return plugins.installed
 
 
 def _no_mapping(parsed: ParsedText, file: str) -> Diagnostic:
     place = parsed.location_of("") or Location(file, 1, 1)
-    what = "the file is empty" if parsed.tree is None else "a pipeline is a mapping"
+    what = "the file is empty" if parsed.tree is None else "a pipeline must be a mapping"
     return Diagnostic("E811", what, place, "start with `version: 1` and `stages:`")
 
 
-def _order(diagnostic: Diagnostic) -> tuple[str, int, int, str]:
-    place = diagnostic.location
-    return (place.file, place.line, place.column, diagnostic.code) if place is not None else ("", 0, 0, diagnostic.code)
+def _in_order(*diagnostics: Diagnostic) -> tuple[Diagnostic, ...]:
+    """Return diagnostics by location, each once."""
+
+    def order(one: Diagnostic) -> tuple[str, int, int, str]:
+        place = one.location or Location("", 0, 0)
+        return place.file, place.line, place.column, one.code
+
+    return tuple(sorted(dict.fromkeys(diagnostics), key=order))
 
 
 def _stem(file: str) -> str:
@@ -354,27 +286,27 @@ def _stem(file: str) -> str:
 
 
 def _usable(defaults: Json, found: "Sequence[SchemaError]") -> Json:
-    """Return the defaults without the nodes that are complained of already, or every stage would repeat it."""
-    spoilt = {one.path if one.code in CODES_OF_KEYS else path_of_error(one) for one in found}
-    return _without(defaults, "defaults", NodeSet.at(spoilt)) if isinstance(defaults, Mapping) else None
+    """Return the defaults without the nodes that have errors, or every stage would repeat these."""
+    broken = {one.path if one.code in CODES_OF_KEYS else path_of_error(one) for one in found}
+    return _without(defaults, "defaults", NodeSet.at(broken)) if isinstance(defaults, Mapping) else None
 
 
-def _without(node: Mapping[str, Json], at: str, spoilt: NodeSet) -> dict[str, Json]:
-    """Return a mapping without the nodes that are spoilt; of a list with such a node nothing is left."""
+def _without(node: Mapping[str, Json], at: str, broken: NodeSet) -> dict[str, Json]:
+    """Return a mapping without its broken nodes; a list with a broken node is left out as a whole."""
     out: dict[str, Json] = {}
     for key, value in node.items():
         path = f"{at}/{key}"
-        if not spoilt.touches(path):
+        if not broken.touches(path):
             out[key] = value
-        elif isinstance(value, Mapping) and path not in spoilt.paths:
-            out[key] = _without(value, path, spoilt)
+        elif isinstance(value, Mapping) and path not in broken.paths:
+            out[key] = _without(value, path, broken)
     return out
 
 
 def _stages(
     tree: Mapping[str, Json], defaults: Json, context: LoadContext, found: "Sequence[SchemaError]"
 ) -> tuple[Stage | ForeachStage | SkippedStage, ...]:
-    """Return the sound stages. Of a stage with `found` errors of form, the other errors are noted."""
+    """Return the valid stages. A stage with `found` errors of form is read too, to report its other errors."""
     broken: dict[str, set[str]] = {}
     for one in found:
         if one.path.startswith("stages/") and one.code != E_NOT_EXACTLY_ONE:
@@ -392,19 +324,11 @@ def _stages(
     return tuple(stages)
 
 
-class _Limits(Struct, frozen=True):
-    """What the top level says beside the stages."""
+def _settings(tree: Mapping[str, Json], context: LoadContext, found: "Sequence[SchemaError]") -> dict[str, Any]:
+    """Return the fields of a Pipeline that the top level sets, without those that have an error.
 
-    stop: StopConditions = field(default_factory=StopConditions)
-    prices: Mapping[str, Price] = field(default_factory=dict)
-    jobs: int | None = None
-    pools: Mapping[str, int] = field(default_factory=dict)
-    exit_codes: Mapping[str, int] = field(default_factory=dict)
-    executor: str = LOCAL_EXECUTOR
-
-
-def _limits(tree: Mapping[str, Json], context: LoadContext, found: "Sequence[SchemaError]") -> _Limits:
-    """Return what the sound keys of the top level say, with errors noted beside the `found` ones of the form."""
+    Errors are reported, except for the `found` ones of the form.
+    """
     body = {key: tree[key] for key in keys_of(SettingsDocument) if key in tree}
     refused = [path_of_error(one) for one in found]
     context.broken_nodes = NodeSet.at(refused)
@@ -414,27 +338,24 @@ def _limits(tree: Mapping[str, Json], context: LoadContext, found: "Sequence[Sch
     if settings is None:  # with an expression for a key
         settings = SettingsDocument()
     at = Problems("")
-    limits = _Limits(
-        stop=read_run_limits(settings, at),
-        prices=read_prices(settings, at),
-        jobs=given(settings.jobs, None),
-        pools=given(settings.pools, {}),
-        exit_codes=given(settings.exit_codes, {}),
-        executor=settings.executor,
-    )
-    context.report_all(
-        NodeSet.at(rendered.failed).unaffected((*wrong, *independent_problems(wrong, at.found))), rendered.moved
-    )
+    fields = {
+        "stop": read_run_limits(settings, at),
+        "prices": read_prices(settings, at),
+        "jobs": given(settings.jobs, None),
+        "pools": given(settings.pools, {}),
+        "exit_codes": given(settings.exit_codes, {}),
+        "executor": settings.executor,
+    }
+    problems = NodeSet.at(rendered.failed).unaffected((*wrong, *independent_problems(wrong, at.found)))
+    context.report_all(problems, rendered.moved)
     context.broken_nodes = NO_NODES_BROKEN
     broken = {path.partition("/")[0] for path in (*refused, *rendered.failed, *(one.path for one in wrong))}
     keys = {"stop": "stop_conditions"}
-    return _Limits(
-        **{name: getattr(limits, name) for name in _Limits.__struct_fields__ if keys.get(name, name) not in broken}
-    )
+    return {name: value for name, value in fields.items() if keys.get(name, name) not in broken}
 
 
 def _check_groups(read: Sequence[Stage | ForeachStage | SkippedStage], context: LoadContext) -> None:
-    """Warn of each promotion group that has one stage alone: most often its name is misspelt."""
+    """Warn of each promotion group with a single stage: most often its name is misspelt."""
     stages: dict[str, list[Stage | ForeachStage | SkippedStage]] = {}
     for stage in read:
         if stage.promote is not None:
@@ -446,10 +367,12 @@ def _check_groups(read: Sequence[Stage | ForeachStage | SkippedStage], context: 
             context.report(Problem(f"stages/{members[0].name}/promote", "W804", message, hint, Severity.WARNING))
 
 
-def _check_pools(pools: Collection[str], context: LoadContext) -> None:
-    """Complain of each pool that a stage names and the file does not have."""
+def _check_pools(pools: Json, context: LoadContext) -> None:
+    """Report each pool that a stage names and the file does not define."""
+    if not isinstance(pools, Mapping):  # this is an error of form
+        return
     for path, name in context.named_pools:
         if name not in pools:
-            listed = f"there are {', '.join(f'`{one}`' for one in pools)}" if pools else "the file has none"
-            hint = did_you_mean(name, pools) or f"{listed}; write `pools: {{{name}: 1}}` at the top of the file"
-            context.report(Problem(path, "E816", f"there is no pool `{name}`", hint))
+            defined = f"defined are {', '.join(f'`{one}`' for one in pools)}" if pools else "the file defines none"
+            hint = did_you_mean(name, pools) or f"{defined}; write `pools: {{{name}: 1}}` at the top of the file"
+            context.report(Problem(path, "E816", f"the pool `{name}` is not defined", hint))

@@ -26,7 +26,7 @@ from orch23.resolve.stage_fields import (
     read_group,
     read_item_group,
 )
-from orch23.resolve.stages import expression_problems, make_stage, render_foreach, source_path
+from orch23.resolve.stages import make_stage, render_foreach, source_path
 from orch23.steps.registry import kinds_of
 
 NOTHING_MOVED: Final[Mapping[str, str]] = {}
@@ -99,7 +99,7 @@ class LoadContext(Struct):
 
     def report_expression_errors(self, rendered: RenderedTree) -> bool:
         """Note what is wrong with the expressions of a tree; return whether a node of it failed."""
-        for problem in expression_problems(rendered):
+        for problem in rendered.errors:
             self.report(problem)
         return bool(rendered.failed)
 
@@ -150,13 +150,14 @@ def _with_defaults(raw: Mapping[str, Json], defaults: Json, plugins: tuple[str, 
         return raw
     kinds = kinds_of(plugins)
     usable = {key: value for key, value in defaults.items() if key in raw or key not in kinds}
-    both = _merge(usable, raw)
-    for key in usable.keys() & raw.keys():
-        value, usual = raw[key], usable[key]
-        is_list = isinstance(value, Sequence) and not isinstance(value, str)
-        if is_list and isinstance(usual, Mapping) and key in kinds and (short := language_of(kinds[key]).short):
-            both[key] = {**usual, short: value}
-    return both
+    steps = {key: raw[key] for key in raw if key in kinds and isinstance(usable.get(key), Mapping)}
+    return _merge(usable, {**raw, **{key: _long_form(kinds[key], step) for key, step in steps.items()}})
+
+
+def _long_form(kind: type[Step], step: Json) -> Json:
+    """Return a step that is written as a list as the mapping that it abbreviates, into which defaults merge."""
+    short = language_of(kind).short if isinstance(step, Sequence) and not isinstance(step, str) else ""
+    return {short: step} if short else step
 
 
 def _merge(below: Mapping[str, Json], above: Mapping[str, Json]) -> dict[str, Json]:
@@ -177,28 +178,30 @@ def _read_foreach(name: str, body: Mapping[str, Json], context: LoadContext) -> 
     header = _read_header(at, body, context)
     foreach, group = header.foreach, header.group
     unknown = context.render(rest, at, item=foreach.name)
-    ok = not context.report_expression_errors(unknown) and header.is_sound
-    ok = not _report_item_uses(foreach, unknown, at, context) and ok
     on_failure = cast("Mapping[str, Json]", unknown.tree).get("on_failure")
-    alone = on_failure_conflict(group_label(foreach, group), on_failure, at)
-    if alone is not None:
-        context.report_all((alone,))
-        ok = False
+    conflict = on_failure_conflict(group_label(foreach, group), on_failure, at)
+    failed = [
+        not header.is_sound,
+        context.report_expression_errors(unknown),
+        _report_item_uses(foreach, unknown, at, context),
+        context.report_all(() if conflict is None else (conflict,)),
+    ]
     unknown = context.overrides.apply(name, unknown)
     body_left = context.overrides.apply(name, context.render(rest, at, item=foreach.name, defer=True))
     stage = _node(name, foreach, unknown, body_left, group, context)
-    ok = _try_unknown(name, unknown, context) and ok
-    holds = Problems(at).condition("if", cast("Mapping[str, Json]", unknown.tree).get("if", True))
-    is_off = not uses_name(rest.get("if"), foreach.name) and not holds
-    if foreach.values:  # those of a stage that is off are checked as if it were on, like any stage that is off
-        tried = replace(stage, body={key: value for key, value in stage.body.items() if not is_off or key != "if"})
-        ok = _try_items(tried, body_left.failed, context) and ok
+    tree = cast("Mapping[str, Json]", unknown.tree)
+    # What does not depend on the item is checked as if it were a stage.
+    built = make_stage(name, tree, unknown=unknown.unknown, plugins=context.plugins)
+    failed.append(context.report_all(built.problems, unknown.moved))
+    is_off = not uses_name(rest.get("if"), foreach.name) and not Problems(at).condition("if", tree.get("if", True))
+    failed.append(_report_item_errors(stage, body_left.failed, context, is_off=is_off))
+    if any(failed):
+        return None
     if is_off:
         condition = _as_written(body)
-        skipped = SkippedStage(name=name, kind=stage.kind, condition=condition, writes=stage.writes, promote=group)
-        return skipped if ok else None
+        return SkippedStage(name=name, kind=stage.kind, condition=condition, writes=stage.writes, promote=group)
     context.collect_pools(at, unknown)
-    return stage if ok else None
+    return stage
 
 
 class _Header(Struct, frozen=True):
@@ -349,26 +352,24 @@ def _files(tree: Mapping[str, Json], kind: str, step: type[Step]) -> list[Json]:
     return [one for one in (*found, again) if isinstance(one, str)]
 
 
-def _try_unknown(name: str, unknown: RenderedTree, context: LoadContext) -> bool:
-    """Check what does not depend on the item, as if it were a stage; True if nothing was wrong."""
-    tree = cast("Mapping[str, Json]", unknown.tree)
-    built = make_stage(name, tree, unknown=unknown.unknown, plugins=context.plugins)
-    return not context.report_all(built.problems, unknown.moved)
+def _report_item_errors(stage: ForeachStage, failed: frozenset[str], context: LoadContext, *, is_off: bool) -> bool:
+    """Render the stages of a list that is written in the pipeline, to report their errors now.
 
-
-def _try_items(stage: ForeachStage, failed: frozenset[str], context: LoadContext) -> bool:
-    """Render the stages of a list that is written in the pipeline, so that their mistakes show now.
-
-    `failed` are the nodes of the body that have no value: their errors are noted already.
+    `failed` are the nodes of the body that have no value: their errors are reported already. The items of a foreach
+    that `if` switches off are checked as if it were on. Return whether there is an error.
     """
+    if is_off:
+        stage = replace(stage, body={key: value for key, value in stage.body.items() if key != "if"})
     items = [(_trial_key(stage.foreach, value, number), value) for number, value in enumerate(stage.foreach.values)]
-    clean = True
-    for (key, _), built in zip(items, render_foreach(stage, items, context.variables, failed), strict=True):
-        clean = not context.report_all(built.problems, subject=f"{stage.name}@{key}") and clean
-    return clean
+    built = render_foreach(stage, items, context.variables, failed)
+    found = [
+        context.report_all(one.problems, subject=f"{stage.name}@{key}")
+        for (key, _), one in zip(items, built, strict=True)
+    ]
+    return any(found)
 
 
 def _trial_key(foreach: Foreach, value: Json, number: int) -> str:
-    """Return a name for an item in a complaint; whether keys are good is judged when the foreach is expanded."""
+    """Return a name for an item in an error; whether keys are valid is checked when the foreach is expanded."""
     key = value.get(foreach.key) if isinstance(value, Mapping) and foreach.key is not None else value
     return str(key) if isinstance(key, str | int | float) else str(number)

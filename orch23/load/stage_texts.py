@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from itertools import pairwise
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,7 +15,7 @@ _KEY = re.compile(r"""( +)(?:([A-Za-z0-9._-]+)|"([A-Za-z0-9._-]+)"|'([A-Za-z0-9.
 
 
 class StageTexts(Struct, frozen=True):
-    """A text in pieces: the lines before and after the stages, and the lines of each stage, in their order."""
+    """The lines of a text: those before and after the stages, and those of each stage, in their order."""
 
     head: tuple[str, ...]
     stages: Mapping[str, tuple[str, ...]]
@@ -35,9 +36,9 @@ class StageTexts(Struct, frozen=True):
 
 
 def split_stages(text: str) -> StageTexts | None:
-    """Return the pieces of a text as far as its lines show them; None where they do not.
+    """Return the parts of a text; None if its lines do not show them.
 
-    Only lines are looked at, so a scalar of several lines may be cut in two: `are_whole` tells.
+    Only lines are looked at, so a scalar of several lines may be cut in two: `are_valid_alone` finds that.
     """
     lines = text.split("\n")
     starts = [number for number, line in enumerate(lines) if _STAGES.fullmatch(line)]
@@ -45,32 +46,36 @@ def split_stages(text: str) -> StageTexts | None:
         return None
     first = starts[0] + 1
     end = next((n for n in range(first, len(lines)) if lines[n] and lines[n][0] not in " #"), len(lines))
-    indent = next((_indent(line) for line in lines[first:end] if line.strip(" ") and line.lstrip(" ")[0] != "#"), 0)
-    stages: dict[str, tuple[str, ...]] = {}
-    name, begin = "", first
-    for number in range(first, end):
-        line = lines[number]
-        if not line.startswith(" " * indent) or line[indent : indent + 1] in (" ", "", "#"):
-            continue
-        key = _KEY.fullmatch(line)
-        if key is None or len(key[1]) != indent:
-            return None
-        if name:
-            stages[name] = tuple(lines[begin:number])
-            begin = number
-        name = key[2] or key[3] or key[4]
-        if name in stages:
-            return None
-    if not name:
-        return None
-    stages[name] = tuple(lines[begin:end])
-    return StageTexts(tuple(lines[:first]), stages, tuple(lines[end:]))
+    block = lines[first:end]
+    stages = _stages_of(block, _first_indent(block))
+    return StageTexts(tuple(lines[:first]), stages, tuple(lines[end:])) if stages else None
 
 
-def are_valid_alone(pieces: StageTexts, names: tuple[str, ...]) -> bool:
-    """Return whether each of these pieces is valid YAML by itself, with the one entry that it is named by."""
+def _first_indent(block: list[str]) -> int:
+    indents = (len(line) - len(line.lstrip(" ")) for line in block if line.strip(" ") and line.lstrip(" ")[0] != "#")
+    return next(indents, 0)
+
+
+def _stages_of(block: list[str], indent: int) -> dict[str, tuple[str, ...]]:
+    """Return the lines of each stage in the lines below `stages:`; nothing where a line at this indent is no key."""
+    at_indent = [
+        number
+        for number, line in enumerate(block)
+        if line.startswith(" " * indent) and line[indent : indent + 1] not in (" ", "", "#")
+    ]
+    keys = [key for number in at_indent if (key := _KEY.fullmatch(block[number])) is not None and len(key[1]) == indent]
+    names = [key[2] or key[3] or key[4] for key in keys]
+    if len(set(names)) != len(at_indent):
+        return {}
+    # Comments before the first key belong to the first stage, all others to the stage above them.
+    bounds = [0, *at_indent[1:], len(block)]
+    return {name: tuple(block[begin:stop]) for name, (begin, stop) in zip(names, pairwise(bounds), strict=False)}
+
+
+def are_valid_alone(texts: StageTexts, names: tuple[str, ...]) -> bool:
+    """Return whether the lines of each of these stages are valid YAML by themselves, and define this stage alone."""
     for name in names:
-        text = "\n".join(("stages:", *pieces.stages[name]))
+        text = "\n".join(("stages:", *texts.stages[name]))
         parsed = parse_yaml(text, "", PIPELINE_LIMITS)
         tree = parsed.tree
         stages = tree.get("stages") if isinstance(tree, Mapping) and len(tree) == 1 else None
@@ -80,9 +85,9 @@ def are_valid_alone(pieces: StageTexts, names: tuple[str, ...]) -> bool:
 
 
 def shift_locations(places: Mapping[str, Location], before: StageTexts, after: StageTexts) -> dict[str, Location]:
-    """Return places in a text as they are in another one that has the same lines outside of its stages.
+    """Return locations in a text as they are in another one that has the same lines outside of its stages.
 
-    The places of stages are those whose lines are the same in both.
+    Locations in stages whose lines differ are left out.
     """
     old, new = before.first_lines(), after.first_lines()
     more = sum(map(len, after.stages.values())) - sum(map(len, before.stages.values()))
@@ -100,7 +105,7 @@ def shift_locations(places: Mapping[str, Location], before: StageTexts, after: S
 
 
 class TextEdit(Struct, frozen=True):
-    """Two texts in pieces that differ in stages alone; `names` are the stages of `after` that are new or changed."""
+    """Two texts that differ in stages only; `names` are the stages of `after` that are new or changed."""
 
     before: StageTexts
     after: StageTexts
@@ -108,12 +113,8 @@ class TextEdit(Struct, frozen=True):
 
 
 def edit_between(before: str, after: str) -> TextEdit | None:
-    """Return what differs between two texts; None where more than stages does, or lines do not show the stages."""
+    """Return how two texts differ; None if more than stages differs, or if lines do not show the stages."""
     old, new = split_stages(before), split_stages(after)
     if old is None or new is None or (old.head, old.tail) != (new.head, new.tail):
         return None
     return TextEdit(old, new, tuple(name for name, lines in new.stages.items() if old.stages.get(name) != lines))
-
-
-def _indent(line: str) -> int:
-    return len(line) - len(line.lstrip(" "))

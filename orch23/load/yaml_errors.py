@@ -9,11 +9,9 @@ if TYPE_CHECKING:
 
 
 Mark: TypeAlias = Any
-
+"""The position of a sign in a text, as PyYAML gives it; its stubs do not agree with themselves on the type."""
 
 QUOTE_EXPRESSION_HINT = 'put the expression in quotes: "${{ … }}"'
-
-
 QUOTE_PATTERN_HINT = 'a pattern that starts with * needs quotes: "*.py"'
 
 
@@ -23,11 +21,20 @@ def location_at(file: str, text: str, index: int, length: int = 1) -> Location:
     return Location(file, text.count("\n", 0, index) + 1, index - start + 1, length)
 
 
-# What libyaml says, and what we say instead. The first entry whose words occur in its message is used.
+# Messages of libyaml speak of tokens and nodes, which authors of pipelines do not know. The first entry whose words
+# occur in its message is used.
 _SYNTAX: tuple[tuple[str, str, str | None], ...] = (
     ("cannot start any token", "no value may start with this character", "put the value in quotes"),
-    ("mapping values are not allowed", "a `:` may not stand here", "check the indentation, or put the value in quotes"),
-    ("block sequence entries are not allowed", "a list item may not stand here", "start the list on a line of its own"),
+    (
+        "mapping values are not allowed",
+        "a `:` is not allowed here",
+        "check the indentation, or put the value in quotes",
+    ),
+    (
+        "block sequence entries are not allowed",
+        "a list item is not allowed here",
+        "start the list on a line of its own",
+    ),
     ("did not find expected ',' or ']'", "the list started with `[` is not closed", "add the missing `,` or `]`"),
     ("did not find expected ',' or '}'", "the mapping started with `{` is not closed", "add the missing `,` or `}`"),
     ("did not find expected '-' indicator", "a list item is expected here", "check the indentation"),
@@ -45,38 +52,34 @@ _SYNTAX: tuple[tuple[str, str, str | None], ...] = (
 )
 
 
-def _index(lines: list[str], where: Location) -> int:
-    """Return how many characters stand before a place."""
-    return sum(len(line) + 1 for line in lines[: where.line - 1]) + where.column - 1
-
-
 def syntax_error(error: "yaml.MarkedYAMLError", text: str, file: str) -> Diagnostic:
     """Return what a syntax error of PyYAML means, where it is, and how to fix it."""
+    problem, context = error.problem or "", error.context or ""
+    unknown = ("", f"this is not YAML: {problem}", None)
+    _, message, hint = next((entry for entry in _SYNTAX if entry[0] in problem), unknown)
     mark: Mark = error.problem_mark or error.context_mark
+    if mark is None:
+        return Diagnostic("E801", message, Location(file, 1, 1), hint)
     lines = text.split("\n")
-    line = lines[mark.line] if mark is not None and mark.line < len(lines) else ""
-    problem = error.problem or ""
-    known = next((entry for entry in _SYNTAX if entry[0] in problem), None)
-    _, message, hint = known or ("", f"this is no YAML: {problem}", None)
-    where = Location(file, 1, 1)
-    if mark is not None:
-        inside = mark.line < len(lines)
-        where = Location(file, mark.line + 1, mark.column + 1) if inside else location_at(file, text, len(text))
-    context: Mark = error.context_mark
-    if "alias" in (error.context or "") and context is not None:
-        where = Location(file, context.line + 1, context.column + 1)
-        return Diagnostic("E801", "a value may not start with `*`", where, QUOTE_PATTERN_HINT)
+    if mark.line < len(lines):
+        line, where = lines[mark.line], _location(file, mark)
+    else:  # libyaml sees a line break at the end of every text
+        line, where = "", location_at(file, text, len(text))
+    opened = None if error.context_mark is None else _location(file, error.context_mark)
+    if opened is not None and "alias" in context:
+        return Diagnostic("E801", "a value may not start with `*`", opened, QUOTE_PATTERN_HINT)
     if line[where.column - 1 : where.column] == "\t":
-        return Diagnostic("E801", "a tab may not stand here", where, "indent with spaces")
-    related: tuple[Related, ...] = ()
-    opened = context is not None and "flow" in (error.context or "")
+        return Diagnostic("E801", "a tab is not allowed here", where, "indent with spaces")
     if "${{" in line:
-        hint = QUOTE_EXPRESSION_HINT
         where = Location(file, where.line, line.index("${{") + 1, 3)
-    elif opened and context is not None and not text[_index(lines, where) :].strip():
-        where = Location(file, context.line + 1, context.column + 1)
-    elif opened and context is not None:
-        related = (Related("opened here", Location(file, context.line + 1, context.column + 1)),)
-    elif "quoted" in (error.context or "") and context is not None and "escape" not in problem:
-        where = Location(file, context.line + 1, context.column + 1)
-    return Diagnostic("E801", message, where, hint, related=related)
+        return Diagnostic("E801", message, where, QUOTE_EXPRESSION_HINT)
+    is_flow = "flow" in context
+    if opened is not None and is_flow and any(map(str.strip, (line[where.column - 1 :], *lines[where.line :]))):
+        return Diagnostic("E801", message, where, hint, related=(Related("opened here", opened),))
+    if opened is not None and (is_flow or ("quoted" in context and "escape" not in problem)):
+        where = opened  # the text ends without the closing sign: the end says nothing, the opening sign does
+    return Diagnostic("E801", message, where, hint)
+
+
+def _location(file: str, mark: Mark) -> Location:
+    return Location(file, mark.line + 1, mark.column + 1)

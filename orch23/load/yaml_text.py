@@ -198,9 +198,9 @@ def parse_yaml(text: str, file: str, caps: TextLimits = DATA_LIMITS) -> ParsedTe
             # libyaml 0.2.6 scans ahead of its events and stops at 1,000 levels, where we have seen none of them yet:
             # what is before that place is deep enough for our own limit, and is reported where that is passed.
             return parse_yaml(text[: error.problem_mark.index], file, caps)
-        building.complaints.append(syntax_error(error, text, file))
+        building.diagnostics.append(syntax_error(error, text, file))
         building.tree = None
-    return ParsedText(building.tree, building.positions, building.key_positions, tuple(building.complaints))
+    return ParsedText(building.tree, building.positions, building.key_positions, tuple(building.diagnostics))
 
 
 def parse_yaml_scalar(text: str) -> Json:
@@ -269,7 +269,7 @@ class _Building:
         self.tree: Json = None
         self.positions = NodeLocations(file)
         self.key_positions = NodeLocations(file)
-        self.complaints: list[Diagnostic] = []
+        self.diagnostics: list[Diagnostic] = []
         self._text = text
         self._taking = _taking()
         self._file = file
@@ -289,14 +289,14 @@ class _Building:
         self._documents += 1
         if self._documents == 1:
             return True
-        self._complain("E804", "the file holds a second document", event, "keep one document a file; remove the `---`")
+        self._report("E804", "the file holds a second document", event, "keep one document a file; remove the `---`")
         return False
 
     def _scalar(self, event: _Event) -> bool:
         self._refuse_properties(event)
         plain = _plain(event.value) if event.implicit[0] else event.value
         if isinstance(plain, _OutOfRange):
-            self._complain("E807", plain.message, event, "put it in quotes to keep it as text")
+            self._report("E807", plain.message, event, "put it in quotes to keep it as text")
         value: Json = event.value if isinstance(plain, _OutOfRange) else plain
         frame = self._frames[-1] if self._frames else None
         if frame is not None and isinstance(frame.value, dict) and frame.key is None:
@@ -310,41 +310,43 @@ class _Building:
         name = value if isinstance(value, str) else str(event.value)
         path = _below(frame.path, name)
         span = self._span(event.start_mark, event.end_mark)
+        error = self._key_error(frame, event, value, path)
         frame.key = name
-        if isinstance(value, str) and isinstance(frame.value, dict) and name not in frame.value and name != "<<":
+        if error is not None:
+            code, message, hint, related = error
+            place = Location(self._file, *span)
+            self.diagnostics.append(Diagnostic(code, message, place, hint, related=related))
+            frame.skip = code != "E806"
+        if path not in self.key_positions and not frame.skip:
             self.key_positions.put(path, span)
-            return
-        place = Location(self._file, *span)
-        if name == "<<" and event.implicit[0]:
-            frame.skip = True
+
+    def _key_error(
+        self, frame: _Frame, event: _Event, value: Json, path: str
+    ) -> tuple[str, str, str, tuple[Related, ...]] | None:
+        """Return code, message, hint and related location of the error that a key has, or None."""
+        if event.value == "<<" and event.implicit[0]:
             hint = "write the keys out, or put what stages share under `defaults`"
-            self.complaints.append(Diagnostic("E804", "merge keys (`<<`) are not allowed", place, hint))
-        elif not isinstance(value, str):
-            hint = f'write "{name}" in quotes'
-            self.complaints.append(Diagnostic("E806", f"the key `{name}` is not a string", place, hint))
-            if path not in self.key_positions:
-                self.key_positions.put(path, span)
-        elif isinstance(frame.value, dict) and name in frame.value:
+            return "E804", "merge keys (`<<`) are not allowed", hint, ()
+        if not isinstance(value, str):
+            return "E806", f"the key `{event.value}` is not a string", f'write "{event.value}" in quotes', ()
+        if isinstance(frame.value, dict) and value in frame.value:
             first = Related("first here", self.key_positions.get(path))
-            hint = "remove one of the two"
-            self.complaints.append(Diagnostic("E803", f"the key `{name}` appears twice", place, hint, related=(first,)))
-            frame.skip = True
-        else:
-            self.key_positions.put(path, span)
+            return "E803", f"the key `{value}` appears twice", "remove one of the two", (first,)
+        return None
 
     def _start(self, event: _Event) -> bool:
         self._refuse_properties(event)
         frame = self._frames[-1] if self._frames else None
         if frame is not None and isinstance(frame.value, dict) and frame.key is None:
             hint = QUOTE_EXPRESSION_HINT if self._starts(event, "{") else "a key is one word or a quoted string"
-            self._complain("E806", "a key may not be a list or a mapping", event, hint)
+            self._report("E806", "a key may not be a list or a mapping", event, hint)
             self.tree = None
             return False
         value: list[Json] | dict[str, Json] = {} if isinstance(event, _yaml().MappingStartEvent) else []
         path = self._add(value, event)
         self._frames.append(_Frame(path, value, event.start_mark, bool(event.flow_style)))
         if len(self._frames) > MAX_YAML_DEPTH:
-            self._complain("E805", f"the nesting is over {MAX_YAML_DEPTH} levels deep", event, "flatten it")
+            self._report("E805", f"the nesting is over {MAX_YAML_DEPTH} levels deep", event, "flatten it")
             self.tree = None
             return False
         return self._within_limits(event)
@@ -358,7 +360,7 @@ class _Building:
     def _alias(self, event: _Event) -> bool:
         name = f"*{event.anchor}"
         hint = f'write the value out; if a pattern is meant, put it in quotes: "{name}"'
-        self._complain("E804", f"aliases (`{name}`) are not allowed", event, hint)
+        self._report("E804", f"aliases (`{name}`) are not allowed", event, hint)
         frame = self._frames[-1] if self._frames else None
         if frame is not None and isinstance(frame.value, dict) and frame.key is None:
             frame.key, frame.skip = name, True
@@ -395,18 +397,18 @@ class _Building:
     def _refuse_properties(self, event: _Event) -> None:
         if event.anchor is not None:
             hint = "write the value out where it is needed, or make it a var"
-            self._complain("E804", f"anchors (`&{event.anchor}`) are not allowed", event, hint)
+            self._report("E804", f"anchors (`&{event.anchor}`) are not allowed", event, hint)
         if event.tag is not None:
             hint = "remove the tag; quotes make a string"
-            self._complain("E804", "tags (`!…`) are not allowed", event, hint)
+            self._report("E804", "tags (`!…`) are not allowed", event, hint)
 
     def _within_limits(self, event: _Event) -> bool:
         self._nodes += 1
         if self._nodes > self._caps.nodes:
-            self._complain("E805", f"the file holds over {self._caps.nodes} values", event, "split it")
+            self._report("E805", f"the file holds over {self._caps.nodes} values", event, "split it")
         elif self._paths > self._caps.paths:
             message = f"the keys are too long: the paths of all values have over {self._caps.paths} characters"
-            self._complain("E805", message, event, "shorten the keys that have many values below them")
+            self._report("E805", message, event, "shorten the keys that have many values below them")
         else:
             return True
         self.tree = None
@@ -417,9 +419,9 @@ class _Building:
         mark: tuple[int, int] = (event.start_mark.line, event.start_mark.column)
         return self._text.split("\n", mark[0] + 1)[mark[0]].startswith(text, mark[1])
 
-    def _complain(self, code: str, message: str, event: _Event, hint: str) -> None:
+    def _report(self, code: str, message: str, event: _Event, hint: str) -> None:
         place = self._location(event.start_mark, event.end_mark)
-        self.complaints.append(Diagnostic(code, message, place, hint))
+        self.diagnostics.append(Diagnostic(code, message, place, hint))
 
     def _location(self, start: Mark, end: Mark) -> Location:
         return Location(self._file, *self._span(start, end))

@@ -13,7 +13,16 @@ else:
     Json: TypeAlias = Any  # msgspec cannot decode a type that refers to itself and is no class
 
 
-__all__ = ["Digest", "FileEntry", "Json", "canonical_json", "digest_bytes", "digest_json", "git_blob_id"]
+__all__ = [
+    "Digest",
+    "FileEntry",
+    "Json",
+    "canonical_json",
+    "digest_bytes",
+    "digest_json",
+    "git_blob_id",
+    "json_builtin",
+]
 
 _SHA256_DIGITS = 64
 
@@ -74,16 +83,21 @@ def git_blob_id(data: bytes, like: str = "") -> str:
     return hasher.hexdigest()
 
 
-def _plain(value: object) -> object:
-    """Show json the mappings and sequences that are not dict and list."""
+def json_builtin(value: object) -> object:
+    """Return a mapping or a sequence of another type as a dict or a list, the types that encoders of JSON know.
+
+    Raises:
+        TypeError: the value is not JSON; bytes are not, although they are a sequence.
+
+    """
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray, memoryview)):
         return list(value)
-    message = f"BUG: {type(value).__name__} is no JSON value"
+    message = f"BUG: {type(value).__name__} is not a JSON value"
     raise TypeError(message)
 
 
 _CANONICAL = json.JSONEncoder(
-    sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain
+    sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=json_builtin
 )

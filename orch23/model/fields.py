@@ -1,7 +1,7 @@
 """Collect problems of a document by path; parse paths, durations, sizes, counts and amounts."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Literal, TypeVar
 
@@ -14,8 +14,7 @@ from orch23.model.paths import is_glob
 _Value = TypeVar("_Value")
 _Default = TypeVar("_Default")
 
-_DURATION = re.compile(r"(?=[0-9])(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+(?:\.[0-9]+)?)s)?")
-_SECONDS = re.compile(r"[0-9]+(?:\.[0-9]+)?")
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)|(?=[0-9])(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+(?:\.[0-9]+)?)s)?")
 _TIMES = {"k": 1000, "M": 1_000_000}
 _SIZE = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?) ?(?:([KMGT])(i?))?B?")
 _POWERS = "KMGT"
@@ -135,10 +134,22 @@ class Problems(Struct, eq=False):
         if value in ("true", "false"):
             return value == "true"
         hint = "compare it with something, as in `${{ vars.x == 'y' }}`"
-        if isinstance(value, str) and value.lower() in _BOOLEANS:
-            hint = f"write `{_BOOLEANS[value.lower()]}`, without quotes"
+        if isinstance(value, str) and value.lower() in BOOLEANS:
+            hint = f"write `{BOOLEANS[value.lower()]}`, without quotes"
         self.add(key, "E811", f"`{key}` is {describe_value(value)}; it must be `true` or `false`", hint)
         return True
+
+
+def leaves(value: Json, at: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Json]]:
+    """Yield the scalars of a tree of plain values, each with its path."""
+    if isinstance(value, Mapping):
+        for key, below in value.items():
+            yield from leaves(below, (*at, key))
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        for number, below in enumerate(value):
+            yield from leaves(below, (*at, number))
+    else:
+        yield at, value
 
 
 def given(value: _Value | UnsetType, default: _Default) -> _Value | _Default:
@@ -146,7 +157,7 @@ def given(value: _Value | UnsetType, default: _Default) -> _Value | _Default:
     return default if value is UNSET else value
 
 
-_BOOLEANS = {"yes": "true", "on": "true", "true": "true", "no": "false", "off": "false", "false": "false"}
+BOOLEANS = {"yes": "true", "on": "true", "true": "true", "no": "false", "off": "false", "false": "false"}
 
 
 def parse_seconds(value: Json) -> float | None:
@@ -157,13 +168,11 @@ def parse_seconds(value: Json) -> float | None:
         return float(value)
     if not isinstance(value, str) or len(value) > 32:  # noqa: PLR2004 - far more than any duration needs
         return None
-    if _SECONDS.fullmatch(value):
-        return float(value)
     found = _DURATION.fullmatch(value)
     if found is None:
         return None
-    hours, minutes, seconds = found.groups()
-    return int(hours or 0) * 3600 + int(minutes or 0) * 60 + float(seconds or 0)
+    plain, hours, minutes, seconds = found.groups()
+    return int(hours or 0) * 3600 + int(minutes or 0) * 60 + float(seconds or plain or 0)
 
 
 def parse_decimal(value: Json) -> Decimal | None:

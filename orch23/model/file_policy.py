@@ -200,9 +200,8 @@ def protected_reason(path: str) -> str | None:
     names = fold_names(path)
     if names[0] in PROTECTED_AT_ROOT:
         return f"`{names[0]}/` is protected"
-    found = next((name for name in names if _is_protected(name)), None)
-    if found is None and names[-1].endswith(PROTECTED_SUFFIXES):
-        found = names[-1]
+    last = len(names) - 1
+    found = next((name for depth, name in enumerate(names) if _is_protected(name, is_last=depth == last)), None)
     return None if found is None else f"`{found}` is a protected name"
 
 
@@ -220,20 +219,19 @@ def spells_protected_names(pattern: str, path: str, *, tools: bool = False) -> b
     spelled = {name for name in fold_names(pattern) if not is_glob(name)}
     names = fold_names(path)
     for depth, name in enumerate(names):
-        is_last = depth == len(names) - 1
         at_root = depth == 0 and name in PROTECTED_AT_ROOT
-        is_protected = _is_protected(name) or (is_last and name.endswith(PROTECTED_SUFFIXES))
-        if not at_root and not is_protected and not (tools and _is_of_tool(name)):
-            continue
-        if name not in spelled:
-            return False
-        if not at_root and not is_last:
-            return True
+        is_protected = at_root or _is_protected(name, is_last=depth == len(names) - 1)
+        if is_protected or (tools and _is_of_tool(name)):
+            if name not in spelled:
+                return False
+            if not at_root:
+                return True
     return True
 
 
-def _is_protected(name: str) -> bool:
-    return name in PROTECTED_NAMES or name.startswith(PROTECTED_PREFIXES)
+def _is_protected(name: str, *, is_last: bool) -> bool:
+    is_named = name in PROTECTED_NAMES or name.startswith(PROTECTED_PREFIXES)
+    return is_named or (is_last and name.endswith(PROTECTED_SUFFIXES))
 
 
 def _is_of_tool(name: str) -> bool:

@@ -4,7 +4,8 @@ The C scanner of `json` reads a sound text. The reader below, which knows places
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from json import JSONDecoder
@@ -15,7 +16,7 @@ from uuid import UUID
 
 from msgspec import Meta, Struct, ValidationError, convert, to_builtins
 
-from orch23.model.digest import Json
+from orch23.model.digest import Json, json_builtin
 
 MAX_JSON_BYTES = 1_048_576
 MAX_JSON_DEPTH = 64
@@ -68,15 +69,12 @@ def parse_json(
         text = text.decode("utf-8")
     if max_bytes is not None and (len(text) > max_bytes or len(text.encode("utf-8", "surrogatepass")) > max_bytes):
         _Reader(text, _DEEPEST).fail(f"the text is over {max_bytes} bytes", 0, "size")
-    if lone_surrogates or not _may_hold_half(text):
-        try:
-            value: Json = _DECODER.decode(text)
-        except (ValueError, RecursionError):
-            pass  # it is read again, for the place
-        else:
-            if max_depth is None or not _is_deeper(value, text, min(max_depth, _DEEPEST)):
-                return value
     depth = _DEEPEST if max_depth is None else min(max_depth, _DEEPEST)
+    if lone_surrogates or not _may_hold_half(text):
+        with suppress(ValueError, RecursionError):  # it is read again, for the position of the error
+            value: Json = _DECODER.decode(text)
+            if max_depth is None or not _is_deeper(value, text, depth):
+                return value
     return _Reader(text, depth, lone_surrogates=lone_surrogates).whole()
 
 
@@ -293,6 +291,15 @@ def parse_toml(text: str) -> dict[str, Any]:
     return tomllib.loads(text)
 
 
+def strings_in(value: Json) -> Iterator[str]:
+    """Yield every string in a value; keys are not included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | Sequence):
+        for one in value.values() if isinstance(value, Mapping) else value:
+            yield from strings_in(one)
+
+
 JsonObject: TypeAlias = dict[str, Any]
 """A JSON object whose values are not looked into."""
 
@@ -326,15 +333,5 @@ def from_struct(value: Struct) -> JsonObject:
         TypeError: it holds a value that is not JSON.
 
     """
-    found: JsonObject = to_builtins(value, builtin_types=_NOT_JSON, enc_hook=_plain)
+    found: JsonObject = to_builtins(value, builtin_types=_NOT_JSON, enc_hook=json_builtin)
     return found
-
-
-def _plain(value: object) -> object:
-    """Return a mapping or sequence that is neither dict nor list as one."""
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, Sequence):
-        return list(value)
-    message = f"BUG: {type(value).__name__} is not JSON"
-    raise TypeError(message)

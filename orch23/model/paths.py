@@ -10,7 +10,6 @@ import re
 import unicodedata
 from collections.abc import Callable
 from functools import lru_cache
-from itertools import pairwise
 
 from orch23.model.digest import digest_bytes
 
@@ -141,15 +140,6 @@ def static_prefix(pattern: str) -> str:
     return literal[: literal.rfind("/") + 1]
 
 
-def is_ignored(path: str, pattern: str) -> bool:
-    """Say whether a wildcard would have to enter an ignored name, or a file of a run, to reach a path."""
-    closed = unentered_names(pattern)
-    names = path.split("/")
-    if not closed.isdisjoint(names):
-        return True
-    return any(is_run_file(folder, name) for folder, name in pairwise(names))
-
-
 def unentered_names(pattern: str) -> frozenset[str]:
     """Return the names that no wildcard of a pattern enters."""
     return IGNORED_NAMES.difference(pattern.split("/")) | OWN_FOLDERS
@@ -163,7 +153,7 @@ def may_overlap(one: str, other: str) -> bool:
         return match(b, a)
     if _WILD.search(b) is None:
         return match(a, b)
-    return _segments_meet(tuple(a.split("/")), tuple(b.split("/")))
+    return _overlap(_segments(a), _segments(b), "**", _names_overlap)
 
 
 def unsafe_reason(path: str) -> str | None:
@@ -197,29 +187,23 @@ def _size(text: str) -> int:
 
 @lru_cache(maxsize=16384)
 def _regex(pattern: str) -> re.Pattern[str]:
-    out: list[str] = []
-    segments = pattern.split("/")
-    for number, segment in enumerate(segments):
-        last = number == len(segments) - 1
-        if segment == "**":
-            out.append(".+" if last else "(?:[^/]+/)*")
-        else:
-            out.append(_segment_regex(segment) + ("" if last else "/"))
-    return re.compile("".join(out), re.DOTALL)
+    *folders, last = pattern.split("/")
+    parts = ["(?:[^/]+/)*" if one == "**" else f"{_segment_regex(one)}/" for one in folders]
+    parts.append(".+" if last == "**" else _segment_regex(last))
+    return re.compile("".join(parts), re.DOTALL)
 
 
 def _segment_regex(segment: str) -> str:
-    out: list[str] = []
-    for piece in _pieces(segment):
-        if piece == "*":
-            out.append("[^/]*")
-        elif piece == "?":
-            out.append("[^/]")
-        elif len(piece) > 1:
-            out.append(_set_regex(piece[1:-1]))
-        else:
-            out.append(re.escape(piece))
-    return "".join(out)
+    return "".join(map(_piece_regex, _pieces(segment)))
+
+
+def _piece_regex(piece: str) -> str:
+    match piece:
+        case "*":
+            return "[^/]*"
+        case "?":
+            return "[^/]"
+    return _set_regex(piece[1:-1]) if len(piece) > 1 else re.escape(piece)
 
 
 def _set_regex(body: str) -> str:
@@ -260,11 +244,17 @@ def _set_at(text: str, at: int) -> str:
     return text[at : close + 1] if close > 0 and "/" not in text[at:close] else ""
 
 
-def _segments_meet(a: tuple[str, ...], b: tuple[str, ...]) -> bool:
-    """Say whether two lists of segments can spell the same path.
+def _segments(pattern: str) -> tuple[str, ...]:
+    """Return the segments of a pattern. `**` at its end matches one name at least, so it becomes `*` and `**`."""
+    segments = tuple(pattern.split("/"))
+    return (*segments[:-1], "*", "**") if segments[-1] == "**" else segments
 
-    Both are read at once, as two automata: a state is how far each has come. No recursion and no state twice, for
-    a pattern may be long.
+
+def _overlap(a: tuple[str, ...], b: tuple[str, ...], star: str, are_compatible: Callable[[str, str], bool]) -> bool:
+    """Return whether two sequences can spell the same text; `star` spells any number of elements, none included.
+
+    Both are read together, like two automata: a state is a position in each. There is no recursion and no state is
+    visited twice, because a pattern may be long.
     """
     waiting, seen = [(0, 0)], set[tuple[int, int]]()
     while waiting:
@@ -273,44 +263,24 @@ def _segments_meet(a: tuple[str, ...], b: tuple[str, ...]) -> bool:
             continue
         seen.add(state)
         if i == len(a) or j == len(b):
-            if i == len(a) and j == len(b):
+            if all(element == star for element in a[i:] + b[j:]):
                 return True
-            continue  # the rest of the other stands for one name at least, also where it is `**`
-        if (a[i] == "**" and i == len(a) - 1) or (b[j] == "**" and j == len(b) - 1):
-            return True  # it takes whatever the rest of the other spells
-        if a[i] == "**" or b[j] == "**":
+        elif star in (a[i], b[j]):
             waiting += [(i + 1, j), (i, j + 1)]
-        elif _names_meet(_pieces(a[i]), _pieces(b[j])):
+        elif are_compatible(a[i], b[j]):
             waiting.append((i + 1, j + 1))
     return False
 
 
 @lru_cache(maxsize=65536)
-def _names_meet(a: tuple[str, ...], b: tuple[str, ...]) -> bool:
-    """Say whether two segments, in pieces, can spell the same name; read like two lists of segments."""
-    waiting, seen = [(0, 0)], set[tuple[int, int]]()
-    while waiting:
-        state = i, j = waiting.pop()
-        if state in seen:
-            continue
-        seen.add(state)
-        if i == len(a) or j == len(b):
-            if all(piece == "*" for piece in a[i:] + b[j:]):
-                return True
-        elif a[i] == "*" or b[j] == "*":
-            waiting += [(i + 1, j), (i, j + 1)]
-        elif _characters_meet(a[i], b[j]):
-            waiting.append((i + 1, j + 1))
-    return False
+def _names_overlap(a: str, b: str) -> bool:
+    return _overlap(_pieces(a), _pieces(b), "*", _pieces_overlap)
 
 
-def _characters_meet(a: str, b: str) -> bool:
-    if a == "?" or b == "?":
-        return True
-    if len(a) > 1 and len(b) > 1:
-        return True  # two sets: assume they can, the cost is one edge too many
-    if len(a) > 1:
-        return re.fullmatch(_segment_regex(a), b) is not None
-    if len(b) > 1:
-        return re.fullmatch(_segment_regex(b), a) is not None
-    return a == b
+def _pieces_overlap(a: str, b: str) -> bool:
+    if "?" in (a, b) or (len(a) > 1 and len(b) > 1):
+        return True  # two sets are assumed to share a character: the cost is one edge too many in the graph of stages
+    if len(a) == len(b):
+        return a == b
+    characters, other = (a, b) if len(a) > 1 else (b, a)
+    return re.fullmatch(_piece_regex(characters), other) is not None

@@ -108,7 +108,7 @@ def load_object_as(kind: type[_Value], place: str) -> _Value:
 
 def _unusable(place: str, why: str) -> ConfigurationError:
     """Return the error that a part of a step, which the class of a plugin names, cannot be used."""
-    owner = next((one for one in _KNOWN.values() if one is not None and _top(place) in _tops(one)), None)
+    owner = next((one for one in _found_plugins() if _top(place) in _tops(one)), None)
     of_plugin = f" of the plugin {_versioned(owner)}" if owner is not None else ""
     return ConfigurationError(
         Diagnostic("E845", f"`{place}`{of_plugin} cannot be used: {why}", hint=REPORT_PLUGIN_HINT)
@@ -137,16 +137,20 @@ def plugin_error_of(error: BaseException) -> ConfigurationError | None:
 
 def used_plugins() -> tuple[str, ...]:
     """Return name and version of the plugins that were looked up so far."""
-    return tuple(_versioned(plugin) for plugin in _KNOWN.values() if plugin is not None)
+    return tuple(map(_versioned, _found_plugins()))
 
 
 def _owner(module: str, file: str) -> "Distribution | None":
     """Return the plugin whose code is in a file."""
     if _top(module) in _OWN:
         return None
-    known = [plugin for plugin in _KNOWN.values() if plugin is not None]
-    exact = (plugin for plugin in known if any(str(plugin.locate_file(one)) == file for one in plugin.files or ()))
+    known = _found_plugins()
+    exact = (plugin for plugin in known if file in (str(plugin.locate_file(one)) for one in plugin.files or ()))
     return next(exact, None) or next((plugin for plugin in known if _top(module) in _tops(plugin)), None)
+
+
+def _found_plugins() -> "list[Distribution]":
+    return [plugin for plugin in _KNOWN.values() if plugin is not None]
 
 
 class _Added(Struct, frozen=True):

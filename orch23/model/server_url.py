@@ -57,17 +57,20 @@ def url_fault(url: str) -> str | None:
 
 
 def _fault(url: str, parts: SplitResult, port: int | None) -> str | None:
-    if parts.scheme.lower() not in _USUAL_PORTS:
-        return "has to begin with http:// or https://"
-    if parts.scheme.lower() == "http" and parts.hostname and not is_loopback(url):
-        return "has plain http to another machine, where key and prompts can be read on the way: use https"
-    if "@" in parts.netloc:
-        return "has a user name or a password, and an address is written into recordings"
-    if not parts.hostname or port == 0:
-        return "has no host" if not parts.hostname else "has the port 0"
-    if "?" in url:
-        return "has a query"
-    return "has a fragment" if "#" in url else None
+    scheme = parts.scheme.lower()
+    rules = (
+        (scheme not in _USUAL_PORTS, "has to begin with http:// or https://"),
+        (
+            scheme == "http" and bool(parts.hostname) and not is_loopback(url),
+            "has plain http to another machine, where key and prompts can be read on the way: use https",
+        ),
+        ("@" in parts.netloc, "has a user name or a password, and an address is written into recordings"),
+        (not parts.hostname, "has no host"),
+        (port == 0, "has the port 0"),
+        ("?" in url, "has a query"),
+        ("#" in url, "has a fragment"),
+    )
+    return next((why for broken, why in rules if broken), None)
 
 
 def recordable_model(name: str) -> str:

@@ -10,16 +10,17 @@ from typing import Literal, TypeAlias
 from orch23.model.diagnostic import Diagnostic, Location, Severity
 from orch23.model.digest import Json
 from orch23.model.text import HIDDEN_CHARACTERS
-from orch23.report.values import pluralize
+from orch23.report.marks import Style, Tone
+from orch23.report.values import pluralize, truncate
 
 DiagnosticStyle: TypeAlias = Literal["full", "concise", "json", "github", "sarif"]
+_Paint: TypeAlias = Callable[[str, Tone], str]
 
 MAX_WIDTH = 160
-_MOST_RELATED = 9
-_MOST_TOLD = 50
-_MOST_TEXT = 1_600
-_COLOURS = {Severity.ERROR: "\x1b[1;31m", Severity.WARNING: "\x1b[1;33m", Severity.NOTE: "\x1b[1;36m"}
-_BOLD, _BLUE, _PLAIN = "\x1b[1m", "\x1b[1;34m", "\x1b[0m"
+_MAX_RELATED = 9
+_MAX_SHOWN = 50
+_MAX_TEXT = 1_600
+_TONES: Mapping[Severity, Tone] = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "note"}
 
 
 def render_diagnostics(
@@ -29,27 +30,23 @@ def render_diagnostics(
     style: DiagnosticStyle = "full",
     color: bool = False,
 ) -> str:
-    """Return the text of some diagnostics, ending in a newline unless there are none.
+    """Return diagnostics as text with a final newline; an empty text if there are none.
 
-    `sources` are the texts of files by name, for the source lines. Only `full` has colours; it shows at most 50
+    `sources` are the texts of files by name, for the source lines. Only `full` uses colors; it shows at most 50
     diagnostics, errors first, and counts the others by code. All other styles are complete.
     """
     if style == "full":
-        told, more = _first(diagnostics)
-        files = {place.file for one in told for place in (one.location, *(r.location for r in one.related)) if place}
+        shown, omitted = _select(diagnostics)
+        files = {place.file for one in shown for place in (one.location, *(r.location for r in one.related)) if place}
         lines = {file: sources[file].removeprefix("\ufeff").split("\n") for file in files & sources.keys()}
-        return "\n".join([*(_full(one, lines, color=color) for one in told), *more])
-    writers: Mapping[str, Callable[[Sequence[Diagnostic]], str]] = {
-        "concise": _concise,
-        "json": _json,
-        "github": _github,
-        "sarif": _sarif,
-    }
+        paint = Style(color=color).paint
+        return "\n".join([*(_full(one, lines, paint) for one in shown), *omitted])
+    writers = {"concise": _concise, "json": _json, "github": _github, "sarif": _sarif}
     return writers[style](diagnostics)
 
 
 def visible(text: str) -> str:
-    """Return a text in which nothing steers a terminal or hides: such characters are shown as escapes."""
+    """Return a text with escapes for the characters that steer a terminal or cannot be seen."""
     return HIDDEN_CHARACTERS.sub(_escape, text)
 
 
@@ -63,87 +60,72 @@ def _escape(found: re.Match[str]) -> str:
 # ---- for people -------------------------------------------------------------------------------
 
 
-def _first(diagnostics: Sequence[Diagnostic]) -> tuple[Sequence[Diagnostic], list[str]]:
+def _select(diagnostics: Sequence[Diagnostic]) -> tuple[Sequence[Diagnostic], list[str]]:
     """Return the diagnostics that are shown, in their order, and a line that counts the others."""
-    if len(diagnostics) <= _MOST_TOLD:
+    if len(diagnostics) <= _MAX_SHOWN:
         return diagnostics, []
     by_severity = sorted(range(len(diagnostics)), key=lambda at: diagnostics[at].severity is not Severity.ERROR)
-    told = [diagnostics[at] for at in sorted(by_severity[:_MOST_TOLD])]
-    others = Counter(diagnostics[at].code for at in by_severity[_MOST_TOLD:])
-    listed = ", ".join(f"{number:,} {code}" for code, number in sorted(others.items()))
-    return told, [f"note: {others.total():,} more are not shown: {listed}\n"]
+    shown = [diagnostics[at] for at in sorted(by_severity[:_MAX_SHOWN])]
+    others = Counter(diagnostics[at].code for at in by_severity[_MAX_SHOWN:])
+    counts = ", ".join(f"{number:,} {code}" for code, number in sorted(others.items()))
+    return shown, [f"note: {others.total():,} more are not shown: {counts}\n"]
 
 
-def _full(one: Diagnostic, sources: Mapping[str, Sequence[str]], *, color: bool) -> str:
-    paint = _painted if color else _unpainted
-    head = paint(f"{one.severity}[{one.code}]", _COLOURS[one.severity])
-    lines = [f"{head}: {paint(_message(one), _BOLD)}"]
-    told, more = one.related[:_MOST_RELATED], len(one.related) - _MOST_RELATED
-    places = [(one.location, ""), *((related.location, related.message) for related in told)]
-    shown = [place for place, _ in places if place is not None]
-    width = max((len(str(place.line)) for place in shown), default=1)
+def _full(one: Diagnostic, sources: Mapping[str, Sequence[str]], paint: _Paint) -> str:
+    places = [(one.location, ""), *((related.location, related.message) for related in one.related[:_MAX_RELATED])]
+    width = max((len(str(place.line)) for place, _ in places if place is not None), default=1)
+    bullet = f"{' ' * width} {paint('=', 'frame')}"
+    head = paint(f"{one.severity}[{one.code}]", _TONES[one.severity])
+    lines = [f"{head}: {paint(_message(one), 'strong')}"]
     for number, (place, label) in enumerate(places):
-        if place is None:
-            lines += [f"{' ' * width} {paint('=', _BLUE)} note: {visible(label)}"] if label else []
-            continue
-        arrow = "-->" if number == 0 else ":::"
-        lines.append(f"{' ' * width}{paint(arrow, _BLUE)} {visible(str(place))}")
-        lines += _excerpt(place, visible(_short(label)), sources, width, paint)
-    if more > 0:
-        lines.append(f"{' ' * width} {paint('=', _BLUE)} note: and {pluralize(more, 'more place')}")
+        if place is not None:
+            arrow = paint("-->" if number == 0 else ":::", "frame")
+            lines.append(f"{' ' * width}{arrow} {visible(str(place))}")
+            lines += _excerpt(place, visible(truncate(label, _MAX_TEXT)), sources, width, paint)
+        elif label:
+            lines.append(f"{bullet} note: {visible(label)}")
+    if len(one.related) > _MAX_RELATED:
+        lines.append(f"{bullet} note: and {pluralize(len(one.related) - _MAX_RELATED, 'more place')}")
     if one.hint:
-        lines.append(f"{' ' * width} {paint('=', _BLUE)} help: {visible(_short(one.hint))}")
+        lines.append(f"{bullet} help: {visible(truncate(one.hint, _MAX_TEXT))}")
     return "\n".join(lines) + "\n"
 
 
-def _painted(text: str, colour: str) -> str:
-    return f"{colour}{text}{_PLAIN}"
-
-
-def _unpainted(text: str, colour: str) -> str:
-    del colour
-    return text
-
-
 def _message(one: Diagnostic) -> str:
-    text = visible(_short(one.message)).replace("\n", "\n  ")
-    return f"{visible(_short(one.subject))}: {text}" if one.subject else text
+    # Both can quote a name of any length, such as a test id.
+    text = visible(truncate(one.message, _MAX_TEXT)).replace("\n", "\n  ")
+    return f"{visible(truncate(one.subject, _MAX_TEXT))}: {text}" if one.subject else text
 
 
-def _short(text: str) -> str:
-    """Return a text that fits a screen: names in it may be of any length."""
-    return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}..."
-
-
-def _excerpt(
-    place: Location, label: str, sources: Mapping[str, Sequence[str]], width: int, paint: Callable[[str, str], str]
-) -> list[str]:
-    """Return the source line with a caret under what is meant."""
+def _excerpt(place: Location, label: str, sources: Mapping[str, Sequence[str]], width: int, paint: _Paint) -> list[str]:
+    """Return the source line of a place with carets under its characters; nothing if the file has no such line."""
     lines = sources.get(place.file, ())
     if not 0 < place.line <= len(lines):
         return []
     line = lines[place.line - 1].removesuffix("\r")
     start = min(place.column - 1, len(line))
     end = max(start + 1, min(start + place.length, len(line)))
-    before, meant, after = _window(line, start, end)
-    bar, blank = paint("|", _BLUE), " " * width
-    caret = " " * _columns(before) + "^" * max(1, _columns(meant))
-    out = [f"{blank} {bar}", f"{paint(str(place.line).rjust(width), _BLUE)} {bar} {before}{meant}{after}"]
-    out.append(f"{blank} {bar} {paint(caret, _BLUE)}" + (f" {label}" if label else ""))
-    return out
+    before, marked, after = _window(line, start, end)
+    bar, blank = paint("|", "frame"), " " * width
+    carets = paint(" " * _columns(before) + "^" * max(1, _columns(marked)), "frame")
+    return [
+        f"{blank} {bar}",
+        f"{paint(str(place.line).rjust(width), 'frame')} {bar} {before}{marked}{after}",
+        f"{blank} {bar} {carets}" + (f" {label}" if label else ""),
+    ]
 
 
 def _window(line: str, start: int, end: int) -> tuple[str, str, str]:
-    """Return what stands before, at and after a place, made visible and cut to fit a screen."""
+    """Return the text before, at and after a place, with hidden characters escaped, cut to the width of a screen."""
     begin = 0 if end <= MAX_WIDTH else max(0, start - MAX_WIDTH // 2)
     stop = begin + MAX_WIDTH
     parts = (line[begin:start], line[start : min(end, stop)], line[min(end, stop) : stop])
-    before, meant, after = (visible(part).replace("\t", "    ") for part in parts)
-    return ("..." if begin else "") + before, meant, after + ("..." if stop < len(line) else "")
+    before, marked, after = (visible(part).replace("\t", "    ") for part in parts)
+    return ("..." if begin else "") + before, marked, after + ("..." if stop < len(line) else "")
 
 
 def _columns(text: str) -> int:
-    """Return how wide a text is on a terminal: wide characters take two columns, combining ones none."""
+    """Return the width of a text on a terminal: wide characters take two columns, combining ones none."""
     widths = {"W": 2, "F": 2}
     return sum(0 if unicodedata.combining(c) else widths.get(unicodedata.east_asian_width(c), 1) for c in text)
 
@@ -160,7 +142,7 @@ def _json(diagnostics: Sequence[Diagnostic]) -> str:
 
 
 def diagnostic_json(one: Diagnostic) -> dict[str, Json]:
-    """Return a diagnostic as plain values; keys without a value are null, so that every object has the same."""
+    """Return a diagnostic as plain values. Keys without a value are null, so that every object has the same keys."""
     return {
         "code": one.code,
         "severity": str(one.severity),
@@ -178,53 +160,39 @@ def _place(place: Location | None) -> Json:
     return {"file": place.file, "line": place.line, "column": place.column, "length": place.length}
 
 
+def _with_subject(one: Diagnostic, text: str) -> str:
+    return f"{one.subject}: {text}" if one.subject else text
+
+
 def _github(diagnostics: Sequence[Diagnostic]) -> str:
-    """Return workflow commands: GitHub shows them beside the lines they mean."""
-    words = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
-    out = []
-    for one in diagnostics:
-        properties = {"title": one.code}
-        if one.location is not None:
-            last = one.location.column + one.location.length
-            line = str(one.location.line)
-            properties |= {"file": one.location.file, "line": line, "endLine": line}
-            properties |= {"col": str(one.location.column), "endColumn": str(last)}
-        listed = ",".join(f"{key}={_quoted(value, more=True)}" for key, value in properties.items())
-        message = f"{one.subject}: {one.message}" if one.subject else one.message
-        text = f"{message}\nhelp: {one.hint}" if one.hint else message
-        out.append(f"::{words[one.severity]} {listed}::{_quoted(text)}\n")
-    return "".join(out)
+    """Return workflow commands, which GitHub shows beside the lines of a change."""
+    return "".join(map(_workflow_command, diagnostics))
 
 
-def _quoted(text: str, *, more: bool = False) -> str:
-    """Return a text as workflow commands quote it; `more` for the value of a property."""
-    text = visible(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-    return text.replace(":", "%3A").replace(",", "%2C") if more else text
+def _workflow_command(one: Diagnostic) -> str:
+    commands = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
+    properties = {"title": one.code}
+    if one.location is not None:
+        line, column = str(one.location.line), one.location.column
+        properties |= {"file": one.location.file, "line": line, "endLine": line}
+        properties |= {"col": str(column), "endColumn": str(column + one.location.length)}
+    listed = ",".join(
+        f"{key}={_escape_command(value).replace(':', '%3A').replace(',', '%2C')}" for key, value in properties.items()
+    )
+    text = _with_subject(one, one.message) + (f"\nhelp: {one.hint}" if one.hint else "")
+    return f"::{commands[one.severity]} {listed}::{_escape_command(text)}\n"
+
+
+def _escape_command(text: str) -> str:
+    # Without escapes, a line break in a message would end the command and could begin another one.
+    return visible(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _sarif(diagnostics: Sequence[Diagnostic]) -> str:
     """Return a SARIF 2.1.0 log."""
-    levels = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "note"}
-    results: list[Json] = []
-    for one in diagnostics:
-        text = one.message + (f" ({one.hint})" if one.hint else "")
-        result: dict[str, Json] = {
-            "ruleId": one.code,
-            "level": levels[one.severity],
-            "message": {"text": f"{one.subject}: {text}" if one.subject else text},
-        }
-        if one.location is not None:
-            result["locations"] = [_sarif_place(one.location)]
-        related = [
-            {"id": number, "message": {"text": other.message}, **_sarif_place(other.location)}
-            for number, other in enumerate(one.related)
-            if other.location is not None
-        ]
-        if related:
-            result["relatedLocations"] = related
-        results.append(result)
     rules: list[Json] = [{"id": code} for code in sorted({one.code for one in diagnostics})]
     driver: dict[str, Json] = {"name": "orch23", "rules": rules}
+    results = [_sarif_result(one) for one in diagnostics]
     run: dict[str, Json] = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
     log: dict[str, Json] = {
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
@@ -232,6 +200,24 @@ def _sarif(diagnostics: Sequence[Diagnostic]) -> str:
         "runs": [run],
     }
     return json.dumps(log, indent=2) + "\n"
+
+
+def _sarif_result(one: Diagnostic) -> Json:
+    levels = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "note"}
+    text = one.message + (f" ({one.hint})" if one.hint else "")
+    result: dict[str, Json] = {
+        "ruleId": one.code,
+        "level": levels[one.severity],
+        "message": {"text": _with_subject(one, text)},
+    }
+    if one.location is not None:
+        result["locations"] = [_sarif_place(one.location)]
+    related = [
+        {"id": number, "message": {"text": other.message}, **_sarif_place(other.location)}
+        for number, other in enumerate(one.related)
+        if other.location is not None
+    ]
+    return result | {"relatedLocations": related} if related else result
 
 
 def _sarif_place(place: Location) -> dict[str, Json]:

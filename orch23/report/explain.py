@@ -18,11 +18,14 @@ from orch23.report.values import json_document
 
 AspectChange: TypeAlias = Literal["same", "changed", "added", "removed"]
 
-_MOST_DIFF_LINES = 200
+EXPLAIN_VERSION = 1
+_MAX_DIFF_LINES = 200
+_SIGNS: Mapping[AspectChange, str] = {"same": " ", "changed": "~", "added": "+", "removed": "-"}
+_DIFF_TONES: Mapping[str, Tone] = {"+": "good", "-": "bad"}
 
 
 class Aspect(Struct, frozen=True):
-    """One ingredient of a key."""
+    """One ingredient of a key: its value at the last result and now."""
 
     name: str
     then: Json
@@ -30,7 +33,7 @@ class Aspect(Struct, frozen=True):
 
     @property
     def change(self) -> AspectChange:
-        """Say what became of it."""
+        """Return how the value changed; null stands for an aspect that the manifest does not have."""
         if self.then == self.now:
             return "same"
         if self.then is None:
@@ -46,7 +49,7 @@ class TextDiff(Struct, frozen=True):
 
 
 class Cause(Struct, frozen=True):
-    """One link of the chain from a stage to its root causes: the stage it speaks of, its depth, its clause."""
+    """One link of the chain from a stage to its root causes: a stage, its depth in the chain, and a clause."""
 
     stage: str
     depth: int
@@ -54,10 +57,10 @@ class Cause(Struct, frozen=True):
 
 
 class RequestSummary(Struct, frozen=True, kw_only=True):
-    """The request that the first attempt of a stage makes: its parts, long texts by their digest.
+    """The request of a stage's first attempt: its parts, with a digest for a long text.
 
-    `answers` are the recorded exchanges that it leads to. Where it also leads to one that is not recorded, `difference`
-    says how that one differs from the nearest that is; `missing` says that there is such a one.
+    `answers` are the recorded exchanges that it leads to. `missing` is true if it also leads to a request that is not
+    recorded; `difference` then compares that request with the nearest recorded one.
     """
 
     fingerprint: str
@@ -68,7 +71,7 @@ class RequestSummary(Struct, frozen=True, kw_only=True):
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
-    """Everything that there is to say on why a stage is as it is. `key_then` is empty where it never had a result."""
+    """Why a stage is stale or fresh. `key_then` is empty if the stage has never had a result."""
 
     line: PlanLine
     key_then: str = ""
@@ -79,17 +82,16 @@ class Explanation(Struct, frozen=True, kw_only=True):
 
 
 def aspects_of(then: Manifest, now: Manifest) -> tuple[Aspect, ...]:
-    """Return every aspect of two manifests, what changed first."""
-    found = [Aspect(name, then.get(name), now.get(name)) for name in sorted(set(then) | set(now))]
+    """Return every aspect of two manifests; the changed ones come first."""
+    found = [Aspect(name, then.get(name), now.get(name)) for name in set(then) | set(now)]
     return tuple(sorted(found, key=lambda aspect: (aspect.change == "same", aspect.name)))
 
 
 def text_diff(subject: str, then: str, now: str) -> TextDiff:
-    """Return the difference of two texts, cut where it is very long."""
-    found = list(unified_diff(then.splitlines(), now.splitlines(), "then", "now", lineterm=""))
-    if len(found) > _MOST_DIFF_LINES:
-        found = [*found[:_MOST_DIFF_LINES], f"... {len(found) - _MOST_DIFF_LINES} more lines"]
-    return TextDiff(subject, tuple(found))
+    """Return the difference of two texts, at most 200 lines of it."""
+    lines = list(unified_diff(then.splitlines(), now.splitlines(), "then", "now", lineterm=""))
+    omitted = len(lines) - _MAX_DIFF_LINES
+    return TextDiff(subject, (*lines[:_MAX_DIFF_LINES], *((f"... {omitted} more lines",) if omitted > 0 else ())))
 
 
 def changed_aspects(aspects: tuple[Aspect, ...]) -> Mapping[str, Aspect]:
@@ -97,103 +99,90 @@ def changed_aspects(aspects: tuple[Aspect, ...]) -> Mapping[str, Aspect]:
     return {aspect.name: aspect for aspect in aspects if aspect.change != "same"}
 
 
-_SIGNS = {"same": " ", "changed": "~", "added": "+", "removed": "-"}
-
-
-def explain_text(told: Explanation, style: Style) -> str:
+def explain_text(explanation: Explanation, style: Style) -> str:
     """Return the explanation as text: the decision, why, the causes, the key then and now, the differences."""
-    line = told.line
+    line, request = explanation.line, explanation.request
     mark, tone = decision_sign(line.decision, style.marks)
     where = f"  {visible(str(line.place))}" if line.place else ""
     out = [f"{style.paint(mark, tone)} {style.paint(visible(line.stage), 'strong')}: {line.decision.label}{where}"]
-    out += [] if told.causes else [f"  {clause}" for clause in reason_texts(line.decision)]
+    out += [] if explanation.causes else [f"  {clause}" for clause in reason_texts(line.decision)]
     if isinstance(line.decision, Fresh):
-        out.append("  its outputs are what a record of today's key says")
+        out.append("  its outputs match the record of its current key")
     if isinstance(line.decision, Edited):
         out.append(f"  {edit_hint(line)}")
     out += ["  it uses the network"] if line.network else []
     out += [] if line.sandbox else ["  its processes run without a sandbox"]
-    if told.causes:
-        out += [_cause(cause, line.stage) for cause in told.causes]
-    out += _key(told, style)
-    out += _request_lines(told.request) if told.request else []
-    for diff in told.diffs:
-        out += ["", *_diff(diff, style)]
+    out += [_cause(cause, line.stage) for cause in explanation.causes]
+    out += _key(explanation, style)
+    out += _request_lines(request) if request else []
+    for diff in explanation.diffs:
+        out += ["", f"{visible(diff.subject)}:"]
+        out += [f"  {style.paint(visible(text), _DIFF_TONES.get(text[:1], 'plain'))}" for text in diff.lines]
     return "\n".join(out) + "\n"
 
 
 def _cause(cause: Cause, stage: str) -> str:
-    whose = "" if cause.stage == stage else f"{visible(cause.stage)}: "
-    return f"  {'  ' * cause.depth}{whose}{visible(cause.clause)}"
+    prefix = "" if cause.stage == stage else f"{visible(cause.stage)}: "
+    return f"  {'  ' * cause.depth}{prefix}{visible(cause.clause)}"
 
 
-def _key(told: Explanation, style: Style) -> list[str]:
-    if not told.aspects:
+def _key(explanation: Explanation, style: Style) -> list[str]:
+    aspects = explanation.aspects
+    if not aspects:
         return []
-    now, then = told.line.key[:12], told.key_then[:12]
+    now, then = explanation.line.key[:12], explanation.key_then[:12]
     if not then:
-        return ["", f"key {now} (it has no earlier result)", *(_now(one) for one in told.aspects)]
-    moved = f"key {now}, as it was" if told.key_then == told.line.key else f"key {then} {style.marks.arrow} {now}"
-    return ["", moved, *(_aspect(one, style) for one in told.aspects)]
-
-
-def _now(aspect: Aspect) -> str:
-    return f"    {visible(aspect.name)}  {short_value(aspect.now)}"
+        values = [f"    {visible(one.name)}  {short_value(one.now)}" for one in aspects]
+        return ["", f"key {now} (it has no earlier result)", *values]
+    is_same = explanation.key_then == explanation.line.key
+    keys = f"key {now}, unchanged" if is_same else f"key {then} {style.marks.arrow} {now}"
+    return ["", keys, *(_aspect(one, style) for one in aspects)]
 
 
 def _aspect(aspect: Aspect, style: Style) -> str:
-    name = visible(aspect.name)
+    name, now = visible(aspect.name), short_value(aspect.now)
     if aspect.change == "same":
-        return style.paint(f"    {name}  {short_value(aspect.now)}", "quiet")
-    then, now = short_value(aspect.then), short_value(aspect.now)
+        return style.paint(f"    {name}  {now}", "quiet")
+    then = short_value(aspect.then)
     return style.paint(f"  {_SIGNS[aspect.change]} {name}  {then} {style.marks.arrow} {now}", "notice")
 
 
-def _request_lines(asked: RequestSummary) -> list[str]:
-    name = f"request {asked.fingerprint[:12]}"
-    if not asked.missing:
-        state = f"answered by {', '.join(one[:12] for one in asked.answers)}, which is recorded"
-    elif asked.answers:
-        state = "its recorded answer was cut off; the one with more room is not recorded"
+def _request_lines(request: RequestSummary) -> list[str]:
+    if not request.missing:
+        state = f"the response is recorded in {', '.join(one[:12] for one in request.answers)}"
+    elif request.answers:
+        state = "its recorded response was cut off; the request with a higher `max_tokens` is not recorded"
+    elif request.difference:
+        state = f"not recorded; compared with the nearest one, {visible(request.difference)}"
     else:
-        state = f"not recorded{'; next to the nearest, ' + visible(asked.difference) if asked.difference else ''}"
-    return ["", f"{name}: {state}", *(f"    {part}  {short_value(value)}" for part, value in asked.parts.items())]
+        state = "not recorded"
+    parts = [f"    {part}  {short_value(value)}" for part, value in request.parts.items()]
+    return ["", f"request {request.fingerprint[:12]}: {state}", *parts]
 
 
-def _diff(diff: TextDiff, style: Style) -> list[str]:
-    out = [f"{visible(diff.subject)}:"]
-    for line in diff.lines:
-        tone: Tone = "good" if line.startswith("+") else "bad" if line.startswith("-") else "plain"
-        out.append(f"  {style.paint(visible(line), tone)}")
-    return out
-
-
-EXPLAIN_VERSION = 1
-
-
-def explain_json(told: Explanation) -> str:
+def explain_json(explanation: Explanation) -> str:
     """Return the explanation as JSON, ending in a newline."""
     aspects: list[Json] = [
-        {"aspect": one.name, "change": one.change, "then": one.then, "now": one.now} for one in told.aspects
+        {"aspect": one.name, "change": one.change, "then": one.then, "now": one.now} for one in explanation.aspects
     ]
     return json_document(
         {
             "orch23_explain": EXPLAIN_VERSION,
-            **stage_document(told.line),
-            "key_then": told.key_then or None,
+            **stage_document(explanation.line),
+            "key_then": explanation.key_then or None,
             "aspects": aspects,
-            "causes": [{"stage": one.stage, "depth": one.depth, "text": one.clause} for one in told.causes],
-            "diffs": [{"subject": one.subject, "diff": "\n".join(one.lines)} for one in told.diffs],
-            "request": _request_document(told.request) if told.request else None,
+            "causes": [{"stage": one.stage, "depth": one.depth, "text": one.clause} for one in explanation.causes],
+            "diffs": [{"subject": one.subject, "diff": "\n".join(one.lines)} for one in explanation.diffs],
+            "request": _request_document(explanation.request) if explanation.request else None,
         }
     )
 
 
-def _request_document(asked: RequestSummary) -> Json:
+def _request_document(request: RequestSummary) -> Json:
     return {
-        "fingerprint": asked.fingerprint,
-        "parts": dict(asked.parts),
-        "answers": list(asked.answers),
-        "missing": asked.missing,
-        "difference": asked.difference or None,
+        "fingerprint": request.fingerprint,
+        "parts": dict(request.parts),
+        "answers": list(request.answers),
+        "missing": request.missing,
+        "difference": request.difference or None,
     }

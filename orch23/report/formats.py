@@ -11,7 +11,7 @@ from orch23.report.marks import Style
 
 
 class View(Struct, frozen=True, kw_only=True):
-    """What a build is shown with: `tell` writes to stderr, `answer` to stdout. `clock` is monotonic, in seconds."""
+    """The input of a format. `tell` writes to stderr, `answer` to stdout; `clock` is monotonic, in seconds."""
 
     pipeline: Pipeline
     tell: Callable[[str], None]
@@ -23,11 +23,11 @@ class View(Struct, frozen=True, kw_only=True):
 
 
 class Format(Struct, frozen=True, kw_only=True):
-    """One form. `make` returns the observer that shows a build.
+    """An output format. `make` returns the observer that shows a build.
 
-    `in_a_line` says that it shows a stage with nothing to do at most by a count: then a build of what an edit reaches
-    tells the observer of no other stage, and a build with nothing to do repeats what the last one told on stderr.
-    Without it the observer hears of each stage in each build. With `is_alone` nothing else is shown: no progress.
+    `in_a_line`: the format shows idle stages at most as a count. Then a build of what an edit reaches reports no other
+    stage to the observer, and a build with nothing to do repeats the stderr text of the last one. Without it, each
+    build reports each stage. `is_alone`: nothing else is shown beside the format, such as progress.
     """
 
     make: Callable[[View], Observer]

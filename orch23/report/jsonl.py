@@ -10,7 +10,10 @@ from orch23.report.formats import Format
 
 
 class JournalCopy(Struct):
-    """An observer that stands behind the journal: at each event it hands on what the file has gained."""
+    """An observer that comes after the journal: at each event it writes the lines that the file has gained.
+
+    The lines are copied from the file, and not written a second time, so that their checksums are the same.
+    """
 
     logs: Path
     write: Callable[[str], None]
@@ -18,7 +21,7 @@ class JournalCopy(Struct):
     _offset: int = 0
 
     def notice(self, event: Event) -> None:
-        """Hand on the new whole lines."""
+        """Write the new lines that are complete."""
         if isinstance(event.data, RunStarted):
             self._path = self.logs / f"{event.data.run_id}.jsonl"
         if self._path is None:

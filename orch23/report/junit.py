@@ -15,11 +15,11 @@ from orch23.report.stage_text import FinishedStage
 from orch23.report.text import PLAIN_TEXT
 
 _ILLEGAL: Final = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What no XML document may hold, not even as an escape."""
+"""Characters that XML 1.0 forbids, also as an escape: a parser would reject the whole report."""
 
 
 class JUnitReport(Struct, kw_only=True):
-    """An observer that writes one document when the run is over. `beside` shows the build meanwhile."""
+    """An observer that writes one document at the end of the run. `beside` shows the build until then."""
 
     name: str
     write: Callable[[str], None]
@@ -28,7 +28,7 @@ class JUnitReport(Struct, kw_only=True):
     _ends: dict[str, FinishedStage] = field(default_factory=dict)
 
     def notice(self, event: Event) -> None:
-        """Take one event."""
+        """Collect one event."""
         self.beside.notice(event)
         match event.data:
             case RunStarted(run_id=run_id):
@@ -42,14 +42,15 @@ class JUnitReport(Struct, kw_only=True):
 
     def _document(self) -> str:
         ends = [*self._ends.values()]
+        failures = sum(map(_is_failure, ends))
         suite = ET.Element(
             "testsuite",
             name=_legal(self.name),
             id=self._run,
             tests=str(len(ends)),
-            failures=str(sum(_is_failure(end) for end in ends)),
+            failures=str(failures),
             errors="0",
-            skipped=str(sum(not end.status.has_result and not _is_failure(end) for end in ends)),
+            skipped=str(sum(not end.status.has_result for end in ends) - failures),
             time=f"{sum(end.data.duration_s or 0.0 for end in ends):.3f}",
         )
         for end in ends:
@@ -75,8 +76,8 @@ def _legal(text: str) -> str:
     return _ILLEGAL.sub("\ufffd", "\n".join(map(visible, text.split("\n"))))
 
 
-def _made(view: View) -> JUnitReport:
+def _report(view: View) -> JUnitReport:
     return JUnitReport(name=view.pipeline.name, write=view.answer, beside=PLAIN_TEXT.make(view))
 
 
-JUNIT = Format(make=_made)
+JUNIT = Format(make=_report)

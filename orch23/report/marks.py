@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-Tone: TypeAlias = Literal["good", "bad", "quiet", "notice", "plain", "strong"]
+Tone: TypeAlias = Literal["good", "bad", "quiet", "notice", "plain", "strong", "error", "warning", "note", "frame"]
 
 _ESCAPES: Mapping[Tone, str] = {
     "good": "\x1b[32m",
@@ -14,15 +14,19 @@ _ESCAPES: Mapping[Tone, str] = {
     "notice": "\x1b[33m",
     "plain": "",
     "strong": "\x1b[1m",
+    "error": "\x1b[1;31m",
+    "warning": "\x1b[1;33m",
+    "note": "\x1b[1;36m",
+    "frame": "\x1b[1;34m",
 }
 _RESET = "\x1b[0m"
 
 MAX_IDLE_LINES = 64
-"""So many stages are told one by one although nothing happens to them; of more only the number is."""
+"""The most stages of which idle ones get a line each; in a larger pipeline only their number is shown."""
 
 
 class Marks(Struct, frozen=True, kw_only=True):
-    """One sign a kind of line; `arrow` is for texts."""
+    """The symbol at the start of each kind of line, and the arrow between an old and a new value."""
 
     done: str
     fresh: str
@@ -39,7 +43,7 @@ ASCII = Marks(done="+", fresh="=", failed="x", run=">", maybe="?", edited="!", i
 
 
 def marks_for(encoding: str | None) -> Marks:
-    """Return the signs that a stream of this encoding can show."""
+    """Return the symbols that a stream of this encoding can show."""
     try:
         "✔✘→".encode(encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
@@ -48,14 +52,11 @@ def marks_for(encoding: str | None) -> Marks:
 
 
 class Style(Struct, frozen=True, kw_only=True):
-    """How lines are dressed for one stream."""
+    """The symbols and colors of one stream."""
 
     marks: Marks = UNICODE
     color: bool = False
 
     def paint(self, text: str, tone: Tone) -> str:
-        """Return a text in its colour, or as it is where there are no colours."""
+        """Return the text in the color of a tone; without colors, the text itself."""
         return f"{_ESCAPES[tone]}{text}{_RESET}" if self.color and _ESCAPES[tone] and text else text
-
-
-PLAIN = Style()

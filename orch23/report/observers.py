@@ -13,23 +13,24 @@ from orch23.model.event import Event, Observer, RunFinished
 
 
 class Fanout:
-    """An observer of observers; the order they are given in is the order they hear of an event in.
+    """Passes each event to several observers, in the order of the arguments. Safe for calls from several threads.
 
-    `run_finished` is the last event: what threads that outlive an interrupted run still have to tell is not heard.
+    `run_finished` is the last event: worker threads can outlive an interrupted run, and what they report after it
+    would follow the end of the journal.
     """
 
     def __init__(self, *observers: Observer) -> None:
-        """Take the observers."""
+        """Create a fanout for these observers."""
         self._observers = observers
         self._lock = threading.Lock()
-        self._over = False
+        self._is_finished = False
 
     def notice(self, event: Event) -> None:
-        """Tell all of them."""
+        """Pass the event to all observers, unless the run is finished."""
         with self._lock:
-            if self._over:
+            if self._is_finished:
                 return
-            self._over = isinstance(event.data, RunFinished)
+            self._is_finished = isinstance(event.data, RunFinished)
             for observer in self._observers:
                 observer.notice(event)
 
@@ -38,9 +39,10 @@ _Struct = TypeVar("_Struct", bound=Struct)
 
 
 class RedactingObserver(Struct, frozen=True):
-    """An observer that hears of events without secrets.
+    """Passes events on with their secrets redacted.
 
-    `suspects` says of all texts of an event at once whether `redact` might change one: of hardly any it does.
+    `suspects` returns whether `redact` might change one of the texts of an event. It is much faster, and nearly always
+    false, so that few events are copied.
     """
 
     inner: Observer
@@ -48,45 +50,43 @@ class RedactingObserver(Struct, frozen=True):
     suspects: Callable[[Iterable[str]], bool]
 
     def notice(self, event: Event) -> None:
-        """Tell of an event, its message, its role and every text of its data redacted."""
+        """Pass on an event; its message, its role and every text of its data are redacted."""
         texts = [event.message, event.role]
         _add_texts(texts, event.data)
-        self.inner.notice(self._clean(event) if self.suspects(texts) else event)
+        if self.suspects(texts):
+            data = self._redacted_struct(event.data)
+            event = replace(event, message=self.redact(event.message), role=self.redact(event.role), data=data)
+        self.inner.notice(event)
 
-    def _clean(self, event: Event) -> Event:
-        data = self._struct(event.data)
-        return replace(event, message=self.redact(event.message), role=self.redact(event.role), data=data)
+    def _redacted_struct(self, value: _Struct) -> _Struct:
+        return replace(value, **{name: self._redacted(getattr(value, name)) for name in _text_fields(type(value))})
 
-    def _struct(self, value: _Struct) -> _Struct:
-        """Return facts with their texts redacted. One of a fixed set of words, such as a status, is not a secret."""
-        return replace(value, **{name: self._cleaned(getattr(value, name)) for name in _redactable(type(value))})
-
-    def _cleaned(self, value: Any) -> Any:
+    def _redacted(self, value: Any) -> Any:
         if isinstance(value, Struct):
-            return self._struct(value)
+            return self._redacted_struct(value)
         if isinstance(value, str):
             return self.redact(value)
         if isinstance(value, Mapping):
-            return {self.redact(name): self._cleaned(one) for name, one in value.items()}
+            return {self.redact(name): self._redacted(one) for name, one in value.items()}
         if isinstance(value, Sequence):
-            return tuple(self._cleaned(one) for one in value)
+            return tuple(self._redacted(one) for one in value)
         return value
 
 
 @cache
-def _redactable(form: type[Struct]) -> tuple[str, ...]:
-    """Return the fields of facts that may hold any text."""
-    hints = get_type_hints(form)
-    return tuple(name for name in form.__struct_fields__ if not _is_fixed(hints[name]))
+def _text_fields(struct: type[Struct]) -> tuple[str, ...]:
+    """Return the fields of a Struct that can contain a secret: an enum or a Literal, such as a status, cannot."""
+    hints = get_type_hints(struct)
+    return tuple(name for name in struct.__struct_fields__ if not _is_fixed(hints[name]))
 
 
 def _is_fixed(hint: Any) -> bool:
-    """Return whether a type is a set of words: an enum or a Literal."""
     return get_origin(hint) is Literal or (isinstance(hint, type) and issubclass(hint, Enum))
 
 
 def _add_texts(texts: list[str], value: Any) -> None:
-    """Add all texts of a value, the keys of a mapping too."""
+    """Add all texts of a value, and the keys of its mappings."""
+    # This runs for every event. Most values are numbers: to skip them here saves a call each.
     if isinstance(value, Struct):
         for one in astuple(value):
             if one.__class__ is not int:
@@ -104,13 +104,16 @@ def _add_texts(texts: list[str], value: Any) -> None:
 
 
 class Guarded(Struct):
-    """An observer that tells another one of events until that one fails; `fault` is what it raised."""
+    """Passes events to another observer until that one fails; `fault` is the exception.
+
+    An output format of a plugin must not stop a build that is paid for.
+    """
 
     inner: Observer
     fault: Exception | SystemExit | None = None
 
     def notice(self, event: Event) -> None:
-        """Tell of an event."""
+        """Pass on the event, unless the other observer has failed."""
         if self.fault is not None:
             return
         try:

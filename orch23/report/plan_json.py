@@ -18,7 +18,7 @@ def plan_json(view: PlanView) -> str:
 
 
 def plan_document(view: PlanView) -> dict[str, Json]:
-    """Return the plan as plain values. `orch23_plan` is raised when a field changes its meaning or goes."""
+    """Return the plan as plain values. A field that changes its meaning, or is removed, raises `orch23_plan`."""
     return {
         "orch23_plan": PLAN_VERSION,
         "name": view.name,
@@ -59,7 +59,7 @@ def stage_document(line: PlanLine) -> dict[str, Json]:
 
 
 def estimate_document(estimate: Estimate) -> dict[str, Json]:
-    """Return what a stage may take as plain values; null is: not known. Amounts are decimal strings."""
+    """Return the estimate of a stage as plain values: amounts as decimal strings, null if a value is unknown."""
     return {
         "input_tokens": estimate.input_tokens,
         "output_tokens": estimate.output_tokens,
@@ -88,9 +88,9 @@ def reason_document(reason: Reason) -> dict[str, Json]:
 
 
 def reasons_of(decision: Decision) -> tuple[Reason, ...]:
-    """Return the reasons of a decision, none where its kind has none."""
-    found = getattr(decision, "reasons", ())
-    return found if isinstance(found, tuple) else ()
+    """Return the reasons of a decision; an empty tuple for a kind of decision without reasons."""
+    reasons: tuple[Reason, ...] = getattr(decision, "reasons", ())
+    return reasons
 
 
 def place_document(place: Location | None) -> Json:

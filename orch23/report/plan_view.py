@@ -1,7 +1,9 @@
 """A plan as values: one line per stage with the reasons why it is stale, and sums."""
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import assert_never
 
@@ -27,17 +29,52 @@ from orch23.model.plan import (
     Skipped,
     VerifyOnly,
 )
-from orch23.model.record import Reason
+from orch23.model.record import Reason, ReasonCode
 from orch23.report.diagnostics import visible
-from orch23.report.values import plain_value
+from orch23.report.values import plain_value, truncate
 from orch23.steps.registry import is_llm
+
+_MAX_VALUE = 40
+_MAX_NAMES = 8
+_DIGEST = re.compile(r"([0-9a-f]{12})[0-9a-f]{52}((?:\+x)?(?: -> .*)?)", re.DOTALL)
+
+REASON_TEXTS: Mapping[ReasonCode, str] = {
+    "first_run": "first run",
+    "input_changed": "{} changed",
+    "input_added": "{} is a new input",
+    "input_removed": "{} is no longer an input",
+    "base_changed": "the version of {} that it starts from changed",
+    "command_changed": "{} changed",
+    "params_changed": "{} changed",
+    "prompt_changed": "the {} changed",
+    "model_changed": "{} changed",
+    "schema_changed": "the schema changed",
+    "verify_changed": "verification changed",
+    "env_changed": "the environment variable {} changed",
+    "tool_changed": "{} changed",
+    "salt_changed": "this version of orch23 builds it differently",
+    "output_missing": "{} is missing",
+    "output_edited": "{} differs from the recorded output",
+    "previous_failed": "the last run failed",
+    "upstream_maybe": "if the outputs of {} change",
+    "forced": "forced",
+    "cache_disabled": "`cache: false` is set",
+    "claim": "it passed according to the lock file, but was not verified here",
+}
+"""A clause for each code; `{}` stands for the subject. The subjects in `_SPECIAL_TEXTS` have clauses of their own."""
+_SPECIAL_TEXTS: Mapping[tuple[ReasonCode, str], str] = {
+    ("prompt_changed", "render"): "the text to render changed",
+    ("salt_changed", "salt"): "the salt changed",
+    ("output_missing", ""): "its output is missing from the store",
+}
+_WITH_VALUES = frozenset({"command_changed", "params_changed", "model_changed", "tool_changed"})
 
 
 class PlanLine(Struct, frozen=True, kw_only=True):
     """One stage of a plan. `outputs` are the paths it would write, as far as they are known.
 
-    `sandbox` is what its processes would have, and `network` what these or a download would; what an item of a foreach
-    may turn out to have counts.
+    `network`: the step or its processes use the network. `sandbox`: all its processes run in a sandbox. Of a foreach
+    without items, both describe the least confined item that is possible.
     """
 
     stage: str
@@ -52,20 +89,21 @@ class PlanLine(Struct, frozen=True, kw_only=True):
 
     @property
     def may_start(self) -> bool:
-        """Say whether a process of the stage may be started."""
+        """Return whether a process of the stage may be started."""
         return isinstance(self.decision, Run | Maybe | VerifyOnly | Expand)
 
     @property
     def calls(self) -> CallRange:
-        """Give how many requests the stage may make."""
+        """Return how many model calls the stage may make."""
         return self.estimate.calls
 
 
 class PlanView(Struct, frozen=True, kw_only=True):
-    """A whole plan. `dead` are files of ended stages that a green build removes, `released` those that stay as sources.
+    """A whole plan. `groups` are the promotion groups that the pipeline names, each with its stages among `lines`.
 
-    Of so many stages besides those of `lines` it is known that they are fresh, or skipped. `groups` are the promotion
-    groups that the pipeline names, each with its stages among `lines`.
+    `dead` are files of removed stages that a successful build deletes; `released` are those that stay as source files,
+    with their stages. A plan of what an edit reaches has no `lines` for the other stages: `fresh_besides` and
+    `skipped_besides` count them.
     """
 
     name: str
@@ -82,55 +120,51 @@ class PlanView(Struct, frozen=True, kw_only=True):
 
     @property
     def skip_count(self) -> int:
-        """Give how many stages are switched off."""
+        """Return the number of stages that are switched off."""
         return len(self.skipped) + self.skipped_besides
 
     @property
     def stage_count(self) -> int:
-        """Give how many stages there are that are not switched off."""
+        """Return the number of stages that are not switched off."""
         return len(self.lines) - len(self.skipped) + self.fresh_besides
 
     @property
     def stale(self) -> tuple[PlanLine, ...]:
-        """Give the stages that a build would not find fresh."""
+        """Return the stages that are neither fresh nor switched off."""
         return tuple(line for line in self.lines if not isinstance(line.decision, Fresh | Skipped))
 
     @property
     def skipped(self) -> tuple[PlanLine, ...]:
-        """Give the stages that are switched off."""
+        """Return the stages that are switched off."""
         return tuple(line for line in self.lines if isinstance(line.decision, Skipped))
 
     @property
     def would_run(self) -> int:
-        """Give how many stages would run, be verified or be restored, for sure."""
+        """Return the number of stages that a build runs, verifies or restores for certain."""
         return sum(isinstance(line.decision, Run | Restore | VerifyOnly) for line in self.lines)
 
     @property
     def possible(self) -> int:
-        """Give how many more may run, depending on what is written before them."""
+        """Return the number of further stages that may run, depending on the outputs of stages before them."""
         return sum(isinstance(line.decision, Maybe | Expand) for line in self.lines)
 
     @property
     def is_up_to_date(self) -> bool:
-        """Say whether a build would do nothing at all."""
+        """Return whether a build would do nothing at all."""
         return not self.stale and not self.dead and not self.released
 
     @property
     def calls(self) -> CallRange:
-        """Give the requests of all stages together, within the limit of the pipeline."""
-        least, most = sum(line.calls.minimum for line in self.lines), 0
-        for line in self.lines:
-            if line.calls.maximum is None:
-                return CallRange(least, self.max_llm_calls)
-            most += line.calls.maximum
-        return CallRange(least, most if self.max_llm_calls is None else min(most, self.max_llm_calls))
+        """Return the model calls of all stages, within the limit of the pipeline."""
+        bounds = [line.calls.maximum for line in self.lines]
+        known = [most for most in bounds if most is not None]
+        limits = [] if self.max_llm_calls is None else [self.max_llm_calls]
+        sums = [sum(known)] if len(known) == len(bounds) else []
+        return CallRange(sum(line.calls.minimum for line in self.lines), min(sums + limits, default=None))
 
     def counts(self) -> dict[str, int]:
-        """Return how many stages there are of each action, in the order of first appearance."""
-        found: dict[str, int] = {}
-        for line in self.lines:
-            found[line.decision.label] = found.get(line.decision.label, 0) + 1
-        return found
+        """Return the number of stages of each action, in the order of first appearance."""
+        return dict(Counter(line.decision.label for line in self.lines))
 
 
 def plan_view(
@@ -143,9 +177,9 @@ def plan_view(
     released: Mapping[str, str] | None = None,
     skipped: tuple[str, ...] = (),
 ) -> PlanView:
-    """Return what a plan says. `estimates` say of stages that would or may run what they may take."""
+    """Return the view of a plan. `estimates` has the stages that run or may run; `skipped` those switched off."""
     pipeline = plan.pipeline
-    lines = tuple(
+    lines = [
         PlanLine(
             stage=name,
             kind=plan.nodes[name].kind,
@@ -158,16 +192,15 @@ def plan_view(
             sandbox=_is_confined(plan.nodes[name]),
         )
         for name, decision in decisions.items()
-    )
-    off = tuple(
+    ]
+    lines += [
         PlanLine(stage=name, kind=one.kind, decision=Skipped(one.condition), place=pipeline.locate("stages", name))
-        for name in skipped
-        for one in (plan.skipped[name],)
-    )
+        for name, one in ((name, plan.skipped[name]) for name in skipped)
+    ]
     return PlanView(
         name=pipeline.name,
         file=pipeline.file,
-        lines=(*lines, *off),
+        lines=tuple(lines),
         models=models_of(pipeline.stages),
         max_llm_calls=pipeline.stop.max_llm_calls,
         max_cost=pipeline.stop.max_cost_usd,
@@ -180,35 +213,30 @@ def plan_view(
 def _named_groups(plan: Plan, decisions: Mapping[str, Decision]) -> dict[str, tuple[str, ...]]:
     """Return the groups that the pipeline names, each with those of its stages that are planned, sorted."""
     named = {stage.promote for stage in plan.pipeline.stages if stage.promote is not None}
-    found = {
-        group: tuple(sorted(set(plan.groups[group]) & decisions.keys())) for group in sorted(named & set(plan.groups))
-    }
-    return {group: names for group, names in found.items() if names}
+    planned = {group: set(plan.groups[group]) & decisions.keys() for group in sorted(named & set(plan.groups))}
+    return {group: tuple(sorted(names)) for group, names in planned.items() if names}
 
 
 def models_of(stages: Iterable[Stage | ForeachStage]) -> tuple[str, ...]:
-    """Return who answers, as `provider model`, sorted, each once."""
-    found: set[str] = set()
-    for stage in stages:
-        if isinstance(stage, Stage):
-            if is_llm(stage.step):
-                found.add(f"{stage.step.provider} {stage.step.model}")
-            continue
-        llm = stage.body.get("llm")
-        if isinstance(llm, Mapping):
-            found.add(f"{llm.get('provider', '')} {llm.get('model', '')}".strip())
-    return tuple(sorted(found - {""}))
+    """Return the models that stages may call, as `provider model`, sorted, each once."""
+    return tuple(sorted({model for stage in stages if (model := _model_of(stage))}))
+
+
+def _model_of(stage: Stage | ForeachStage) -> str:
+    if isinstance(stage, Stage):
+        return f"{stage.step.provider} {stage.step.model}" if is_llm(stage.step) else ""
+    llm = stage.body.get("llm")
+    return f"{llm.get('provider', '')} {llm.get('model', '')}".strip() if isinstance(llm, Mapping) else ""
 
 
 def _may_reach_network(node: Stage | ForeachStage) -> bool:
-    """Return whether a stage uses the network, in its step or its processes; one whose item decides it may."""
     if isinstance(node, Stage):
         return node.network or node.step.uses_network
+    # An expression in the body has a value only for an item: it counts as true.
     return node.uses_network or node.body.get("network") not in (None, False)
 
 
 def _is_confined(node: Stage | ForeachStage) -> bool:
-    """Say whether a stage keeps its sandbox; one whose item decides it may not."""
     return node.sandbox if isinstance(node, Stage) else node.body.get("sandbox") in (None, "on")
 
 
@@ -226,78 +254,43 @@ def _would_write(node: Stage | ForeachStage, decision: Decision) -> tuple[str, .
             assert_never(never)
 
 
-_SHORT = 40
-_DIGEST_DIGITS = 64
-
-
-def reason_text(reason: Reason) -> str:  # noqa: C901, PLR0911, PLR0912 - one a code; mypy proves that none is missing
+def reason_text(reason: Reason) -> str:
     """Return a reason as a clause."""
-    subject = visible(reason.subject)
-    match reason.code:
-        case "first_run":
-            return "first run"
-        case "input_changed":
-            return f"{subject} changed"
-        case "input_added":
-            return f"{subject} is a new input"
-        case "input_removed":
-            return f"{subject} is no input any more"
-        case "base_changed":
-            return f"the version of {subject} that it starts from changed"
-        case "command_changed" | "params_changed":
-            return _changed(subject, reason)
-        case "prompt_changed":
-            return f"the {'text to render' if subject == 'render' else subject} changed"
-        case "model_changed":
-            return _changed(subject, reason)
-        case "schema_changed":
-            return "the schema changed"
-        case "verify_changed":
-            return f"verification changed{_what(subject)}"
-        case "env_changed":
-            return f"the environment variable {subject} changed"
-        case "tool_changed":
-            return _changed(subject, reason)
-        case "salt_changed":
-            return "the salt changed" if subject == "salt" else "orch23 makes something else of it now"
-        case "output_missing":
-            return f"{subject} is missing" if subject else "its bytes are lost"
-        case "output_edited":
-            return f"{subject} has other bytes"
-        case "previous_failed":
-            return "it failed when it last ran"
-        case "upstream_maybe":
-            return f"if what {subject} writes changes"
-        case "forced":
-            return "forced"
-        case "cache_disabled":
-            return "it says `cache: false`"
-        case "claim":
-            return "only the lock file says that it passed"
-        case _ as never:
-            assert_never(never)
+    code, subject = reason.code, visible(reason.subject)
+    text = _SPECIAL_TEXTS.get((code, reason.subject)) or REASON_TEXTS[code].format(subject)
+    if code in _WITH_VALUES:
+        return text + _values(reason)
+    _, _, aspect = subject.partition(":")
+    return f"{text}: {aspect}" if code == "verify_changed" and aspect else text
+
+
+def _values(reason: Reason) -> str:
+    old, new = reason.old, reason.new
+    if not (isinstance(old, str | int | float) and isinstance(new, str | int | float)):
+        return ""
+    then, now = short_value(old), short_value(new)
+    return f": {then} -> {now}" if then != now else ""  # two long values can be equal as far as they are shown
 
 
 def reason_texts(decision: Decision) -> tuple[str, ...]:
-    """Return every reason of a decision as a clause, the most telling first."""
+    """Return every reason of a decision as a clause, the most important first."""
     match decision:
         case Fresh():
             return ()
-        case Restore(reasons=reasons):
-            return tuple(reason_text(one) for one in reasons) or ("a later stage needs this version",)
-        case VerifyOnly(reasons=reasons) | Run(reasons=reasons):
-            edits = decision.adopted if isinstance(decision, VerifyOnly) else ()
-            edit = f"{_list(edits)} has a user's edit, committed or accepted"
-            return (edit,) if edits else tuple(reason_text(one) for one in reasons)
+        case VerifyOnly(adopted=edits) if edits:
+            return (f"{_list(edits)} was edited by a user, who committed or accepted the edit",)
+        case Restore(reasons=reasons) | VerifyOnly(reasons=reasons) | Run(reasons=reasons):
+            no_reason = ("a later stage needs this version",) if isinstance(decision, Restore) else ()
+            return tuple(map(reason_text, reasons)) or no_reason
         case Maybe(waiting_on=waiting):
-            return (f"if what {_list(waiting)} writes changes",)
+            return (REASON_TEXTS["upstream_maybe"].format(_list(waiting)),)
         case Expand(waiting_on=waiting, last_count=last):
             known = f"; {last} items last time" if last else ""
             return (f"its items are known after {_list(waiting)} has run{known}",)
         case Blocked(by=by):
             return (f"blocked by {_list(by)}",) if by else ()
-        case Edited() as edited:
-            return tuple(map(visible, edited.descriptions))
+        case Edited(descriptions=clauses):
+            return tuple(map(visible, clauses))
         case Skipped(condition=condition):
             return (f"`if` is false: {visible(condition)}",)
         case _ as never:
@@ -305,7 +298,7 @@ def reason_texts(decision: Decision) -> tuple[str, ...]:
 
 
 def first_reason(clauses: tuple[str, ...]) -> str:
-    """Return the first clause, and how many there are besides."""
+    """Return the first clause, and the number of the others."""
     if not clauses:
         return ""
     more = f", +{len(clauses) - 1} more" if len(clauses) > 1 else ""
@@ -313,43 +306,32 @@ def first_reason(clauses: tuple[str, ...]) -> str:
 
 
 def short_value(value: Json) -> str:
-    """Return a value of a manifest on a few characters: a digest by its first digits, a long text cut."""
+    """Return a value of a manifest in a few characters: a digest by its first 12 digits, a long text truncated."""
     if value is None:
         return "nothing"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=plain_value)
-    digits = text.partition(" -> ")[0].removesuffix("+x")
-    if len(digits) == _DIGEST_DIGITS and all(c in "0123456789abcdef" for c in digits):
-        return visible(digits[:12] + text[len(digits) :])
-    text = visible(text).replace("\n", " ")
-    return text if len(text) <= _SHORT else f"{text[: _SHORT - 3]}..."
+    if digest := _DIGEST.fullmatch(text):
+        return visible(digest[1] + digest[2])
+    return truncate(visible(text).replace("\n", " "), _MAX_VALUE)
 
 
-def _changed(subject: str, reason: Reason) -> str:
-    old, new = reason.old, reason.new
-    if isinstance(old, str | int | float) and isinstance(new, str | int | float):
-        then, now = short_value(old), short_value(new)
-        if then != now:
-            return f"{subject} changed: {then} -> {now}"
-    return f"{subject} changed"
+def first_names(names: Iterable[str]) -> str:
+    """Return the first 8 names, each once, and the number of the others: `a b and 3 more`."""
+    unique = list(dict.fromkeys(names))
+    more = f" and {len(unique) - _MAX_NAMES} more" if len(unique) > _MAX_NAMES else ""
+    return visible(" ".join(unique[:_MAX_NAMES])) + more
 
 
-def _what(aspect: str) -> str:
-    _, _, subject = aspect.partition(":")
-    return f": {subject}" if subject else ""
-
-
-def _list(names: tuple[str, ...]) -> str:
+def _list(names: Sequence[str]) -> str:
     return visible(", ".join(names)) if names else "an earlier stage"
 
 
 def pipeline_arguments(file: str) -> list[str]:
-    """Return how a command names a pipeline: not at all, if it is the one that every command takes by itself."""
+    """Return the arguments that name a pipeline on a command line: none for the default pipeline."""
     return [] if file == DEFAULT_PIPELINE else [visible(file)]
 
 
 def edit_hint(line: PlanLine) -> str:
-    """Return the two ways out for a stage whose outputs a person has edited."""
-    accept = " ".join(
-        ["orch23 accept", *(pipeline_arguments(line.place.file) if line.place else ()), visible(line.stage)]
-    )
-    return f"`{accept}` keeps the edit, `--overwrite-edited` gives it up"
+    """Return the two ways to go on with a stage whose outputs the user has edited."""
+    arguments = (*(pipeline_arguments(line.place.file) if line.place else ()), visible(line.stage))
+    return f"`{' '.join(('orch23 accept', *arguments))}` keeps the edit, `--overwrite-edited` discards it"

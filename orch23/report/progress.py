@@ -11,18 +11,18 @@ from orch23.store.file_copy import AdvanceProgress, FileActivity
 
 PATIENCE_S = 1.0
 PAUSE_S = 0.5
-_AGAIN_S = 0.1
+_REFRESH_S = 0.1
 _LARGE_BYTES = 32 << 20
 _DONE: dict[FileActivity, str] = {"hashing": "hashed", "copying": "copied", "checking": "checked"}
 _CLEAR = "\r\x1b[K"
 
 
 class ProgressLine(Struct, kw_only=True):
-    """Takes what hashing and copying tell: one line, overwritten on a terminal, and written once elsewhere.
+    """Shows the progress of hashing and copying: one line, overwritten on a terminal, and written once elsewhere.
 
-    Work goes on while less than half a second lies between two steps. The first second that is spent on files is told
-    to nobody; what lies between two of them does not count, so a build of many small stages says nothing. Its clock
-    is injected. Safe for calls from several threads.
+    Nothing is shown before one second was spent on files. The time between two files does not count, so that a build
+    of many small stages shows nothing; after a pause of half a second the count starts again. Safe for calls from
+    several threads.
     """
 
     write: Callable[[str], None]
@@ -34,12 +34,12 @@ class ProgressLine(Struct, kw_only=True):
     _shown: float = float("-inf")
     _files: int = 0
     _bytes: int = 0
-    _told: bool = False
+    _is_written: bool = False
     _visible: bool = False
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def __call__(self, verb: FileActivity, name: str, size_bytes: int, /) -> AdvanceProgress:
-        """Take the beginning of the work on a file."""
+        """Start the work on a file; return the function to call with the number of bytes of each step."""
         if self.is_quiet:
             return _ignore
         with self._lock:
@@ -63,7 +63,7 @@ class ProgressLine(Struct, kw_only=True):
         return advance
 
     def clear(self) -> None:
-        """Take the line away, before anything else is written."""
+        """Remove the line. Call it before anything else is written."""
         with self._lock:
             if self._visible:
                 self._visible = False
@@ -72,30 +72,24 @@ class ProgressLine(Struct, kw_only=True):
     def _step(self) -> float:
         now = self.clock()
         if now - self._last > PAUSE_S:
-            self._spent_s, self._files, self._bytes, self._told = 0.0, 0, 0, False
+            self._spent_s, self._files, self._bytes, self._is_written = 0.0, 0, 0, False
         self._last = now
         return now
 
     def _show(self, now: float, verb: FileActivity, name: str, done: int, size_bytes: int) -> None:
-        is_large = size_bytes >= _LARGE_BYTES
+        is_large, size = size_bytes >= _LARGE_BYTES, format_size(size_bytes)
+        name = visible(name).replace("\n", "?")
         if not self.is_terminal:
-            if not self._told:
-                what = f"{_plain(name)} ({format_size(size_bytes)})" if is_large else "many files"
-                self.write(f"{verb} {what}\n")
-            self._told = True
-        elif now - self._shown >= _AGAIN_S:
+            if not self._is_written:
+                self.write(f"{verb} {f'{name} ({size})' if is_large else 'many files'}\n")
+            self._is_written = True
+        elif now - self._shown >= _REFRESH_S:
             self._shown, self._visible = now, True
-            sums = f"{_DONE[verb]} {pluralize(self._files, 'file')}, {format_size(self._bytes)}"
-            share = (
-                f"{verb} {_plain(name)}  {100 * done // size_bytes}% of {format_size(size_bytes)}" if is_large else sums
-            )
-            self.write(f"{_CLEAR}{share}")
+            text = f"{_DONE[verb]} {pluralize(self._files, 'file')}, {format_size(self._bytes)}"
+            if is_large:
+                text = f"{verb} {name}  {100 * done // size_bytes}% of {size}"
+            self.write(f"{_CLEAR}{text}")
 
 
 def _ignore(_size_bytes: int) -> None:
-    """Take a step that nobody is told of."""
-
-
-def _plain(name: str) -> str:
-    """Return a name as one line can show it."""
-    return visible(name).replace("\n", "?")
+    """Do nothing with a step of a quiet build."""

@@ -1,11 +1,10 @@
 """Output formats of `build` by name; each is loaded when it is used."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from orch23.model.diagnostic import Diagnostic, nearest_names
 from orch23.model.errors import UsageError
-from orch23.model.plugins import LazyMapping, Registry, type_validator
+from orch23.model.plugins import LazyMapping, Registry, load_object, type_validator
 
 if TYPE_CHECKING:
     from orch23.report.formats import Format
@@ -21,22 +20,21 @@ _PLACES: Final = {
 
 
 def _load(name: str) -> "Format":
-    module, _, attribute = _PLACES[name].partition(":")
-    found: Format = getattr(import_module(f"orch23.report.{module}"), attribute)
+    found: Format = load_object(f"orch23.report.{_PLACES[name]}")
     return found
 
 
 FORMATS = LazyMapping(_PLACES, _load)
 REPORT_ENTRY_POINTS: Final = "orch23.reports"
-"""The entry points of plugins that are forms."""
+"""The entry point group of output formats in plugins."""
 
 
 def format_of(name: str, plugins: tuple[str, ...]) -> "Format":
-    """Return the form of a name: of orch23, else of the plugins of a pipeline.
+    """Return the output format of a name, from orch23 or from the plugins of a pipeline.
 
     Raises:
-        UsageError: there is none.
-        ConfigurationError: what a plugin has under the name cannot be used.
+        UsageError: there is no such format.
+        ConfigurationError: the object that a plugin has under the name is not a format.
 
     """
     from orch23.report.formats import Format  # noqa: PLC0415 - for pipelines with plugins alone
@@ -45,5 +43,5 @@ def format_of(name: str, plugins: tuple[str, ...]) -> "Format":
     if name in formats:
         return formats[name]
     close = nearest_names(name, list(formats))
-    hint = f"did you mean `{close[0]}`?" if close else f"there are: {', '.join(formats)}"
+    hint = f"did you mean `{close[0]}`?" if close else f"the formats are {', '.join(formats)}"
     raise UsageError(Diagnostic("E641", f"there is no output format `{name}`", hint=hint))

@@ -1,7 +1,7 @@
 """Write lists of runs, lines of a journal, and what runs paid for a stage."""
 
 from collections.abc import Iterable, Mapping
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 
 from msgspec import Struct, field
 
@@ -9,7 +9,6 @@ from orch23.model.digest import Json
 from orch23.model.event import (
     ORCH23_ROLE,
     CallSettled,
-    CostText,
     Event,
     FilesPromoted,
     FilesProposed,
@@ -19,33 +18,29 @@ from orch23.model.event import (
     StageRestored,
 )
 from orch23.report.diagnostics import visible
-from orch23.report.values import format_counts, format_money, pluralize
+from orch23.report.values import format_counts, format_money, parse_amount, pluralize, truncate
 from orch23.store.run_logs import RunSummary
 
 _TIME = slice(11, 23)
-_MOST_TEXT = 160
+_MAX_TEXT = 160
 
 
 def runs_text(runs: Iterable[RunSummary]) -> str:
-    """Return one line a run."""
+    """Return a line for each run: its id, status, pipeline and the counts of its stages."""
     rows = [(*map(visible, (one.run_id, one.status, one.pipeline)), format_counts(one.counts)) for one in runs]
     if not rows:
         return "there are no runs\n"
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    lines = []
-    for row in rows:
-        shown = [f"{text:<{width}}" for text, width in zip(row, [*widths, 0], strict=True)]
-        lines.append("  ".join(shown).rstrip() + "\n")
-    return "".join(lines)
+    widths = [*(max(len(row[column]) for row in rows) for column in range(3)), 0]
+    cells = ([f"{text:<{width}}" for text, width in zip(row, widths, strict=True)] for row in rows)
+    return "".join("  ".join(row).rstrip() + "\n" for row in cells)
 
 
-def log_line(moment: str, event: Event) -> str:
-    """Return one line of a journal: time, who, what, and the facts that matter."""
+def log_line(timestamp: str, event: Event) -> str:
+    """Return one line of a journal: time, event type, stage, message, and the facts of the event."""
     role = "" if event.role == ORCH23_ROLE else f"{visible(event.role)}: "
-    warn = "" if event.level in ("debug", "info") else f"{event.level}: "
-    text = visible(f"{event.message}{_facts(event)}").replace("\n", " ")
-    text = text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 3]}..."
-    return f"{moment[_TIME]}  {event.type:<16}  {warn}{role}{text}\n"
+    level = "" if event.level in ("debug", "info") else f"{event.level}: "
+    text = truncate(visible(f"{event.message}{_facts(event)}").replace("\n", " "), _MAX_TEXT)
+    return f"{timestamp[_TIME]}  {event.type:<16}  {level}{role}{text}\n"
 
 
 def _facts(event: Event) -> str:
@@ -69,7 +64,7 @@ def _paths(paths: tuple[str, ...]) -> str:
 
 
 class RunCost(Struct, kw_only=True):
-    """What one run took for a stage. An amount is None as soon as one of its answers has no known price."""
+    """The model calls of a stage in one run. An amount is None as soon as the price of one of its calls is unknown."""
 
     run: str
     calls: int = 0
@@ -82,36 +77,35 @@ class RunCost(Struct, kw_only=True):
     prices: dict[str, None] = field(default_factory=dict)
 
     def add(self, event: Event) -> None:
-        """Count one event of the journal, if it is about money."""
+        """Count an event of the journal, if it is a response or a call without one."""
         match event.data:
-            case LlmResponse(replayed=True) as told:
-                self.recorded += 1
-                self.saved = _plus(self.saved, told.cost)
-            case LlmResponse() as told:
-                self.calls += 1
-                self.paid = _plus(self.paid, told.cost)
+            case LlmResponse() as response:
+                if response.replayed:
+                    self.recorded += 1
+                    self.saved = _plus(self.saved, response.cost)
+                else:
+                    self.calls += 1
+                    self.paid = _plus(self.paid, response.cost)
+                self.input_tokens += response.input_tokens
+                self.output_tokens += response.output_tokens
+                self.prices |= {response.prices: None} if response.prices else {}
             case CallSettled(forfeited=True, cost=cost):
                 self.calls += 1
                 self.unanswered += 1
                 self.paid = _plus(self.paid, cost)
-                return
             case _:
-                return
-        self.input_tokens += told.input_tokens
-        self.output_tokens += told.output_tokens
-        if told.prices:
-            self.prices[told.prices] = None
+                pass
 
     @property
     def is_empty(self) -> bool:
-        """Say whether nobody was asked, and nothing answered from recordings."""
+        """Return whether no model was called and no recorded response was used."""
         return not self.calls and not self.recorded
 
     def text(self) -> str:
-        """Return the sums in a line."""
+        """Return the sums in one line."""
         facts = [pluralize(self.calls, "call")]
-        facts += [f"{self.unanswered} of them without an answer, counted in full"] if self.unanswered else []
-        facts += [pluralize(self.recorded, "recorded answer")]
+        facts += [f"{self.unanswered} of them without a response, counted in full"] if self.unanswered else []
+        facts += [pluralize(self.recorded, "recorded response")]
         facts += [f"{self.input_tokens:,}+{self.output_tokens:,} tokens"]
         facts += ["paid: price unknown" if self.paid is None else f"paid {format_money(self.paid)}"]
         if self.recorded:
@@ -119,7 +113,7 @@ class RunCost(Struct, kw_only=True):
         return ", ".join(facts)
 
     def facts(self) -> dict[str, Json]:
-        """Return the sums as plain values: amounts as decimal strings, null where a price is unknown."""
+        """Return the sums as plain values: amounts as decimal strings, null if a price is unknown."""
         return {
             "run": self.run,
             "calls": self.calls,
@@ -134,7 +128,7 @@ class RunCost(Struct, kw_only=True):
 
 
 def stage_costs(runs: Iterable[tuple[str, Iterable[Event]]], stage: str) -> list[RunCost]:
-    """Return what each run took for a stage, or for all items of a foreach; no run that has nothing to tell."""
+    """Return the calls of a stage, or of all items of a foreach, in each run that has any."""
     found = []
     for run, events in runs:
         cost = RunCost(run=run)
@@ -147,19 +141,15 @@ def stage_costs(runs: Iterable[tuple[str, Iterable[Event]]], stage: str) -> list
 
 
 def costs_text(stage: str, costs: Iterable[RunCost]) -> str:
-    """Return the sums of each run, a line each, and by whose prices they are."""
-    lines, prices = [], dict[str, None]()
-    for cost in costs:
-        lines.append(f"{stage} in {cost.run}: {cost.text()}\n")
-        prices |= cost.prices
-    return "".join([*lines, *(f"prices: {one}\n" for one in prices)])
+    """Return a line with the sums of each run, and one for each price table that they come from."""
+    runs = list(costs)
+    prices = dict.fromkeys(table for cost in runs for table in cost.prices)
+    lines = [f"{stage} in {cost.run}: {cost.text()}\n" for cost in runs]
+    return "".join([*lines, *(f"prices: {table}\n" for table in prices)])
 
 
-def _plus(amount: Decimal | None, cost: CostText) -> Decimal | None:
-    try:
-        more = Decimal(cost) if cost is not None else None
-    except InvalidOperation:
-        more = None
+def _plus(amount: Decimal | None, cost: str | None) -> Decimal | None:
+    more = parse_amount(cost)
     return None if amount is None or more is None else amount + more
 
 

@@ -37,8 +37,8 @@ from orch23.report.diagnostics import visible
 from orch23.report.formats import Format, View
 from orch23.report.marks import MAX_IDLE_LINES, Style
 from orch23.report.plan_view import reason_text
-from orch23.report.stage_text import FinishedStage, failure_text, has_unknown_price, parse_amount, stage_line
-from orch23.report.values import format_counts, format_duration, format_money, pluralize
+from orch23.report.stage_text import FinishedStage, failure_text, has_unknown_price, stage_line
+from orch23.report.values import format_counts, format_duration, format_money, parse_amount, pluralize
 
 _ORDER = (
     StageStatus.BUILT,
@@ -52,15 +52,15 @@ _ORDER = (
     StageStatus.BLOCKED,
     StageStatus.CANCELLED,
 )
-_DULL = (StageStatus.FRESH, StageStatus.SKIPPED)
-"""Decisions that are written as these statuses are."""
+_IDLE_DECISIONS = (StageStatus.FRESH, StageStatus.SKIPPED)
+"""The labels of these decisions equal the statuses."""
 REASON_CODES: tuple[str, ...] = get_args(ReasonCode)
-_TOLD = frozenset({StageStatus.FAILED, StageStatus.EDITED, StageStatus.WITHHELD})
-"""How a stage ends that is told of once more when all is over; the ends of the others are not kept."""
+_IN_FAILURES = frozenset({StageStatus.FAILED, StageStatus.EDITED, StageStatus.WITHHELD})
+"""The statuses that the blocks after the summary show. The other stages are not kept: there can be 10,000."""
 
 
 class _Sums(Struct):
-    """What the stages that ended come to."""
+    """The sums of all stages that ended."""
 
     statuses: Counter[str] = field(default_factory=Counter)
     calls: int = 0
@@ -72,7 +72,6 @@ class _Sums(Struct):
     saved: Decimal = Decimal(0)
 
     def add(self, ended: StageFinished) -> None:
-        """Add how one ended."""
         self.statuses[ended.status] += 1
         self.calls += ended.calls
         self.input_tokens += ended.input_tokens
@@ -84,9 +83,10 @@ class _Sums(Struct):
 
 
 class TextScreen(Struct, kw_only=True):
-    """Writes a build as text. Nothing is written before something happens: a build with nothing to do is one line.
+    """An observer that writes a build as text.
 
-    `quiet` leaves only warnings and failures; `verbose` adds why each stage runs, and its attempts.
+    It writes nothing before something happens, so that a build with nothing to do is one line. `quiet` leaves only
+    warnings and failures; `verbose` adds why each stage runs, and its attempts.
     """
 
     pipeline: Pipeline
@@ -95,46 +95,48 @@ class TextScreen(Struct, kw_only=True):
     style: Style
     quiet: bool = False
     verbose: bool = False
-    _began: float = 0.0
+    _started: float = 0.0
     _head: str = ""
     _log: str = ""
-    _held: list[Event | FinishedStage] = field(default_factory=list)
+    _pending: list[Event | FinishedStage] = field(default_factory=list)
     _sums: _Sums = field(default_factory=_Sums)
-    _last: dict[str, FinishedStage] = field(default_factory=dict)
-    _again: dict[str, list[str]] = field(default_factory=dict)
+    _failures: dict[str, FinishedStage] = field(default_factory=dict)
+    _retries: dict[str, list[str]] = field(default_factory=dict)
     _restored: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _kinds: dict[str, str] = field(default_factory=dict)
     _width: int = 0
-    _open: bool = False
+    _is_open: bool = False
     _total: int = 0
-    _at_rest: Counter[str] = field(default_factory=Counter)
+    _idle: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        """Take kinds and names of the declared stages."""
+        """Read the kinds and names of the declared stages, and start the clock."""
         self._kinds = {stage.name: stage.kind for stage in self.pipeline.stages}
         self._width = max((len(name) for name in self._kinds), default=0)
-        self._began = self.clock()
+        self._started = self.clock()
 
-    def notice(self, event: Event) -> None:  # noqa: C901, PLR0912 - one a type of event
-        """Take one event."""
+    def notice(self, event: Event) -> None:  # noqa: C901, PLR0912 - one case for each type of event
+        """Show one event."""
         match event.data:
             case RunStarted():
                 self._start(event.data)
             case StagesAdded(items=items):
                 self._width = max([self._width, *(len(name) for name in items)])
-            case StageDecided():
-                self._decided(event.role, event.data)
+            case StageDecided(decision=decision, reasons=reasons):
+                if self.verbose and decision not in _IDLE_DECISIONS:
+                    why = ", ".join(_reason(one) for one in reasons)
+                    self._stage_line(event.role, f"{decision}: {why}".rstrip(": "))
             case AttemptStarted() | AttemptFinished() | CheckResult() | StageWithheld():
                 self._attempt(event)
             case StepOutput(line=line, cut=cut) | LlmText(line=line, cut=cut):
-                self._live(event.role, event.message if cut else line)
+                self._stage_line(event.role, f"| {visible(event.message if cut else line)}")
             case HttpRetry(status=status, code=code):
-                self._again.setdefault(event.role, []).append(code if status is None else str(status))
+                self._retries.setdefault(event.role, []).append(code if status is None else str(status))
                 self._attempt(event)
             case FilesPromoted(removed=removed) if event.role == ORCH23_ROLE:
                 self._note("removed, since no stage makes it any more", removed)
             case FilesReleased(files=files):
-                self._note("released, now a source", files)
+                self._note("released as source files", files)
             case StageRestored(files=files):
                 self._restored[event.role] = files
             case StageFinished():
@@ -146,79 +148,72 @@ class TextScreen(Struct, kw_only=True):
             case _:
                 pass
 
-    def _start(self, began: RunStarted) -> None:
-        self._total = began.stages or len(self.pipeline.stages)
-        self._at_rest = Counter(began.at_rest or {})
-        providers, models = ", ".join(began.provider), ", ".join(began.model)
+    def _start(self, run: RunStarted) -> None:
+        self._total = run.stages or len(self.pipeline.stages)
+        self._idle = Counter(run.at_rest or {})
+        providers, models = ", ".join(run.provider), ", ".join(run.model)
         facts = [f"{visible(self.pipeline.name)}: {pluralize(self._total, 'stage')}"]
         facts += [f"provider {visible(providers)} model {visible(models)}"] if providers else []
-        facts += [f"sandbox: {began.sandbox or 'none'}"]
+        facts += [f"sandbox: {run.sandbox or 'none'}"]
         self._head = "   ".join(facts)
-        self._log = f"logs/{began.run_id}.jsonl"
-
-    def _decided(self, name: str, decided: StageDecided) -> None:
-        if self.verbose and decided.decision not in _DULL:
-            self._show()
-            told = ", ".join(_reason(one) for one in decided.reasons)
-            self._line(f"   {visible(name):<{self._width}}  {decided.decision}: {told}".rstrip(": "))
+        self._log = f"logs/{run.run_id}.jsonl"
 
     def _attempt(self, event: Event) -> None:
         if self.verbose:
-            self._show()
-            self._line(f"   {visible(event.role):<{self._width}}  {visible(event.message)}")
+            self._stage_line(event.role, visible(event.message))
 
-    def _live(self, name: str, line: str) -> None:
-        self._show()
-        self._line(f"   {visible(name):<{self._width}}  | {visible(line)}")
+    def _stage_line(self, stage: str, text: str) -> None:
+        self._open()
+        self._line(f"   {visible(stage):<{self._width}}  {text}")
 
-    def _note(self, what: str, files: tuple[str, ...]) -> None:
+    def _note(self, action: str, files: tuple[str, ...]) -> None:
         if files and not self.quiet:
-            self._show()
-            self._line(f" {self.style.marks.idle} {what}: {visible(' '.join(files))}")
+            self._open()
+            self._line(f" {self.style.marks.idle} {action}: {visible(' '.join(files))}")
 
     def _finished(self, ended: FinishedStage) -> None:
         self._sums.add(ended.data)
-        if ended.status in _TOLD:
-            self._last[ended.name] = ended
-        else:  # a stage that was decided twice counts as it ended last
-            self._last.pop(ended.name, None)
+        # A stage can end twice, if its inputs change during the build: only the last time counts.
+        self._failures.pop(ended.name, None)
+        if ended.status in _IN_FAILURES:
+            self._failures[ended.name] = ended
         self._width = max(self._width, len(ended.name))
-        if ended.status.is_idle and not self.verbose:
-            if self._total > MAX_IDLE_LINES:
-                return
-            if not self._open:
-                self._held.append(ended)
-                return
-        self._show()
+        is_idle = ended.status.is_idle and not self.verbose
+        if is_idle and self._total > MAX_IDLE_LINES:
+            return
+        if is_idle and not self._is_open:
+            self._pending.append(ended)
+            return
+        self._open()
         self._stage(ended)
 
     def _stage(self, ended: FinishedStage) -> None:
         kind = self._kinds.get(ended.name.partition("@")[0], "")
-        again, restored = self._again.pop(ended.name, ()), self._restored.get(ended.name, ())
-        self._line(stage_line(ended, kind, self._width, self.style, again=again, restored=restored))
+        retries, restored = self._retries.pop(ended.name, ()), self._restored.get(ended.name, ())
+        self._line(stage_line(ended, kind, self._width, self.style, retries=retries, restored=restored))
 
     def _warn(self, event: Event) -> None:
-        if isinstance(event.data, Warned) and event.data.of_steps and not self._open:  # matters only if a step runs
-            self._held.append(event)
+        # Such a warning matters only if a step runs: a build with nothing to do does not show it.
+        if isinstance(event.data, Warned) and event.data.of_steps and not self._is_open:
+            self._pending.append(event)
             return
-        self._show()
-        sign_ = self.style.paint("warning", "notice")
+        self._open()
         role = "" if event.role == ORCH23_ROLE else f"{visible(event.role)}: "
-        self.write(f"{sign_}: {role}{visible(event.message)}\n")
+        self.write(f"{self.style.paint('warning', 'notice')}: {role}{visible(event.message)}\n")
 
-    def _show(self) -> None:
-        """Write the first line, and what was held back since nothing else had happened."""
-        if self._open:
+    def _open(self) -> None:
+        """Write the first line and the pending ones, if this is the first thing that happens."""
+        if self._is_open:
             return
-        self._open = True
+        self._is_open = True
         if self._head:
             self._line(self._head)
-        for event in self._held:
-            if isinstance(event, FinishedStage):
-                self._stage(event)
+        for one in self._pending:
+            if isinstance(one, FinishedStage):
+                self._stage(one)
             else:
-                self._warn(event)
-        self._held.clear()
+                self._warn(one)
+        self._pending.clear()
 
     def _line(self, text: str) -> None:
         if not self.quiet:
@@ -226,45 +221,42 @@ class TextScreen(Struct, kw_only=True):
 
     # ---- the end --------------------------------------------------------------------------
 
-    def _finish(self, ended: RunFinished) -> None:
-        statuses = self._at_rest + self._sums.statuses
-        if not self._open and ended.exit_code == 0:
+    def _finish(self, run: RunFinished) -> None:
+        statuses = self._idle + self._sums.statuses
+        if not self._is_open and run.exit_code == 0:
             skips = statuses[StageStatus.SKIPPED]
             skipped = f", {skips} skipped" if skips else ""
             stages = pluralize(statuses.total() - skips, "stage")
             self._line(f"{visible(self.pipeline.name)}: up to date ({stages}{skipped})")
             return
-        self._show()
-        self._line(self._summary(statuses, ended))
-        told = failure_text(self.pipeline, [*self._last.values()], self._kinds, self.style)
-        self.write(told)
-        if told or ended.exit_code != 0:
-            word = self.style.paint(ended.status, "bad")
-            self.write(f"\n{word}: the log is {self._log}; `orch23 log` shows it\n")
+        self._open()
+        self._line(self._summary(statuses, run))
+        failures = failure_text(self.pipeline, [*self._failures.values()], self._kinds, self.style)
+        self.write(failures)
+        if failures or run.exit_code != 0:
+            status = self.style.paint(run.status, "bad")
+            self.write(f"\n{status}: the log is {self._log}; `orch23 log` shows it\n")
 
-    def _summary(self, statuses: Counter[str], ended: RunFinished) -> str:
+    def _summary(self, statuses: Counter[str], run: RunFinished) -> str:
         sums = self._sums
-        calls, recorded, saved = sums.calls, sums.recorded, sums.saved
-        facts = [
-            f" {pluralize(statuses.total(), 'stage')}: {format_counts({name.value: statuses[name] for name in _ORDER})}"
-        ]
-        facts += [format_duration(self.clock() - self._began)]
-        spent = [pluralize(calls, "call")] if calls else []
-        tokens = f"{sums.input_tokens:,}+{sums.output_tokens:,} tokens"
-        spent += [tokens] if calls and (sums.input_tokens or sums.output_tokens) else []
-        spent += self._money(ended)
+        counts = format_counts({name.value: statuses[name] for name in _ORDER})
+        facts = [f" {pluralize(statuses.total(), 'stage')}: {counts}", format_duration(self.clock() - self._started)]
+        spent = [pluralize(sums.calls, "call")] if sums.calls else []
+        if sums.calls and (sums.input_tokens or sums.output_tokens):
+            spent += [f"{sums.input_tokens:,}+{sums.output_tokens:,} tokens"]
+        spent += self._money(run)
         facts += [", ".join(spent)] if spent else []
-        facts += (
-            [f"saved {pluralize(recorded, 'call')}{f', {format_money(saved)}' if saved else ''}"] if recorded else []
-        )
+        if sums.recorded:
+            saved = f", {format_money(sums.saved)}" if sums.saved else ""
+            facts += [f"saved {pluralize(sums.recorded, 'call')}{saved}"]
         return "   ".join(facts)
 
-    def _money(self, ended: RunFinished) -> list[str]:
-        """Return what was paid, of how much; nothing where nothing was, and no sum that leaves something out."""
-        before, most = parse_amount(ended.before.cost), parse_amount(ended.limits.max_cost_usd)
+    def _money(self, run: RunFinished) -> list[str]:
+        """Return the cost, and its limit. Calls of unknown price are counted beside the sum, never left out."""
+        before, limit = parse_amount(run.before.cost), parse_amount(run.limits.max_cost_usd)
         unpriced, cost = self._sums.unpriced, self._sums.cost
-        limit = f" of {format_money(most)}" if most is not None else ""
-        paid = [f"{format_money(cost)}{limit}"] if cost else []
+        of_limit = f" of {format_money(limit)}" if limit is not None else ""
+        paid = [f"{format_money(cost)}{of_limit}"] if cost else []
         paid += [f"{format_money(before)} before it was interrupted"] if before else []
         if not unpriced:
             return paid

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 
 from orch23.model.digest import Json
 from orch23.model.text import escape_hidden
@@ -10,11 +10,13 @@ from orch23.model.text import escape_hidden
 _MINUTE_S = 60.0
 _HOUR_S = 3600.0
 _KILO = 1000.0
+_CENT = Decimal("0.01")
+_SMALLEST = Decimal("0.0001")
 
 
 def format_duration(seconds: float) -> str:
     """Return a duration: `0.1s`, `28.4s`, `3m 05s`, `2h 10m`."""
-    if seconds < _MINUTE_S - 0.05:
+    if seconds < _MINUTE_S - 0.05:  # else `.1f` rounds 59.96 to `60.0s`
         return f"{seconds:.1f}s"
     whole = round(seconds)
     if whole < _HOUR_S:
@@ -29,42 +31,52 @@ def pluralize(number: int, noun: str) -> str:
 
 def format_size(size_bytes: int) -> str:
     """Return a size in decimal units: `512 B`, `1.2 MB`."""
-    amount = float(size_bytes)
-    for unit in ("B", "kB", "MB", "GB"):
-        if amount < _KILO or unit == "GB":
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+    if size_bytes < _KILO:
+        return f"{size_bytes} B"
+    amount = size_bytes / _KILO
+    for unit in ("kB", "MB"):
+        if amount < _KILO:
+            return f"{amount:.1f} {unit}"
         amount /= _KILO
-    return ""
+    return f"{amount:.1f} GB"
 
 
 def format_counts(numbers: Mapping[str, int]) -> str:
-    """Return what there is of each kind: `2 built, 1 failed`; nothing of what there is none."""
+    """Return the counts that are not 0: `2 built, 1 failed`."""
     return ", ".join(f"{number:,} {name}" for name, number in numbers.items() if number)
 
 
-_CENTS = Decimal("0.01")
-_FINE = Decimal("0.0001")
-
-
 def format_money(amount: Decimal) -> str:
-    """Return US dollars: `$1.00`, `$0.0347`; what is too little to show is said to be so, and never `$0`."""
+    """Return US dollars: `$1.00`, `$0.0347`; an amount below `$0.0001` is `under $0.0001`, never `$0`."""
     if amount == 0:
         return "$0"
-    if amount < _FINE:
-        return f"under ${_FINE}"
+    if amount < _SMALLEST:
+        return f"under ${_SMALLEST}"
     if amount >= 1:
-        return f"${amount.quantize(_CENTS, ROUND_HALF_UP):,}"
-    fine = str(amount.quantize(_FINE, ROUND_HALF_UP))
-    while fine.endswith("0") and len(fine.partition(".")[2]) > len("00"):
-        fine = fine[:-1]
-    return f"${fine}"
+        return f"${amount.quantize(_CENT, ROUND_HALF_UP):,}"
+    whole, _, digits = str(amount.quantize(_SMALLEST, ROUND_HALF_UP)).partition(".")
+    return f"${whole}.{digits.rstrip('0'):0<2}"
+
+
+def parse_amount(amount: str | None) -> Decimal | None:
+    """Return an amount of US dollars as a number; None if it is unknown, not a number, or not finite."""
+    try:
+        number = Decimal(amount or "")
+    except InvalidOperation:
+        return None
+    return number if number.is_finite() else None
+
+
+def truncate(text: str, limit: int) -> str:
+    """Return a text of at most `limit` characters; a longer one ends in `...`."""
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
 def json_document(value: Mapping[str, Json]) -> str:
-    """Return a value as the one JSON document that a `--json` command writes."""
+    """Return the one JSON document that a `--json` command writes, with a final newline."""
     return escape_hidden(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=plain_value)) + "\n"
 
 
 def plain_value(value: object) -> object:
-    """Show json the mappings and sequences that are not dict and list."""
+    """Convert a mapping or a sequence of another type to the dict or list that `json` can write."""
     return dict(value) if hasattr(value, "items") else list(value)  # type: ignore[call-overload] # a sequence

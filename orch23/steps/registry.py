@@ -35,42 +35,43 @@ def kinds_of(plugins: tuple[str, ...]) -> StepKinds:
 
 
 def is_llm(step: Step | None) -> TypeGuard["LLMStep"]:
-    """Return whether a step is an llm step, by what its class says: no other kind is loaded for that."""
+    """Return whether a step calls a model. The class says it, so that no kind of step is loaded for this question."""
     return step is not None and step.asks_model
 
 
 def decode_step(form: Any, value: Any) -> Any:
-    """Return a step that was stored: what msgspec asks of a type that it does not know.
+    """Return a stored step: the `dec_hook` of msgspec, which gets the base class as `form`.
 
     Raises:
-        ValueError: it is of a kind that is not orch23's own.
+        ValueError: the kind belongs to a plugin, or to another version of orch23.
 
     """
     tag = str(value.get("type")) if isinstance(value, dict) else ""
     kind = _OWN.get(tag) or _OF_VERIFY.get(tag)
     if kind is None:
-        message = f"no {form.__name__} of orch23 is called {tag}"
+        message = f"orch23 has no {form.__name__} with the tag `{tag}`"
         raise ValueError(message)
     return convert(value, kind)
 
 
 def step_codes() -> Mapping[str, tuple[str, str]]:
     """Return the diagnostics of all kinds of steps. Loads them all."""
-    places = [kind.codes for kind in _OWN.values() if kind.codes]
-    return {code: told for place in places for code, told in load_object(place).items()}
+    return {code: texts for kind in _OWN.values() if kind.codes for code, texts in load_object(kind.codes).items()}
 
 
 def _fault(found: object, name: str) -> str:
     """Return why a plugin's class cannot be a kind of step; an empty text if it can."""
     if not (isinstance(found, type) and issubclass(found, Step) and issubclass(found, Struct)):
-        return "it must be a class of `Step` that is a msgspec Struct"
+        return "it must be a subclass of `Step` and of `msgspec.Struct`"
     config = found.__struct_config__
-    if not config.frozen:
-        return "the class must be frozen"
-    if not found.kind == name == config.tag:
-        return f"its `kind` ({found.kind}), its tag ({config.tag}) and the name of its entry point must be equal"
-    if lacking := [part for part in ("language", "run", "show") if ":" not in getattr(found, part)]:
-        return f"its `{lacking[0]}` must name a `module:attribute`"
-    if found.asks_model and not issubclass(found, load_object(STEP_KINDS["llm"])):
-        return "only a subclass of `LLMStep` may have `asks_model`"
-    return ""
+    lacking = [part for part in ("language", "run", "show") if ":" not in getattr(found, part)]
+    # Plans, estimates and secrets read the fields of LLMStep wherever `asks_model` is true.
+    is_model_step = not found.asks_model or issubclass(found, load_object(STEP_KINDS["llm"]))
+    names = f"its `kind` ({found.kind}), its tag ({config.tag}) and the name of its entry point must be equal"
+    checks = (
+        (config.frozen, "the class must be frozen"),
+        (found.kind == name == config.tag, names),
+        (not lacking, f"its `{''.join(lacking[:1])}` must name a `module:attribute`"),
+        (is_model_step, "only a subclass of `LLMStep` may have `asks_model`"),
+    )
+    return next((fault for is_met, fault in checks if not is_met), "")

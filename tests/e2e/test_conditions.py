@@ -54,7 +54,7 @@ def test_plan_status_and_build_tell_what_is_skipped_and_why(project: Project) ->
     documented(project, docs="false")
     why = "`if` is false: ${{ vars.docs }}"
     plan = project.run("plan")
-    assert plan.out.startswith("story: 2 of 2 stages would run, 1 skipped")
+    assert plan.out.startswith("story: 2 of 2 stages to run, 1 skipped")
     assert f"docs   skipped  {why}" in plan.out
     built = project.build()
     assert "3 stages: 2 built, 1 skipped" in built.err

@@ -118,14 +118,14 @@ def test_passing_trouble_of_a_server_is_tried_again_and_a_missing_file_is_not(
     assert len(server.asked) == 2
     pipeline(project, f"{server.url}/nothing", OTHER)
     outcome = project.build()
-    assert (outcome.code, "the server says 404" in outcome.err) == (1, True), outcome.err
+    assert (outcome.code, "the server responded with 404" in outcome.err) == (1, True), outcome.err
     assert len(server.asked) == 3
 
 
 def test_offline_nothing_is_fetched_that_is_not_on_this_machine(project: Project) -> None:
     pipeline(project, "https://files.invalid/data.bin")
     outcome = project.build("--offline")
-    assert "error[E455]: get: https://files.invalid/data.bin is beyond this machine" in outcome.err
+    assert "error[E455]: get: https://files.invalid/data.bin is on another machine" in outcome.err
     assert " --> pipeline.yaml:4:" in outcome.err
     assert outcome.code == project.build("--offline").code != 0
 
@@ -135,7 +135,7 @@ def test_offline_no_redirect_leads_to_another_machine(project: Project, server: 
     pipeline(project, f"{server.url}/away", more=", redirects: ['http://files.invalid']")
     outcome = project.build("--offline")
     assert (outcome.code, "E455" in outcome.err) == (1, True), outcome.err
-    assert "/away redirects to http://files.invalid, which is beyond this machine" in outcome.err.replace("\n", " ")
+    assert "/away redirects to http://files.invalid, which is on another machine" in outcome.err.replace("\n", " ")
     pipeline(project, f"{server.url}/here")
     assert project.build("--offline").code == 0
 
@@ -191,7 +191,7 @@ def test_no_link_local_address_is_reached(project: Project, host: str, monkeypat
     pipeline(project, f"http://{host}/latest/meta-data")
     outcome = project.build()
     assert (outcome.code, "E454" in outcome.err) == (1, True), outcome.err
-    assert "which no step may reach" in outcome.err
+    assert "which no step may connect to" in outcome.err
 
 
 @pytest.mark.parametrize("host", ["169.254.169.254.", "0xA9FEA9FE", "[64:ff9b::a9fe:a9fe]"])
@@ -199,7 +199,7 @@ def test_no_link_local_address_is_reached_through_a_proxy(project: Project, host
     with serving() as proxy:
         pipeline(project, f"http://{host}/latest/meta-data")
         outcome = project.build(env={"http_proxy": proxy.url})
-        assert "leads to 169.254.169.254, which no step may reach" in outcome.err.replace("\n", " ")
+        assert "has the address 169.254.169.254, which no step may connect to" in outcome.err.replace("\n", " ")
         assert proxy.asked == []
 
 
@@ -214,7 +214,7 @@ def test_a_redirect_leads_only_where_the_pipeline_says(project: Project, server:
         assert f"redirects: [{other.url}]" in outcome.err.replace("\n", " ")
         assert other.asked == []
         pipeline(project, f"{server.url}/cloud", more=", redirects: ['http://169.254.169.254']")
-        assert "which no step may reach" in project.build().err
+        assert "which no step may connect to" in project.build().err
         pipeline(project, f"{server.url}/round")
         assert "more than 5 redirects" in project.build().err
         pipeline(project, f"{server.url}/away", more=f", redirects: ['{other.url}']")

@@ -70,7 +70,7 @@ def test_without_it_everything_is_decided_and_it_is_made_again(many: Project, mo
 def test_a_damaged_one_is_no_error(many: Project, moments: Moments, data: bytes) -> None:
     (many.root / INDEX).write_bytes(data)
     many.write({"in/3.txt": "three\n"})
-    assert "1 of 70 stages would run" in ran(moments, many, "plan").out
+    assert "1 of 70 stages to run" in ran(moments, many, "plan").out
     assert (many.root / INDEX).read_bytes() == data, "a plan writes nothing"
     edited(moments, many, 3, "three\n", by_part=False)
     edited(moments, many, 4, "four\n")
@@ -122,7 +122,7 @@ def test_on_a_file_system_that_cannot_be_written_a_plan_reads_it(many: Project, 
     if "unshare" in ran.stderr or "mount" in ran.stderr:
         pytest.skip("file systems cannot be mounted here")
     assert ran.returncode == 0, ran.stderr
-    assert "1 of 70 stages would run" in ran.stdout
+    assert "1 of 70 stages to run" in ran.stdout
     assert not (many.root / f"{INDEX}-journal").exists()
 
 

@@ -206,12 +206,17 @@ def test_a_clone_with_the_transcripts_builds_without_the_model(built: Project, t
 def test_an_unchanged_failed_build_asks_nobody_fails_the_same_way_and_says_so(project: Project) -> None:
     first = write(project, STAGES + BAD).build("-j1", "-k")
     assert (first.code, sorted(calls(project))) == (1, sorted([*ASKED, *ASKED_IN_VAIN]))
-    assert "nobody was asked" not in first.err
+    assert "no model call" not in first.err
     before = calls(project)
     second = project.build("-j1", "-k")
     assert (second.code, calls(project)) == (1, before)
-    assert "nobody was asked: its 2 answers are recorded; `orch23 build --resample bad` asks anew" in second.err
-    assert "nobody was asked: its 1 answer is recorded; `orch23 build --resample garbled` asks anew" in second.err
+    assert (
+        "no model call: its 2 responses are recorded; `orch23 build --resample bad` calls the model again" in second.err
+    )
+    assert (
+        "no model call: its 1 response is recorded; `orch23 build --resample garbled` calls the model again"
+        in second.err
+    )
     assert told(second).count("never good enough") == told(first).count("never good enough")
     failed = {e["role"]: e["data"]["kind"] for e in project.events_of("stage_finished") if e["data"]["kind"]}
     assert failed == {"bad": "verify_failed", "garbled": "llm_output_invalid"}
@@ -401,9 +406,12 @@ def test_a_miss_names_the_first_difference_and_the_ways_forward(built: Project, 
     assert f"without {flag}" in missed.err
     assert calls(built) == ASKED
     told_ = built.run("explain", "plan").out
-    assert "not recorded; next to the nearest, the prompt differs at line 2: 'another spec' was 'a spec'" in told_
+    assert (
+        "not recorded; compared with the nearest one, the prompt differs at line 2: 'another spec' was 'a spec'"
+        in told_
+    )
     built.edit("spec.md", "a spec\n")
-    assert "which is recorded" in built.run("explain", "plan").out
+    assert "the response is recorded in" in built.run("explain", "plan").out
 
 
 def test_a_miss_of_another_model_says_which(built: Project) -> None:

@@ -311,7 +311,7 @@ def test_a_process_of_a_plugin_can_verify_a_result(project: Project, tmp_path: P
     sites = (world.unpack("1.0"),)
     project.edit("pipeline.yaml", VERIFIED.replace("lacks: {", "lacks: {report: r, "))
     code, told = world.run("plan", sites=sites)
-    assert (code, "error[E856]: `report` has no place in verify" in told) == (65, True), told
+    assert (code, "error[E856]: `report` cannot be used in verify" in told) == (65, True), told
     project.edit("pipeline.yaml", VERIFIED.replace("lacks: {file: out.txt, word: bad}", "upper: {text: x}"))
     code, told = world.run("plan", sites=sites)
     assert (code, "error[E802]: unknown key `upper` in `verify` of stage `a`" in told) == (65, True), told

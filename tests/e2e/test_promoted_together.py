@@ -199,8 +199,8 @@ def test_what_is_fresh_stays_fresh_and_what_waits_is_told_with_the_way_out(proje
     assert "held back: layers@page failed" in outcome.err
     assert "3 stages" not in outcome.err
     assert "4 stages: 1 fresh, 1 held, 1 failed, 1 blocked" in outcome.err
-    assert "in the store, and not in the workspace: layers@store" in outcome.err
-    assert "next: mend layers@page, then `orch23 build" in outcome.err
+    assert "in the store, but not in the workspace: layers@store" in outcome.err
+    assert "next: fix layers@page, then `orch23 build" in outcome.err
     told = [json.loads(line) for line in project.build("-k", "--json").out.splitlines()]
     finished = next(e for e in told if e["type"] == "stage_finished" and e["role"] == "layers@store")
     assert (finished["data"]["status"], finished["data"]["by"]) == ("held", ["layers@page"])

@@ -259,8 +259,8 @@ def test_a_stage_whose_name_is_a_number(moments: Moments) -> None:
         assert run(moments, "build", "1").code == 0
         age()
     assert UP_TO_DATE in run(moments, "build", "1").err
-    assert "1 of 2 stages would run" in run(moments, "plan").out
-    assert "would run" in run(moments, "plan", "2").out
+    assert "1 of 2 stages to run" in run(moments, "plan").out
+    assert " to run" in run(moments, "plan", "2").out
     assert "1 built" in run(moments, "build", "-j", "1", "2").err
     assert UP_TO_DATE in run(moments, "build", "-j2").err
     assert sorted(outputs(Path())) == ["out/1.txt", "out/2.txt"]
@@ -279,7 +279,7 @@ def test_a_link_in_the_place_of_a_missing_folder(two: Moments, link: str) -> Non
         done = run(two, command, "pipeline.yaml")
         assert UP_TO_DATE in done.out + done.err, done
     write({f"{folder}/sub/more.txt": "behind\n"})
-    assert "would run" in run(two, "plan", "pipeline.yaml").out
+    assert " to run" in run(two, "plan", "pipeline.yaml").out
     check_nothing_is_missed(two, "pipeline.yaml")
     Path("opt").unlink()
     Path("opt").symlink_to("/etc")

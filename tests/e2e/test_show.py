@@ -62,7 +62,7 @@ def test_each_view_of_a_stage_that_ran(built: Project) -> None:
     assert show(built, "say", "--prompt") == "be brief\n\nsay\na spec\n"
     assert show(built, "say", "--response") == "a spec\n"
     assert "+a spec" in show(built, "say", "--diff")
-    assert "1 call, 0 recorded answers" in show(built, "say", "--cost")
+    assert "1 call, 0 recorded responses" in show(built, "say", "--cost")
     assert "model  echo" in show(built, "say", "--key")
     everything = show(built, "say")
     assert everything.index("---- prompt, attempt 1 of ") < everything.index("---- response, attempt 1 of ")

@@ -52,10 +52,10 @@ def test_an_edit_is_planned_and_built_by_what_it_reaches(root: Path) -> None:
     (root / "in/9.txt").write_text("nine\n")
     plan = orch23(root, "plan")
     assert plan.stdout.splitlines()[:4] == [
-        f"many: 1 of {MANY} stages would run, 1 may",
+        f"many: 1 of {MANY} stages to run, 1 depends on upstream",
         "   stage  action   why",
         " > s09    run      in/9.txt changed, +1 more",
-        " ? s10    maybe    if what s09 writes changes",
+        " ? s10    maybe    if the outputs of s09 change",
     ]
     done = orch23(root, "build")
     assert done.stderr.splitlines()[1:-1] == [
@@ -74,7 +74,7 @@ def test_an_edit_is_planned_and_built_by_what_it_reaches(root: Path) -> None:
 
 def test_what_is_declared_otherwise_is_such_an_edit_unless_it_is_tied_otherwise(root: Path) -> None:
     (root / "pipeline.yaml").write_text(pipeline(s9="    salt: b\n"))
-    assert f"many: 1 of {MANY} stages would run, 1 may" in orch23(root, "plan").stdout
+    assert f"many: 1 of {MANY} stages to run, 1 depends on upstream" in orch23(root, "plan").stdout
     assert f"1 built, {MANY - 1} fresh" in orch23(root, "build").stderr
     assert told_of(root) == {"s09", "s10"}
     (root / "pipeline.yaml").write_text(pipeline(s9="    salt: b\n    needs: [s08]\n"))

@@ -6,7 +6,8 @@ from functools import lru_cache
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from orch23.model.paths import is_ignored, match, may_overlap, normalize_pattern, static_prefix
+from orch23.model.paths import match, may_overlap, normalize_pattern, static_prefix
+from tests.ignored_paths import is_ignored
 
 ALPHABET = "ab."
 DEPTH = 4

@@ -1,4 +1,4 @@
-"""Know the addresses that no step may reach, in all forms in which a host can be written."""
+"""Recognize forbidden addresses, in all forms in which a host can be written."""
 
 import re
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import TypeAlias
 Address: TypeAlias = IPv4Address | IPv6Address
 
 _METADATA = frozenset(map(ip_address, ("fd00:ec2::254", "100.100.100.200", "168.63.129.16")))
-"""Addresses that are not link-local and at which clouds serve the credentials of a machine."""
+"""Addresses of cloud metadata services, which serve the credentials of a machine, beyond the link-local ones."""
 
 _EMBEDDING = (
     (IPv6Network("::/96"), 0),  # IPv4-compatible
@@ -27,28 +27,27 @@ _MOST_DIGITS = 11  # of the octal form of a whole address
 
 
 def forbidden_address(host: str) -> Address | None:
-    """Return the address that a host is written as if no step may reach it, else None. Nothing is looked up."""
-    for address in _addresses_of(host):
-        for one in _with_embedded(address):
-            if one.is_link_local or one in _METADATA or one.is_multicast or one.is_unspecified:
-                return one
-    return None
+    """Return the address of a host if no step may connect to it, else None. A name is not looked up."""
+    addresses = (one for address in _addresses_of(host) for one in _with_embedded(address))
+    return next((one for one in addresses if _is_forbidden(one)), None)
+
+
+def _is_forbidden(address: Address) -> bool:
+    return address.is_link_local or address in _METADATA or address.is_multicast or address.is_unspecified
 
 
 def is_address(host: str) -> bool:
-    """Return whether a host is written as an address, and not as a name."""
+    """Return whether a host is an address, and not a name."""
     return next(_addresses_of(host), None) is not None
 
 
 def _addresses_of(host: str) -> Iterator[Address]:
-    """Yield the addresses that a host can be read as: nothing for a name.
-
-    Programs differ in how they read `169.0254.1.1`: a zero in front means octal to inet_aton, and nothing to others.
-    """
+    """Yield the addresses that a host can mean: none for a name."""
     plain = host.rstrip(".").partition("%")[0]
     try:
         yield ip_address(plain)
     except ValueError:
+        # Programs read `169.0254.1.1` differently: a leading zero means octal to inet_aton, and nothing to others.
         for base_of_zero in (8, 10):
             address = _inet_aton(plain, base_of_zero)
             if address is not None:
@@ -56,7 +55,7 @@ def _addresses_of(host: str) -> Iterator[Address]:
 
 
 def _inet_aton(host: str, base_of_zero: int) -> IPv4Address | None:
-    """Return the address of one to four numbers, of which the last one fills what is left; None for other texts."""
+    """Return the address of one to four numbers, of which the last one fills the rest; None for other texts."""
     parts = host.split(".")
     numbers = [_number(part, base_of_zero) for part in parts]
     known = [number for number in numbers if number is not None]

@@ -12,17 +12,20 @@ from orch23.model.server_url import url_origin
 from orch23.steps.fetch.spec import FetchStep, project_path_of
 
 _HOST = re.compile(r"[0-9A-Za-z._-]+|[0-9A-Fa-f:.]+")
-"""A name or an IPv4 address, or an IPv6 address without a zone. A proxy might decode any other text."""
+"""A name or an IPv4 address, or an IPv6 address without a zone.
+
+Other texts are refused: a proxy could decode them to a host that was not checked.
+"""
 
 
 class FetchDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Bring a file whose digest is known."""
+    """Fetch a file with a known digest."""
 
     url: Annotated[
         Text,
         Meta(
-            description="Where the file is: `https://...`, `http://...`, or `file:PATH` for a file of the project. "
-            "Never part of the key. A server needs your consent, once for each project."
+            description="The address of the file: `https://...`, `http://...`, or `file:PATH` for a file of the "
+            "project. Never part of the key. A server needs your consent, once for each project."
         ),
     ]
     sha256: Annotated[
@@ -34,13 +37,13 @@ class FetchDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=T
     ]
     redirects: Annotated[
         tuple[Annotated[str, Meta(min_length=1, description="Such as `https://objects.example.com`.")], ...],
-        Meta(description="Other servers that the address may redirect to. They need consent as well."),
+        Meta(description="Other servers that the address may redirect to. They need your consent too."),
     ] = ()
-    max_size: Annotated[Size, Meta(description="The most bytes that are read.")] = "1GiB"
+    max_size: Annotated[Size, Meta(description="The maximum size of the file.")] = "1GiB"
 
 
 def read_fetch(value: FetchDocument, owner: Problems) -> FetchStep:
-    """Return the step; an address that cannot be fetched is reported."""
+    """Return the step; report an address that cannot be fetched."""
     at = owner.below("fetch")
     path = project_path_of(value.url)
     if path is not None:
@@ -49,7 +52,7 @@ def read_fetch(value: FetchDocument, owner: Problems) -> FetchStep:
     _check(value.url, "url", at)
     for number, one in enumerate(value.redirects):
         if _check(one, str(number), at.below("redirects")) and urlsplit(one).path.strip("/"):
-            at.add(f"redirects/{number}", "E812", f"`{one}` has a path", f"name the server alone: {url_origin(one)}")
+            at.add(f"redirects/{number}", "E812", f"`{one}` has a path", f"name only the server: {url_origin(one)}")
     return FetchStep(
         sha256=value.sha256.lower(),
         url=value.url,
@@ -59,7 +62,7 @@ def read_fetch(value: FetchDocument, owner: Problems) -> FetchStep:
 
 
 def _check(url: str, key: str, at: Problems) -> bool:
-    """Say whether a server can be asked by an address; what is wrong is reported, without a password it may hold."""
+    """Return whether an address can be fetched; report why not, without the address: it can contain a password."""
     fault = fetch_url_fault(url)
     if fault is not None:
         at.add(key, "E812", f"the address {fault}", "write https://HOST/PATH, or file:PATH for a file of the project")
@@ -67,25 +70,26 @@ def _check(url: str, key: str, at: Problems) -> bool:
 
 
 def fetch_url_fault(url: str) -> str | None:
-    """Return what is wrong with an address of a file, None if it can be fetched."""
+    """Return what is wrong with the address of a file; None if it can be fetched."""
     if any(ord(character) <= 0x20 or ord(character) >= 0x7F for character in url):  # noqa: PLR2004 - printable ASCII
-        return "has a blank, a control character, or one that has to be written as %XX"
+        return "has a space, a control character, or a character that must be written as %XX"
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        return "has a host or a port that cannot be read"
-    if parts.scheme.lower() not in ("http", "https"):
-        return "does not begin with https:// or http://"
-    if "@" in parts.netloc:
-        return "has a user name or a password, and a pipeline is no place for one"
-    if not parts.hostname or port == 0:
-        return "has no host" if not parts.hostname else "has the port 0"
-    if not _HOST.fullmatch(parts.hostname):
-        return "has a character in its host that no host has"
-    return "has a fragment" if "#" in url else None
+        return "has an invalid host or port"
+    host = parts.hostname or ""
+    checks = (
+        (parts.scheme.lower() in ("http", "https"), "does not begin with https:// or http://"),
+        ("@" not in parts.netloc, "has a user name or a password, which must not be in a pipeline"),
+        (host, "has no host"),
+        (port != 0, "has the port 0"),
+        (_HOST.fullmatch(host), "has a character in its host that no host has"),
+        ("#" not in url, "has a fragment"),
+    )
+    return next((fault for is_met, fault in checks if not is_met), None)
 
 
 FETCH_LANGUAGE = Language(
-    form=FetchDocument, description="Bring a file whose digest is known.", read=read_fetch, defaults=None
+    form=FetchDocument, description="Fetch a file with a known digest.", read=read_fetch, defaults=None
 )

@@ -22,20 +22,20 @@ from orch23.steps.fetch.download import FetchError, download, file_chunks, timeo
 from orch23.steps.fetch.spec import FetchStep
 
 
-class _Fetching(StepRunner):
-    """Brings files. Two stages that want the same one download it once."""
+class _FetchRunner(StepRunner):
+    """Fetches files. The lock of a digest makes two stages that need the same file download it once."""
 
     def __init__(self) -> None:
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def needs(self, step: FetchStep, contents: ContentStore) -> StepRequirements:
-        """Return the servers that are asked for a file: none where the store has it."""
+        """Return the servers to connect to: none if the store has the file."""
         if not step.url or _stored(step, contents) is not None:
             return NO_REQUIREMENTS
         return StepRequirements(step.grants, step.barred)
 
     def attempt(self, attempts: AttemptLoop, step: FetchStep, turn: AttemptInput) -> AttemptResult:
-        """Return the file as the stage's one output."""
+        """Return the file as the only output of the stage."""
         began = time.monotonic()
         try:
             entry = self._entry(attempts, step)
@@ -66,17 +66,17 @@ class _Fetching(StepRunner):
 
 
 def _of_project(attempts: AttemptLoop, step: FetchStep) -> Digest:
-    """Return the digest of the file of the project, which was taken into the store."""
+    """Return the digest of the file of the project, which is in the store already."""
     digest = attempts.resolved.unkeyed[step.file].digest
     if digest.sha256 != step.sha256:
-        hint = "look at the file: if it was changed on purpose, write this digest into `fetch.sha256`"
+        hint = "check the file; if the change is intended, write this digest into `fetch.sha256`"
         message = f"{step.file} has the SHA-256 {digest.sha256}, not {step.sha256}"
         raise FetchError(Diagnostic("E452", message, hint=hint))
     return digest
 
 
 def _stored(step: FetchStep, contents: ContentStore) -> Digest | None:
-    """Return the digest of a file that the store has; it is read, so that damaged bytes are fetched again."""
+    """Return the digest of a file in the store, else None. It is read, so that damaged bytes are fetched again."""
     try:
         size = sum(map(len, contents.get_chunks(Digest(step.sha256, 0))))
     except MissingBytesError:
@@ -85,10 +85,10 @@ def _stored(step: FetchStep, contents: ContentStore) -> Digest | None:
 
 
 def _check_allowed(attempts: AttemptLoop, step: FetchStep) -> None:
-    """Refuse what the build is not allowed to reach.
+    """Check that the build may connect to the servers of a step.
 
     Raises:
-        FetchError: it is offline.
+        FetchError: the build is offline.
         ConsentError: the user has not consented.
 
     """
@@ -100,4 +100,4 @@ def _check_allowed(attempts: AttemptLoop, step: FetchStep) -> None:
         raise ConsentError(*(not_granted_error(grant, outside.trust_command) for grant in lacking))
 
 
-FETCH_RUNNER = _Fetching()
+FETCH_RUNNER = _FetchRunner()

@@ -19,10 +19,10 @@ GIB = 1 << 30
 
 
 class FetchStep(Step, Struct, frozen=True, omit_defaults=True, tag="fetch", kw_only=True):
-    """Bring a file that has this SHA-256 (64 lower-case hex digits) from an address, or from `file` of the project.
+    """Fetch a file with this SHA-256 (64 lower-case hex digits) from an address, or from `file` of the project.
 
     Exactly one of `url` and `file` is not empty. `redirects` are the origins that the address may redirect to, besides
-    its own; `max_bytes` is the most that is read.
+    its own; `max_bytes` is the maximum size of the file.
     """
 
     kind: ClassVar[str] = "fetch"
@@ -38,12 +38,12 @@ class FetchStep(Step, Struct, frozen=True, omit_defaults=True, tag="fetch", kw_o
     max_bytes: int = GIB
 
     def aspects(self, facts: Facts) -> Mapping[str, Json]:
-        """Return the digest alone: whoever has the bytes, they are the same."""
+        """Return only the digest: the bytes are the same, wherever they come from, so a moved file keeps its key."""
         del facts
         return {"kind": self.kind, "sha256": self.sha256}
 
     def check_outputs(self, outputs: tuple[str, ...], writes: tuple[str, ...], at: "Problems") -> None:
-        """Report more or less than one output."""
+        """Report a stage that does not have exactly one output file."""
         del writes
         if not is_one_file(outputs):
             place = "outputs" if outputs else ""
@@ -51,12 +51,12 @@ class FetchStep(Step, Struct, frozen=True, omit_defaults=True, tag="fetch", kw_o
 
     @property
     def named_inputs(self) -> tuple[str, ...]:
-        """Give the file of the project. The digest alone says what it has to be, so it is no part of the key."""
+        """Return the file of the project. It is not part of the key, since the digest already says what it must be."""
         return (self.file,) if self.file else ()
 
     @property
     def grants(self) -> tuple[Grant, ...]:
-        """Give the servers that it may connect to, each a grant of its own."""
+        """Return a grant for each server that it may connect to."""
         servers = (self.url, *self.redirects) if self.url else ()
         return tuple(Grant(kind="download", name=url_origin(one)) for one in servers)
 
@@ -67,7 +67,7 @@ class FetchStep(Step, Struct, frozen=True, omit_defaults=True, tag="fetch", kw_o
 
     @property
     def barred(self) -> Diagnostic | None:
-        """Give why an offline build may not download the file; None where it is on this machine."""
+        """Return why an offline build may not download the file; None if the server is this machine."""
         return barred_offline(self.url) if self.url and not is_loopback(self.url) else None
 
     @classmethod
@@ -84,7 +84,7 @@ class FetchStep(Step, Struct, frozen=True, omit_defaults=True, tag="fetch", kw_o
 
 
 def project_path_of(url: str) -> str | None:
-    """Return the path of the project that an address stands for: `file:PATH`, or one without a scheme; else None."""
+    """Return the path in the project of `file:PATH` or of an address without a scheme; else None."""
     scheme, sign, rest = url.partition(":")
     if sign and scheme.lower() == "file":
         return rest.removeprefix("//") if rest.startswith("//") and not rest.startswith("///") else rest
@@ -92,6 +92,6 @@ def project_path_of(url: str) -> str | None:
 
 
 def barred_offline(what: str) -> Diagnostic:
-    """Return why an offline build does not reach what is beyond this machine."""
-    hint = "build without --offline once: what the store has is never fetched again"
-    return Diagnostic("E455", f"{what} is beyond this machine, and the store does not have the file", hint=hint)
+    """Return the error of an offline build that would connect to another machine."""
+    hint = "build once without --offline: a file that is in the store is not fetched again"
+    return Diagnostic("E455", f"{what} is on another machine, and the store does not have the file", hint=hint)

@@ -19,25 +19,25 @@ _SET_HERE = frozenset({"PATH", "HOME", "TMPDIR", "GIT_CEILING_DIRECTORIES"})
 
 
 class ContextDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the model is shown beside the inputs."""
+    """Content of the prompt besides the inputs."""
 
     own_outputs: Annotated[bool, Meta(description="Show the stage's last accepted result. Never part of the key.")] = (
         False
     )
-    max_files: Annotated[Count, Meta(description="The most files in one request.")] = 10
-    max_bytes: Annotated[Count, Meta(description="The most bytes of files in one request.")] = "200k"
+    max_files: Annotated[Count, Meta(description="The maximum number of files in one request.")] = 10
+    max_bytes: Annotated[Count, Meta(description="The maximum bytes of files in one request.")] = "200k"
 
 
 class BriefDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the text of a failure is cut for the next attempt."""
+    """How retry feedback is cut for the next attempt."""
 
-    limit: Annotated[Count, Meta(description="Texts up to this length are not cut.")] = 4000
-    head: Annotated[Count, Meta(description="Characters kept of the beginning.")] = 2500
-    tail: Annotated[Count, Meta(description="Characters kept of the end.")] = 1000
+    limit: Annotated[Count, Meta(description="A text up to this length is not cut.")] = 4000
+    head: Annotated[Count, Meta(description="Characters of the beginning to keep.")] = 2500
+    tail: Annotated[Count, Meta(description="Characters of the end to keep.")] = 1000
 
 
 class OnTruncatedDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What follows an answer that was cut off at `max_tokens`."""
+    """Requests after a response that was cut off at `max_tokens`."""
 
     retries: Annotated[
         int,
@@ -52,18 +52,18 @@ class OnTruncatedDocument(Document, frozen=True, kw_only=True, forbid_unknown_fi
         Meta(
             ge=2,
             le=MAX_TRUNCATED_FACTOR,
-            description=f"How many times more `max_tokens` each has, 2 to {MAX_TRUNCATED_FACTOR}.",
+            description=f"The factor of `max_tokens` for each further request, 2 to {MAX_TRUNCATED_FACTOR}.",
         ),
     ] = 2
 
 
 class LLMDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Ask a model."""
+    """Call a model."""
 
     later = ("samples",)
 
     provider: Annotated[
-        Text | UnsetType, Meta(description="Who answers: `anthropic`, `openai`, `local`, `command` or `scripted`.")
+        Text | UnsetType, Meta(description="The provider: `anthropic`, `openai`, `local`, `command` or `scripted`.")
     ] = UNSET
     model: Annotated[Text | UnsetType, Meta(description="The model's name, as the provider calls it.")] = UNSET
     prompt: Annotated[
@@ -77,52 +77,52 @@ class LLMDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     returns: Annotated[
         Literal["files", "json", "text", "code"],
         Meta(
-            description="The shape of the answer: whole files, JSON, text, or the first fenced block of code. The last "
-            "three make exactly one output."
+            description="The format of the response: whole files, JSON, text, or the first fenced block of code. The "
+            "last three make exactly one output."
         ),
     ] = "files"
     schema: Annotated[Text | UnsetType, Meta(description="A JSON schema (draft 7) for `returns: json`.")] = UNSET
-    max_tokens: Annotated[Count, Meta(description="The most tokens of one answer.")] = 32_000
+    max_tokens: Annotated[Count, Meta(description="The maximum tokens of one response.")] = 32_000
     on_truncated: Annotated[
         OnTruncatedDocument | UnsetType,
         Meta(
-            description="What follows an answer that was cut off at `max_tokens`. Default: what the provider is known "
-            "to need. Never part of the key."
+            description="Further requests after a response that was cut off at `max_tokens`. The default depends on "
+            "the provider. Never part of the key."
         ),
     ] = UNSET
-    effort: Annotated[
-        Text | UnsetType, Meta(description="How hard the model should think, in the provider's words.")
-    ] = UNSET
+    effort: Annotated[Text | UnsetType, Meta(description="How much the model thinks, a value of the provider.")] = UNSET
     thinking: Annotated[
-        Text | UnsetType, Meta(description="How the model may think aloud, in the provider's words.")
+        Text | UnsetType, Meta(description="The thinking mode of the model, a value of the provider.")
     ] = UNSET
-    timeout: Annotated[Duration, Meta(description="How long one request may take.")] = "600s"
+    timeout: Annotated[Duration, Meta(description="The time limit of one request.")] = "600s"
     mode: Annotated[
         Literal["cached", "record", "replay"],
-        Meta(description="cached: use a recorded answer, else ask. record: always ask. replay: never ask."),
+        Meta(
+            description="cached: use a recorded response, else call the model. record: always call. replay: never call."
+        ),
     ] = "cached"
     transcripts: Annotated[
-        Text | UnsetType, Meta(description="A directory, fit for committing, where answers are recorded.")
+        Text | UnsetType, Meta(description="A directory for recorded responses, which you can commit.")
     ] = UNSET
-    context: Annotated[ContextDocument | UnsetType, Meta(description="What the model is shown beside the inputs.")] = (
+    context: Annotated[ContextDocument | UnsetType, Meta(description="Content of the prompt besides the inputs.")] = (
         UNSET
     )
-    brief: Annotated[
-        BriefDocument | UnsetType, Meta(description="How the text of a failure is cut for the next attempt.")
-    ] = UNSET
+    brief: Annotated[BriefDocument | UnsetType, Meta(description="How retry feedback is cut for the next attempt.")] = (
+        UNSET
+    )
     structured_output: Annotated[
         bool,
         Meta(
-            description="Whether the form of the answer is sent to the provider as a schema, so that the server holds "
-            "the model to it. Switch it off for a model or a gateway that refuses requests with one; the answer is "
-            "judged as strictly either way."
+            description="Whether the format of the response is sent to the provider as a schema, which the server then "
+            "enforces. Switch it off for a model or a gateway that refuses requests with a schema; the response is "
+            "validated in both cases."
         ),
     ] = True
     secrets: Annotated[
         Literal["refuse", "redact"],
         Meta(
-            description="What is done with a request that holds a secret of this machine. refuse: nothing is sent. "
-            "redact: it is sent without."
+            description="What happens to a request that contains a secret of this machine. refuse: it is not sent. "
+            "redact: it is sent without the secret."
         ),
     ] = "refuse"
     base_url: Annotated[
@@ -131,44 +131,46 @@ class LLMDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ] = UNSET
     endpoint_alias: Annotated[
         Text | UnsetType,
-        Meta(description="A name that stands for the address in keys, so that a moved server changes nothing."),
+        Meta(description="A name that replaces the address in keys, so that a moved server does not change them."),
     ] = UNSET
     api: Annotated[
         Literal["responses", "chat"] | UnsetType,
         Meta(
-            description="The interface that is spoken, where the provider has several. Default: `chat` with a "
-            "`base_url`, else `responses`."
+            description="The interface to use, if the provider has several. Default: `chat` with a `base_url`, else "
+            "`responses`."
         ),
     ] = UNSET
     command: Annotated[
-        ProgramArguments | UnsetType, Meta(description="The program to ask, for `provider: command`.")
+        ProgramArguments | UnsetType, Meta(description="The program to call, for `provider: command`.")
     ] = UNSET
     read: Annotated[
         tuple[Annotated[str, Meta(min_length=1, description="A file or a folder.")], ...],
         Meta(
-            description="Files and folders that the program of `command` may read, besides itself, its arguments that "
-            "are files of the project, and the system: paths of the project, which it gets as copies, or absolute "
-            "paths and `~/...`."
+            description="Files and folders that the program of `command` may read: paths of the project, which it gets "
+            "as copies, or absolute paths and `~/...`. It can always read itself, the system, and its arguments that "
+            "are files of the project."
         ),
     ] = ()
     pass_env: Annotated[
         tuple[Annotated[str, Meta(min_length=1, description="A name.")], ...],
         Meta(
             description="Names of environment variables that the program of `command` gets, such as its key. It gets "
-            "no others of yours."
+            "no other variables of yours."
         ),
     ] = ()
     network: Annotated[bool, Meta(description="Let the program of `command` use the network.")] = False
-    answers: Annotated[Text | UnsetType, Meta(description="A YAML file of answers, for `provider: scripted`.")] = UNSET
-    seed: Annotated[int | UnsetType, Meta(description="The seed of sampling, where the provider has one.")] = UNSET
+    answers: Annotated[Text | UnsetType, Meta(description="A YAML file of responses, for `provider: scripted`.")] = (
+        UNSET
+    )
+    seed: Annotated[int | UnsetType, Meta(description="The seed of sampling, if the provider has one.")] = UNSET
     temperature: Annotated[
         Annotated[int, Meta(ge=0)] | Annotated[float, Meta(ge=0)] | UnsetType,
-        Meta(description="The temperature of sampling, where the provider has one."),
+        Meta(description="The temperature of sampling, if the provider has one."),
     ] = UNSET
 
 
 def read_llm(llm: LLMDocument, owner: Problems) -> LLMStep:
-    """Return the step of its settings; what is missing or does not fit is reported."""
+    """Return the step; report missing and invalid settings."""
     at = owner.below("llm")
     way = "write it here, or for all stages under `defaults.llm`"
     context, brief = given(llm.context, ContextDocument()), given(llm.brief, BriefDocument())
@@ -208,7 +210,7 @@ def read_llm(llm: LLMDocument, owner: Problems) -> LLMStep:
     )
     if step.schema is not None and step.returns != "json":
         message = f"a `schema` needs `returns: json`, but it returns {step.returns}"
-        at.add("schema", "E856", message, "say `returns: json`")
+        at.add("schema", "E856", message, "write `returns: json`")
     if step.base_url is not None and not step.base_url.startswith(("http://", "https://")):
         at.add("base_url", "E812", f"`base_url` is `{step.base_url}`, which is not an http(s) URL")
     return step
@@ -239,7 +241,7 @@ def _folder(key: str, value: str | UnsetType, at: Problems) -> str | None:
 
 
 def _read(texts: Sequence[str], at: Problems) -> tuple[str, ...]:
-    """Return what a program may read: paths of the project, and absolute ones, `~/` included, as they are written."""
+    """Return the paths that a program may read; absolute paths and `~/...` stay as they are written."""
     out = []
     for number, text in enumerate(texts):
         if not text.startswith(("/", "~/")):
@@ -247,7 +249,7 @@ def _read(texts: Sequence[str], at: Problems) -> tuple[str, ...]:
             if path is not None:
                 out.append(path.rstrip("/"))
         elif text == "~/" or "\0" in text or ".." in text.split("/") or _is_of_kernel(text):
-            message = f"`{text}` cannot be given to a program"
+            message = f"a program cannot get `{text}`"
             at.add(str(number), "E812", message, "name the files or the folder that it needs")
         else:
             out.append(text.rstrip("/"))
@@ -255,7 +257,7 @@ def _read(texts: Sequence[str], at: Problems) -> tuple[str, ...]:
 
 
 def _is_of_kernel(path: str) -> bool:
-    """Return whether an absolute path is the root or one of the trees that a sandbox makes itself."""
+    """Return whether an absolute path is the root or a folder that a sandbox mounts itself."""
     top = path.strip("/").partition("/")[0]
     return path.startswith("/") and top in ("", "proc", "sys", "dev", "run")
 
@@ -263,14 +265,14 @@ def _is_of_kernel(path: str) -> bool:
 def _names(names: Sequence[str], at: Problems) -> tuple[str, ...]:
     for number, name in enumerate(names):
         if _VARIABLE.fullmatch(name) is None or name in _SET_HERE or name.startswith("ORCH23_"):
-            message = f"`{name}` cannot be passed to a program"
+            message = f"a program cannot get the variable `{name}`"
             at.add(str(number), "E812", message, "PATH, HOME, TMPDIR and ORCH23_* are set by orch23")
     return tuple(dict.fromkeys(names))
 
 
 LLM_LANGUAGE = Language(
     form=LLMDocument,
-    description="Ask a model for files, JSON, text or code.",
+    description="Call a model for files, JSON, text or code.",
     read=read_llm,
     defaults=LLMDocument,
 )

@@ -4,5 +4,5 @@ from orch23.steps.llm.spec import LLMStep
 
 
 def show_llm(step: LLMStep) -> str:
-    """Return who is asked."""
+    """Return the provider and the model."""
     return f"{step.provider} {step.model}"

@@ -17,13 +17,12 @@ if TYPE_CHECKING:
 
 
 class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=True):
-    """Ask a model. `returns` names the envelope of its answer; paths in it are relative to the stage's cwd.
+    """Call a model. `returns` is the format of its response; paths in it are relative to the stage's cwd.
 
-    `api` chooses between the interfaces of one provider, `on_truncated` is None where the provider's own default holds,
-    `secrets` says what is done with a prompt that holds a secret. Without `structured_output` no schema is sent. `read`
-    are files and folders that the program `command` may read: relative to the root, or absolute. `pass_env` are names
-    of the caller's environment variables that it gets. `from_plugins` are the pipeline's: the provider may be
-    theirs.
+    `api` selects one of the interfaces of a provider. `on_truncated` is None for the provider's own default. `secrets`
+    is what happens to a prompt with a secret. Without `structured_output`, no schema is sent. `read` are files and
+    folders that the program `command` may read: relative to the root, or absolute. `pass_env` are names of environment
+    variables that it gets. `from_plugins` are the plugins of the pipeline, which can bring the provider.
     """
 
     kind: ClassVar[str] = "llm"
@@ -65,11 +64,11 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
     from_plugins: tuple[str, ...] = ()
 
     def of_plugins(self, plugins: tuple[str, ...]) -> "LLMStep":
-        """Return the step with the plugins of its pipeline."""
+        """Return the step with the plugins of its pipeline, which can bring the provider."""
         return replace(self, from_plugins=plugins) if plugins else self
 
     def aspects(self, facts: Facts) -> Mapping[str, Json]:
-        """Return who is asked and for what; the texts that are sent are added where prompts are rendered."""
+        """Return the model and its parameters; resolving the stage adds the texts of the prompt."""
         return {
             "kind": self.kind,
             "provider": self.provider,
@@ -82,7 +81,7 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
         }
 
     def check_outputs(self, outputs: tuple[str, ...], writes: tuple[str, ...], at: "Problems") -> None:
-        """Report a stage whose answer has nowhere to go, or more than one place."""
+        """Report outputs that do not fit the format of the response."""
         if self.returns == "files":
             if not writes:
                 way = "add `outputs`, or `allowed_paths.write`"

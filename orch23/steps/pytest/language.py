@@ -11,18 +11,18 @@ from orch23.steps.pytest.spec import PytestStep
 
 
 class PytestDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """With options."""
+    """Tests with options."""
 
     args: Annotated[tuple[Word, ...], Meta(description="Further arguments.")] = ()
     paths: Annotated[
         tuple[Path, ...], Meta(description="Files, directories or test ids to run, relative to `cwd`.")
     ] = ()
     config: Annotated[
-        Text | UnsetType, Meta(description="A configuration file to use instead of orch23's own empty one.")
+        Text | UnsetType, Meta(description="A configuration file to use in place of orch23's own, which is empty.")
     ] = UNSET
     plugins: Annotated[
         tuple[Annotated[str, Meta(min_length=1, description="A plugin's module name.")], ...],
-        Meta(description="Plugins to load; no others are."),
+        Meta(description="Plugins to load. No other plugins are loaded."),
     ] = ()
     pythonpath: Annotated[
         tuple[Annotated[str, Meta(min_length=1, description="A directory.")], ...] | UnsetType,
@@ -30,16 +30,13 @@ class PytestDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = UNSET
     expect: Annotated[
         tuple[Annotated[str, Meta(min_length=1, description="A test id.")], ...],
-        Meta(
-            description="Ids of tests that must have run and passed. Default: all test functions found in the staged "
-            "test files."
-        ),
+        Meta(description="Ids of tests that must run and pass. Default: all test functions in the staged test files."),
     ] = ()
     trust: Annotated[
         tuple[Path, ...],
         Meta(
-            description="Literal files that are trusted: `conftest.py` and configuration files although a model, or a "
-            "stage after one, makes them; modules although they hide one of a library."
+            description="Files that are trusted, without patterns: `conftest.py` and configuration files although a "
+            "model, or a stage after one, writes them; modules although they hide one of a library."
         ),
     ] = ()
     report: Annotated[Text | UnsetType, Meta(description="A JSON report to write. It is an output of the stage.")] = (
@@ -47,7 +44,9 @@ class PytestDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=
     )
     must_fail: Annotated[
         bool,
-        Meta(description="Every test must be collected, and fail: for new tests, run without the code that they test."),
+        Meta(
+            description="Every test must be collected, and fail: for new tests, before the code that they test exists."
+        ),
     ] = False
 
 

@@ -2,10 +2,8 @@
 
 import os.path
 import shlex
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.decide.pytest_discovery import expected_tests, selects_tests
@@ -26,28 +24,18 @@ if TYPE_CHECKING:
     from orch23.decide.verdict import Verdict
 
 
-class PytestCommand(Struct, frozen=True):
-    """The argv and environment of a pytest step. Its tools are the plugin `REPORTER_MODULE` and `EMPTY_CONFIG`."""
-
-    argv: tuple[str, ...]
-    env: Mapping[str, str] = field(default_factory=dict)
-
-
-def pytest_command(step: PytestStep) -> PytestCommand:
-    """Return the command that runs pytest with our plugin, and with nothing that the tested tree could say of it.
-
-    `-P` keeps a local pytest.py out; the config, the root and the python path are named, since pytest would look
-    for them in the tree; the cut-off for conftest files is the root, since it would follow the config.
-    """
+def pytest_command(step: PytestStep) -> StepCommand:
+    """Return the command that runs pytest with orch23's plugin. The tested files cannot change how pytest runs."""
     config = step.config if step.config is not None else f"{TOOLS_FOLDER}/{EMPTY_PYTEST_CONFIG}"
-    plugins = tuple(part for name in step.plugins for part in ("-p", name))
-    # An absolute path each: pytest takes relative ones from the config's folder, not from the root.
+    # Absolute paths: pytest takes relative ones from the folder of the config, not from the root.
     python_path = " ".join(shlex.quote(_below_cwd(path)) for path in step.pythonpath)
-    return PytestCommand(
+    return StepCommand(
         argv=(
+            # `-P`: a pytest.py in the working directory would be imported in the place of pytest.
             *(PYTHON, "-P", "-m", "pytest"),
             *("-p", "no:cacheprovider", "-p", REPORTER_MODULE),
-            *plugins,
+            *(part for name in step.plugins for part in ("-p", name)),
+            # pytest would look for a config and a root in the tested files, and for conftest files up to the config.
             *("-c", config, "--rootdir=.", "--confcutdir=."),
             *("-o", f"pythonpath={python_path}", "-o", "addopts="),
             *step.args,
@@ -63,23 +51,22 @@ def _below_cwd(path: str) -> str:
     return WORKING_DIRECTORY if path in (".", "./") else f"{WORKING_DIRECTORY}/{path.removeprefix('./')}"
 
 
-class _Pytest(ProcessStepRunner):
-    """Runs tests."""
+class _PytestRunner(ProcessStepRunner):
+    """Runs tests, and judges the report of the plugin."""
 
     def distrusted(self, step: PytestStep, runner: ProcessRunner, files: Files) -> tuple[Diagnostic, ...]:
-        """Return the settings that a model made, and the modules that hide one of a library."""
+        """Return an error for each config file that a model wrote, and each module that hides one of a library."""
         return runner.trust.refused(step, files)
 
     def launch(self, step: PytestStep, runner: ProcessRunner) -> StepCommand:
-        """Return the command, with our plugin."""
-        command = pytest_command(step)
+        """Return the command, with the files of the plugin."""
         tools = {name: FileEntry(runner.contents.put(data)) for name, data in reporter_files().items()}
-        return StepCommand(command.argv, command.env, tools, reports=True)
+        return replace(pytest_command(step), tools=tools, reports=True)
 
     def judge(
         self, step: PytestStep, runner: ProcessRunner, files: Files, command: str, result: ActionResult, printed: str
     ) -> FinishedProcess | Failure:
-        """Judge the report."""
+        """Judge the report, never the exit code alone: tests can end the process with any exit code."""
         expected = step.expect or _expected(step, runner, files)
         report = _without_secrets(result.report, runner)
         if step.must_fail:
@@ -106,22 +93,22 @@ class _Pytest(ProcessStepRunner):
         return replace(failed, leftover=LeftoverFiles(result.written, result.removed, verdict))
 
     def reported(self, step: ProcessStep, verdict: "Verdict", contents: ContentStore) -> Files:
-        """Return the JSON report, if the stage makes one."""
+        """Return the JSON report, if the stage has it as an output."""
         return {path: FileEntry(contents.put(report_json(verdict))) for path in step.named_outputs}
 
 
 def _may_be_made(step: PytestStep, runner: ProcessRunner, module: str) -> bool:
-    """Return whether a stage may make a module, by where the step looks for modules of the project."""
+    """Return whether a stage may write a module, in a folder from which the step imports modules."""
     top = module.partition(".")[0]
     cwd = runner.stage.cwd
     folders = {os.path.normpath(f"{cwd}/{one}") for one in (".", *step.pythonpath)}
-    places = [top if folder == "." else f"{folder}/{top}" for folder in folders]
-    may_be_written = runner.trust.may_be_written
-    return any(may_be_written(f"{place}.py") or may_be_written(f"{place}/**") for place in places)
+    names = [top if folder == "." else f"{folder}/{top}" for folder in folders]
+    patterns = (f"{name}{suffix}" for name in names for suffix in (".py", "/**"))
+    return any(map(runner.trust.may_be_written, patterns))
 
 
 def _without_secrets(report: Digest | None, runner: ProcessRunner) -> bytes | None:
-    """Return the lines of a report without secrets; the mark of one is sound in JSON."""
+    """Return a report with its secrets redacted. The mark of a redaction needs no escape in JSON."""
     if report is None:
         return None
     text = runner.contents.get(report).decode("utf-8", "surrogateescape")
@@ -129,7 +116,7 @@ def _without_secrets(report: Digest | None, runner: ProcessRunner) -> bytes | No
 
 
 def _expected(step: PytestStep, runner: ProcessRunner, files: Files) -> tuple[str, ...]:
-    """Return the tests that the staged files define and the step asks for; none where its arguments choose."""
+    """Return the tests in the staged files that the step selects; none if its arguments filter tests, such as `-k`."""
     if selects_tests(step.args):
         return ()
     cwd = runner.stage.cwd
@@ -141,4 +128,4 @@ def _expected(step: PytestStep, runner: ProcessRunner, files: Files) -> tuple[st
     return tuple(sorted(expected_tests(texts, step.paths)))
 
 
-PYTEST_RUNNER = _Pytest()
+PYTEST_RUNNER = _PytestRunner()

@@ -11,9 +11,9 @@ from orch23.model.step import ProcessStep
 
 
 class PytestStep(ProcessStep, Struct, frozen=True, omit_defaults=True, tag="pytest", kw_only=True):
-    """Run pytest and take its own report as the verdict, never its exit code alone.
+    """Run pytest. The verdict comes from its report, never from its exit code alone.
 
-    With `must_fail` it passes if every test fails, as a new test has to without the code that it tests.
+    With `must_fail` the step passes if every test fails, as new tests must before the code that they test exists.
     """
 
     kind: ClassVar[str] = "pytest"
@@ -36,7 +36,7 @@ class PytestStep(ProcessStep, Struct, frozen=True, omit_defaults=True, tag="pyte
 
     @property
     def declared(self) -> Json:
-        """Give every option."""
+        """Return every option."""
         return {
             "args": list(self.args),
             "paths": list(self.paths),
@@ -46,12 +46,13 @@ class PytestStep(ProcessStep, Struct, frozen=True, omit_defaults=True, tag="pyte
             "expect": list(self.expect),
             "trust": list(self.trust),
             "report": self.report,
-            **({"must_fail": True} if self.must_fail else {}),  # keys of before there was this one stay as they are
+            # Only if it is set, so that keys from before there was this option stay the same.
+            **({"must_fail": True} if self.must_fail else {}),
         }
 
     @property
     def words(self) -> Json:
-        """Give pytest with its arguments and paths."""
+        """Return pytest with its arguments and paths."""
         return ["pytest", *self.args, *self.paths]
 
     def aspects(self, facts: Facts) -> Mapping[str, Json]:

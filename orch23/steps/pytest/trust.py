@@ -1,4 +1,4 @@
-"""Refuse modules that would be imported instead of a library's: they could make any test pass."""
+"""Refuse modules that hide a module of a library: they could make any test pass."""
 
 import os.path
 from collections.abc import Callable, Collection, Iterator
@@ -21,21 +21,22 @@ if TYPE_CHECKING:
 
 
 _NOT_LIBRARIES = frozenset({"test", "tests"})
-"""Packages that badly packed distributions install too; no test imports those."""
+"""Package names that some distributions install by mistake; no test imports them."""
 
 
 def shadowing_errors(
     step: "PytestStep", cwd: str, files: Collection[str], *, interpreter: Path, is_of_model: Callable[[str], bool]
 ) -> Iterator[Diagnostic]:
-    """Give an error for each module that hides another and that `pytest.trust` does not name.
+    """Yield an error for each module that hides another one and is not listed in `pytest.trust`.
 
-    In a folder of `pythonpath` these are modules with the name of one of the standard library or of an installed test
-    library. What a model made may hide no installed module at all, nor one that it did not make, also beside the tests,
-    which pytest imports first.
+    In a folder of `pythonpath`, no module may have the name of one of the standard library or of an installed test
+    library. A module that a model wrote may not hide any installed module, nor one that no model wrote. This holds for
+    modules beside the tests too: pytest puts the folder of a test first in `sys.path`.
     """
-    declared = {_folder(os.path.normpath(f"{cwd}/{folder}")) for folder in step.pythonpath}
-    everyone = frozenset(importable_modules(files, declared))
-    found = dict.fromkeys((*sorted(everyone), *importable_modules(files, import_folders(files) - declared)))
+    folders = {os.path.normpath(f"{cwd}/{folder}") for folder in step.pythonpath}
+    declared = {"" if folder == "." else f"{folder}/" for folder in folders}
+    in_declared = frozenset(importable_modules(files, declared))
+    found = dict.fromkeys((*sorted(in_declared), *importable_modules(files, import_folders(files) - declared)))
     of_models = frozenset(path for path, _ in found if is_of_model(path))
     others = {module: path for path, module in found if path not in of_models}
     for path, module in found:
@@ -43,17 +44,17 @@ def shadowing_errors(
         if name in step.trust:
             continue
         of_model = path in of_models
-        whose = _library(module, interpreter, is_of_model=of_model, is_declared=(path, module) in everyone)
-        if whose is None and of_model and module in others and not is_test_file(path):
-            whose = f"`{others[module]}`"
-        if whose is not None:
-            message = f"would be imported instead of {whose}, which the tests may rely on"
-            hint = f"rename it; or, if this is meant, name it: `pytest: {{trust: [{name}]}}`"
+        hidden = _library(module, interpreter, is_of_model=of_model, is_declared=(path, module) in in_declared)
+        if hidden is None and of_model and module in others and not is_test_file(path):
+            hidden = f"`{others[module]}`"
+        if hidden is not None:
+            message = f"would be imported instead of {hidden}, which the tests may rely on"
+            hint = f"rename it; or, if this is intended, list it: `pytest: {{trust: [{name}]}}`"
             yield Diagnostic("E324", message, hint=hint, subject=path)
 
 
 def _library(module: str, interpreter: Path, *, is_of_model: bool, is_declared: bool) -> str | None:
-    """Return which module of a library is hidden, None where none is or where that is the user's own decision."""
+    """Return the module of a library that a module hides; None if it hides none, or if the user decided so."""
     if module in _NOT_LIBRARIES or not (is_of_model or is_declared):
         return None
     if module in STDLIB_MODULES:
@@ -61,7 +62,3 @@ def _library(module: str, interpreter: Path, *, is_of_model: bool, is_declared: 
     if (is_of_model or module in TEST_LIBRARIES) and has_installed_module(interpreter, module):
         return f"the installed `{module}`"
     return None
-
-
-def _folder(path: str) -> str:
-    return "" if path == "." else f"{path}/"

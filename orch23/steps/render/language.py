@@ -10,7 +10,7 @@ from orch23.steps.render.spec import RenderStep
 
 
 class RenderDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """With its template."""
+    """A template."""
 
     template: Annotated[Text, Meta(description="A Jinja2 file.")]
 
@@ -19,7 +19,7 @@ Render: TypeAlias = Annotated[Text, Meta(description="The template.")] | RenderD
 
 
 def read_render(value: Render, at: Problems) -> RenderStep | None:
-    """Return the step of a template, or None with the problem."""
+    """Return the step of a template; report an error and return None if it is invalid."""
     if isinstance(value, RenderDocument):
         path = at.below("render").file("template", value.template)
     else:
@@ -29,7 +29,7 @@ def read_render(value: Render, at: Problems) -> RenderStep | None:
 
 RENDER_LANGUAGE = Language(
     form=Render,
-    description="Render a Jinja2 file to the stage's one output.",
+    description="Render a Jinja2 file to the only output of the stage.",
     read=read_render,
     short="template",
 )

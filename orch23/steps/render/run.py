@@ -5,14 +5,15 @@ from orch23.model.digest import FileEntry
 from orch23.steps.render.spec import RenderStep
 
 
-class _Rendering(StepRunner):
-    """Stores the text that resolving the stage has rendered."""
+class _RenderRunner(StepRunner):
+    """Stores the text of a render step."""
 
     def attempt(self, attempts: AttemptLoop, step: RenderStep, turn: AttemptInput) -> AttemptResult:
-        """Return the text as the stage's one output."""
+        """Return the text as the only output of the stage."""
         del step, turn
+        # The text is part of the key, so that it was rendered when the stage was resolved.
         entry = FileEntry(attempts.contents.put(attempts.resolved.rendered or b""))
         return AttemptResult({attempts.resolved.stage.outputs[0]: entry})
 
 
-RENDER_RUNNER = _Rendering()
+RENDER_RUNNER = _RenderRunner()

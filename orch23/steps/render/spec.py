@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class RenderStep(Step, Struct, frozen=True, omit_defaults=True, tag="render"):
-    """Render a Jinja2 file to the stage's one output, with no model and no process."""
+    """Render a Jinja2 file to the only output of the stage, without a model or a process."""
 
     kind: ClassVar[str] = "render"
     language: ClassVar[str] = "orch23.steps.render.language:RENDER_LANGUAGE"
@@ -27,12 +27,12 @@ class RenderStep(Step, Struct, frozen=True, omit_defaults=True, tag="render"):
     template: str
 
     def aspects(self, facts: Facts) -> Mapping[str, Json]:
-        """Return its kind: the text that is rendered is an aspect of every step that renders."""
+        """Return only the kind: the manifest has the rendered text of every step that renders one."""
         del facts
         return {"kind": self.kind}
 
     def check_outputs(self, outputs: tuple[str, ...], writes: tuple[str, ...], at: "Problems") -> None:
-        """Report more or less than one output."""
+        """Report a stage that does not have exactly one output file."""
         del writes
         if not is_one_file(outputs):
             place = "outputs" if outputs else ""

@@ -15,10 +15,10 @@ Shell: TypeAlias = (
 
 
 def read_shell(value: Shell, at: Problems) -> ShellStep | None:
-    """Return the step of a command, or None with the problem."""
+    """Return the step of a command; report an error and return None if it is invalid."""
     if isinstance(value, str):
         if not value.strip() or "\x00" in value:
-            what = "holds a NUL character, which no command can" if value.strip() else "is empty"
+            what = "contains a NUL character" if value.strip() else "is empty"
             at.add("shell", "E812", f"`shell` {what}", "write a command")
             return None
         return ShellStep(value)

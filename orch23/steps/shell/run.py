@@ -12,17 +12,15 @@ from orch23.steps.shell.spec import ShellStep
 
 
 def shell_command(step: ShellStep) -> tuple[str, ...]:
-    """Return the argv of a shell step: its own, or bash with every error fatal."""
-    if isinstance(step.command, str):
-        return (*SHELL_COMMAND, step.command)
-    return step.command
+    """Return the argv of a shell step: its own, or that of bash, which stops at the first error."""
+    return (*SHELL_COMMAND, step.command) if isinstance(step.command, str) else step.command
 
 
-class _Shell(ProcessStepRunner):
-    """Runs a command; what it says is its exit code."""
+class _ShellRunner(ProcessStepRunner):
+    """Runs a command, and judges its exit code."""
 
     def distrusted(self, step: ShellStep, runner: ProcessRunner, files: Files) -> tuple[Diagnostic, ...]:
-        """Return nothing: it may read what it likes of its tree."""
+        """Return no errors: a command may read any file of its tree."""
         del step, runner, files
         return ()
 
@@ -34,14 +32,14 @@ class _Shell(ProcessStepRunner):
     def judge(
         self, step: ShellStep, runner: ProcessRunner, files: Files, command: str, result: ActionResult, printed: str
     ) -> FinishedProcess | Failure:
-        """Take any exit code but 0 for a failure."""
+        """Return a failure for any exit code but 0."""
         del step, runner, files
         if result.exit_code == 0:
             return FinishedProcess(command, result)
         failed = command_failed("verify_failed", command, exit_code=result.exit_code, output=printed)
         left = LeftoverFiles(result.written, result.removed)
-        absent = missing_program_errors(command, result.exit_code)  # what was printed says it, too
+        absent = missing_program_errors(command, result.exit_code)
         return replace(failed, diagnostics=absent, leftover=left, reason=exit_text(result.exit_code))
 
 
-SHELL_RUNNER = _Shell()
+SHELL_RUNNER = _ShellRunner()

@@ -3,11 +3,11 @@
 from orch23.resolve.commands import shorten_command
 from orch23.steps.shell.spec import ShellStep
 
-_MOST = 60
+_MAX_LENGTH = 60
 
 
 def show_shell(step: ShellStep) -> str:
     """Return the first line of the command, or its argv."""
     if isinstance(step.command, str):
-        return step.command.strip().splitlines()[0][:_MOST]
+        return step.command.strip().splitlines()[0][:_MAX_LENGTH]
     return shorten_command(" ".join(step.command))

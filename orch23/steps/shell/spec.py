@@ -23,12 +23,12 @@ class ShellStep(ProcessStep, Struct, frozen=True, omit_defaults=True, tag="shell
 
     @property
     def declared(self) -> Json:
-        """Give the command as it is written."""
+        """Return the command as it is written."""
         return self.command if isinstance(self.command, str) else list(self.command)
 
     @property
     def words(self) -> Json:
-        """Give the same."""
+        """Return the command as it is written."""
         return self.declared
 
     def aspects(self, facts: Facts) -> Mapping[str, Json]:

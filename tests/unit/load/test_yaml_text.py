@@ -166,7 +166,7 @@ HOSTILE = [
         ("a: [b c: d]\nx\n", "a key without its `:`"),
         ("- a\nb: c\n", "a list item is expected here"),
         ("a:\n  - b\n c\n", "a key is expected here"),
-        ("%YAML 9.9\n---\na\n", "this is no YAML"),
+        ("%YAML 9.9\n---\na\n", "this is not YAML"),
         ("a: [b, c\nd: e\n", "the list started with `[` is not closed"),
         ("*x : 1\n", "aliases"),
         ("a\n--- b", "second document"),

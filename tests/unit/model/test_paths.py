@@ -11,7 +11,6 @@ from orch23.model.paths import (
     MAX_SEGMENT_BYTES,
     covers,
     is_glob,
-    is_ignored,
     match,
     match_any,
     may_overlap,
@@ -19,6 +18,7 @@ from orch23.model.paths import (
     static_prefix,
     unsafe_reason,
 )
+from tests.ignored_paths import is_ignored
 
 
 @pytest.mark.parametrize(

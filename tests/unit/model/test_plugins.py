@@ -71,7 +71,7 @@ def test_a_kind_of_step_may_not_be_called_like_another_key(install: Install, kin
         ),
         ('run: ClassVar[str] = "{name}:RUN"', "", "its `run` must name a `module:attribute`"),
         ('"{name}:show"', '"show"', "its `show` must name a `module:attribute`"),
-        ("class MyStep(Step, Struct", "class MyStep(Struct", "it must be a class of `Step` that is a msgspec Struct"),
+        ("class MyStep(Step, Struct", "class MyStep(Struct", "it must be a subclass of `Step` and of `msgspec.Struct`"),
         ("    kind:", "    asks_model = True\n    kind:", "only a subclass of `LLMStep` may have `asks_model`"),
         ("class MyStep(Step", "import nowhere\nclass MyStep(Step", "ModuleNotFoundError: No module named 'nowhere'"),
         ("class MyStep(Step", "raise SystemExit(3)\nclass MyStep(Step", "SystemExit: 3"),

@@ -18,8 +18,10 @@ from orch23.report.explain import (
     explain_text,
     text_diff,
 )
-from orch23.report.marks import PLAIN
+from orch23.report.marks import Style
 from orch23.report.plan_view import PlanLine
+
+PLAIN = Style()
 
 NOW = {"command": "new", "cwd": ".", "input:b": "b"}
 THEN = {"command": "old", "cwd": ".", "input:a": "a"}
@@ -30,7 +32,7 @@ LINE = PlanLine(
     key="f" * 64,
     place=Location("p.yaml", 4, 3),
 )
-TOLD = Explanation(
+EXPLANATION = Explanation(
     line=LINE,
     key_then="0" * 64,
     aspects=aspects_of(THEN, NOW),
@@ -40,17 +42,17 @@ TOLD = Explanation(
 
 
 def test_aspects_are_compared_what_changed_first() -> None:
-    assert [(one.name, one.change) for one in TOLD.aspects] == [
+    assert [(one.name, one.change) for one in EXPLANATION.aspects] == [
         ("command", "changed"),
         ("input:a", "removed"),
         ("input:b", "added"),
         ("cwd", "same"),
     ]
-    assert set(changed_aspects(TOLD.aspects)) == {"command", "input:a", "input:b"}
+    assert set(changed_aspects(EXPLANATION.aspects)) == {"command", "input:a", "input:b"}
 
 
 def test_the_text_shows_causes_key_and_differences() -> None:
-    assert explain_text(TOLD, PLAIN) == (
+    assert explain_text(EXPLANATION, PLAIN) == (
         "> s: run  p.yaml:4:3\n"
         "  command changed\n"
         "    up: x changed\n"
@@ -76,7 +78,7 @@ def test_a_fresh_stage_and_a_first_run_say_so() -> None:
     fresh = Explanation(
         line=PlanLine(stage="s", kind="shell", decision=Fresh(record), key="f" * 64), key_then="f" * 64, aspects=same
     )
-    assert "key ffffffffffff, as it was\n" in explain_text(fresh, PLAIN)
+    assert "key ffffffffffff, unchanged\n" in explain_text(fresh, PLAIN)
     first = Explanation(line=LINE, aspects=aspects_of({}, NOW))
     assert "it has no earlier result" in explain_text(first, PLAIN)
     edited = Explanation(line=PlanLine(stage="s", kind="shell", decision=Edited(("a",))))
@@ -84,13 +86,13 @@ def test_a_fresh_stage_and_a_first_run_say_so() -> None:
 
 
 @pytest.mark.parametrize(("file", "words"), [("pipeline.yaml", "s"), ("pipelines/p.yaml", "pipelines/p.yaml s")])
-def test_an_edit_is_accepted_in_the_pipeline_that_was_asked_about(file: str, words: str) -> None:
+def test_the_edit_hint_names_the_pipeline_unless_it_is_the_default(file: str, words: str) -> None:
     line = PlanLine(stage="s", kind="shell", decision=Edited(("a",)), place=Location(file, 3, 3))
     assert f"`orch23 accept {words}` keeps the edit" in explain_text(Explanation(line=line), PLAIN)
 
 
 def test_the_json_has_the_same_facts() -> None:
-    found = json.loads(explain_json(TOLD))
+    found = json.loads(explain_json(EXPLANATION))
     assert (found["orch23_explain"], found["stage"], found["action"]) == (1, "s", "run")
     assert (found["key"], found["key_then"]) == ("f" * 64, "0" * 64)
     assert {"aspect": "input:a", "change": "removed", "then": "a", "now": None} in found["aspects"]
@@ -98,30 +100,30 @@ def test_the_json_has_the_same_facts() -> None:
     assert found["diffs"][0]["diff"].endswith("-old\n+new")
 
 
-def test_a_very_long_difference_is_cut() -> None:
+def test_a_long_difference_is_cut_to_200_lines() -> None:
     lines = text_diff("x", "", "\n".join(map(str, range(1000)))).lines
     assert len(lines) == 201
     assert lines[-1].endswith("more lines")
 
 
-def test_the_request_is_told_with_what_is_recorded_for_it() -> None:
-    asked = RequestSummary(
+def test_the_request_is_shown_with_its_recorded_responses() -> None:
+    request = RequestSummary(
         fingerprint="a" * 64, parts={"model": "m", "params": {"max_tokens": 9}, "messages": "b" * 64}
     )
 
-    def said(question: RequestSummary) -> str:
-        return explain_text(replace(TOLD, request=question), PLAIN)
+    def text_of(request: RequestSummary) -> str:
+        return explain_text(replace(EXPLANATION, request=request), PLAIN)
 
-    assert "request aaaaaaaaaaaa: answered by cccccccccccc, which is recorded\n    model  m\n" in said(
-        replace(asked, answers=("c" * 64,))
+    assert "request aaaaaaaaaaaa: the response is recorded in cccccccccccc\n    model  m\n" in text_of(
+        replace(request, answers=("c" * 64,))
     )
-    assert '    params  {"max_tokens": 9}\n    messages  bbbbbbbbbbbb\n' in said(asked)
-    assert "request aaaaaaaaaaaa: not recorded\n" in said(replace(asked, missing=True))
-    near = replace(asked, missing=True, difference="the model is `m`, was `\x1b[2J`")
-    assert "not recorded; next to the nearest, the model is `m`, was `\\x1b[2J`\n" in said(near)
-    assert "was cut off; the one with more room is not recorded" in said(
-        replace(asked, answers=("c" * 64,), missing=True)
+    assert '    params  {"max_tokens": 9}\n    messages  bbbbbbbbbbbb\n' in text_of(request)
+    assert "request aaaaaaaaaaaa: not recorded\n" in text_of(replace(request, missing=True))
+    near = replace(request, missing=True, difference="the model is `m`, was `\x1b[2J`")
+    assert "not recorded; compared with the nearest one, the model is `m`, was `\\x1b[2J`\n" in text_of(near)
+    assert "was cut off; the request with a higher `max_tokens` is not recorded" in text_of(
+        replace(request, answers=("c" * 64,), missing=True)
     )
-    document = json.loads(explain_json(replace(TOLD, request=near)))["request"]
+    document = json.loads(explain_json(replace(EXPLANATION, request=near)))["request"]
     assert (document["fingerprint"], document["missing"], document["parts"]["model"]) == ("a" * 64, True, "m")
-    assert json.loads(explain_json(TOLD))["request"] is None
+    assert json.loads(explain_json(EXPLANATION))["request"] is None

@@ -1,4 +1,4 @@
-"""What went wrong is told at the end, with a way out that is said once."""
+"""The blocks of failed, edited and withheld stages at the end of a build."""
 
 from typing import Any
 
@@ -6,9 +6,11 @@ from orch23.model.diagnostic import Location
 from orch23.model.event import StageFinished
 from orch23.model.parsing import to_struct
 from orch23.model.pipeline import Pipeline, Stage
-from orch23.report.marks import PLAIN
+from orch23.report.marks import Style
 from orch23.report.stage_text import FinishedStage, failure_text
 from orch23.steps.shell.spec import ShellStep
+
+PLAIN = Style()
 
 PIPELINE = Pipeline(
     name="demo",
@@ -24,18 +26,18 @@ def ended(name: str, message: str, **data: Any) -> FinishedStage:
     return FinishedStage(name, message, to_struct(data, StageFinished))
 
 
-def told(**data: Any) -> str:
+def text_of(**data: Any) -> str:
     end = ended("a", "killed after 3 s", status="failed", attempts=1, **data)
     return failure_text(PIPELINE, [end], {"a": "shell"}, PLAIN)
 
 
-def test_a_failure_says_its_code_and_its_way_out() -> None:
-    assert told(command="sleep 9", failure="killed after 3 s", problems=[LATE, LATE]) == (
+def test_a_failure_shows_its_code_and_its_hint() -> None:
+    assert text_of(command="sleep 9", failure="killed after 3 s", problems=[LATE, LATE]) == (
         "\n✘ a  p.yaml:4:3\n"
         "  $ sleep 9\n"
         "  | killed after 3 s\n"
         "  = E304: raise `timeout`, or make it faster\n"
-        "  next: `orch23 show p.yaml a` has all of its output\n"
+        "  next: `orch23 show p.yaml a` shows its output\n"
     )
 
 
@@ -50,46 +52,46 @@ def test_how_a_command_ended_follows_what_it_printed() -> None:
     assert "  $ sh x\n  exited with 3; retries exhausted\n  next: " in silent
 
 
-def test_what_the_excerpt_says_with_its_code_is_not_said_again() -> None:
-    assert "  = " not in told(
+def test_a_hint_that_the_excerpt_contains_is_not_repeated() -> None:
+    assert "  = " not in text_of(
         failure="[E304] a: killed after 3 s. Fix: raise `timeout`, or make it faster.", problems=[LATE]
     )
 
 
-def test_a_failing_test_is_told_by_its_own_words_alone() -> None:
-    assert "E301" not in told(failure="assert 2 == 1", problems=[RED])
+def test_a_failing_test_is_shown_by_its_excerpt_alone() -> None:
+    assert "E301" not in text_of(failure="assert 2 == 1", problems=[RED])
 
 
 def test_hints_cannot_steer_the_terminal() -> None:
-    assert "\x1b" not in told(failure="x", problems=[{**LATE, "hint": "\x1b[2J"}])
+    assert "\x1b" not in text_of(failure="x", problems=[{**LATE, "hint": "\x1b[2J"}])
 
 
-def test_a_failure_of_recorded_answers_alone_says_how_to_ask_anew() -> None:
-    said = "  nobody was asked: its 2 answers are recorded; `orch23 build p.yaml --resample a` asks anew\n"
-    assert said in told(failure="x", recorded=2, calls=0)
-    assert "its 1 answer is recorded" in told(failure="x", recorded=1, calls=0)
-    assert "nobody was asked" not in told(failure="x", recorded=1, calls=1)
-    assert "nobody was asked" not in told(failure="x", recorded=0, calls=0)
+def test_a_failure_on_recorded_responses_says_how_to_call_the_model_again() -> None:
+    text = "  no model call: its 2 responses are recorded; `orch23 build p.yaml --resample a` calls the model again\n"
+    assert text in text_of(failure="x", recorded=2, calls=0)
+    assert "its 1 response is recorded" in text_of(failure="x", recorded=1, calls=0)
+    assert "no model call" not in text_of(failure="x", recorded=1, calls=1)
+    assert "no model call" not in text_of(failure="x", recorded=0, calls=0)
 
 
-def held(name: str, *by: str) -> FinishedStage:
+def withheld(name: str, *by: str) -> FinishedStage:
     return ended(name, "held back", status="held", by=list(by))
 
 
-def test_what_is_held_back_is_told_once_a_foreach_with_what_holds_it_back() -> None:
-    ends = [held("a@1", "a@3"), held("b@x", "b@y", "b@z"), held("a@2", "a@3")]
+def test_a_withheld_group_is_reported_once_with_the_stages_that_failed() -> None:
+    ends = [withheld("a@1", "a@3"), withheld("b@x", "b@y", "b@z"), withheld("a@2", "a@3")]
     assert failure_text(PIPELINE, ends, {}, PLAIN) == (
-        "\n- a  held back, since it is promoted together\n"
-        "  in the store, and not in the workspace: a@1 a@2\n"
-        "  next: mend a@3, then `orch23 build p.yaml` promotes all of it; what waits is not made again\n"
-        "\n- b  held back, since it is promoted together\n"
-        "  in the store, and not in the workspace: b@x\n"
-        "  next: mend b@y b@z, then `orch23 build p.yaml` promotes all of it; what waits is not made again\n"
+        "\n- a  withheld: its stages are promoted together\n"
+        "  in the store, but not in the workspace: a@1 a@2\n"
+        "  next: fix a@3, then `orch23 build p.yaml` promotes the group; the stages that passed do not run again\n"
+        "\n- b  withheld: its stages are promoted together\n"
+        "  in the store, but not in the workspace: b@x\n"
+        "  next: fix b@y b@z, then `orch23 build p.yaml` promotes the group; the stages that passed do not run again\n"
     )
 
 
-def test_a_long_list_of_what_is_held_back_is_cut() -> None:
-    text = failure_text(PIPELINE, [held(f"a@{n}", "a@x\x1b[2J") for n in range(12)], {}, PLAIN)
+def test_a_long_list_of_withheld_stages_is_cut() -> None:
+    text = failure_text(PIPELINE, [withheld(f"a@{n}", "a@x\x1b[2J") for n in range(12)], {}, PLAIN)
     assert "a@7 and 4 more" in text
     assert "\x1b" not in text
 

@@ -28,7 +28,7 @@ from orch23.model.plan import (
     Run,
 )
 from orch23.model.record import Reason, Record
-from orch23.report.marks import ASCII, PLAIN, Style
+from orch23.report.marks import ASCII, Style
 from orch23.report.plan_json import plan_json
 from orch23.report.plan_text import plan_text, status_text
 from orch23.report.plan_view import PlanLine, PlanView, models_of, plan_view
@@ -36,6 +36,8 @@ from orch23.steps.llm.spec import LLMStep
 from orch23.steps.pytest.spec import PytestStep
 from orch23.steps.render.spec import RenderStep
 from orch23.steps.shell.spec import ShellStep
+
+PLAIN = Style()
 
 LLM = LLMStep(provider="scripted", model="small", prompt="p")
 RECORD = Record(stage="b", key="k", manifest={}, outputs={"b.txt": FileEntry(Digest("0" * 64, 1))})
@@ -81,13 +83,13 @@ def test_the_text_has_a_line_a_stage_and_the_sums() -> None:
         "a": replace(EMPTY_ESTIMATE, duration_s=3.2, runs=2),
     }
     assert plan_text(view(MIXED, limit=7, estimates=estimates), PLAIN) == (
-        "demo: 2 of 5 stages would run, 2 may   provider local tiny   provider scripted small\n"
+        "demo: 2 of 5 stages to run, 2 depend on upstream   provider local tiny   provider scripted small\n"
         "   stage  action   why\n"
         " > a      run      in.txt changed, +1 more\n"
         " > b      restore  b.txt is missing\n"
-        " ? code   maybe    if what a writes changes\n"
+        " ? code   maybe    if the outputs of a change\n"
         " ! tests  edited   edited by hand: r.json\n"
-        "                   `orch23 accept p.yaml tests` keeps the edit, `--overwrite-edited` gives it up\n"
+        "                   `orch23 accept p.yaml tests` keeps the edit, `--overwrite-edited` discards it\n"
         " ? each   expand   its items are known after code has run; 2 items last time\n"
         " LLM calls 0 to 7; limit 7 · ~3 s (median of 2 runs; unknown of 2 stages)\n"
         " would write a.txt b.txt (code.py src/x.py)\n"
@@ -208,7 +210,7 @@ def test_a_first_run_does_not_guess_what_a_model_will_write() -> None:
         " · at most $0.30 · time unknown (first run)"
     )
     blind = replace(first, input_tokens=None, most_cost=None)
-    assert "tokens unknown (first run) · the most is unknown" in footer(blind)
+    assert "tokens unknown (first run) · maximum unknown" in footer(blind)
     assert "~8,600+1,400 tokens for first attempts, out unknown of 1 · at most $0.60" in footer(first, PAID)
     assert "~4,300+1,400 tokens for first attempts, out unknown of 1, in unknown of 1" in footer(blind, PAID)
 
@@ -220,9 +222,9 @@ def test_what_recordings_save_is_said_with_its_cost() -> None:
     )
     saved = replace(saved, saved_calls=1, saved_cost=Decimal("0.0123"))
     assert footer(saved) == (
-        " LLM calls 0 to 6 · at most $0.30 · ~20 s (median of 3 runs)\n recorded answers save 1 call, $0.0123"
+        " LLM calls 0 to 6 · at most $0.30 · ~20 s (median of 3 runs)\n recorded responses save 1 call, $0.0123"
     )
-    assert footer(saved, replace(saved, saved_cost=None)).endswith("\n recorded answers save 2 calls")
+    assert footer(saved, replace(saved, saved_cost=None)).endswith("\n recorded responses save 2 calls")
 
 
 def test_stages_without_a_model_say_how_long_they_took() -> None:
@@ -251,7 +253,7 @@ def test_the_json_has_every_number_of_an_estimate_and_null_for_what_is_unknown()
 def test_unknown_calls_are_not_called_zero() -> None:
     estimates = {"each": Estimate(calls=CallRange(0, None), price="free")}
     told = plan_text(view({"each": Expand(("a",), 0)}, estimates=estimates), PLAIN)
-    assert "LLM calls at least 0; the most is unknown" in told
+    assert "LLM calls at least 0; the maximum is unknown" in told
 
 
 def test_a_blocked_stage_says_by_whom() -> None:

@@ -6,10 +6,12 @@ from typing import Any
 from orch23.model.diagnostic import Location
 from orch23.model.event import Event, parse_event
 from orch23.model.pipeline import Pipeline, Stage
-from orch23.report.marks import ASCII, PLAIN, Style
+from orch23.report.marks import ASCII, Style
 from orch23.report.text import TextScreen
 from orch23.steps.llm.spec import LLMStep
 from orch23.steps.shell.spec import ShellStep
+
+PLAIN = Style()
 
 PIPELINE = Pipeline(
     name="demo",
@@ -69,7 +71,7 @@ def test_a_build_has_a_line_a_stage_and_a_summary() -> None:
     assert told == (
         "demo: 2 stages   provider scripted model m   sandbox: none\n"
         " = a     fresh\n"
-        " ✔ code  llm         1.2s   2 calls   1 recorded answer   1,200+80 tok   x.py y.py z.py +1"
+        " ✔ code  llm         1.2s   2 calls   1 recorded response   1,200+80 tok   x.py y.py z.py +1"
         "   passed at attempt 3   same bytes as before\n"
         " 2 stages: 1 built, 1 fresh   2.5s   2 calls, 1,200+80 tokens   saved 1 call\n"
     )
@@ -184,7 +186,7 @@ def paid(role: str = "code", **data: Any) -> Event:
 
 def test_money_stands_in_the_line_and_in_the_sum_with_the_limit() -> None:
     told = screen(paid(), over(0, "ok", limit="1"))
-    assert "2 calls   1 recorded answer   1,200+80 tok   $0.0347   x.py\n" in told
+    assert "2 calls   1 recorded response   1,200+80 tok   $0.0347   x.py\n" in told
     assert "2 calls, 1,200+80 tokens, $0.0347 of $1.00   saved 1 call, $0.02\n" in told
 
 

@@ -1,0 +1,124 @@
+"""Keep parsed pipelines between commands; after an edit read only the stages whose lines differ."""
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from orch23.load.loaded import ParsedPipeline
+from orch23.load.overrides import ModelOverride
+from orch23.load.stage_texts import StageTexts, TextEdit, are_valid_alone, edit_between, shift_locations
+from orch23.load.yaml_text import LazyLocations
+from orch23.model.diagnostic import Location
+from orch23.model.pipeline import Pipeline, SkippedStage
+from orch23.model.plan import CompileCache
+from orch23.steps.registry import decode_step
+
+
+class _Stored(Struct, frozen=True, array_like=True):
+    """A valid pipeline with its text, the locations of its two upper levels, and where each var came from."""
+
+    text: str
+    pipeline: Pipeline
+    upper: dict[str, Location]
+    origins: Mapping[str, str]
+
+
+class StoredPipelines(Struct, frozen=True):
+    """The stored pipeline of one file. `made_of` is everything besides the text that the pipeline follows from."""
+
+    cache: CompileCache
+    file: str
+    made_of: bytes
+
+    def get(self, text: str, parse: Callable[[str], ParsedPipeline]) -> tuple[Pipeline, Mapping[str, str]] | None:
+        """Return the pipeline of a text and the origins of its vars, or None.
+
+        If the stored text differs from it in stages only, `parse` is called with the text of these stages.
+        """
+        data = self.cache.get(self.file, self.made_of)
+        stored = _decoded(data) if data is not None else None
+        if stored is not None and stored.text != text:
+            stored = _edited(stored, text, parse)
+            if stored is not None:
+                self._put(stored)
+        if stored is None:
+            return None
+        return replace(stored.pipeline, locations=LazyLocations(text, self.file, stored.upper)), stored.origins
+
+    def put(self, text: str, parsed: ParsedPipeline) -> None:
+        """Store a pipeline that has no warnings, which would be lost, and no plugins, whose steps cannot be stored."""
+        pipeline = parsed.pipeline
+        if pipeline is not None and not parsed.diagnostics and not pipeline.plugins:
+            self._put(_Stored(text, replace(pipeline, locations={}), _upper(pipeline), parsed.origins))
+
+    def _put(self, stored: _Stored) -> None:
+        self.cache.put(self.file, self.made_of, msgspec.msgpack.encode(stored))
+
+
+def stored_pipelines(
+    cache: CompileCache | None,
+    file: str,
+    sets: Mapping[str, str],
+    vars_name: str,
+    vars_text: str | None,
+    override: ModelOverride,
+) -> StoredPipelines | None:
+    """Return the stored pipelines of a file with these vars and this override; None without a cache."""
+    if cache is None:
+        return None
+    parts = (sorted(sets.items()), vars_name, vars_text, override.provider, override.model, sorted(override.unfit))
+    try:
+        return StoredPipelines(cache, file, msgspec.msgpack.encode(parts))
+    except UnicodeError:  # an argument that is not UTF-8
+        return None
+
+
+def _decoded(data: bytes) -> _Stored | None:
+    """Return a stored pipeline, or None where another version of orch23 stored it in another form."""
+    try:
+        return msgspec.msgpack.decode(data, type=_Stored, dec_hook=decode_step)
+    except (msgspec.MsgspecError, UnicodeError):
+        return None
+
+
+def _edited(stored: _Stored, text: str, parse: Callable[[str], ParsedPipeline]) -> _Stored | None:
+    """Return a stored pipeline with another text of which only stages differ: only these are parsed.
+
+    None if more differs, if a stage cannot be parsed by itself, or if there is an error or a warning. A pipeline with
+    promotion groups is parsed as a whole, because a group is checked over all of its stages.
+    """
+    edit = edit_between(stored.text, text)
+    if edit is None:
+        return None
+    known = {one.name: one for one in (*stored.pipeline.stages, *stored.pipeline.skipped)}
+    if set(edit.before.stages) != set(known) or 2 * len(edit.names) > len(known):
+        return None  # with most stages edited, one parse of the whole text is faster
+    upper = shift_locations(stored.upper, edit.before, edit.after)
+    if edit.names:
+        changed = _changed_stages(edit, parse)
+        if changed is None:
+            return None
+        known |= {one.name: one for one in (*changed.stages, *changed.skipped)}
+        only = StageTexts(edit.after.head, {name: edit.after.stages[name] for name in edit.names}, edit.after.tail)
+        in_stages = {path: place for path, place in _upper(changed).items() if path.startswith("stages/")}
+        upper |= shift_locations(in_stages, only, edit.after)
+    found = [known[name] for name in edit.after.stages]
+    if any(one.promote is not None for one in found):
+        return None
+    stages = tuple(one for one in found if not isinstance(one, SkippedStage))
+    skipped = tuple(one for one in found if isinstance(one, SkippedStage))
+    return _Stored(text, replace(stored.pipeline, stages=stages, skipped=skipped), upper, stored.origins)
+
+
+def _changed_stages(edit: TextEdit, parse: Callable[[str], ParsedPipeline]) -> Pipeline | None:
+    """Return the pipeline with the changed stages alone; None if they cannot be parsed alone, or have an error."""
+    if not are_valid_alone(edit.after, edit.names):
+        return None
+    parsed = parse(edit.after.alone(edit.names))
+    return None if parsed.diagnostics else parsed.pipeline
+
+
+def _upper(pipeline: Pipeline) -> dict[str, Location]:
+    return pipeline.locations.upper if isinstance(pipeline.locations, LazyLocations) else {}
