@@ -20,8 +20,8 @@ EXECUTE_CODES: Mapping[str, tuple[str, str]] = {
     "E322": (
         "a new test does not fail without the code",
         "The step says `must_fail`: it runs new tests on a skeleton, without the code that they test. Each of them "
-        "must fail there: a test that passes would pass whatever the code does, and one that is skipped or marked as an "
-        "expected failure proves nothing. Let the test call the code and check its result, or remove it.",
+        "must fail there: a test that passes would pass whatever the code does, and one that is skipped or marked as "
+        "an expected failure proves nothing. Let the test call the code and check its result, or remove it.",
     ),
     "E305": (
         "tests are missing",
@@ -66,7 +66,8 @@ EXECUTE_CODES: Mapping[str, tuple[str, str]] = {
     "E485": (
         "the sandbox of a step could not be made",
         "The sandbox passed its self-test, but could not be made this time: a limit of namespaces or mounts was "
-        "reached, or a folder of the interpreter was removed. The step was not run. `orch23 doctor` tests the sandbox again.",
+        "reached, or a folder of the interpreter was removed. The step was not run. `orch23 doctor` tests the "
+        "sandbox again.",
     ),
     "E486": (
         "a file changed while a program ran",
