@@ -1,6 +1,7 @@
 """Analyze an acceptance command: is it one program, what does it run, what does it import."""
 
 import ast
+import posixpath
 import re
 import shlex
 import sys
@@ -23,9 +24,9 @@ _LONG_WITH_VALUE = frozenset({"--check-hash-based-pycs", "--rcfile", "--init-fil
 
 
 class Invocation(Struct, frozen=True):
-    """What a command runs. `value` is the code, the module or the path; None where the command leaves it out.
+    """What a command runs. `value` is the code, the module or the path; None if the command has none.
 
-    `is_dry_run` says that a shell is told to read and not to run (`-n`).
+    `is_dry_run`: a shell reads the script and does not run it (`-n`).
     """
 
     program: ProgramKind
@@ -35,12 +36,12 @@ class Invocation(Struct, frozen=True):
 
 
 def is_assignment(word: str) -> bool:
-    """Say whether a word is `NAME=value`, which only a shell (or `env`) takes for more than a name."""
+    """Return whether a word is `NAME=value`, which is an assignment only to a shell or to `env`."""
     return _ASSIGNMENT.match(word) is not None
 
 
 def read_argv(argv: Sequence[str]) -> Invocation:
-    """Return what an argv runs, an `env NAME=value ...` before it left out."""
+    """Return what an argv runs; `env NAME=value ...` before it is skipped."""
     rest = list(argv)
     if rest and _name(rest[0]) == "env":
         del rest[0]
@@ -57,14 +58,11 @@ def read_argv(argv: Sequence[str]) -> Invocation:
 
 
 def plain_path(path: str) -> str:
-    """Return a path without `.`, empty segments and what `..` undoes: for comparing, never for writing."""
-    kept: list[str] = []
-    for name in path.split("/"):
-        if name == ".." and kept and kept[-1] != "..":
-            kept.pop()
-        elif name not in ("", "."):
-            kept.append(name)
-    return ("/" if path.startswith("/") else "") + "/".join(kept)
+    """Return a path without `.`, empty segments and resolved `..`: for comparisons, never for writing."""
+    plain = posixpath.normpath(path)
+    if plain.startswith("//"):  # POSIX lets two leading slashes mean something else; Linux does not
+        return plain[1:]
+    return "" if plain == "." else plain
 
 
 def _name(program: str) -> str:
@@ -72,7 +70,7 @@ def _name(program: str) -> str:
 
 
 def _read_options(args: list[str], program: ProgramKind, *, code: str, module: str, valued: str) -> Invocation:
-    """Read options up to the one, or the operand, that says what runs; letters may stand together, as in `-Ic`."""
+    """Read options up to the option or the operand that says what runs. Letters may be joined, as in `-Ic`."""
     dry, at = False, 0
     while at < len(args):
         word = args[at]
@@ -106,18 +104,18 @@ _EXPANSION = re.compile(r"\$[A-Za-z_0-9({?@*#!$-]")
 _STARTERS = frozenset({"if", "then", "else", "do", "while", "until", "exec", "time", "!", "{"})
 _SHOWN = 5
 _WITHIN = 8  # words of a shell's own code in which the script of a call is looked for
-_NO_SHELL = "no shell reads it: write one program and its arguments, quote what is text, or make it several commands"
+_NO_SHELL = "it runs without a shell: write one program and its arguments, quote text, or write several commands"
 
 
 class JudgedCommand(Struct, frozen=True):
-    """The argv of a command, empty if it has none, and what is wrong with it."""
+    """The argv of a command, empty if it cannot be split, and its errors."""
 
     argv: tuple[str, ...]
-    problems: tuple[Diagnostic, ...] = ()
+    errors: tuple[Diagnostic, ...] = ()
 
 
 def judge_command(command: str, subject: str, verify: str) -> JudgedCommand:
-    """Split a command as `shlex` does and hold it to E003, E006, E007 and E105; `verify` is the banned script."""
+    """Split a command as `shlex` does, and check it for E003, E006, E007 and E105. `verify` is the refused script."""
     try:
         argv = tuple(shlex.split(command))
     except ValueError as error:
@@ -126,26 +124,26 @@ def judge_command(command: str, subject: str, verify: str) -> JudgedCommand:
     if not argv or not argv[0]:
         return JudgedCommand((), (_unreadable(subject, "names no program"),))
     if "\0" in command:
-        return JudgedCommand((), (_unreadable(subject, "holds a null character"),))
-    problems: list[Diagnostic] = []
+        return JudgedCommand((), (_unreadable(subject, "contains a null character"),))
+    found: list[Diagnostic] = []
     operators = shell_operators(command)
     if operators:
         named = ", ".join(f"`{one}`" for one in operators[:_SHOWN]).replace("\n", "\\n")
-        problems.append(Diagnostic("E003", f"holds {named}", hint=_NO_SHELL, subject=subject))
+        found.append(Diagnostic("E003", f"contains {named}", hint=_NO_SHELL, subject=subject))
     if is_assignment(argv[0]):
-        what = f"begins with the assignment `{argv[0][:40]}`"
-        problems.append(Diagnostic("E003", what, hint=_NO_SHELL, subject=subject))
+        what = f"starts with the assignment `{argv[0][:40]}`"
+        found.append(Diagnostic("E003", what, hint=_NO_SHELL, subject=subject))
     called = read_argv(argv)
     if called.program == "python" and called.kind == "code":
-        problems += _code_problems(called.value, subject)
+        found += _code_errors(called.value, subject)
     if runs_script(argv, verify):
-        hint = "leave it out: the verification of every order runs it anyway"
-        problems.append(Diagnostic("E105", f"runs `{verify}`", hint=hint, subject=subject))
-    return JudgedCommand(argv, tuple(problems))
+        hint = "remove it: the verification runs it after every order"
+        found.append(Diagnostic("E105", f"runs `{verify}`", hint=hint, subject=subject))
+    return JudgedCommand(argv, tuple(found))
 
 
 def shell_operators(command: str) -> tuple[str, ...]:
-    """Return what a shell would act on outside of quotes, in order, each once: operators, `$NAME`, line breaks."""
+    """Return what a shell would interpret outside of quotes, in order, each once: operators, `$NAME`, line breaks."""
     text, found, run, end = command.strip(), list[str](), "", 0
     for sign in shell_signs(text):
         if sign.quote or not (sign.char in _OPERATORS or _EXPANSION.match(text, sign.at)):
@@ -158,7 +156,7 @@ def shell_operators(command: str) -> tuple[str, ...]:
 
 
 def runs_script(argv: Sequence[str], script: str) -> bool:
-    """Say whether a command runs this script: itself, by a shell, or by the code that it gives to a shell."""
+    """Return whether a command runs this script: directly, by a shell, or in the code that it passes to a shell."""
     called = read_argv(argv)
     if called.value is None or called.is_dry_run:
         return False
@@ -176,25 +174,25 @@ def runs_script(argv: Sequence[str], script: str) -> bool:
     return any(runs_script(words[at : at + _WITHIN], script) for at in starts)
 
 
-def _code_problems(code: str | None, subject: str) -> tuple[Diagnostic, ...]:
-    """Hold the code of `python -c` to Python's own parser."""
-    hint = "write Python that parses, in one pair of quotes"
+def _code_errors(code: str | None, subject: str) -> tuple[Diagnostic, ...]:
+    """Return what is wrong with the code of `python -c`."""
     if code is None:
-        return (Diagnostic("E006", "gives `python -c` no code", hint=hint, subject=subject),)
-    try:
-        parse_python(code, "<command>")
-    except SyntaxError as error:
-        place = f" (line {error.lineno}, column {error.offset})" if error.lineno and error.offset else ""
-        what = f"gives `python -c` code that is not valid Python: {error.msg or 'invalid syntax'}{place}"
-        return (Diagnostic("E006", what, hint=hint, subject=subject),)
-    except (RecursionError, MemoryError, ValueError):
-        what = "gives `python -c` code that is nested too deeply for Python's parser"
-        return (Diagnostic("E006", what, hint=hint, subject=subject),)
-    return ()
+        what = "passes no code to `python -c`"
+    else:
+        try:
+            parse_python(code, "<command>")
+        except SyntaxError as error:
+            place = f" (line {error.lineno}, column {error.offset})" if error.lineno and error.offset else ""
+            what = f"passes code to `python -c` that is not valid Python: {error.msg or 'invalid syntax'}{place}"
+        except (RecursionError, MemoryError, ValueError):
+            what = "passes code to `python -c` that is nested too deeply for Python's parser"
+        else:
+            return ()
+    return (Diagnostic("E006", what, hint="write Python that parses, in one pair of quotes", subject=subject),)
 
 
 def _unreadable(subject: str, what: str) -> Diagnostic:
-    return Diagnostic("E007", what, hint="write a program and its arguments, each quote closed", subject=subject)
+    return Diagnostic("E007", what, hint="write a program and its arguments, and close each quote", subject=subject)
 
 
 STDLIB_NAMES = frozenset({*sys.stdlib_module_names, "__main__"})
@@ -208,7 +206,7 @@ class CommandDependencies(Struct, frozen=True):
 
 
 def command_dependencies(argv: Sequence[str]) -> CommandDependencies:
-    """Return what a command needs of the project. Code that does not parse imports nothing."""
+    """Return the modules and scripts that a command needs. Code that does not parse imports nothing."""
     called = read_argv(argv)
     if called.value is None:
         return CommandDependencies()
@@ -220,42 +218,36 @@ def command_dependencies(argv: Sequence[str]) -> CommandDependencies:
 
 
 class PresentFiles(Struct):
-    """Paths that are there by now, asked for modules and scripts; modules are imported from the folders `roots`."""
+    """The paths at one point of the sequence. Modules are imported from the directories `roots`."""
 
     roots: tuple[str, ...] = ("",)
     files: set[str] = field(default_factory=set)
     folders: set[str] = field(default_factory=set)
 
     def add(self, paths: Iterable[str]) -> None:
-        """Take more paths, and the folders they are in."""
+        """Add paths, and the directories that they are in."""
         for path in paths:
             self.files.add(path)
             self.folders |= {path[:at] for at, char in enumerate(path) if char == "/"}
 
     def has_module(self, name: str) -> bool:
-        """Say whether a module, a package or a folder of modules has this name."""
+        """Return whether a module, a package or a directory of modules has this name."""
         below = name.replace(".", "/")
         paths = [plain_path(f"{root}/{below}" if root else below) for root in self.roots]
         return any(f"{path}.py" in self.files or path in self.folders for path in paths)
 
     def has_script(self, path: str) -> bool:
-        """Say whether a file is there, or a folder that Python runs by its `__main__.py`."""
+        """Return whether there is a file of this path, or a directory that Python runs by its `__main__.py`."""
         return path in self.files or f"{path}/__main__.py" in self.files
 
 
 def _imports(code: str) -> tuple[str, ...]:
-    """Return the modules that code imports anywhere in it; of `from a.b import c` it is `a.b`."""
+    """Return the modules that code imports; for `from a.b import c` it is `a.b`."""
     try:
         tree = parse_python(code, "<command>")
     except (SyntaxError, RecursionError, MemoryError, ValueError):
         return ()
-    found: set[str] = set()
-    for node in ast.walk(tree):
-        match node:
-            case ast.Import():
-                found |= {alias.name for alias in node.names}
-            case ast.ImportFrom(module=str(module), level=0):
-                found.add(module)
-            case _:
-                pass
+    nodes = list(ast.walk(tree))
+    found = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    found |= {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level}
     return tuple(sorted(name for name in found if name.partition(".")[0] not in STDLIB_NAMES))

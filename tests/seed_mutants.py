@@ -52,8 +52,8 @@ NO_PATCH_PROMPT = M(TDD, "      prompt: prompts/tdd_loop/generate_patch.md.j2\n"
 IMPORTS_ITSELF = M("orch23/model/digest.py", "import hashlib\n", "import hashlib\nimport orch23.model.record\n")
 NO_WRITE_FENCE = M(
     PATHS,
-    "    return [\n        Diagnostic(\n            codes.OUTSIDE_WRITE_SCOPE,",
-    "    return []\n    return [\n        Diagnostic(\n            codes.OUTSIDE_WRITE_SCOPE,",
+    '    return [_error(codes.OUTSIDE_WRITE_SCOPE, "is outside the write scope", full, _way_in(path, scope))]',
+    "    return []",
 )
 ASKED_AGAIN = M(
     RECORDED, "        return None if found is None or self._is_excluded(found) else found\n", "        return None\n"
@@ -183,8 +183,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(VERIFICATION, "                if not stage.verify.run_all:\n", "                if stage.verify.run_all:\n"),
         M(
             VERIFICATION,
-            "        checks_first = sorted(stage.verify.steps, key=lambda step: not isinstance(step, CheckStep))",
-            "        checks_first = list(stage.verify.steps)",
+            "        steps: list[VerifyStep] = sorted(stage.verify.steps, key=lambda step: not isinstance(step, CheckStep))",
+            "        steps: list[VerifyStep] = list(stage.verify.steps)",
         ),
     ),
     "S0-23": (IMPORTS_ITSELF, M("orch23/model/digest.py", "import hashlib\n", "import abc\nimport hashlib\n")),
@@ -304,16 +304,16 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             'ExitCode.FAILED, "interrupted"',
         ),
     ),
-    "S1-22": (M("orch23/cli/actions/reset.py", "            told += forget_results(root)\n", ""),),
+    "S1-22": (M("orch23/cli/actions/reset.py", "            lines += forget_results(root)\n", ""),),
     "S1-23": (
         M(
             "orch23/cli/actions/reset.py",
-            "        told += set_journals_aside(root)\n",
-            "        told += set_journals_aside(root)\n        __import__('shutil').rmtree(root / 'logs')\n",
+            "        lines += rename_damaged_journals(root)\n",
+            "        lines += rename_damaged_journals(root)\n        __import__('shutil').rmtree(root / 'logs')\n",
         ),
         M(
             "orch23/cli/actions/clean.py",
-            "        elif not session.state.ownership.is_known(path, there):\n",
+            "        elif not session.state.ownership.is_known(path, current):\n",
             "        elif False:\n",
         ),
     ),
@@ -373,7 +373,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S2-07": (M(LAYERED, "    needs: [scaffold]\n", ""),),
     "S2-08": (
         M(LAYERED, "      schema: specs/layered_app/intent.v1.json\n", ""),
-        M("orch23/checks/one_per_input.py", "    if said == wanted:", "    if True:"),
+        M("orch23/checks/one_per_input.py", "    if found == wanted:", "    if True:"),
         M("specs/layered_app/changes.log.j2", "{{ change.source }}: {{ change.summary }}", "{{ change.summary }}"),
     ),
     "S2-09": (
@@ -511,9 +511,9 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S3-09": (
         M(
-            "orch23/store/workspace.py",
-            "        return tuple(sorted(Listing(self, wanted, outputs, exclude).matches(prefix, real)))\n",
-            "        return tuple(sorted(Listing(self, wanted, outputs, exclude).matches(prefix, real), reverse=True))\n",
+            "orch23/store/listing.py",
+            "    return tuple(sorted(Listing(tree, wanted, outputs, exclude).matches(prefix, real)))\n",
+            "    return tuple(sorted(Listing(tree, wanted, outputs, exclude).matches(prefix, real), reverse=True))\n",
         ),
         M(
             "prompts/planner_coder_tester/repo_summary.txt.j2",
@@ -536,7 +536,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(TASKS, '        expected = f"T{number + 1}"', '        expected = str(task["id"])'),
     ),
     "S3-12": (
-        M(TASKS, '                return f"is spelt like `{other}`, but for its case"', "                return None"),
+        M(TASKS, '                return f"differs from `{other}` only by case"', "                return None"),
         M(TASKS, "        if reason is not None:\n            return reason\n", ""),
     ),
     "S3-13": (
@@ -630,24 +630,24 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             '            "system": self.system,\n',
         ),
     ),
-    "S4-08": (M(ORDERS, "    frame = tuple(_frame_problems(options.file, manifest))\n", "    frame = ()\n"),),
+    "S4-08": (M(ORDERS, "    invalid = tuple(_manifest_errors(options.file, manifest))\n", "    invalid = ()\n"),),
     "S4-09": (M(ORDERS, '        expected = f"WO-{number + 1:02d}"', '        expected = f"WO-{number + 1}"'),),
     "S4-10": (M("orch23_checks/work_orders.py", '"E003": (', '"E002": ('),),
     "S4-11": (M(COMMANDS, "    operators = shell_operators(command)\n", "    operators: tuple[str, ...] = ()\n"),),
     "S4-12": (M(ORDERS, '_GLOB = frozenset("*?[]")', '_GLOB = frozenset("*?")'),),
-    "S4-13": (M(ORDERS, "        shape = tuple(_shape_problems(label, order))\n", "        shape = ()\n"),),
-    "S4-14": (M(COMMANDS, "        problems += _code_problems(called.value, subject)\n", "        pass\n"),),
+    "S4-13": (M(ORDERS, "        invalid = tuple(_schema_errors(label, order))\n", "        invalid = ()\n"),),
+    "S4-14": (M(COMMANDS, "        found += _code_errors(called.value, subject)\n", "        pass\n"),),
     "S4-15": (
         M(
             CHAIN,
-            '        elif (path in files) != (kind == "file_exists"):\n',
-            '        elif (path not in files) and (kind == "file_exists"):\n',
+            '        elif kind != "file_exists" and path in files:\n',
+            "        elif False:\n",
         ),
         M(CHAIN, "        state.add(order.postconditions)\n", ""),
     ),
     "S4-16": (
-        M(CHAIN, "        if len(kinds[path]) > 1:\n", "        if len(kinds[path]) > 2:\n"),
-        M(CHAIN, "                told.add(path)\n", ""),
+        M(CHAIN, "if len(found) > 1}\n", "if len(found) > 2}\n"),
+        M(CHAIN, "                reported.add(path)\n", ""),
     ),
     "S4-17": (M(CHAIN, "        if path not in allowed:\n", "        if False:\n"),),
     "S4-18": (M(CHAIN, "        if path not in promised:\n", "        if False:\n"),),
@@ -655,14 +655,18 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(COMMANDS, "    if runs_script(argv, verify):\n", "    if False:\n"),
         M(
             ORDERS,
-            '    verify = text_option(_NAME, options, "verify", "scripts/verify.sh")',
-            '    verify = text_option(_NAME, {}, "verify", "scripts/verify.sh")',
+            '    verify = reader.text("verify", "scripts/verify.sh")',
+            '    verify = "scripts/verify.sh"',
         ),
     ),
     "S4-20": (M(CHAIN, "        if path not in state.files:\n", "        if False:\n"),),
     "S4-21": (
         M(CHAIN, "severity=Severity.WARNING, subject=subject)", "severity=Severity.ERROR, subject=subject)"),
-        M(CHAIN, "            yield from _missing(subject, needed, state, installed)\n", "            pass\n"),
+        M(
+            CHAIN,
+            "            yield from _dependency_warnings(subject, needed, state, installed)\n",
+            "            pass\n",
+        ),
     ),
     "S4-22": (M(CHAIN, "    state.add(present)\n", ""), M(CHAIN, "        state.add(order.postconditions)\n", "")),
     "S4-23": (
@@ -768,7 +772,11 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "S4-37": (
-        M(PROPOSAL, "    found += path_errors(tuple(e.path for e in envelope.files), envelope.deletes, scope)\n", ""),
+        M(
+            PROPOSAL,
+            "    found += path_errors(tuple(file.path for file in envelope.files), envelope.deletes, scope)\n",
+            "",
+        ),
     ),
     "S4-38": (
         M(
@@ -782,7 +790,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             "            feedback=None,\n",
         ),
     ),
-    "S4-39": (M(ATTEMPT, "        if unmet:\n", "        if False:\n"),),
+    "S4-39": (M(ATTEMPT, "unmet := self.resolved.broken or self._requirements()", "unmet := self.resolved.broken"),),
     "S4-40": (
         M(
             "orch23/resolve/resolution.py",
@@ -810,7 +818,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-44": (
         M(
             PROPOSAL,
-            "    found += size_errors(envelope.files)\n    found += [d for e in safe for d in base_errors(e, scope)]\n",
+            "    found += size_errors(envelope.files)\n    found += [error for file in safe for error in base_errors(file, scope)]\n",
             "    found += size_errors(envelope.files)\n",
         ),
         M(PATHS, "    found += _duplicates((*written, *deletes))\n", ""),
@@ -842,7 +850,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-48": (
         M(
             VERIFICATION,
-            "                broken = [d for c in step.conditions if (d := _broken(c, room)) is not None]\n",
+            "                broken = [d for c in step.conditions if (d := _broken(c, files)) is not None]\n",
             "                broken: list[Diagnostic] = []\n",
         ),
     ),
@@ -1010,7 +1018,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             "            problems += parsed.diagnostics\n",
         ),
     ),
-    "C13": (M("orch23/cli/actions/reset.py", "            told += forget_results(root)\n", ""), ASKED_AGAIN),
+    "C13": (M("orch23/cli/actions/reset.py", "            lines += forget_results(root)\n", ""), ASKED_AGAIN),
     "C14": (M("orch23/execute/git_revision.py", "    if prefix is None:\n", "    if False:\n"),),
     "C15": (M(FRESHNESS, "    if known.edited:\n        return _edited(known)\n", ""),),
     "C16": (
@@ -1023,7 +1031,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "C17": (
         M(CONTENTS, "    if entry.base is not None and entry.base.lower() != there:\n", "    if False:\n"),
-        M("orch23/engine/commit.py", "            and not self._may_replace(path, there)\n", "            and False\n"),
+        M("orch23/engine/commit.py", "if not self._may_replace(path, old[path], targets)", "if False"),
     ),
     "C18": (
         M(
@@ -1048,7 +1056,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C22": (
         M(FRESHNESS, "    settled = None if known.pending_upstream else _by_records(known)", "    settled = None"),
     ),
-    "C23": (M(ATTEMPT, "        if unmet:\n", "        if False:\n"),),
+    "C23": (M(ATTEMPT, "unmet := self.resolved.broken or self._requirements()", "unmet := self.resolved.broken"),),
     "C24": (
         M(
             "orch23/model/digest.py",
@@ -1093,7 +1101,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C31": (
         M(
             "orch23/cli/actions/clean.py",
-            "        elif not session.state.ownership.is_known(path, there):\n",
+            "        elif not session.state.ownership.is_known(path, current):\n",
             "        elif False:\n",
         ),
     ),

@@ -5,18 +5,18 @@ from typing import TypeAlias
 
 from msgspec import Struct, field
 
-from orch23.model.diagnostic import Diagnostic, nearest_names
+from orch23.model.diagnostic import Diagnostic, did_you_mean
 from orch23.model.digest import Json
 
 Codes: TypeAlias = Mapping[str, tuple[str, str]]
-"""Diagnostic codes: for each a title and a paragraph that ends in a way out."""
+"""Diagnostic codes: for each a title, and a paragraph that ends with what to do."""
 
 
 class CheckInput(Struct, frozen=True, kw_only=True):
-    """Everything that a check may look at, as bytes by path; paths are POSIX and relative to the root.
+    """Everything that a check may read, as bytes by path. Paths are POSIX paths, relative to the root.
 
     `previous` are the outputs that were accepted last, `inputs` the inputs that the stage and its verification
-    declare, `listings` the paths of each of their listings (`list: GLOB`) by its pattern, `options` what stands under
+    declare, `listings` the paths of each of their listings (`list: GLOB`) by its pattern, `options` the values of
     `with:`.
     """
 
@@ -30,7 +30,7 @@ class CheckInput(Struct, frozen=True, kw_only=True):
 class Check(Struct, frozen=True):
     """A validator. `revision` is part of a stage's key: raise it when the same outputs would be judged otherwise.
 
-    `run` never raises: whatever is wrong, with the outputs or with the options, is a diagnostic.
+    `run` never raises: every error, of the outputs or of the options, is a diagnostic.
     """
 
     name: str
@@ -39,29 +39,27 @@ class Check(Struct, frozen=True):
 
 
 def unknown_options(check: str, options: Mapping[str, Json], known: tuple[str, ...]) -> tuple[Diagnostic, ...]:
-    """Return a complaint for each option that the check does not have."""
+    """Return an error for each option that the check does not have."""
     return tuple(
-        wrong_option(check, name, "is not an option of this check", _nearest(name, known))
+        wrong_option(
+            check,
+            name,
+            "is not an option of this check",
+            did_you_mean(name, known) or f"it has {', '.join(f'`{option}`' for option in known)}",
+        )
         for name in sorted(options)
         if name not in known
     )
 
 
 def wrong_option(check: str, name: str, what: str, hint: str) -> Diagnostic:
-    """Return the complaint that an option of a check is not usable."""
+    """Return the error that an option of a check cannot be used."""
     return Diagnostic(code="E315", message=f"option `{name}` {what}", hint=hint, subject=f"check `{check}`")
 
 
 def exclusion(check: str, name: str, values: Iterable[Json]) -> Diagnostic | None:
-    """Return an error if one of these patterns or words starts with `!`: it would have no effect in an option."""
+    """Return an error if a pattern starts with `!`: in an option an exclusion has no effect."""
     for value in values:
         if isinstance(value, str) and value.startswith("!"):
-            return wrong_option(check, name, f"has `{value}`, which excludes nothing here", "list only what is meant")
+            return wrong_option(check, name, f"has `{value}`, which excludes nothing here", "list only what to include")
     return None
-
-
-def _nearest(name: str, known: tuple[str, ...]) -> str:
-    near = nearest_names(name, known)
-    if near:
-        return f"did you mean `{near[0]}`?"
-    return f"it has {', '.join(f'`{option}`' for option in known)}"

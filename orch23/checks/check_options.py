@@ -1,8 +1,10 @@
-"""Read the options that several checks have: the plan file, project paths, lists of text."""
+"""Read the options that several checks have: the JSON output, project paths, lists of text."""
 
 from collections.abc import Mapping, Sequence
 
-from orch23.checks.check import CheckInput, exclusion, wrong_option
+from msgspec.structs import replace
+
+from orch23.checks.check import CheckInput, exclusion, unknown_options, wrong_option
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
 from orch23.model.parsing import StrictJsonError, parse_json
@@ -10,79 +12,132 @@ from orch23.model.parsing import StrictJsonError, parse_json
 PLAN_OPTIONS = ("file", "listing", "under")
 
 
-def plan_path(check: str, given: CheckInput) -> str | Diagnostic:
-    """Return the path of the plan: the option `file`, or the only `.json` file among the outputs."""
-    named = given.options.get("file")
-    if named is None:
-        found = sorted(path for path in given.outputs if path.endswith(".json"))
-        if len(found) > 1:
-            return wrong_option(
-                check, "file", "is needed: there are several `.json` outputs", f"write `file: {found[0]}`"
-            )
-        if not found:
-            return _nothing(check, "there is no `.json` file among the outputs")
-        return found[0]
-    if not isinstance(named, str):
-        return wrong_option(check, "file", "is not a path", "write `file: build/plan.json`")
-    return named if named in given.outputs else _nothing(check, f"`{named}` is no output of the stage")
+class OptionReader:
+    """The options of one run of a check.
+
+    Every wrong option is reported in one run: a method that finds an error adds it to `errors`, sets `failed` and
+    returns an empty value. An unknown option is in `errors` too, but the check runs all the same.
+    """
+
+    def __init__(self, check: str, given: CheckInput, known: tuple[str, ...]) -> None:
+        """Read the options of `given`; `known` are the names that the check has."""
+        self._check, self._given = check, given
+        self.errors = list(unknown_options(check, given.options, known))
+        self.failed = False
+
+    def fail(self, error: Diagnostic) -> None:
+        """Add an error that keeps the check from running."""
+        self.errors.append(error)
+        self.failed = True
+
+    def fail_option(self, name: str, what: str, hint: str) -> None:
+        """Add the error that an option cannot be used."""
+        self.fail(wrong_option(self._check, name, what, hint))
+
+    def json_path(self) -> str:
+        """Return the path of the JSON output: the option `file`, or the only `.json` file among the outputs."""
+        named = self._given.options.get("file")
+        found = sorted(path for path in self._given.outputs if path.endswith(".json"))
+        if isinstance(named, str):
+            if named in self._given.outputs:
+                return named
+            self._fail_nothing(f"`{named}` is not an output of the stage")
+        elif named is not None:
+            self.fail_option("file", "is not a path", "write `file: build/plan.json`")
+        elif len(found) > 1:
+            self.fail_option("file", "is missing: there are several `.json` outputs", f"write `file: {found[0]}`")
+        elif found:
+            return found[0]
+        else:
+            self._fail_nothing("there is no `.json` file among the outputs")
+        return ""
+
+    def document(self, path: str, code: str) -> Json:
+        """Return the value of an output that must be strict JSON; its error has this code."""
+        if self.failed:
+            return None
+        value = parse_json_output(path, self._given.outputs[path], code)
+        if not isinstance(value, Diagnostic):
+            return value
+        self.fail(value)
+        return None
+
+    def project_paths(self) -> tuple[str, ...]:
+        """Return the paths that the project has, relative to `under`: those of `listing`, or of every listing."""
+        listings = self._given.listings
+        named = self._given.options.get("listing", tuple(listings))
+        patterns = [named] if isinstance(named, str) else named
+        hint = "write it as in `list: PATTERN` under the stage's `inputs` or under `verify.inputs`"
+        if not isinstance(patterns, Sequence) or not all(isinstance(pattern, str) for pattern in patterns):
+            self.fail_option("listing", "is not a pattern or a list of patterns", hint)
+            return ()
+        unknown = [pattern for pattern in patterns if pattern not in listings]
+        if unknown:
+            self.fail_option("listing", f"names `{unknown[0]}`, which is not a listing of the inputs", hint)
+            return ()
+        under = self._given.options.get("under", "")
+        if not isinstance(under, str):
+            self.fail_option("under", "is not a directory", "write `under: workspace`")
+            return ()
+        folder = f"{under.strip('/')}/" if under.strip("/.") else ""
+        found = {path for pattern in patterns for path in listings[str(pattern)]}
+        return tuple(sorted(path.removeprefix(folder) for path in found if path.startswith(folder)))
+
+    def text_list(self, name: str, default: tuple[str, ...]) -> tuple[str, ...]:
+        """Return an option that is a list of texts."""
+        texts = text_items(self._given.options.get(name, default))
+        if texts is None:
+            self.fail_option(name, "is not a list of texts", f"write `{name}: [a, b]`")
+        return texts or ()
+
+    def pattern_list(self, name: str, default: tuple[str, ...]) -> tuple[str, ...]:
+        """Return an option that is a list of patterns or paths."""
+        found = self.text_list(name, default)
+        if error := exclusion(self._check, name, found):
+            self.fail(error)
+        return found
+
+    def text(self, name: str, default: str) -> str:
+        """Return an option that is a text."""
+        value = self._given.options.get(name, default)
+        if isinstance(value, str) and value:
+            return value
+        self.fail_option(name, "is not a text", f"write `{name}: {default}`")
+        return default
+
+    def mapping(self, name: str, hint: str) -> Mapping[str, Json]:
+        """Return an option that is a mapping."""
+        value = self._given.options.get(name, {})
+        if isinstance(value, Mapping):
+            return value
+        self.fail_option(name, "is not a mapping", hint)
+        return {}
+
+    def _fail_nothing(self, message: str) -> None:
+        hint = "name the file that the stage writes in `file`, or remove the check"
+        self.fail(Diagnostic("E310", message, hint=hint, subject=f"check `{self._check}`"))
 
 
-def project_paths(check: str, given: CheckInput) -> tuple[str, ...] | Diagnostic:
-    """Return the paths that the project has, relative to `under`: those of `listing`, or of every listing."""
-    named = given.options.get("listing")
-    patterns = list(given.listings) if named is None else [named] if isinstance(named, str) else named
-    hint = "write it as in `list: PATTERN` under the stage's `inputs` or under `verify.inputs`"
-    if not isinstance(patterns, Sequence) or not all(isinstance(pattern, str) for pattern in patterns):
-        return wrong_option(check, "listing", "is not a pattern or a list of patterns", hint)
-    unknown = [pattern for pattern in patterns if pattern not in given.listings]
-    if unknown:
-        return wrong_option(check, "listing", f"names `{unknown[0]}`, which is no listing among the inputs", hint)
-    under = given.options.get("under", "")
-    if not isinstance(under, str):
-        return wrong_option(check, "under", "is not a folder", "write `under: workspace`")
-    folder = f"{under.strip('/')}/" if under.strip("/.") else ""
-    found = {path for pattern in patterns for path in given.listings[str(pattern)]}
-    return tuple(sorted(path.removeprefix(folder) for path in found if path.startswith(folder)))
-
-
-def text_list_option(
-    check: str, options: Mapping[str, Json], name: str, default: tuple[str, ...]
-) -> tuple[str, ...] | Diagnostic:
-    """Return an option that is a list of texts."""
-    value = options.get(name, default)
-    if isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(word, str) for word in value):
-        return tuple(str(word) for word in value)
-    return wrong_option(check, name, "is not a list of texts", f"write `{name}: [a, b]`")
-
-
-def pattern_list_option(
-    check: str, options: Mapping[str, Json], name: str, default: tuple[str, ...]
-) -> tuple[str, ...] | Diagnostic:
-    """Return an option that is a list of patterns or paths."""
-    found = text_list_option(check, options, name, default)
-    return found if isinstance(found, Diagnostic) else exclusion(check, name, found) or found
-
-
-def text_option(check: str, options: Mapping[str, Json], name: str, default: str) -> str | Diagnostic:
-    """Return an option that is a text."""
-    value = options.get(name, default)
-    if isinstance(value, str) and value:
-        return value
-    return wrong_option(check, name, "is not a text", f"write `{name}: {default}`")
+def text_items(value: Json) -> tuple[str, ...] | None:
+    """Return the texts of a list; None if it is not a list of texts."""
+    if isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(item, str) for item in value):
+        return tuple(str(item) for item in value)
+    return None
 
 
 def parse_json_output(path: str, data: bytes, code: str) -> "Json | Diagnostic":
-    """Read strict JSON, or complain with this code of the first place where it is none."""
-    hint = "write one JSON document and nothing else"
+    """Return the value of strict JSON in UTF-8, or an error with this code at the first place that is not."""
+    error = Diagnostic(code, "is not UTF-8", hint="write one JSON document and nothing else", subject=path)
     try:
         return parse_json(data.decode("utf-8"))
-    except UnicodeDecodeError:
-        return Diagnostic(code=code, message="is not UTF-8", hint=hint, subject=path)
-    except StrictJsonError as error:
-        place = Location(path, error.line, error.column)
-        return Diagnostic(code=code, message=f"is not JSON: {error.message}", location=place, hint=hint, subject=path)
+    except UnicodeDecodeError as failure:
+        return replace(error, location=byte_location(path, data, failure.start))
+    except StrictJsonError as failure:
+        place = Location(path, failure.line, failure.column)
+        return replace(error, message=f"is not JSON: {failure.message}", location=place)
 
 
-def _nothing(check: str, message: str) -> Diagnostic:
-    hint = "name the file that the stage writes in `file`, or remove the check"
-    return Diagnostic(code="E310", message=message, hint=hint, subject=f"check `{check}`")
+def byte_location(path: str, data: bytes, at: int) -> Location:
+    """Return the line and the column, in bytes, of a byte of a file."""
+    before = data[:at]
+    return Location(path, before.count(b"\n") + 1, at - before.rfind(b"\n"))

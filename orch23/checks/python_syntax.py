@@ -4,6 +4,7 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 
 from orch23.checks.check import Check, CheckInput, Codes, unknown_options, wrong_option
+from orch23.checks.check_options import byte_location, text_items
 from orch23.model.diagnostic import Diagnostic, Location, Severity, nearest_names
 from orch23.model.digest import Json
 from orch23.model.python_source import parse_python
@@ -12,14 +13,14 @@ CODES: Codes = {
     "E311": (
         "a Python file does not parse",
         "A `.py` file among the outputs is not valid Python. The place is that of the first error which Python's "
-        "own parser reports, under the version of Python that runs orch23. A model is told the place and the "
-        "message in its next attempt; in a file of your own, mend the line that is named.",
+        "own parser reports, under the version of Python that runs orch23. A model gets the place and the "
+        "message in its next attempt; in a file of your own, correct that line.",
     ),
     "E312": (
-        "a Python file lacks a promised name",
+        "a Python file lacks a required name",
         "The option `defines` of the check `python_syntax` lists names that a file must bind at its top level: "
-        "functions, classes, variables or imports. One of them is not there. Add it to the file, or take it off "
-        "the list.",
+        "functions, classes, variables or imports. One of them is missing. Add it to the file, or remove it "
+        "from the list.",
     ),
 }
 """The codes of this check alone."""
@@ -30,7 +31,7 @@ _OPTIONS = ("defines",)
 
 
 def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
-    """Judge every `.py` output, and the names that the option `defines` asks for."""
+    """Check every `.py` output, and the names that the option `defines` requires."""
     found = list(unknown_options(_NAME, given.options, _OPTIONS))
     wanted, wrong = _wanted(given.options)
     found.extend(wrong)
@@ -42,7 +43,7 @@ def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
         else:
             found.extend(_missing(path, parsed, wanted.get(path, ())))
     found.extend(
-        wrong_option(_NAME, "defines", f"names `{path}`, which is no Python output", "correct the path")
+        wrong_option(_NAME, "defines", f"names `{path}`, which is not a Python output", "correct the path")
         for path in sorted(set(wanted) - set(paths))
     )
     if not paths and not wanted:
@@ -70,29 +71,28 @@ def _wanted(options: Mapping[str, Json]) -> tuple[dict[str, tuple[str, ...]], tu
     wanted: dict[str, tuple[str, ...]] = {}
     wrong: list[Diagnostic] = []
     for path, names in defines.items():
-        if isinstance(names, Sequence) and not isinstance(names, str) and all(isinstance(n, str) for n in names):
-            wanted[path] = tuple(str(name) for name in names)
+        listed = text_items(names)
+        if listed is not None:
+            wanted[path] = listed
         else:
             wrong.append(wrong_option(_NAME, "defines", f"has no list of names for `{path}`", hint))
     return wanted, tuple(wrong)
 
 
 def _parse(path: str, data: bytes) -> ast.Module | Diagnostic:
-    """Parse one file, or say where it does not."""
+    """Return the tree of one file, or the error with its place."""
     null = data.find(b"\0")
-    if null >= 0:  # Pythons differ in what they say of it, and none says where it is
-        before = data[:null]
-        place = Location(path, before.count(b"\n") + 1, null - (before.rfind(b"\n") + 1) + 1)
-        return _complaint(path, "holds a null byte", place)
+    if null >= 0:  # versions of Python differ in the message, and none has the place
+        return _syntax_error(path, "contains a null byte", byte_location(path, data, null))
     try:
         return parse_python(data, path)
     except SyntaxError as error:
-        return _complaint(path, error.msg or "invalid syntax", _place(path, error))
+        return _syntax_error(path, error.msg or "invalid syntax", _place(path, error))
     except (RecursionError, MemoryError, ValueError):
-        return _complaint(path, "is nested too deeply for Python's parser", Location(path, 1, 1))
+        return _syntax_error(path, "is nested too deeply for Python's parser", Location(path, 1, 1))
 
 
-def _complaint(path: str, message: str, location: Location) -> Diagnostic:
+def _syntax_error(path: str, message: str, location: Location) -> Diagnostic:
     return Diagnostic(
         code="E311",
         message=f"not valid Python: {message}",
@@ -103,7 +103,7 @@ def _complaint(path: str, message: str, location: Location) -> Diagnostic:
 
 
 def _place(path: str, error: SyntaxError) -> Location:
-    """Give the place of a syntax error; Python leaves parts of it out, or as 0, where it could not tell."""
+    """Return the place of a syntax error. Python leaves a part out, or sets it to 0, if it does not know it."""
     line, column = max(error.lineno or 1, 1), max(error.offset or 1, 1)
     same_line = error.end_lineno == error.lineno
     length = (error.end_offset or 0) - column if same_line else 1
@@ -111,7 +111,7 @@ def _place(path: str, error: SyntaxError) -> Location:
 
 
 def _missing(path: str, module: ast.Module, wanted: Sequence[str]) -> Iterator[Diagnostic]:
-    """Complain of each wanted name that the module does not bind at its top level."""
+    """Yield an error for each wanted name that the module does not bind at its top level."""
     bound = frozenset(_bound(module.body))
     for name in wanted:
         if name not in bound:
@@ -121,7 +121,7 @@ def _missing(path: str, module: ast.Module, wanted: Sequence[str]) -> Iterator[D
 
 
 def _bound(body: Sequence[ast.stmt]) -> Iterator[str]:
-    """Give the names that statements bind where they stand, blocks of `if`, `try`, `with` and loops included."""
+    """Yield the names that statements bind, including those in blocks of `if`, `try`, `with` and loops."""
     for statement in body:
         match statement:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
@@ -133,7 +133,7 @@ def _bound(body: Sequence[ast.stmt]) -> Iterator[str]:
 
 
 def _bound_within(statement: ast.stmt) -> Iterator[str]:
-    """Give the names that an assignment binds, or a block and what stands in it."""
+    """Yield the names that an assignment, or a block with its statements, binds."""
     for child in ast.iter_child_nodes(statement):
         match child:
             case ast.stmt():

@@ -8,11 +8,10 @@ from orch23.model.plugins import LazyMapping, Registry, load_object, type_valida
 
 SHARED_CODES: Codes = {
     "E310": (
-        "a check found nothing to look at",
-        "The stage's outputs hold no file of the kind that this check judges, so its verdict would be empty. "
-        "Where the stage may rightly write other files alone this is a warning; where the check was told which "
-        "files to expect it is an error. Give the stage such an output, correct the check's `files`, or remove "
-        "the check.",
+        "a check has no file to check",
+        "The stage's outputs have no file of the kind that this check judges, so there is nothing to judge. It is a "
+        "warning if the stage may write other files only, and an error if an option names the expected files. Let the "
+        "stage write such an output, correct the options of the check, or remove the check.",
     ),
     "E313": (
         "an output is not strict JSON",
@@ -22,14 +21,13 @@ SHARED_CODES: Codes = {
     ),
     "E314": (
         "an output does not fit its schema",
-        "The file is JSON, but a value in it is not what the schema asks for. The complaint names the value by "
-        "its JSON pointer, as in `plan.json#/tasks/0/id`; all such values are listed at once. Change the value, "
-        "or the schema.",
+        "The file is JSON, but a value in it is not valid. The message names the value by its JSON pointer, as in "
+        "`plan.json#/tasks/0/id`; all invalid values are listed at once. Change the value, or the schema.",
     ),
     "E315": (
-        "a check was given a wrong option",
-        "Under `with:` stands an option that the check does not have, one of the wrong kind, or one that it "
-        "needs is missing. Correct the option that is named; the hint says what the check takes.",
+        "an option of a check is wrong",
+        "`with:` has an option that the check does not have or one of the wrong type, or a required option is missing. "
+        "Correct the option that the message names; the hint lists what the check takes.",
     ),
 }
 
@@ -50,7 +48,7 @@ _PLACES: Final = {
 
 
 def _load(name: str) -> Check:
-    """Return the check that stands, in capitals, in the module of its name."""
+    """Return the check: a constant in the module of its name, whose name is the same in upper case."""
     check: Check = load_object(f"{_PLACES[name]}:{name.upper()}")
     return check
 
@@ -59,7 +57,7 @@ CHECKS = LazyMapping(_PLACES, _load)
 
 
 def check_codes() -> Codes:
-    """Return the codes of all checks. Loads them all."""
+    """Return the codes of all checks. It imports all of them."""
     own: list[Codes] = [load_object(f"{module}:CODES") for module in _PLACES.values()]
     return {code: text for table in (SHARED_CODES, *own) for code, text in table.items()}
 
@@ -71,6 +69,6 @@ def available_checks(plugins: tuple[str, ...]) -> Registry[Check]:
 
 
 def check_revision(checks: Registry[Check], name: str) -> int | str:
-    """Return what the key of a stage has of a check: its revision, and of a plugin its name and version too."""
+    """Return what a check adds to the key of a stage: its revision; for a plugin also the plugin's name and version."""
     origin, revision = checks.plugin_version(name), checks[name].revision
     return f"{origin}, revision {revision}" if origin else revision

@@ -4,10 +4,12 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from orch23.model.diagnostic import nearest_names
+from orch23.model.diagnostic import Diagnostic, did_you_mean
+from orch23.model.digest import Json
 from orch23.model.text import json_pointer
 
 if TYPE_CHECKING:
+    from jsonschema import Draft7Validator
     from jsonschema.exceptions import ValidationError
 
 
@@ -19,23 +21,51 @@ _TYPES = {"object": "an object", "array": "a list", "string": "text", "integer":
 _Value: TypeAlias = Any
 
 
-def describe_violation(error: "ValidationError") -> Iterator[tuple[str, str]]:
-    """Give the pointer and the message of each thing that one violation says."""
-    at = json_pointer(error.absolute_path)
+def schema_errors(
+    schema: "Draft7Validator | Mapping[str, Json]", value: Json, path: str, hint: str
+) -> Iterator[Diagnostic]:
+    """Yield E314 for each violation of a draft-07 schema, sorted by place. `path` is the file of the value."""
+    for pointer, message in schema_violations(schema, value):
+        yield Diagnostic("E314", message, hint=hint, subject=f"{path}#{json_pointer(pointer)}")
+
+
+def schema_violations(
+    schema: "Draft7Validator | Mapping[str, Json]", value: Json
+) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield the path (keys and indexes) and the message of each violation of a draft-07 schema, sorted by path."""
+    from jsonschema import Draft7Validator  # noqa: PLC0415 - 80 ms, and only a stage with such a check needs it
+
+    validator = Draft7Validator(schema) if isinstance(schema, Mapping) else schema
+    for error in sorted(validator.iter_errors(value), key=_order):
+        for message in _messages(error):
+            yield tuple(error.absolute_path), message
+
+
+def _order(error: "ValidationError") -> tuple[list[str], str]:
+    return [str(part) for part in error.absolute_path], str(error.validator)
+
+
+def _messages(error: "ValidationError") -> Iterator[str]:
     keyword, wanted, value = str(error.validator), error.validator_value, error.instance
     match keyword:
         case "required":
-            yield from ((at, f"lacks the key `{key}`") for key in _missing(error))
+            # jsonschema reports each missing key by itself; only its message says which key it is.
+            keys: _Value = wanted
+            yield from (f"lacks the key `{key}`" for key in keys if error.message.startswith(f"{key!r} "))
         case "additionalProperties":
-            yield at, _unwelcome(error)
+            yield _unknown_keys(error)
         case "anyOf" | "oneOf":
-            yield at, _none_of(error)
+            yield _nearest_branch(error)
         case "None":
-            yield at, "is not allowed here"
+            yield "is not allowed here"
         case _:
-            say = _SENTENCES.get(keyword)
-            sentence = say(wanted, value) if say else f"breaks the rule `{keyword}` of the schema"
-            yield at, f"has a key that {sentence}" if _is_of_a_key(error) else sentence
+            describe = _SENTENCES.get(keyword)
+            sentence = describe(wanted, value) if describe else f"breaks the rule `{keyword}` of the schema"
+            yield (
+                f"has a key that {sentence}"
+                if list(error.absolute_schema_path)[-2:-1] == ["propertyNames"]
+                else sentence
+            )
 
 
 _SENTENCES: Mapping[str, Callable[[_Value, _Value], str]] = {
@@ -53,48 +83,35 @@ _SENTENCES: Mapping[str, Callable[[_Value, _Value], str]] = {
     "maximum": lambda wanted, value: f"is {_show(value)}, more than {wanted}",
     "exclusiveMinimum": lambda wanted, value: f"is {_show(value)}, not more than {wanted}",
     "exclusiveMaximum": lambda wanted, value: f"is {_show(value)}, not less than {wanted}",
-    "multipleOf": lambda wanted, value: f"is {_show(value)}, no multiple of {wanted}",
-    "uniqueItems": lambda _wanted, _value: "holds the same item twice",
-    "contains": lambda _wanted, _value: "holds no item of the kind that the schema asks for",
+    "multipleOf": lambda wanted, value: f"is {_show(value)}, not a multiple of {wanted}",
+    "uniqueItems": lambda _wanted, _value: "contains the same item twice",
+    "contains": lambda _wanted, _value: "contains no item that matches `contains` of the schema",
     "not": lambda _wanted, value: f"is {_show(value)}, which the schema excludes",
-    "additionalItems": lambda _wanted, _value: "has more items than the schema knows",
-    "dependencies": lambda _wanted, _value: "has a key without another that must come with it",
+    "additionalItems": lambda _wanted, _value: "has more items than the schema allows",
+    "dependencies": lambda _wanted, _value: "has a key that requires another key",
 }
 
 
-def _missing(error: "ValidationError") -> tuple[str, ...]:
-    """Return the one key that this violation is about: jsonschema reports each missing key by itself."""
-    required: _Value = error.validator_value
-    return tuple(key for key in required if error.message.startswith(f"{key!r} "))
-
-
-def _is_of_a_key(error: "ValidationError") -> bool:
-    """Say whether the violation is one of an object's key, not of a value: it came out of `propertyNames`."""
-    path = list(error.absolute_schema_path)
-    return len(path) > 1 and path[-2] == "propertyNames"
-
-
-def _unwelcome(error: "ValidationError") -> str:
-    """Name the keys that an object may not have."""
+def _unknown_keys(error: "ValidationError") -> str:
     from orch23.checks.schema_validator import undeclared_keys  # noqa: PLC0415 - what found the error has loaded it
 
     schema: _Value = error.schema
     instance: _Value = error.instance
-    known = sorted(schema.get("properties", {}))
     extra = undeclared_keys(instance, schema)
     named = ", ".join(f"`{key}`" for key in extra[:_MAX_NAMED])
     more = f" and {len(extra) - _MAX_NAMED} more" if len(extra) > _MAX_NAMED else ""
-    return f"has keys that the schema does not know: {named}{more}{_guess(extra[0], known)}"
+    return f"has unknown keys: {named}{more}{_guess(extra[0], schema.get('properties', {}))}"
 
 
-def _none_of(error: "ValidationError") -> str:
-    """Say why no branch of a choice holds, in the words of the branch that came nearest."""
+def _nearest_branch(error: "ValidationError") -> str:
+    """Return why no branch of `anyOf` or `oneOf` matches, by the errors of the branch that matches most."""
     branches = error.context or []
     if not branches:
-        return "fits more than one of the forms that exclude each other"
+        return "matches more than one of the forms of `oneOf`"
+    # The branch whose first error is deepest matched the most; a wrong type at its root matched nothing.
     nearest = max(branches, key=lambda branch: (len(branch.absolute_path), branch.validator != "type"))
-    pointer, message = next(describe_violation(nearest))
-    return f"fits none of the forms that the schema allows; nearest: `{pointer or '/'}` {message}"
+    pointer = json_pointer(nearest.absolute_path) or "/"
+    return f"matches none of the allowed forms; nearest: `{pointer}` {next(_messages(nearest))}"
 
 
 def _kinds(wanted: _Value) -> str:
@@ -119,9 +136,8 @@ def _kind(value: _Value) -> str:
 
 
 def _guess(value: _Value, known: _Value) -> str:
-    words = [word for word in known if isinstance(word, str)]
-    near = nearest_names(value, words) if isinstance(value, str) else []
-    return f" (did you mean `{near[0]}`?)" if near else ""
+    hint = did_you_mean(value, (word for word in known if isinstance(word, str))) if isinstance(value, str) else None
+    return f" ({hint})" if hint else ""
 
 
 def _list(values: _Value) -> str:

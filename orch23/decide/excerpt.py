@@ -19,16 +19,15 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
 )
 
 
-# Such paths are found by their end and cut at where their path begins: to search for the beginning of each would take
-# time with the square of a long line.
-_LIBRARY = re.compile(r"/lib(?:64)?/python3\.\d+t?(?=/)")  # the machine's own, in tracebacks
+# Such paths are found by their end: a search for the start of each would take quadratic time in a long line.
+_LIBRARY = re.compile(r"/lib(?:64)?/python3\.\d+t?(?=/)")  # the standard library, in tracebacks
 _ROOM = re.compile(r"/rooms/[0-9a-f]{16}(?=/|\b)")
-_BEGINNING = re.compile(r"[^\s'\"=:(\[]*\Z")
-_LONGEST_PATH = 4096
+_PATH_START = re.compile(r"[^\s'\"=:(\[]*\Z")
+_MAX_PATH = 4096
 
 
 def shorten(text: str, limits: BriefLimits | None = None) -> str:
-    """Cut a text over the limit to its head, a mark and its tail, to the character: 4001 become 3505."""
+    """Return a text over the limit as its head, a mark and its tail: by default 4001 characters become 3505."""
     limits = limits if limits is not None else BriefLimits()
     if len(text) <= limits.limit:
         return text
@@ -36,9 +35,9 @@ def shorten(text: str, limits: BriefLimits | None = None) -> str:
 
 
 def normalise(text: str, rooms: tuple[str, ...] = ()) -> str:
-    """Give what differs from run to run one form: durations, temporary paths, addresses, colours, rooms.
+    """Return a text without what differs between runs: durations, temporary paths, addresses, colours, sandboxes.
 
-    Doing it twice changes nothing more.
+    Equal failures then have equal texts. A second call changes nothing.
     """
     for room in sorted(rooms, key=len, reverse=True):
         if room:
@@ -52,17 +51,17 @@ def normalise(text: str, rooms: tuple[str, ...] = ()) -> str:
 
 
 def _with_short_paths(end: re.Pattern[str], form: str, text: str) -> str:
-    """Put a form in the place of each path up to its end, which is what it is found by."""
+    """Replace each path up to a match of `end`."""
     parts: list[str] = []
     done = 0
     for found in end.finditer(text):
-        path = _BEGINNING.search(text[max(done, found.start() - _LONGEST_PATH) : found.start()])
+        path = _PATH_START.search(text[max(done, found.start() - _MAX_PATH) : found.start()])
         parts += [text[done : found.start() - len(path[0] if path else "")], form]
         done = found.end()
     return "".join((*parts, text[done:]))
 
 
 def escape_text(text: str, limit: int = 120) -> str:
-    """Give a text from outside as it may be printed: escaped and bounded."""
+    """Return a text from outside, escaped and limited, so that it can be printed."""
     plain = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text[: limit + 1])
     return plain if len(plain) <= limit else f"{plain[:limit]}..."

@@ -1,8 +1,7 @@
 """Detect that a proposed file is incomplete: placeholders, a bare `...`, or a diff.
 
-Plain prose may well speak of "the rest of the code". So a phrase counts only where a comment mark, dots or a bracket
-open it and nothing follows it; and the vaguer it is, the more must speak for it: a line of its own, dots around it, a
-file that was there before.
+Prose may contain "the rest of the code". So a phrase counts only if a comment mark, dots or a bracket are before it and
+nothing follows it. A vague phrase needs more: a line of its own, dots around it, or a file that existed before.
 """
 
 import ast
@@ -13,7 +12,7 @@ from msgspec import Struct
 
 from orch23.decide.source_syntax import emptied_functions, is_python, new_ellipses, python_comments, python_tree
 
-_LINE = 400  # no placeholder is longer, and the patterns need not look further
+_LINE = 400  # characters; no placeholder is longer, and the patterns take quadratic time
 _DOTS = r"(?:\.{2,}|…)"
 _MARK = r"(?:\#+|//+|\{?/\*+|<!--|--+|;+|%+|\{\#)"
 _CLOSING = " \t.…])>*/#-}"
@@ -22,7 +21,7 @@ _CODE_TEXT = (
     ".js .jsx .mjs .cjs .ts .tsx .go .rs .java .kt .c .h .cc .cpp .hpp .cs .php .rb .swift .scala .css .scss .less "
     ".vue .svelte .sql .sh"
 )
-_CODE = tuple(_CODE_TEXT.split())  # languages in which a line of nothing but dots says nothing
+_CODE = tuple(_CODE_TEXT.split())  # languages in which a line of only dots is not valid
 
 _WORDS = r"(?:\w+\s+)"
 _THE = r"(?:(?:the|this|your|my|all|of|our)\s+){0,3}"
@@ -90,7 +89,7 @@ _FENCE = re.compile(r"\s{0,3}(`{3,}|~{3,})")
 
 
 class _Remark(Struct, frozen=True):
-    """What a line says after its mark: the words alone, and what stands around them."""
+    """The remark of a line: its words, and what is around them."""
 
     words: str
     alone: bool
@@ -105,16 +104,16 @@ class _Remark(Struct, frozen=True):
 
 
 def find_placeholders(path: str, content: str, base: str | None) -> tuple[tuple[int, str], ...]:
-    """Return (line, text) of each line that stands for left-out text and was not in the base as often already.
+    """Return (line, text) of each line that replaces omitted text and is not in the base as often.
 
-    `base` is the text that the file had, None for a new one: what may be a habit of style there, such as a bare
-    `# ...`, leaves something out where there was something.
+    `base` is the old text of the file, None for a new file. In a new file a bare `# ...` may be style; in an edited one
+    it replaces something.
     """
     known = Counter() if base is None else Counter(line.strip() for line in base.split("\n"))
     found: list[tuple[int, str]] = []
     for number, line in _lines(path, content):
         text = line.strip()
-        if text and _stands_for_more(path, line[:_LINE], edited=base is not None):
+        if text and _replaces_text(path, line[:_LINE], edited=base is not None):
             if known[text]:
                 known[text] -= 1
             else:
@@ -125,7 +124,7 @@ def find_placeholders(path: str, content: str, base: str | None) -> tuple[tuple[
 
 
 def omitted_code(path: str, content: str, base: str | None) -> tuple[tuple[int, str], ...]:
-    """Return (line, what) of code of a Python file that was there before and for which `...` stands now."""
+    """Return (line, what) of code of a Python file that `...` replaces."""
     tree = python_tree(content) if base is not None and path.endswith(".py") else None
     if base is None or not isinstance(tree, ast.Module):
         return ()
@@ -134,7 +133,7 @@ def omitted_code(path: str, content: str, base: str | None) -> tuple[tuple[int, 
 
 
 def _lines(path: str, content: str) -> list[tuple[int, str]]:
-    """Return the numbered lines that are looked at: in Markdown those outside of code blocks, which are examples."""
+    """Return the numbered lines to check: in Markdown those outside of code blocks, which are examples."""
     numbered = list(enumerate(content.split("\n"), start=1))
     if not path.lower().endswith(_MARKDOWN):
         return numbered
@@ -152,7 +151,7 @@ def _lines(path: str, content: str) -> list[tuple[int, str]]:
 
 
 def _in_comments(content: str, found: list[tuple[int, str]], *, edited: bool) -> list[tuple[int, str]]:
-    """Keep of the lines of Python that parses those in which it is a comment that stands for more."""
+    """Return those lines of Python that parses in which a comment is the placeholder."""
     if not isinstance(python_tree(content), ast.Module):
         return found
     remarks = python_comments(content)
@@ -164,9 +163,9 @@ def _in_comments(content: str, found: list[tuple[int, str]], *, edited: bool) ->
     ]
 
 
-def _stands_for_more(path: str, line: str, *, edited: bool) -> bool:
+def _replaces_text(path: str, line: str, *, edited: bool) -> bool:
     if path.lower().endswith(_MARKDOWN) and not _MARKDOWN_MARK.match(line):
-        return False  # `#` is a heading there, and `--` no comment
+        return False  # in Markdown `#` is a heading and `--` is not a comment
     if line.strip() in {"...", "…"}:
         return edited and path.endswith(_CODE)
     return _is_placeholder(line, edited=edited)
@@ -222,7 +221,7 @@ _PROSE = (*_MARKDOWN, ".rst", ".txt", ".adoc")
 
 
 def is_diff(path: str, content: str, base: str | None) -> bool:
-    """Say whether a content is a diff of the file, or blocks to search and replace, in place of the file."""
+    """Return whether a content is a diff, or blocks to search and replace, and not the file itself."""
     if path.lower().endswith(_DIFFS) or (base is not None and is_diff(path, base, None)):
         return False
     text = content.removeprefix("\ufeff").lstrip().replace("\r\n", "\n")
@@ -233,7 +232,7 @@ def is_diff(path: str, content: str, base: str | None) -> bool:
 
 
 def _first_conflict(text: str) -> int | None:
-    """Return the first line of a block between the marks of a conflict, or of a search and its replacement."""
+    """Return the first line of a block between conflict marks, or of a search and its replacement."""
     begun, step = 0, 0
     for number, line in enumerate(text.split("\n")):
         if step and _CONFLICT[0].match(line):

@@ -1,6 +1,6 @@
 """Judge a model's response: return a proposal, or every error in it.
 
-Pure: nothing is written or read here. What the files of the room were, the caller says.
+Pure: it reads and writes no files. The caller passes what the files in the sandbox directory were.
 """
 
 import json
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep
 
 
-_SHOWN = 50  # of one answer; a model that is wrong more often needs no longer list
+_SHOWN = 50  # errors of one response: a longer list does not help a model
 
 _SCOPE = frozenset({codes.OUTSIDE_WRITE_SCOPE, codes.UNSAFE_PATH, codes.PROTECTED, codes.FORBIDDEN_DELETE})
 _STALE = frozenset({codes.STALE_BASE, codes.NOT_SHOWN})
@@ -47,7 +47,7 @@ _STALE = frozenset({codes.STALE_BASE, codes.NOT_SHOWN})
 JsonValidator: TypeAlias = Callable[[Json], tuple[Diagnostic, ...]]
 
 
-def judge_response(  # noqa: PLR0913 - all of it decides, and all but the answer is by name
+def judge_response(  # noqa: PLR0913 - all of it decides, and most of it is passed by name
     text: str,
     stop: StopReason,
     *,
@@ -60,22 +60,20 @@ def judge_response(  # noqa: PLR0913 - all of it decides, and all but the answer
     not_shown: AbstractSet[str] = frozenset(),
     protected: tuple[str, ...] = (),
 ) -> Judgement:
-    """Return what an answer proposes, or why it is refused.
+    """Return what a response proposes, or why it is refused.
 
-    `base` maps a path to the text of the file as the model was shown it, None where it does not exist. `not_shown` are
-    existing files that the model was not shown. `protected` are patterns of protected files besides the names that
-    always are: the pipeline and its prompts. `validate` judges the JSON value by the step's schema. All paths but
-    those in the answer are relative to the root; those in the answer to `cwd`.
+    `base` maps a path to the text of the file that the model was shown, None if it does not exist. `not_shown` are
+    existing files that the model was not shown. `protected` are patterns of files that are protected besides those
+    with protected names: the pipeline and its prompts. `validate` checks the JSON value by the step's schema. Paths in
+    the response are relative to `cwd`, all others to the root.
     """
     ended = _judge_stop(text, stop, step)
     if ended is not None:
         return ended
     scope = ProposalScope(cwd=cwd, write_scope=write_scope, base=base, not_shown=not_shown, protected=protected)
     match step.returns:
-        case "files":
-            return _judge_files(text, scope, validate)
-        case "json":
-            return _judge_json(text, _only(outputs), scope, validate)
+        case "files" | "json":
+            return _judge_json(text, step, outputs, scope, validate)
         case "text":
             return _judge_text(text, _only(outputs), scope)
         case "code":
@@ -85,7 +83,7 @@ def judge_response(  # noqa: PLR0913 - all of it decides, and all but the answer
 
 
 def _judge_stop(text: str, stop: StopReason, step: "LLMStep") -> RefusedResponse | None:
-    """Refuse an answer by how it ended. A code block that is closed is complete, whatever chatter was cut off."""
+    """Refuse a response by its stop reason. A closed code block is complete, even if text after it was cut off."""
     if stop == "refusal":
         message = f"the model refused to answer: {_excerpt(text)}" if text.strip() else "the model refused to answer"
         hint = "change the prompt or the model"
@@ -93,22 +91,22 @@ def _judge_stop(text: str, stop: StopReason, step: "LLMStep") -> RefusedResponse
     if stop == "max_tokens":
         if _is_whole(text, step):
             return None
-        hint = f"answer in fewer than {step.max_tokens} tokens, or raise `llm.max_tokens`"
-        message = f"the answer was cut off at {step.max_tokens} tokens"
+        hint = f"respond in fewer than {step.max_tokens} tokens, or raise `llm.max_tokens`"
+        message = f"the response was cut off at {step.max_tokens} tokens"
         return _refuse(codes.TRUNCATED, message, hint, outcome="truncated")
     if not text.strip():
-        return _refuse(codes.EMPTY, "the model answered nothing", _SOMETHING[step.returns], outcome="empty")
+        return _refuse(codes.EMPTY, "the response is empty", _SOMETHING[step.returns], outcome="empty")
     if stop in ("end", "stop_sequence") or _is_whole(text, step):
         return None
-    message, hint = "the answer ended without saying that it was done", "answer again, to the end"
+    message, hint = "the response ended without a stop reason", "respond again, to the end"
     return _refuse(codes.TRUNCATED, message, hint, outcome="truncated")
 
 
 _SOMETHING = {
     "files": "list each file in `writes`, in full",
-    "json": "answer with one JSON value",
-    "text": "answer with the text of the file",
-    "code": "answer with one code block: ```python ... ```",
+    "json": "respond with one JSON value",
+    "text": "respond with the text of the file",
+    "code": "respond with one code block: ```python ... ```",
 }
 
 
@@ -117,60 +115,58 @@ def _is_whole(text: str, step: "LLMStep") -> bool:
     return block is not None and block.is_closed
 
 
-def _judge_files(text: str, scope: ProposalScope, validate: JsonValidator | None) -> Judgement:
-    value, fault = parse_json_response(text)
-    if fault is not None:
-        return RefusedResponse("llm_output_invalid", "invalid", (fault,))
+def _judge_json(
+    text: str, step: "LLMStep", outputs: tuple[str, ...], scope: ProposalScope, validate: JsonValidator | None
+) -> Judgement:
+    value, error = parse_json_response(text)
+    if error is not None:
+        return RefusedResponse("llm_output_invalid", "invalid", (error,))
     reason = stated_error(value)
     if reason is not None:
-        return _agent_error(reason)
-    envelope = parse_envelope(value)
-    found = [*envelope.errors, *(validate(value) if validate else ())]
-    if not envelope.files and not envelope.deletes and not envelope.errors:
-        empty = Diagnostic(codes.EMPTY, "the answer proposes no file", hint=_SOMETHING["files"])
-        return RefusedResponse("llm_output_invalid", "empty", (*found, empty))
-    found += path_errors(tuple(e.path for e in envelope.files), envelope.deletes, scope)
-    safe = tuple(e for e in envelope.files if unsafe_reason(e.path) is None)
-    found += size_errors(envelope.files)
-    found += [d for e in safe for d in base_errors(e, scope)]
-    found += content_errors(safe, scope)
-    return _conclude(_proposal(envelope, scope), found)
-
-
-def _judge_json(text: str, output: str, scope: ProposalScope, validate: JsonValidator | None) -> Judgement:
-    value, fault = parse_json_response(text)
-    if fault is not None:
-        return RefusedResponse("llm_output_invalid", "invalid", (fault,))
-    reason = stated_error(value)
-    if reason is not None:
-        return _agent_error(reason)
+        return _model_error(reason)
     found = list(validate(value) if validate else ())
+    if step.returns == "files":
+        return _judge_files(value, found, scope)
+    output = _only(outputs)
     content = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
     found += size_errors((ProposedFile(output, content),))
     return _conclude(_one_file(output, content, scope), found)
 
 
+def _judge_files(value: Json, invalid: list[Diagnostic], scope: ProposalScope) -> Judgement:
+    envelope = parse_envelope(value)
+    found = [*envelope.errors, *invalid]
+    if not envelope.files and not envelope.deletes and not envelope.errors:
+        empty = Diagnostic(codes.EMPTY, "the response proposes no file", hint=_SOMETHING["files"])
+        return RefusedResponse("llm_output_invalid", "empty", (*found, empty))
+    found += path_errors(tuple(file.path for file in envelope.files), envelope.deletes, scope)
+    safe = tuple(file for file in envelope.files if unsafe_reason(file.path) is None)
+    found += size_errors(envelope.files)
+    found += [error for file in safe for error in base_errors(file, scope)]
+    found += content_errors(safe, scope)
+    return _conclude(_proposal(envelope, scope), found)
+
+
 def _judge_text(text: str, output: str, scope: ProposalScope) -> Judgement:
     reason = None if output.endswith(".json") else _stated_in(text)
-    return _agent_error(reason) if reason is not None else _judge_single(_one_newline(text), output, scope)
+    return _judge_single(text, output, scope) if reason is None else _model_error(reason)
 
 
 def _judge_code(text: str, output: str, scope: ProposalScope) -> Judgement:
     reason = _stated_in(text)
     if reason is not None:
-        return _agent_error(reason)
+        return _model_error(reason)
     block = first_code_block(text)
-    if block is not None:
-        if not block.text.strip():
-            return _refuse(codes.EMPTY, "the code block is empty", _SOMETHING["code"], outcome="empty")
-        return _judge_single(_one_newline(block.text), output, scope)
-    if is_source(output, text):
-        return _judge_single(_one_newline(text), output, scope)
-    return _refuse(codes.NO_CODE, "the answer has no code block", _SOMETHING["code"])
+    if block is None and not is_source(output, text):
+        return _refuse(codes.NO_CODE, "the response has no code block", _SOMETHING["code"])
+    if block is not None and not block.text.strip():
+        return _refuse(codes.EMPTY, "the code block is empty", _SOMETHING["code"], outcome="empty")
+    return _judge_single(text if block is None else block.text, output, scope)
 
 
-def _judge_single(content: str, output: str, scope: ProposalScope) -> Judgement:
-    """Judge the one file of a stage whose path its author has typed: only the content is in question."""
+def _judge_single(text: str, output: str, scope: ProposalScope) -> Judgement:
+    """Judge the one file of a stage. The pipeline names its path, so only the content is judged."""
+    content = _one_newline(text)
     entry = ProposedFile(output, content)
     at_root = replace(scope, cwd=".")
     found = [*size_errors((entry,)), *content_errors((entry,), at_root)]
@@ -178,7 +174,7 @@ def _judge_single(content: str, output: str, scope: ProposalScope) -> Judgement:
 
 
 def _stated_in(text: str) -> str | None:
-    """Return the error that an answer of another form states as JSON, as all seeds' agents may."""
+    """Return the error that a text or code response states as JSON: prompts allow it for every form."""
     if not text.lstrip().startswith("{"):
         return None
     value, fault = parse_json_response(text)
@@ -201,7 +197,7 @@ def _proposal(envelope: FilesEnvelope, scope: ProposalScope) -> Proposal:
 
 
 def _conclude(proposal: Proposal, found: Iterable[Diagnostic]) -> Judgement:
-    """Return the proposal if nothing blocks it. Of mixed failures the kind is the one that weighs most."""
+    """Return the proposal if it has no error. A violation of the write scope determines the kind of a failure first."""
     diagnostics = _bounded(tuple(dict.fromkeys(found)))
     blocking = {d.code for d in errors(diagnostics)}
     if not blocking:
@@ -215,17 +211,17 @@ def _conclude(proposal: Proposal, found: Iterable[Diagnostic]) -> Judgement:
 
 
 def _bounded(found: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:
-    """Cut a list that is too long for anyone; one of each code is always in it."""
+    """Limit the number of errors; at least one of each code is kept."""
     if len(found) <= _SHOWN:
         return found
     first = {d.code: d for d in reversed(found)}
     kept = tuple(dict.fromkeys((*first.values(), *found)))[: max(_SHOWN, len(first))]
-    rest = f"{len(found) - len(kept)} more complaints are not listed"
-    return (*(d for d in found if d in set(kept)), Diagnostic(found[-1].code, rest, hint="mend those that are first"))
+    rest = f"{len(found) - len(kept)} more errors are not listed"
+    return (*(d for d in found if d in set(kept)), Diagnostic(found[-1].code, rest, hint="fix the listed ones first"))
 
 
-def _agent_error(reason: str) -> RefusedResponse:
-    hint = "mend the spec, the fence or the context: the same question brings the same answer"
+def _model_error(reason: str) -> RefusedResponse:
+    hint = "fix the spec, the write scope or the context: the same request gets the same response"
     return _refuse(codes.MODEL_ERROR, f"the model says: {_excerpt(reason)}", hint, kind="agent_error")
 
 
@@ -242,13 +238,13 @@ def _refuse(
 
 def _only(outputs: tuple[str, ...]) -> str:
     if len(outputs) != 1 or outputs[0].endswith("/"):
-        message = f"BUG: an answer that is one file needs one literal output, not {outputs!r}"
+        message = f"BUG: a response that is one file needs one literal output, not {outputs!r}"
         raise ValueError(message)
     return outputs[0]
 
 
 def _one_newline(text: str) -> str:
-    """End a text with exactly one newline; carriage returns before newlines go."""
+    """Return a text that ends with exactly one newline, without carriage returns before newlines."""
     return text.replace("\r\n", "\n").strip("\n").rstrip() + "\n"
 
 

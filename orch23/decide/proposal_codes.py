@@ -26,109 +26,108 @@ DIFF = "E221"
 
 PROPOSAL_CODES: Mapping[str, tuple[str, str]] = {
     NOT_JSON: (
-        "the answer is not strict JSON",
-        "The whole answer must be one JSON value: no prose, no Markdown fence, no key twice, no NaN, nothing after it. "
-        "Say so in the prompt, or use `returns: code` for a model that cannot write JSON.",
+        "the response is not strict JSON",
+        "The whole response must be one JSON value: no prose, no Markdown fence, no key twice, no NaN, nothing "
+        "after it. Say so in the prompt, or use `returns: code` for a model that cannot write JSON.",
     ),
     WRONG_SHAPE: (
-        "the answer is JSON of the wrong shape",
-        'Files are answered as `{"summary": "...", "writes": [{"path": "...", "content": "..."}], "deletes": []}`, or '
-        'as `{"edits": [...]}`, or as `{"path": "content"}`. Show the model that form in the prompt.',
+        "the response is JSON of the wrong form",
+        'A response with files is `{"summary": "...", "writes": [{"path": "...", "content": "..."}], "deletes": []}`, '
+        'or `{"edits": [...]}`, or `{"path": "content"}`. Show the model this form in the prompt.',
     ),
     EMPTY: (
-        "the answer is empty",
-        "The model answered nothing, or proposes no file. Nothing would change, so the attempt has failed. If there is "
-        "nothing to do, the stage should not have been asked: look at its inputs with `orch23 explain`.",
+        "the response is empty",
+        "The model returned no text or proposes no file. Nothing would change, so the attempt failed. If there is "
+        "nothing to do, the stage should not run: look at its inputs with `orch23 explain`.",
     ),
     OUTSIDE_WRITE_SCOPE: (
-        "a file outside the fence",
-        "A stage may write only what `allowed_paths.write` (by default its outputs) means and `protect` does not. "
-        "Paths in an answer are relative to the stage's `cwd`. Widen the fence if the file belongs there.",
+        "a file outside the write scope",
+        "A stage may write only what `allowed_paths.write` (by default its outputs) matches and `protect` does not. "
+        "Paths in a response are relative to the stage's `cwd`. Add the path if the file belongs there.",
     ),
     UNSAFE_PATH: (
         "an unsafe path",
         "A proposed path must be plain: relative, POSIX, Unicode NFC, no `..`, no control or invisible characters, no "
-        "name that another system would refuse. Unsafe paths are refused, never cleaned up; the next attempt is told. "
-        "If it comes back, write the paths out in the prompt.",
+        "name that another system would refuse. Unsafe paths are refused, never corrected; the next attempt gets the "
+        "error. If it happens again, list the paths in the prompt.",
     ),
     DUPLICATE_PATH: (
         "a path is proposed twice",
         "Two entries, or an entry and an existing file, name the same file apart from upper and lower case or Unicode "
-        "form. Which one is meant cannot be known, so the next attempt is told to name each file once, in full.",
+        "form. orch23 cannot know which one is meant. The next attempt gets the error, to name each file once.",
     ),
     FILE_AND_DIRECTORY: (
         "a path is both a file and a directory",
-        "One entry makes a file of a path that another entry, or an existing file, needs as a directory. Another name "
-        "for one of the two is needed; the next attempt is told.",
+        "One entry writes a file at a path that another entry, or an existing file, needs as a directory. The next "
+        "attempt gets the error, to choose another name for one of them.",
     ),
     PROTECTED: (
         "a protected file",
-        "Files that steer tools (configuration, hooks, prompts, specs, the pipeline) are written only where "
-        "`allowed_paths.write` or `outputs` names them literally; a glob does not admit them. Name the file there, if "
-        "the stage shall write it.",
+        "Files that control tools (configuration, hooks, prompts, specs, the pipeline) are written only if "
+        "`allowed_paths.write` or `outputs` names them literally; a glob is not enough. Name the file there if the "
+        "stage must write it.",
     ),
     FORBIDDEN_DELETE: (
         "a delete that is not allowed",
-        "Deletes are off unless `allowed_paths.delete` lists them, and only a file that exists can be deleted. List "
-        "the path there, or say in the prompt that nothing is to be deleted.",
+        "Deletes are refused unless `allowed_paths.delete` lists them, and only an existing file can be deleted. List "
+        "the path there, or say in the prompt that nothing may be deleted.",
     ),
     TOO_LARGE: (
         "the proposal is too large",
-        "A file may have 200 KB and an answer 500 KB in all. Split the work into stages or items.",
+        "A file may have 200 KB, and all files of a response 500 KB. Split the work into stages or items.",
     ),
     INVALID_TEXT: (
         "text that cannot be stored",
-        "The content holds half of a surrogate pair or a NUL character, or the existing file is no text in UTF-8, so "
-        "that the model was shown it with holes and would destroy it. A `shell` stage can make binary files; a model "
-        "cannot.",
+        "The content has half of a surrogate pair or a NUL character; or the existing file is not UTF-8 text, so the "
+        "model could not see all of it and would destroy it. A `shell` stage can make binary files; a model cannot.",
     ),
     STALE_BASE: (
         "a proposal for another version of the file",
-        "The answer says which bytes the file had (`base_sha256`; null for a new file), and they are not those that "
-        "the model was shown. It has seen, or made up, another version: it must start again from the one shown.",
+        "The response says which bytes the file had (`base_sha256`; null for a new file), and they are not those that "
+        "the model was shown. It used, or invented, another version, and must start again from the one shown.",
     ),
     NOT_SHOWN: (
         "an existing file that the model was not shown",
-        "The answer would replace a whole file that the model has never seen. Add the file to `inputs`, raise "
-        "`context.max_files`, or narrow the fence.",
+        "The response would replace a whole file that the model was not shown. Add the file to `inputs`, raise "
+        "`context.max_files`, or narrow `allowed_paths.write`.",
     ),
     INCOMPLETE_FILE: (
-        "code left out",
-        'A placeholder such as "rest of code unchanged", or a bare `...`, stands where text should be and was not '
-        "there before. Files are written whole, so what is left out would be lost. If the file is too long for the "
+        "omitted code",
+        'A placeholder such as "rest of code unchanged", or a bare `...`, replaces text and was not there before. '
+        "Files are written whole, so the omitted text would be lost. If the file is too long for the "
         "model, split it.",
     ),
     UNPARSABLE: (
         "the file does not parse",
-        "A proposed Python, JSON or TOML file does not parse (Python as the one that runs orch23 reads it). The line "
-        "is named; the next attempt is told. A file that did not parse before is not held to this.",
+        "A proposed Python, JSON or TOML file does not parse (Python: by the version that runs orch23). The message "
+        "has the line, and the next attempt gets it. A file that did not parse before is not checked.",
     ),
     LOST_DEFINITIONS: (
         "definitions lost",
-        "The proposed file is less than half as long as before, and top-level names are gone that no other proposed "
-        "file defines: an answer that was cut short looks like this. Delete the names in smaller steps if it is meant.",
+        "The proposed file is less than half as long as before, and lacks top-level names that no other proposed file "
+        "defines: an incomplete response looks like this. To delete the names, do it in smaller steps.",
     ),
     MODEL_ERROR: (
-        "the model says that it cannot do it",
-        'The model answered with `{"error": "..."}` or `{"status": "error", "reason": "..."}`. It is not asked again '
-        "unless `retry.when` lists `agent_error`: read the reason and mend the spec, the fence or the context.",
+        "the model reports an error",
+        'The response is `{"error": "..."}` or `{"status": "error", "reason": "..."}`. The model is not called again '
+        "unless `retry.when` lists `agent_error`: read the reason, and fix the spec, the write scope or the context.",
     ),
     NO_CODE: (
         "no code block",
-        "With `returns: code` the first fenced block (```python ... ```) is the file, or else the whole answer where "
-        "it is the file's language. Neither was found. Ask for one code block in the prompt.",
+        "With `returns: code` the first fenced block (```python ... ```) is the file, or else the whole response "
+        "if it is in the language of the file. Neither was found. Ask for one code block in the prompt.",
     ),
     TRUNCATED: (
-        "the answer is cut off",
-        "The model stopped before it was done. Raise `llm.max_tokens`, or ask for less in one stage.",
+        "the response is cut off",
+        "The model stopped before the end. Raise `llm.max_tokens`, or ask for less in one stage.",
     ),
     REFUSED: (
         "the model refused",
-        "The model declined to answer. Asking again does not help; change the prompt or the model.",
+        "The model refused the request. Another call does not help; change the prompt or the model.",
     ),
     DIFF: (
         "a diff in place of a file",
-        "A file is answered whole, never as a unified diff, a patch, or blocks to search and replace. Say so in the "
-        "prompt; a file whose name ends in `.diff` or `.patch` may be one.",
+        "A response has whole files, never a unified diff, a patch, or blocks to search and replace. Say so in the "
+        "prompt. Only a file whose name ends in `.diff` or `.patch` may be a diff.",
     ),
 }

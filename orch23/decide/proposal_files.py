@@ -21,7 +21,7 @@ from orch23.model.pipeline import WriteScope
 
 
 class ProposalScope(Struct, frozen=True, kw_only=True):
-    """What the paths and contents of an answer are held to; `base` and `not_shown` are relative to the root."""
+    """The rules for the paths and contents of a response. Paths in `base` and `not_shown` are relative to the root."""
 
     cwd: str
     write_scope: WriteScope
@@ -30,53 +30,54 @@ class ProposalScope(Struct, frozen=True, kw_only=True):
     protected: tuple[str, ...]
 
     def project_path(self, path: str) -> str:
-        """Return a path of an answer from the root of the project."""
+        """Return a path of a response, relative to the root of the project."""
         return path if self.cwd in ("", ".") else f"{self.cwd.rstrip('/')}/{path}"
 
     def response_path(self, path: str) -> str:
-        """Return a path or pattern from the root as an answer would name it, or as it is where none could."""
+        """Return a path or pattern of the project as a response must name it; unchanged if it is outside of `cwd`."""
         return path if self.cwd in ("", ".") else path.removeprefix(f"{self.cwd.rstrip('/')}/")
 
     def existing_files(self) -> frozenset[str]:
-        """Return the files that are there, shown or not."""
+        """Return the existing files, shown or not."""
         return frozenset(path for path, text in self.base.items() if text is not None) | self.not_shown
 
 
 def path_errors(written: tuple[str, ...], deletes: tuple[str, ...], scope: ProposalScope) -> list[Diagnostic]:
-    """Return everything that is wrong with the paths that an answer would write and delete."""
+    """Return every error of the paths that a response would write and delete."""
     found = [_unsafe(path) for path in (*written, *deletes) if unsafe_reason(path) is not None]
     found += _duplicates((*written, *deletes))
     safe = [path for path in written if unsafe_reason(path) is None]
     found += _twins(safe, deletes, scope)
     found += _nested(safe, deletes, scope)
-    for path in safe:
-        found += _write_faults(path, scope)
-    for path in deletes:
-        if unsafe_reason(path) is None:
-            found += _delete_faults(path, scope)
+    found += [error for path in safe for error in _write_errors(path, scope)]
+    found += [error for path in deletes if unsafe_reason(path) is None for error in _delete_errors(path, scope)]
     return found
+
+
+def _error(code: str, message: str, path: str, hint: str) -> Diagnostic:
+    return Diagnostic(code, message, subject=escape_text(path), hint=hint)
 
 
 def _unsafe(path: str) -> Diagnostic:
     hint = "name the file by a plain relative path with `/`, such as `src/app.py`"
-    return Diagnostic(codes.UNSAFE_PATH, f"the path {unsafe_reason(path)}", subject=escape_text(path), hint=hint)
+    return _error(codes.UNSAFE_PATH, f"the path {unsafe_reason(path)}", path, hint)
 
 
 def _duplicates(paths: Iterable[str]) -> list[Diagnostic]:
-    """Find paths that some disk takes for one: equal after NFC and case-folding."""
+    """Find paths that are one file where case does not matter (macOS, Windows): equal after NFC and case-folding."""
     seen: dict[str, str] = {}
     found: list[Diagnostic] = []
     for path in paths:
         first = seen.get(_fold(path))
         if first is not None:
-            like = "is there twice" if first == path else f"is the same file as {escape_text(first)} on many disks"
-            found.append(Diagnostic(codes.DUPLICATE_PATH, like, subject=escape_text(path), hint="name each file once"))
+            like = "is proposed twice" if first == path else f"is the same file as {escape_text(first)} on many disks"
+            found.append(_error(codes.DUPLICATE_PATH, like, path, "name each file once"))
         seen[_fold(path)] = path
     return found
 
 
 def _twins(paths: list[str], deletes: tuple[str, ...], scope: ProposalScope) -> list[Diagnostic]:
-    """Find new files that some disk takes for an existing one of another spelling."""
+    """Find new files that differ from an existing one only by case or Unicode form."""
     gone = {scope.project_path(path) for path in deletes}
     there = scope.existing_files() - gone
     folded = {_fold(path): path for path in sorted(there)}
@@ -87,12 +88,12 @@ def _twins(paths: list[str], deletes: tuple[str, ...], scope: ProposalScope) -> 
         if twin is not None and full not in there:
             message = f"is the same file as the existing {escape_text(twin)} on many disks"
             hint = f"write `{escape_text(scope.response_path(twin))}`"
-            found.append(Diagnostic(codes.DUPLICATE_PATH, message, subject=escape_text(full), hint=hint))
+            found.append(_error(codes.DUPLICATE_PATH, message, full, hint))
     return found
 
 
 def _nested(paths: list[str], deletes: tuple[str, ...], scope: ProposalScope) -> list[Diagnostic]:
-    """Find paths that would have to be a file and a directory, among the proposed and against the existing files."""
+    """Find proposed and existing paths that would have to be a file and a directory."""
     gone = {scope.project_path(path) for path in deletes}
     full = {scope.project_path(path) for path in paths}
     files = {_fold(path): path for path in (*sorted(scope.existing_files() - gone), *sorted(full))}
@@ -103,11 +104,11 @@ def _nested(paths: list[str], deletes: tuple[str, ...], scope: ProposalScope) ->
             if file is not None and (path in full or file in full):
                 message = f"is a file, and a directory for {escape_text(path)}"
                 hint = "choose another name for one of the two"
-                found.append(Diagnostic(codes.FILE_AND_DIRECTORY, message, subject=escape_text(file), hint=hint))
+                found.append(_error(codes.FILE_AND_DIRECTORY, message, file, hint))
     return found
 
 
-def _write_faults(path: str, scope: ProposalScope) -> list[Diagnostic]:
+def _write_errors(path: str, scope: ProposalScope) -> list[Diagnostic]:
     full = scope.project_path(path)
     if match_any(scope.write_scope.protect, full):
         return [_protected_here(full)]
@@ -116,17 +117,13 @@ def _write_faults(path: str, scope: ProposalScope) -> list[Diagnostic]:
     if is_protected(full, scope.protected) and match_any(scope.write_scope.write, full):
         hint = "leave it out"
         if sealed_reason(full) is None:
-            hint += ": only a literal entry of `allowed_paths.write` or `outputs` admits it"
-        return [Diagnostic(codes.PROTECTED, "is a protected file", subject=escape_text(full), hint=hint)]
-    return [
-        Diagnostic(
-            codes.OUTSIDE_WRITE_SCOPE, "is outside the fence", subject=escape_text(full), hint=_way_in(path, scope)
-        )
-    ]
+            hint += ": only a literal entry of `allowed_paths.write` or `outputs` allows it"
+        return [_error(codes.PROTECTED, "is a protected file", full, hint)]
+    return [_error(codes.OUTSIDE_WRITE_SCOPE, "is outside the write scope", full, _way_in(path, scope))]
 
 
 def _way_in(path: str, scope: ProposalScope) -> str:
-    """Say which paths would do, as an answer has to name them."""
+    """Return a hint with the allowed paths, as a response must name them."""
     if scope.cwd in ("", "."):
         return f"allowed are: {', '.join(scope.write_scope.write) or 'none'}"
     if allows_write(scope.write_scope.write, path, scope.protected):
@@ -135,29 +132,23 @@ def _way_in(path: str, scope: ProposalScope) -> str:
     return f"allowed are, relative to `{scope.cwd}`: {', '.join(inside) or 'none'}"
 
 
-def _delete_faults(path: str, scope: ProposalScope) -> list[Diagnostic]:
+def _delete_errors(path: str, scope: ProposalScope) -> list[Diagnostic]:
     full = scope.project_path(path)
     if match_any(scope.write_scope.protect, full):
         return [_protected_here(full)]
     hint = "leave it out of `deletes`"
     if not allows_write(scope.write_scope.delete, full, scope.protected):
-        return [Diagnostic(codes.FORBIDDEN_DELETE, "may not be deleted", subject=escape_text(full), hint=hint)]
+        return [_error(codes.FORBIDDEN_DELETE, "may not be deleted", full, hint)]
     if full in scope.not_shown:
-        return [Diagnostic(codes.NOT_SHOWN, "exists, but was not shown", subject=escape_text(full), hint=hint)]
+        return [_error(codes.NOT_SHOWN, "exists, but was not shown", full, hint)]
     if scope.base.get(full) is None:
-        return [
-            Diagnostic(
-                codes.FORBIDDEN_DELETE, "cannot be deleted: it does not exist", subject=escape_text(full), hint=hint
-            )
-        ]
+        return [_error(codes.FORBIDDEN_DELETE, "cannot be deleted: it does not exist", full, hint)]
     return []
 
 
 def _protected_here(full: str) -> Diagnostic:
     hint = "leave it as it is"
-    return Diagnostic(
-        codes.OUTSIDE_WRITE_SCOPE, "is protected by `allowed_paths.protect`", subject=escape_text(full), hint=hint
-    )
+    return _error(codes.OUTSIDE_WRITE_SCOPE, "is protected by `allowed_paths.protect`", full, hint)
 
 
 def _fold(path: str) -> str:
@@ -172,59 +163,51 @@ def _parents(path: str) -> list[str]:
 MAX_FILE_BYTES = 200_000
 MAX_TOTAL_BYTES = 500_000
 _SHOWN_PLACEHOLDERS = 5  # of one file; more would only repeat the first
-_WHOLE = "write the whole file, every line of it"
+_WHOLE = "write the whole file, every line"
 
 
 def size_errors(entries: Iterable[ProposedFile]) -> list[Diagnostic]:
-    """Complain of files that are too large, and of too much in all."""
+    """Return an error for each file that is too large, and one if all files together are."""
     found: list[Diagnostic] = []
-    hint = "make it smaller, or spread it over several files or stages"
+    hint = "make it smaller, or divide it into several files or stages"
     total = 0
     for entry in entries:
         size = len(entry.content.encode("utf-8", "surrogatepass"))
         total += size
         if size > MAX_FILE_BYTES:
-            message = f"has {size:,} bytes, over the {MAX_FILE_BYTES:,} a file may have"
-            found.append(Diagnostic(codes.TOO_LARGE, message, subject=escape_text(entry.path), hint=hint))
+            message = f"has {size:,} bytes; the limit for a file is {MAX_FILE_BYTES:,}"
+            found.append(_error(codes.TOO_LARGE, message, entry.path, hint))
     if total > MAX_TOTAL_BYTES:
-        message = f"{total:,} bytes in all, over the {MAX_TOTAL_BYTES:,} allowed"
+        message = f"the files have {total:,} bytes; the limit for all is {MAX_TOTAL_BYTES:,}"
         found.append(Diagnostic(codes.TOO_LARGE, message, hint=hint))
     return found
 
 
 def base_errors(entry: ProposedFile, scope: ProposalScope) -> list[Diagnostic]:
-    """Complain of a file that was not shown, or of which the answer names other bytes than those that were."""
+    """Return an error for a file that was not shown, or that the response proposes for other bytes than those shown."""
     full = scope.project_path(entry.path)
     if full in scope.not_shown:
-        return [
-            Diagnostic(
-                codes.NOT_SHOWN, "exists, but was not shown", subject=escape_text(full), hint="do not replace it unseen"
-            )
-        ]
+        return [_error(codes.NOT_SHOWN, "exists, but was not shown", full, "do not replace a file that was not shown")]
     if entry.base == "":
         return []
     there = text_digest(scope.base.get(full))
     hint = f"its base_sha256 is {there or 'null'}"
     if entry.base is None and there is not None:
-        return [
-            Diagnostic(
-                codes.STALE_BASE, "was proposed as a new file, but it exists", subject=escape_text(full), hint=hint
-            )
-        ]
+        return [_error(codes.STALE_BASE, "was proposed as a new file, but it exists", full, hint)]
     if entry.base is not None and entry.base.lower() != there:
         message = "was proposed for other bytes than those shown" if there else "was proposed as a change, but is new"
-        return [Diagnostic(codes.STALE_BASE, message, subject=escape_text(full), hint=hint)]
+        return [_error(codes.STALE_BASE, message, full, hint)]
     return []
 
 
 def content_errors(entries: tuple[ProposedFile, ...], scope: ProposalScope) -> list[Diagnostic]:
-    """Complain of text that no file holds, of what is left out, of what no longer parses, of what got lost."""
+    """Return the errors of contents: invalid text, a diff, omitted code, invalid syntax, lost definitions."""
     trees = {e.path: python_tree(e.content) for e in entries if is_python(e.path)}
     return [d for entry in entries for d in _of_one(entry, scope, trees)]
 
 
 def text_digest(text: str | None) -> str | None:
-    """Return the digest of a file as it was shown; bytes that are no UTF-8 stand in it as lone surrogates."""
+    """Return the digest of a file as it was shown; its bytes that are not UTF-8 are lone surrogates in `text`."""
     return None if text is None else digest_bytes(text.encode("utf-8", "surrogateescape")).sha256
 
 
@@ -235,26 +218,20 @@ def _of_one(
     base = scope.base.get(full)
     if "\0" in entry.content or _has_surrogates(entry.content):
         hint = "write plain text in UTF-8"
-        return [
-            Diagnostic(
-                codes.INVALID_TEXT, "holds a character that no text file has", subject=escape_text(full), hint=hint
-            )
-        ]
+        return [_error(codes.INVALID_TEXT, "contains a character that no text file has", full, hint)]
     if base is not None and _has_surrogates(base):
         hint = "leave it as it is: rewritten, it would lose bytes that cannot be shown"
-        return [
-            Diagnostic(codes.INVALID_TEXT, "is there, and is no text in UTF-8", subject=escape_text(full), hint=hint)
-        ]
+        return [_error(codes.INVALID_TEXT, "exists and is not UTF-8 text", full, hint)]
     if is_diff(full, entry.content, base):
-        return [Diagnostic(codes.DIFF, "is a diff, not the file", subject=escape_text(full), hint=_WHOLE)]
+        return [_error(codes.DIFF, "is a diff, not the file", full, _WHOLE)]
     found = _elisions(entry, full, base)
     fault = syntax_fault(full, entry.content)
     if fault is not None:
-        # What did not parse before is a template, or another version's syntax: it is not held to this.
+        # A file that did not parse before is a template, or has the syntax of another version of Python.
         if base is None or syntax_fault(full, base) is None:
             line, message = fault
-            hint = "answer with a file that parses, whole to its last line"
-            found.append(Diagnostic(codes.UNPARSABLE, f"line {line}: {message}", subject=escape_text(full), hint=hint))
+            hint = "write a file that parses, complete to its last line"
+            found.append(_error(codes.UNPARSABLE, f"line {line}: {message}", full, hint))
     elif base is not None and is_python(full):
         found += _losses(entry, full, base, trees)
     return found
@@ -264,11 +241,11 @@ def _elisions(entry: ProposedFile, full: str, base: str | None) -> list[Diagnost
     lines = find_placeholders(full, entry.content, base)[:_SHOWN_PLACEHOLDERS]
     gaps = omitted_code(full, entry.content, base)[:_SHOWN_PLACEHOLDERS]
     texts = [
-        f"line {line} stands for text that is left out: {escape_text(' '.join(text.split()), 200)}"
+        f"line {line} replaces text that is left out: {escape_text(' '.join(text.split()), 200)}"
         for line, text in lines
     ]
-    texts += [f"line {line}: `...` stands where there was code before: {what}" for line, what in gaps]
-    return [Diagnostic(codes.INCOMPLETE_FILE, text, subject=escape_text(full), hint=_WHOLE) for text in texts]
+    texts += [f"line {line}: `...` replaces code that was there before: {what}" for line, what in gaps]
+    return [_error(codes.INCOMPLETE_FILE, text, full, _WHOLE) for text in texts]
 
 
 def _losses(
@@ -284,7 +261,7 @@ def _losses(
     if not lost:
         return []
     message = f"is much shorter than before and no longer defines {', '.join(lost[:8])}"
-    return [Diagnostic(codes.LOST_DEFINITIONS, message, subject=escape_text(full), hint=_WHOLE)]
+    return [_error(codes.LOST_DEFINITIONS, message, full, _WHOLE)]
 
 
 def _has_surrogates(text: str) -> bool:

@@ -22,7 +22,7 @@ _SELECTING = (
 
 
 def is_test_file(path: str) -> bool:
-    """Say whether pytest takes a file for one of tests, by its name."""
+    """Return whether pytest treats a file as a test file, by its name."""
     name = path.rpartition("/")[2]
     return any(fnmatchcase(name, pattern) for pattern in _FILES)
 
@@ -34,24 +34,22 @@ def id_without_parameters(node: str) -> str:
 
 
 def expected_tests(files: Mapping[str, str], paths: tuple[str, ...] = ()) -> frozenset[str]:
-    """Return the ids, without parameters, of the tests that stand in the staged test files.
+    """Return the ids, without parameters, of the tests in the staged test files.
 
-    `files` are texts by path relative to the directory pytest runs in; `paths` those that it is given, files, folders
-    or ids. Only what is defined unconditionally counts. A file that does not parse stands for itself.
+    `files` are texts by path, relative to the directory in which pytest runs; `paths` are its arguments: files,
+    directories or ids. Only unconditional definitions count. For a file that does not parse, its path is the id.
     """
+    plain = {_plain(path) for path in paths} or {"."}
     found: set[str] = set()
     for path, text in files.items():
-        if not is_test_file(path) and not any(path == _plain(p) for p in paths):
-            continue
-        wanted = [p for p in map(_plain, paths or (".",)) if _reaches(p, path)]
-        for test in _tests(path, text) if wanted else ():
-            if any(_selects(p, test) for p in wanted):
-                found.add(test)
+        wanted = [one for one in plain if _reaches(one, path)]
+        if wanted and (is_test_file(path) or path in plain):
+            found.update(test for test in _tests(path, text) if any(_selects(one, test) for one in wanted))
     return frozenset(found)
 
 
 def selects_tests(args: tuple[str, ...]) -> bool:
-    """Say whether the author's own arguments choose among the tests, so that the files cannot say what is expected."""
+    """Return whether arguments of pytest select tests, so that the files do not determine the expected tests."""
     return any(arg.partition("=")[0] in _SELECTING or arg[:2] in ("-k", "-m") for arg in args)
 
 
@@ -61,7 +59,7 @@ def _plain(path: str) -> str:
 
 
 def _reaches(wanted: str, path: str) -> bool:
-    """Say whether pytest, given one path, comes to a file; it does not enter some folders by itself."""
+    """Return whether pytest, given one path, finds a file. It does not enter some directories by itself."""
     if wanted.partition("::")[0] == path:
         return True
     if wanted != "." and not path.startswith(f"{wanted}/"):
@@ -85,7 +83,7 @@ def _tests(path: str, text: str) -> Iterator[str]:
 
 
 def _tests_in(body: list[ast.stmt], prefix: str, *, inside: bool, gone: frozenset[str] = frozenset()) -> Iterator[str]:
-    """Yield the tests of a module's or a class's body; `inside` says that it is a class's."""
+    """Yield the tests in the body of a module or, with `inside`, of a class."""
     for statement in body:
         match statement:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
@@ -128,7 +126,7 @@ def _last_name(node: ast.expr) -> str:
 
 
 STDLIB_MODULES = sys.stdlib_module_names - {"test"}
-"""The standard library, without its own tests: many projects have a package `test`."""
+"""The standard library without its own tests: many projects have a package `test`."""
 
 TEST_LIBRARIES_TEXT = """
     pytest _pytest pluggy iniconfig exceptiongroup py xdist execnet pytest_timeout pytest_asyncio pytest_mock pytest_cov
@@ -138,15 +136,15 @@ TEST_LIBRARIES_TEXT = """
     dirty_equals deepdiff parameterized ddt behave tavern schemathesis anyio trio twisted icontract crosshair
 """
 TEST_LIBRARIES = frozenset(TEST_LIBRARIES_TEXT.split())
-"""Libraries that judge, or that tests are built on."""
+"""Test runners, and libraries that tests use. A module of the project must not shadow them."""
 
 _CODE = (".py", ".pyc", ".so", ".pyd")
 
 
 def importable_modules(files: Iterable[str], folders: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Give the path and the name of each module that can be imported from these folders by its plain name.
+    """Yield the path and the name of each top-level module that can be imported from these directories.
 
-    A package counts by its `__init__`: without one, a library of the name is preferred. Folders are "" or end with `/`.
+    A package needs its `__init__`: without one, Python prefers a library of that name. Folders are "" or end with `/`.
     """
     for path in sorted(path for path in files if path.endswith(_CODE)):
         folder, _, name = path.rpartition("/")
@@ -158,7 +156,7 @@ def importable_modules(files: Iterable[str], folders: Collection[str]) -> Iterat
 
 
 def import_folders(files: Collection[str]) -> frozenset[str]:
-    """Return the folders that pytest puts before all others: those of test files, above their packages."""
+    """Return the directories that pytest puts first on `sys.path`: those of test files, above their packages."""
     found = set()
     for path in files:
         name = path.rpartition("/")[2]

@@ -56,7 +56,7 @@ class _Collect(Struct, frozen=True, tag_field="event", tag="collect", forbid_unk
 
 
 class _Test(Struct, frozen=True, tag_field="event", tag="test", forbid_unknown_fields=True):
-    """A phase of a test. `made` is the outcome that pytest gave it, `outcome` what it was at the end."""
+    """A phase of a test. `made` is the outcome that pytest computed, `outcome` the one that was reported."""
 
     id: str
     when: str
@@ -71,7 +71,7 @@ class _Test(Struct, frozen=True, tag_field="event", tag="test", forbid_unknown_f
 
 
 class _Foreign(Struct, frozen=True, tag_field="event", tag="foreign", forbid_unknown_fields=True):
-    """Modules that came from elsewhere: their names and files."""
+    """Modules that were not loaded from the tree under test: names and files."""
 
     modules: tuple[tuple[str, str], ...]
 
@@ -81,13 +81,13 @@ class _Finish(Struct, frozen=True, tag_field="event", tag="finish", forbid_unkno
 
 
 class _Forged(Struct, frozen=True, tag_field="event", tag="forged", forbid_unknown_fields=True):
-    """Put there by the reader of the report: a line that the plugin did not write."""
+    """Added by the reader of the report: a line that the plugin did not write."""
 
     line: int
 
 
 class _TooLong(Struct, frozen=True, tag_field="event", tag="too_long", forbid_unknown_fields=True):
-    """Put there by the reader of the report: it is over a limit of bytes."""
+    """Added by the reader of the report: it is over a limit of bytes."""
 
     limit: int
 
@@ -97,7 +97,7 @@ _Event: TypeAlias = _Start | _Collected | _Deselected | _Collect | _Test | _Fore
 
 
 class PytestReport(Struct):
-    """The lines of a report, folded."""
+    """The state after all lines of a report. `broken` says why the report cannot be trusted."""
 
     begun: bool = False
     status: int | None = None
@@ -113,11 +113,11 @@ class PytestReport(Struct):
 
 
 def read_report(report: bytes | None) -> PytestReport:
-    """Return what the lines of a report say together. Without a report nothing ran."""
+    """Return the state after all lines of a report. Without a report nothing ran."""
     folded = PytestReport()
     for event in _events(report, folded):
         if folded.status is not None and not isinstance(event, _Forged | _TooLong):
-            folded.broken = "it goes on after its end"
+            folded.broken = "it continues after its end"
             break
         _take(folded, event)
     return folded
@@ -128,19 +128,18 @@ def _events(report: bytes | None, folded: PytestReport) -> Iterator[_Event]:
         if not line:
             continue
         try:
-            # Texts of tests may hold halves of surrogate pairs: names of files that are not UTF-8, for one.
+            # Names of files that are not UTF-8 put halves of surrogate pairs into texts of tests.
             yield convert(parse_json(line, max_bytes=None, lone_surrogates=True), _Event)
         except ValueError as error:
-            why = str(error) if isinstance(error, ValidationError) else "no JSON"
+            why = str(error) if isinstance(error, ValidationError) else "not JSON"
             folded.broken = f"a line of it is not valid: {why}"
             return
 
 
-def _take(folded: PytestReport, event: _Event) -> None:  # noqa: C901 - one a kind of event
+def _take(folded: PytestReport, event: _Event) -> None:  # noqa: C901 - one case for each kind of event
     match event:
         case _Start():
-            if folded.begun:
-                folded.broken = "it begins twice"
+            folded.broken = "it starts twice" if folded.begun else folded.broken
             folded.begun = True
         case _Collected(ids):
             new = [name for name in ids if name not in folded.outcomes]
@@ -148,8 +147,10 @@ def _take(folded: PytestReport, event: _Event) -> None:  # noqa: C901 - one a ki
             folded.outcomes.update(dict.fromkeys(new, NOT_RUN))
         case _Deselected(ids):
             folded.deselected.update(map(id_without_parameters, ids))
+        case _Collect(outcome="failed"):
+            folded.failures.append(_failure(event, event.error, "collect"))
         case _Collect():
-            _take_collect(folded, event)
+            folded.skipped_modules.append(_skip_of(event))
         case _Test():
             _take_test(folded, event)
         case _Foreign(modules):
@@ -164,13 +165,6 @@ def _take(folded: PytestReport, event: _Event) -> None:  # noqa: C901 - one a ki
             assert_never(event)
 
 
-def _take_collect(folded: PytestReport, event: _Collect) -> None:
-    if event.outcome == "failed":
-        folded.failures.append(_failure(event, event.error, "collect"))
-    else:
-        folded.skipped_modules.append(_skip_of(event))
-
-
 def _skip_of(event: _Collect | _Test) -> ReportedSkip:
     return ReportedSkip(event.id, event.place, " ".join(normalise(event.reason).split()), event.module)
 
@@ -180,20 +174,28 @@ def _failure(event: _Collect | _Test, error: str, when: str) -> ReportedFailure:
 
 
 def _take_test(folded: PytestReport, event: _Test) -> None:
-    name, when, outcome = event.id, event.when, event.outcome
-    if name not in folded.outcomes:
-        folded.broken = f"{name} was never collected, and yet it ran"
-    elif not event.made:
-        folded.broken = f"the outcome of {name} was not made by pytest"
-    elif event.made == "failed" != outcome or (outcome == "passed" and event.raised and not event.xfail):
-        folded.broken = f"{name} raised {event.raised or 'an error'}, and its outcome was changed to {outcome}"
-    if outcome == "failed":
-        folded.failures.append(_failure(event, event.raised, when))
-        folded.outcomes[name] = "failed" if when == "call" else "error"
-    elif outcome == "skipped":
-        folded.outcomes[name] = "xfailed" if event.xfail else "skipped"
-        folded.skipped.append(_skip_of(event))
-    elif when == "call" and outcome == "passed":
-        folded.outcomes[name] = "xpassed" if event.xfail else "passed"
+    name, when = event.id, event.when
+    folded.broken = _untrusted_outcome(folded, event) or folded.broken
+    match event.outcome:
+        case "failed":
+            folded.failures.append(_failure(event, event.raised, when))
+            folded.outcomes[name] = "failed" if when == "call" else "error"
+        case "skipped":
+            folded.outcomes[name] = "xfailed" if event.xfail else "skipped"
+            folded.skipped.append(_skip_of(event))
+        case "passed" if when == "call":
+            folded.outcomes[name] = "xpassed" if event.xfail else "passed"
     if when == "teardown":
         folded.ended.add(name)
+
+
+def _untrusted_outcome(folded: PytestReport, event: _Test) -> str | None:
+    """Return why an outcome cannot be trusted: code under test can replace pytest's hooks and change outcomes."""
+    if event.id not in folded.outcomes:
+        return f"{event.id} ran and was never collected"
+    if not event.made:
+        return f"the outcome of {event.id} was not made by pytest"
+    changed = event.made == "failed" and event.outcome != "failed"
+    if changed or (event.outcome == "passed" and event.raised and not event.xfail):
+        return f"{event.id} raised {event.raised or 'an error'}, and its outcome was changed to {event.outcome}"
+    return None

@@ -19,15 +19,15 @@ _WORDS = {
     "sample": "the sample",
 }
 REQUEST_PARTS = tuple(_WORDS)
-_FENCE = re.compile(r"^--- (begin|end) [0-9a-f]{8,}(.*?)(?: sha256=[0-9a-f]{64})? ---$", re.MULTILINE)
+_DELIMITER = re.compile(r"^--- (begin|end) [0-9a-f]{8,}(.*?)(?: sha256=[0-9a-f]{64})? ---$", re.MULTILINE)
 _WIDTH = 60
 _BEFORE = 20
 
 
 def describe_difference(then: Mapping[str, Json], now: Mapping[str, Json], redact: Callable[[str], str]) -> str:
-    """Return the first difference between two requests' parts, as a clause; an empty text where there is none.
+    """Return the first difference between the parts of two requests, as a clause; an empty text if there is none.
 
-    `redact` takes secrets out of a text; it sees each text whole, since half a secret is not known as one.
+    `redact` removes secrets. It gets each text whole: half of a secret is not recognized.
     """
     for name in REQUEST_PARTS:
         one, other = _plain(then.get(name)), _plain(now.get(name))
@@ -50,7 +50,7 @@ def _clause(name: str, then: Json, now: Json, redact: Callable[[str], str]) -> s
         case "params" if isinstance(then, Mapping) and isinstance(now, Mapping):
             return _params(then, now, redact)
         case "sample":
-            return f"it asks for sample {now}, and sample {then} is recorded"
+            return f"it is for sample {now}, and sample {then} is recorded"
         case _:
             return f"{_WORDS[name]} is {_short(now, redact)}, was {_short(then, redact)}"
 
@@ -64,15 +64,15 @@ def _params(then: Mapping[str, Json], now: Mapping[str, Json], redact: Callable[
     if name not in now:
         return f"`{name}` is not given, and was {_short(then[name], redact)}"
     if name == "answer":
-        return "the scripted answer is another one"
+        return "the scripted response differs"
     return f"`{name}` is {_short(now[name], redact)}, was {_short(then[name], redact)}"
 
 
 def _texts(what: str, then: str, now: str) -> str:
-    """Return where two texts part, with both lines cut to the place where they do."""
+    """Return where two texts differ, with both lines shortened to that place."""
     if then == now:
-        return f"{what} differs in what is kept secret"
-    if _bare(then) != _bare(now):  # the text of a block, not the fence that was made from it
+        return f"{what} differs in redacted text"
+    if _bare(then) != _bare(now):  # report the text of a data block, not its delimiter, which has a hash of the text
         then, now = _bare(then), _bare(now)
     olds, news = then.split("\n"), now.split("\n")
     line = first_difference(olds, news)
@@ -86,16 +86,14 @@ def _texts(what: str, then: str, now: str) -> str:
 
 
 def _bare(text: str) -> str:
-    """Return a text with the fences of its data blocks without what depends on the data."""
-    return _FENCE.sub(r"--- \1\2 ---", text)
+    """Return a text whose block delimiters do not depend on the data."""
+    return _DELIMITER.sub(r"--- \1\2 ---", text)
 
 
 def first_difference(one: Sequence[str], other: Sequence[str]) -> int:
-    """Return the first place where two sequences differ: the length of the shorter, if it begins the longer."""
-    for at, (left, right) in enumerate(zip(one, other, strict=False)):
-        if left != right:
-            return at
-    return min(len(one), len(other))
+    """Return the first place where two sequences differ: the length of the shorter if it is a prefix."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (left, right) in pairs if left != right), min(len(one), len(other)))
 
 
 def _quoted(text: str, at: int) -> str:
@@ -123,7 +121,7 @@ def _indented(value: Json) -> str:
 
 
 def _plain(value: Json) -> Json:
-    """Return a value as it looks when it was written and read again: tuples are lists."""
+    """Return a value as after a round trip through JSON: tuples are lists."""
     if value is None or isinstance(value, str | bool | int | float):
         return value
     if isinstance(value, Mapping):

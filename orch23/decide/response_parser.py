@@ -11,7 +11,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.parsing import MAX_JSON_DEPTH, StrictJsonError, parse_json
 
-MAX_RESPONSE_BYTES = 2 * 1_048_576  # JSON escapes at most double what 500 KB of ordinary text need, and then some
+MAX_RESPONSE_BYTES = 2 * 1_048_576  # 500 KB of files, which JSON escapes may double, and the rest of the response
 
 _ENVELOPE_KEYS = frozenset({"summary", "writes", "edits", "files", "deletes", "error", "status", "reason"})
 _WRITE_KEYS = frozenset({"path", "content", "base_sha256"})
@@ -20,7 +20,7 @@ _FENCE = re.compile(r"^[ ]{0,3}(?P<marks>`{3,}|~{3,})[^\n`]*\n", re.MULTILINE)
 
 
 class ProposedFile(Struct, frozen=True):
-    """One file of an answer, as it was written there; `base` is `""` where nothing was said of it."""
+    """One file of a response, as written there. `base` is `""` if the response has no `base_sha256`."""
 
     path: str
     content: str
@@ -28,7 +28,7 @@ class ProposedFile(Struct, frozen=True):
 
 
 class FilesEnvelope(Struct, frozen=True):
-    """The files and deletes of an answer, and every fault of its form."""
+    """The files and deletes of a response, and every error of its form."""
 
     summary: str = ""
     files: tuple[ProposedFile, ...] = ()
@@ -37,24 +37,24 @@ class FilesEnvelope(Struct, frozen=True):
 
 
 class CodeBlock(Struct, frozen=True):
-    """The text of a fenced code block; an open one was never closed."""
+    """The text of a fenced code block. `is_closed` is false if the response was cut off inside it."""
 
     text: str
     is_closed: bool
 
 
 def parse_json_response(text: str) -> tuple[Json, Diagnostic | None]:
-    """Return the value of an answer that must be JSON alone, or what keeps it from being that."""
+    """Return the value of a response that must be only JSON, or the error."""
     try:
         return parse_json(text, max_bytes=MAX_RESPONSE_BYTES, max_depth=MAX_JSON_DEPTH), None
     except StrictJsonError as error:
         fenced = text.lstrip().startswith("```")
-        hint = "answer with the JSON alone, " + ("without a code fence" if fenced else "nothing before or after it")
-        return None, Diagnostic(codes.NOT_JSON, f"the answer is not strict JSON: {error}", hint=hint)
+        hint = "respond with only JSON, " + ("without a code fence" if fenced else "nothing before or after it")
+        return None, Diagnostic(codes.NOT_JSON, f"the response is not strict JSON: {error}", hint=hint)
 
 
 def stated_error(value: Json) -> str | None:
-    """Return the reason with which a model says that it cannot do its work, or None: the two forms of the union."""
+    """Return the reason that a model gives for not doing its work, in one of two forms; None if it gives none."""
     if not isinstance(value, Mapping) or not value.keys() <= _ENVELOPE_KEYS:
         return None
     if any(value.get(key) for key in ("writes", "edits", "files", "deletes")):
@@ -66,19 +66,19 @@ def stated_error(value: Json) -> str | None:
 
 
 def parse_envelope(value: Json) -> FilesEnvelope:
-    """Return the files that a JSON answer proposes: in our form, as `edits`, as `files`, or as `{path: content}`."""
+    """Return the files that a JSON response proposes, as `writes`, `edits`, `files`, or `{path: content}`."""
     if not isinstance(value, Mapping):
-        return FilesEnvelope(errors=(_shape("", f"the answer is {_kind(value)}, not an object"),))
+        return FilesEnvelope(errors=(_shape("", f"the response is {_kind(value)}, not an object"),))
     lists = [key for key in ("writes", "edits", "files") if key in value]
     if not lists and "deletes" not in value and not value.keys() & {"error", "summary"}:
         return _read_entries(value, "")
     unknown = sorted(value.keys() - _ENVELOPE_KEYS)
     faults = [_shape(key, "unknown key", "files are listed in `writes`") for key in unknown]
     if len(lists) > 1:
-        faults.append(_shape(lists[1], f"`{lists[0]}` and `{lists[1]}` say the same; one is enough"))
+        faults.append(_shape(lists[1], f"`{lists[0]}` and `{lists[1]}` mean the same; use one of them"))
     if value.get("error") not in (None, "") or value.get("status") == "error":
         hint = "leave the files out, or the error"
-        faults.append(_shape("error", "an answer has either files or an error, not both", hint))
+        faults.append(_shape("error", "a response has either files or an error, not both", hint))
     summary = value.get("summary")
     if summary is not None and not isinstance(summary, str):
         faults.append(_shape("summary", f"a text is expected, not {_kind(summary)}"))
@@ -90,7 +90,7 @@ def parse_envelope(value: Json) -> FilesEnvelope:
 
 
 def first_code_block(text: str) -> CodeBlock | None:
-    """Return the first fenced code block of an answer in Markdown, or None."""
+    """Return the first fenced code block of a response in Markdown, or None."""
     text = text.replace("\r\n", "\n")
     opened = _FENCE.search(text)
     if opened is None:
@@ -103,7 +103,7 @@ def first_code_block(text: str) -> CodeBlock | None:
 
 
 def _closing(fences: list[re.Match[str]]) -> re.Match[str] | None:
-    """Return the fence that closes a block in which further blocks are opened by fences with a language."""
+    """Return the fence that closes a block. Fences with a language open blocks inside it."""
     depth = 1
     for fence in fences:
         depth += 1 if fence["info"] else -1
@@ -166,7 +166,9 @@ def _read_deletes(value: Json) -> tuple[tuple[str, ...], tuple[Diagnostic, ...]]
     return tuple(path for path in value if isinstance(path, str)), faults
 
 
-_FORM = 'answer {"summary": "...", "writes": [{"path": "...", "base_sha256": null, "content": "..."}], "deletes": []}'
+_FORM = (
+    'respond with {"summary": "...", "writes": [{"path": "...", "base_sha256": null, "content": "..."}], "deletes": []}'
+)
 
 
 def _shape(where: str, message: str, hint: str = _FORM) -> Diagnostic:

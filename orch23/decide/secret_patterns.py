@@ -15,9 +15,9 @@ _MIN_DISTINCT = 8
 
 
 class KeyFormat(Struct, frozen=True):
-    """One form: what it is called, the text that each such key begins with, and the pattern of the whole.
+    """One format: its name, the text that each such key starts with, and the pattern of the whole key.
 
-    The pattern is compiled where the head is seen, which is hardly ever.
+    The pattern is compiled only if a text contains the head: compiling all of them would slow down every build.
     """
 
     name: str
@@ -25,11 +25,11 @@ class KeyFormat(Struct, frozen=True):
     pattern: str
 
     def may_match(self, text: str) -> bool:
-        """Say whether such a key may be in one of the texts that this one is made of, with NUL between them."""
+        """Return whether such a key may be in one of the texts that are joined here, with NUL between them."""
         return self.head in text and (self.pattern is _PEM or any(True for _ in self.find(text)))
 
     def find(self, text: str) -> Iterator[tuple[int, int]]:
-        """Give the places of such keys in a text."""
+        """Yield the places of such keys in a text."""
         if self.head not in text:
             return
         for match in re.finditer(self.pattern, text):
@@ -38,16 +38,16 @@ class KeyFormat(Struct, frozen=True):
 
 
 def _is_random(text: str) -> bool:
-    """Say whether a key's own part is more than words and placeholders."""
+    """Return whether the part after the head is random, not words or a placeholder."""
     letters = [char for char in text if char.isalnum()]
     mixed = any(char.isdigit() for char in letters) or len({char.isupper() for char in letters}) > 1
     return mixed and len(set(letters)) >= _MIN_DISTINCT and _PLACEHOLDER.search(text) is None
 
 
 def _form(name: str, head: str, rest: str) -> KeyFormat:
-    """Make a form of a key that stands by itself: no letter, digit or dash before it.
+    """Return the format of a key without a letter, digit or dash before it.
 
-    What is before is looked at after the head, so that the search can go by the head's letters.
+    The look-behind comes after the head, so that `re` can search for the literal head first.
     """
     literal = re.escape(head)
     return KeyFormat(name, head, f"{literal}(?<![{_WORDS}_-]{literal}){rest}(?![{_WORDS}])")
@@ -101,14 +101,14 @@ _URL_SAFE = str.maketrans("+/", "-_")
 
 
 def encodings_of(value: str) -> tuple[str, ...]:
-    """Return every spelling of a value, each once. Of base64 it is the part that no neighbour can change."""
+    """Return every spelling of a value, each once; of base64 the part that does not depend on other bytes."""
     data = value.encode("utf-8", "surrogateescape")
     found = (value, *_escaped(value), *_percent(data), *_numbered(value, data), *_base64(data))
     return tuple(dict.fromkeys(one for one in found if one))
 
 
 def _escaped(value: str) -> Iterator[str]:
-    """Give it as it stands in JSON, in JSON inside of JSON, in Python and in HTML."""
+    """Yield the value as written in JSON, in JSON inside JSON, in Python and in HTML."""
     for ascii_only in (True, False):
         once = json.dumps(value, ensure_ascii=ascii_only)[1:-1]
         yield from (once, once.replace("/", "\\/"), json.dumps(once, ensure_ascii=ascii_only)[1:-1])
@@ -116,7 +116,7 @@ def _escaped(value: str) -> Iterator[str]:
 
 
 def _percent(data: bytes) -> Iterator[str]:
-    """Give it as it stands in a URL: with what must be escaped escaped, with slashes, with plus signs; or all of it."""
+    """Yield the value as written in a URL: minimal escapes, slashes kept, `+` for spaces, or all bytes escaped."""
     for kept in (_UNRESERVED, _UNRESERVED | frozenset(b"/"), frozenset[int]()):
         for digits in ("02X", "02x"):
             text = "".join(chr(byte) if byte in kept else f"%{byte:{digits}}" for byte in data)
@@ -124,20 +124,19 @@ def _percent(data: bytes) -> Iterator[str]:
 
 
 def _numbered(value: str, data: bytes) -> Iterator[str]:
-    """Give it as the numbers of its characters or bytes."""
+    """Yield the value as the hexadecimal numbers of its UTF-16 units or its bytes."""
     wide = value.encode("utf-16-be", "surrogatepass")
     units = [wide[at : at + 2].hex() for at in range(0, len(wide), 2)]
     for pairs in (units, [unit.upper() for unit in units]):
         yield from ("".join(f"{lead}u{pair}" for pair in pairs) for lead in ("\\", "\\\\"))
     for text in (data.hex(), data.hex(":"), data.hex(" "), data.hex("-")):
         yield from (text, text.upper())
-    yield from (
-        "".join(f"{lead}x{byte:{digits}}" for byte in data) for lead in ("\\", "\\\\") for digits in ("02x", "02X")
-    )
+    for lead in ("\\", "\\\\"):
+        yield from ("".join(f"{lead}x{byte:{digits}}" for byte in data) for digits in ("02x", "02X"))
 
 
 def _base64(data: bytes) -> Iterator[str]:
-    """Give both alphabets at the three places at which a value can begin among the bytes around it."""
+    """Yield base64 in both alphabets, for the three offsets of the value in the encoded bytes."""
     for shift in range(3):
         whole = binascii.b2a_base64(bytes(shift) + data, newline=False).decode("ascii")
         first, last = math.ceil(shift * _BITS / _SIX), (shift + len(data)) * _BITS // _SIX

@@ -10,49 +10,60 @@ from msgspec import Struct, field
 
 from orch23.decide.secret_patterns import KEY_FORMATS, encodings_of
 
-_LEAST: Final = 8
+_MIN_REMAINS: Final = 8  # characters of a cut secret
 _CUT = re.compile(r"(?:\n|\\{1,2}n)?(?:\.{3}|\u2026)")
 _RESUMED = re.compile(r"(?:\.{3}|\u2026)(?:\n|\\{1,2}n)?")
 
 
 def find_cut_secrets(text: str, spellings: Sequence[tuple[str, str]]) -> Iterator[tuple[int, int, str]]:
-    """Give the place of each beginning of a secret that ends in a cut, and of each end that a cut precedes.
+    """Yield the place of each start of a secret before a cut (`...`), and of each end of one after a cut.
 
-    Fewer than 8 characters are no remains, nor is the head that all keys of a vendor have: prose may say `sk-ant-...`.
+    Eight characters are the minimum, and the head that all keys of a vendor have does not count: prose may contain
+    `sk-ant-...`.
     """
-    if "..." not in text and "\u2026" not in text:  # the search for these two is far quicker than that for a cut
+    if "..." not in text and "\u2026" not in text:  # this search is much faster than that for a cut
         return
     ends = [match.start() for match in _CUT.finditer(text)]
-    begins = [match.end() for match in _RESUMED.finditer(text)]
+    starts = [match.end() for match in _RESUMED.finditer(text)]
     around = _around(text, ends, max((len(spelling) for spelling, _ in spellings), default=0))
     for spelling, name in spellings:
-        head, tail = _telling(spelling)
-        if len(head) >= len(spelling) or not (head in around or tail in around):
+        head, tail = _distinctive_ends(spelling)
+        if len(head) >= len(spelling):
             continue
-        for start in _occurrences(text, head):
-            number = bisect.bisect_left(ends, start + len(head))
-            if number < len(ends) and spelling.startswith(text[start : min(ends[number], start + len(spelling) + 1)]):
-                yield start, ends[number], name
-        for start in _occurrences(text, tail):
-            end = start + len(tail)
-            number = bisect.bisect_right(begins, start) - 1
-            if number >= 0 and spelling.endswith(text[max(begins[number], end - len(spelling) - 1) : end]):
-                yield begins[number], end, name
+        if head in around:
+            yield from ((start, end, name) for start, end in _cut_heads(text, spelling, head, ends))
+        if tail in around:
+            yield from ((start, end, name) for start, end in _cut_tails(text, spelling, tail, starts))
+
+
+def _cut_heads(text: str, spelling: str, head: str, cuts: Sequence[int]) -> Iterator[tuple[int, int]]:
+    for start in _occurrences(text, head):
+        number = bisect.bisect_left(cuts, start + len(head))
+        if number < len(cuts) and spelling.startswith(text[start : min(cuts[number], start + len(spelling) + 1)]):
+            yield start, cuts[number]
+
+
+def _cut_tails(text: str, spelling: str, tail: str, cuts: Sequence[int]) -> Iterator[tuple[int, int]]:
+    for found in _occurrences(text, tail):
+        end = found + len(tail)
+        number = bisect.bisect_right(cuts, found) - 1
+        if number >= 0 and spelling.endswith(text[max(cuts[number], end - len(spelling) - 1) : end]):
+            yield cuts[number], end
 
 
 def _around(text: str, cuts: Sequence[int], width: int) -> str:
-    """Return what stands near the cuts: most texts have few of them, and most secrets are not there."""
-    reach = width + _LEAST
+    """Return the text near the cuts, in which most secrets are not: that saves a search of the whole text for each."""
+    reach = width + _MIN_REMAINS
     if 2 * reach * len(cuts) >= len(text):
         return text
     return "\n".join(text[max(0, cut - reach) : cut + reach] for cut in cuts)
 
 
 @lru_cache(maxsize=32_768)
-def _telling(spelling: str) -> tuple[str, str]:
-    """Return the shortest beginning and end of a spelling that tell it from anything else."""
+def _distinctive_ends(spelling: str) -> tuple[str, str]:
+    """Return the shortest start and end of a spelling that no other text has by chance."""
     vendors = max((len(form.head) for form in KEY_FORMATS if spelling.startswith(form.head)), default=0)
-    return spelling[: vendors + _LEAST], spelling[-_LEAST:]
+    return spelling[: vendors + _MIN_REMAINS], spelling[-_MIN_REMAINS:]
 
 
 def _occurrences(text: str, part: str) -> Iterator[int]:
@@ -87,19 +98,19 @@ _WITH_PASSWORD = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/:@]*:([^\s/@]+)@", re.IGN
 
 _ODD = re.compile(r"[^A-Za-z0-9_. -]")
 
-# Encoded text is often wrapped: a break between two of its characters is read over.
+# Encoded text is often wrapped: a break between two of its characters is ignored.
 _BREAK = re.compile(r"(?<=[A-Za-z0-9+/_=-])\r?\n[ \t]*+(?=[A-Za-z0-9+/_=-])")
 
 
 class SecretFinding(Struct, frozen=True, order=True):
-    """A secret in a text: its line, from 1, and what it is called (never its value)."""
+    """A secret in a text: its line, from 1, and its name (never its value)."""
 
     name: str
     line: int
 
 
 class Secrets(Struct, frozen=True):
-    """The values that must not leave the machine nor be written, by the name of the variable that holds each."""
+    """The values that must not leave the machine or be written to disk, by the names of their variables."""
 
     values: Mapping[str, str] = field(default_factory=dict)
 
@@ -108,11 +119,11 @@ class Secrets(Struct, frozen=True):
         return "Secrets()"
 
     def names(self) -> tuple[str, ...]:
-        """Return everything that a secret may be called, those of vendors' forms included."""
+        """Return every name that a finding can have, including those of vendors' key formats."""
         return tuple(sorted({*self.values, *(form.name for form in KEY_FORMATS)}))
 
     def find(self, text: str) -> tuple[SecretFinding, ...]:
-        """Return every secret in a text, and whatever has the form of a known vendor's key, in order."""
+        """Return every secret in a text, and every text in the format of a vendor's key, in order."""
         found: dict[SecretFinding, None] = {}
         line, at = 1, 0
         for start, _, name in self._spans(text):
@@ -122,23 +133,22 @@ class Secrets(Struct, frozen=True):
         return tuple(found)
 
     def may_contain(self, texts: Iterable[str]) -> bool:
-        """Say whether some of these texts may have to be redacted: where not, `redact` changes none of them.
+        """Return whether `redact` may change one of these texts.
 
-        All are searched as one, with NUL between them: no secret holds one, and it ends a word as an end of text does.
+        All are searched as one text, with NUL between them: no secret contains it, and it ends a word as the end of a
+        text does.
         """
         joined = _joined("\0".join(texts))[0]
         known = _known(tuple(sorted(self.values.items())))
-        for spelling, _ in known.spellings:
-            if spelling in joined:
-                return True
-        for form in KEY_FORMATS:
-            if form.head in joined and form.may_match(joined):
-                return True
-        return any(True for _ in find_cut_secrets(joined, known.spellings))
+        return (
+            any(spelling in joined for spelling, _ in known.spellings)
+            or any(form.may_match(joined) for form in KEY_FORMATS)
+            or any(True for _ in find_cut_secrets(joined, known.spellings))
+        )
 
     def redact(self, text: str) -> str:
-        """Return a text without secrets, in whatever spelling they stand there. Doing it again changes nothing."""
-        while spans := self._spans(text):  # what is left may be more visible than before: then there is a second round
+        """Return a text without secrets, in any encoding. A second call changes nothing."""
+        while spans := self._spans(text):  # removing one secret can join the parts of another
             pieces: list[str] = []
             at = 0
             for start, end, name in spans:
@@ -148,36 +158,33 @@ class Secrets(Struct, frozen=True):
         return text
 
     def _spans(self, text: str) -> list[tuple[int, int, str]]:
-        """Return the places of all secrets, merged where they overlap, but for what lies in a mark of ours."""
+        """Return the places of all secrets outside of redaction marks, merged where they overlap."""
         known = _known(tuple(sorted(self.values.items())))
         joined, breaks = _joined(text)
         found = [
             (start, start + len(spelling), name)
             for spelling, name in known.spellings
-            if spelling in joined
-            for start in _places(joined, spelling)
+            for start in _occurrences(joined, spelling)
         ]
-        for form in KEY_FORMATS:
-            if form.head in joined:
-                found += ((start, end, form.name) for start, end in form.find(joined))
+        found += ((start, end, form.name) for form in KEY_FORMATS for start, end in form.find(joined))
         found += find_cut_secrets(joined, known.spellings)
         if not found:
             return []
-        there = [match.span() for match in re.finditer(known.marks, joined)]
-        clear = sorted(span for span in found if not _touches(there, span[0], span[1]))
+        marks = [match.span() for match in re.finditer(known.marks, joined)]
+        clear = sorted(span for span in found if not _touches(marks, span[0], span[1]))
         return [(_before(breaks, start), _before(breaks, end - 1) + 1, name) for start, end, name in _merged(clear)]
 
 
 def redaction_mark(name: str) -> str:
-    """Return what stands in the place of a secret; safe inside of JSON, whatever the variable is called."""
+    """Return the text that replaces a secret. It is valid inside JSON strings, whatever the name of the variable."""
     return f"[redacted {_ODD.sub('?', name)}]"
 
 
 def secrets_from(environ: Mapping[str, str]) -> Secrets:
-    """Return the secrets of an environment: the values of variables whose names say that they hold one.
+    """Return the secrets of an environment: the values of variables with names such as `API_KEY` or `DB_PASSWORD`.
 
-    A value that would be found in any prose is none: shorter than 8 characters, one plain word, one of the usual
-    placeholders, or a place in the file system. Of a URL with a password, the password is one, whatever it is called.
+    A value that any prose may contain does not count: shorter than 8 characters, one plain word, a usual placeholder,
+    or a path. The password in a URL counts, whatever the name of the variable.
     """
     found: dict[str, str] = {}
     for name, value in environ.items():
@@ -187,19 +194,19 @@ def secrets_from(environ: Mapping[str, str]) -> Secrets:
             given = match[1]
         elif not is_secret_name(name):
             continue
-        if _is_telling(given):
+        if _is_distinctive(given):
             found[name] = given
     return Secrets(found)
 
 
 def is_secret_name(name: str) -> bool:
-    """Say whether the name of a variable says that it holds a secret."""
+    """Return whether a variable holds a secret, by its name."""
     upper = name.upper()
     return _NAMES.fullmatch(upper) is not None and _NO_VALUE.fullmatch(upper) is None
 
 
-def _is_telling(value: str) -> bool:
-    """Say whether a value is so much its own that a text which holds it must have it from here."""
+def _is_distinctive(value: str) -> bool:
+    """Return whether a text that contains the value must have it from this environment."""
     return not (
         len(value) < _MIN_LENGTH
         or len(set(value)) < _MIN_DISTINCT
@@ -209,11 +216,11 @@ def _is_telling(value: str) -> bool:
     )
 
 
-# ---- where they stand --------------------------------------------------------------------------
+# ---- places in a text --------------------------------------------------------------------------
 
 
 class _Known(Struct, frozen=True):
-    """What is looked for: spellings with their names, and the marks that are left alone."""
+    """The spellings to search for, with their names, and the pattern of redaction marks."""
 
     spellings: tuple[tuple[str, str], ...]
     marks: str
@@ -234,7 +241,7 @@ def _known(values: tuple[tuple[str, str], ...]) -> _Known:
 
 
 def _parts(value: str) -> Iterable[str]:
-    """Give a value, and the lines of one that has several: a log may show a single one."""
+    """Yield a value, and each of its lines if it has several: a log may show a single line of a private key."""
     yield value
     lines = [line.strip() for line in value.splitlines()]
     if len(lines) > 1:
@@ -242,7 +249,7 @@ def _parts(value: str) -> Iterable[str]:
 
 
 def _joined(text: str) -> tuple[str, list[tuple[int, int]]]:
-    """Return a text without the breaks inside of words, and for each break its place there and what it moved."""
+    """Return a text without line breaks inside words; and for each break its place and the length removed so far."""
     if "\n" not in text:
         return text, []
     pieces: list[str] = []
@@ -257,16 +264,9 @@ def _joined(text: str) -> tuple[str, list[tuple[int, int]]]:
 
 
 def _before(breaks: list[tuple[int, int]], place: int) -> int:
-    """Return where a place of the joined text is in the text itself."""
+    """Return the place in the original text of a place in the joined text."""
     number = bisect.bisect_right(breaks, place, key=lambda one: one[0])
     return place + (breaks[number - 1][1] if number else 0)
-
-
-def _places(text: str, spelling: str) -> Iterable[int]:
-    at = text.find(spelling)
-    while at >= 0:
-        yield at
-        at = text.find(spelling, at + 1)
 
 
 def _touches(marks: list[tuple[int, int]], start: int, end: int) -> bool:
@@ -278,8 +278,8 @@ def _merged(spans: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
     out: list[tuple[int, int, str]] = []
     for start, end, name in spans:
         if out and start < out[-1][1]:
-            before = out[-1]
-            out[-1] = (before[0], max(before[1], end), before[2])
+            first, last, label = out[-1]
+            out[-1] = (first, max(last, end), label)
         else:
             out.append((start, end, name))
     return out

@@ -11,25 +11,25 @@ from orch23.model import parsing
 from orch23.model.python_source import parse_python
 
 SyntaxFault = tuple[int, str]
-"""The line and the message of what keeps a text from being parsed."""
+"""The line and the message of a syntax error."""
 
 _JSON = (".json", ".ipynb")
 _WITH_COMMENTS = re.compile(r"(?:^|/)(?:[tj]sconfig[^/]*|devcontainer|settings|launch|tasks|\.[^/]*)\.json$")
 _TOML_PLACE = re.compile(r"\s*\(at line (\d+), column \d+\)")
 
-# What counts as a big shrink: less than this part of the old length.
+# A file shrinks much if it has less than this part of its old length.
 _SHRINK = 0.5
 
 
 def is_python(path: str) -> bool:
-    """Say whether a file is Python by its name."""
+    """Return whether a file is Python, by its name."""
     return path.endswith((".py", ".pyi"))
 
 
 def syntax_fault(path: str, content: str) -> SyntaxFault | None:
-    """Return what keeps a file from being parsed; None where it parses, or its language is not one that is read here.
+    """Return the syntax error of a Python, JSON or TOML file; None if there is none, and for other languages.
 
-    A byte order mark at its start is no fault. JSON files that tools read with comments in them are not held to JSON.
+    A byte order mark at the start is allowed. Files that tools read as JSON with comments are not checked.
     """
     text = content.removeprefix("\ufeff")
     if is_python(path):
@@ -41,7 +41,7 @@ def syntax_fault(path: str, content: str) -> SyntaxFault | None:
 
 
 def is_source(path: str, content: str) -> bool:
-    """Say whether a bare text is a file of its language, and no sentence that happens to parse."""
+    """Return whether a text is a file of its language, and not a sentence that happens to parse."""
     if is_python(path):
         tree = python_tree(content)
         return isinstance(tree, ast.Module) and any(map(_does_something, tree.body))
@@ -53,7 +53,7 @@ def is_source(path: str, content: str) -> bool:
 
 
 def python_tree(content: str) -> ast.Module | SyntaxFault:
-    """Return the tree of Python source, or what keeps it from being parsed."""
+    """Return the tree of Python source, or its syntax error."""
     try:
         return parse_python(content.removeprefix("\ufeff"))
     except SyntaxError as error:
@@ -63,7 +63,7 @@ def python_tree(content: str) -> ast.Module | SyntaxFault:
 
 
 def python_comments(content: str) -> dict[int, str]:
-    """Return the comments of Python source that parses, by line: what stands in a string is none."""
+    """Return the comments of Python source that parses, by line. A `#` in a string is not a comment."""
     lines = iter([f"{line}\n" for line in content.removeprefix("\ufeff").split("\n")])
     found: dict[int, str] = {}
     try:
@@ -75,11 +75,11 @@ def python_comments(content: str) -> dict[int, str]:
     return found
 
 
-# ---- what an edit lost ------------------------------------------------------------------------
+# ---- code that an edit removed ------------------------------------------------------------------------
 
 
 def lost_names(content: str, base: str, tree: ast.Module) -> tuple[str, ...]:
-    """Return the top-level names that a big shrink of a Python file loses."""
+    """Return the top-level names that a Python file loses as it shrinks to less than half."""
     if len(content) >= len(base) * _SHRINK:
         return ()
     before = python_tree(base)
@@ -89,7 +89,7 @@ def lost_names(content: str, base: str, tree: ast.Module) -> tuple[str, ...]:
 
 
 def top_level_names(tree: ast.Module | SyntaxFault) -> frozenset[str]:
-    """Return the functions, classes and variables that a module defines at its top; none if it does not parse."""
+    """Return the functions, classes and variables at the top level of a module; none if it does not parse."""
     names: set[str] = set()
     for node in tree.body if isinstance(tree, ast.Module) else ():
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -101,24 +101,24 @@ def top_level_names(tree: ast.Module | SyntaxFault) -> frozenset[str]:
 
 
 def emptied_functions(tree: ast.Module, base: str) -> tuple[tuple[int, str], ...]:
-    """Return (line, name) of each function that did something before and whose body is `...` alone now.
+    """Return (line, name) of each function whose body was code before and is only `...` now.
 
-    Overloads, abstract methods and methods of protocols are written so, and are no complaint.
+    Overloads, abstract methods and methods of protocols are written like this and do not count.
     """
     before = python_tree(base)
     if not isinstance(before, ast.Module):
         return ()
-    solid = {name for name, node in _functions(before.body, "") if not _is_hollow(node)}
+    solid = {name for name, node in _functions(before.body, "") if not _is_emptied(node)}
     now = list(_functions(tree.body, ""))
-    kept = {name for name, node in now if not _is_hollow(node)}
+    kept = {name for name, node in now if not _is_emptied(node)}
     return tuple((node.lineno, name) for name, node in now if name in solid - kept and not _is_declaration(node))
 
 
 def new_ellipses(tree: ast.Module, base: str) -> tuple[int, ...]:
-    """Return the lines on which `...` stands among other statements, where there was less of it before."""
+    """Return the lines of `...` among other statements, beyond as many as there were before."""
     before = python_tree(base)
-    found = _dots(tree)
-    had = len(_dots(before)) if isinstance(before, ast.Module) else len(found)
+    found = _ellipses(tree)
+    had = len(_ellipses(before)) if isinstance(before, ast.Module) else len(found)
     return tuple(found[had:])
 
 
@@ -133,9 +133,9 @@ def _functions(body: Sequence[ast.stmt], prefix: str) -> Iterator[tuple[str, _Fu
             yield from _functions(node.body, f"{prefix}{node.name}.")
 
 
-def _is_hollow(node: _Function) -> bool:
+def _is_emptied(node: _Function) -> bool:
     rest = _statements(node.body)
-    return len(rest) == 1 and _is_dots(rest[0])
+    return len(rest) == 1 and _is_ellipsis(rest[0])
 
 
 def _is_declaration(node: _Function) -> bool:
@@ -151,31 +151,31 @@ def _last_name(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _dots(tree: ast.Module) -> list[int]:
+def _ellipses(tree: ast.Module) -> list[int]:
     lines: list[int] = []
     for node in ast.walk(tree):
         for name in ("body", "orelse", "finalbody"):
             body = getattr(node, name, None)
             rest = _statements(body) if isinstance(body, list) else []
-            lines += [one.lineno for one in rest if len(rest) > 1 and _is_dots(one)]
+            lines += [one.lineno for one in rest if len(rest) > 1 and _is_ellipsis(one)]
     return sorted(lines)
 
 
 def _statements(body: list[ast.stmt]) -> list[ast.stmt]:
     """Return a body without its docstring."""
-    first = body[0] if body else None
-    documented = (
-        isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
-    )
-    return body[1:] if documented else body
+    match body:
+        case [ast.Expr(ast.Constant(str())), *rest]:
+            return rest
+        case _:
+            return body
 
 
-def _is_dots(node: ast.stmt) -> bool:
+def _is_ellipsis(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and node.value.value is Ellipsis
 
 
 def _does_something(node: ast.stmt) -> bool:
-    """Say whether a statement is more than a word or two of a sentence."""
+    """Return whether a statement is more than a word: `Sure` and `a, b` parse too."""
     if not isinstance(node, ast.Expr):
         return True
     return isinstance(node.value, ast.Call | ast.Await | ast.Yield) or (
@@ -188,9 +188,9 @@ def _does_something(node: ast.stmt) -> bool:
 
 def _json_fault(text: str) -> SyntaxFault | None:
     try:
-        json.loads(text)  # the value is not used: whether a key may be there twice is the project's affair
+        json.loads(text)  # not strict JSON: other tools of the project may allow a repeated key
     except json.JSONDecodeError as error:
-        return error.lineno, f"is no JSON: {error.msg}"
+        return error.lineno, f"is not JSON: {error.msg}"
     except (ValueError, RecursionError) as error:
         return 1, f"cannot be read: {type(error).__name__}"
     return None
@@ -204,7 +204,7 @@ def _toml_fault(text: str) -> SyntaxFault | None:
     except tomllib.TOMLDecodeError as error:
         place = _TOML_PLACE.search(str(error))
         line = int(place[1]) if place else text.count("\n") + 1
-        return line, f"is no TOML: {_TOML_PLACE.sub('', str(error))}"
+        return line, f"is not TOML: {_TOML_PLACE.sub('', str(error))}"
     except (ValueError, RecursionError) as error:
         return 1, f"cannot be read: {type(error).__name__}"
     return None

@@ -9,12 +9,12 @@ _UNNAMED = "no entry of `outputs` or `allowed_paths.write` names it"
 
 
 def is_protected(path: str, also: tuple[str, ...] = ()) -> bool:
-    """Return whether a path, or a directory above it, has a protected name; `also` are patterns of this project's."""
+    """Return whether a path, or a directory above it, has a protected name; `also` are patterns of the project."""
     return protected_reason(path) is not None or match_any(also, path)
 
 
 def allows_write(patterns: tuple[str, ...], path: str, also: tuple[str, ...] = ()) -> bool:
-    """Return whether the patterns let a model write a path: a protected one only where it is named literally."""
+    """Return whether the patterns let a model write a path: a protected one only if it is named literally."""
     if sealed_reason(path) is not None:
         return False
     if any(not is_glob(pattern) and normalize_pattern(pattern) == path for pattern in patterns):
@@ -29,7 +29,7 @@ class DeclaredPatterns:
     """
 
     def __init__(self, patterns: Iterable[str], also: tuple[str, ...] = (), never: tuple[str, ...] = ()) -> None:
-        """Index the patterns; `also` are patterns of protected files of this project's, `never` of sealed ones."""
+        """Index the patterns; `also` are patterns of protected files of the project, `never` of sealed files."""
         known = dict.fromkeys(patterns)
         self._literal = frozenset(normalize_pattern(pattern) for pattern in known if not is_glob(pattern))
         self._globs = tuple(pattern for pattern in known if is_glob(pattern))
@@ -40,11 +40,11 @@ class DeclaredPatterns:
         """Return why a path may not be written or removed, or None; of names alone, not of the write scope."""
         sealed = sealed_reason(path)
         if sealed is None and match_any(self._never, path):
-            sealed = "orch23 alone writes it"
+            sealed = "only orch23 writes it"
         if sealed is not None or path in self._literal:
             return sealed
         if match_any(self._also, path):
-            return f"it is orch23's own, and {_UNNAMED}"
+            return f"it belongs to orch23, and {_UNNAMED}"
         reason = protected_reason(path)
         if reason is None or any(
             match(pattern, path) and spells_protected_names(pattern, path) for pattern in self._globs

@@ -10,15 +10,14 @@ from types import TracebackType
 from typing import IO, Self
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from orch23.execute.interpreters import SYSTEM_PATH
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import ConfigurationError, NotFoundError
 from orch23.model.file_policy import GITIGNORE
-from orch23.model.paths import is_glob, is_own_file, normalize_pattern, static_prefix
-from orch23.store.listing import FILE_KIND, FOLDER_KIND, LINK_KIND, Listing
+from orch23.model.paths import is_own_file
+from orch23.store.listing import FILE_KIND, FOLDER_KIND, LINK_KIND, find_input, list_files
 from orch23.store.safe_files import resolve_links
 
 _TIMEOUT_S = 60.0
@@ -98,31 +97,19 @@ class GitRevision(Struct, kw_only=True):
         """Return what an input of this path was: the file there, or the one that its links led to, or None.
 
         Raises:
-            SafetyError: as for `real`.
+            SafetyError: as for `resolved_path`.
 
         """
-        entry = self.entry(path)
-        real = self.resolved_path(path) if entry is None else path
-        if entry is not None or real is None or real == path:
-            return entry
-        entry = self.entry(real)
-        return None if entry is None else replace(entry, link=real)
+        return find_input(self, path)
 
     def listing(self, pattern: str, *, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Return the paths of the files that a pattern means, sorted, as those on disk are listed.
 
         Raises:
-            SafetyError: as for `real`.
+            SafetyError: as for `resolved_path`.
 
         """
-        wanted = normalize_pattern(pattern)
-        if not is_glob(wanted):
-            return (wanted,) if self.input_entry(wanted) is not None else ()
-        prefix = static_prefix(wanted)
-        real = self.resolved_path(prefix) if prefix else ""
-        if real is None:
-            return ()
-        return tuple(sorted(Listing(self, wanted, exclude=exclude).matches(prefix, f"{real}/" if real else "")))
+        return list_files(self, pattern, exclude=exclude)
 
     # ---- what a listing looks at --------------------------------------------------------------
 

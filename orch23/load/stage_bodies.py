@@ -26,7 +26,7 @@ from orch23.resolve.stage_fields import (
     read_group,
     read_item_group,
 )
-from orch23.resolve.stages import expression_problems, make_stage, render_foreach, source_path
+from orch23.resolve.stages import make_stage, render_foreach, source_path
 from orch23.steps.registry import kinds_of
 
 NOTHING_MOVED: Final[Mapping[str, str]] = {}
@@ -99,7 +99,7 @@ class LoadContext(Struct):
 
     def report_expression_errors(self, rendered: RenderedTree) -> bool:
         """Note what is wrong with the expressions of a tree; return whether a node of it failed."""
-        for problem in expression_problems(rendered):
+        for problem in rendered.errors:
             self.report(problem)
         return bool(rendered.failed)
 

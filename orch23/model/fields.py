@@ -1,7 +1,7 @@
 """Collect problems of a document by path; parse paths, durations, sizes, counts and amounts."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Literal, TypeVar
 
@@ -134,10 +134,22 @@ class Problems(Struct, eq=False):
         if value in ("true", "false"):
             return value == "true"
         hint = "compare it with something, as in `${{ vars.x == 'y' }}`"
-        if isinstance(value, str) and value.lower() in _BOOLEANS:
-            hint = f"write `{_BOOLEANS[value.lower()]}`, without quotes"
+        if isinstance(value, str) and value.lower() in BOOLEANS:
+            hint = f"write `{BOOLEANS[value.lower()]}`, without quotes"
         self.add(key, "E811", f"`{key}` is {describe_value(value)}; it must be `true` or `false`", hint)
         return True
+
+
+def leaves(value: Json, at: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Json]]:
+    """Yield the scalars of a tree of plain values, each with its path."""
+    if isinstance(value, Mapping):
+        for key, below in value.items():
+            yield from leaves(below, (*at, key))
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        for number, below in enumerate(value):
+            yield from leaves(below, (*at, number))
+    else:
+        yield at, value
 
 
 def given(value: _Value | UnsetType, default: _Default) -> _Value | _Default:
@@ -145,7 +157,7 @@ def given(value: _Value | UnsetType, default: _Default) -> _Value | _Default:
     return default if value is UNSET else value
 
 
-_BOOLEANS = {"yes": "true", "on": "true", "true": "true", "no": "false", "off": "false", "false": "false"}
+BOOLEANS = {"yes": "true", "on": "true", "true": "true", "no": "false", "off": "false", "false": "false"}
 
 
 def parse_seconds(value: Json) -> float | None:

@@ -42,7 +42,7 @@ def test_the_order_is_of_all_keys(order: list[str]) -> None:
 
 def test_the_way_out_is_in_the_complaint() -> None:
     (one,) = JSON_VALUES.run(CheckInput(outputs={"a.json": REPORT.encode()}, options={"values": {"passed": False}}))
-    assert (one.message, one.hint) == ("is true, and has to be false", "write false")
+    assert (one.message, one.hint) == ("is true, but must be false", "write false")
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ def test_a_missing_name_that_is_nearly_there_is_guessed() -> None:
         ({"defines": ["f"]}, "mapping"),
         ({"defines": {"a.py": "f"}}, "list of names"),
         ({"defines": {"a.py": [1]}}, "list of names"),
-        ({"defines": {"b.py": ["f"]}}, "no Python output"),
+        ({"defines": {"b.py": ["f"]}}, "not a Python output"),
     ],
 )
 def test_a_wrong_option_is_a_complaint(options: dict[str, Json], said: str) -> None:

@@ -13,7 +13,7 @@ from jsonschema import Draft7Validator
 from orch23.checks.check import CheckInput
 from orch23.checks.registry import check_codes
 from orch23.model.diagnostic import Severity
-from orch23_checks.order_chain import WORK_ORDER_SCHEMA, manifest_schema, with_verify_exempt
+from orch23_checks.order_chain import MANIFEST_SCHEMA, WORK_ORDER_SCHEMA, with_verify_exempt
 from orch23_checks.work_orders import WORK_ORDERS
 from tests.unit.checks.orders import LISTED, absent, exists, found, judge, manifest, order, with_commands
 
@@ -21,6 +21,15 @@ SCHEMAS = Path(__file__).parents[3] / "specs" / "schemas"
 CONTRACT = {"requires": exists("f1.py", "f2.py")}
 A_COMMAND = "WO-01 acceptance_commands[0]"
 NO_ORDERS: tuple[Any, ...] = (None, 3, "WO-01", [], {}, [order()])
+
+
+def manifest_schema() -> dict[str, Any]:
+    """Return the schema of a whole manifest, `work_orders.v1`."""
+    order_schema = {key: value for key, value in WORK_ORDER_SCHEMA.items() if key not in ("$schema", "title")}
+    whole: dict[str, Any] = json.loads(json.dumps(MANIFEST_SCHEMA))
+    whole["properties"]["work_orders"]["items"] = order_schema
+    return {"$schema": WORK_ORDER_SCHEMA["$schema"], "title": "work_orders.v1", **whole}
+
 
 # What each code lets pass: nothing may be said of these, not even a warning.
 ACCEPTED: dict[str, list[Any]] = {

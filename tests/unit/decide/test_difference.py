@@ -49,7 +49,7 @@ CASES: list[tuple[Request, str]] = [
         """the schema differs at line 2: ' "type": "array"' was ' "type": "object"'""",
     ),
     (replace(BASE, schema=None), "the schema differs at line 1: 'none' was '{'"),
-    (replace(BASE, sample=2), "it asks for sample 2, and sample 0 is recorded"),
+    (replace(BASE, sample=2), "it is for sample 2, and sample 0 is recorded"),
 ]
 
 
@@ -89,7 +89,7 @@ def test_a_secret_at_the_edge_of_an_excerpt_is_taken_out_whole() -> None:
     told = describe_difference(prompt(f"key {secret} one").parts(), prompt(f"key {secret} two").parts(), redact)
     assert told == "the prompt differs at line 1: 'key [redacted] two' was 'key [redacted] one'"
     other = describe_difference(prompt(f"{secret}").parts(), prompt("[redacted]").parts(), redact)
-    assert other == "the prompt differs in what is kept secret"
+    assert other == "the prompt differs in redacted text"
 
 
 @given(st.text(max_size=60), st.text(max_size=60))

@@ -440,7 +440,7 @@ def test_a_long_list_of_complaints_is_cut_and_has_one_of_each_code() -> None:
     judgement = judge(answer)
     assert len(judgement.diagnostics) < 60
     assert {codes.OUTSIDE_WRITE_SCOPE, codes.UNSAFE_PATH, codes.UNPARSABLE} <= set(found(judgement))
-    assert "more complaints are not listed" in judgement.diagnostics[-1].message
+    assert "more errors are not listed" in judgement.diagnostics[-1].message
 
 
 @pytest.mark.slow

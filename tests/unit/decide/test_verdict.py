@@ -173,8 +173,8 @@ OTHER = [*passed(B)]
 def test_a_module_that_skips_itself_is_its_authors_decision() -> None:
     green = report(skipped_module(), *OTHER, ids=(B,))
     assert judge_pytest(0, green, {X, Y, B}, "").passed
-    assert judge_pytest(0, green, {X, Y, B}, "", is_made=lambda path: path == "test_b.py").passed
-    made = judge_pytest(0, green, {X, Y, B}, "", is_made=lambda path: path == "test_a.py")
+    assert judge_pytest(0, green, {X, Y, B}, "", is_generated=lambda path: path == "test_b.py").passed
+    made = judge_pytest(0, green, {X, Y, B}, "", is_generated=lambda path: path == "test_a.py")
     assert codes(made) == ["E305", "E305"]
     for place in ("todo/models.py:7", ""):
         verdict = judge_pytest(0, report(skipped_module(place=place), *OTHER, ids=(B,)), {X, Y, B}, "")
@@ -367,7 +367,7 @@ def test_a_line_that_is_not_strict_json_breaks_the_report(line: bytes) -> None:
     verdict = judge_pytest(0, b"\n".join((*before, line, b"")), {X, Y}, "")
     assert not verdict.passed
     assert codes(verdict) == ["E308"]
-    assert "is not valid: no JSON" in verdict.diagnostics[0].message
+    assert "is not valid: not JSON" in verdict.diagnostics[0].message
 
 
 def test_a_text_of_a_test_may_hold_half_of_a_surrogate_pair() -> None:
