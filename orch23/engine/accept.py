@@ -1,6 +1,6 @@
 """Accept user edits of outputs as a result: verify and record them."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from orch23.engine.attempt import StageResult
 from orch23.engine.build import Build
@@ -90,17 +90,7 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
     session, state = build.session, build.session.state
     node = state.plan.nodes[name]
     link = node.chain if isinstance(node, Stage) else None
-    for other in state.plan.chains[link.chain][: link.index] if link else ():
-        record = session.lock.records.get(other)
-        if record is None:
-            hint = (
-                f"build `{other}` first: `orch23 build --overwrite-edited {other}` keeps the edited bytes in the store"
-            )
-            raise UsageError(
-                Diagnostic("E642", f"`{other}`, which comes before `{name}`, has no result yet", hint=hint)
-            )
-        state.settle(other, record)
-        state.unsettled.discard(other)
+    _settle_before(build, name, state.plan.chains[link.chain][: link.index] if link else ())
     texts = {path: session.store.workspace.read(path) or b"" for path in paths}
     secret = guard_edit(
         build.worker.safeguards.secrets, {path: data.decode("utf-8", "replace") for path, data in texts.items()}
@@ -114,11 +104,12 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
     edit = f"the edit of {', '.join(paths)}"
     try:
         failure = build.worker.verify(resolved, outputs)
-    except MissingBytesError as lost:
-        problem = missing_bytes_error(name, lost)
-        return _failed(build, resolved, f"{edit} could not be verified", str(problem), (problem,))
-    except InputsChangedError as changed:
-        problem = Diagnostic("E711", f"{', '.join(changed.paths)} changed meanwhile", hint="accept again", subject=name)
+    except (MissingBytesError, InputsChangedError) as error:
+        if isinstance(error, MissingBytesError):
+            problem = missing_bytes_error(name, error)
+        else:
+            message = f"{', '.join(error.paths)} changed meanwhile"
+            problem = Diagnostic("E711", message, hint="accept again", subject=name)
         return _failed(build, resolved, f"{edit} could not be verified", str(problem), (problem,))
     if failure is not None:
         text = f"{edit} does not pass: {failure.summary}"
@@ -145,6 +136,20 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
         )
     )
     return ExitCode.OK
+
+
+def _settle_before(build: Build, name: str, earlier: Collection[str]) -> None:
+    """Settle the items of a chain before one that was edited: it starts from their versions."""
+    state = build.session.state
+    for other in earlier:
+        record = build.session.lock.records.get(other)
+        if record is None:
+            command = f"orch23 build --overwrite-edited {other}"
+            hint = f"build `{other}` first: `{command}` keeps the edited bytes in the store"
+            message = f"`{other}`, which comes before `{name}`, has no result yet"
+            raise UsageError(Diagnostic("E642", message, hint=hint))
+        state.settle(other, record)
+        state.unsettled.discard(other)
 
 
 def _failed(build: Build, resolved: ResolvedStage, text: str, failure: str, problems: tuple[Diagnostic, ...]) -> int:

@@ -74,16 +74,21 @@ class Bases(Struct, frozen=True):
         is_new = self._is_new(name, stage)
         view, obsolete = StageView(state, name), ObsoleteFiles(state)
         paths = [path for path in self._shared_paths(stage) if view.sees_chain(path) and not obsolete.is_obsolete(path)]
-        moved = dict(in_force)
-        for path in paths:
-            there, start = state.store.workspace.entry(path), state.start_version(name, path)
-            if there is None or there == start or there in self._older_versions(stage, path):
-                continue
-            is_own = stage.chain is not None and state.declared.in_chain(stage.chain.chain, path)
-            starts = self._starts_from(path, there, start, is_new=is_new and is_own)
-            if starts or self._has_users_bytes(path, there, start):
-                moved[path] = there
+        moved = {
+            **in_force,
+            **{path: there for path in paths if (there := self._next_base(stage, path, is_new=is_new))},
+        }
         return {path: entry for path, entry in moved.items() if entry != state.incoming_version(name, path)}
+
+    def _next_base(self, stage: Stage, path: str, *, is_new: bool) -> FileEntry | None:
+        """Return the file on disk if the next run starts from it; None if the base so far stays."""
+        state = self.state
+        there, start = state.store.workspace.entry(path), state.start_version(stage.name, path)
+        if there is None or there == start or there in self._older_versions(stage, path):
+            return None
+        is_own = stage.chain is not None and state.declared.in_chain(stage.chain.chain, path)
+        starts = self._starts_from(path, there, start, is_new=is_new and is_own)
+        return there if starts or self._has_users_bytes(path, there, start) else None
 
     def _older_versions(self, stage: Stage, path: str) -> list[FileEntry | None]:
         """Return what earlier items of the chain started from at a path and made there, and the original."""

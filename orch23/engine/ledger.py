@@ -185,13 +185,14 @@ class Ledger(Struct, kw_only=True):
         """Return the end of a run with its totals, those of the interrupted runs before it, and the limits."""
         with self._changed:
             limits, own = self.limits, self._run.own
+            before = self._run.spent.minus(own)
             return replace(
                 ended,
                 calls=own.calls,
                 tokens=own.tokens,
                 cost=decimal_text(own.cost),
                 unpriced=self._run.unpriced,
-                before=_took(self._run.spent.minus(own)),
+                before=RequestTotals(before.calls, before.tokens, decimal_text(before.cost)),
                 limits=RunLimits(
                     max_llm_calls=limits.max_llm_calls,
                     max_tokens=limits.max_tokens,
@@ -283,7 +284,3 @@ def wall_time_error(limit_s: float, stage: str | None = None) -> Diagnostic:
 def _is_counted(response: Response) -> bool:
     """Return whether the provider counted tokens: some count none of a response that has text."""
     return response.usage.input_tokens > 0 and (response.usage.output_tokens > 0 or not response.text)
-
-
-def _took(tally: UsageTotals) -> RequestTotals:
-    return RequestTotals(tally.calls, tally.tokens, decimal_text(tally.cost))

@@ -17,7 +17,7 @@ from orch23.engine.decisions import DecidedStage
 from orch23.engine.dry_run import Preview
 from orch23.engine.facts import has_process
 from orch23.engine.session import declared_llm_step
-from orch23.model.diagnostic import Diagnostic, Related
+from orch23.model.diagnostic import Diagnostic, Location, Related
 from orch23.model.errors import ConfigurationError, ConsentError, MissingBytesError, Orch23Error, ProviderError
 from orch23.model.llm import Request
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage
@@ -65,15 +65,14 @@ class SandboxPreflight(Struct, frozen=True, kw_only=True):
         missing = self.missing()
         if missing is None and all(isinstance(node, Stage) and node.sandbox for node in nodes):
             return
-        complaints: dict[Diagnostic, list[str]] = {}
-        for family, one in self._complaints(look(), missing):
-            names = complaints.setdefault(one, [])
-            if family not in names:
-                names.append(family)
-        if complaints:
-            raise ConfigurationError(*(self._told(one, names) for one, names in complaints.items()))
+        found = [*self._errors(look(), missing)]
+        if found:
+            raise ConfigurationError(*_grouped(found, self._place, "`{}` too"))
 
-    def _complaints(self, seen: Preview, missing: Diagnostic | None) -> Iterator[tuple[str, Diagnostic]]:
+    def _place(self, name: str, one: Diagnostic) -> Location | None:
+        return self.pipeline.locate("stages", name, *(("sandbox",) if one == self.refused else ()))
+
+    def _errors(self, seen: Preview, missing: Diagnostic | None) -> Iterator[tuple[str, Diagnostic]]:
         """Yield each error with its stage; of a foreach that is not expanded only that there is no sandbox."""
         for name, decision in seen.decisions.items():
             decided = seen.decided_stages.get(name)
@@ -86,14 +85,6 @@ class SandboxPreflight(Struct, frozen=True, kw_only=True):
                     yield stage.family, self.refused
                 elif missing is not None:
                     yield stage.family, missing
-
-    def _told(self, one: Diagnostic, names: list[str]) -> Diagnostic:
-        """Return an error at its first stage, with the others as related places."""
-        places = {
-            name: self.pipeline.locate("stages", name, *(("sandbox",) if one == self.refused else ())) for name in names
-        }
-        related = tuple(Related(f"`{name}` too", places[name]) for name in names[1:])
-        return replace(one, location=places[names[0]], subject=names[0], related=related)
 
 
 def may_have_process(node: Stage | ForeachStage) -> bool:
@@ -158,12 +149,8 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         if not (wanted or others) and not any(map(self._is_suspect, asked)):
             return
         seen = look()
-        asking = [
-            (decided.resolved, missing)
-            for decided in seen.decided_stages.values()
-            if asked and isinstance(decided.decision, Run) and (missing := self._missing(decided)) is not None
-        ]
-        found = [(resolved.stage, one) for resolved, missing in asking for one in self._complaints(resolved, missing)]
+        asking = self._unrecorded(seen) if asked else []
+        found = [(resolved.stage, one) for resolved, missing in asking for one in self._errors(resolved, missing)]
         needs = [(stage, self._needs(stage)) for stage in others if isinstance(seen.decisions.get(stage.name), Run)]
         barred = [
             (stage, one.offline_error) for stage, one in needs if one.offline_error and self.conversations.offline
@@ -174,7 +161,18 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
             return
         is_offline = all(one.code == codes.OFFLINE for _, one in found)
         kind = ProviderError if is_offline else ConfigurationError
-        raise kind(*_by_complaint([*found, *barred], self.pipeline))
+        raise kind(*self._by_stage([*found, *barred]))
+
+    def _unrecorded(self, seen: Preview) -> list[tuple[ResolvedStage, Request]]:
+        """Return the stages that will call a model, each with its first request that is not recorded."""
+        running = (one for one in seen.decided_stages.values() if isinstance(one.decision, Run))
+        return [(one.resolved, missing) for one in running if (missing := self._missing(one)) is not None]
+
+    def _by_stage(self, found: Sequence[tuple[Stage, Diagnostic]]) -> Iterator[Diagnostic]:
+        keys = {stage.family: ("llm", "provider") if stage.step.asks_model else (stage.kind,) for stage, _ in found}
+        places = {name: self.pipeline.locate("stages", name, *key) for name, key in keys.items()}
+        named = [(stage.family, one) for stage, one in found]
+        return _grouped(named, lambda name, _: places[name], "`{}` would ask too")
 
     def _may_be_refused(self, stage: Stage) -> bool:
         """Return whether a step without a model could be refused, whatever the store has."""
@@ -203,7 +201,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         if (lacking or may_ask) and not self.ask_consent(tuple(wanted)) and lacking:
             command = self.conversations.setting.trust_command
             found = [(stage, not_granted_error(grant, command)) for stage, grant in lacking]
-            raise ConsentError(*_by_complaint(found, self.pipeline))
+            raise ConsentError(*self._by_stage(found))
 
     def _lacks(self, node: Stage | ForeachStage) -> bool:
         """Return whether a stage that may run lacks consent."""
@@ -251,7 +249,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
             return None
         return None if request is None or problems else find_recorded(conversation.recorded, step, request).missing
 
-    def _complaints(self, resolved: ResolvedStage, missing: Request) -> Iterator[Diagnostic]:
+    def _errors(self, resolved: ResolvedStage, missing: Request) -> Iterator[Diagnostic]:
         stage, step = resolved.stage, resolved.stage.step
         if not is_llm(step):
             return
@@ -322,18 +320,16 @@ def _is_unmet(resolved: ResolvedStage) -> bool:
     return any(resolved.manifest.get(f"requires:{c.kind}:{c.path}") is not True for c in resolved.stage.requires)
 
 
-def _by_complaint(found: list[tuple[Stage, Diagnostic]], pipeline: Pipeline) -> Iterator[Diagnostic]:
+def _grouped(
+    found: Iterable[tuple[str, Diagnostic]], place: Callable[[str, Diagnostic], Location | None], also: str
+) -> Iterator[Diagnostic]:
     """Yield each error once, at its first stage, with the other stages as related places."""
     stages: dict[Diagnostic, dict[str, None]] = {}
-    keys = {one: ("llm", "provider") if stage.step.asks_model else (stage.kind,) for stage, one in found}
-    for stage, one in found:
-        stages.setdefault(one, {})[stage.family] = None
-    for one, names in stages.items():
-        key = keys[one]
-        first, *others = names
-        places = {name: pipeline.locate("stages", name, *key) for name in names}
-        related = tuple(Related(f"`{name}` would ask too", places[name]) for name in others)
-        yield replace(one, location=one.location or places[first], subject=first, related=related)
+    for name, one in found:
+        stages.setdefault(one, {})[name] = None
+    for one, (first, *others) in stages.items():
+        related = tuple(Related(also.format(name), place(name, one)) for name in others)
+        yield replace(one, location=one.location or place(first, one), subject=first, related=related)
 
 
 def _joined(hint: str | None, more: str) -> str:

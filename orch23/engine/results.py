@@ -145,11 +145,8 @@ def _refused(members: Mapping[str, PassedStage], change: WorkspaceChange) -> dic
 
 def _part(promoted: PromotionResult, paths: Collection[str]) -> PromotionResult:
     """Return what a promotion did to some of its paths."""
-    return PromotionResult(
-        tuple(path for path in promoted.written if path in paths),
-        tuple(path for path in promoted.removed if path in paths),
-        tuple(path for path in promoted.edited if path in paths),
-    )
+    done = (promoted.written, promoted.removed, promoted.edited)
+    return PromotionResult(*(tuple(path for path in one if path in paths) for one in done))
 
 
 def _held(end: StageOutcome, red: Outcomes) -> StageOutcome:

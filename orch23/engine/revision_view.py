@@ -1,6 +1,6 @@
 """Compute stage manifests from the files on disk or at a git revision, and compare two of them."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from typing import Protocol, TypeAlias
 
@@ -126,14 +126,9 @@ class RevisionArtifacts(Struct, frozen=True, kw_only=True, dict=True):
 
 def artifact_paths(pipelines: Collection[Pipeline | None], locks: Collection[LockFile]) -> frozenset[str]:
     """Return the paths that stages make: literal outputs, and the outputs in records."""
-    return frozenset(_declared(pipelines)) | {p for lock in locks for r in lock.records.values() for p in r.outputs}
-
-
-def _declared(pipelines: Collection[Pipeline | None]) -> Iterator[str]:
-    for pipeline in pipelines:
-        for node in pipeline.stages if pipeline is not None else ():
-            if isinstance(node, Stage):
-                yield from (path for path in node.outputs if not path.endswith("/"))
+    nodes = (node for pipeline in pipelines if pipeline is not None for node in pipeline.stages)
+    declared = {path for node in nodes if isinstance(node, Stage) for path in node.outputs if not path.endswith("/")}
+    return frozenset(declared) | {path for lock in locks for r in lock.records.values() for path in r.outputs}
 
 
 class RevisionView(Struct, frozen=True):
@@ -312,7 +307,9 @@ def compare_manifests(
         if one is not None:
             found.append(one)
             writers[name] = now.plan.nodes[name]
-    return tuple(found), tuple(name for name in removed if not _is_family(name, now.plan))
+    # A foreach that had no list then is in the plan by its items today.
+    families = {name.partition("@")[0] for name in now.plan.nodes if "@" in name}
+    return tuple(found), tuple(name for name in removed if name not in families)
 
 
 def _one(
@@ -396,8 +393,3 @@ def _list_of(plan: Plan, name: str) -> tuple[str, ...]:
     families = (node for node in plan.pipeline.stages if isinstance(node, ForeachStage))
     found = next((node for node in families if node.name == name.partition("@")[0]), None)
     return (found.foreach.source,) if found is not None and found.foreach.source is not None else ()
-
-
-def _is_family(name: str, plan: Plan) -> bool:
-    """Return whether a foreach without a list then has items today."""
-    return any(other.startswith(f"{name}@") for other in plan.nodes)

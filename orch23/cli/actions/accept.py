@@ -17,7 +17,7 @@ def run(
     args: PipelineArguments,
     allow_unsandboxed: bool,
 ) -> int:
-    """Keep outputs that were edited by hand."""
+    """Accept outputs that the user edited."""
     project, stage = open_one_stage(console, args)
     request = BuildRequest(replay=True, allow_unsandboxed=allow_unsandboxed)
     with prepared_build(project, request, FORMATS["plain"].make(build_view(console, project))) as build:
