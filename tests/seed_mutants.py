@@ -962,8 +962,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-67": (
         M(
             "orch23/engine/worker_threads.py",
-            "        return self.jobs if pool == _JOBS else self.sizes[pool]",
-            "        return 1 if pool == _JOBS else self.sizes[pool]",
+            "(self.jobs if pool == _JOBS else self.sizes[pool])",
+            "(1 if pool == _JOBS else self.sizes[pool])",
         ),
     ),
     # ---- contradictions

@@ -53,7 +53,9 @@ def accept(build: Build, stage: str) -> int:
         raise UsageError(Diagnostic("E642", message, hint="`accept` is for outputs that plan shows as `edited`"))
     code: int = ExitCode.OK
     for name, paths in _owners(build, edits, names).items():
-        code = max(code, _accept_one(build, name, paths, _recorded(decisions[name])))
+        decision = decisions[name]
+        recorded = decision.record if isinstance(decision, Edited | VerifyOnly | Fresh | Restore) else None
+        code = max(code, _accept_one(build, name, paths, recorded))
     return code
 
 
@@ -64,11 +66,6 @@ def _edited_paths(decision: Decision) -> tuple[str, ...]:
             return paths
         case _:
             return ()
-
-
-def _recorded(decision: Decision) -> Record | None:
-    """Return the stage's result of today's key, apart from the edit, or None."""
-    return decision.record if isinstance(decision, Edited | VerifyOnly | Fresh | Restore) else None
 
 
 def _owners(build: Build, edits: Mapping[str, tuple[str, ...]], names: list[str]) -> dict[str, tuple[str, ...]]:

@@ -173,7 +173,8 @@ class _Seen(Struct, frozen=True):
     versioned: tuple[str, ...]
 
     def entry(self, path: str) -> FileEntry | None:
-        return None if self._is_own(path) else self._at(path).entry(path)
+        is_own = self.stage.chain is None and match_any(self.stage.outputs, path)
+        return None if is_own else self._at(path).entry(path)
 
     def matching(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
         return tuple(path for path in self.moment.listing(pattern, exclude) if self.entry(path) is not None)
@@ -193,9 +194,6 @@ class _Seen(Struct, frozen=True):
         if made.today is not None and path in made.paths and match_any(self.versioned, path):
             return made.today
         return self.moment
-
-    def _is_own(self, path: str) -> bool:
-        return self.stage.chain is None and match_any(self.stage.outputs, path)
 
 
 ViewOf: TypeAlias = Callable[[Plan], RevisionView]
