@@ -75,8 +75,8 @@ E_SECRET_SENT = "E601"  # noqa: S105 - a code
 E_SECRET_STORED = "E602"  # noqa: S105 - a code
 E_SECRET_IN_RESPONSE = "E603"  # noqa: S105 - a code
 
-_TAKE_OUT = "take it out of there, or write `llm.secrets: redact` to send the prompt without it; see docs/secrets.md"
-_BELONGS = "keep it in the environment of whoever runs orch23; what a stage is made of is stored and committed"
+_TAKE_OUT = "remove it, or set `llm.secrets: redact` to send the prompt without it; see docs/secrets.md"
+_BELONGS = "keep it in the environment: the definition of a stage is stored and committed"
 
 
 class TrackedText:

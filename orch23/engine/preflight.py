@@ -109,7 +109,7 @@ def may_use_sandbox(node: Stage | ForeachStage) -> bool:
     return may_call_program(node) or (kept and may_have_process(node))
 
 
-_ANOTHER = "ask another with --provider and --model"
+_ANOTHER = "use another one with --provider and --model"
 
 
 class CallPreflight(Struct, frozen=True, kw_only=True):
@@ -169,7 +169,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         keys = {stage.family: ("llm", "provider") if stage.step.asks_model else (stage.kind,) for stage, _ in found}
         places = {name: self.pipeline.locate("stages", name, *key) for name, key in keys.items()}
         named = [(stage.family, one) for stage, one in found]
-        return _grouped(named, lambda name, _: places[name], "`{}` would ask too")
+        return _grouped(named, lambda name, _: places[name], "`{}` needs it too")
 
     def _may_be_refused(self, stage: Stage) -> bool:
         """Return whether a step without a model could be refused, whatever the store has."""
@@ -249,9 +249,9 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         step = replace(step, model=model_of_attempt(resolved, step, 1))
         if self._is_barred(step):
             hint = "build without --offline, undo the change, or name a provider on this machine with --provider"
-            message = f"no answer is recorded, and {step.provider} {step.model} is beyond this machine"
+            message = f"no response is recorded, and {step.provider} {step.model} is not on this machine"
             how = self.conversations.difference_from_nearest(resolved, missing)
-            message += f"; next to the nearest, {how}" if how else ""
+            message += f"; compared to the nearest recording, {how}" if how else ""
             yield Diagnostic(codes.OFFLINE, message, hint=hint)
             return
         setting = self.conversations.setting
