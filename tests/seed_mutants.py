@@ -313,8 +313,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
         M(
             "orch23/cli/actions/clean.py",
-            "        elif not session.state.ownership.is_known(path, current):\n",
-            "        elif False:\n",
+            "    elif not session.state.ownership.is_known(path, current):\n",
+            "    elif False:\n",
         ),
     ),
     "S1-24": (
@@ -1101,8 +1101,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C31": (
         M(
             "orch23/cli/actions/clean.py",
-            "        elif not session.state.ownership.is_known(path, current):\n",
-            "        elif False:\n",
+            "    elif not session.state.ownership.is_known(path, current):\n",
+            "    elif False:\n",
         ),
     ),
 }

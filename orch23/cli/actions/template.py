@@ -85,8 +85,8 @@ def _write(root: Path, changes: Sequence[TemplateChange]) -> None:
 def report_conflicts(console: Console, outlook: TemplateDryRun, root: Path) -> ExitCode:
     """Report the files that the user must decide about, and return the exit code."""
     conflicts = outlook.of(ChangeKind.CONFLICT)
-    problems = [_merge_conflict(one, line) for one in conflicts for line in one.lines]
     kept = [one for one in conflicts if not one.lines]
+    problems = [_merge_conflict(one, line) for one in conflicts for line in one.lines]
     if outlook.former:
         hint = "apply the changes that you want by hand"
         problems += [
@@ -94,18 +94,19 @@ def report_conflicts(console: Console, outlook: TemplateDryRun, root: Path) -> E
             for one in kept
         ]
     elif kept:
-        names = ", ".join(f"{one.path} ({one.note})" if one.note else one.path for one in kept)
-        hint = "`--keep` keeps your files and writes the others, `--overwrite` replaces them"
-        if outlook.source.name in project_templates(root):
-            hint = f"the project has it already: `orch23 template update {outlook.source.name}`; otherwise {hint}"
-        problems.append(
-            Diagnostic(
-                FILES_EXIST, f"files of `{outlook.source.name}` exist already: {names}; nothing was written", hint=hint
-            )
-        )
+        problems.append(_files_exist(outlook, kept, root))
     sources = {one.path: one.after.data.decode("utf-8", "replace") for one in conflicts if one.after is not None}
     console.write_diagnostics(problems, sources)
     return ExitCode.DECISION
+
+
+def _files_exist(outlook: TemplateDryRun, existing: Sequence[TemplateChange], root: Path) -> Diagnostic:
+    template = outlook.source.name
+    names = ", ".join(f"{one.path} ({one.note})" if one.note else one.path for one in existing)
+    hint = "`--keep` keeps your files and writes the others, `--overwrite` replaces them"
+    if template in project_templates(root):
+        hint = f"the project has it already: `orch23 template update {template}`; otherwise {hint}"
+    return Diagnostic(FILES_EXIST, f"files of `{template}` exist already: {names}; nothing was written", hint=hint)
 
 
 def _merge_conflict(one: TemplateChange, line: int) -> Diagnostic:
