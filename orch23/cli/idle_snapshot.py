@@ -164,6 +164,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
             part = self.project.part
             table = table_of(idle, part, token=token, text=text, read=loaded.digests, is_cut=can_split)
         suspects = secrets_from(self.project.settings.environ).may_contain
+        # The index is a file in the project: secrets are neither stored nor logged.
         if may_hold_secret(table.parts(), suspects):
             table = Table()
         if table.has_rows():

@@ -145,6 +145,7 @@ def _text(session: Session, path: str, value: Json) -> str | None:
         place = link or path
         entry = session.store.workspace.entry(place)
         data = session.store.workspace.read(place) if entry is not None and entry.digest.sha256 == sha256 else None
+    # A diff of a huge or binary file helps no one, and takes long.
     if data is None or len(data) > _MAX_TEXT_BYTES or b"\0" in data:
         return None
     return data.decode("utf-8", errors="replace")

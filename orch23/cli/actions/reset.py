@@ -51,6 +51,7 @@ def forget_results(root: Path) -> list[str]:
             remove_tree(store / name)
         else:
             remove_path(store / name)
+    # VERSION is not a result: it is written again, and not reported.
     described = {**_FOLDERS, **_FILES}
     return [f"removed {described[name]}" for name in names if name in described]
 
@@ -123,6 +124,7 @@ def _opened(root: Path) -> ProjectStore | None:
 
 def _ownership_record(record: Record) -> Record:
     """Return a record that keeps the owner of files, but no result: its key is not the key of any stage."""
+    # These aspects find the record of a renamed stage or item; all others would make a stage fresh.
     identity = {name: record.manifest[name] for name in ("kind", "outputs", "item") if name in record.manifest}
     key = record.key if record.failed else retained_key(record.key)
     return replace(record, key=key, manifest=identity, exchanges=(), failed=True)

@@ -118,6 +118,7 @@ class _Search(Struct, frozen=True):
             return artifacts
         for source in self._exchanges():
             exchange, files = source.exchange, _FILES[self.request.view]
+            # Verification output is not in an exchange: only prompt and response can be shown.
             parts = {"prompt.txt": _sent(exchange), "response.txt": exchange.response}
             found = [(name, self._readable(parts[name])) for name in files if name in parts]
             facts: dict[str, Json] = {

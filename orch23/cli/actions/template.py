@@ -75,6 +75,7 @@ def _write(root: Path, changes: Sequence[TemplateChange]) -> None:
             store.sweep()
             with store.writing_into({change.path.rpartition("/")[0] for change in changes}):
                 apply_changes(root, changes)
+            # The first line of each template names this file to editors.
             text = json.dumps(published_schema(), indent=2, ensure_ascii=False) + "\n"
             write_atomic(root / SCHEMA_FILE, text.encode())
     except OSError as error:
@@ -223,6 +224,7 @@ def _dry_runs(
     names = (name,) if name is not None else project_templates(root)
     if not names:
         raise no_template_error(root)
+    # Answers and versions belong to one template: others have other questions.
     if len(names) > 1 and (data or ref is not None):
         message = f"--data and --ref need the name of a template: {' or '.join(names)}"
         raise click.UsageError(message)
