@@ -520,7 +520,7 @@ def test_without_a_repository_it_says_so(project: Project) -> None:
     project.write({"pipeline.yaml": "version: 1\nstages: {a: {shell: 'true'}}\n"})
     outcome = project.run("affected", "--since", "HEAD")
     assert outcome.code == 66
-    assert "no git repository" in outcome.err
+    assert "not in a git repository" in outcome.err
 
 
 def test_a_project_below_the_top_of_its_repository(project: Project) -> None:
