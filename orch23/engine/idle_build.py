@@ -46,12 +46,12 @@ def at_rest(build: Build, began: RunStarted, ended: RunFinished, part: Part | No
     session, selection, state = build.session, build.options.selection, build.session.state
     wanted = selection.nodes(state.plan)
     if moved:
-        state.git.was_asked = False
+        state.git.was_used = False
         session.store.local.contents.read_digests.clear()
         decisions, state = replan(session, build.committer.written_lock, selection)
     else:
         decisions = {name: Fresh(state.results[name]) for name in state.plan.order if name in wanted}
-    if state.git.was_asked or not all(isinstance(one, Fresh) for one in decisions.values()):
+    if state.git.was_used or not all(isinstance(one, Fresh) for one in decisions.values()):
         return None
     counts = Counter(part.idle_counts if part is not None else {})
     counts.update(fresh=len(wanted), skipped=len(selection.skipped(state.plan)))

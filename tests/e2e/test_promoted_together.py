@@ -577,4 +577,4 @@ def test_it_is_no_change_that_affects_a_stage(project: Project) -> None:
     git(project, "add", "--all")
     git(project, "commit", "-q", "-m", "one")
     project.replace("pipeline.yaml", "promote: together", "promote: each")
-    assert "nothing is affected" in project.run("affected", "--since", "HEAD").out
+    assert "no stage is affected" in project.run("affected", "--since", "HEAD").out
