@@ -18,9 +18,8 @@ from pathlib import Path
 from orch23.model.digest import FileEntry
 from orch23.store.file_copy import hash_file, no_progress
 from orch23.store.index import StoreIndex
-from orch23.store.index_tables import pack_hashed_file
+from orch23.store.index_tables import FILES_TABLE, pack_hashed_file
 from orch23.store.project_store import ProjectStore, open_store
-from orch23.store.workspace import FILES_TABLE
 
 SIZE_MB, FILES, ROUNDS = 1024, 100_000, 5
 PER_FOLDER = 1000

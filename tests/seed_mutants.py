@@ -183,8 +183,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(VERIFICATION, "                if not stage.verify.run_all:\n", "                if stage.verify.run_all:\n"),
         M(
             VERIFICATION,
-            "        checks_first = sorted(stage.verify.steps, key=lambda step: not isinstance(step, CheckStep))",
-            "        checks_first = list(stage.verify.steps)",
+            "        steps: list[VerifyStep] = sorted(stage.verify.steps, key=lambda step: not isinstance(step, CheckStep))",
+            "        steps: list[VerifyStep] = list(stage.verify.steps)",
         ),
     ),
     "S0-23": (IMPORTS_ITSELF, M("orch23/model/digest.py", "import hashlib\n", "import abc\nimport hashlib\n")),
@@ -304,17 +304,17 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             'ExitCode.FAILED, "interrupted"',
         ),
     ),
-    "S1-22": (M("orch23/cli/actions/reset.py", "            told += forget_results(root)\n", ""),),
+    "S1-22": (M("orch23/cli/actions/reset.py", "            lines += forget_results(root)\n", ""),),
     "S1-23": (
         M(
             "orch23/cli/actions/reset.py",
-            "        told += set_journals_aside(root)\n",
-            "        told += set_journals_aside(root)\n        __import__('shutil').rmtree(root / 'logs')\n",
+            "        lines += rename_damaged_journals(root)\n",
+            "        lines += rename_damaged_journals(root)\n        __import__('shutil').rmtree(root / 'logs')\n",
         ),
         M(
             "orch23/cli/actions/clean.py",
-            "        elif not session.state.ownership.is_known(path, there):\n",
-            "        elif False:\n",
+            "    elif not session.state.ownership.is_known(path, current):\n",
+            "    elif False:\n",
         ),
     ),
     "S1-24": (
@@ -511,9 +511,9 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S3-09": (
         M(
-            "orch23/store/workspace.py",
-            "        return tuple(sorted(Listing(self, wanted, outputs, exclude).matches(prefix, real)))\n",
-            "        return tuple(sorted(Listing(self, wanted, outputs, exclude).matches(prefix, real), reverse=True))\n",
+            "orch23/store/listing.py",
+            "    return tuple(sorted(Listing(tree, wanted, outputs, exclude).matches(prefix, real)))\n",
+            "    return tuple(sorted(Listing(tree, wanted, outputs, exclude).matches(prefix, real), reverse=True))\n",
         ),
         M(
             "prompts/planner_coder_tester/repo_summary.txt.j2",
@@ -790,7 +790,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             "            feedback=None,\n",
         ),
     ),
-    "S4-39": (M(ATTEMPT, "        if unmet:\n", "        if False:\n"),),
+    "S4-39": (M(ATTEMPT, "unmet := self.resolved.broken or self._requirements()", "unmet := self.resolved.broken"),),
     "S4-40": (
         M(
             "orch23/resolve/resolution.py",
@@ -850,7 +850,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-48": (
         M(
             VERIFICATION,
-            "                broken = [d for c in step.conditions if (d := _broken(c, room)) is not None]\n",
+            "                broken = [d for c in step.conditions if (d := _broken(c, files)) is not None]\n",
             "                broken: list[Diagnostic] = []\n",
         ),
     ),
@@ -962,8 +962,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-67": (
         M(
             "orch23/engine/worker_threads.py",
-            "        return self.jobs if pool == _JOBS else self.sizes[pool]",
-            "        return 1 if pool == _JOBS else self.sizes[pool]",
+            "(self.jobs if pool == _JOBS else self.sizes[pool])",
+            "(1 if pool == _JOBS else self.sizes[pool])",
         ),
     ),
     # ---- contradictions
@@ -1018,7 +1018,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             "            problems += parsed.diagnostics\n",
         ),
     ),
-    "C13": (M("orch23/cli/actions/reset.py", "            told += forget_results(root)\n", ""), ASKED_AGAIN),
+    "C13": (M("orch23/cli/actions/reset.py", "            lines += forget_results(root)\n", ""), ASKED_AGAIN),
     "C14": (M("orch23/execute/git_revision.py", "    if prefix is None:\n", "    if False:\n"),),
     "C15": (M(FRESHNESS, "    if known.edited:\n        return _edited(known)\n", ""),),
     "C16": (
@@ -1031,7 +1031,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "C17": (
         M(CONTENTS, "    if entry.base is not None and entry.base.lower() != there:\n", "    if False:\n"),
-        M("orch23/engine/commit.py", "            and not self._may_replace(path, there)\n", "            and False\n"),
+        M("orch23/engine/commit.py", "if not self._may_replace(path, old[path], targets)", "if False"),
     ),
     "C18": (
         M(
@@ -1056,7 +1056,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C22": (
         M(FRESHNESS, "    settled = None if known.pending_upstream else _by_records(known)", "    settled = None"),
     ),
-    "C23": (M(ATTEMPT, "        if unmet:\n", "        if False:\n"),),
+    "C23": (M(ATTEMPT, "unmet := self.resolved.broken or self._requirements()", "unmet := self.resolved.broken"),),
     "C24": (
         M(
             "orch23/model/digest.py",
@@ -1101,8 +1101,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C31": (
         M(
             "orch23/cli/actions/clean.py",
-            "        elif not session.state.ownership.is_known(path, there):\n",
-            "        elif False:\n",
+            "    elif not session.state.ownership.is_known(path, current):\n",
+            "    elif False:\n",
         ),
     ),
 }

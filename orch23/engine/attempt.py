@@ -25,7 +25,7 @@ from orch23.engine.process_runner import Files, FinishedProcess, ProcessRunner
 from orch23.engine.run_events import StageReporter
 from orch23.engine.verification import Verifier, first_errors, undeclared_writes
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.digest import Json
+from orch23.model.digest import FileEntry, Json
 from orch23.model.event import AttemptFinished, AttemptStarted
 from orch23.model.paths import is_glob
 from orch23.model.pipeline import Condition
@@ -169,11 +169,8 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
         that the stage wrote of it.
         """
         stage, retry = self.resolved.stage, self.resolved.stage.retry
-        if self.resolved.broken:
-            return self._done(AttemptResult({}, ()), 0, failure_of("preflight", self.resolved.broken, retryable=False))
-        unmet = self._requirements()
-        if unmet:
-            return self._done(AttemptResult({}, ()), 0, failure_of("preflight", unmet, retryable=False))
+        if unmet := self.resolved.broken or self._requirements():
+            return self._refused(unmet)
         base = self.resolved.base
         failure = fit_feedback(start[1], stage) if start else None
         last = AttemptResult(start[0] if start else base, (), response=None, written=frozenset(written))
@@ -209,11 +206,10 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
         problems, step = guard_manifest(self.safeguards.secrets, self.resolved), self.resolved.stage.step
         if not problems and not self.resolved.broken:
             problems = step_runner(step).forbidden(self, step)
-        return (
-            self._done(AttemptResult({}, ()), 0, failure_of("preflight", problems, retryable=False))
-            if problems
-            else None
-        )
+        return self._refused(problems) if problems else None
+
+    def _refused(self, problems: tuple[Diagnostic, ...]) -> StageResult:
+        return self._done(AttemptResult({}, ()), 0, failure_of("preflight", problems, retryable=False))
 
     def verify_recorded(self, outputs: Files, deleted: tuple[str, ...]) -> Failure | None:
         """Verify a recorded result as it is, since its verification changed."""
@@ -351,7 +347,7 @@ def _unmet(condition: Condition, *, is_folder: bool) -> Diagnostic:
     if is_folder and not absent and not folder:
         hint = f"write `{condition.path}/`: then there must be a file below it"
         return Diagnostic("E318", f"requires {condition.kind} {condition.path}: it is a folder", hint=hint)
-    return Diagnostic("E318", message, hint="no model was asked; make it so, or drop the condition")
+    return Diagnostic("E318", message, hint="no model was called; create or remove the file, or drop the condition")
 
 
 class ProcessStepRunner(StepRunner):
@@ -359,27 +355,20 @@ class ProcessStepRunner(StepRunner):
 
     def attempt(self, attempts: AttemptLoop, step: ProcessStep, turn: AttemptInput) -> AttemptResult:
         """Run the program, and take the files that it wrote within the stage's write scope."""
-        resolved, start = attempts.resolved, turn.start
-        stage = resolved.stage
-        files = {**resolved.parts, **resolved.files}
-        ran = attempts.runner.run(step, {**files, **start})
+        start = turn.start
+        ran = attempts.runner.run(step, {**_given(attempts), **start})
         if not isinstance(ran, FinishedProcess):
             return AttemptResult(start, (), ran, leftover=self._left(attempts, step, start, ran))
         result = ran.result
         if result.output.text:
             attempts.report.keep(turn.attempt, "output.txt", result.output.text)
-        changed = {**result.written, **dict.fromkeys(result.removed)}
-        inputs = {path: e for path, e in files.items() if path not in start}
-        problems = first_errors(undeclared_writes(stage, changed, inputs, attempts.safeguards.protected))
-        tree = {p: e for p, e in start.items() if p not in result.removed} | dict(result.written)
-        if problems:
-            failure = replace(
-                failure_of("write_scope_violation", problems), leftover=LeftoverFiles(result.written, result.removed)
-            )
+        left = LeftoverFiles(result.written, result.removed)
+        if problems := first_errors(_undeclared(attempts, start, left)):
+            failure = replace(failure_of("write_scope_violation", problems), leftover=left)
             return AttemptResult(start, (), failure, leftover=self._left(attempts, step, start, failure))
-        named = guard_paths(attempts.safeguards.secrets, result.written)
-        if named:
+        if named := guard_paths(attempts.safeguards.secrets, result.written):
             return AttemptResult(start, (), failure_of("write_scope_violation", named, retryable=False))
+        tree = {p: e for p, e in start.items() if p not in result.removed} | dict(result.written)
         if ran.verdict is not None:
             tree |= self.reported(step, ran.verdict, attempts.contents)
         return AttemptResult(tree, (), took_s=result.duration_s)
@@ -391,15 +380,22 @@ class ProcessStepRunner(StepRunner):
 
     def _left(self, attempts: AttemptLoop, step: ProcessStep, start: Files, failure: Failure) -> Files | None:
         """Return the stage's own files as a failed program left them, within its write scope."""
-        resolved, left = attempts.resolved, failure.leftover
+        left = failure.leftover
         if left is None or guard_paths(attempts.safeguards.secrets, left.written):
             return None
-        files = {**resolved.parts, **resolved.files}
-        inputs = {path: e for path, e in files.items() if path not in start}
-        changed = {**left.written, **dict.fromkeys(left.removed)}
-        refused = undeclared_writes(resolved.stage, changed, inputs, attempts.safeguards.protected)
-        mine = {path: entry for path, entry in changed.items() if path not in refused}
+        refused = _undeclared(attempts, start, left)
+        mine = {path: entry for path, entry in left.changes().items() if path not in refused}
         tree = {path: entry for path, entry in {**start, **mine}.items() if entry is not None}
         if left.verdict is not None:
             tree |= self.reported(step, left.verdict, attempts.contents)
         return tree
+
+
+def _given(attempts: AttemptLoop) -> dict[str, FileEntry]:
+    """Return the input files of a stage, also those of its slices."""
+    return {**attempts.resolved.parts, **attempts.resolved.files}
+
+
+def _undeclared(attempts: AttemptLoop, start: Files, left: LeftoverFiles) -> dict[str, Diagnostic]:
+    inputs = {path: entry for path, entry in _given(attempts).items() if path not in start}
+    return undeclared_writes(attempts.resolved.stage, left.changes(), inputs, attempts.safeguards.protected)

@@ -64,15 +64,6 @@ class BuildOptions(Struct, frozen=True, kw_only=True):
     keep_going: bool = False
 
 
-def _least(*times: float | None) -> float | None:
-    return min((one for one in times if one is not None), default=None)
-
-
-class _Ready(Struct, frozen=True):
-    resolved: ResolvedStage
-    decision: Run | VerifyOnly
-
-
 class _Finished(Struct, frozen=True):
     name: str
     resolved: ResolvedStage
@@ -102,6 +93,7 @@ class Build(Struct, kw_only=True, dict=True):
     clock: Clock
     options: BuildOptions
     cancel_calls: Callable[[], None]
+    _ready: dict[str, tuple[ResolvedStage, Run | VerifyOnly]] = field(default_factory=dict)
     _running: set[str] = field(default_factory=set)
     _messages: "queue.SimpleQueue[_Finished | _Stop]" = field(default_factory=queue.SimpleQueue)
     _stopped: RunStop | None = None
@@ -117,7 +109,7 @@ class Build(Struct, kw_only=True, dict=True):
         return PlanWalk(self.session.decider, self.options.selection, self)
 
     @cached_property
-    def _pools(self) -> StagePools[_Ready]:
+    def _pools(self) -> StagePools:
         return StagePools(self.session.pipeline.pools, self.options.jobs)
 
     @cached_property
@@ -153,7 +145,8 @@ class Build(Struct, kw_only=True, dict=True):
                 break
             left_s = None if until is None else max(0.0, until - self.clock())
             try:
-                message = self._messages.get(timeout=_least(left_s, self._results.may_wait_s))
+                waits_s = [one for one in (left_s, self._results.may_wait_s) if one is not None]
+                message = self._messages.get(timeout=min(waits_s, default=None))
             except queue.Empty:
                 if until is not None and until <= self.clock():
                     until = None
@@ -188,9 +181,9 @@ class Build(Struct, kw_only=True, dict=True):
     def _start_ready(self) -> None:
         """Settle and start ready stages until none is left or all places are taken."""
         while self._stopped is None and not self._pools.is_full:
-            ready = self._pools.admit()
-            if ready is not None:
-                self._launch(ready.resolved, ready.decision)
+            name = self._pools.admit()
+            if name is not None:
+                self._launch(*self._ready.pop(name))
                 continue
             if not self._walk.step():
                 return
@@ -250,7 +243,8 @@ class Build(Struct, kw_only=True, dict=True):
                 self._leave_edited(name, decision)
             case Run() | VerifyOnly():
                 self._results.set_status(name, StageStatus.READY)
-                self._pools.enqueue(resolved.stage, _Ready(resolved, decision))
+                self._ready[name] = (resolved, decision)
+                self._pools.enqueue(resolved.stage)
             case _:
                 message = f"BUG: {type(decision).__name__} in a build"
                 raise TypeError(message)
@@ -355,7 +349,7 @@ class Build(Struct, kw_only=True, dict=True):
             self._walk.decide(name)
             return
         text = f"{', '.join(paths)} changed {self._restarts[name]} times while the stage was prepared"
-        restless = Diagnostic("E711", text, hint="stop what writes there, and build again")
+        restless = Diagnostic("E711", text, hint="stop the program that writes there, and build again")
         self._results.end(name, stopped_by(resolved.key, restless))
 
     def _succeed(self, name: str, resolved: ResolvedStage, done: StageResult) -> None:

@@ -291,13 +291,7 @@ class Committer(Struct, dict=True):
         old = {path: workspace.entry(path) for path in whole}
         refused = self.refused(whole)
         differing = {path: wanted for path, wanted in whole.items() if old[path] != wanted and path not in refused}
-        kept = {
-            path
-            for path in differing
-            if (there := old[path]) is not None
-            and not any(StageView(self.session.state, name).has_started_from(path, there) for name in targets)
-            and not self._may_replace(path, there)
-        }
+        kept = {path for path in differing if not self._may_replace(path, old[path], targets)}
         return WorkspaceChange(
             targets=targets,
             new={path: wanted for path, wanted in differing.items() if path not in kept},
@@ -320,16 +314,18 @@ class Committer(Struct, dict=True):
         store.workspace.note_written(change.new)
         return replace(promoted, edited=(*change.foreign, *promoted.edited))
 
-    def _may_replace(self, path: str, there: FileEntry) -> bool:
+    def _may_replace(self, path: str, there: FileEntry | None, stages: Iterable[str]) -> bool:
+        """Return whether results of these stages may replace a file."""
         state = self.session.state
+        if there is None or any(StageView(state, name).has_started_from(path, there) for name in stages):
+            return True
         if self.session.decider.overwrite_edited:
             return True
-        if state.ownership.is_known(
-            path, there
-        ):  # an accepted edit is replaced only by a result of the stage that has it
-            having = state.locked.having(path, there)
-            return any(state.is_declared(r.stage) for r in having) or not state.ownership.is_accepted(path, there)
-        return state.known_originals.get(path) == there
+        if not state.ownership.is_known(path, there):
+            return state.known_originals.get(path) == there
+        # Only a result of the stage that owns an accepted edit replaces it.
+        having = state.locked.having(path, there)
+        return any(state.is_declared(r.stage) for r in having) or not state.ownership.is_accepted(path, there)
 
     def _rescue(self, path: str, there: FileEntry) -> None:
         """Keep bytes that are about to be replaced; the user's go beside the transcripts, which no cleanup removes."""

@@ -200,9 +200,8 @@ class StageDecider(Struct):
     def _known(self, resolved: ResolvedStage, *, need_intermediate: bool) -> StageFacts:
         name, state = resolved.stage.name, self.state
         waiting = self.waiting_on(name)
-        identity = identity_of(resolved.manifest)
         locked = state.lock.records.get(name)
-        relatives = state.store.records.by_identity(identity)
+        relatives = state.store.records.by_identity(identity_of(resolved.manifest))
         previous = locked or next((r for r in relatives if not r.failed), None)
         current = self._todays(resolved)
         candidates = tuple(self._candidate(resolved, r, need_intermediate=need_intermediate) for r in current)
@@ -212,8 +211,7 @@ class StageDecider(Struct):
         paths = wanted | set(previous.outputs if previous else ())
         edited = () if self.overwrite_edited else self._edits_to_keep(stage, wanted, current)
         disk = {path: state.on_disk(path) for path in (*paths, *edited)}
-        others = (*relatives, *state.locked.of_identity(identity)) if waiting else ()
-        uncertain = dict.fromkeys(w for up in waiting if others for w in writes_of(state.plan.nodes[up]))
+        others = (*relatives, *state.locked.of_identity(identity_of(resolved.manifest))) if waiting else ()
         return StageFacts(
             stage=name,
             manifest=resolved.manifest,
@@ -224,11 +222,11 @@ class StageDecider(Struct):
             foreign=frozenset(p for p, e in disk.items() if e is not None and not state.ownership.is_known(p, e)),
             edited=edited,
             existed=frozenset(path for path in edited if not state.has_owner(path)),
-            is_committed=bool(edited) and stage.chain is not None and self._are_decided(edited),
+            is_committed=stage.chain is not None and self._are_decided(edited),
             failed_before=self.failed_before.get(name) == resolved.key,
             forced=name in self.forced or stage.family in self.forced,
             cacheable=stage.cache,
-            uncertain=tuple(uncertain),
+            uncertain=self._uncertain(waiting) if others else (),
             pending_upstream=waiting,
             possible=others,
         )
@@ -247,6 +245,11 @@ class StageDecider(Struct):
             if not state.has_later_version(stage.name, path)  # otherwise a later item of the chain keeps the edit
         }
         return tuple(p for p, entry in there.items() if not any(record.outputs.get(p) == entry for record in current))
+
+    def _uncertain(self, waiting: Collection[str]) -> tuple[str, ...]:
+        """Return the patterns of files that unsettled stages may still write."""
+        nodes = self.state.plan.nodes
+        return tuple(dict.fromkeys(pattern for name in waiting for pattern in writes_of(nodes[name])))
 
     def _todays(self, resolved: ResolvedStage) -> tuple[Record, ...]:
         """Return the records of today's key: the lock file's first, then the newest."""
@@ -296,7 +299,9 @@ class StageDecider(Struct):
             return False
         if self.state.ownership.is_known(path, entry):
             return self._was_given_up(path, entry, chained=chained)
-        return not chained or (entry != self.state.original(path) and not self._was_base(path, entry))
+        bases = (record.bases.get(path) for record in self.state.locked.owning(path))
+        was_base = any(base is not None and base.start == entry for base in bases)
+        return not chained or (not was_base and entry != self.state.original(path))
 
     def _was_given_up(self, path: str, entry: FileEntry, *, chained: bool) -> bool:
         """Return whether recorded bytes belong to the user now: released, or committed after their stage ended."""
@@ -307,15 +312,12 @@ class StageDecider(Struct):
             return True
         return chained and bool(having) and self.state.ownership.equals_head(path, entry)
 
-    def _was_base(self, path: str, entry: FileEntry) -> bool:
-        bases = (record.bases.get(path) for record in self.state.locked.owning(path))
-        return any(base is not None and base.start == entry for base in bases)
-
     def _are_decided(self, paths: tuple[str, ...]) -> bool:
         """Return whether the user committed all of these edits, or had them accepted or released."""
         ownership = self.state.ownership
         entries = ((path, self.state.store.workspace.entry(path)) for path in paths)
-        return all(e is not None and (ownership.is_accepted(p, e) or ownership.equals_head(p, e)) for p, e in entries)
+        decided = (e is not None and (ownership.is_accepted(p, e) or ownership.equals_head(p, e)) for p, e in entries)
+        return bool(paths) and all(decided)
 
 
 class _NotedSources(Struct, frozen=True):

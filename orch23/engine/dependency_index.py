@@ -85,7 +85,7 @@ class DependencyIndex:
         """Read the head of a table."""
         self._index, self._table = index, table
         self.head = self._value(_HEAD, IndexHead)
-        self.row = cache(self._row)
+        self.row = cache(lambda name: self._value(_STAGE + _bytes(name), StageRow))
 
     def family(self, name: str) -> ForeachStage | None:
         """Return the foreach of this name, or None."""
@@ -121,9 +121,6 @@ class DependencyIndex:
         nodes = [_decoded(data, StageRow).node for key, data in rows if key.startswith(_STAGE)]
         others = [_decoded(data, _Other).node for key, data in rows if key.startswith(_OTHER)]
         return {node.name: node for node in (*nodes, *others)}
-
-    def _row(self, name: str) -> StageRow:
-        return self._value(_STAGE + _bytes(name), StageRow)
 
     def _names(self, kind: bytes, name: str) -> tuple[str, ...]:
         data = self._get(kind + _bytes(name))
@@ -165,8 +162,8 @@ def all_rows(
     beside, chains = found
     seen = {*wanted, *(one for names in (*beside.values(), *chains.values()) for one in names)}
     rows = {_HEAD: _encode(head), _TEXT: _encode(text)}
-    foreach = [stage.foreach for stage in plan.pipeline.stages if isinstance(stage, ForeachStage)]
-    sources = [one.source for one in foreach if one.source is not None]
+    families = [stage for stage in plan.pipeline.stages if isinstance(stage, ForeachStage)]
+    sources = [family.foreach.source for family in families if family.foreach.source is not None]
     readers: dict[str, list[str]] = {}
     above: dict[str, list[str]] = {}
     for number, name in enumerate(plan.order):
@@ -193,7 +190,7 @@ def all_rows(
             readers.setdefault(path, []).append(name)
         for chain in row.above if name in wanted else ():
             above.setdefault(chain, []).append(name)
-    for family in (stage for stage in plan.pipeline.stages if isinstance(stage, ForeachStage)):
+    for family in families:
         rows[_FAMILY + _bytes(family.name)] = _encode(family)
         for path in reads.get(family.name, ()):  # another list makes another plan: no row is of this name
             readers.setdefault(path, []).append(family.name)
@@ -261,19 +258,15 @@ def _beside(
     such stages, or one is not expanded.
     """
     found: dict[str, tuple[str, ...]] = {}
-    may_list: dict[str, tuple[str, ...]] = {}
-    nodes = {name: node for name, node in plan.nodes.items() if _is_open(node)}
-    writers = WriterIndex(nodes) if nodes else None
+    writers = WriterIndex({name: node for name, node in plan.nodes.items() if _is_open(node)})
+    writers_of = cache(writers.writers_of)  # many stages list the same directory
     for name in wanted:
         node = plan.nodes[name]
         if isinstance(node, ForeachStage):
             continue
         names = {item for chain in plan.upstream_of_chains.get(name, ()) for item in plan.chains.get(chain, ())}
-        for one in (*node.inputs, *node.verify.inputs):
-            if isinstance(one, ListInput) and writers is not None:
-                if one.pattern not in may_list:
-                    may_list[one.pattern] = writers.writers_of(one.pattern)
-                names.update(may_list[one.pattern])
+        listed = [one.pattern for one in (*node.inputs, *node.verify.inputs) if isinstance(one, ListInput)]
+        names.update(writer for pattern in listed for writer in writers_of(pattern))
         if names := names.difference((name, *plan.upstream[name])):
             found[name] = tuple(sorted(names))
     seen = {*wanted, *(one for names in found.values() for one in names)}

@@ -73,24 +73,27 @@ def estimate(ground: EstimateBasis, tariff_of: TariffOf) -> Estimate:
         return found
     if ground.recorded:
         return replace(found, saved_calls=len(ground.recorded), saved_cost=_sum(one.cost for one in ground.recorded))
+    found = _with_tokens(found, ground, tariff, times)
+    return replace(found, least_cost=Decimal(0) if calls.minimum == 0 else found.likely_cost)
+
+
+def _with_tokens(found: Estimate, ground: EstimateBasis, tariff: Tariff | None, times: int) -> Estimate:
     first, responses = _first(ground)
     if first is None or not times:
-        found = replace(found, input_tokens=None, output_tokens=None, likely_cost=None)
-    else:
-        given, written = first
-        found = replace(
-            found,
-            input_tokens=given * times,
-            output_tokens=None if written is None else written * times,
-            responses=responses,
-            likely_cost=None if written is None or tariff is None else tariff.cost(Usage(given, written)) * times,
-        )
-    return replace(found, least_cost=Decimal(0) if calls.minimum == 0 else found.likely_cost)
+        return replace(found, input_tokens=None, output_tokens=None, likely_cost=None)
+    given, written = first
+    return replace(
+        found,
+        input_tokens=given * times,
+        output_tokens=None if written is None else written * times,
+        responses=responses,
+        likely_cost=None if written is None or tariff is None else tariff.cost(Usage(given, written)) * times,
+    )
 
 
 def possible_calls(node: Stage | ForeachStage, decision: Decision, *, recorded: bool) -> CallRange:
     """Return how many requests a stage may send."""
-    if not _asks(node):
+    if not (is_llm(node.step) if isinstance(node, Stage) else node.kind == "llm"):
         return CallRange()
     attempts = _calls_of_attempts(node)
     match decision:
@@ -106,10 +109,6 @@ def possible_calls(node: Stage | ForeachStage, decision: Decision, *, recorded: 
             return CallRange()
         case _ as never:
             assert_never(never)
-
-
-def _asks(node: Stage | ForeachStage) -> bool:
-    return is_llm(node.step) if isinstance(node, Stage) else node.kind == "llm"
 
 
 def _calls_of_attempts(node: Stage | ForeachStage) -> int:

@@ -17,7 +17,7 @@ from orch23.model.pipeline import StopConditions
 from orch23.providers.prices import FREE_TARIFF, Prices, Tariff, decimal_text, unknown_price_error, worst_case
 from orch23.store.history import UsageTotals
 
-_ONWARD = "a further build goes on where this one stopped"
+_ONWARD = "the next build continues where this one stopped"
 _NOTHING = UsageTotals()
 
 
@@ -185,13 +185,14 @@ class Ledger(Struct, kw_only=True):
         """Return the end of a run with its totals, those of the interrupted runs before it, and the limits."""
         with self._changed:
             limits, own = self.limits, self._run.own
+            before = self._run.spent.minus(own)
             return replace(
                 ended,
                 calls=own.calls,
                 tokens=own.tokens,
                 cost=decimal_text(own.cost),
                 unpriced=self._run.unpriced,
-                before=_took(self._run.spent.minus(own)),
+                before=RequestTotals(before.calls, before.tokens, decimal_text(before.cost)),
                 limits=RunLimits(
                     max_llm_calls=limits.max_llm_calls,
                     max_tokens=limits.max_tokens,
@@ -277,13 +278,9 @@ def wall_time_error(limit_s: float, stage: str | None = None) -> Diagnostic:
     """Return the error that the wall time of the run, or of one stage, is over."""
     owner = "the stage" if stage else "the run"
     hint = f"raise stop_conditions.max_wall of {owner}; {_ONWARD}"
-    return Diagnostic("E504", f"max_wall of {owner} is {limit_s:g} s, and they are over", hint=hint, subject=stage)
+    return Diagnostic("E504", f"{owner} exceeded max_wall, which is {limit_s:g} s", hint=hint, subject=stage)
 
 
 def _is_counted(response: Response) -> bool:
     """Return whether the provider counted tokens: some count none of a response that has text."""
     return response.usage.input_tokens > 0 and (response.usage.output_tokens > 0 or not response.text)
-
-
-def _took(tally: UsageTotals) -> RequestTotals:
-    return RequestTotals(tally.calls, tally.tokens, decimal_text(tally.cost))

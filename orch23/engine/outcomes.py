@@ -35,6 +35,10 @@ class LeftoverFiles(Struct, frozen=True):
     removed: tuple[str, ...] = ()
     verdict: "Verdict | None" = None
 
+    def changes(self) -> dict[str, FileEntry | None]:
+        """Return every changed path with its file, None if it was removed."""
+        return {**self.written, **dict.fromkeys(self.removed)}
+
 
 class Failure(Struct, frozen=True, kw_only=True):
     """Why an attempt failed. `safety`: it tried to leave its limits; `retryable`: another attempt may help.
@@ -110,20 +114,22 @@ def acceptance_failed(failed: Sequence[Failure], passed: Iterable[tuple[str, str
     """Return the failure of commands that a model wrote, with the output of each: failed commands first."""
     texts = [f"$ {one.feedback.command}\nexit {one.feedback.exit_code}\n{one.feedback.excerpt}" for one in failed]
     texts += [f"$ {command}\npassed\n{printed}" for command, printed in passed]
-    failure = command_failed(
-        "acceptance_failed",
+    text = "\n".join(text.rstrip() for text in texts)
+    failure = joined_failure("acceptance_failed", failed, text, exit_code=failed[0].feedback.exit_code)
+    others = f" (and {len(failed) - 1} more failed)" if len(failed) > 1 else ""
+    return replace(failure, reason=f"{failed[0].summary}{others}")
+
+
+def joined_failure(kind: str, failed: Sequence[Failure], output: str, *, exit_code: int | None) -> Failure:
+    """Return several failures as one, with the commands, the failing tests and the diagnostics of all."""
+    return command_failed(
+        kind,
         "; ".join(one.feedback.command for one in failed if one.feedback.command),
-        exit_code=failed[0].feedback.exit_code,
-        output="\n".join(text.rstrip() for text in texts),
+        exit_code=exit_code,
+        output=output,
         failing=[name for one in failed for name in one.feedback.failing],
         diagnostics=[d for one in failed for d in one.diagnostics],
     )
-    return replace(failure, reason=_first_reason(failed))
-
-
-def _first_reason(failed: Sequence[Failure]) -> str:
-    first, *others = failed
-    return f"{first.summary}{f' (and {len(others)} more failed)' if others else ''}"
 
 
 def fit_feedback(failure: Failure, stage: Stage) -> Failure:
@@ -213,6 +219,15 @@ MISSING_BYTES_HINT = (
     "put back .orch23, the transcripts or the git history, or start from the file on disk: `orch23 release STAGE`"
 )
 
+_STATUSES: Final[Mapping[ExitCode, RunStatus]] = {
+    ExitCode.OK: "ok",
+    ExitCode.SIGHUP: "interrupted",
+    ExitCode.SIGINT: "interrupted",
+    ExitCode.SIGTERM: "interrupted",
+    ExitCode.LIMIT: "limit",
+    ExitCode.DECISION: "decision",
+}
+
 _GRAVITY = (
     ExitCode.SAFETY,
     ExitCode.CORRUPT,
@@ -289,17 +304,7 @@ class BuildResult(Struct, frozen=True, kw_only=True):
     @property
     def status(self) -> RunStatus:
         """The run's status in the event `run_finished`."""
-        match self.exit_code:
-            case ExitCode.OK:
-                return "ok"
-            case ExitCode.SIGHUP | ExitCode.SIGINT | ExitCode.SIGTERM:
-                return "interrupted"
-            case ExitCode.LIMIT:
-                return "limit"
-            case ExitCode.DECISION:
-                return "decision"
-            case _:
-                return "failed"
+        return _STATUSES.get(self.exit_code, "failed")
 
 
 class RunStop(Struct, frozen=True):

@@ -6,18 +6,19 @@ Looks at the machine and the recordings; asks nobody, imports no client library,
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.engine.attempt import StepRequirements, step_runner
+from orch23.engine.attempt import step_runner
 from orch23.engine.conversation import Conversations, RequestBuilder, find_recorded, model_of_attempt
 from orch23.engine.decisions import DecidedStage
 from orch23.engine.dry_run import Preview
 from orch23.engine.facts import has_process
 from orch23.engine.session import declared_llm_step
-from orch23.model.diagnostic import Diagnostic, Related
+from orch23.model.diagnostic import Diagnostic, Location, Related
 from orch23.model.errors import ConfigurationError, ConsentError, MissingBytesError, Orch23Error, ProviderError
 from orch23.model.llm import Request
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage
@@ -65,35 +66,26 @@ class SandboxPreflight(Struct, frozen=True, kw_only=True):
         missing = self.missing()
         if missing is None and all(isinstance(node, Stage) and node.sandbox for node in nodes):
             return
-        complaints: dict[Diagnostic, list[str]] = {}
-        for family, one in self._complaints(look(), missing):
-            names = complaints.setdefault(one, [])
-            if family not in names:
-                names.append(family)
-        if complaints:
-            raise ConfigurationError(*(self._told(one, names) for one, names in complaints.items()))
+        found = [*self._errors(look(), missing)]
+        if found:
+            raise ConfigurationError(*_grouped(found, self._place, "`{}` too"))
 
-    def _complaints(self, seen: Preview, missing: Diagnostic | None) -> Iterator[tuple[str, Diagnostic]]:
+    def _place(self, name: str, one: Diagnostic) -> Location | None:
+        return self.pipeline.locate("stages", name, *(("sandbox",) if one == self.refused else ()))
+
+    def _errors(self, seen: Preview, missing: Diagnostic | None) -> Iterator[tuple[str, Diagnostic]]:
         """Yield each error with its stage; of a foreach that is not expanded only that there is no sandbox."""
         for name, decision in seen.decisions.items():
             decided = seen.decided_stages.get(name)
             if isinstance(decision, Expand):
                 if missing is not None and may_have_process(seen.plan.nodes[name]):
                     yield name, missing
-            elif decided is not None and _may_run_process(decided):
+            elif isinstance(decision, Run | VerifyOnly | Maybe) and decided and has_process(decided.resolved.stage):
                 stage = decided.resolved.stage
                 if not stage.sandbox:
                     yield stage.family, self.refused
                 elif missing is not None:
                     yield stage.family, missing
-
-    def _told(self, one: Diagnostic, names: list[str]) -> Diagnostic:
-        """Return an error at its first stage, with the others as related places."""
-        places = {
-            name: self.pipeline.locate("stages", name, *(("sandbox",) if one == self.refused else ())) for name in names
-        }
-        related = tuple(Related(f"`{name}` too", places[name]) for name in names[1:])
-        return replace(one, location=places[names[0]], subject=names[0], related=related)
 
 
 def may_have_process(node: Stage | ForeachStage) -> bool:
@@ -117,12 +109,7 @@ def may_use_sandbox(node: Stage | ForeachStage) -> bool:
     return may_call_program(node) or (kept and may_have_process(node))
 
 
-def _may_run_process(decided: DecidedStage) -> bool:
-    """Return whether a stage may run a process, also one whose inputs do not all exist yet."""
-    return isinstance(decided.decision, Run | VerifyOnly | Maybe) and has_process(decided.resolved.stage)
-
-
-_ANOTHER = "or ask another with --provider and --model"
+_ANOTHER = "use another one with --provider and --model"
 
 
 class CallPreflight(Struct, frozen=True, kw_only=True):
@@ -158,13 +145,10 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         if not (wanted or others) and not any(map(self._is_suspect, asked)):
             return
         seen = look()
-        asking = [
-            (decided.resolved, missing)
-            for decided in seen.decided_stages.values()
-            if asked and isinstance(decided.decision, Run) and (missing := self._missing(decided)) is not None
-        ]
-        found = [(resolved.stage, one) for resolved, missing in asking for one in self._complaints(resolved, missing)]
-        needs = [(stage, self._needs(stage)) for stage in others if isinstance(seen.decisions.get(stage.name), Run)]
+        asking = self._unrecorded(seen) if asked else []
+        found = [(resolved.stage, one) for resolved, missing in asking for one in self._errors(resolved, missing)]
+        running = [stage for stage in others if isinstance(seen.decisions.get(stage.name), Run)]
+        needs = [(stage, step_runner(stage.step).needs(stage.step, self.contents)) for stage in running]
         barred = [
             (stage, one.offline_error) for stage, one in needs if one.offline_error and self.conversations.offline
         ]
@@ -174,15 +158,23 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
             return
         is_offline = all(one.code == codes.OFFLINE for _, one in found)
         kind = ProviderError if is_offline else ConfigurationError
-        raise kind(*_by_complaint([*found, *barred], self.pipeline))
+        raise kind(*self._by_stage([*found, *barred]))
+
+    def _unrecorded(self, seen: Preview) -> list[tuple[ResolvedStage, Request]]:
+        """Return the stages that will call a model, each with its first request that is not recorded."""
+        running = (one for one in seen.decided_stages.values() if isinstance(one.decision, Run))
+        return [(one.resolved, missing) for one in running if (missing := self._missing(one)) is not None]
+
+    def _by_stage(self, found: Sequence[tuple[Stage, Diagnostic]]) -> Iterator[Diagnostic]:
+        keys = {stage.family: ("llm", "provider") if stage.step.asks_model else (stage.kind,) for stage, _ in found}
+        places = {name: self.pipeline.locate("stages", name, *key) for name, key in keys.items()}
+        named = [(stage.family, one) for stage, one in found]
+        return _grouped(named, lambda name, _: places[name], "`{}` needs it too")
 
     def _may_be_refused(self, stage: Stage) -> bool:
         """Return whether a step without a model could be refused, whatever the store has."""
         grants = stage.step.grants
         return bool(grants) and (self.conversations.offline or bool(self._not_granted(grants)))
-
-    def _needs(self, stage: Stage) -> StepRequirements:
-        return step_runner(stage.step).needs(stage.step, self.contents)
 
     def _not_granted(self, grants: Iterable[Grant]) -> list[Grant]:
         return [grant for grant in grants if not self.conversations.setting.is_granted(grant)]
@@ -203,7 +195,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         if (lacking or may_ask) and not self.ask_consent(tuple(wanted)) and lacking:
             command = self.conversations.setting.trust_command
             found = [(stage, not_granted_error(grant, command)) for stage, grant in lacking]
-            raise ConsentError(*_by_complaint(found, self.pipeline))
+            raise ConsentError(*self._by_stage(found))
 
     def _lacks(self, node: Stage | ForeachStage) -> bool:
         """Return whether a stage that may run lacks consent."""
@@ -214,9 +206,8 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         """Return the grants that these steps lack. A program that does not exist needs none."""
         setting = self.conversations.setting
         found: dict[Grant, None] = {}
-        for step in {
-            _asked_of(step): step for step in steps if adapter_of(step) is not None and step.mode != "replay"
-        }.values():
+        calling = (step for step in steps if adapter_of(step) is not None and step.mode != "replay")
+        for step in {_grant_fields(step): step for step in calling}.values():
             with contextlib.suppress(ProviderError):
                 grant = grant_for(step, setting)
                 if grant is not None and not setting.is_granted(grant):
@@ -251,21 +242,22 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
             return None
         return None if request is None or problems else find_recorded(conversation.recorded, step, request).missing
 
-    def _complaints(self, resolved: ResolvedStage, missing: Request) -> Iterator[Diagnostic]:
+    def _errors(self, resolved: ResolvedStage, missing: Request) -> Iterator[Diagnostic]:
         stage, step = resolved.stage, resolved.stage.step
         if not is_llm(step):
             return
         step = replace(step, model=model_of_attempt(resolved, step, 1))
         if self._is_barred(step):
             hint = "build without --offline, undo the change, or name a provider on this machine with --provider"
-            message = f"no answer is recorded, and {step.provider} {step.model} is beyond this machine"
+            message = f"no response is recorded, and {step.provider} {step.model} is not on this machine"
             how = self.conversations.difference_from_nearest(resolved, missing)
-            message += f"; next to the nearest, {how}" if how else ""
+            message += f"; compared to the nearest recording, {how}" if how else ""
             yield Diagnostic(codes.OFFLINE, message, hint=hint)
             return
         setting = self.conversations.setting
         for one in readiness_errors(step, setting.environ, setting.root):
-            yield one if "--provider" in (one.hint or "") else replace(one, hint=_joined(one.hint, _ANOTHER))
+            hint = f"{one.hint}, or {_ANOTHER}" if one.hint else _ANOTHER
+            yield one if "--provider" in (one.hint or "") else replace(one, hint=hint)
         unconfined = self._no_sandbox(step)
         if unconfined is not None:
             yield unconfined
@@ -307,9 +299,8 @@ def _step_of(node: Stage | ForeachStage) -> "Iterator[LLMStep]":
         yield replace(step, model=first[0]) if first else step
 
 
-def _asked_of(step: "LLMStep") -> tuple[object, ...]:
-    """Return the fields of a step that decide which grant it needs."""
-    return (step.provider, step.base_url, step.command, step.read, step.pass_env, step.network)
+_grant_fields = attrgetter("provider", "base_url", "command", "read", "pass_env", "network")
+"""The fields of an llm step that decide which grant it needs."""
 
 
 def _caps(node: ForeachStage) -> bool:
@@ -322,19 +313,13 @@ def _is_unmet(resolved: ResolvedStage) -> bool:
     return any(resolved.manifest.get(f"requires:{c.kind}:{c.path}") is not True for c in resolved.stage.requires)
 
 
-def _by_complaint(found: list[tuple[Stage, Diagnostic]], pipeline: Pipeline) -> Iterator[Diagnostic]:
+def _grouped(
+    found: Iterable[tuple[str, Diagnostic]], place: Callable[[str, Diagnostic], Location | None], also: str
+) -> Iterator[Diagnostic]:
     """Yield each error once, at its first stage, with the other stages as related places."""
     stages: dict[Diagnostic, dict[str, None]] = {}
-    keys = {one: ("llm", "provider") if stage.step.asks_model else (stage.kind,) for stage, one in found}
-    for stage, one in found:
-        stages.setdefault(one, {})[stage.family] = None
-    for one, names in stages.items():
-        key = keys[one]
-        first, *others = names
-        places = {name: pipeline.locate("stages", name, *key) for name in names}
-        related = tuple(Related(f"`{name}` would ask too", places[name]) for name in others)
-        yield replace(one, location=one.location or places[first], subject=first, related=related)
-
-
-def _joined(hint: str | None, more: str) -> str:
-    return f"{hint}, {more}" if hint else more.removeprefix("or ")
+    for name, one in found:
+        stages.setdefault(one, {})[name] = None
+    for one, (first, *others) in stages.items():
+        related = tuple(Related(also.format(name), place(name, one)) for name in others)
+        yield replace(one, location=one.location or place(first, one), subject=first, related=related)

@@ -1,6 +1,6 @@
 """Compute stage manifests from the files on disk or at a git revision, and compare two of them."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from typing import Protocol, TypeAlias
 
@@ -15,7 +15,7 @@ from orch23.model.paths import match, match_any, may_overlap, normalize_pattern
 from orch23.model.pipeline import ForeachStage, Pipeline, SliceInput, Stage
 from orch23.model.plan import AffectedStage, Plan
 from orch23.model.record import Facts, LockFile, Manifest, same_result
-from orch23.plan.nodes import may_read, reads_of, writes_of
+from orch23.plan.nodes import Node, may_read, reads_of, writes_of
 from orch23.plan.planner import build_plan
 from orch23.resolve.prompts import AuthorTexts
 from orch23.resolve.resolution import resolve_stage
@@ -126,14 +126,9 @@ class RevisionArtifacts(Struct, frozen=True, kw_only=True, dict=True):
 
 def artifact_paths(pipelines: Collection[Pipeline | None], locks: Collection[LockFile]) -> frozenset[str]:
     """Return the paths that stages make: literal outputs, and the outputs in records."""
-    return frozenset(_declared(pipelines)) | {p for lock in locks for r in lock.records.values() for p in r.outputs}
-
-
-def _declared(pipelines: Collection[Pipeline | None]) -> Iterator[str]:
-    for pipeline in pipelines:
-        for node in pipeline.stages if pipeline is not None else ():
-            if isinstance(node, Stage):
-                yield from (path for path in node.outputs if not path.endswith("/"))
+    nodes = (node for pipeline in pipelines if pipeline is not None for node in pipeline.stages)
+    declared = {path for node in nodes if isinstance(node, Stage) for path in node.outputs if not path.endswith("/")}
+    return frozenset(declared) | {path for lock in locks for r in lock.records.values() for path in r.outputs}
 
 
 class RevisionView(Struct, frozen=True):
@@ -178,7 +173,8 @@ class _Seen(Struct, frozen=True):
     versioned: tuple[str, ...]
 
     def entry(self, path: str) -> FileEntry | None:
-        return None if self._is_own(path) else self._at(path).entry(path)
+        is_own = self.stage.chain is None and match_any(self.stage.outputs, path)
+        return None if is_own else self._at(path).entry(path)
 
     def matching(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
         return tuple(path for path in self.moment.listing(pattern, exclude) if self.entry(path) is not None)
@@ -198,9 +194,6 @@ class _Seen(Struct, frozen=True):
         if made.today is not None and path in made.paths and match_any(self.versioned, path):
             return made.today
         return self.moment
-
-    def _is_own(self, path: str) -> bool:
-        return self.stage.chain is None and match_any(self.stage.outputs, path)
 
 
 ViewOf: TypeAlias = Callable[[Plan], RevisionView]
@@ -291,9 +284,6 @@ def _unexpanded(node: ForeachStage, moment: RevisionView, variables: Mapping[str
     return found
 
 
-_Node = Stage | ForeachStage
-
-
 def compare_manifests(
     then: PlanManifests | None, now: PlanManifests, settled: Collection[str]
 ) -> tuple[tuple[AffectedStage, ...], tuple[str, ...]]:
@@ -302,9 +292,9 @@ def compare_manifests(
     Without a past revision every stage is new. A stage is not affected by one that it only names in `needs`. Results of
     `settled` stages are known today: these are compared, so their changes are reasons of their own.
     """
-    before: Mapping[str, _Node] = then.plan.nodes if then is not None else {}
+    before: Mapping[str, Node] = then.plan.nodes if then is not None else {}
     removed = tuple(name for name in before if name not in now.plan.nodes)
-    writers: dict[str, _Node] = {name: before[name] for name in removed}
+    writers: dict[str, Node] = {name: before[name] for name in removed}
     known = {*settled, *removed}
     found: list[AffectedStage] = []
     for name in now.plan.order:
@@ -312,11 +302,13 @@ def compare_manifests(
         if one is not None:
             found.append(one)
             writers[name] = now.plan.nodes[name]
-    return tuple(found), tuple(name for name in removed if not _is_family(name, now.plan))
+    # A foreach that had no list then is in the plan by its items today.
+    families = {name.partition("@")[0] for name in now.plan.nodes if "@" in name}
+    return tuple(found), tuple(name for name in removed if name not in families)
 
 
 def _one(
-    name: str, then: PlanManifests | None, now: PlanManifests, writers: Mapping[str, _Node], known: Collection[str]
+    name: str, then: PlanManifests | None, now: PlanManifests, writers: Mapping[str, Node], known: Collection[str]
 ) -> AffectedStage | None:
     """Return a stage if it is affected; `writers` are the affected stages whose results it may read."""
     if then is None or name not in then.manifests:
@@ -333,7 +325,7 @@ def _one(
     return AffectedStage(stage=name, why="downstream", after=tuple(dict.fromkeys(untold))) if untold else None
 
 
-def _is_compared(then: PlanManifests, now: PlanManifests, name: str, writer: _Node) -> bool:
+def _is_compared(then: PlanManifests, now: PlanManifests, name: str, writer: Node) -> bool:
     """Return whether comparing manifests shows every change in the files that a writer makes."""
     node = now.plan.nodes[name]
     if isinstance(node, ForeachStage):
@@ -367,14 +359,10 @@ def _other_versions(then: PlanManifests, now: PlanManifests, name: str) -> tuple
 
 def _earlier(plan: Plan, name: str) -> tuple[str, ...]:
     """Return the earlier items of a stage's chain whose files it starts from or reads."""
-    node = plan.nodes[name]
-    if not isinstance(node, Stage) or node.chain is None:
-        return ()
-    before = plan.chains[node.chain.chain][: node.chain.index]
-    return tuple(one for one in before if _reads(plan, name, plan.nodes[one]))
+    return tuple(one for one in plan.earlier_items(name) if _reads(plan, name, plan.nodes[one]))
 
 
-def _reads(plan: Plan, name: str, writer: _Node) -> bool:
+def _reads(plan: Plan, name: str, writer: Node) -> bool:
     """Return whether a stage may read what another makes: inputs, its list, or earlier versions of its chain."""
     node, chains = plan.nodes[name], plan.chains
     if isinstance(node, Stage) and node.chain is not None and isinstance(writer, Stage) and writer.chain is not None:
@@ -396,8 +384,3 @@ def _list_of(plan: Plan, name: str) -> tuple[str, ...]:
     families = (node for node in plan.pipeline.stages if isinstance(node, ForeachStage))
     found = next((node for node in families if node.name == name.partition("@")[0]), None)
     return (found.foreach.source,) if found is not None and found.foreach.source is not None else ()
-
-
-def _is_family(name: str, plan: Plan) -> bool:
-    """Return whether a foreach without a list then has items today."""
-    return any(other.startswith(f"{name}@") for other in plan.nodes)

@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Collection, Container, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -129,7 +129,7 @@ class PartialPriorState(Struct):
         self._data = read_regular(place) or b""
         if not self._is_unchanged() and digest_bytes(self._data).sha256 != self.sha256:
             message = "the lock file was changed since the last build"
-            hint = "build again: the whole of it is read then"
+            hint = "build again: the whole lock file is read then"
             raise CorruptStateError(Diagnostic(E_LOCK_DAMAGED, message, Location(str(place), 1, 1), hint))
         return read_lock_records(place, self.stages, self._data, is_known=True), RunHistory()
 
@@ -355,42 +355,39 @@ def _with_interrupted(lock: LockFile, history: RunHistory, store: ProjectStore) 
 
 def _unknown_checks(pipeline: Pipeline) -> list[Diagnostic]:
     known = available_checks(pipeline.plugins)
-    problems: list[Diagnostic] = []
-    for stage in pipeline.stages:
-        if isinstance(stage, ForeachStage):
-            problems += (
-                unknown_check_error(pipeline, stage.name, place, name) for place, name in _named_checks(known, stage)
-            )
-            continue
-        for position, step in zip(stage.verify.places, stage.verify.steps, strict=True):
-            if isinstance(step, CheckStep) and step.name not in known:
-                problems.append(unknown_check_error(pipeline, stage.name, ("verify", position), step.name))
-    return problems
+    return [
+        unknown_check_error(pipeline, stage.name, place, name)
+        for stage in pipeline.stages
+        for place, name in _named_checks(stage)
+        if name not in known
+    ]
 
 
-def _named_checks(known: Container[str], node: ForeachStage) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield each unknown check that the body of a foreach names for all items, with its place below the stage."""
+def _named_checks(node: Stage | ForeachStage) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield each check that a stage names, with its place below the stage; of a foreach those that all items share."""
+    if isinstance(node, Stage):
+        steps = zip(node.verify.places, node.verify.steps, strict=True)
+        yield from ((("verify", position), step.name) for position, step in steps if isinstance(step, CheckStep))
+        return
     verify = node.body.get("verify")
-    whole = isinstance(verify, Mapping)
-    steps = verify.get("steps") if isinstance(verify, Mapping) else verify
-    for number, step in enumerate(steps) if isinstance(steps, list | tuple) else ():
+    listed, place = (verify.get("steps"), ("verify", "steps")) if isinstance(verify, Mapping) else (verify, ("verify",))
+    for number, step in enumerate(listed) if isinstance(listed, list | tuple) else ():
         name = step.get("check") if isinstance(step, Mapping) else None
-        if isinstance(name, str) and "${{" not in name and name not in known:
-            yield (("verify", "steps", number) if whole else ("verify", number)), name
+        if isinstance(name, str) and "${{" not in name:
+            yield (*place, number), name
 
 
 def _prompt_files(pipeline: Pipeline, tools: PlanningTools) -> list[Diagnostic]:
     """Return an error for every prompt, template and schema file that cannot be read."""
-    problems = []
-    for stage in pipeline.stages:
-        if isinstance(stage, ForeachStage):
-            continue
-        for field, path in stage.author_files.items():
-            text, problem = tools.sources.text(path)
-            if text is None and problem is not None:
-                place = pipeline.locate("stages", stage.name, *field)
-                problems.append(replace(problem, location=place, subject=None))
-    return problems
+    files = [
+        (stage, file) for stage in pipeline.stages if isinstance(stage, Stage) for file in stage.author_files.items()
+    ]
+    return [
+        replace(problem, location=pipeline.locate("stages", stage.name, *place), subject=None)
+        for stage, (place, path) in files
+        for text, problem in [tools.sources.text(path)]
+        if text is None and problem is not None
+    ]
 
 
 def _providers(pipeline: Pipeline, tools: PlanningTools) -> list[Diagnostic]:
@@ -403,8 +400,8 @@ def _providers(pipeline: Pipeline, tools: PlanningTools) -> list[Diagnostic]:
 
 
 def _provider(pipeline: Pipeline, name: str, step: "LLMStep", check: CheckProvider) -> list[Diagnostic]:
-    where = ("stages", name, "llm", "provider")
-    return [replace(one, location=one.location or pipeline.locate(*where)) for one in check(step)]
+    place = pipeline.locate("stages", name, "llm", "provider")
+    return [replace(one, location=one.location or place) for one in check(step)]
 
 
 def declared_llm_step(node: ForeachStage) -> "LLMStep | None":

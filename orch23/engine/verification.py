@@ -8,7 +8,14 @@ from msgspec.structs import replace
 
 from orch23.checks.check import Check, CheckInput
 from orch23.decide.write_protection import DeclaredPatterns
-from orch23.engine.outcomes import Failure, acceptance_failed, command_failed, diagnostic_line, failure_of
+from orch23.engine.outcomes import (
+    Failure,
+    acceptance_failed,
+    command_failed,
+    diagnostic_line,
+    failure_of,
+    joined_failure,
+)
 from orch23.engine.process_runner import Files, FinishedProcess, ProcessRunner
 from orch23.engine.run_events import StageReporter
 from orch23.model.diagnostic import Diagnostic, Severity, errors
@@ -50,44 +57,51 @@ class Verifier(Struct, frozen=True, kw_only=True):
         missing = missing_outputs(stage, result if stage.step.asks_model else tree)
         if missing:
             return failure_of("verify_failed", missing)
-        inputs = {**self.resolved.verify_parts, **self.resolved.files, **self.resolved.verify_files}
-        room = {path: entry for path, entry in inputs.items() if path not in self.resolved.base} | dict(tree)
-        failures: list[Failure] = []
-        checks_first = sorted(stage.verify.steps, key=lambda step: not isinstance(step, CheckStep))
-        steps = (*checks_first, EnsuresStep(stage.ensures)) if stage.ensures else tuple(checks_first)
-        for number, step in enumerate(steps, 1):
-            failure, printed = self._step(step, result, room)
-            name = f"verify-{number}.txt" if printed is not None else ""
-            if printed is not None:
-                self.report.keep(attempt, name, printed)
-            self._tell(step, failure, attempt, name)
-            if failure is not None:
-                failures.append(replace(failure, reason=f"verify: {failure.summary}"))
-                if not stage.verify.run_all:
-                    break
+        failures = self._failures(result, tree, attempt)
         if failures:
             return _together(failures)
         problems = self.trial(result)
         return failure_of("verify_failed", problems) if problems else None
 
-    def _step(self, step: VerifyStep, result: Files, room: Files) -> tuple[Failure | None, str | None]:
+    def _failures(self, result: Files, tree: Files, attempt: int) -> list[Failure]:
+        """Run the steps of `verify` and return their failures: the first one, or all with `all: true`."""
+        stage = self.resolved.stage
+        inputs = {**self.resolved.verify_parts, **self.resolved.files, **self.resolved.verify_files}
+        files = {path: entry for path, entry in inputs.items() if path not in self.resolved.base} | dict(tree)
+        # Checks start no process, so a result that fails one costs less time when they run first.
+        steps: list[VerifyStep] = sorted(stage.verify.steps, key=lambda step: not isinstance(step, CheckStep))
+        steps += [EnsuresStep(stage.ensures)] if stage.ensures else []
+        failures: list[Failure] = []
+        for number, step in enumerate(steps, 1):
+            failure, printed = self._step(step, result, files)
+            name = f"verify-{number}.txt" if printed is not None else ""
+            if printed is not None:
+                self.report.keep(attempt, name, printed)
+            self._report(step, failure, attempt, name)
+            if failure is not None:
+                failures.append(replace(failure, reason=f"verify: {failure.summary}"))
+                if not stage.verify.run_all:
+                    break
+        return failures
+
+    def _step(self, step: VerifyStep, result: Files, files: Files) -> tuple[Failure | None, str | None]:
         """Return the failure, if any, and the output of the step's processes, if it has any."""
         match step:
             case CheckStep():
                 return self._check(step, result), None
             case EnsuresStep():
-                broken = [d for c in step.conditions if (d := _broken(c, room)) is not None]
+                broken = [d for c in step.conditions if (d := _broken(c, files)) is not None]
                 return failure_of("verify_failed", broken) if broken else None, None
             case ProcessStep():
-                ran = self.runner.run(step, room, verifies=True)
+                ran = self.runner.run(step, files, verifies=True)
                 return (None, ran.result.output.text) if isinstance(ran, FinishedProcess) else (ran, ran.printed)
             case CommandsStep():
-                return self._commands(step, room)
+                return self._commands(step, files)
             case _:
                 message = f"BUG: {step} verifies nothing"
                 raise TypeError(message)
 
-    def _commands(self, step: CommandsStep, room: Files) -> tuple[Failure | None, str]:
+    def _commands(self, step: CommandsStep, files: Files) -> tuple[Failure | None, str]:
         """Run every command of a model, each on its own copy; all failed commands are one failure.
 
         A timeout or a write outside of the scope is a failure of its own, at once.
@@ -96,7 +110,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
         failed: list[Failure] = []
         printed = ""
         for one in command_steps(step):
-            ran = self.runner.run(one, room, verifies=True)
+            ran = self.runner.run(one, files, verifies=True)
             command, text = (
                 (ran.command, ran.result.output.text)
                 if isinstance(ran, FinishedProcess)
@@ -142,7 +156,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
     def _bytes(self, files: Files) -> dict[str, bytes]:
         return {path: self.runner.tree.read(path, entry) for path, entry in files.items()}
 
-    def _tell(self, step: VerifyStep, failure: Failure | None, attempt: int, printed: str) -> None:
+    def _report(self, step: VerifyStep, failure: Failure | None, attempt: int, printed: str) -> None:
         brief = failure.feedback if failure else None
         data = CheckResult(
             step=_name(step),
@@ -224,14 +238,8 @@ def _together(failures: list[Failure]) -> Failure:
         return failures[0]
     text = "\n".join(f"{f.feedback.command or f.kind}:\n{f.feedback.excerpt}" for f in failures)
     gravest = min(failures, key=lambda one: (not one.safety, one.retryable))
-    joint = command_failed(
-        gravest.kind,
-        "; ".join(f.feedback.command for f in failures if f.feedback.command),
-        exit_code=next((f.feedback.exit_code for f in failures if f.feedback.exit_code is not None), None),
-        output=text,
-        failing=[one for f in failures for one in f.feedback.failing],
-        diagnostics=[d for f in failures for d in f.diagnostics],
-    )
+    codes = (f.feedback.exit_code for f in failures)
+    joint = joined_failure(gravest.kind, failures, text, exit_code=next((c for c in codes if c is not None), None))
     reason = f"{gravest.summary} (and {len(failures) - 1} more failed)"
     return replace(joint, safety=gravest.safety, retryable=all(f.retryable for f in failures), reason=reason)
 

@@ -132,7 +132,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         failure = self._attempts(resolved).verify_recorded(outputs, claim.deleted)
         if failure is None:
             return _holds(claim)
-        hint = f"no model was asked: `--resample {resolved.stage.name}` asks for a new result"
+        hint = f"no model was called: `--resample {resolved.stage.name}` requests a new result"
         problems = (*failure.diagnostics, Diagnostic("E696", _UNVERIFIED, hint=hint))
         failure = replace(failure, diagnostics=problems)
         return replace(_holds(claim), failure=failure, note=_UNVERIFIED, outputs={}, claim=None)
@@ -171,28 +171,29 @@ class Worker(Struct, frozen=True, kw_only=True):
 
         `unneeded` are paths of the base that nothing starts from, since only a result with these paths is verified.
         """
-        store, state = self.session.store, self.session.state
         for data in resolved.composed:
-            store.contents.put(data)
-        changed = []
+            self.session.store.contents.put(data)
         base = {path: entry for path, entry in resolved.base.items() if path not in unneeded}
-        for path, entry in {**resolved.unkeyed, **resolved.verify_files, **resolved.files, **base}.items():
-            if store.contents.has(entry.digest):
-                continue
-            place = entry.link or path
-            if store.workspace.entry(place) != replace(entry, link=""):
-                try:
-                    store.contents.put(state.read(path, entry))
-                except MissingBytesError:
-                    if (
-                        StageView(state, resolved.stage.name).input_of(path) == entry
-                    ):  # made by a stage, and nowhere any more
-                        raise
-                    changed.append(path)  # saved since it was resolved: nothing is lost
-            elif store.add_file(place) != entry.digest:
-                changed.append(path)
+        inputs = {**resolved.unkeyed, **resolved.verify_files, **resolved.files, **base}
+        view = StageView(self.session.state, resolved.stage.name)
+        changed = tuple(path for path, entry in inputs.items() if not self._store_input(view, path, entry))
         if changed:
-            raise InputsChangedError(tuple(changed))
+            raise InputsChangedError(changed)
+
+    def _store_input(self, view: StageView, path: str, entry: FileEntry) -> bool:
+        """Copy an input into the store; return False if it changed since the stage was resolved."""
+        store, place = self.session.store, entry.link or path
+        if store.contents.has(entry.digest):
+            return True
+        if store.workspace.entry(place) == replace(entry, link=""):
+            return store.add_file(place) == entry.digest
+        try:
+            store.contents.put(view.read(path, entry))
+        except MissingBytesError:
+            if view.input_of(path) == entry:  # a stage made it, and no copy is left
+                raise
+            return False  # the user saved another version meanwhile: nothing is lost
+        return True
 
     def _store_outputs(self, outputs: Files) -> None:
         """Store the bytes of outputs: sandbox directories are filled from the store alone."""
@@ -303,19 +304,24 @@ class Worker(Struct, frozen=True, kw_only=True):
         ]
         ended = Selection(targets=(maker,)).nodes(plan)
         writers = [pattern for name, node in plan.nodes.items() if name not in ended for pattern in writes_of(node)]
-        for stage in items:
-            for one in (*stage.inputs, *stage.verify.inputs):
-                if not isinstance(one, SliceInput) or any(may_overlap(pattern, one.path) for pattern in writers):
-                    continue
-                data = self._known(maker, one.path, files)
-                if data is None:
-                    continue
-                try:
-                    take_slice(data.decode("utf-8", "replace"), one.path, one.selector, self.session.decider.read_yaml)
-                except SliceError as error:
-                    text = f"`{one.path}#{one.selector}`: {error}"
-                    missing.append(Diagnostic("E833", text, hint=error.hint, subject=stage.name))
-        return missing
+        slices = [
+            (stage.name, one)
+            for stage in items
+            for one in (*stage.inputs, *stage.verify.inputs)
+            if isinstance(one, SliceInput) and not any(may_overlap(pattern, one.path) for pattern in writers)
+        ]
+        errors = (self._slice_error(name, one, self._known(maker, one.path, files)) for name, one in slices)
+        return [*missing, *(error for error in errors if error is not None)]
+
+    def _slice_error(self, stage: str, one: SliceInput, data: bytes | None) -> Diagnostic | None:
+        """Return the error of a slice that is not in a file; the file itself may be missing."""
+        if data is None:
+            return None
+        try:
+            take_slice(data.decode("utf-8", "replace"), one.path, one.selector, self.session.decider.read_yaml)
+        except SliceError as error:
+            return Diagnostic("E833", f"`{one.path}#{one.selector}`: {error}", hint=error.hint, subject=stage)
+        return None
 
     def _known(self, maker: str, path: str, files: Files) -> bytes | None:
         """Return the bytes at a path once a stage has made these files; None if there are none or they are lost."""

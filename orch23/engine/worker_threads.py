@@ -7,20 +7,18 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Generic, TypeVar
 
 from msgspec import Struct, field
 
 from orch23.model.pipeline import Stage
 
-_Work = TypeVar("_Work")
 _JOBS = ""
 """The pool of all stages but those that wait for models in a pool of their own; no name in a file is empty."""
 
 _CALLS = "llm"
 
 
-class StagePools(Struct, Generic[_Work]):
+class StagePools(Struct):
     """The places of a build. `sizes` has those of the pipeline's pools: of a kind of step, or of a name.
 
     `jobs` limits all stages but one kind: a pool for llm stages alone limits those. They only wait, and stages that
@@ -31,7 +29,7 @@ class StagePools(Struct, Generic[_Work]):
     jobs: int
     _taken: dict[str, int] = field(default_factory=dict)
     _inside: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    _queues: dict[tuple[str, ...], deque[tuple[int, str, _Work]]] = field(default_factory=dict)
+    _queues: dict[tuple[str, ...], deque[tuple[int, str]]] = field(default_factory=dict)
     _arrivals: int = 0
 
     @property
@@ -42,24 +40,24 @@ class StagePools(Struct, Generic[_Work]):
     @property
     def waiting(self) -> frozenset[str]:
         """The names of the queued stages."""
-        return frozenset(name for queue in self._queues.values() for _, name, _ in queue)
+        return frozenset(name for queue in self._queues.values() for _, name in queue)
 
-    def enqueue(self, stage: Stage, work: _Work) -> None:
-        """Queue a stage with its work, until its pools have a place."""
+    def enqueue(self, stage: Stage) -> None:
+        """Queue a stage until its pools have a place."""
         self._arrivals += 1
-        self._queues.setdefault(self._pools_of(stage), deque()).append((self._arrivals, stage.name, work))
+        self._queues.setdefault(self._pools_of(stage), deque()).append((self._arrivals, stage.name))
 
-    def admit(self) -> _Work | None:
-        """Return the work of the first queued stage with a place in each of its pools, and take these places."""
+    def admit(self) -> str | None:
+        """Return the first queued stage with a place in each of its pools, and take these places."""
         heads = [(queue[0][0], pools) for pools, queue in self._queues.items() if queue and self._has_room(pools)]
         if not heads:
             return None
         pools = min(heads)[1]
-        _, name, work = self._queues[pools].popleft()
+        _, name = self._queues[pools].popleft()
         self._inside[name] = pools
         for pool in pools:
             self._taken[pool] = self._taken.get(pool, 0) + 1
-        return work
+        return name
 
     def release(self, name: str) -> None:
         """Free the places of a stage, if it has any."""
@@ -72,10 +70,7 @@ class StagePools(Struct, Generic[_Work]):
         return tuple(sorted(named if only_waits else named | {_JOBS}))
 
     def _has_room(self, pools: tuple[str, ...]) -> bool:
-        return all(self._taken.get(pool, 0) < self._size(pool) for pool in pools)
-
-    def _size(self, pool: str) -> int:
-        return self.jobs if pool == _JOBS else self.sizes[pool]
+        return all(self._taken.get(pool, 0) < (self.jobs if pool == _JOBS else self.sizes[pool]) for pool in pools)
 
 
 _IDLE = "orch23-idle"

@@ -1,6 +1,6 @@
 """Diagnostics of plans: missing inputs, unknown stages in `needs`, reasons of edges."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import TypeAlias
 
@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from orch23.model.diagnostic import Diagnostic, Location, Related, did_you_mean
 from orch23.model.digest import Json
+from orch23.model.fields import leaves
 from orch23.model.paths import escape_pattern, is_glob, match, may_overlap, normalize_pattern
 from orch23.model.pipeline import ForeachStage, GlobInput, Input, ListInput, OrderInput, Pipeline, SliceInput, Stage
 from orch23.model.plan import Plan
@@ -87,17 +88,11 @@ def _writes(pipeline: Pipeline, node: Node) -> Iterator[_Written]:
 
 def _texts(pipeline: Pipeline, stage: str, at: tuple[str | int, ...], value: Json) -> Iterator[_Written]:
     """Yield all texts below a node of a foreach; from the segment with an expression on, any path is possible."""
-    if isinstance(value, str):
-        head, unknown, _ = value.partition(_EXPRESSION)
-        path = head[: head.rfind("/") + 1] + "**" if unknown else head.partition("#")[0]
-        if path:
-            yield _Written(value, normalize_pattern(path), pipeline.locate("stages", stage, *at))
-    elif isinstance(value, Mapping):
-        for key, below in value.items():
-            yield from _texts(pipeline, stage, (*at, key), below)
-    elif isinstance(value, Sequence):
-        for position, below in enumerate(value):
-            yield from _texts(pipeline, stage, (*at, position), below)
+    for path, text in leaves(value, at):
+        head, unknown, _ = text.partition(_EXPRESSION) if isinstance(text, str) else ("", "", "")
+        pattern = head[: head.rfind("/") + 1] + "**" if unknown else head.partition("#")[0]
+        if pattern:
+            yield _Written(str(text), normalize_pattern(pattern), pipeline.locate("stages", stage, *path))
 
 
 def unknown_stage_error(pipeline: Pipeline, name: str, position: int, need: str, known: list[str]) -> Diagnostic:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import jinja2
 from jinja2 import nodes
+from msgspec import Struct
 
 from orch23.model.diagnostic import did_you_mean
 from orch23.model.digest import Json
@@ -19,45 +20,55 @@ from orch23.resolve.templates import (
     hint_of_error,
 )
 
+E_UNDEFINED = "E840"
 MAX_EXPRESSION_VALUES = 100_000
 MAX_EXPRESSION_LENGTH = 4096
 MAX_EXPRESSION_DEPTH = 64
 
 
 def evaluate(source: str, names: Mapping[str, ExpressionValue]) -> Json:
-    """Return the value of one expression."""
-    unknown = sorted(set(names_used(source)) - set(names))
-    if unknown:
-        known = ", ".join(f"`{name}`" for name in sorted(names))
-        hint = did_you_mean(unknown[0], names) or f"known here: {known}"
-        message = f"`{unknown[0]}` is not defined"
-        raise EvaluationError(message, hint, "E840")
-    hidden = [name for name, value in names.items() if value is UNKNOWN and name in names_used(source)]
-    if hidden and not _is_transparent(source):
+    """Return the value of one expression.
+
+    Raises:
+        EvaluationError: it is malformed, uses an unknown name, fails, or its value is too large or not plain.
+
+    """
+    used = names_used(source)
+    undefined = sorted(set(used) - set(names))
+    if undefined:
+        hint = did_you_mean(undefined[0], names) or f"known here: {_listed(sorted(names))}"
+        message = f"`{undefined[0]}` is not defined"
+        raise EvaluationError(message, hint, E_UNDEFINED)
+    if any(names[name] is UNKNOWN for name in used) and not _is_transparent(source):
         return UNKNOWN_MARK
     try:
-        result = _compiled(source)(dict(names))
-        return _plain_value(result)
+        return _plain_value(_compiled(source)(dict(names)), _Size(), 0)
     except EvaluationError:
         raise
     except jinja2.UndefinedError as error:
-        raise _undefined(error, source, names) from None
-    except Exception as error:  # noqa: BLE001 - an expression may raise anything; all of it is its author's to mend
+        raise _undefined_error(error, used, names) from None
+    except Exception as error:  # noqa: BLE001 - an expression may raise anything; its author has to fix all of it
         message = f"`{source.strip()}` fails: {first_line_of_error(error)}"
         raise EvaluationError(message, hint_of_error(error, names)) from None
 
 
-def _undefined(error: jinja2.UndefinedError, source: str, names: Mapping[str, ExpressionValue]) -> EvaluationError:
-    """Say which name lacks the member, where it is one of the top-level names."""
+def _undefined_error(
+    error: jinja2.UndefinedError, used: Mapping[str, frozenset[str]], names: Mapping[str, ExpressionValue]
+) -> EvaluationError:
+    """Return the error of a missing member, with the top-level name that lacks it where it is one of these."""
     message, hint = first_line_of_error(error), hint_of_error(error, names)
-    lacking = re.match(r"the mapping has no `(.+)`", message)
-    for name, members in names_used(source).items() if lacking else ():
+    missing = re.match(r"the mapping has no `(.+)`", message)
+    member = missing[1] if missing else ""
+    for name, members in used.items():
         owner = names.get(name)
-        if lacking and lacking[1] in members and isinstance(owner, Mapping) and lacking[1] not in owner:
-            known = ", ".join(f"`{member}`" for member in owner)
-            hint = hint or (f"known here: {known}" if known else f"`{name}` is empty")
-            return EvaluationError(f"`{name}` has no `{lacking[1]}`", hint, "E840")
-    return EvaluationError(message, hint, "E840")
+        if member and member in members and isinstance(owner, Mapping) and member not in owner:
+            known = f"known here: {_listed(owner)}" if owner else f"`{name}` is empty"
+            return EvaluationError(f"`{name}` has no `{member}`", hint or known, E_UNDEFINED)
+    return EvaluationError(message, hint, E_UNDEFINED)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -71,7 +82,7 @@ def _parsed(source: str) -> nodes.Expr:
     try:
         body = expression_environment().parse("{{" + source + "\n}}").body
     except jinja2.TemplateSyntaxError as error:
-        message = f"`{source.strip()}` is no expression: {first_line_of_error(error)}"
+        message = f"`{source.strip()}` is not an expression: {first_line_of_error(error)}"
         raise EvaluationError(message, hint_of_error(error, {})) from None
     except RecursionError:
         message = "the expression is nested too deeply"
@@ -85,7 +96,7 @@ def _parsed(source: str) -> nodes.Expr:
 
 
 def _refuse_depth(tree: nodes.Node) -> None:
-    """Refuse an expression that recursion could not walk: Jinja reads `a.b.b.b…` of any length."""
+    """Refuse a deep expression: Jinja parses `a.b.b.b…` of any length, but the code that walks it is recursive."""
     level: list[nodes.Node] = [tree]
     for _ in range(MAX_EXPRESSION_DEPTH):
         level = [child for node in level for child in node.iter_child_nodes()]
@@ -103,7 +114,7 @@ def _compiled(source: str) -> Callable[[Mapping[str, object]], object]:
 
 @functools.lru_cache(maxsize=4096)
 def names_used(source: str) -> Mapping[str, frozenset[str]]:
-    """Return the top-level names of an expression, each with the members taken from it (`*`: the whole)."""
+    """Return the top-level names of an expression, each with its members that are used (`*`: the whole value)."""
     tree = _parsed(source)
     found = [tree, *tree.find_all(nodes.Name)]
     used: dict[str, set[str]] = {
@@ -114,22 +125,28 @@ def names_used(source: str) -> Mapping[str, frozenset[str]]:
 
 
 def _note_members(node: nodes.Node, used: dict[str, set[str]]) -> None:
-    owner = getattr(node, "node", None)
-    if isinstance(owner, nodes.Name) and owner.name in used:
-        if isinstance(node, nodes.Getattr):
-            used[owner.name].add(node.attr)
-            return
-        if isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Const):
-            used[owner.name].add(str(node.arg.value))
-            return
+    owner, member = getattr(node, "node", None), _member_of(node)
+    if isinstance(owner, nodes.Name) and owner.name in used and member is not None:
+        used[owner.name].add(member)
+        return
     if isinstance(node, nodes.Name) and node.name in used:
         used[node.name].add("*")
     for child in node.iter_child_nodes():
         _note_members(child, used)
 
 
+def _member_of(node: nodes.Node) -> str | None:
+    """Return the name of the member that a node such as `a.b` or `a["b"]` is."""
+    match node:
+        case nodes.Getattr():
+            return node.attr
+        case nodes.Getitem(arg=nodes.Const()):
+            return str(node.arg.as_const())
+    return None
+
+
 def _is_transparent(source: str) -> bool:
-    """Say whether what is unknown in an expression stays visible in its result: no condition, comparison or call."""
+    """Return whether an unknown value shows in the result of an expression: no condition, comparison or call."""
     visible = (
         nodes.Name,
         nodes.Getattr,
@@ -144,34 +161,38 @@ def _is_transparent(source: str) -> bool:
     return isinstance(tree, visible) and all(isinstance(n, visible) for n in tree.find_all(nodes.Expr))
 
 
-def _plain_value(value: object) -> Json:
-    """Return what an expression gave as plain values, or refuse it."""
-    budget = [MAX_EXPRESSION_VALUES, MAX_RENDERED_TEXT]
-    return _plain_node(value, budget, 0)
+class _Size(Struct):
+    """What a value may still have: values, and characters of its texts."""
+
+    values: int = MAX_EXPRESSION_VALUES
+    characters: int = MAX_RENDERED_TEXT
 
 
-def _plain_node(value: object, budget: list[int], depth: int) -> Json:
-    budget[0] -= 1
-    if budget[0] < 0 or depth > MAX_EXPRESSION_DEPTH:
+def _plain_value(value: object, left: _Size, depth: int) -> Json:
+    """Return the value of an expression as plain values, or refuse it."""
+    left.values -= 1
+    if left.values < 0 or depth > MAX_EXPRESSION_DEPTH:
         message = "the result of the expression is too large"
         raise EvaluationError(message)
     if isinstance(value, jinja2.Undefined):
-        str(value)  # raises, with the words of the undefined name
-    if value is None or isinstance(value, bool | int):
+        str(value)  # raises the error of the undefined name
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return {str(key): _plain_value(v, left, depth + 1) for key, v in value.items()}
+    if isinstance(value, Iterable) and not isinstance(value, Mapping | str | bytes):
+        return [_plain_value(v, left, depth + 1) for v in value]
+    return _plain_scalar(value, left)
+
+
+def _plain_scalar(value: object, left: _Size) -> Json:
+    if value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     if isinstance(value, Unknown):
         return UNKNOWN_MARK
     if isinstance(value, str):
-        budget[1] -= len(value)
-        if budget[1] < 0:
+        left.characters -= len(value)
+        if left.characters < 0:
             message = f"the result of the expression is over {MAX_RENDERED_TEXT} characters"
             raise EvaluationError(message)
-        return str.__str__(value)
-    if isinstance(value, float) and math.isfinite(value):
-        return value
-    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-        return {str(key): _plain_node(v, budget, depth + 1) for key, v in value.items()}
-    if isinstance(value, Iterable) and not isinstance(value, Mapping | bytes):
-        return [_plain_node(v, budget, depth + 1) for v in value]
-    message = f"the expression gives a {type(value).__name__}, which is no plain value"
+        return str.__str__(value)  # of a subclass such as Markup, the plain text
+    message = f"the expression gives a {type(value).__name__}, which is not a plain value"
     raise EvaluationError(message)

@@ -2,22 +2,27 @@
 
 import math
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
-from orch23.model.pipeline import ForeachStage, SkippedStage, Stage
+from orch23.model.pipeline import Foreach, ForeachStage, SkippedStage, Stage
 from orch23.resolve.slices import SliceError, YamlReader, load_data, resolve_pointer
 from orch23.resolve.stages import render_foreach
 
 _KEY = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
+_Locate: TypeAlias = Callable[[str], Location | None]
+"""Returns the location of a node of the pipeline by its path."""
+
+
 class Expansion(Struct, frozen=True):
-    """The stages of a foreach's items without those that are switched off, or what is wrong with the list."""
+    """The stages of a foreach's items without the skipped ones, or what is wrong with the list."""
 
     stages: tuple[Stage, ...]
     problems: tuple[Diagnostic, ...] = ()
@@ -30,62 +35,67 @@ def expand(
     *,
     variables: Mapping[str, Json],
     read_yaml: YamlReader,
-    locate: Callable[[str], Location | None],
+    locate: _Locate,
 ) -> Expansion:
-    """Return the stages of a foreach. `text` is the content of its `from` file; a static list needs none.
-
-    `locate` gives the place of a node of the pipeline by its path.
-    """
-    value: Json = list(foreach.foreach.values)
-    source = foreach.foreach.source
-    if source is not None:
-        try:
-            value = resolve_pointer(load_data(text or "", source, read_yaml), foreach.foreach.pointer)
-        except SliceError as error:
-            return Expansion((), (_problem("E824", foreach, str(error), locate, error.hint),))
-    if isinstance(value, str) or not isinstance(value, Sequence):
-        what = f"`{source}#{foreach.foreach.pointer}` is {_kind(value)}, not a list"
-        return Expansion((), (_problem("E824", foreach, what, locate, "make it a list of items"),))
-    keyed, problems = _keys(foreach, value, locate)
-    are_all = not problems
-    stages: list[Stage] = []
+    """Return the stages of a foreach. `text` is the content of its `from` file; a static list needs none."""
+    try:
+        items = _items(foreach.foreach, text, read_yaml)
+    except SliceError as error:
+        return Expansion((), (_problem("E824", foreach, str(error), locate, error.hint),))
+    keyed, problems = _keys(foreach, items, locate)
+    have_keys = not problems
     rendered = render_foreach(foreach, keyed, variables)
     skipped = tuple(built.skipped for built in rendered if built.skipped is not None)
-    off = {one.name for one in skipped}
     keys = frozenset(key for key, _ in keyed)
+    present = keys.difference(one.name.partition("@")[2] for one in skipped)
+    stages: list[Stage] = []
     for built, (key, item) in zip(rendered, keyed, strict=True):
         problems += [
             Diagnostic(p.code, p.message, locate(p.path), p.hint, subject=f"{foreach.name}@{key}")
             for p in built.problems
         ]
-        if built.stage is not None and are_all:
-            needs, unknown = _needs(foreach, item, keys)
+        if built.stage is not None and have_keys:
+            wanted = _needs(foreach, item)
             problems += [
                 _problem(
                     "E827", foreach, f"item `{key}` needs `{name}`, which is no item", locate, "name a key of the list"
                 )
-                for name in unknown
+                for name in wanted
+                if name not in keys
             ]
-            stages.append(
-                replace(built.stage, needs=(*built.stage.needs, *(need for need in needs if need not in off)))
-            )
+            needed = (f"{foreach.name}@{name}" for name in wanted if name in present)
+            stages.append(replace(built.stage, needs=(*built.stage.needs, *needed)))
     return Expansion(() if problems else tuple(stages), tuple(problems), skipped)
 
 
+def _items(foreach: Foreach, text: str | None, read_yaml: YamlReader) -> Sequence[Json]:
+    """Return the items of a list.
+
+    Raises:
+        SliceError: the file is malformed, or its pointer does not lead to a list.
+
+    """
+    if foreach.source is None:
+        return foreach.values
+    value = resolve_pointer(load_data(text or "", foreach.source, read_yaml), foreach.pointer)
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        message = f"`{foreach.source}#{foreach.pointer}` is {_kind(value)}, not a list"
+        raise SliceError(message, "make it a list of items")
+    return value
+
+
 def _keys(
-    foreach: ForeachStage, items: Sequence[Json], locate: Callable[[str], Location | None]
+    foreach: ForeachStage, items: Sequence[Json], locate: _Locate
 ) -> tuple[list[tuple[str, Json]], list[Diagnostic]]:
-    """Return the items with a key of their own, and what is wrong with the keys of the others."""
-    field = foreach.foreach.key
+    """Return the items that have a key of their own, and what is wrong with the keys of the others."""
     keyed: list[tuple[str, Json]] = []
     problems = []
     seen: dict[str, int] = {}
     for number, item in enumerate(items):
-        raw = item.get(field) if field is not None and isinstance(item, Mapping) else (item if field is None else None)
-        key = "" if isinstance(raw, bool) or not isinstance(raw, str | int | float) or _is_endless(raw) else str(raw)
+        key = _key(item, foreach.foreach.key)
         if not _KEY.fullmatch(key) or set(key) == {"."}:
             what = f"item {number} has no usable key" if not key else f"item {number} has the key `{key[:80]}`"
-            problems.append(_problem("E825", foreach, what, locate, _key_hint(item, field)))
+            problems.append(_problem("E825", foreach, what, locate, _key_hint(item, foreach.foreach.key)))
         elif key in seen:
             what = f"items {seen[key]} and {number} both have the key `{key}`"
             problems.append(_problem("E826", foreach, what, locate, "make the keys differ"))
@@ -95,13 +105,17 @@ def _keys(
     return keyed, problems
 
 
-def _is_endless(value: str | float) -> bool:
-    """Return whether a value is an infinite number, or not a number at all."""
-    return isinstance(value, float) and not math.isfinite(value)
+def _key(item: Json, field: str | None) -> str:
+    """Return the key of an item: the item itself, or one of its fields; empty if that is not a text or a number."""
+    if field is not None:
+        item = item.get(field) if isinstance(item, Mapping) else None
+    if isinstance(item, bool) or not isinstance(item, str | int | float):
+        return ""
+    return "" if isinstance(item, float) and not math.isfinite(item) else str(item)
 
 
 def _key_hint(item: Json, field: str | None) -> str:
-    """Return how an item gets a usable key, by what it is."""
+    """Return how to give an item a usable key."""
     if field is not None and not isinstance(item, Mapping):
         return f"remove `key: {field}`, since the items have no fields, or make every item a mapping that has `{field}`"
     if field is not None:
@@ -114,23 +128,17 @@ def _key_hint(item: Json, field: str | None) -> str:
     return "an item is a text of A-Z a-z 0-9 . _ - or a number; for others write `{id: NAME, value: ...}` and `key: id`"
 
 
-def _needs(foreach: ForeachStage, item: Json, keys: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the stages that an item needs by its field, and the names in it that are no items."""
+def _needs(foreach: ForeachStage, item: Json) -> tuple[str, ...]:
+    """Return the keys of the items that an item needs, as its field lists them."""
     field = foreach.foreach.needs_field
     if field is None or not isinstance(item, Mapping):
-        return (), ()
+        return ()
     raw = item.get(field) or []
-    wanted = [str(one) for one in raw] if isinstance(raw, Sequence) and not isinstance(raw, str) else [str(raw)]
-    return (
-        tuple(f"{foreach.name}@{key}" for key in wanted if key in keys),
-        tuple(key for key in wanted if key not in keys),
-    )
+    return tuple(map(str, raw)) if isinstance(raw, Sequence) and not isinstance(raw, str) else (str(raw),)
 
 
-def _problem(
-    code: str, foreach: ForeachStage, message: str, locate: Callable[[str], Location | None], hint: str
-) -> Diagnostic:
-    """Return a problem of the list itself."""
+def _problem(code: str, foreach: ForeachStage, message: str, locate: _Locate, hint: str) -> Diagnostic:
+    """Return an error about the list itself."""
     return Diagnostic(code, message, locate(f"stages/{foreach.name}/foreach"), hint, subject=foreach.name)
 
 

@@ -8,17 +8,20 @@ from msgspec import Struct
 
 from orch23.model.digest import Json
 
-# A noncharacter: it survives upper, lower and trim, and no file of a project may hold it.
+E_EXPRESSION: Final = "E841"
+"""The code of an expression that is malformed or has no value."""
+
+# A noncharacter: it survives the filters upper, lower and trim, and no file of a project may have it.
 UNKNOWN_MARK: Final = "\ufdd0"
 
 
 class Unknown:
-    """What stands for an item that is not known yet: whatever is taken from it is as unknown."""
+    """The value of an item that is not known yet. Its members are unknown too."""
 
     __slots__ = ()
 
     def __str__(self) -> str:
-        """Give the mark that `wild_patterns` looks for."""
+        """Return the mark that `possible_patterns` looks for."""
         return UNKNOWN_MARK
 
     __html__ = __str__
@@ -26,7 +29,6 @@ class Unknown:
 
 UNKNOWN: Final = Unknown()
 
-# Names may hold the placeholder of an unknown item beside plain values.
 ExpressionValue: TypeAlias = "Json | Unknown"
 
 
@@ -45,24 +47,16 @@ def split_expressions(text: str) -> "tuple[str | ExpressionSource, ...]":
     """Split a scalar into literal texts and expressions."""
     out: list[str | ExpressionSource] = []
     literal, at = "", 0
-    while True:
-        start = text.find("${{", at)
-        if start < 0:
-            break
-        if start > at and text[start - 1] == "$":
+    while (start := text.find("${{", at)) >= 0:
+        if start > at and text[start - 1] == "$":  # `$${{` is a literal `${{`
             literal += text[at : start - 1] + "${{"
             at = start + 3
             continue
         end = _end_of(text, start + 3)
-        literal += text[at:start]
-        if literal:
-            out.append(literal)
+        out += [literal + text[at:start], ExpressionSource(text[start + 3 : end])]
         literal, at = "", end + 2
-        out.append(ExpressionSource(text[start + 3 : end]))
-    literal += text[at:]
-    if literal:
-        out.append(literal)
-    return tuple(out)
+    out.append(literal + text[at:])
+    return tuple(piece for piece in out if piece != "")
 
 
 _TOKEN = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\}\}|[{}]""", re.DOTALL)
@@ -87,7 +81,7 @@ def _end_of(text: str, at: int) -> int:
 class EvaluationError(Exception):
     """An expression without a value."""
 
-    def __init__(self, message: str, hint: str | None = None, code: str = "E841") -> None:
-        """Keep fact, way out and code."""
+    def __init__(self, message: str, hint: str | None = None, code: str = E_EXPRESSION) -> None:
+        """Set message, hint and code."""
         super().__init__(message)
         self.message, self.hint, self.code = message, hint, code

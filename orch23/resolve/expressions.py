@@ -1,7 +1,6 @@
 """Evaluate the `${{ }}` expressions of a tree of plain values.
 
-What goes in and comes out are plain values. Text of a spec or of a model is only ever a value here, never a template.
-What evaluates is loaded with the first expression.
+Text of a spec or of a model is only a value here, never a template. Jinja is loaded with the first expression.
 """
 
 import json
@@ -10,8 +9,10 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 from msgspec import Struct, field
 
 from orch23.model.digest import Json
+from orch23.model.fields import Problem
 from orch23.model.parsing import strings_in
 from orch23.resolve.expression_syntax import (
+    E_EXPRESSION,
     UNKNOWN_MARK,
     EvaluationError,
     ExpressionSource,
@@ -21,39 +22,30 @@ from orch23.resolve.expression_syntax import (
 )
 
 
-class ExpressionError(Struct, frozen=True):
-    """What is wrong with an expression at a node of the tree."""
-
-    path: str
-    message: str
-    hint: str | None = None
-    code: str = "E841"
-
-
 class RenderedTree(Struct, frozen=True):
     """A tree without expressions. `watched` maps the nodes made with a watched name to their source text.
 
-    `moved` maps the nodes that a spliced list shifted to where they were written. `failed` are the nodes that have no
-    value: MARK is in their place.
+    `moved` maps the nodes that a spliced list shifted to the paths where they are written. `failed` are the nodes that
+    have no value: UNKNOWN_MARK is in their place.
     """
 
     tree: Json
-    errors: tuple[ExpressionError, ...] = ()
+    errors: tuple[Problem, ...] = ()
     watched: Mapping[str, str] = field(default_factory=dict)
     moved: Mapping[str, str] = field(default_factory=dict)
     failed: frozenset[str] = frozenset()
 
     @property
     def unknown(self) -> frozenset[str]:
-        """Give the nodes that no value is known of yet: those that failed, and those of a watched name."""
+        """Return the nodes whose value is not known: those that failed, and those that use the watched name."""
         return self.failed.union(self.watched)
 
 
 # ---- trees ------------------------------------------------------------------------------------
 
 
-def render_tree(tree: Json, names: Mapping[str, ExpressionValue], at: str) -> tuple[Json, tuple[ExpressionError, ...]]:
-    """Evaluate every expression of a tree that stands at path `at`; a node that fails becomes MARK and an error."""
+def render_tree(tree: Json, names: Mapping[str, ExpressionValue], at: str) -> tuple[Json, tuple[Problem, ...]]:
+    """Evaluate every expression of a tree at path `at`; a node that fails becomes UNKNOWN_MARK and an error."""
     rendered = render_watched(tree, names, at)
     return rendered.tree, rendered.errors
 
@@ -68,10 +60,10 @@ def render_watched(
     lacking: frozenset[str] = frozenset(),
     failed: Container[str] = (),
 ) -> RenderedTree:
-    """Evaluate a tree, and note which of its nodes come from the name `watch`.
+    """Evaluate a tree, and note which of its nodes use the name `watch`.
 
-    Scalars that use the name `defer` stay as they are written, to be rendered later; literal `${{` in all others is
-    escaped again, so that the second pass gives what the first one meant. Nodes that use a var that is `lacking` fail
+    Scalars that use the name `defer` stay as they are written, to be rendered in a second pass; literal `${{` in all
+    others is escaped again, so that the second pass does not evaluate it. Nodes that use a var that is `lacking` fail
     without an error, as do those at the paths `failed`, which failed in the first pass: both are reported already.
     """
     walk = _Walk(names, watch, defer, lacking, failed)
@@ -80,7 +72,7 @@ def render_watched(
 
 
 def has_expression(text: str) -> bool:
-    """Say whether a scalar holds an expression (an escaped `$${{` is none)."""
+    """Return whether a scalar has an expression. An escaped `$${{` is not one."""
     try:
         return any(isinstance(piece, ExpressionSource) for piece in split_expressions(text))
     except UnclosedExpressionError:
@@ -88,7 +80,7 @@ def has_expression(text: str) -> bool:
 
 
 def uses_name(tree: Json, name: str) -> bool:
-    """Say whether any expression in a tree uses a top-level name."""
+    """Return whether any expression in a tree uses a top-level name."""
     return any(name in uses for uses in _all_uses(tree))
 
 
@@ -110,16 +102,16 @@ def node_at(tree: Json, path: str) -> Json:
 
 
 def possible_patterns(values: Iterable[Json]) -> tuple[str, ...]:
-    """Return the path patterns that outputs or inputs rendered with WILD may turn out to mean.
+    """Return the path patterns that outputs or inputs may have once their unknown values are known.
 
-    From the segment that holds something unknown on, anything is possible: `workspace/**`. Listings give no pattern,
-    since they read no file.
+    From the segment with an unknown value on, any path is possible: `workspace/**`. Listings and exclusions give no
+    pattern, since they read no file.
     """
     found: dict[str, None] = {}
     for value in values:
         text = value.get("path") if isinstance(value, Mapping) else value
         if not isinstance(text, str) or not text or text.startswith("!"):
-            continue  # an exclusion reads nothing
+            continue
         path = text.partition("#")[0]
         if UNKNOWN_MARK in path:
             head = path[: path.index(UNKNOWN_MARK)]
@@ -132,7 +124,7 @@ def possible_patterns(values: Iterable[Json]) -> tuple[str, ...]:
 
 
 class _Walk:
-    """The state of one rendering of a tree."""
+    """One rendering of a tree, with what it collects."""
 
     def __init__(
         self,
@@ -142,7 +134,7 @@ class _Walk:
         lacking: frozenset[str],
         failed_before: Container[str],
     ) -> None:
-        self.errors: list[ExpressionError] = []
+        self.errors: list[Problem] = []
         self.watched: dict[str, str] = {}
         self.moved: dict[str, str] = {}
         self.failed: set[str] = set()
@@ -167,10 +159,10 @@ class _Walk:
     def _key(self, key: str, at: str, written: str) -> str:
         if "${{" in key:
             self.failed.add(_below(at, key))
-            self.errors.append(ExpressionError(_below(written, key), "a key may not hold an expression"))
+            self.errors.append(Problem(_below(written, key), E_EXPRESSION, "a key cannot have an expression"))
         return key
 
-    def _fail(self, at: str, error: ExpressionError | None) -> str:
+    def _fail(self, at: str, error: Problem | None) -> str:
         """Note that a node has no value; without an error where that is reported already."""
         self.failed.add(at)
         if error is not None:
@@ -202,26 +194,31 @@ class _Walk:
         if "${{" not in text:
             return text
         try:
-            pieces = split_expressions(text)
+            return self._evaluated(text, split_expressions(text), at)
         except UnclosedExpressionError:
             hint = "close it with `}}`, or write `$${{` for the characters themselves"
-            return self._fail(at, ExpressionError(written, "`${{` without its `}}`", hint))
-        sources = [piece for piece in pieces if isinstance(piece, ExpressionSource)]
-        try:
-            uses = [_uses_of(source.text) for source in sources]
-            if self._lacking and any(_are_among(one.get("vars", ()), self._lacking) for one in uses):
-                return self._fail(at, None)
-            used = {name for one in uses for name in one}
-            if self._defer in used:
-                return text
-            if self._watch in used:
-                self.watched[at] = text
-            result = self._evaluate(pieces)
-        except EvaluationError as fault:
-            return self._fail(at, ExpressionError(written, fault.message, fault.hint, fault.code))
+            return self._fail(at, Problem(written, E_EXPRESSION, "`${{` without its `}}`", hint))
+        except EvaluationError as error:
+            return self._fail(at, Problem(written, error.code, error.message, error.hint))
+
+    def _evaluated(self, text: str, pieces: "tuple[str | ExpressionSource, ...]", at: str) -> Json:
+        uses = [_uses_of(piece.text) for piece in pieces if isinstance(piece, ExpressionSource)]
+        if any(self._is_lacking(one.get("vars", ())) for one in uses):
+            return self._fail(at, None)
+        used = frozenset().union(*uses)
+        if self._defer in used:
+            return text
+        if self._watch in used:
+            self.watched[at] = text
+        result = self._joined(pieces)
         return _escape(result) if self._defer is not None else result
 
-    def _evaluate(self, pieces: "tuple[str | ExpressionSource, ...]") -> Json:
+    def _is_lacking(self, used: Collection[str]) -> bool:
+        """Return whether an expression uses members of `vars` (`*`: any of them) that are lacking."""
+        return bool(self._lacking) and ("*" in used or not self._lacking.isdisjoint(used))
+
+    def _joined(self, pieces: "tuple[str | ExpressionSource, ...]") -> Json:
+        """Return the value of a single expression, or the text of several pieces."""
         if len(pieces) == 1 and isinstance(pieces[0], ExpressionSource):
             return _evaluate(pieces[0].text, self._names)
         parts = [p if isinstance(p, str) else _as_text(_evaluate(p.text, self._names), p.text) for p in pieces]
@@ -230,11 +227,6 @@ class _Walk:
 
 def _below(path: str, key: str) -> str:
     return f"{path}/{key}" if path else key
-
-
-def _are_among(used: Collection[str], lacking: frozenset[str]) -> bool:
-    """Return whether some of the members of `vars` that an expression uses (`*`: any of them) are lacking."""
-    return "*" in used or not lacking.isdisjoint(used)
 
 
 def _evaluate(source: str, names: Mapping[str, ExpressionValue]) -> Json:
@@ -250,14 +242,14 @@ def _uses_of(source: str) -> Mapping[str, frozenset[str]]:
 
 
 def _as_text(value: Json, source: str) -> str:
-    """Return a value as it stands inside a longer text."""
+    """Return a value as a part of a longer text."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool | int | float):
         return json.dumps(value)
     kind = "null" if value is None else "a mapping" if isinstance(value, Mapping) else "a list"
     hint = "make it the whole value, or turn it into text (`| join(' ')`, `| tojson`, `| default('')`)"
-    message = f"`{source.strip()}` is {kind}; inside a text only strings, numbers and booleans can stand"
+    message = f"`{source.strip()}` is {kind}; a longer text can only contain strings, numbers and booleans"
     raise EvaluationError(message, hint)
 
 
@@ -272,11 +264,10 @@ def _escape(value: Json) -> Json:
 
 
 def _all_uses(tree: Json) -> Iterator[Mapping[str, frozenset[str]]]:
-    """Give the names of each expression of a tree; a malformed one has none, rendering will complain of it."""
+    """Yield the names of each expression of a tree. A malformed one is skipped: rendering reports it."""
     for text in (text for text in strings_in(tree) if "${{" in text):
         try:
-            yield from [
-                _uses_of(piece.text) for piece in split_expressions(text) if isinstance(piece, ExpressionSource)
-            ]
+            pieces = split_expressions(text)
+            yield from [_uses_of(piece.text) for piece in pieces if isinstance(piece, ExpressionSource)]
         except (UnclosedExpressionError, EvaluationError):
             continue

@@ -1,14 +1,17 @@
-"""Limit what items of a foreach may decide: plain paths and arguments, never programs or code."""
+"""Limit what items of a foreach may decide: plain paths and arguments, never programs or code.
+
+The list may come from a model, which could otherwise choose what runs on the machine (rule 9 of the language).
+"""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise, takewhile
 from typing import Final
 
 from msgspec import Struct
 
 from orch23.model.digest import Json
-from orch23.model.fields import Problem, normalize_path
+from orch23.model.fields import Problem, leaves, normalize_path
 from orch23.model.file_policy import protected_reason, secret_file_reason
 from orch23.model.paths import is_glob, match_any, unsafe_reason
 from orch23.resolve.expressions import has_expression, node_at
@@ -20,7 +23,7 @@ _PROGRAMS: Final = (
     r"n?vim?|ex|emacs"
 )
 _INTERPRETER: Final = re.compile(rf"(?:{_PROGRAMS})[\d.]*(?:\.exe)?", re.IGNORECASE)
-"""Programs that run the text that follows an option such as `-c` or `-e`; of others it is a name or a number."""
+"""Programs that run the text after an option such as `-c` or `-e`. For other programs it is a name or a number."""
 
 _RUNS_TEXT: Final = frozenset({"-c", "-e", "--eval", "-lc", "-ec"})
 _CODE_OPTION: Final = re.compile(
@@ -44,7 +47,7 @@ _WRAPPERS: Final[Mapping[str, frozenset[str]]] = {
     "sudo": frozenset({"-u", "-g"}),
     **dict.fromkeys(("nohup", "setsid", "chrt", "taskset", "doas", "busybox"), frozenset[str]()),
 }
-"""Programs that run the program which their arguments name, with those of their options that take a value."""
+"""Programs that run another program named by their arguments, each with its options that take a value."""
 
 ArgumentError = tuple[str, str]
 """Message and hint."""
@@ -54,9 +57,9 @@ _PROGRAM_HINT: Final = "write the program out in the pipeline"
 
 
 def template_argument_error(before: Sequence[str], source: str) -> ArgumentError | None:
-    """Return what is wrong with an argument that an item gives whatever it gives, or None.
+    """Return what is wrong with an argument that an item gives, whatever its value is, or None.
 
-    `before` are the program and the arguments before it, `source` is how the author wrote it.
+    `before` are the program and the arguments before it, `source` is the argument as it is written.
     """
     if before and before[-1] in _RUNS_PROGRAM:
         return f"an item may not decide the program that `{before[-1]}` runs", _PROGRAM_HINT
@@ -87,9 +90,9 @@ def pytest_argument_error(before: Sequence[str]) -> ArgumentError | None:
 
 
 def _code_option(before: Sequence[str]) -> str | None:
-    """Return the option by which the next argument of an interpreter is code.
+    """Return the option that makes the next argument of an interpreter code, or None.
 
-    What follows its script are arguments of the script; there, only the commonest spellings count.
+    Arguments after its script belong to the script: there, only the most common options count.
     """
     options = tuple(takewhile(_is_option, reversed(before)))
     known = _CODE_OPTION.fullmatch if _has_no_script(before[: len(before) - len(options)]) else _RUNS_TEXT.__contains__
@@ -99,14 +102,14 @@ def _code_option(before: Sequence[str]) -> str | None:
 
 
 def _has_no_script(before: Sequence[str]) -> bool:
-    """Return whether all that follows the last interpreter are options, and what may be their values."""
+    """Return whether only options, and possible values of options, follow the last interpreter."""
     last = max(number for number, one in enumerate(before) if _INTERPRETER.fullmatch(_name(one)))
     after = before[last:]
     return all(_is_option(one) or _is_option(left) for left, one in pairwise(after))
 
 
 def _awaits_program(before: Sequence[str]) -> str | None:
-    """Return the wrapper, such as `timeout`, whose next argument is the program to run; None where there is none."""
+    """Return the wrapper, such as `timeout`, whose next argument is the program to run, or None."""
     wrapper, is_value = None, False
     for one in before:
         if is_value:
@@ -123,7 +126,7 @@ def _awaits_program(before: Sequence[str]) -> str | None:
 
 
 def _is_plain_path(value: str) -> bool:
-    """Return whether a text is a path without any character that could make code of it."""
+    """Return whether a text is a path without characters that have a meaning in code."""
     odd = any(char.isspace() or char in _SHELL_SIGNS for char in value)
     return bool(value) and not odd and not is_glob(value) and unsafe_reason(value.removeprefix("./")) is None
 
@@ -143,7 +146,8 @@ _LOCAL: Final = "local"
 _ARGUMENT: Final = "argument"
 _TEXT: Final = "text"
 
-# Where an item may have a say, and as what. `*` is any one segment, `**` the rest; what is not listed is refused.
+# The places that an item may decide, and how each value is checked. `*` is one segment, `**` the rest. All others are
+# refused.
 _PLACES: tuple[tuple[str, str], ...] = (
     ("desc", _TEXT),
     ("salt", _TEXT),
@@ -163,26 +167,30 @@ _PLACES: tuple[tuple[str, str], ...] = (
     ("pytest/expect/*", _TEXT),
     ("pytest/report", _WRITE),
     ("commands/from", _SLICE),
-    ("commands/from/*", _TEXT),  # each is judged as a command, by whoever reads the step
+    ("commands/from/*", _TEXT),  # `read_commands` checks each command
 )
 
 
 def item_errors(body: Mapping[str, Json], watched: Mapping[str, str], at: str) -> list[Problem]:
-    """Return what an item decides and may not. `watched` maps the rendered nodes to their source, below `at`."""
-    typed = tuple(normalize_path(text) for text in _typed(body, watched, at, "write") if not is_glob(text))
-    readable = _typed(body, watched, at, "read")
+    """Return an error for each value that an item may not decide.
+
+    `watched` maps the rendered nodes that use the item, below `at`, to their source.
+    """
+    typed = tuple(normalize_path(text) for text in _typed_entries(body, watched, at, "write") if not is_glob(text))
+    readable = _typed_entries(body, watched, at, "read")
     problems: list[Problem] = []
     for path, source in watched.items():
-        for leaf, value in _leaves(path, node_at(body, path.removeprefix(at + "/"))):
-            place = leaf.removeprefix(at + "/")
-            fault = _fault(place, value, source, body, _Fence(typed, readable))
+        place_of_node = path.removeprefix(at + "/")
+        for below, value in leaves(node_at(body, place_of_node)):  # an item may give a list or a mapping
+            place = "/".join((place_of_node, *map(str, below)))
+            fault = _fault(place, value, source, body, _Typed(typed, readable))
             if fault is not None:
-                problems.append(Problem(leaf, *fault))
+                problems.append(Problem(f"{at}/{place}", *fault))
     return problems
 
 
 def foreach_template_errors(body: Json, watched: Mapping[str, str], at: str) -> list[Problem]:
-    """Return what an item decides and may not whatever the list holds, which is the fault of the pipeline."""
+    """Return an error for each place that no item may decide, whatever the list has: the pipeline must change."""
     problems: list[Problem] = []
     for path, source in watched.items():
         place = path.removeprefix(at + "/")
@@ -195,17 +203,19 @@ def foreach_template_errors(body: Json, watched: Mapping[str, str], at: str) -> 
     return problems
 
 
-class _Fence(Struct, frozen=True):
-    """What the author typed: literal paths that may be written, and patterns that may be read."""
+class _Typed(Struct, frozen=True):
+    """The entries of `allowed_paths` in the pipeline itself: literal paths to write, and patterns to read."""
 
     write: tuple[str, ...]
     read: tuple[str, ...]
 
 
-def _fault(
-    place: str, value: Json, source: str, body: Mapping[str, Json], typed: _Fence
-) -> tuple[str, str, str] | None:
-    """Return code, message and hint of what is wrong with one value that an item decided, or None."""
+_Error = tuple[str, str, str]
+"""Code, message and hint."""
+
+
+def _fault(place: str, value: Json, source: str, body: Mapping[str, Json], typed: _Typed) -> _Error | None:
+    """Return what is wrong with one value that an item decided, or None."""
     kind = _kind_of(place)
     if kind is None or (kind == _ARGUMENT and place.endswith("shell/0")):
         return "E857", f"an item may not decide `{_shown(place)}`", "write it out in the pipeline"
@@ -218,8 +228,10 @@ def _fault(
             return "E857", f"the item gives `{value}`: an item may not exclude inputs", "write the `!` in the pipeline"
         value, source = value.removeprefix("!"), source.removeprefix("!")
     path = _path_of(kind, value, source)
-    if path is None:
-        return None
+    return None if path is None else _path_fault(kind, path, value, typed)
+
+
+def _path_fault(kind: str, path: str, value: str, typed: _Typed) -> _Error | None:
     if not path:
         return "E857", "the path that an item gives is empty", "correct the item"
     why = unsafe_reason(path)
@@ -230,9 +242,9 @@ def _fault(
 
 
 def _path_of(kind: str, value: str, source: str) -> str | None:
-    """Return the path in a value as it is, but for a `./` or a closing `/` that the author wrote.
+    """Return the path in a value, without a `./` or a trailing `/` that the pipeline itself has.
 
-    None where the path is the author's own: in `specs/todo.md#${{ t.section }}` the item only names the section.
+    None if the item does not decide the path: in `specs/todo.md#${{ t.section }}` it only names the section.
     """
     path = value
     if kind == _SLICE:
@@ -247,8 +259,8 @@ def _path_of(kind: str, value: str, source: str) -> str | None:
     return path.removesuffix("/") if source.rstrip().endswith("/") else path
 
 
-def _name_fault(kind: str, path: str, typed: _Fence) -> tuple[str, str, str] | None:
-    """Hold a path to the names that only the author may type."""
+def _name_fault(kind: str, path: str, typed: _Typed) -> _Error | None:
+    """Return an error if only the pipeline may name a path: outside `allowed_paths.read`, protected, or secret."""
     if kind == _LOCAL or (kind == _WRITE and path in typed.write):
         return None
     if kind in (_READ, _SLICE) and typed.read:
@@ -261,8 +273,8 @@ def _name_fault(kind: str, path: str, typed: _Fence) -> tuple[str, str, str] | N
     return "E858", f"the item names `{path}`: {reason}", f"correct the item, or {way}"
 
 
-def _argument_fault(place: str, value: str, source: str, body: Mapping[str, Json]) -> tuple[str, str, str] | None:
-    """Refuse an argument that becomes an option, or that a program is told to run."""
+def _argument_fault(place: str, value: str, source: str, body: Mapping[str, Json]) -> _Error | None:
+    """Return an error if an argument is an option, or a program or code to run."""
     if value.startswith("-") and not source.startswith("-"):
         message = f"the argument `{value}`, which an item gives, is an option"
         return "E857", message, "write the option out in the pipeline"
@@ -284,8 +296,8 @@ def _is_of_shell(place: str) -> bool:
     return place.split("/")[-2:-1] == ["shell"]
 
 
-def _typed(body: Mapping[str, Json], watched: Mapping[str, str], at: str, key: str) -> tuple[str, ...]:
-    """Return the entries of `allowed_paths` that the author typed, and no item gave."""
+def _typed_entries(body: Mapping[str, Json], watched: Mapping[str, str], at: str, key: str) -> tuple[str, ...]:
+    """Return the entries of `allowed_paths` that do not come from the item."""
     place = f"{at}/allowed_paths/{key}"
     entries = node_at(body, f"allowed_paths/{key}")
     if f"{at}/allowed_paths" in watched or place in watched:
@@ -296,7 +308,7 @@ def _typed(body: Mapping[str, Json], watched: Mapping[str, str], at: str, key: s
 
 
 def _kind_of(place: str) -> str | None:
-    """Return as what an item may decide a place; a step of verify is judged as the same step of a stage."""
+    """Return how a value at a place is checked, or None. Steps of `verify` are checked like those of stages."""
     names = place.split("/")
     if names[:1] == ["verify"] and names[1:2] != ["inputs"]:
         rest = names[1:]
@@ -315,18 +327,6 @@ def _fits(pattern: Sequence[str], names: Sequence[str]) -> bool:
         return list(names[: len(pattern) - 1]) == list(pattern[:-1])
     pairs = zip(pattern, names, strict=False)
     return len(pattern) == len(names) and all(one == other or (one == "*" and other.isdigit()) for one, other in pairs)
-
-
-def _leaves(path: str, value: Json) -> Iterator[tuple[str, Json]]:
-    """Give the scalars of what an item decided: it may have given a list or a mapping."""
-    if isinstance(value, Mapping):
-        for key, below in value.items():
-            yield from _leaves(f"{path}/{key}", below)
-    elif isinstance(value, Sequence) and not isinstance(value, str):
-        for number, below in enumerate(value):
-            yield from _leaves(f"{path}/{number}", below)
-    else:
-        yield path, value
 
 
 def _shown(place: str) -> str:

@@ -1,6 +1,6 @@
 """Resolve a stage: its manifest, with the files and texts that determine its result.
 
-Pure: files are seen through a `Tree`, facts about the machine come as values.
+Pure: files are read through `VisibleFiles`, facts about the machine come as values.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, assert_never
 from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.digest import Digest, FileEntry, Json, digest_bytes, digest_json
+from orch23.model.digest import FileEntry, Json, digest_bytes, digest_json
 from orch23.model.file_policy import secret_file_reason
 from orch23.model.paths import match_any
 from orch23.model.pipeline import (
@@ -38,16 +38,16 @@ if TYPE_CHECKING:
 
 
 class VisibleFiles(Protocol):
-    """The files a stage may see: sources as on disk, outputs of others as their records say, chains by version."""
+    """The files that a stage may see: sources on disk, outputs of other stages by their records, chains by version."""
 
     def entry(self, path: str) -> FileEntry | None:
         """Return what is at a path for this stage, or None."""
 
     def matching(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
-        """Return the sorted paths that a glob means for this stage; of those that are excluded no link is followed."""
+        """Return the sorted paths that a glob matches for this stage. Links that `exclude` matches are not followed."""
 
     def listed(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
-        """Return the sorted paths of a listing: without what this pipeline made. `exclude` is as for `matching`."""
+        """Return the sorted paths of a listing, without what this pipeline made. `exclude` is as for `matching`."""
 
     def versions(self) -> dict[str, FileEntry]:
         """Return the base of a stage in a chain: the newest earlier version, or version 0, of each of its outputs."""
@@ -56,25 +56,25 @@ class VisibleFiles(Protocol):
         """Return the bytes of an entry.
 
         Raises:
-            MissingBytesError: neither the store nor the disk has them any more.
+            MissingBytesError: neither the store nor the disk has them.
 
         """
 
 
 _Slices: TypeAlias = Mapping[str, Sequence[Slice]]
 
-_SHOWN_INPUTS = 10  # of those that are too many; the rest is counted
+_SHOWN_INPUTS = 10
 
 
 class ResolvedStage(Struct, frozen=True, kw_only=True):
-    """A stage with all that its result depends on.
+    """A stage with everything that its result depends on.
 
-    `files` are the inputs of its room, `unkeyed` the inputs for order only, which its step alone is given, `base` the
-    versions it starts from, `verify_files` what its verification sees besides; all by path. `parts` and `verify_parts`
-    are the files of which its step and its verification are given slices alone; `composed` are their bytes, which no
-    file of the project has. `given` is what a prompt or template sees, in declared order. `listings` are the paths of
-    each listing by its pattern, as the verification sees it. `texts` is the digest of what the prompt is rendered from
-    besides the contents of its inputs.
+    By path: `files` are its inputs, `unkeyed` the inputs for order only, which only its step gets, `base` the versions
+    that it starts from, `verify_files` the further inputs of its verification. `parts` and `verify_parts` are the files
+    of which its step and its verification get only slices; `composed` are their bytes, which no file of the project
+    has. `given` is what a prompt or template sees, in declared order. `listings` are the paths of each listing by its
+    pattern, as the verification sees it. `texts` is the digest of what the prompt is rendered from, without the
+    contents of its inputs.
     """
 
     stage: Stage
@@ -97,7 +97,7 @@ class ResolvedStage(Struct, frozen=True, kw_only=True):
 
 
 class _Shown(Struct, frozen=True):
-    """A tree as a model may be shown it: no pattern leads to a file that holds secrets, a literal path does."""
+    """The files that a model may see. A glob matches no file that may have secrets; a literal path may name one."""
 
     tree: VisibleFiles
 
@@ -112,7 +112,7 @@ class _Shown(Struct, frozen=True):
         return tuple(path for path in self.tree.listed(pattern, exclude) if secret_file_reason(path) is None)
 
     def _is_private(self, path: str) -> bool:
-        """Return whether a file holds secrets by its name, or is a link to one that does."""
+        """Return whether a file may have secrets by its name, or is a link to such a file."""
         if secret_file_reason(path) is not None:
             return True
         entry = self.tree.entry(path)
@@ -125,18 +125,6 @@ class _Shown(Struct, frozen=True):
         return self.tree.read(path, entry)
 
 
-class _Gathered(Struct):
-    """Aspects and files while they are collected."""
-
-    aspects: dict[str, Json] = field(default_factory=dict)
-    files: dict[str, FileEntry] = field(default_factory=dict)
-    unkeyed: dict[str, FileEntry] = field(default_factory=dict)
-    given: list[PromptInput] = field(default_factory=list)
-    slices: dict[str, list[Slice]] = field(default_factory=dict)
-    listings: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    broken: list[Diagnostic] = field(default_factory=list)
-
-
 def resolve_stage(
     stage: Stage,
     tree: VisibleFiles,
@@ -146,46 +134,23 @@ def resolve_stage(
     variables: Mapping[str, Json],
     read_yaml: YamlReader,
 ) -> ResolvedStage:
-    """Return the stage with its manifest. What is wrong with its inputs is in `broken`, and then it must not run."""
+    """Return the stage with its manifest. Errors in its inputs are in `broken`; with any, it must not run."""
     step = stage.step
     asks = step.asks_model
-    shows = asks or bool(step.renders)
-    inputs = _gather(stage.inputs, _Shown(tree) if asks else tree, read_yaml, prefix="", given=shows)
-    verify = _gather(stage.verify.inputs, tree, read_yaml, prefix="verify.", given=False)
-    base = dict(sorted(tree.versions().items())) if stage.chain else {}
-    if asks:
-        base = {path: entry for path, entry in base.items() if path in stage.outputs or not secret_file_reason(path)}
-    given = [*inputs.given, *_given_base(base, inputs.files, tree)]
+    inputs = _Inputs(_Shown(tree) if asks else tree, read_yaml, prefix="", shows_files=asks or bool(step.renders))
+    inputs.add_all(stage.inputs)
+    verify = _Inputs(tree, read_yaml, prefix="verify.", shows_files=False)
+    verify.add_all(stage.verify.inputs)
+    base = _base_of(stage, tree)
+    given = (*inputs.given, *_given_base(base, inputs.files, tree))
     parts, keys = _parts(inputs.slices if step.starts_processes else {}, inputs.files, prefix="")
     both = _joined(inputs.slices, verify.slices) if _is_verified_on_files(stage) else {}
     verify_parts, verify_keys = _parts(both, {**inputs.files, **verify.files}, prefix="verify.")
     stage, refused = resolve_commands(stage, {(one.path, one.slice): one.text for one in verify.given if one.slice})
-    aspects = _declared(stage, facts)
-    aspects |= inputs.aspects | verify.aspects | keys | verify_keys
+    texts = _texts_of(stage, given, sources, variables, read_yaml)
+    aspects = _declared(stage, facts) | inputs.aspects | verify.aspects | keys | verify_keys | texts.aspects
     aspects |= {f"base:{path}": str(entry) for path, entry in base.items()}
     aspects |= {f"requires:{c.kind}:{c.path}": _holds(c, tree) for c in stage.requires}
-    broken = [*inputs.broken, *verify.broken, *refused]
-    rendered = None
-    texts = ""
-    if is_llm(step):
-        prompt, system, problems = prompts.key_texts(stage, step, tuple(given), sources, variables)
-        aspects["prompt"] = digest_bytes(prompt.encode()).sha256
-        aspects["system"] = digest_bytes(system.encode()).sha256
-        texts = prompts.texts_digest(step, tuple(given), sources, variables)
-        broken += problems
-        broken += _context_limits(stage.name, step, given)
-        if step.schema is not None:
-            text, problem = sources.text(step.schema)
-            aspects["schema"] = digest_bytes((text or "").encode()).sha256
-            broken += [problem] if problem else []
-        if step.answers is not None:
-            aspects["answers"] = _answers_aspect(stage, step.answers, sources, read_yaml)
-    elif step.renders:
-        template = getattr(step, step.renders)
-        text_or_none, problems = prompts.render_template(stage, template, tuple(given), sources, variables)
-        broken += problems
-        rendered = (text_or_none or "").encode()
-        aspects["prompt"] = digest_bytes(rendered).sha256
     manifest = dict(sorted((a, v) for a, v in aspects.items() if v is not None))
     return ResolvedStage(
         stage=stage,
@@ -196,11 +161,11 @@ def resolve_stage(
         files=inputs.files,
         base=base,
         verify_files=verify.files,
-        given=tuple(given),
-        rendered=rendered,
-        broken=tuple(broken),
+        given=given,
+        rendered=texts.rendered,
+        broken=(*inputs.broken, *verify.broken, *refused, *texts.broken),
         listings=inputs.listings | verify.listings,
-        texts=texts,
+        texts=texts.digest,
         parts=_entries(parts),
         verify_parts=_entries(verify_parts),
         composed=(*parts.values(), *verify_parts.values()),
@@ -208,41 +173,45 @@ def resolve_stage(
     )
 
 
+# ---- aspects of the pipeline and the machine --------------------------------------------------
+
+
 def _declared(stage: Stage, facts: Facts) -> dict[str, Json]:
     """Return the aspects that follow from the pipeline and the machine alone."""
-    fence = stage.fence
+    scope = stage.fence
     aspects: dict[str, Json] = {
         "action_format": ACTION_FORMAT,
         "outputs": list(stage.outputs),
-        "fence": {"write": list(fence.write), "protect": list(fence.protect), "delete": list(fence.delete)},
+        "fence": {"write": list(scope.write), "protect": list(scope.protect), "delete": list(scope.delete)},
         "cwd": stage.cwd,
         "scratch": list(stage.scratch),
         "network": stage.network or None,
         "item": stage.item.value if stage.item else None,
         "salt": stage.salt,
+        "plugins": list(facts.plugins) or None,
+        "ensures": [f"{c.kind}:{c.path}" for c in stage.ensures] or None,
     }
-    if facts.plugins:
-        aspects["plugins"] = list(facts.plugins)
     aspects |= stage.step.aspects(facts)
     if stage.retry.escalate:
-        aspects["model"] = stage.retry.escalate[0]  # that is who is asked first; llm.model is never
+        aspects["model"] = stage.retry.escalate[0]  # the first attempt uses it, and no attempt uses `llm.model`
     aspects |= {f"env:{name}": value for name, value in stage.env.items()}
     aspects |= {f"tool:{name}": identity for name, identity in facts.tools.items()}
-    if stage.verify.steps:
-        aspects["verify"] = [_verify_aspect(step, facts) for step in stage.verify.steps]
-        aspects["verify.all"] = stage.verify.run_all or None
-        processes = _processes_of(stage)
-        if processes:
-            aspects["verify.python"] = facts.python
-        if any(step.kind == "pytest" for step in processes):
-            aspects["verify.pytest"] = facts.pytest
-    if stage.ensures:
-        aspects["ensures"] = [f"{c.kind}:{c.path}" for c in stage.ensures]
-    return aspects
+    return aspects | (_verification(stage, facts) if stage.verify.steps else {})
+
+
+def _verification(stage: Stage, facts: Facts) -> dict[str, Json]:
+    """Return the aspects of the steps of a verification."""
+    processes = _processes_of(stage)
+    return {
+        "verify": [_verify_aspect(step, facts) for step in stage.verify.steps],
+        "verify.all": stage.verify.run_all or None,
+        "verify.python": facts.python if processes else None,
+        "verify.pytest": facts.pytest if any(step.kind == "pytest" for step in processes) else None,
+    }
 
 
 def _processes_of(stage: Stage) -> tuple[ProcessStep, ...]:
-    """Return the processes of a stage's verification, with those that commands stand for."""
+    """Return the process steps of a stage's verification, `commands` steps replaced by the steps that they run."""
     found: list[ProcessStep] = []
     for step in stage.verify.steps:
         if isinstance(step, ProcessStep):
@@ -268,72 +237,98 @@ def _verify_aspect(step: VerifyStep, facts: Facts) -> Json:
             raise TypeError(message)
 
 
-def _gather(
-    declared: tuple[Input, ...], tree: VisibleFiles, read_yaml: YamlReader, *, prefix: str, given: bool
-) -> _Gathered:
-    out = _Gathered()
-    for one in declared:
-        match one:
-            case PathInput() | OrderInput():
-                _add_path(out, one, tree, prefix=prefix, given=given)
-            case GlobInput():
-                for path in tree.matching(one.pattern, one.exclude):
-                    found = None if match_any(one.exclude, path) else tree.entry(path)
-                    if found is not None:
-                        _add_file(out, path, found, tree, prefix=prefix, given=given)
-            case ListInput():
-                listed = tree.listed(one.pattern, one.exclude)
-                paths = tuple(path for path in listed if not match_any(one.exclude, path))
-                out.aspects[f"{prefix}list:{one.pattern}"] = list(paths)
-                out.listings[one.pattern] = paths
-                text = "".join(f"{path}\n" for path in paths)
-                out.given.append(_given_text(one.pattern, "list", text))
-            case SliceInput():
-                _add_slice(out, one, tree, read_yaml, prefix)
-            case _ as never:
-                assert_never(never)
-    return out
+# ---- aspects of files -------------------------------------------------------------------------
 
 
-def _add_path(out: _Gathered, one: PathInput | OrderInput, tree: VisibleFiles, *, prefix: str, given: bool) -> None:
-    entry = tree.entry(one.path)
-    if entry is None:
-        if isinstance(one, OrderInput) or not one.optional:
-            out.broken.append(_missing(one.path))
-    elif isinstance(one, OrderInput):
-        out.unkeyed[one.path] = entry
-    else:
-        _add_file(out, one.path, entry, tree, prefix=prefix, given=given)
+class _Inputs(Struct):
+    """The files, aspects and errors of a list of inputs, while they are collected.
+
+    `prefix` is put before the names of the aspects. With `shows_files`, a prompt or template sees whole files.
+    """
+
+    tree: VisibleFiles
+    read_yaml: YamlReader
+    prefix: str
+    shows_files: bool
+    aspects: dict[str, Json] = field(default_factory=dict)
+    files: dict[str, FileEntry] = field(default_factory=dict)
+    unkeyed: dict[str, FileEntry] = field(default_factory=dict)
+    given: list[PromptInput] = field(default_factory=list)
+    slices: dict[str, list[Slice]] = field(default_factory=dict)
+    listings: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    broken: list[Diagnostic] = field(default_factory=list)
+
+    def add_all(self, declared: tuple[Input, ...]) -> None:
+        for one in declared:
+            match one:
+                case PathInput() | OrderInput() | SliceInput():
+                    self._add_literal(one)
+                case GlobInput():
+                    self._add_glob(one)
+                case ListInput():
+                    self._add_list(one)
+                case _ as never:
+                    assert_never(never)
+
+    def _add_literal(self, one: PathInput | OrderInput | SliceInput) -> None:
+        entry = self.tree.entry(one.path)
+        if entry is None:
+            if isinstance(one, OrderInput) or not one.optional:
+                hint = "create it, or write {path: ..., optional: true}"
+                self.broken.append(Diagnostic("E822", f"input `{one.path}` does not exist", hint=hint))
+        elif isinstance(one, OrderInput):
+            self.unkeyed[one.path] = entry
+        elif isinstance(one, SliceInput):
+            self._add_slice(one, entry)
+        else:
+            self._add_file(one.path, entry)
+
+    def _add_file(self, path: str, entry: FileEntry) -> None:
+        if path in self.files:
+            return
+        self.files[path] = entry
+        self.aspects[f"{self.prefix}input:{path}"] = str(entry)
+        if self.shows_files:
+            self.given.append(PromptInput(path, "", entry.digest.sha256, _reader(self.tree, path, entry)))
+
+    def _add_glob(self, one: GlobInput) -> None:
+        for path in self.tree.matching(one.pattern, one.exclude):
+            entry = None if match_any(one.exclude, path) else self.tree.entry(path)
+            if entry is not None:
+                self._add_file(path, entry)
+
+    def _add_list(self, one: ListInput) -> None:
+        listed = self.tree.listed(one.pattern, one.exclude)
+        paths = tuple(path for path in listed if not match_any(one.exclude, path))
+        self.aspects[f"{self.prefix}list:{one.pattern}"] = list(paths)
+        self.listings[one.pattern] = paths
+        text = "".join(f"{path}\n" for path in paths)
+        self.given.append(PromptInput(one.pattern, "list", digest_bytes(text.encode()).sha256, lambda: text))
+
+    def _add_slice(self, one: SliceInput, entry: FileEntry) -> None:
+        try:
+            part = take_slice(_text(self.tree.read(one.path, entry)), one.path, one.selector, self.read_yaml)
+        except SliceError as error:
+            self.broken.append(Diagnostic("E833", f"`{one.text}`: {error}", hint=error.hint))
+            return
+        digest = digest_bytes(part.text.encode()).sha256
+        self.aspects[f"{self.prefix}slice:{one.text}"] = digest
+        self.slices.setdefault(one.path, []).append(part)
+        self.given.append(PromptInput(one.path, one.selector, digest, lambda: part.text))
 
 
-def _add_file(out: _Gathered, path: str, entry: FileEntry, tree: VisibleFiles, *, prefix: str, given: bool) -> None:
-    if path in out.files:
-        return
-    out.files[path] = entry
-    out.aspects[f"{prefix}input:{path}"] = str(entry)
-    if given:
-        out.given.append(PromptInput(path, "", entry.digest.sha256, lambda: _text(tree.read(path, entry))))
-
-
-def _add_slice(out: _Gathered, one: SliceInput, tree: VisibleFiles, read_yaml: YamlReader, prefix: str) -> None:
-    entry = tree.entry(one.path)
-    if entry is None:
-        if not one.optional:
-            out.broken.append(_missing(one.path))
-        return
-    try:
-        part = take_slice(_text(tree.read(one.path, entry)), one.path, one.selector, read_yaml)
-    except SliceError as error:
-        out.broken.append(Diagnostic("E833", f"`{one.path}#{one.selector}`: {error}", hint=error.hint))
-        return
-    digest = digest_bytes(part.text.encode())
-    out.aspects[f"{prefix}slice:{one.path}#{one.selector}"] = digest.sha256
-    out.slices.setdefault(one.path, []).append(part)
-    out.given.append(_given_text(one.path, one.selector, part.text, digest))
+def _base_of(stage: Stage, tree: VisibleFiles) -> dict[str, FileEntry]:
+    """Return the versions that a stage in a chain starts from; for a model, no files that may have secrets."""
+    versions = sorted(tree.versions().items()) if stage.chain else ()
+    return {
+        path: entry
+        for path, entry in versions
+        if not stage.step.asks_model or path in stage.outputs or not secret_file_reason(path)
+    }
 
 
 def _is_verified_on_files(stage: Stage) -> bool:
-    """Return whether more than checks verify a stage: these are given whole files alone, which they name in `with`."""
+    """Return whether a stage is verified by more than checks. A check gets only the whole files named in its `with`."""
     return bool(stage.ensures) or any(not isinstance(step, CheckStep) for step in stage.verify.steps)
 
 
@@ -342,7 +337,10 @@ def _joined(one: _Slices, other: _Slices) -> _Slices:
 
 
 def _parts(slices: _Slices, whole: Container[str], *, prefix: str) -> tuple[dict[str, bytes], dict[str, Json]]:
-    """Return the files that are given in slices and not as a whole, and what they rest on besides the slices' texts."""
+    """Return the files of which only slices are inputs, and the aspects of how pointers lead to these slices.
+
+    A step `0` of a pointer means a key of a mapping or a position in a list: the composed file differs.
+    """
     given = {path: ones for path, ones in slices.items() if path not in whole}
     named = ((f"{prefix}keys:{path}#{one.selector}", one) for path, ones in given.items() for one in ones)
     keys: dict[str, Json] = {aspect: list(one.keys) for aspect, one in named if one.keys}
@@ -353,17 +351,13 @@ def _entries(files: Mapping[str, bytes]) -> dict[str, FileEntry]:
     return {path: FileEntry(digest_bytes(data)) for path, data in files.items()}
 
 
-def _given_text(path: str, part: str, text: str, digest: Digest | None = None) -> PromptInput:
-    return PromptInput(path, part, (digest or digest_bytes(text.encode())).sha256, lambda: text)
-
-
 def _given_base(base: Mapping[str, FileEntry], files: Mapping[str, FileEntry], tree: VisibleFiles) -> list[PromptInput]:
-    """Return what a model is shown of the versions it starts from, but for those that are inputs anyway."""
-    shown = []
-    for path, entry in base.items():
-        if path not in files:
-            shown.append(PromptInput(path, "", entry.digest.sha256, _reader(tree, path, entry), base=True))
-    return shown
+    """Return the versions that a model starts from as inputs of its prompt, without those that are inputs anyway."""
+    return [
+        PromptInput(path, "", entry.digest.sha256, _reader(tree, path, entry), base=True)
+        for path, entry in base.items()
+        if path not in files
+    ]
 
 
 def _reader(tree: VisibleFiles, path: str, entry: FileEntry) -> prompts.ReadText:
@@ -375,15 +369,66 @@ def _text(data: bytes) -> str:
 
 
 def _holds(condition: Condition, tree: VisibleFiles) -> bool:
-    """Say whether a condition holds; of a directory, whether there is a file below it."""
+    """Return whether a condition holds. A directory exists if there is a file below it."""
     path = condition.path
     there = bool(tree.matching(path)) if path.endswith("/") else tree.entry(path) is not None
     return there == (condition.kind == "file_exists")
 
 
-def _context_limits(stage: str, step: "LLMStep", given: list[PromptInput]) -> list[Diagnostic]:
-    """Hold what is given to a model to its limits, and name what was counted: the largest first."""
-    sizes = sorted(((len(one.text.encode()), _counted(one)) for one in given), key=lambda pair: (-pair[0], pair[1]))
+# ---- aspects of prompts and templates ---------------------------------------------------------
+
+
+class _Texts(Struct, frozen=True):
+    """The aspects and errors of a stage's prompt or template; `rendered` is the text of a template."""
+
+    aspects: dict[str, Json] = {}
+    broken: tuple[Diagnostic, ...] = ()
+    rendered: bytes | None = None
+    digest: str = ""
+
+
+def _texts_of(
+    stage: Stage,
+    given: tuple[PromptInput, ...],
+    sources: AuthorTexts,
+    variables: Mapping[str, Json],
+    read_yaml: YamlReader,
+) -> _Texts:
+    step = stage.step
+    if is_llm(step):
+        return _llm_texts(stage, step, given, sources, variables, read_yaml)
+    if not step.renders:
+        return _Texts()
+    template = getattr(step, step.renders)
+    text, problems = prompts.render_template(stage, template, given, sources, variables)
+    rendered = (text or "").encode()
+    return _Texts({"prompt": digest_bytes(rendered).sha256}, problems, rendered)
+
+
+def _llm_texts(
+    stage: Stage,
+    step: "LLMStep",
+    given: tuple[PromptInput, ...],
+    sources: AuthorTexts,
+    variables: Mapping[str, Json],
+    read_yaml: YamlReader,
+) -> _Texts:
+    prompt, system, problems = prompts.key_texts(stage, step, given, sources, variables)
+    broken = [*problems, *_context_limits(stage.name, step, given)]
+    texts = {"prompt": prompt, "system": system}
+    if step.schema is not None:
+        text, problem = sources.text(step.schema)
+        texts["schema"] = text or ""
+        broken += [problem] if problem else []
+    aspects: dict[str, Json] = {name: digest_bytes(text.encode()).sha256 for name, text in texts.items()}
+    if step.answers is not None:
+        aspects["answers"] = _scripted_responses(stage, step.answers, sources, read_yaml)
+    return _Texts(aspects, tuple(broken), digest=prompts.texts_digest(step, given, sources, variables))
+
+
+def _context_limits(stage: str, step: "LLMStep", given: tuple[PromptInput, ...]) -> list[Diagnostic]:
+    """Return an error for each limit that the inputs of a prompt exceed, with the largest inputs."""
+    sizes = sorted(((len(one.text.encode()), _label(one)) for one in given), key=lambda pair: (-pair[0], pair[1]))
     size = sum(size for size, _ in sizes)
     names = ", ".join(f"{name} ({size:,})" for size, name in sizes[:_SHOWN_INPUTS])
     counted = names if len(sizes) <= _SHOWN_INPUTS else f"{names} and {len(sizes) - _SHOWN_INPUTS} more"
@@ -399,16 +444,12 @@ def _context_limits(stage: str, step: "LLMStep", given: list[PromptInput]) -> li
     return problems
 
 
-def _counted(one: PromptInput) -> str:
+def _label(one: PromptInput) -> str:
     return f"{one.path}#{one.slice}" if one.slice else one.path
 
 
-def _missing(path: str) -> Diagnostic:
-    return Diagnostic("E822", f"input `{path}` does not exist", hint="create it, or write {path: ..., optional: true}")
-
-
-def _answers_aspect(stage: Stage, path: str, sources: AuthorTexts, read_yaml: YamlReader) -> Json:
-    """Return the digest of what a file of scripted answers has for a stage; of all of it where that cannot be told."""
+def _scripted_responses(stage: Stage, path: str, sources: AuthorTexts, read_yaml: YamlReader) -> Json:
+    """Return the digest of a stage's entry in a file of scripted responses; of the whole file if it has no entries."""
     text = sources.text(path)[0] or ""
     try:
         value = read_yaml(text)

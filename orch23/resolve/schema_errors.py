@@ -1,6 +1,6 @@
 """Describe what breaks a JSON schema: each broken rule once, at the right node.
 
-jsonschema is imported with this module, so this module is imported where something is wrong.
+This module imports jsonschema, so it is imported only where something is wrong.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from orch23.model.diagnostic import did_you_mean
 from orch23.model.digest import Json
-from orch23.model.fields import describe_value
+from orch23.model.fields import BOOLEANS, describe_value
 
 _KINDS = {
     "object": "a mapping",
@@ -23,8 +23,7 @@ _KINDS = {
     "boolean": "`true` or `false`",
     "null": "null",
 }
-_BOOLEANS = {"yes": "true", "on": "true", "true": "true", "no": "false", "off": "false", "false": "false"}
-# jsonschema's ValidationError: its stubs let every field be unset, which no error that it gives out has.
+# jsonschema's ValidationError. In its stubs every field may be unset, which is not so in errors of a validator.
 _Error: TypeAlias = Any
 _BOUNDS = {
     "minimum": "is {value}; the least is {limit}",
@@ -36,11 +35,14 @@ _BOUNDS = {
     "contains": "lacks an item that must be there",
     "dependencies": "lacks a key that another of its keys needs",
 }
+_Words: TypeAlias = tuple[str, str, str | None]
+"""Code, message and hint."""
+
 _UNITS = {"Length": "characters", "Items": "items", "Properties": "keys"}
 
 
 class SchemaError(Struct, frozen=True):
-    """A broken rule: the path of the node, the key in it that is meant or missing (if one is), and the words."""
+    """A broken rule: the path of the node, the key in it that is wrong or missing (if any), code, message and hint."""
 
     path: str
     key: str | None
@@ -50,11 +52,11 @@ class SchemaError(Struct, frozen=True):
 
 
 ExtraKeys: TypeAlias = Callable[[Mapping[str, Json], Mapping[str, Any]], Sequence[str]]
-"""Which keys of a value a schema does not declare."""
+"""Returns the keys of a value that a schema does not declare."""
 
 
 def _is_whole(_checker: object, value: Json) -> bool:
-    """Return whether a value is a whole number to msgspec: not `1.0`, and not `true`."""
+    """Return whether msgspec reads a value as an int: not `1.0`, and not `true`."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -71,18 +73,18 @@ _OwnValidator: Final = extend(  # type: ignore[no-untyped-call]  # not in the st
 
 
 def language_errors(value: Json, schema: Mapping[str, Any]) -> tuple[SchemaError, ...]:
-    """Return what in a value breaks a schema of the language, as msgspec reads numbers: `1.0` is not whole."""
+    """Return what in a value breaks a schema of the language. Like msgspec, it does not take `1.0` for an integer."""
     return schema_errors_of(_OwnValidator(schema), value, _undeclared)
 
 
 def schema_errors_of(validator: Any, value: Json, extra_keys: ExtraKeys) -> tuple[SchemaError, ...]:
-    """Return everything in a value that breaks a schema; of alternatives, what breaks the one that was meant."""
+    """Return everything in a value that breaks a schema; for alternatives, what breaks the one of the value's type."""
     found: dict[SchemaError, None] = {}
     errors = [meant for error in validator.iter_errors(value) for meant in _meant(error)]
     mistyped = {tuple(error.absolute_path) for error in errors if error.validator == "type"}
     for error in errors:
         if error.validator == "type" or tuple(error.absolute_path) not in mistyped:
-            found.update(dict.fromkeys(_complaints(error, extra_keys)))
+            found.update(dict.fromkeys(_described(error, extra_keys)))
     return tuple(found)
 
 
@@ -91,7 +93,7 @@ def _undeclared(value: Mapping[str, Json], schema: Mapping[str, Any]) -> list[st
 
 
 def _meant(error: _Error) -> Iterator[_Error]:
-    """Replace a failed alternative by what is wrong with the branch that fits the value's type, if only one does."""
+    """Replace a failed alternative by the errors of the branch that fits the value's type, if only one does."""
     fitting = _fitting(error)
     if len(fitting) == 1:
         for below in fitting[0]:
@@ -101,7 +103,7 @@ def _meant(error: _Error) -> Iterator[_Error]:
 
 
 def _fitting(error: _Error) -> list[list[_Error]]:
-    """Return what is wrong with each branch that fits the value's type."""
+    """Return the errors of each branch that fits the value's type."""
     branches: dict[int, list[_Error]] = {}
     if error.validator in ("oneOf", "anyOf"):
         for below in error.context or ():
@@ -110,11 +112,11 @@ def _fitting(error: _Error) -> list[list[_Error]]:
 
 
 def _is_other_type(below: _Error) -> bool:
-    """Return whether a branch fails at the value itself, since that is of another type."""
+    """Return whether a branch fails because the value itself is of another type."""
     return below.validator == "type" and not below.path
 
 
-def _complaints(error: _Error, extra_keys: ExtraKeys) -> Iterator[SchemaError]:
+def _described(error: _Error, extra_keys: ExtraKeys) -> Iterator[SchemaError]:
     path = "/".join(str(part) for part in error.absolute_path)
     if "propertyNames" in list(error.schema_path)[-2:-1]:
         name = str(error.instance)
@@ -132,34 +134,33 @@ def _complaints(error: _Error, extra_keys: ExtraKeys) -> Iterator[SchemaError]:
             yield SchemaError(path, None, *_words(error))
 
 
-def _words(error: _Error) -> tuple[str, str, str | None]:
+def _words(error: _Error) -> _Words:
     """Return code, message and hint of a rule that is not about keys."""
     rule: Any = error.validator_value
     match error.validator:
         case "type":
             return _wrong_type(error, [rule] if isinstance(rule, str) else rule)
-        case "enum":
-            return _not_allowed(error, rule)
-        case "const":
-            return _not_allowed(error, [rule])
+        case "enum" | "const":
+            return _not_allowed(error, rule if error.validator == "enum" else [rule])
         case "oneOf" | "anyOf":
             return _no_alternative(error)
-        case "pattern" if not error.instance.strip() and "x-form" not in error.schema:
-            return "E812", f"{_name(error)} is empty", _meaning(error)
         case "pattern" | "format":
-            code = error.schema.get("x-code", "E812")
-            return (
-                code,
-                f"{_name(error)} is {describe_value(error.instance)}, which is malformed",
-                error.schema.get("x-form") or _meaning(error),
-            )
+            return _malformed(error)
         case None | "not":
             return "E812", f"{_name(error)} may not be {describe_value(error.instance)}", _meaning(error)
         case _:
             return "E812", f"{_name(error)} {_bound(str(error.validator), rule, error.instance)}", _meaning(error)
 
 
-def _unknown(error: _Error, key: str) -> tuple[str, str, str | None]:
+def _malformed(error: _Error) -> _Words:
+    form = error.schema.get("x-form")
+    if error.validator == "pattern" and not error.instance.strip() and form is None:
+        return "E812", f"{_name(error)} is empty", _meaning(error)
+    message = f"{_name(error)} is {describe_value(error.instance)}, which is malformed"
+    return error.schema.get("x-code", "E812"), message, form or _meaning(error)
+
+
+def _unknown(error: _Error, key: str) -> _Words:
     where = _in(error)
     if key in error.schema.get("x-later", ()):
         message = f"this version does not have `{key}`{where} yet"
@@ -171,20 +172,23 @@ def _unknown(error: _Error, key: str) -> tuple[str, str, str | None]:
     return "E802", f"unknown key `{_short(key)}`{where}", hint
 
 
-def _wrong_type(error: _Error, kinds: Sequence[str]) -> tuple[str, str, str | None]:
-    value = error.instance
-    hint = error.schema.get("x-form") or _meaning(error)
-    if "boolean" in kinds and isinstance(value, str) and value.lower() in _BOOLEANS:
-        hint = f"write `{_BOOLEANS[value.lower()]}`, without quotes"
-    elif "string" in kinds and "x-form" not in error.schema and isinstance(value, bool | int | float):
-        hint = "put it in quotes"
-    elif "array" in kinds and isinstance(value, str):
-        hint = f"write [{_short(value)}]"
+def _wrong_type(error: _Error, kinds: Sequence[str]) -> _Words:
     wanted = " or ".join(_KINDS.get(kind, kind) for kind in kinds)
-    return "E811", f"{_name(error)} is {describe_value(value)}; it must be {wanted}", hint
+    message = f"{_name(error)} is {describe_value(error.instance)}; it must be {wanted}"
+    form = error.schema.get("x-form")
+    return "E811", message, _conversion_hint(error.instance, kinds, form) or form or _meaning(error)
 
 
-def _not_allowed(error: _Error, allowed: Sequence[Json]) -> tuple[str, str, str | None]:
+def _conversion_hint(value: Json, kinds: Sequence[str], form: str | None) -> str | None:
+    """Return how to write a value so that it has one of these types, or None."""
+    if isinstance(value, str):
+        if "boolean" in kinds and value.lower() in BOOLEANS:
+            return f"write `{BOOLEANS[value.lower()]}`, without quotes"
+        return f"write [{_short(value)}]" if "array" in kinds else None
+    return "put it in quotes" if "string" in kinds and form is None and isinstance(value, bool | int | float) else None
+
+
+def _not_allowed(error: _Error, allowed: Sequence[Json]) -> _Words:
     value = error.instance
     texts = [option for option in allowed if isinstance(option, str)]
     hint = did_you_mean(value, texts) if isinstance(value, str) else None
@@ -193,23 +197,28 @@ def _not_allowed(error: _Error, allowed: Sequence[Json]) -> tuple[str, str, str 
     return "E812", message, hint
 
 
-def _no_alternative(error: _Error) -> tuple[str, str, str | None]:
-    """Report what fits no alternative, or more than one."""
+def _no_alternative(error: _Error) -> _Words:
+    """Return the words for a value that fits no alternative, or more than one."""
     value, branches = error.instance, [branch for branch in error.validator_value if isinstance(branch, Mapping)]
-    keys = [branch["required"][0] for branch in branches if len(branch.get("required", ())) == 1 and len(branch) == 1]
+    keys = [
+        branch["required"][0] for branch in branches if branch.keys() == {"required"} and len(branch["required"]) == 1
+    ]
     if isinstance(value, Mapping) and len(keys) == len(branches):
-        given = [key for key in keys if key in value]
-        listed = ", ".join(f"`{key}`" for key in keys)
-        found = f"{' and '.join(f'`{key}`' for key in given)} are given" if given else "none is given"
-        hint = "keep one; where two are needed, write two" if given else f"add one of {listed}"
-        return "E814", f"exactly one of {listed} is needed{_in(error)}; {found}", hint
-    kinds: dict[str, None] = {}
-    for branch in branches:
-        kind = branch.get("type")
-        kinds.update(dict.fromkeys([kind] if isinstance(kind, str) else kind or ()))
+        return _not_exactly_one(error, keys)
+    types = [branch.get("type", ()) for branch in branches]
+    kinds = dict.fromkeys(kind for one in types for kind in ([one] if isinstance(one, str) else one))
     if kinds and error.context and not _fitting(error):
         return _wrong_type(error, list(kinds))
     return "E812", f"{_name(error)} is {describe_value(value)}, which fits none of the allowed forms", _meaning(error)
+
+
+def _not_exactly_one(error: _Error, keys: Sequence[str]) -> _Words:
+    given = [f"`{key}`" for key in keys if key in error.instance]
+    listed = ", ".join(f"`{key}`" for key in keys)
+    found, hint = "none is given", f"add one of {listed}"
+    if given:
+        found, hint = f"{' and '.join(given)} are given", "keep one; where two are needed, write two"
+    return "E814", f"exactly one of {listed} is needed{_in(error)}; {found}", hint
 
 
 def _bound(rule: str, limit: Json, value: Json) -> str:
@@ -235,7 +244,7 @@ def _name(error: _Error) -> str:
 
 
 def _in(error: _Error) -> str:
-    """Return where a key is meant, such as ` in stage `code``."""
+    """Return where a key belongs, such as ` in stage `code``."""
     parts = list(error.absolute_path)
     if not parts:
         return ""
@@ -246,14 +255,16 @@ def _in(error: _Error) -> str:
 
 
 def _meaning(error: _Error) -> str | None:
-    """Return what the schema says of the node, as a way out."""
+    """Return the description of the node, as a hint."""
     text = error.schema.get("description") if isinstance(error.schema, Mapping) else None
     return str(text) if text else None
 
 
 def _description(error: _Error, key: str) -> str | None:
     below = error.schema.get("properties", {}).get(key, {})
-    below = below.get("else", below) if isinstance(below, Mapping) else below  # there is room for an expression
+    below = (
+        below.get("else", below) if isinstance(below, Mapping) else below
+    )  # where an expression is allowed, see `relaxed_schema`
     text = below.get("description") if isinstance(below, Mapping) else None
     return f"add `{key}`: {text}" if text else None
 

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from orch23.model.diagnostic import nearest_names
+from orch23.model.diagnostic import did_you_mean
 from orch23.model.digest import Json, canonical_json
 from orch23.model.parsing import StrictJsonError, parse_json
 
@@ -24,10 +24,10 @@ PointerStep = str | int | tuple[str, str]
 
 
 class SliceError(ValueError):
-    """The part that is asked for is not there, or is there twice."""
+    """The selected part of a file does not exist, or exists more than once."""
 
     def __init__(self, message: str, hint: str) -> None:
-        """Keep what is wrong and the way out."""
+        """Set message and hint."""
         super().__init__(message)
         self.hint = hint
 
@@ -35,7 +35,8 @@ class SliceError(ValueError):
 class Slice(Struct, frozen=True):
     """A part of a file: a section with its heading, or the canonical JSON of a value.
 
-    `keys` are the positions of those steps of a pointer that could be of a list and name a key of a mapping.
+    `keys` are the positions of the steps of a pointer that are a key of a mapping, but would also be valid in a list,
+    such as `0`.
     """
 
     selector: str
@@ -59,7 +60,7 @@ def take_slice(text: str, path: str, selector: str, read_yaml: YamlReader) -> Sl
     """Return a slice of a file.
 
     Raises:
-        SliceError: nothing, or more than one thing, has that name; or the file is no JSON or YAML.
+        SliceError: no part, or more than one, has that name; or the file is not JSON or YAML.
 
     """
     if not selector.startswith("/"):
@@ -84,10 +85,10 @@ def load_data(text: str, path: str, read_yaml: YamlReader) -> Json:
             return read_yaml(text)
     except StrictJsonError as error:
         message = f"`{path}` is not valid JSON: {error}"
-        raise SliceError(message, "mend the file") from error
+        raise SliceError(message, "fix the file") from error
     except ValueError as error:
         message = f"`{path}` is not valid YAML: {error}"
-        raise SliceError(message, "mend the file") from error
+        raise SliceError(message, "fix the file") from error
     message = f"`{path}` is neither JSON nor YAML"
     raise SliceError(message, "pointers work on .json, .yaml and .yml; `#Heading` works on Markdown")
 
@@ -95,7 +96,7 @@ def load_data(text: str, path: str, read_yaml: YamlReader) -> Json:
 def markdown_section(text: str, heading: str) -> str:
     """Return a heading's section: from its line to the next heading of an equal or higher level.
 
-    The blank lines at its end are none of it: they are what keeps it apart from a section that comes or goes after it.
+    The blank lines at its end are left out: they change when a section after it is added or removed.
 
     Raises:
         SliceError: no heading, or more than one, has that text.
@@ -105,15 +106,14 @@ def markdown_section(text: str, heading: str) -> str:
     sections = _sections(lines)
     wanted = heading.strip()
     found = [s for s in sections if s.title == wanted]
-    if len(found) != 1:
+    if len(found) > 1:
+        message = f"{len(found)} headings are named `{wanted}` (lines {', '.join(str(s.line + 1) for s in found)})"
+        raise SliceError(message, "rename one of them")
+    if not found:
         titles = sorted({s.title for s in sections})
-        close = nearest_names(wanted, titles)
-        hint = f"did you mean `{close[0]}`?" if close else "the headings are: " + (", ".join(titles[:8]) or "none")
-        if found:
-            message = f"{len(found)} headings are named `{wanted}` (lines {', '.join(str(s.line + 1) for s in found)})"
-            raise SliceError(message, "rename one of them")
+        listed = "the headings are: " + (", ".join(titles[:8]) or "none")
         message = f"no heading is named `{wanted}`"
-        raise SliceError(message, hint)
+        raise SliceError(message, did_you_mean(wanted, titles) or listed)
     start = found[0]
     end = next((s.line for s in sections if s.line > start.line and s.level <= start.level), len(lines))
     return "".join(lines[start.line : end]).rstrip() + "\n"
@@ -173,29 +173,31 @@ def has_field(item: Json, selected: tuple[str, str]) -> bool:
 
 
 def _step(value: Json, step: str, seen: str) -> Json:
+    """Return the member of a value that a step of a pointer leads to; `seen` is the pointer up to the step."""
     if isinstance(value, Mapping):
         if step in value:
             return value[step]
-        close = nearest_names(step, list(value))
+        keys = list(value)
         message = f"nothing is at `{seen}`"
-        raise SliceError(
-            message, f"did you mean `{close[0]}`?" if close else "the keys are: " + ", ".join(list(value)[:8])
-        )
+        raise SliceError(message, did_you_mean(step, keys) or "the keys are: " + ", ".join(keys[:8]))
     if isinstance(value, Sequence) and not isinstance(value, str):
-        place = _of_list(step)
-        if isinstance(place, tuple):
-            name, wanted = place
-            found = [one for one in value if has_field(one, place)]
-            if len(found) == 1:
-                return found[0]
-            message = f"{len(found) or 'no'} items match `{seen}`"
-            raise SliceError(message, f"exactly one item may have {name} = {wanted}")
-        if isinstance(place, int) and place < len(value):
-            return value[place]
-        message = f"nothing is at `{seen}`: the list has {len(value)} items"
-        raise SliceError(message, "count from 0, or name an item by a field: `[id=T1]`")
+        return _list_item(value, step, seen)
     message = f"nothing is at `{seen}`: there is no list or mapping above it"
     raise SliceError(message, "shorten the pointer")
+
+
+def _list_item(value: Sequence[Json], step: str, seen: str) -> Json:
+    place = _of_list(step)
+    if isinstance(place, tuple):
+        found = [one for one in value if has_field(one, place)]
+        if len(found) == 1:
+            return found[0]
+        message = f"{len(found) or 'no'} items match `{seen}`"
+        raise SliceError(message, f"exactly one item may have {place[0]} = {place[1]}")
+    if isinstance(place, int) and place < len(value):
+        return value[place]
+    message = f"nothing is at `{seen}`: the list has {len(value)} items"
+    raise SliceError(message, "count from 0, or name an item by a field: `[id=T1]`")
 
 
 _Part: TypeAlias = tuple[tuple[PointerStep, ...], Json]
@@ -206,20 +208,20 @@ _UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
 
 def compose_slices(slices: Iterable[Slice]) -> bytes:
-    """Return the bytes of a file that has these slices and nothing else.
+    """Return the bytes of a file that has these slices and nothing else, each part once.
 
-    What is selected twice is in it once. The order and the layout of the source are in no key, so they do not show:
-    the sections of deeper headings come first, so that each ends where the next one begins, and then the smaller text.
+    The order and the layout of the source are not part of a stage's key, so the result does not depend on them:
+    sections of deeper headings come first, so that each ends where the next one begins, then they are sorted by text.
     """
     found = sorted(set(slices), key=lambda one: one.selector)
     texts = _composed_sections([one for one in found if not one.selector.startswith("/")])
-    # The text of a pointer is canonical JSON, written from a value that was read strictly.
+    # `json` and not `parse_json`: the text of a pointer is canonical JSON of a value that was read strictly.
     parts: list[_Part] = [(one.steps, json.loads(one.text)) for one in found if one.selector.startswith("/")]
     return "\n".join([*texts, *([_json(_value(parts))] if parts else [])]).encode("utf-8")
 
 
 def _composed_sections(slices: Sequence[Slice]) -> list[str]:
-    """Return the texts of sections in their order, without those that are below another one."""
+    """Return the sorted texts of sections, without those that are part of another one."""
     outermost = [one.text for one in slices if not any(_has(other, one) for other in slices if other is not one)]
     return sorted(outermost, key=lambda text: (len(text.lstrip("#")) - len(text), text))
 
@@ -244,37 +246,40 @@ def _value(parts: Sequence[_Part]) -> Json:
 
 
 def _list(below: Mapping[PointerStep, list[_Part]]) -> list[Json]:
-    """Return a list with items at their positions, null before them, and after them those that a field selects."""
+    """Return a list with items at their positions, null before them, and after them the items selected by a field."""
     items = [
         _Item(None, {step[0]: step[1]}, parts) if isinstance(step, tuple) else _Item(int(step), {}, parts)
         for step, parts in below.items()
     ]
     for step in below:
-        if isinstance(step, tuple):  # only one item of the source has that field
-            same = [one for one in items if has_field(one.value(), step)]
-            for one in same[1:]:
-                same[0].add(one)
-                items.remove(one)
+        if isinstance(step, tuple):  # only one item of the source has that field, so these are the same item
+            _merge([one for one in items if has_field(one.value(), step)], items)
     placed = {one.position: one.value() for one in items if one.position is not None}
     selected = [one.value() for one in items if one.position is None]
     return [placed.get(number) for number in range(max(placed, default=-1) + 1)] + selected
 
 
+def _merge(same: "list[_Item]", items: "list[_Item]") -> None:
+    for one in same[1:]:
+        same[0].add(one)
+        items.remove(one)
+
+
 class _Item(Struct, eq=False):
-    """An item of a list, known by its position or by fields that it has."""
+    """An item of a list, selected by its position or by fields that it has."""
 
     position: int | None
     fields: dict[str, str]
     parts: list[_Part]
 
     def add(self, other: "_Item") -> None:
-        """Add what is known of the same item."""
+        """Add the parts of another selection of the same item."""
         self.position = other.position if self.position is None else self.position
         self.fields |= other.fields
         self.parts += other.parts
 
     def value(self) -> Json:
-        """Return what is known of the item."""
+        """Return the selected parts of the item."""
         value = _value(self.parts)
         return {**self.fields, **value} if isinstance(value, Mapping) else value
 

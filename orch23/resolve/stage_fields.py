@@ -9,7 +9,6 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from orch23.model.action import DEFAULT_LIMITS, StepLimits
-from orch23.model.digest import Json
 from orch23.model.fields import Problem, Problems, describe_value, given
 from orch23.model.language import ConditionKind, Paths, language_of
 from orch23.model.paths import is_glob, match_any, may_overlap, normalize_pattern, split_slice
@@ -61,7 +60,7 @@ def read_inputs(entries: Sequence[str | InputDocument], at: Problems) -> tuple[I
     found: list[Input] = []
     for number, entry in enumerate(entries):
         if isinstance(entry, str) and entry.startswith("!"):
-            unknown = any(_is_unknown(one) for one in entries[:number])  # what an item gives may be a pattern
+            unknown = any(_is_unknown(one) for one in entries[:number])  # an item may give a pattern
             found = _without(at, str(number), entry, found, unknown=unknown)
         elif (value := _read(at, str(number), entry)) is not None:
             found.append(value)
@@ -75,16 +74,9 @@ def _is_unknown(entry: str | InputDocument) -> bool:
 
 def _without(at: Problems, key: str, entry: str, found: list[Input], *, unknown: bool) -> list[Input]:
     """Return the inputs with an exclusion added to those that it concerns, or report that it has no effect."""
-    text = entry.removeprefix("!")
-    file, _ = split_slice(text)
-    if file != text:
-        hint = f'write "!{file}", or remove the slice from the list'
-        at.add(key, "E850", f"`{entry}` excludes a slice; only whole files can be excluded", hint)
+    exclude = _excluded(at, key, entry)
+    if not exclude:
         return found
-    path = at.path_at(key, text, "pattern")
-    if path is None:
-        return found
-    exclude = (normalize_pattern(path),) if is_glob(path) else (path, f"{path}/**")
     literal = [one.path for one in found if isinstance(one, PathInput | SliceInput) and match_any(exclude, one.path)]
     if literal:
         message = f"`{entry}` excludes `{literal[0]}`, which is listed before it as a single file"
@@ -100,16 +92,26 @@ def _without(at: Problems, key: str, entry: str, found: list[Input], *, unknown:
     return [replace(one, exclude=(*one.exclude, *exclude)) if one in concerned else one for one in found]
 
 
+def _excluded(at: Problems, key: str, entry: str) -> tuple[str, ...]:
+    """Return the patterns of an entry `!PATTERN`; empty with a problem if it is not the path of files."""
+    text = entry.removeprefix("!")
+    file, _ = split_slice(text)
+    if file != text:
+        hint = f'write "!{file}", or remove the slice from the list'
+        at.add(key, "E850", f"`{entry}` excludes a slice; only whole files can be excluded", hint)
+        return ()
+    path = at.path_at(key, text, "pattern")
+    if path is None:
+        return ()
+    return (normalize_pattern(path),) if is_glob(path) else (path, f"{path}/**")
+
+
 def _read(at: Problems, key: str, entry: str | InputDocument) -> Input | None:
     if isinstance(entry, str):
         return _of_text(at, key, entry, optional=False)
     below = at.below(key)
     if entry.list is not UNSET:
-        for name, value in (("optional", entry.optional), ("schema", entry.schema)):
-            if value is not UNSET:
-                below.add(name, "E802", f"unknown key `{name}` beside `list`", "a listing has no other key; remove it")
-        pattern = below.path_at("list", entry.list, "pattern")
-        return None if pattern is None else ListInput(normalize_pattern(pattern))
+        return _listing(below, entry, entry.list)
     if entry.path is UNSET:
         return None
     schema = below.file("schema", entry.schema)
@@ -122,6 +124,14 @@ def _read(at: Problems, key: str, entry: str | InputDocument) -> Input | None:
     if isinstance(found, GlobInput) and entry.optional is not UNSET:
         below.add("optional", "E856", "a pattern is never missing, so `optional` has no effect", "remove it")
     return found
+
+
+def _listing(at: Problems, entry: InputDocument, text: str) -> ListInput | None:
+    for name, value in (("optional", entry.optional), ("schema", entry.schema)):
+        if value is not UNSET:
+            at.add(name, "E802", f"unknown key `{name}` beside `list`", "a listing has no other key; remove it")
+    pattern = at.path_at("list", text, "pattern")
+    return None if pattern is None else ListInput(normalize_pattern(pattern))
 
 
 def _of_text(at: Problems, key: str, text: str, *, optional: bool) -> Input | None:
@@ -150,7 +160,7 @@ def read_run_limits(settings: SettingsDocument, at: Problems) -> StopConditions:
 
 
 def read_stage_limits(stop: StopConditionsDocument | UnsetType, at: Problems) -> StopConditions:
-    """Return `stop_conditions` of a stage; how many stages may fail is a limit of the run."""
+    """Return `stop_conditions` of a stage. `max_failed_stages` is for a whole run."""
     return _limits(given(stop, StopConditionsDocument()), at, StopConditions().max_failed_stages)
 
 
@@ -168,7 +178,7 @@ def read_step_limits(limits: LimitsDocument | UnsetType, at: Problems) -> StepLi
 
 
 def read_prices(settings: SettingsDocument, at: Problems) -> Mapping[str, Price]:
-    """Return `prices`, by what they are written for: a model, or `provider/model`."""
+    """Return `prices` by model, or by `provider/model`."""
     below = at.below("prices")
     return {name: _price(price, below.below(name)) for name, price in given(settings.prices, {}).items()}
 
@@ -184,16 +194,15 @@ def _limits(stop: StopConditionsDocument, at: Problems, failed: int | None) -> S
 
 
 def _price(price: PriceDocument, at: Problems) -> Price:
+    def rate(key: str, value: str | float | UnsetType) -> Decimal | None:
+        return None if value is UNSET else at.dollars(key, value)
+
     return Price(
         input=at.dollars("input", price.input),
         output=at.dollars("output", price.output),
-        cache_read=_optional("cache_read", price.cache_read, at),
-        cache_write=_optional("cache_write", price.cache_write, at),
+        cache_read=rate("cache_read", price.cache_read),
+        cache_write=rate("cache_write", price.cache_write),
     )
-
-
-def _optional(key: str, value: str | float | UnsetType, at: Problems) -> Decimal | None:
-    return None if value is UNSET else at.dollars(key, value)
 
 
 PROMOTE_EACH, PROMOTE_TOGETHER = "each", "together"
@@ -201,7 +210,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 
 def read_group(name: str, at: Problems) -> str | None:
-    """Return the group that `promote` of a stage names, or None where the stage is promoted by itself."""
+    """Return the group that `promote` of a stage names, or None if the stage is promoted by itself."""
     if name == PROMOTE_TOGETHER:
         message = "`promote` of a stage names a group; `together` is for the items of a foreach"
         way = "write `promote: NAME` at each stage of the group, or `foreach: {promote: together}`"
@@ -211,7 +220,7 @@ def read_group(name: str, at: Problems) -> str | None:
 
 
 def read_item_group(name: str, at: Problems) -> tuple[bool, str | None]:
-    """Return what `promote` of a foreach says: whether its items are promoted together, and in which named group."""
+    """Return whether `promote` of a foreach promotes its items together, and in which named group."""
     if name == PROMOTE_TOGETHER:
         return True, None
     group = _checked(name, at)
@@ -224,12 +233,12 @@ def _checked(name: str, at: Problems) -> str | None:
     if _NAME.fullmatch(name):
         return name
     hint = "use up to 64 characters out of A-Z a-z 0-9 . _ -"
-    at.add("promote", "E812", f"`promote` is {describe_value(name)}, which is not a valid name of a group", hint)
+    at.add("promote", "E812", f"`promote` is {describe_value(name)}, which is not a valid group name", hint)
     return None
 
 
 def group_conflict(group: str | None, of_items: ExpressionValue, at: str) -> Problem | None:
-    """Return an error where a foreach says something else than its stage; `of_items` is `foreach.promote`."""
+    """Return an error if `foreach.promote` (`of_items`) contradicts `promote` of its stage."""
     if group is None or of_items in (None, PROMOTE_TOGETHER, group):
         return None
     message = f"`promote: {group}` and `foreach.promote: {of_items}` contradict each other"
@@ -238,22 +247,22 @@ def group_conflict(group: str | None, of_items: ExpressionValue, at: str) -> Pro
 
 
 def on_failure_conflict(group: str | None, on_failure: ExpressionValue, at: str) -> Problem | None:
-    """Return an error where a failed member of a group would reach the workspace without the others."""
+    """Return an error if the files of a failed member of a group would reach the workspace without the others."""
     if group is None or on_failure != "keep":
         return None
     key = "foreach.promote: together" if group == PROMOTE_TOGETHER else f"promote: {group}"
     message = f"`on_failure: keep` and `{key}` contradict each other"
-    way = "promote each item by itself" if group == PROMOTE_TOGETHER else "take the stage out of the group"
+    way = "promote each item by itself" if group == PROMOTE_TOGETHER else "remove the stage from the group"
     return Problem(f"{at}/on_failure", "E856", message, f"write `on_failure: rollback`, or {way}")
 
 
 def group_label(foreach: Foreach, group: str | None) -> str | None:
-    """Return what the items of a foreach are promoted as: a group, `together`, or None where each is by itself."""
+    """Return the group of a foreach's items, `together`, or None if each is promoted by itself."""
     return group or (PROMOTE_TOGETHER if foreach.together else None)
 
 
 def read_step(stage: StageDocument, plugins: tuple[str, ...], at: Problems) -> Step | None:
-    """Return what a stage does, or None with a problem."""
+    """Return the step of a stage, or None with a problem."""
     for name in stage.exactly_one:
         if getattr(stage, name) is not UNSET:
             return _read_kind(name, stage, plugins, at)
@@ -263,17 +272,17 @@ def read_step(stage: StageDocument, plugins: tuple[str, ...], at: Problems) -> S
 def _read_kind(
     name: str, document: StageDocument | VerifyStepDocument, plugins: tuple[str, ...], at: Problems
 ) -> Step | None:
-    """Return the step that a document has under the name of its kind."""
+    """Return the step of a document: its key is the name of the kind."""
     step = language_of(kinds_of(plugins)[name]).read(getattr(document, name), at)
     return None if step is None else step.of_plugins(plugins)
 
 
 def declared_llm(node: ForeachStage) -> "LLMStep | None":
-    """Return the llm step of a foreach if all of its items have the same; None where it depends on the item."""
+    """Return the llm step of a foreach if all of its items have the same step; None if it depends on the item."""
     body = node.body.get("llm")
     if not isinstance(body, Mapping) or uses_name(body, node.foreach.name):
         return None
-    from orch23.steps.llm.language import LLMDocument, read_llm  # noqa: PLC0415 - where a model is asked
+    from orch23.steps.llm.language import LLMDocument, read_llm  # noqa: PLC0415 - only for llm stages
 
     document, _ = read_document(body, LLMDocument, "llm")
     return None if document is None else read_llm(document, Problems("")).of_plugins(node.plugins)
@@ -282,11 +291,8 @@ def declared_llm(node: ForeachStage) -> "LLMStep | None":
 def declared_escalation(node: ForeachStage) -> tuple[str, ...]:
     """Return the models by attempt that a foreach names for all of its items."""
     retry = node.body.get("retry")
-    return _texts(retry.get("escalate")) if isinstance(retry, Mapping) else ()
-
-
-def _texts(value: Json) -> tuple[str, ...]:
-    return tuple(one for one in value if isinstance(one, str)) if isinstance(value, list | tuple) else ()
+    models = retry.get("escalate") if isinstance(retry, Mapping) else None
+    return tuple(one for one in models if isinstance(one, str)) if isinstance(models, list | tuple) else ()
 
 
 # ---- conditions and verification --------------------------------------------------------------
@@ -294,26 +300,27 @@ def _texts(value: Json) -> tuple[str, ...]:
 
 def read_conditions(value: Conditions, at: Problems) -> tuple[Condition, ...]:
     """Return `requires` or `ensures`: a mapping of kinds to paths, or a list of `{kind, path}`."""
-    found: list[tuple[ConditionKind, str | None]] = []
     if isinstance(value, ConditionsDocument):
         kinds: dict[ConditionKind, Paths | UnsetType] = {
             "file_exists": value.file_exists,
             "file_absent": value.file_absent,
         }
-        for kind, paths in kinds.items():
-            if isinstance(paths, str):
-                found.append((kind, at.path_at(kind, paths, "place")))
-            else:
-                found += [(kind, at.path_at(f"{kind}/{n}", path, "place")) for n, path in enumerate(given(paths, ()))]
+        found = [(kind, path) for kind, paths in kinds.items() for path in _condition_paths(kind, paths, at)]
     else:
-        found += [(one.kind, at.path_at(f"{number}/path", one.path)) for number, one in enumerate(value)]
+        found = [(one.kind, at.path_at(f"{number}/path", one.path)) for number, one in enumerate(value)]
     return tuple(Condition(kind, path) for kind, path in found if path is not None)
 
 
-def read_verify(value: VerifySteps | VerifyDocument, plugins: tuple[str, ...], at: Problems) -> Verify:
-    """Return what a result must pass: of a list of steps, or of `{inputs, steps, all}`.
+def _condition_paths(kind: ConditionKind, paths: Paths | UnsetType, at: Problems) -> list[str | None]:
+    if isinstance(paths, str):
+        return [at.path_at(kind, paths, "place")]
+    return [at.path_at(f"{kind}/{number}", path, "place") for number, path in enumerate(given(paths, ()))]
 
-    A list of commands that is in a file is one of its inputs.
+
+def read_verify(value: VerifySteps | VerifyDocument, plugins: tuple[str, ...], at: Problems) -> Verify:
+    """Return `verify`: a list of steps, or `{inputs, steps, all}`.
+
+    A file with a list of commands is one of its inputs.
     """
     if not isinstance(value, VerifyDocument):
         steps, places = _verify_steps(value, plugins, at)
@@ -330,7 +337,7 @@ def _sources(steps: Sequence[VerifyStep]) -> tuple[Input, ...]:
 def _verify_steps(
     documents: Sequence[VerifyStepDocument], plugins: tuple[str, ...], at: Problems
 ) -> tuple[tuple[VerifyStep, ...], tuple[int, ...]]:
-    """Return the steps that are not switched off, and at which positions they are written."""
+    """Return the steps that `if` does not switch off, and the positions at which they are written."""
     found: dict[int, VerifyStep] = {}
     for number, document in enumerate(documents):
         below = at.below(number)
@@ -349,18 +356,16 @@ def _verify_step(document: VerifyStepDocument, plugins: tuple[str, ...], at: Pro
         return EnsuresStep(read_conditions(document.ensures, at.below("ensures")))
     if document.commands is not UNSET:
         return read_commands(document.commands, at.below("commands"))
-    for name in document.exactly_one:
-        if getattr(document, name) is not UNSET:
-            step = _read_kind(name, document, plugins, at)
-            if step is None or not isinstance(step, VerifyStep):
-                return None
-            _refuse_outputs(name, step, at)
-            return step
-    return None
+    name = next((name for name in document.exactly_one if getattr(document, name) is not UNSET), None)
+    step = None if name is None else _read_kind(name, document, plugins, at)
+    if name is None or not isinstance(step, VerifyStep):
+        return None
+    _refuse_outputs(name, step, at)
+    return step
 
 
 def _refuse_outputs(name: str, step: Step, at: Problems) -> None:
     for key in step.output_keys:
         if getattr(step, key) is not None:
             hint = f"a {key} is an output: make it a stage of its own"
-            at.add(f"{name}/{key}", "E856", f"`{key}` has no place in verify, whose files are thrown away", hint)
+            at.add(f"{name}/{key}", "E856", f"`{key}` cannot be used in verify, whose files are deleted", hint)

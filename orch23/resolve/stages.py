@@ -51,13 +51,13 @@ _STEERING = re.compile(r"LD_.*|PYTEST_.*|GIT_.*|PYTHONSTARTUP|PYTHONHOME|SSH_AUT
 
 
 class _NoStep(Step, Struct, frozen=True):
-    """Stands for what a stage does where that is missing or broken."""
+    """The step of a stage whose own step is missing or broken."""
 
 
 class BuiltStage(Struct, frozen=True):
-    """A stage, or None where there are errors; warnings are among the problems of a good stage too.
+    """A stage, or None if there are errors. `problems` has warnings of a valid stage too.
 
-    `skipped` stands in the place of a good stage that its `if` switches off.
+    A valid stage that its `if` switches off is in `skipped`.
     """
 
     stage: Stage | None
@@ -74,11 +74,11 @@ def make_stage(
     unknown: Collection[str] = (),
     plugins: tuple[str, ...] = (),
 ) -> BuiltStage:
-    """Check and convert the body of one stage, defaults merged and expressions evaluated.
+    """Check and convert the body of one stage, with defaults merged and expressions evaluated.
 
     A single llm stage without a `chain` is a chain of one. An item is named `stage@key`; problems name the stage.
-    Nodes that depend on an item, or whose expression failed, are `unknown`: with some, the rest of the body is checked,
-    and there is no stage. `plugins` are those of the pipeline.
+    `unknown` are nodes that depend on an item, or whose expression failed: with any, the rest of the body is checked,
+    but no stage is returned. `plugins` are those of the pipeline.
     """
     open_nodes = NodeSet.at(unknown) if unknown else NO_NODES_BROKEN
     at = Problems(f"stages/{name.partition('@')[0]}")
@@ -89,16 +89,16 @@ def make_stage(
     named = tuple(map(OrderInput, step.named_inputs)) if step is not None else ()
     inputs = tuple(dict.fromkeys((*read_inputs(document.inputs, at.below("inputs")), *named)))
     outputs = _outputs(document.outputs, step, at)
-    fence = _fence(document, outputs, at)
+    scope = _write_scope(document, outputs, at)
     group = read_group(document.promote, at)
     stage = Stage(
         name=name,
-        step=step if step is not None else _NoStep(),  # never seen: without a step there is an error
+        step=step or _NoStep(),  # not returned: without a step there is an error
         desc=document.desc,
         needs=document.needs,
         inputs=inputs,
         outputs=outputs,
-        fence=fence,
+        fence=scope,
         verify=read_verify(document.verify, plugins, at.below("verify")),
         requires=read_conditions(document.requires, at.below("requires")),
         ensures=read_conditions(document.ensures, at.below("ensures")),
@@ -127,7 +127,7 @@ def make_stage(
     problems = open_nodes.unaffected((*wrong, *independent_problems(wrong, at.found)))
     broken = step is None or bool(unknown) or any(problem.severity is Severity.ERROR for problem in problems)
     if not broken and not holds:
-        skipped = SkippedStage(name=name, kind=stage.kind, writes=(*outputs, *fence.write), promote=group)
+        skipped = SkippedStage(name=name, kind=stage.kind, writes=(*outputs, *scope.write), promote=group)
         return BuiltStage(None, problems, skipped)
     return BuiltStage(None if broken else stage, problems)
 
@@ -135,7 +135,7 @@ def make_stage(
 def _check_together(
     document: StageDocument, stage: Stage, step: Step | None, at: Problems, open_nodes: NodeSet
 ) -> None:
-    """Report keys that contradict each other. Where one of them is broken, nothing can be said of the others."""
+    """Report keys that contradict each other. If one key is broken, the others cannot be checked against it."""
     alone = on_failure_conflict(stage.promote, stage.on_failure, at.path)
     if alone is not None:
         at.found.append(alone)
@@ -152,9 +152,9 @@ def render_foreach(
 ) -> tuple[BuiltStage, ...]:
     """Return the stage of each (key, value), in order; each with the errors of its rendering and checking.
 
-    Values of a list in a file are data that a model may have written: what they decide is held to rule 9 of the
-    pipeline language. Values that the author typed (`in`) are not. `failed` are nodes of the body that have no value:
-    there are no stages then, and what else is wrong is reported.
+    Values of a list in a file are data that a model may have written: rule 9 of the pipeline language limits what they
+    may decide. Values in the pipeline itself (`in`) have no such limits. `failed` are nodes of the body without a
+    value: with any, no stage is returned, but all other errors are.
     """
     built: list[BuiltStage] = []
     index = 0
@@ -173,14 +173,14 @@ def render_foreach(
 def _skipped_item(
     stage: ForeachStage, key: str, names: Mapping[str, Json], failed: Container[str]
 ) -> BuiltStage | None:
-    """Return that an item is switched off, or what is wrong with its `if`; None where it is made.
+    """Return that an item is skipped, or what is wrong with its `if`; None if it is not skipped.
 
-    It is asked first: the rest of an item that is not made may be without sense.
+    `if` is evaluated first: expressions in the rest of a skipped item may fail.
     """
     at = f"stages/{stage.name}"
     rendered = render_watched({"if": stage.body.get("if", True)}, names, at, failed=failed)
     if rendered.failed or not isinstance(rendered.tree, Mapping):
-        return BuiltStage(None, expression_problems(rendered, stage.moved))
+        return BuiltStage(None, at_source(rendered.errors, stage.moved))
     problems = Problems(at)
     holds = problems.condition("if", rendered.tree["if"])
     if problems.found:
@@ -197,43 +197,42 @@ def _render_item(
     rendered = render_watched(stage.body, names, f"stages/{stage.name}", watch=item.name, failed=failed)
     body = rendered.tree
     if not isinstance(body, Mapping):
-        message = f"BUG: the body of {stage.name} is no mapping"
+        message = f"BUG: the body of {stage.name} is not a mapping"
         raise TypeError(message)
+    at = f"stages/{stage.name}"
     built = make_stage(
         f"{stage.name}@{item.key}", body, item=item, chain=link, unknown=rendered.failed, plugins=stage.plugins
     )
-    faults: list[Problem] = []
-    if stage.foreach.source is not None:
-        from orch23.resolve.item_rules import item_errors  # noqa: PLC0415 - for lists in files only
-
-        given_by_item = {path: source for path, source in rendered.watched.items() if path not in rendered.failed}
-        faults += item_errors(body, given_by_item, f"stages/{stage.name}")
-    alone = on_failure_conflict(
-        group_label(stage.foreach, stage.promote), body.get("on_failure"), f"stages/{stage.name}"
-    )
-    faults += [] if alone is None else [alone]
-    if not (faults or built.problems or rendered.errors):
+    refused = _refused_values(stage, body, rendered)
+    conflict = on_failure_conflict(group_label(stage.foreach, stage.promote), body.get("on_failure"), at)
+    refused += [] if conflict is None else [conflict]
+    if not (refused or built.problems or rendered.errors):
         return BuiltStage(built.stage)
-    others = NodeSet.at(fault.path for fault in faults).unaffected(built.problems)
+    others = NodeSet.at(problem.path for problem in refused).unaffected(built.problems)
     errors = [problem for problem in others if problem.severity is Severity.ERROR]
-    found = (*expression_problems(rendered, stage.moved), *_unmoved((*faults, *errors), rendered.moved, stage.moved))
+    found = (*at_source(rendered.errors, stage.moved), *at_source((*refused, *errors), rendered.moved, stage.moved))
     return BuiltStage(None if found else built.stage, found)
 
 
-def expression_problems(rendered: RenderedTree, *moved: Mapping[str, str]) -> tuple[Problem, ...]:
-    """Return what is wrong with expressions, at the places where they are written."""
-    return _unmoved([Problem(one.path, one.code, one.message, one.hint) for one in rendered.errors], *moved)
+def _refused_values(stage: ForeachStage, body: Mapping[str, Json], rendered: RenderedTree) -> list[Problem]:
+    """Return an error for each value that an item of a list in a file may not decide."""
+    if stage.foreach.source is None:
+        return []
+    from orch23.resolve.item_rules import item_errors  # noqa: PLC0415 - for lists in files only
+
+    given_by_item = {path: source for path, source in rendered.watched.items() if path not in rendered.failed}
+    return item_errors(body, given_by_item, f"stages/{stage.name}")
 
 
-def _unmoved(problems: Sequence[Problem], *moved: Mapping[str, str]) -> tuple[Problem, ...]:
-    """Return the problems at the places where the nodes were written, before lists were spliced: the last one first."""
+def at_source(problems: Sequence[Problem], *moved: Mapping[str, str]) -> tuple[Problem, ...]:
+    """Return the problems at the paths where their nodes are written, undoing what each rendering moved."""
     for each in moved:
         problems = [replace(problem, path=source_path(problem.path, each)) for problem in problems]
     return tuple(problems)
 
 
 def source_path(path: str, moved: Mapping[str, str]) -> str:
-    """Return where a node was written that rendering moved."""
+    """Return the path at which a node is written that rendering may have moved."""
     head, tail = path, ""
     while head:
         if head in moved:
@@ -243,11 +242,11 @@ def source_path(path: str, moved: Mapping[str, str]) -> str:
     return path
 
 
-# ---- outputs and the fence --------------------------------------------------------------------
+# ---- outputs and the write scope --------------------------------------------------------------
 
 
 def _outputs(texts: Sequence[str], step: Step | None, at: Problems) -> tuple[str, ...]:
-    """Return the outputs; what a step itself names is one of them without being listed."""
+    """Return the outputs: those that are listed, and those that the step itself names."""
     found: dict[str, None] = {}
     for number, text in enumerate(texts):
         path = at.path_at(f"outputs/{number}", text, "place")
@@ -260,7 +259,7 @@ def _outputs(texts: Sequence[str], step: Step | None, at: Problems) -> tuple[str
     return tuple(found)
 
 
-def _fence(document: StageDocument, outputs: tuple[str, ...], at: Problems) -> WriteScope:
+def _write_scope(document: StageDocument, outputs: tuple[str, ...], at: Problems) -> WriteScope:
     allowed, below = given(document.allowed_paths, AllowedPathsDocument()), at.below("allowed_paths")
     write = outputs if allowed.write is UNSET else _patterns(allowed.write, below.below("write"))
     return WriteScope(
@@ -277,55 +276,55 @@ def _patterns(texts: Sequence[str], at: Problems) -> tuple[str, ...]:
 
 
 def _check_outputs(document: StageDocument, stage: Stage, step: Step | None, at: Problems, open_nodes: NodeSet) -> None:
-    outputs, fence = stage.outputs, stage.fence
     may_write_more = open_nodes.touches(f"{at.path}/allowed_paths/write")
-    may_make_more = open_nodes.touches(f"{at.path}/outputs")
-    _check_sealed(document, outputs, fence, at)
-    for number, path in enumerate(outputs):
-        if UNKNOWN_MARK in path:
-            continue
-        place = f"outputs/{number}"
-        # A directory is covered by a pattern that means any file in it, at any depth.
-        probes = (path,) if not path.endswith("/") else (f"{path}\ue000", f"{path}\ue000/\ue000")
-        is_outside = path not in fence.write and not all(match_any(fence.write, probe) for probe in probes)
-        if is_outside and not may_write_more:
-            hint = "add it to `allowed_paths.write`, or leave that key out: then the outputs are the fence"
-            at.add(place, "E851", f"the output `{path}` is outside of `allowed_paths.write`", hint)
-        for pattern in fence.protect:
-            if all(match(pattern, probe) for probe in probes):
-                message = f"the output `{path}` is under `protect` (`{pattern}`)"
-                at.add(place, "E852", message, "remove one of the two")
-                break
-    if step is not None and not may_write_more and not may_make_more:
-        step.check_outputs(outputs, fence.write, at)
+    _check_sealed(document, stage, at)
+    for number, path in enumerate(stage.outputs):
+        if UNKNOWN_MARK not in path:
+            _check_output(stage.fence, path, at.below(f"outputs/{number}"), may_write_more=may_write_more)
+    if step is not None and not may_write_more and not open_nodes.touches(f"{at.path}/outputs"):
+        step.check_outputs(stage.outputs, stage.fence.write, at)
 
 
-def _check_sealed(document: StageDocument, outputs: tuple[str, ...], fence: WriteScope, at: Problems) -> None:
+def _check_output(scope: WriteScope, path: str, at: Problems, *, may_write_more: bool) -> None:
+    """Report an output outside of the write scope, or under `protect`."""
+    # A directory is covered by a pattern that matches any file in it, at any depth: try a file and a nested one.
+    probes = (path,) if not path.endswith("/") else (f"{path}\ue000", f"{path}\ue000/\ue000")
+    is_inside = path in scope.write or all(match_any(scope.write, probe) for probe in probes)
+    if not is_inside and not may_write_more:
+        hint = "add it to `allowed_paths.write`, or remove that key: then the outputs are the write scope"
+        at.add("", "E851", f"the output `{path}` is outside of `allowed_paths.write`", hint)
+    protecting = (pattern for pattern in scope.protect if all(match(pattern, probe) for probe in probes))
+    if (pattern := next(protecting, None)) is not None:
+        at.add("", "E852", f"the output `{path}` is under `protect` (`{pattern}`)", "remove one of the two")
+
+
+def _check_sealed(document: StageDocument, stage: Stage, at: Problems) -> None:
     """Report each path that no stage may write, whatever it declares."""
-    places = [(f"outputs/{n}", path) for n, path in enumerate(outputs)]
-    if document.allowed_paths is not UNSET and document.allowed_paths.write is not UNSET:  # else these are the outputs
-        places += [(f"allowed_paths/write/{n}", path) for n, path in enumerate(fence.write)]
-    places += [(f"allowed_paths/delete/{n}", path) for n, path in enumerate(fence.delete)]
-    for place, path in places:
-        if (reason := sealed_reason(path)) is not None:
-            at.add(place, "E852", f"`{path}` cannot be declared: {reason}", "let the stage write elsewhere")
+    has_write = document.allowed_paths is not UNSET and document.allowed_paths.write is not UNSET
+    declared = {
+        "outputs": stage.outputs,
+        "allowed_paths/write": stage.fence.write if has_write else (),  # else these are the outputs
+        "allowed_paths/delete": stage.fence.delete,
+    }
+    for key, paths in declared.items():
+        for number, path in enumerate(paths):
+            if (reason := sealed_reason(path)) is not None:
+                message = f"`{path}` cannot be declared: {reason}"
+                at.add(f"{key}/{number}", "E852", message, "let the stage write elsewhere")
 
 
 def _check_own_inputs(document: StageDocument, stage: Stage, at: Problems) -> None:
-    """Report a stage that reads what it writes; an llm stage may: its inputs are the versions before it."""
+    """Report a stage that reads what it writes. An llm stage may: its inputs are the versions before it."""
     if stage.step.asks_model:
         return
-    for value in stage.inputs:
-        if isinstance(value, PathInput | OrderInput | SliceInput):
-            for output in stage.outputs:
-                if match(output, value.path):
-                    number = _index_of(document, value.path)
-                    hint = "write the result to another file, or remove the input"
-                    at.add(number, "E854", f"the input `{value.path}` is also an output of this stage", hint)
+    literal = [one.path for one in stage.inputs if isinstance(one, PathInput | OrderInput | SliceInput)]
+    for path in (path for path in literal for output in stage.outputs if match(output, path)):
+        hint = "write the result to another file, or remove the input"
+        at.add(_index_of(document, path), "E854", f"the input `{path}` is also an output of this stage", hint)
 
 
 def _check_own_commands(stage: Stage, at: Problems) -> None:
-    """Report a stage that is verified by commands out of its own result: it would choose what it must pass."""
+    """Report a stage that is verified by commands of its own result: it could choose commands that always succeed."""
     for step in stage.verify.steps:
         if isinstance(step, CommandsStep) and step.source is not None:
             path = step.source.path
@@ -335,7 +334,7 @@ def _check_own_commands(stage: Stage, at: Problems) -> None:
 
 
 def _index_of(document: StageDocument, path: str) -> str:
-    """Return where in `inputs` a path is given."""
+    """Return the path of the entry of `inputs` that names a file."""
     for number, entry in enumerate(document.inputs):
         text = entry if isinstance(entry, str) else given(entry.path, "")
         if normalize_path(text.partition("#")[0]) == path:
@@ -378,25 +377,24 @@ def _cwd(value: str | UnsetType, at: Problems) -> str:
 
 
 def _scratch(patterns: tuple[str, ...], at: Problems) -> tuple[str, ...]:
-    """Return the name patterns of files that are thrown away."""
+    """Return the name patterns of files that are deleted after the step."""
     for number, pattern in enumerate(patterns):
         if pattern.startswith("!"):
             message = f"the pattern `{pattern}` starts with `!`, which excludes nothing here"
-            at.add(str(number), "E850", message, "list only what is to be thrown away")
+            at.add(str(number), "E850", message, "list only what is to be deleted")
     return patterns
 
 
 def _env(variables: Mapping[str, str | int | float | bool], at: Problems) -> dict[str, str]:
     """Return the variables of a stage's processes; numbers and booleans are written as in YAML."""
-    found: dict[str, str] = {}
-    for name, value in variables.items():
-        found[name] = ("true" if value else "false") if isinstance(value, bool) else str(value)
+    found = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in variables.items()}
+    for name, value in found.items():
         if not _VARIABLE.fullmatch(name):
-            at.add(name, "E859", f"`{name}` is no name of a variable", "use A-Z, 0-9 and _")
+            at.add(name, "E859", f"`{name}` is not the name of a variable", "use A-Z, 0-9 and _")
         elif _STEERING.fullmatch(name):
             at.add(name, "E859", f"`{name}` may not be set by a stage", "orch23 sets it, or keeps it out of steps")
         elif _SECRET.fullmatch(name):
-            at.add(name, "E859", f"`{name}` looks like a secret, which steps never get", "rename it if it is none")
-        elif "\x00" in found[name]:
-            at.add(name, "E812", f"`{name}` holds a null character", "no process can be given it")
+            at.add(name, "E859", f"`{name}` looks like a secret, which steps never get", "rename it if it is not one")
+        elif "\x00" in value:
+            at.add(name, "E812", f"`{name}` has a null character", "no environment variable can have one")
     return found

@@ -1,6 +1,6 @@
 """Replace unknown or broken values by values of the right type, to check the rest of a document.
 
-So a document can be converted, and the rest of it checked, before every value is known.
+Expressions of items have no value before their foreach is expanded, and a broken value must not hide other errors.
 """
 
 import functools
@@ -18,7 +18,7 @@ from orch23.resolve.expression_syntax import UNKNOWN_MARK
 _Kind: TypeAlias = Any  # a type of msgspec.inspect; their base class has no fields
 _IsOpen: TypeAlias = Callable[[str, Json], bool]
 
-_DECISION: Final = "if"  # null is not as good as absent where it decides whether a stage is built
+_DECISION: Final = "if"  # `if: null` is an error: it must not mean the default, which is true
 
 
 def without_expressions(tree: Json, kind: type[Document]) -> Json:
@@ -48,7 +48,7 @@ def _type_of(kind: type[Document]) -> _Kind:
 
 
 class _Shape(Struct, frozen=True):
-    """What a type says of what is below it: the keys of a mapping, its other values, the items of a list.
+    """What a type allows below it: the keys of a mapping, its other values, the items of a list.
 
     `required` are the keys that a mapping must have, `choices` those of which it must have exactly one.
     """
@@ -62,7 +62,7 @@ class _Shape(Struct, frozen=True):
 
 
 class _Filling:
-    """One walk over a tree, beside the types of its nodes."""
+    """One walk over a tree together with the types of its nodes."""
 
     def __init__(self, is_open: _IsOpen, *, drops_null: bool, repairs: bool = False) -> None:
         self._is_open = is_open
@@ -73,23 +73,20 @@ class _Filling:
     def fill(self, node: Json, kind: _Kind, at: str) -> Json:
         """Return a node with its open texts replaced."""
         if self._is_open(at, node):
-            if self._repairs and self._shape(kind).is_mapping:  # what else it holds may be sound
+            if self._repairs and self._shape(kind).is_mapping:  # other keys of it may be sound
                 node = node if isinstance(node, Mapping) else {}
             elif (found := _stand_in(node, kind)) is not node:
                 return found
         if isinstance(node, Mapping):
             above = f"{at}/" if at else ""
-            members = self._members(node, self._shape(kind), above)
+            members = (self._repaired if self._repairs else self._members)(node, self._shape(kind), above)
             return {key: self.fill(value, below, above + key) for key, value, below in members}
         if isinstance(node, Sequence) and not isinstance(node, str):
             items = self._shape(kind).items
             return [self.fill(item, items, f"{at}/{number}") for number, item in enumerate(node)]
         return node
 
-    def _members(self, node: Mapping[str, Json], shape: _Shape, above: str) -> Iterator[tuple[str, Json, _Kind]]:
-        if self._repairs:
-            yield from self._repaired(node, shape, above)
-            return
+    def _members(self, node: Mapping[str, Json], shape: _Shape, _above: str) -> Iterator[tuple[str, Json, _Kind]]:
         for key, value in node.items():
             if key not in shape.fields:
                 yield key, value, shape.values
@@ -98,33 +95,26 @@ class _Filling:
 
     def _repaired(self, node: Mapping[str, Json], shape: _Shape, above: str) -> Iterator[tuple[str, Json, _Kind]]:
         """Yield the members that a document can have, and those that it must have."""
-        if not shape.fields:  # of a broken one the name may be what is wrong
-            yield from (
-                (key, value, shape.values) for key, value in node.items() if not self._is_open(above + key, value)
-            )
+        if not shape.fields:  # the values are not broken, but a name may be
+            yield from ((key, one, shape.values) for key, one in node.items() if not self._is_open(above + key, one))
             return
-        kept = {
-            key: value
-            for key, value in node.items()
-            if key in shape.fields
-            and (value is not None or key == _DECISION)
-            and self._can_be_read(value, shape.fields[key], above + key)
-        }
+        kept = {key: value for key, value in node.items() if self._can_be_kept(key, value, shape, above)}
         given = [key for key in kept if key in shape.choices]
-        for key in given[1:]:
-            del kept[key]
+        yield from ((key, value, shape.fields[key]) for key, value in kept.items() if key not in given[1:])
         missing = [key for key in shape.required if key not in kept]
         if shape.choices and not given:
             missing.append(min(shape.choices, key=lambda key: self._shape(shape.fields[key]).is_mapping))
-        yield from ((key, value, shape.fields[key]) for key, value in kept.items())
         for key in missing:
             below = shape.fields[key]
             yield key, {} if self._shape(below).is_mapping else _stand_in(None, below), below
 
-    def _can_be_read(self, value: Json, kind: _Kind, at: str) -> bool:
-        """Return whether a value is sound, or another one can be in its place."""
-        if not self._is_open(at, value):
+    def _can_be_kept(self, key: str, value: Json, shape: _Shape, above: str) -> bool:
+        """Return whether a declared key has a sound value, or one that can be replaced."""
+        if key not in shape.fields or (value is None and key != _DECISION):
+            return False
+        if not self._is_open(above + key, value):
             return True
+        kind = shape.fields[key]
         return self._shape(kind).is_mapping or _stand_in(value, kind) is not value
 
     def _shape(self, kind: _Kind) -> _Shape:
@@ -157,7 +147,7 @@ def _shape_of(kind: _Kind) -> _Shape:
 
 
 def _kinds(kind: _Kind) -> Sequence[_Kind]:
-    """Return the alternatives of a type, without what is said about them."""
+    """Return the alternatives of a type, without their metadata."""
     while isinstance(kind, inspect.Metadata):
         kind = kind.type
     return [one for part in kind.types for one in _kinds(part)] if isinstance(kind, inspect.UnionType) else [kind]
@@ -172,29 +162,32 @@ def _is_literal(kind: _Kind) -> bool:
 
 
 def _stand_in(value: Json, kind: _Kind) -> Json:
-    """Return a text where it may be, else a value of another type that may; where only a mapping may, the value."""
+    """Return a text where it is allowed, else an allowed value of another type; for a mapping, the value itself."""
     kinds = _kinds(kind)
     if _is_literal(kind) or any(_takes(one, value) for one in kinds):
         return value
-    for one in kinds:
-        match one:
-            case inspect.IntType() | inspect.FloatType():
-                return int(one.ge) if one.ge is not None else int(one.gt or 0) + 1
-            case inspect.BoolType():
-                return True
-            case inspect.LiteralType():
-                return one.values[0]
-            case inspect.VarTupleType():
-                return [_stand_in(UNKNOWN_MARK, one.item_type)] * (one.min_length or 0)
-            case inspect.StrType() if _takes(one, UNKNOWN_MARK):
-                return UNKNOWN_MARK
-            case _:
-                pass
-    return _example(kind, value)
+    found = next((one for one in map(_placeholder, kinds) if one is not None), None)
+    return _example(kind, value) if found is None else found
+
+
+def _placeholder(kind: _Kind) -> Json:
+    """Return a value of a type that is not a mapping, or None."""
+    match kind:
+        case inspect.IntType() | inspect.FloatType():
+            return int(kind.ge) if kind.ge is not None else int(kind.gt or 0) + 1
+        case inspect.BoolType():
+            return True
+        case inspect.LiteralType():
+            return cast("Json", kind.values[0])
+        case inspect.VarTupleType():
+            return [_stand_in(UNKNOWN_MARK, kind.item_type)] * (kind.min_length or 0)
+        case inspect.StrType() if _takes(kind, UNKNOWN_MARK):
+            return UNKNOWN_MARK
+    return None
 
 
 def _example(kind: _Kind, value: Json) -> Json:
-    """Return the example that a type gives of itself, else the value."""
+    """Return the first of the `examples` of a type, else the value."""
     while isinstance(kind, inspect.Metadata):
         for example in (kind.extra_json_schema or {}).get("examples", ()):
             return cast("Json", example)

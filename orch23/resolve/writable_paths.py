@@ -7,8 +7,8 @@ from orch23.model.pipeline import Stage
 from orch23.model.step import ProcessStep
 
 _ELSEWHERE = frozenset({"__pycache__", ".mypy_cache", ".ruff_cache", ".hypothesis", ".coverage"})
-"""Caches that are redirected below TMPDIR, or that are not written at all. A `__pycache__` that the code under test
-may write would let it replace the compiled form of a test."""
+"""Caches that are redirected below TMPDIR, or not written at all. If the code under test could write `__pycache__`, it
+could replace the compiled form of a test."""
 
 _CODE = (".py", ".pyc", ".so")
 
@@ -18,8 +18,8 @@ def writable_paths(
 ) -> tuple[str, ...] | None:
     """Return what a step may write besides TMPDIR and HOME: a folder ends with `/`, everything else is a file.
 
-    None where it may write its whole tree: a step that makes outputs. One that judges may write the outputs of its
-    stage where it is the stage's own step and not one of `verify`.
+    None means its whole tree: so for a step that makes outputs. A step that judges may write the outputs of its stage
+    if it is the stage's own step and not one of `verify`.
     """
     if not (step.judges or verifies):
         return None
@@ -31,28 +31,36 @@ def writable_paths(
 
 
 def _scratch(stage: Stage, step: ProcessStep, inputs: Collection[str]) -> Iterator[str]:
-    """Give what `scratch` names literally. A name without a `/` is meant where the step works.
+    """Yield the literal paths of `scratch`. A name without a `/` is relative to the working directory of the step.
 
-    Nothing that is, holds or lies in a staged file of Python: `scratch` may say what an item says.
+    A path that is, contains or is inside a staged Python file is left out: an item may decide `scratch`.
     """
     for pattern in stage.scratch:
         bare = pattern.removesuffix("**").rstrip("/").removeprefix("./")
         name = bare.rpartition("/")[2]
         if name in _ELSEWHERE or name in step.caches:
             continue
-        if is_glob(bare):
-            path = static_prefix(bare)
-            named = bool(path) and not _holds(path, inputs)
-        else:
-            path = bare if "/" in bare or stage.cwd == "." else f"{stage.cwd}/{bare}"
-            path = path if _is_file(path, inputs, folder=bare != pattern.removeprefix("./")) else f"{path}/"
-            named = not any(one == path or one.startswith(path) for one in inputs if one.endswith(_CODE))
-        if named and _is_plain(path) and not any(path.startswith(f"{one}/") for one in inputs):
+        path = _glob_folder(bare, inputs) if is_glob(bare) else _literal(stage, pattern, bare, inputs)
+        if path and _is_plain(path) and not any(path.startswith(f"{one}/") for one in inputs):
             yield path
 
 
+def _glob_folder(pattern: str, inputs: Collection[str]) -> str:
+    """Return the fixed folder of a glob; empty if it has none, or the folder has inputs."""
+    folder = static_prefix(pattern)
+    return "" if _holds(folder, inputs) else folder
+
+
+def _literal(stage: Stage, pattern: str, bare: str, inputs: Collection[str]) -> str:
+    """Return the path of a literal pattern, with `/` at the end of a folder; empty if it has a Python file."""
+    path = bare if "/" in bare or stage.cwd == "." else f"{stage.cwd}/{bare}"
+    path = path if _is_file(path, inputs, folder=bare != pattern.removeprefix("./")) else f"{path}/"
+    code = (one for one in inputs if one.endswith(_CODE))
+    return "" if any(one == path or one.startswith(path) for one in code) else path
+
+
 def _is_plain(path: str) -> bool:
-    """Return whether a path leads downwards, name by name."""
+    """Return whether a path has no empty, `.` or `..` segment."""
     return not {"", ".", ".."} & set(path.removesuffix("/").split("/"))
 
 
@@ -64,7 +72,7 @@ def _is_file(path: str, inputs: Collection[str], *, folder: bool) -> bool:
 
 
 def _output(pattern: str, inputs: Collection[str]) -> str:
-    """Return what has to be writable for an output: its folder, or the file alone where the folder holds inputs."""
+    """Return what must be writable for an output: its folder, or only the file if the folder has inputs."""
     folder = static_prefix(pattern)
     if folder and not _holds(folder, inputs):
         return folder

@@ -35,7 +35,7 @@ from orch23.store.safe_files import (
 )
 
 ASIDE_FOLDER = ".orch23-aside"
-"""The folder beside a store with those that were set aside."""
+"""The folder, beside a store, of stores that were moved aside."""
 _ID_BYTES = 16
 _LOCK = "lock"
 _NOT_WRITABLE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENOENT, errno.ELOOP})
@@ -44,27 +44,27 @@ _NOT_WRITABLE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR
 class StoreOrigin(Enum):
     """Whose the folder of a store is."""
 
-    NEW = "there is none, or nothing but its lock"
-    OWN = "this user's"
-    FOREIGN = "somebody else's: it came with a clone, is another user's, or was made before stores were registered"
+    NEW = "it does not exist, or holds nothing but its lock"
+    OWN = "this user created it on this machine"
+    FOREIGN = "it came with a clone, belongs to another user, or was created before stores were registered"
 
 
 class ForeignStoreError(Orch23Error):
-    """A command wants to write to a store that is not the user's; whoever runs the command sets it aside first."""
+    """A command must not write to a store that is not the user's. The caller moves it aside and tries again."""
 
     def __init__(self, folder: Path) -> None:
-        """Keep the folder."""
+        """Build the message about the folder of the store."""
         super().__init__(_foreign(folder, Severity.ERROR, E_FOREIGN_STORE))
         self.folder = folder
 
 
 def store_origin(folder: Path) -> StoreOrigin:
-    """Return whose the folder of a store is. Reads nothing of it but its id."""
+    """Return whose the folder of a store is. Of its files only the id is read: a clone can forge all of them."""
     if is_registered(str(folder)):
         return StoreOrigin.OWN
     try:
         names = os.listdir(folder)
-    except OSError:  # there is none, or what lies there is no folder, which `check_folder` tells
+    except OSError:  # it does not exist, or is not a folder, which `require_folder` reports
         return StoreOrigin.NEW
     mine = os.stat(folder).st_uid == os.geteuid()
     if mine and all(name == _LOCK or is_temp(name) for name in names):
@@ -73,7 +73,7 @@ def store_origin(folder: Path) -> StoreOrigin:
 
 
 def register_store(folder: Path) -> None:
-    """Give a store an id, and register it as this user's. Only for the holder of its lock.
+    """Give a store an id, and register it as this user's. The caller holds its lock.
 
     Raises:
         ConfigurationError: the user's state directory cannot be written.
@@ -88,18 +88,18 @@ def register_store(folder: Path) -> None:
             raise
         if is_trusted(str(folder)):
             return
-        hint = f"set XDG_STATE_HOME to a folder that can be written, or {TRUST_VARIABLE}=1 to trust everything here"
-        message = f"{place.parent} cannot be written ({refused.strerror}), so {folder.name} cannot be registered"
+        hint = f"set XDG_STATE_HOME to a writable folder, or {TRUST_VARIABLE}=1 to trust every store"
+        message = f"cannot write to {place.parent} ({refused.strerror}), so {folder.name} cannot be registered"
         raise ConfigurationError(Diagnostic(E_STATE, message, hint=hint)) from None
     if store_id(str(folder)) is None:
         write_atomic(folder / ID_FILE, f"{found}\n".encode(), mode=PRIVATE_FILE_MODE)
 
 
 def trust_store(folder: Path) -> None:
-    """Register a store that somebody made, as its user says that it may be believed.
+    """Register a store that this user did not create, but trusts.
 
     Raises:
-        UsageError: it is another user's.
+        UsageError: it belongs to another user.
         ConfigurationError: the user's state directory cannot be written.
 
     """
@@ -110,37 +110,40 @@ def trust_store(folder: Path) -> None:
 
 
 def move_store_aside(folder: Path) -> Diagnostic:
-    """Move a strange store out of the way, and return a warning that says where it is."""
+    """Move a foreign store into the folder `ASIDE_FOLDER`, and return a warning with its new path."""
     aside = folder.with_name(ASIDE_FOLDER)
     make_folder(aside, PRIVATE_FOLDER_MODE)
     write_atomic(aside / ".gitignore", b"*\n", mode=PRIVATE_FILE_MODE)
     number = next(number for number in count(1) if not os.path.lexists(aside / str(number)))
     os.rename(folder, aside / str(number))
     place = f"{ASIDE_FOLDER}/{number}"
-    text = f"{folder.name} was not made by you on this machine: it was moved to {place}, and nothing of it is used"
-    hint = f"to use it: `rm -r {folder.name} && mv {place} {folder.name} && orch23 trust`; if not, remove it"
+    text = f"{folder.name} was not created by you on this machine: it was moved to {place} and is not used"
+    hint = f"to use it: `rm -r {folder.name} && mv {place} {folder.name} && orch23 trust`; otherwise delete it"
     return Diagnostic(W_FOREIGN_STORE, text, hint=hint, severity=Severity.WARNING)
 
 
 def foreign_store_warning(folder: Path) -> Diagnostic:
-    """Return the warning of a command that only looks, where the store is strange."""
+    """Return the warning of a command that only reads, about a foreign store."""
     return _foreign(folder, Severity.WARNING, W_FOREIGN_STORE)
 
 
 def _foreign(folder: Path, severity: Severity, code: str) -> Diagnostic:
-    text = f"{folder.name} was not made by you on this machine: nothing of it is used, and the next build sets it aside"
-    return Diagnostic(code, text, hint="`orch23 trust` takes it for yours", severity=severity)
+    text = f"{folder.name} was not created by you on this machine: it is not used, and the next build moves it aside"
+    return Diagnostic(code, text, hint="`orch23 trust` registers it as yours", severity=severity)
 
 
 _PID_BYTES = 32
-_NO_FILE = frozenset({errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENODEV})
+_NOT_A_FILE = frozenset({errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENODEV})
 
 
 class BuildLock:
-    """A context manager that holds the lock of a project, for as long as the context or the process lives."""
+    """A context manager that holds the build lock of a project until the context or the process ends.
+
+    It is a `flock`, which the kernel releases when a process dies: a lock never has to be removed by hand.
+    """
 
     def __init__(self, path: Path) -> None:
-        """Take the file to lock; it is made when the lock is."""
+        """Create nothing: the file of the lock is created when the lock is taken."""
         self._path = path
         self._descriptor: int | None = None
 
@@ -148,10 +151,10 @@ class BuildLock:
         """Take the lock.
 
         Raises:
-            BusyError: another process (or another BuildLock) has it.
+            BusyError: another process (or another BuildLock) holds it.
             ConfigurationError: the store is new, and cannot be registered.
-            CorruptStateError: what lies in its place can be no lock.
-            StrangeStoreError: the store is not this user's.
+            CorruptStateError: there is something at its path that is not a file.
+            ForeignStoreError: the store is not this user's.
 
         """
         require_folder(self._path.parent)
@@ -167,34 +170,29 @@ class BuildLock:
             os.close(descriptor)
             raise
         self._descriptor = descriptor
-        whose = self._standing()
-        with contextlib.suppress(OSError):  # the number only serves the message; a full disk must not stop a build here
-            write_all(descriptor, pid_line(os.getpid()))
-        if whose is StoreOrigin.NEW:
-            self._register()
-        return self
-
-    def _standing(self) -> StoreOrigin:
-        """Return whose the store is, which nobody else uses now."""
-        found = store_origin(self._path.parent)
-        if found is StoreOrigin.FOREIGN:
-            self.__exit__(None, None, None)
-            raise ForeignStoreError(self._path.parent)
-        return found
-
-    def _register(self) -> None:
         try:
-            register_store(self._path.parent)
+            self._claim(self._path.parent, descriptor)
         except BaseException:
             self.__exit__(None, None, None)
             raise
+        return self
+
+    def _claim(self, store: Path, descriptor: int) -> None:
+        """Register a new store, and refuse a foreign one: only the holder of the lock can tell them apart safely."""
+        origin = store_origin(store)
+        if origin is StoreOrigin.FOREIGN:
+            raise ForeignStoreError(store)
+        with contextlib.suppress(OSError):  # only a message shows the process id: a full disk must not stop a build
+            write_all(descriptor, pid_line(os.getpid()))
+        if origin is StoreOrigin.NEW:
+            register_store(store)
 
     def _open(self) -> int:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         try:
             descriptor = os.open(self._path, flags, PRIVATE_FILE_MODE)
         except OSError as refused:
-            if refused.errno in _NO_FILE:
+            if refused.errno in _NOT_A_FILE:
                 raise CorruptStateError(_wrong_type(self._path, "file")) from None
             raise
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -205,18 +203,19 @@ class BuildLock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give the lock back. The file stays: to remove it would let two builds lock two files of one name."""
+        """Release the lock. The file stays: if it were deleted, two builds could lock two files of the same name."""
         if self._descriptor is not None:
-            fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # a child between fork and exec still shares the descriptor
+            # Closing it would not be enough: a child between fork and exec has the same descriptor, and the lock.
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
             os.close(self._descriptor)
             self._descriptor = None
 
 
 def require_folder(path: Path) -> None:
-    """Complain of what lies where a folder of orch23's belongs, and is none.
+    """Check that a path is a folder, or does not exist.
 
     Raises:
-        CorruptStateError: there is such a thing.
+        CorruptStateError: there is something else.
 
     """
     if os.path.lexists(path) and not path.is_dir():
@@ -227,8 +226,8 @@ def _wrong_type(path: Path, what: str) -> Diagnostic:
     name = f"{path.parent.name}/{path.name}" if what == "file" else path.name
     return Diagnostic(
         E_WRONG_TYPE,
-        f"what lies at {name} is no {what}",
-        hint=f"remove it, or move it away: {path}; the next build makes it",
+        f"{name} is not a {what}",
+        hint=f"delete it, or move it away: {path}; the next build creates it",
     )
 
 
@@ -237,7 +236,7 @@ def _busy(holder: str) -> Diagnostic:
     return Diagnostic(
         E_BUSY,
         f"another build is running in this project: {who} holds the lock",
-        hint="wait for it to end, or stop that process; there is nothing to remove",
+        hint="wait for it to end, or stop that process; you do not have to delete the lock",
     )
 
 
@@ -246,24 +245,24 @@ SHOWN_TIER_FILE = "sandbox"
 
 _FILES = ("VERSION", ".gitignore", "index.sqlite", "generation", "promote.json", "writing.json", SHOWN_TIER_FILE)
 _FOLDERS = ("cas", "records", "exchanges", "rooms", "partial")
-_SHELVED = ("cas", "records", "exchanges")
+_GROUPED = ("cas", "records", "exchanges")
 
 
 def remove_wrong_types(store: Path, *, whole: bool = True) -> list[str]:
-    """Remove all that cannot be what the store keeps in its place, and say what. Only for the holder of the build lock.
+    """Delete the entries of a store that have the wrong type, and return a message for each.
 
-    A folder may be a link to one. The lock is not touched: to put another in its place would let two builds run. If not
-    `whole`, the files of the store's folders are not looked through, of which there may be a hundred thousand.
+    The caller holds the build lock, which is not touched: with a second lock file two builds could run. A folder may be
+    a link to a folder. Unless `whole`, the blobs, records and exchanges are skipped: there can be 100,000 of them.
     """
-    told = []
+    messages = []
     for path, what in _wrong_types(store, whole=whole):
         remove_path(path)
-        told.append(f"{path.relative_to(store).as_posix()}: was no {what}")
-    return told
+        messages.append(f"{path.relative_to(store).as_posix()}: was not a {what}")
+    return messages
 
 
 def remove_path(path: Path) -> None:
-    """Remove a file, a link or a folder with all that is in it."""
+    """Delete a file, a link, or a folder with its contents."""
     if path.is_dir() and not path.is_symlink():
         remove_folder(path)
     else:
@@ -271,7 +270,7 @@ def remove_path(path: Path) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder with all that is in it, also what a stage made unreadable."""
+    """Delete a folder with its contents, also folders that a stage made unreadable."""
     with contextlib.suppress(FileNotFoundError):
         try:
             shutil.rmtree(folder)
@@ -287,11 +286,11 @@ def _wrong_types(store: Path, *, whole: bool) -> Iterator[tuple[Path, str]]:
     for name in _FOLDERS:
         if os.path.lexists(store / name) and not (store / name).is_dir():
             yield store / name, "folder"
-    for name in _SHELVED if whole else ():
+    for name in _GROUPED if whole else ():
         for group in _entries(store / name):
             if group.is_dir():
                 yield from ((Path(one.path), "file") for one in _entries(Path(group.path)) if not _is_file(one))
-            elif not is_temp(group.name):  # those that killed processes left are swept besides
+            elif not is_temp(group.name):  # the temporary files of killed processes are deleted by `sweep_temps`
                 yield Path(group.path), "folder"
 
 
@@ -313,7 +312,7 @@ def _is_other(path: Path) -> bool:
 
 
 def _open_up(folder: Path) -> None:
-    """Give ourselves every right to a tree of directories, following no link."""
+    """Allow this user everything in a tree of directories, following no link."""
     pending = [folder]
     while pending:
         here = pending.pop()

@@ -1,7 +1,8 @@
 """Choose and delete what no pipeline needs, count what a store holds, and verify it.
 
-A result is a record with the blobs of its outputs. A record of a paid answer, and one whose bytes are on the disk, is
-kept when its blobs go: its answers make the bytes again, and it is what tells a result from a person's edit.
+A result is a record with the blobs of its outputs. Two kinds of records are kept when their blobs are deleted: those
+with responses that were paid for, which restore the bytes without a call, and those of files in the workspace, without
+which a build would take a result for a user edit.
 """
 
 import contextlib
@@ -23,16 +24,14 @@ from orch23.store.project_store import ProjectStore
 from orch23.store.records import Records, SurveyedRecord
 from orch23.store.safe_files import try_unlink
 
-"""Room for two versions of the largest result that a room may hold, and for much else."""
-
 FindEntry: TypeAlias = Callable[[str], FileEntry | None]
 _SHA256_DIGITS = 64
 
 
 class GcRoots(Struct, frozen=True, kw_only=True):
-    """What must stay: all records of these keys, these records, and the answers to stages that are not fresh.
+    """What must stay: the records of these keys, these records, and the responses for stages that are not fresh.
 
-    `notes` say of which pipelines today's plan is not known.
+    `notes` name the pipelines whose plan could not be made.
     """
 
     keys: frozenset[str] = frozenset()
@@ -42,7 +41,7 @@ class GcRoots(Struct, frozen=True, kw_only=True):
 
 
 class GcLimits(Struct, frozen=True, kw_only=True):
-    """How much is to stay: at most so many bytes, and what was used since; with `answers` paid ones go too."""
+    """What may stay: `max_bytes`, and entries used since a time. With `responses`, paid responses may be deleted."""
 
     max_bytes: int | None = None
     used_since_ns: int | None = None
@@ -50,7 +49,7 @@ class GcLimits(Struct, frozen=True, kw_only=True):
 
 
 class GcSelection(Struct, frozen=True, kw_only=True):
-    """What is to go, in the order in which it goes; `size_bytes` is what the store takes before, `freed_bytes` less."""
+    """What is to be deleted, in this order. `size_bytes` is the size of the store before; `freed_bytes` is the gain."""
 
     records: tuple[SurveyedRecord, ...] = ()
     blobs: tuple[Digest, ...] = ()
@@ -60,74 +59,80 @@ class GcSelection(Struct, frozen=True, kw_only=True):
 
     @property
     def remaining_bytes(self) -> int:
-        """Give what the store takes afterwards."""
+        """Return the size of the store afterwards."""
         return self.size_bytes - self.freed_bytes
 
 
 class _Use(Struct, frozen=True):
-    """One thing that may go: a record with the blobs that it holds, a blob that no record names, or an answer."""
+    """A candidate: a record with the blobs that it refers to, a blob without a record, or an exchange.
 
-    used: tuple[int, int]
+    Candidates are sorted by `order`: unreferenced blobs go first, the least recently used of each kind first, and what
+    is needed last.
+    """
+
+    last_used: tuple[int, int]
     blobs: frozenset[str] = frozenset()
-    record: SurveyedRecord | None = None
-    exchange: ExchangeFile | None = None
+    entry: SurveyedRecord | ExchangeFile | None = None
     is_needed: bool = False
+
+    @property
+    def order(self) -> tuple[bool, bool, tuple[int, int]]:
+        return self.is_needed, self.entry is not None, self.last_used
 
 
 class GarbageCollector:
-    """Chooses what is to go, and drops it. Only for the holder of the build lock; to choose alone takes no lock."""
+    """Selects what is to be deleted, and deletes it. The caller holds the build lock to delete, not to select."""
 
     def __init__(
         self, folder: Path, *, contents: DiskContentStore, records: Records, exchanges: Exchanges, on_disk: FindEntry
     ) -> None:
-        """Take the store's folder and parts, and what tells what is at a path of the workspace."""
+        """Use the parts of a store; `on_disk` returns the entry at a path of the workspace."""
         self._folder = folder
         self._contents = contents
         self._records = records
         self._exchanges = exchanges
         self._on_disk = on_disk
 
-    def select(self, needs: GcRoots, wish: GcLimits) -> GcSelection:
-        """Return what is to go for a wish to come true, as far as what is needed allows. Writes nothing."""
+    def select(self, roots: GcRoots, limits: GcLimits) -> GcSelection:
+        """Return what is to be deleted to meet the limits, as far as the roots allow. Writes nothing."""
         blobs = {digest.sha256: (digest, put_ns) for digest, put_ns in stored_blobs(self._contents.folder)}
-        held = self._records.survey()
-        needed = [one.record for one in held if one.record.key in needs.keys] + list(needs.records)
-        firm = {sha256 for record in needed for sha256 in _outputs_of(record)}
-        known = self._known(held)
-        uses = self._uses(held, {id(record) for record in needed}, blobs)
-        if wish.responses:
-            uses += self._answers({name for record in needed for name in record.exchanges}, needs.stale)
-        uses.sort(key=lambda use: (use.is_needed, use.record is not None or use.exchange is not None, use.used))
-        holds = Counter(sha256 for use in uses for sha256 in use.blobs)
+        surveyed = self._records.survey()
+        needed = [one.record for one in surveyed if one.record.key in roots.keys] + list(roots.records)
+        kept_blobs = {sha256 for record in needed for sha256 in _outputs_of(record)}
+        known = self._known(surveyed)
+        uses = self._uses(surveyed, {id(record) for record in needed}, blobs)
+        if limits.responses:
+            uses += self._responses({name for record in needed for name in record.exchanges}, roots.stale)
+        uses.sort(key=lambda use: use.order)
+        references = Counter(sha256 for use in uses for sha256 in use.blobs)
         size_bytes = stored_bytes(self._folder)
-        records: list[SurveyedRecord] = []
-        gone: list[Digest] = []
-        exchanges: list[ExchangeFile] = []
+        entries: list[SurveyedRecord | ExchangeFile] = []
+        free: list[Digest] = []
         freed = 0
         for use in uses:
-            if not _is_to_go(use, wish, size_bytes - freed):
+            if not _is_to_go(use, limits, size_bytes - freed):
                 continue
-            for sha256 in sorted(use.blobs):
-                holds[sha256] -= 1
-                if not holds[sha256] and sha256 in blobs and sha256 not in firm:
-                    gone.append(blobs[sha256][0])
-                    freed += gone[-1].size_bytes
-            if use.record is not None and not use.is_needed and _may_lose(use.record, known, wish):
-                records.append(use.record)
-                freed += use.record.size_bytes
-            if use.exchange is not None:
-                exchanges.append(use.exchange)
-                freed += use.exchange.size_bytes
+            references.subtract(use.blobs)
+            unreferenced = [sha256 for sha256 in sorted(use.blobs - kept_blobs) if not references[sha256]]
+            more = [blobs[sha256][0] for sha256 in unreferenced if sha256 in blobs]
+            lost = [] if use.entry is None or _must_stay(use, use.entry, known, limits) else [use.entry]
+            free += more
+            entries += lost
+            freed += sum(one.size_bytes for one in (*more, *lost))
         return GcSelection(
-            records=tuple(records),
-            blobs=tuple(gone),
-            exchanges=tuple(exchanges),
+            records=tuple(one for one in entries if isinstance(one, SurveyedRecord)),
+            blobs=tuple(free),
+            exchanges=tuple(one for one in entries if isinstance(one, ExchangeFile)),
             size_bytes=size_bytes,
             freed_bytes=freed,
         )
 
     def delete(self, chosen: GcSelection) -> None:
-        """Drop what was chosen: first what refers to bytes, durably, then the bytes. To be killed in it is harmless."""
+        """Delete a selection.
+
+        Records are deleted first, durably, and then their bytes: if this process is killed in between, bytes without a
+        record are left, which the next run deletes, and never a record without bytes.
+        """
         self._records.delete(frozenset(one.digest for one in chosen.records))
         for exchange in chosen.exchanges:
             try_unlink(exchange.path)
@@ -138,57 +143,60 @@ class GarbageCollector:
                 group.rmdir()
 
     def _uses(
-        self, held: tuple[SurveyedRecord, ...], needed: Collection[int], blobs: Mapping[str, tuple[Digest, int]]
+        self, surveyed: Sequence[SurveyedRecord], needed: Collection[int], blobs: Mapping[str, tuple[Digest, int]]
     ) -> list[_Use]:
-        """Return all records and blobs that may go; what is needed holds its inputs, and only to the last."""
+        """Return all records, and the blobs without a record. The inputs of a needed record are the last to go."""
         named: set[str] = set()
         uses = []
-        for one in held:
-            mine = frozenset({*_outputs_of(one.record), *_inputs_of(one.record)})
-            named |= mine
-            uses.append(_Use(one.last_used, mine, record=one, is_needed=id(one.record) in needed))
+        for one in surveyed:
+            referenced = frozenset({*_outputs_of(one.record), *_inputs_of(one.record)})
+            named |= referenced
+            uses.append(_Use(one.last_used, referenced, one, is_needed=id(one.record) in needed))
         uses += [_Use((put_ns, 0), frozenset({name})) for name, (_, put_ns) in blobs.items() if name not in named]
         return uses
 
-    def _answers(self, needed: Collection[str], stale: Collection[str]) -> Iterator[_Use]:
-        """Give the answers that no needed result is made of, and that no stage would be asked for today."""
+    def _responses(self, needed: Collection[str], stale: Collection[str]) -> Iterator[_Use]:
+        """Yield the exchanges that no needed result is made from, and that no stage of today would replay."""
         for file in self._exchanges.exchange_files():
             if file.path.stem not in needed:
                 exchange = self._exchanges.get(file.path.stem, None)
                 if exchange is None or exchange.stage.partition("@")[0] not in stale:
-                    yield _Use((file.put_ns, 1), exchange=file)
+                    yield _Use((file.put_ns, 1), entry=file)
 
-    def _known(self, held: Sequence[SurveyedRecord]) -> frozenset[str]:
-        """Return the records that tell of the bytes on the disk whose they are: of each file the newest is enough.
+    def _known(self, surveyed: Sequence[SurveyedRecord]) -> frozenset[str]:
+        """Return the records that show which files of the workspace are results: for each file the newest one.
 
-        What a person had there before any stage of a chain wrote it, only a record with originals tells.
+        A second one is kept for a file that a user had before a stage wrote it, if the newest has no original of it.
         """
-        told: set[tuple[str, bool]] = set()
+        shown: set[tuple[str, bool]] = set()
         known = set()
-        for one in reversed(held):
+        for one in reversed(surveyed):
             for path, entry in one.record.outputs.items():
-                facts = {(path, False), (path, path in one.record.originals)} - told
+                facts = {(path, False), (path, path in one.record.originals)} - shown
                 if facts and self._is_there(path, entry):
-                    told |= facts
+                    shown |= facts
                     known.add(one.digest)
         return frozenset(known)
 
     def _is_there(self, path: str, entry: FileEntry) -> bool:
         try:
             return self._on_disk(path) == entry
-        except SafetyError:  # it leads through a link today: nobody can tell
+        except SafetyError:  # it leads through a link today, so the file cannot be compared: keep the record
             return True
 
 
-def _may_lose(held: SurveyedRecord, known: Collection[str], wish: GcLimits) -> bool:
-    """Say whether nothing but its bytes is lost with a record."""
-    return held.digest not in known and (wish.responses or not held.record.exchanges)
+def _must_stay(use: _Use, entry: SurveyedRecord | ExchangeFile, known: Collection[str], limits: GcLimits) -> bool:
+    """Return whether an entry stays although its blobs may go: more than bytes would be lost with it."""
+    if isinstance(entry, ExchangeFile):
+        return False
+    is_paid = bool(entry.record.exchanges) and not limits.responses
+    return use.is_needed or entry.digest in known or is_paid
 
 
-def _is_to_go(use: _Use, wish: GcLimits, left_bytes: int) -> bool:
-    if wish.used_since_ns is not None and use.used[0] < wish.used_since_ns and not use.is_needed:
+def _is_to_go(use: _Use, limits: GcLimits, left_bytes: int) -> bool:
+    if limits.used_since_ns is not None and use.last_used[0] < limits.used_since_ns and not use.is_needed:
         return True
-    return wish.max_bytes is not None and left_bytes > wish.max_bytes
+    return limits.max_bytes is not None and left_bytes > limits.max_bytes
 
 
 def _outputs_of(record: Record) -> Iterator[str]:
@@ -198,7 +206,7 @@ def _outputs_of(record: Record) -> Iterator[str]:
 
 
 def _inputs_of(record: Record) -> Iterator[str]:
-    """Give the digests that a manifest names: the bytes may be in the store, for a later look at what changed."""
+    """Yield the digests in a manifest: a store may hold these inputs, so that `explain` can show what changed."""
     waiting: list[Json] = list(record.manifest.values())
     while waiting:
         value = waiting.pop()
@@ -212,12 +220,12 @@ def _inputs_of(record: Record) -> Iterator[str]:
 
 
 def stored_bytes(folder: Path) -> int:
-    """Return the sizes of all files below a folder, added up."""
+    """Return the total size of the files below a folder."""
     return count_files(folder)[1]
 
 
 def count_files(folder: Path) -> tuple[int, int]:
-    """Return the number of the files below a folder, and their sizes, added up; what vanishes does not count."""
+    """Return the number and the total size of the files below a folder. A file that is deleted meanwhile is skipped."""
     files = size_bytes = 0
     waiting = [str(folder)]
     while waiting:
@@ -233,7 +241,7 @@ def count_files(folder: Path) -> tuple[int, int]:
 
 
 def stored_blobs(folder: Path) -> Iterator[tuple[Digest, int]]:
-    """Give every blob below a folder, with the time in nanoseconds when it was put. Other names are no blobs."""
+    """Yield every blob below a folder, with the time in nanoseconds when it was put. Other names are skipped."""
     for path in group_folders(folder):
         with os.scandir(path) as entries:
             for entry in entries:
@@ -245,19 +253,19 @@ def stored_blobs(folder: Path) -> Iterator[tuple[Digest, int]]:
 
 
 def group_folders(folder: Path) -> list[Path]:
-    """Return the folders `ab/` of a store's part, sorted."""
+    """Return the folders `ab/` of a part of the store, sorted."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
         return sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
     return []
 
 
 def is_sha256(name: str) -> bool:
-    """Say whether a name, or a value of a manifest, is the sha256 of some bytes in hex."""
+    """Return whether a text is a SHA-256 in hex."""
     return len(name) == _SHA256_DIGITS and not set(name) - set("0123456789abcdef")
 
 
 class StoredKind(Struct, frozen=True):
-    """How many there are of a kind, and how many bytes they take."""
+    """The number and the total size of the entries of one kind."""
 
     kind: str
     number: int
@@ -265,7 +273,7 @@ class StoredKind(Struct, frozen=True):
 
 
 class StoreVerification(Struct, frozen=True, kw_only=True):
-    """How much was looked at, and each thing that was damaged."""
+    """How many entries were read, and a message for each that was damaged."""
 
     results: int
     stored_files: int
@@ -274,10 +282,10 @@ class StoreVerification(Struct, frozen=True, kw_only=True):
 
 
 def count_stored(store: ProjectStore) -> tuple[StoredKind, ...]:
-    """Return what a store holds, by kind, and last whatever else lies there. Writes nothing."""
+    """Return what a store holds, by kind; all other files are the last kind. Writes nothing."""
     blobs = [digest.size_bytes for digest, _ in stored_blobs(store.local.contents.folder)]
     exchanges, originals = store.exchanges.exchange_files(), store.exchanges.original_files()
-    shelves, records_bytes = count_files(store.local.records.folder)
+    record_files, records_bytes = count_files(store.local.records.folder)
     files, all_bytes = count_files(store.folder)
     known = (
         StoredKind("stored_files", len(blobs), sum(blobs)),
@@ -285,31 +293,31 @@ def count_stored(store: ProjectStore) -> tuple[StoredKind, ...]:
         StoredKind("recorded_answers", len(exchanges), sum(one.size_bytes for one in exchanges)),
         StoredKind("bytes_of_persons", len(originals), sum(one.size_bytes for one in originals)),
     )
-    others = files - len(blobs) - shelves - len(exchanges) - len(originals)
+    others = files - len(blobs) - record_files - len(exchanges) - len(originals)
     return (*known, StoredKind("other_files", others, all_bytes - sum(one.size_bytes for one in known)))
 
 
 def verify_store(store: ProjectStore) -> StoreVerification:
-    """Read all of a store, and drop what is damaged, as a build does that meets it. Only under the build lock."""
+    """Read all of a store, and delete what is damaged, as a build does. The caller holds the build lock."""
     blobs = [digest for digest, _ in stored_blobs(store.local.contents.folder)]
     for digest in blobs:
         try:
             store.local.contents.check(digest)
-        except MissingBytesError:  # told in `healed`
+        except MissingBytesError:  # reported in `damaged`
             store.local.contents.delete(digest)
     results = len(store.records.survey())
     store.local.records.delete(frozenset())
-    answers = len(store.exchanges.exchange_files())
+    responses = len(store.exchanges.exchange_files())
     store.exchanges.set_damaged_aside()
     return StoreVerification(
         results=results,
         stored_files=len(blobs),
-        recorded_answers=answers,
+        recorded_answers=responses,
         damaged=store.repairs(),
     )
 
 
-def collector_of(store: "ProjectStore") -> GarbageCollector:
+def collector_of(store: ProjectStore) -> GarbageCollector:
     """Return the collector of a store."""
     return GarbageCollector(
         store.folder,

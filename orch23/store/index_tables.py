@@ -12,11 +12,14 @@ from typing import NamedTuple
 from orch23.model.digest import Digest, FileEntry
 from orch23.store.index import IndexFaultError, StoreIndex
 
+FILES_TABLE = "files"
+"""The table of the index with the hashed files, by a digest of their path."""
 _ROW = struct.Struct("<QQqqqIq32s")
+_ROW_BYTES = 16
 
 
 class FileStamp(NamedTuple):
-    """What a file's inode says: equal stamps mean equal bytes, unless the times are racy."""
+    """The fields of a file's inode. Equal stamps mean equal bytes, unless the times are racy."""
 
     dev: int
     ino: int
@@ -27,7 +30,7 @@ class FileStamp(NamedTuple):
 
 
 class HashedFile(NamedTuple):
-    """A file as it was hashed: its stamp, what it is, and when the hashing began."""
+    """A file that was hashed: its stamp, its entry, and the time in nanoseconds when hashing began."""
 
     stamp: FileStamp
     entry: FileEntry
@@ -35,17 +38,17 @@ class HashedFile(NamedTuple):
 
 
 def stamped_entry(stamp: FileStamp, sha256: str) -> FileEntry:
-    """Return what a file with this stamp and these bytes is."""
+    """Return the entry of a file with this stamp and SHA-256."""
     return FileEntry(Digest(sha256, stamp.size_bytes), executable=bool(stamp.mode & stat.S_IXUSR))
 
 
 def pack_hashed_file(seen: HashedFile) -> bytes:
-    """Return the row of a file."""
+    """Return the row of a file for the index."""
     return _ROW.pack(*seen.stamp, seen.hashed_at_ns, bytes.fromhex(seen.entry.digest.sha256))
 
 
 def unpack_hashed_file(data: bytes) -> HashedFile | None:
-    """Return what a row says; None for what is no row."""
+    """Return the file of a row, or None if the row is damaged."""
     if len(data) != _ROW.size:
         return None
     *numbers, hashed_at_ns, sha256 = _ROW.unpack(data)
@@ -53,39 +56,66 @@ def unpack_hashed_file(data: bytes) -> HashedFile | None:
     return HashedFile(stamp, stamped_entry(stamp, sha256.hex()), hashed_at_ns)
 
 
-_DIGEST = hashlib.sha256().digest_size
-_MOST = 64
+class EarlierHashes:
+    """The files that earlier processes hashed, from the index. After a read error there are none."""
+
+    def __init__(self, index: StoreIndex | None) -> None:
+        """Use an index, or none."""
+        self._index, self._is_readable = index, True
+
+    def get(self, path: str) -> HashedFile | None:
+        """Return the file at a path as it was hashed last, or None."""
+        if self._index is None or not self._is_readable:
+            return None
+        try:
+            data = self._index.get(FILES_TABLE, file_row(path))
+        except IndexFaultError:
+            self._is_readable = False
+            return None
+        return None if data is None else unpack_hashed_file(data)
+
+
+def file_row(path: str) -> bytes:
+    """Return the key of a file's row: a digest, since a path may be a secret."""
+    return hashlib.blake2b(path.encode("utf-8", "surrogateescape"), digest_size=_ROW_BYTES).digest()
+
+
+_DIGEST_BYTES = hashlib.sha256().digest_size
+_MAX_ROWS = 64
 _PROGRAM = Path(__file__).parent.parent
 
 
 class CompiledTable:
-    """One table of the index: under each name the value that was made last, with the digest of what it is made of.
+    """A table of the index with one value for each name, and the digest of what the value was compiled from.
 
-    What is put is in the index once `changes` are written.
+    A put is in the index once `pending_rows` are written.
     """
 
     def __init__(self, index: StoreIndex, table: str, folders: Iterable[str]) -> None:
-        """Take the index, the name of the table, and the folders of the program whose code makes the values."""
+        """Use a table of the index. `folders` are those of orch23 whose code compiles the values."""
         self._index = index
         self.table = table
         self._folders = tuple(folders)
         self._new: dict[bytes, bytes] = {}
 
     def get(self, name: str, made_of: bytes) -> bytes | None:
-        """Return the value under a name if it is made of these bytes, or None."""
+        """Return the value of a name if it was compiled from these bytes, or None."""
         key = name.encode("utf-8", "surrogateescape")
         try:
             found = self._new.get(key) or self._index.get(self.table, key)
         except IndexFaultError:
             return None
-        return found[_DIGEST:] if found is not None and found[:_DIGEST] == self._digest(made_of) else None
+        return found[_DIGEST_BYTES:] if found is not None and found[:_DIGEST_BYTES] == self._digest(made_of) else None
 
     def put(self, name: str, made_of: bytes, value: bytes) -> None:
-        """Keep a value in the place of the one under its name."""
+        """Replace the value of a name."""
         self._new[name.encode("utf-8", "surrogateescape")] = self._digest(made_of) + value
 
     def pending_rows(self) -> tuple[Mapping[bytes, bytes] | None, Mapping[bytes, bytes | None]]:
-        """Return the whole table where it has to be written anew, or None and the rows that are new; each row once."""
+        """Return the whole table if it must be replaced, else None and the new rows. Each row is returned once.
+
+        A table of more than 64 rows is replaced, which drops the values of pipelines that no longer exist.
+        """
         new, self._new = self._new, {}
         if not new:
             return None, {}
@@ -93,7 +123,7 @@ class CompiledTable:
             known = dict(self._index.rows(self.table))
         except IndexFaultError:
             return new, {}
-        return (new, {}) if len(known.keys() | new.keys()) > _MOST else (None, dict(new))
+        return (new, {}) if len(known.keys() | new.keys()) > _MAX_ROWS else (None, dict(new))
 
     @cached_property
     def _version(self) -> bytes:
@@ -104,7 +134,7 @@ class CompiledTable:
 
 
 def _version(folders: Iterable[str]) -> bytes:
-    """Return what is another one if the code in some folders is: another code may make other values."""
+    """Return a digest of the code in some folders, by sizes and times: changed code may compile other values."""
     stamps = []
     left = [str(_PROGRAM / folder) for folder in folders]
     while left:

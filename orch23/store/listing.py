@@ -1,10 +1,24 @@
 """List the files that match a pattern: follow links, skip files that git or orch23 ignores."""
 
-from collections.abc import Iterable, Iterator
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Protocol
 
+from msgspec.structs import replace
+
+from orch23.model.digest import FileEntry
+from orch23.model.errors import SafetyError
 from orch23.model.file_policy import GITIGNORE, IGNORED_FOLDER_RULES, NO_GITIGNORE_RULES, GitignoreRules
-from orch23.model.paths import compile_pattern, is_run_file, match_any, unentered_names
+from orch23.model.paths import (
+    OWN_FOLDERS,
+    compile_pattern,
+    is_glob,
+    is_run_file,
+    match_any,
+    normalize_pattern,
+    static_prefix,
+    unentered_names,
+)
 from orch23.store.safe_files import MAX_LINKS, link_cycle_error
 
 FILE_KIND, FOLDER_KIND, LINK_KIND = "file", "folder", "link"
@@ -21,10 +35,13 @@ class DeclaredOutputs(Protocol):
 
 
 class FileTree(Protocol):
-    """What is looked at, with real paths: those in which nothing is a link. Folders are `""` or end in `/`."""
+    """A tree of files by real paths: paths without links. Folders are `""` or end in `/`."""
+
+    def entry(self, path: str) -> FileEntry | None:
+        """Return the entry of the regular file at a path, or None."""
 
     def scan(self, folder: str) -> Iterable[tuple[str, str]]:
-        """Return the names in a folder, each with what it is: `FILE`, `FOLDER` or `LINK`."""
+        """Return the names in a folder, each with `FILE_KIND`, `FOLDER_KIND` or `LINK_KIND`."""
 
     def ignore_file(self, folder: str) -> bytes | None:
         """Return the bytes of the `.gitignore` of a folder, or None."""
@@ -33,7 +50,12 @@ class FileTree(Protocol):
         """Return whether orch23 wrote a file for itself."""
 
     def resolved_path(self, path: str) -> str | None:
-        """Return where a path leads to, None where nothing is there."""
+        """Return the real path of a path, None if nothing is there.
+
+        Raises:
+            SafetyError: a link leads out of the project or into a folder without inputs, or links form a cycle.
+
+        """
 
     def is_folder(self, path: str) -> bool:
         """Return whether a folder is at a path."""
@@ -42,8 +64,47 @@ class FileTree(Protocol):
         """Return whether a regular file is at a path."""
 
 
+def find_input(tree: FileTree, path: str) -> FileEntry | None:
+    """Return the entry of an input: of the file at its path, or of the file that its links lead to, or None.
+
+    Raises:
+        SafetyError: as for `FileTree.resolved_path`.
+
+    """
+    with contextlib.suppress(SafetyError):  # a directory of the path is a link, which inputs may have
+        entry = tree.entry(path)
+        if entry is not None:
+            return entry
+    real = tree.resolved_path(path)
+    entry = None if real is None or real == path else tree.entry(real)
+    return None if entry is None else replace(entry, link=real)
+
+
+def list_files(
+    tree: FileTree, pattern: str, outputs: DeclaredOutputs | None = None, exclude: tuple[str, ...] = ()
+) -> tuple[str, ...]:
+    """Return the sorted paths of the files that match a pattern; with wildcards none that git ignores.
+
+    `outputs` are listed although a `.gitignore` ignores them. Links below the root are followed, unless they match
+    `exclude`. A name that is not UTF-8 matches no pattern, since it cannot be written in a pipeline.
+
+    Raises:
+        SafetyError: as for `FileTree.resolved_path`.
+
+    """
+    wanted = normalize_pattern(pattern)
+    if not is_glob(wanted):
+        return (wanted,) if find_input(tree, wanted) is not None else ()
+    prefix = static_prefix(wanted)
+    real = tree.resolved_path(prefix) if prefix else ""
+    if real is None or not OWN_FOLDERS.isdisjoint(prefix.split("/")):
+        return ()
+    real = f"{real}/" if real else ""
+    return tuple(sorted(Listing(tree, wanted, outputs, exclude).matches(prefix, real)))
+
+
 class _Folder(NamedTuple):
-    """A folder: its path as it was reached, and as it really is. `above` are the real folders whose links led here."""
+    """A folder: its path in the pattern, and its real path. `above` are the real folders of the links to it."""
 
     path: str
     real: str
@@ -52,10 +113,10 @@ class _Folder(NamedTuple):
 
 
 class Listing:
-    """The files that one pattern means.
+    """Lists the files that match one pattern.
 
-    Without `outputs`, what git ignores is skipped as well where a stage makes it. With `everything`, nothing that git
-    ignores is skipped, and no link is followed.
+    Files that git ignores are skipped, unless they are in `outputs`. With `everything` they are listed, and no link is
+    followed.
     """
 
     def __init__(
@@ -67,7 +128,7 @@ class Listing:
         *,
         everything: bool = False,
     ) -> None:
-        """Take a normal pattern. Links that `exclude` matches are not followed."""
+        """Compile a normal pattern. Links that match `exclude` are not followed."""
         self._disk, self._outputs, self._exclude, self._everything = disk, outputs, exclude, everything
         self._means = compile_pattern(pattern)
         self._segments = pattern.split("/")
@@ -76,10 +137,10 @@ class Listing:
         self._pending: list[_Folder] = []
 
     def matches(self, folder: str, real: str) -> Iterator[str]:
-        """Give the paths below a folder, as it was reached; `real` is where it really is.
+        """Yield the matching paths below a folder; `real` is the real path of the folder.
 
         Raises:
-            SafetyError: a link leads out of the project, or in a circle.
+            SafetyError: a link leads out of the project, or links form a cycle.
 
         """
         self._pending = [_Folder(folder, real, self._rules_above(real))]
@@ -87,30 +148,31 @@ class Listing:
             yield from self._files(self._pending.pop())
 
     def _files(self, folder: _Folder) -> Iterator[str]:
-        """Give the matching files of a folder, and line up the folders in it that may hold some."""
-        depth = folder.path.count("/")
-        is_open = depth >= self._deep
-        enters = (
-            None
-            if is_open or depth + 1 >= len(self._segments)
-            else compile_pattern("/".join(self._segments[: depth + 1]))
-        )
+        """Yield the matching files of a folder, and queue the folders in it that may hold more."""
         entries = list(self._disk.scan(folder.real))
         if (GITIGNORE, FILE_KIND) in entries:
             folder = folder._replace(rules=self._with_file(folder.rules, folder.real))
+        may_enter = self._entered_by(folder.path.count("/"))
         for name, kind in entries:
-            path = folder.path + name
             if name in self._closed or is_run_file(folder.real[:-1], name):
                 continue
-            may_enter = is_open or (enters is not None and enters(path) is not None)
+            path = folder.path + name
             if kind == FOLDER_KIND:
-                if may_enter:
+                if may_enter(path):
                     self._enter(folder, path, folder.real + name)
             elif kind == LINK_KIND:
-                if not self._everything and (may_enter or self._means(path)) and self._is_file(folder, path, name):
+                if (may_enter(path) or self._means(path)) and self._is_file(folder, path, name):
                     yield path
             elif self._means(path) and not self._is_skipped(folder, name):
                 yield path
+
+    def _entered_by(self, depth: int) -> Callable[[str], object]:
+        """Return a test of whether the folders at a depth may hold files that the pattern matches."""
+        if depth >= self._deep:
+            return lambda _path: True
+        if depth + 1 >= len(self._segments):
+            return lambda _path: False
+        return compile_pattern("/".join(self._segments[: depth + 1]))
 
     def _enter(self, folder: _Folder, path: str, real: str) -> None:
         if not folder.rules.ignores(real, is_folder=True):
@@ -125,8 +187,8 @@ class Listing:
         return self._disk.is_own(real)
 
     def _is_file(self, folder: _Folder, path: str, name: str) -> bool:
-        """Return whether a link is a file that the pattern means; line up the folder that it leads to."""
-        if match_any(self._exclude, path) or self._is_skipped(folder, name):
+        """Return whether a link leads to a file that the pattern matches; queue the folder that it leads to."""
+        if self._everything or match_any(self._exclude, path) or self._is_skipped(folder, name):
             return False
         real = self._disk.resolved_path(folder.real + name)
         if real is None or not self._disk.is_folder(real):
@@ -138,7 +200,10 @@ class Listing:
         return False
 
     def _rules_above(self, folder: str) -> GitignoreRules:
-        """Return the rules of the folders above one that is named, but for those that ignore that one."""
+        """Return the `.gitignore` rules above a folder that the pattern names, without those that ignore it.
+
+        A pattern that spells the name of an ignored folder matches the files in it.
+        """
         rules, above = NO_GITIGNORE_RULES, ""
         for name in folder.split("/")[:-1]:
             rules = self._with_file(rules, above)

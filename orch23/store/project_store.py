@@ -7,7 +7,6 @@ import re
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -31,7 +30,7 @@ from orch23.store.content_store import DiskContentStore
 from orch23.store.exchanges import Exchanges
 from orch23.store.file_copy import FileProgress, no_progress
 from orch23.store.index import INDEX_FILE, StoreIndex, index_folder
-from orch23.store.index_tables import CompiledTable
+from orch23.store.index_tables import FILES_TABLE, CompiledTable
 from orch23.store.input_files import InputFiles
 from orch23.store.json_text import decode_with_checksum, encode_with_checksum
 from orch23.store.promotion import Promoter
@@ -40,6 +39,7 @@ from orch23.store.remote_stores import CombinedResults, with_file_access
 from orch23.store.safe_files import (
     PRIVATE_FILE_MODE,
     PRIVATE_FOLDER_MODE,
+    closing,
     is_temp,
     open_directory,
     open_file,
@@ -51,11 +51,7 @@ from orch23.store.safe_files import (
     unsafe_path_error,
     write_atomic,
 )
-from orch23.store.workspace import FILES_TABLE, Workspace
-
-if TYPE_CHECKING:
-    pass
-
+from orch23.store.workspace import Workspace
 
 STORE_VERSION = b"1\n"
 _VERSION = re.compile(rb"[1-9][0-9]{0,8}\n")
@@ -63,16 +59,16 @@ STORE_NAME = ".orch23"
 
 KEEP_VARIABLE = "ORCH23_GC_KEEP"
 DEFAULT_CAP_BYTES = 10_000_000_000
-"""The size down to which `gc` clears a store, unless that variable says another."""
-_NOTED = "writing.json"
+"""The size to which `gc` reduces a store, unless `KEEP_VARIABLE` is set."""
+_WRITING_INTO = "writing.json"
 _WINDOW = 1 << 20  # bytes that are searched at once
 _OVERLAP = 1 << 18
 
 
 class LocalParts(Struct, frozen=True):
-    """The parts of a store in `.orch23/` itself, for what is about that folder, such as `gc`.
+    """The parts of a store that are in `.orch23/` itself, for commands about that folder, such as `gc`.
 
-    `contents` is not used for builds if the contents are elsewhere.
+    Builds do not use `contents` if a plugin keeps the contents elsewhere.
     """
 
     contents: DiskContentStore
@@ -80,9 +76,9 @@ class LocalParts(Struct, frozen=True):
 
 
 class ProjectStore(Struct, frozen=True, kw_only=True):
-    """The parts of a project's store. Each makes its folder when it first writes.
+    """The parts of a project's store. Each part creates its folder with its first write.
 
-    If it is strange, it is not the user's: the parts are empty, and its lock cannot be taken.
+    If `is_foreign`, the store is not the user's: the parts are empty, and its lock cannot be taken.
     """
 
     root: Path
@@ -104,7 +100,7 @@ class ProjectStore(Struct, frozen=True, kw_only=True):
     repaired: list[str] = field(default_factory=list)
 
     def tracked(self, reads: set[str]) -> "ProjectStore":
-        """Return this store; what is looked at in the workspace through it is noted in a set."""
+        """Return a view of this store that adds to `reads` each path of the workspace that is read through it."""
         workspace = self.workspace.tracked(reads)
         return replace(self, workspace=workspace, sources=self.sources.with_workspace(workspace))
 
@@ -116,7 +112,7 @@ class ProjectStore(Struct, frozen=True, kw_only=True):
         """Store the bytes of a file of the project and return their digest.
 
         Raises:
-            FileNotFoundError: there is no file.
+            FileNotFoundError: the file does not exist.
             SafetyError: it is a link or not a regular file, or a directory of its path is a link.
 
         """
@@ -125,22 +121,21 @@ class ProjectStore(Struct, frozen=True, kw_only=True):
             if not os.path.lexists(self.root / path):
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
             raise unsafe_path_error(path)
-        try:
+        with closing(source):
             return self.contents.adopt(source, path.rpartition("/")[2])
-        finally:
-            os.close(source)
 
     def sync(self) -> None:
         """Make all contents and records that were put so far durable."""
         self.contents.sync()
-        if self.contents is not self.local.contents and self.folder.is_dir():  # else it has synced the records as well
+        # The local contents sync their whole file system, and the records with it; others must be synced here.
+        if self.contents is not self.local.contents and self.folder.is_dir():
             sync_filesystem(self.folder)
 
     def sweep(self, *, whole: bool = True) -> None:
-        """Mark the store as ours and remove what killed processes left. Only for the holder of the build lock.
+        """Write the version, and delete temporary files and entries of wrong types. The caller holds the build lock.
 
-        Their rooms are left to the next build, which ends the processes of steps first. A build of what an edit reaches
-        follows one that had nothing to do: it does not look through all files of the store (`whole`).
+        Sandbox directories are left to the executor, which first kills the processes that still use them. A partial
+        build follows a complete one, so it skips the 100,000 files that a store may have (`whole=False`).
         """
         self.repaired.extend(remove_wrong_types(self.folder, whole=whole))
         if (self.folder / "VERSION").exists() and not _has_version(self.folder / "VERSION"):
@@ -149,33 +144,33 @@ class ProjectStore(Struct, frozen=True, kw_only=True):
             write_atomic(self.folder / ".gitignore", b"*\n", mode=PRIVATE_FILE_MODE)
             write_atomic(self.folder / "VERSION", STORE_VERSION, mode=PRIVATE_FILE_MODE)
         for folder in (self.folder, self.logs):
-            _close_up(folder)
+            _make_private(folder)
         self.local.contents.sweep()
         self.local.records.sweep()
         self.exchanges.sweep()
         sweep_temps(self.folder)
         sweep_temps(self.logs)
-        self._sweep_noted()
+        self._sweep_project()
 
     @contextlib.contextmanager
     def writing_into(self, folders: Collection[str]) -> Iterator[None]:
-        """Write files into folders of the project: where this process is killed, the next sweep removes what it left.
+        """Note that a command writes into these folders of the project, for the time of the block.
 
-        Only for the holder of the build lock.
+        If the process is killed, the next sweep deletes its temporary files there. The caller holds the build lock.
         """
-        write_atomic(self.folder / _NOTED, encode_with_checksum(sorted(folders)), mode=PRIVATE_FILE_MODE)
+        write_atomic(self.folder / _WRITING_INTO, encode_with_checksum(sorted(folders)), mode=PRIVATE_FILE_MODE)
         yield
-        try_unlink(self.folder / _NOTED)
+        try_unlink(self.folder / _WRITING_INTO)
 
-    def _sweep_noted(self) -> None:
+    def _sweep_project(self) -> None:
         with contextlib.suppress(ValueError):
-            for folder in to_struct(decode_with_checksum(read_regular(self.folder / _NOTED) or b""), list[str]):
+            for folder in to_struct(decode_with_checksum(read_regular(self.folder / _WRITING_INTO) or b""), list[str]):
                 with contextlib.suppress(OSError, SafetyError):
                     names, _ = split_path(f"{folder}/any" if folder else "any")
                     with open_directory(self.root, names) as place:
                         for name in filter(is_temp, os.listdir(place)):
                             os.unlink(name, dir_fd=place)
-        try_unlink(self.folder / _NOTED)
+        try_unlink(self.folder / _WRITING_INTO)
 
     def save_index(
         self,
@@ -184,43 +179,42 @@ class ProjectStore(Struct, frozen=True, kw_only=True):
         dropped: tuple[str, ...] = (),
         suspects: Callable[[Iterable[str]], bool] = lambda _texts: True,
     ) -> None:
-        """Bring the index up to date with the records, and with what was seen of files, and write further tables.
+        """Write to the index what has changed of records, files and compiled pipelines, and the given tables.
 
-        What was compiled of pipelines is written too, unless `suspects` finds a secret among the texts of a table. Only
-        for the holder of the build lock.
+        A table of compiled pipelines is left out if `suspects` returns True for its texts: it may hold a secret. The
+        caller holds the build lock.
         """
         tables, edits = dict(fresh or {}), dict(changed or {})
-        rows, some = self.local.records.pending_index_rows()
-        files = self.workspace.pending_index_rows()
-        if rows is not None:
-            tables[RECORDS_TABLE] = rows
-        elif some:
-            edits[RECORDS_TABLE] = some
+        pending = [(RECORDS_TABLE, self.local.records.pending_index_rows()), (FILES_TABLE, self._pending_files())]
         for compiled in (self.pipelines, self.plans):
-            whole, new = compiled.pending_rows()
-            if may_hold_secret(whole if whole is not None else new, suspects):
-                continue
+            whole, some = compiled.pending_rows()
+            if not may_hold_secret(some if whole is None else whole, suspects):
+                pending.append((compiled.table, (whole, some)))
+        for table, (whole, some) in pending:
             if whole is not None:
-                tables[compiled.table] = whole
-            elif new:
-                edits[compiled.table] = new
-        if not self.index.has_table(FILES_TABLE):
-            tables[FILES_TABLE] = {path: row for path, row in files.items() if row is not None}
-        elif files:
-            edits[FILES_TABLE] = files
+                tables[table] = whole
+            elif some:
+                edits[table] = some
         if tables or edits or dropped:
             self.index.write(tables, edits, dropped)
 
+    def _pending_files(self) -> tuple[Mapping[bytes, bytes] | None, Mapping[bytes, bytes | None]]:
+        """Return the rows of files as `Records.pending_index_rows` does those of records."""
+        files = self.workspace.pending_index_rows()
+        if self.index.has_table(FILES_TABLE):
+            return None, files
+        return {path: row for path, row in files.items() if row is not None}, {}
+
     def shown_tier(self) -> str:
-        """Return the tier of the sandbox that the user of this project was last warned about."""
+        """Return the sandbox tier that the user of this project was last warned about."""
         return (read_regular(self.folder / SHOWN_TIER_FILE) or b"").decode("ascii", "replace").strip()
 
     def save_shown_tier(self, tier: str) -> None:
-        """Note that the user was warned about a tier."""
+        """Save the sandbox tier that the user was warned about, so that the warning is shown once."""
         write_atomic(self.folder / SHOWN_TIER_FILE, f"{tier}\n".encode(), mode=PRIVATE_FILE_MODE)
 
     def repairs(self) -> tuple[str, ...]:
-        """Return everything that was found damaged so far and dropped."""
+        """Return a message for each damaged or wrong entry that was found and dropped so far."""
         contents, records = self.local.contents.damaged, self.local.records.damaged
         parts = (self.repaired, contents, records, self.exchanges.damaged, self.promoter.damaged)
         return tuple(line for part in parts for line in part)
@@ -232,14 +226,13 @@ def open_store(
     contents: ContentStore | None = None,
     results: ResultStore | None = None,
 ) -> ProjectStore:
-    """Return the store of the project at `root`, there or not; long work on files is reported to the meter.
+    """Return the store of the project at `root`, which need not exist. `meter` receives the progress on large files.
 
-    `contents` is where the bytes are, if not in `.orch23/`. `results` is a second place for results, besides the
-    records there.
+    `contents` replaces the content store in `.orch23/`. `results` is a second place for results, besides the records.
 
     Raises:
-        CorruptStateError: it is of a version that this orch23 does not know, or what lies in its place is no folder.
-        SafetyError: it, or the logs, are a link: what is written there, and cleared, would be somebody else's.
+        CorruptStateError: the store has an unknown version, or there is something at its path that is not a folder.
+        SafetyError: it, or the logs, are a link: orch23 would write and delete files outside of the project.
 
     """
     folder = root / STORE_NAME
@@ -248,8 +241,9 @@ def open_store(
             raise unsafe_path_error(name)
     require_folder(folder)
     require_folder(root / LOGS_FOLDER)
-    is_strange = store_origin(folder) is StoreOrigin.FOREIGN
-    place = folder if not is_strange else root / f"{STORE_NAME}-{os.urandom(8).hex()}"  # there is no such folder
+    is_foreign = store_origin(folder) is StoreOrigin.FOREIGN
+    # Nothing of a foreign store may be read: its parts get the path of a folder that does not exist.
+    place = root / f"{STORE_NAME}-{os.urandom(8).hex()}" if is_foreign else folder
     _check_version(place / "VERSION")
     index = StoreIndex(index_folder(place) / INDEX_FILE)
     disk = LocalParts(DiskContentStore(place / "cas", meter), Records(place / "records", index))
@@ -271,14 +265,14 @@ def open_store(
         index=index,
         pipelines=CompiledTable(index, "pipelines", ("load", "model", "resolve", "checks", "steps")),
         plans=CompiledTable(index, "plans", ("plan", "model", "steps")),
-        is_foreign=is_strange,
+        is_foreign=is_foreign,
     )
 
 
 def may_hold_secret(rows: Mapping[bytes, bytes | None], suspects: Callable[[Iterable[str]], bool]) -> bool:
     """Return whether there may be a secret in the rows of a table. They are searched in parts, to save memory.
 
-    A secret is found wherever it is cut: parts of a row overlap by more than an environment variable can hold.
+    Parts of a row overlap by more bytes than an environment variable can hold, so that no part cuts a secret in two.
     """
     parts: list[str] = []
     size_bytes = 0
@@ -295,13 +289,13 @@ def may_hold_secret(rows: Mapping[bytes, bytes | None], suspects: Callable[[Iter
 
 
 def _starts(size_bytes: int) -> range:
-    """Return where the parts of a row begin: each but the last is a whole window."""
+    """Return the offsets of the parts of a row; all parts but the last have the size of the window."""
     return range(0, max(size_bytes - _OVERLAP, 1), _WINDOW - _OVERLAP)
 
 
-def _close_up(folder: Path) -> None:
-    """Keep others out of a folder of ours that an earlier version, or a copy, left open to them."""
-    with contextlib.suppress(OSError):  # not ours to change, or not there yet
+def _make_private(folder: Path) -> None:
+    """Refuse other users a folder that an earlier version, or a copy of the project, left open to them."""
+    with contextlib.suppress(OSError):  # it does not exist yet, or belongs to another user
         if stat.S_IMODE(folder.stat().st_mode) & ~PRIVATE_FOLDER_MODE:
             folder.chmod(PRIVATE_FOLDER_MODE)
 
@@ -311,15 +305,15 @@ def _has_version(path: Path) -> bool:
 
 
 def _check_version(path: Path) -> None:
-    """Complain of another version. What is none at all is damage: it is written anew, and every file proves itself."""
+    """Refuse another version. A text that is not a version is damage: it is replaced, and each file has a checksum."""
     found = read_regular(path) or STORE_VERSION
     if found != STORE_VERSION and _VERSION.fullmatch(found):
         version = found.decode("ascii").strip()
         raise CorruptStateError(
             Diagnostic(
                 E_STORE_VERSION,
-                f"the store {STORE_NAME} is of version {version!r}, this orch23 knows version 1",
+                f"the store {STORE_NAME} has version {version!r}, but this orch23 supports version 1",
                 Location(f"{STORE_NAME}/{path.name}", 1, 1),
-                "`orch23 reset` makes a new one; recorded answers are kept",
+                "`orch23 reset` creates a new store; recorded responses are kept",
             )
         )

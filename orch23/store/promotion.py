@@ -22,8 +22,10 @@ from orch23.store.json_text import decode_with_checksum, encode_with_checksum
 from orch23.store.lock_file import is_lock_of_pipeline
 from orch23.store.record_format import EntryText, optional_entry_from_json, optional_entry_to_json
 from orch23.store.safe_files import (
+    NEW_FILE_FLAGS,
     PRIVATE_FILE_MODE,
     DirectoryCache,
+    closing,
     is_temp,
     make_directories,
     open_directory,
@@ -37,20 +39,20 @@ from orch23.store.safe_files import (
 
 FileEntries = Mapping[str, FileEntry | None]
 RefusePath = Callable[[str], str | None]
-"""Say why no stage of today's plan may write or remove a path, by its names alone, or None."""
+"""Return why no stage of today's plan may write or delete a path, judged by its name alone, or None."""
 
-_MOST_REFUSED = 10
+_MAX_REFUSED_SHOWN = 10
 
 
 class _Redo(Struct, frozen=True, forbid_unknown_fields=True):
-    """The file of a promotion that is under way: what the paths are to hold, and what they held before."""
+    """The redo record of a promotion that is under way: the new and the old entries of its paths."""
 
     new: dict[str, EntryText | None]
     old: dict[str, EntryText | None]
 
 
 class PromotionResult(Struct, frozen=True):
-    """What a promotion did: paths that now have the new bytes, paths that are gone, paths left since a person's."""
+    """What a promotion did: paths with the new bytes, deleted paths, and paths left as the user edited them."""
 
     written: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
@@ -58,14 +60,14 @@ class PromotionResult(Struct, frozen=True):
 
 
 class Promoter:
-    """Writes to the workspace, and is the only one to do so. One promotion at a time.
+    """Promotes files into the workspace; no other code writes there. One promotion runs at a time.
 
-    A redo record is on disk before the first file changes, and until the last one has. Doing it again is harmless: a
-    file that has the new bytes is left, one that has the old bytes is replaced, one with any others is a person's.
+    A redo record is on disk from before the first file changes until the last one has changed. To apply it twice is
+    harmless: a file with the new bytes is left, a file with the old bytes is replaced, and any other is a user edit.
     """
 
     def __init__(self, root: Path, redo: Path, contents: FileContentStore, meter: FileProgress = no_progress) -> None:
-        """Take the root, the file of the redo record, the store of the bytes, and who is told of long work."""
+        """Use `redo` for the redo record, and `contents` for the bytes. `meter` receives the progress of hashing."""
         self._root = root
         self._redo = redo
         self._contents = contents
@@ -74,35 +76,38 @@ class Promoter:
         self.damaged: list[str] = []
 
     def refusal(self, path: str, refusal: RefusePath = NO_DECLARED_PATTERNS.write_error) -> str | None:
-        """Return why a path may be neither written nor removed, or None: the stages', or that it is a lock file.
+        """Return why a path may not be written or deleted, or None.
 
         Raises:
             SafetyError: the path leads through a link.
 
         """
         reason = refusal(path)
+        # A stage that writes a lock file could claim results for itself, such as tests that pass.
         if reason is None and is_lock_of_pipeline(self._root, path):
-            reason = "it is the lock file of a pipeline, which orch23 alone writes"
+            reason = "it is the lock file of a pipeline, which only orch23 writes"
         return reason
+
+    def _refused(self, paths: Iterable[str], refusal: RefusePath) -> dict[str, str]:
+        return {path: reason for path in paths if (reason := self.refusal(path, refusal)) is not None}
 
     def promote(
         self, new: FileEntries, old: FileEntries, refusal: RefusePath = NO_DECLARED_PATTERNS.write_error
     ) -> PromotionResult:
-        """Make the workspace hold `new` where it still holds `old`; None, or a path that is missing, means no file.
+        """Change files from `old` to `new`, unless the user edited them; None, or no entry, means no file.
 
-        `refusal` knows what the stages of today's plan declare; without it no protected path is declared.
+        `refusal` knows the protected paths that the stages of today's plan declare; by default none is declared.
 
         Raises:
             SafetyError: a path leads through a link, or is protected and not declared. Nothing was written.
-            MissingBytesError: the store lacks the bytes of a file. Nothing was written.
+            MissingBytesError: the store does not have the bytes of a file. Nothing was written.
 
         """
         wanted = {path: entry for path, entry in new.items() if entry != old.get(path) or self._current(path) != entry}
         if not wanted:
             return PromotionResult()
         self._check_parents(wanted)
-        refused = {path: reason for path in wanted if (reason := self.refusal(path, refusal)) is not None}
-        if refused:
+        if refused := self._refused(wanted, refusal):
             raise SafetyError(*refused_path_errors(refused))
         for entry in wanted.values():
             if entry is not None and not self._contents.has(entry.digest):
@@ -114,7 +119,7 @@ class Promoter:
             return self._apply(wanted, expected)
 
     def pending(self) -> FileEntries:
-        """Return what a promotion that was interrupted will leave once a build has finished it. Writes nothing."""
+        """Return the entries of an interrupted promotion that the next build will finish. Writes nothing."""
         try:
             new, old = _read_redo(read_regular(self._redo) or b"")
         except ValueError:
@@ -126,13 +131,13 @@ class Promoter:
         }
 
     def recover(self, refusal: RefusePath = NO_DECLARED_PATTERNS.write_error) -> PromotionResult | None:
-        """Finish a promotion that was interrupted; None if none was. Only for the holder of the build lock.
+        """Finish an interrupted promotion; return None if there is none. The caller holds the build lock.
 
-        A redo record that is damaged is dropped: what it half did shows as outputs that are to be restored. So is what
-        of it has a protected path that `refusal` knows of no stage to declare.
+        A damaged redo record is dropped: the build restores the outputs that it did not write. Protected paths that no
+        stage declares are skipped, since the file could be forged or older than an edit of the pipeline.
 
         Raises:
-            SafetyError: somebody put a link where a directory was. Nothing was written.
+            SafetyError: there is a link where a directory was. Nothing was written.
 
         """
         data = read_regular(self._redo)
@@ -144,7 +149,7 @@ class Promoter:
             self.damaged.append(f"{self._redo.name}: {error}")
             self._redo.unlink()
             return None
-        refused = {path: reason for path in new if (reason := self.refusal(path, refusal)) is not None}
+        refused = self._refused(new, refusal)
         self.damaged += [
             f"{path}: an interrupted promotion would change it, but {why}" for path, why in refused.items()
         ]
@@ -153,7 +158,7 @@ class Promoter:
         with self._lock:
             self._sweep(new)
             lost = [path for path, entry in new.items() if entry is not None and not self._readable(entry.digest)]
-            self.damaged += [f"{path}: the promoted bytes are lost; the stage will make them again" for path in lost]
+            self.damaged += [f"{path}: the promoted bytes are lost; the stage will create them again" for path in lost]
             return self._apply({path: entry for path, entry in new.items() if path not in lost}, old)
 
     def _readable(self, digest: Digest) -> bool:
@@ -166,7 +171,7 @@ class Promoter:
     def _apply(self, new: FileEntries, old: FileEntries) -> PromotionResult:
         removed = sorted(path for path, entry in new.items() if entry is None)
         written = sorted((path, entry) for path, entry in new.items() if entry is not None)
-        # removals first, since a file may come where a directory was
+        # Deletions come first: a new file may have the path of a directory that they leave empty.
         foreign = {path for path in removed if not self._remove(path, old.get(path))}
         foreign |= self._write(written, old)
         sync_filesystem(self._root)
@@ -178,10 +183,10 @@ class Promoter:
         )
 
     def _write(self, written: Sequence[tuple[str, FileEntry]], old: FileEntries) -> set[str]:
-        """Put files in place, and return the paths where that was not to be.
+        """Write files, and return the paths that could not be written or that the user edited.
 
-        All bytes are on the disk before the first file has its name: a power cut leaves none that is empty or torn,
-        which would pass for somebody's edit.
+        All bytes are on the disk before the first file is renamed. Otherwise a power cut could leave a file that is
+        empty or torn, and the next build would take it for a user edit.
         """
         temps: dict[str, str] = {}
         places = DirectoryCache(self._root)
@@ -197,7 +202,7 @@ class Promoter:
                 self._discard(path, temp)
 
     def _prepare(self, places: DirectoryCache, path: str, entry: FileEntry, temps: dict[str, str]) -> bool:
-        """Lay the bytes of a file beside its place, unless they are in it; say whether there is a place for it."""
+        """Write the bytes of a file to a temporary file beside it, unless it has them. Return False if it cannot be."""
         names, name = split_path(path)
         try:
             try:
@@ -215,7 +220,7 @@ class Promoter:
     def _name(
         self, places: DirectoryCache, path: str, entry: FileEntry, old: FileEntry | None, temps: dict[str, str]
     ) -> bool:
-        """Give the bytes beside a place the name, and forget that they were beside it; say whether they are there."""
+        """Rename the temporary file of a path, unless the user edited the path. Return whether it has the new bytes."""
         names, name = split_path(path)
         parent = places.open(names)
         found = _entry_at(parent, name, self._meter)
@@ -233,15 +238,12 @@ class Promoter:
             os.unlink(temp, dir_fd=parent)
 
     def _write_temp(self, parent: int, temp: str, entry: FileEntry, name: str) -> None:
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(temp, flags, 0o777 if entry.executable else 0o666, dir_fd=parent)
-        try:
+        mode = 0o777 if entry.executable else 0o666
+        with closing(os.open(temp, NEW_FILE_FLAGS, mode, dir_fd=parent)) as descriptor:
             self._contents.copy_to(entry.digest, descriptor, name)
-        finally:
-            os.close(descriptor)
 
     def _remove(self, path: str, old: FileEntry | None) -> bool:
-        """Remove a file and the directories that this leaves empty; say whether nothing is there now."""
+        """Delete a file and the directories that this leaves empty. Return whether nothing is there now."""
         names, name = split_path(path)
         try:
             with open_directory(self._root, names) as parent:
@@ -262,7 +264,7 @@ class Promoter:
                     os.rmdir(names[count - 1], dir_fd=parent)
             except FileNotFoundError:
                 continue
-            except OSError:  # not empty, or not ours to remove
+            except OSError:  # it is not empty, or may not be deleted
                 return
 
     def _check_parents(self, paths: Iterable[str]) -> None:
@@ -277,7 +279,7 @@ class Promoter:
         return None
 
     def _sweep(self, new: FileEntries) -> None:
-        """Remove the temporary files that a killed promotion left beside its files."""
+        """Delete the temporary files that a killed promotion left beside its files."""
         for names in sorted({split_path(path)[0] for path in new}):
             with (
                 contextlib.suppress(FileNotFoundError, NotADirectoryError),
@@ -289,12 +291,13 @@ class Promoter:
 
 
 def refused_path_errors(refused: Mapping[str, str]) -> tuple[Diagnostic, ...]:
-    """Return the errors of paths that are not promoted, from the path to the reason; of many the first ones."""
-    told = [f"`{path}` was left as it is: {reason}" for path, reason in sorted(refused.items())]
-    more = len(told) - _MOST_REFUSED
-    told = [*told[:_MOST_REFUSED], f"{more} more paths were left as they are"] if more > 0 else told
+    """Return the errors about paths that are not promoted, from path to reason: the first 10, and a count."""
+    messages = [f"`{path}` was left as it is: {reason}" for path, reason in sorted(refused.items())]
+    more = len(messages) - _MAX_REFUSED_SHOWN
+    if more > 0:
+        messages[_MAX_REFUSED_SHOWN:] = [f"{more} more paths were left as they are"]
     hint = "if a stage is to write it, name it in `outputs`; if not, delete the lock file and build"
-    return tuple(Diagnostic(E_PROTECTED, text, hint=hint) for text in told)
+    return tuple(Diagnostic(E_PROTECTED, text, hint=hint) for text in messages)
 
 
 def _entry_at(parent: int, name: str, meter: FileProgress) -> FileEntry | None:
@@ -302,16 +305,14 @@ def _entry_at(parent: int, name: str, meter: FileProgress) -> FileEntry | None:
     descriptor = open_regular(name, parent)
     if descriptor is None:
         return None
-    try:
+    with closing(descriptor):
         sha256, size = hash_file(descriptor, meter("hashing", name, os.fstat(descriptor).st_size))
         mode = os.fstat(descriptor).st_mode
-    finally:
-        os.close(descriptor)
     return FileEntry(Digest(sha256, size), executable=bool(mode & stat.S_IXUSR))
 
 
 def _is_free(parent: int, name: str) -> bool:
-    """Say whether nothing at all has that name, not even a link or a directory."""
+    """Return whether a name is unused, also by a link or a directory."""
     try:
         os.stat(name, dir_fd=parent, follow_symlinks=False)
     except FileNotFoundError:

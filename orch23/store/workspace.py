@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import hashlib
 import os
 import stat
 import threading
@@ -11,30 +10,33 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from copy import copy
 from pathlib import Path
 
-from msgspec.structs import replace
-
 from orch23.model.digest import FileEntry
 from orch23.model.errors import SafetyError
 from orch23.model.file_policy import GITIGNORE
 from orch23.model.paths import OWN_FOLDERS, is_glob, is_own_file, normalize_pattern, static_prefix
 from orch23.snapshot.stat_snapshot import LINK_TARGET, NO_ENTRY, RACY, FileState, StatSnapshot, is_racy, signature
 from orch23.store.file_copy import FileProgress, hash_file, no_progress
-from orch23.store.index import IndexFaultError, StoreIndex
-from orch23.store.index_tables import FileStamp, HashedFile, pack_hashed_file, stamped_entry, unpack_hashed_file
-from orch23.store.listing import FILE_KIND, FOLDER_KIND, LINK_KIND, DeclaredOutputs, Listing
-from orch23.store.safe_files import is_temp, open_file, read_and_close, resolve_links, split_path, unsafe_path_error
+from orch23.store.index import StoreIndex
+from orch23.store.index_tables import EarlierHashes, FileStamp, HashedFile, file_row, pack_hashed_file, stamped_entry
+from orch23.store.listing import FILE_KIND, FOLDER_KIND, LINK_KIND, DeclaredOutputs, Listing, find_input, list_files
+from orch23.store.safe_files import (
+    closing,
+    is_temp,
+    open_file,
+    read_and_close,
+    resolve_links,
+    split_path,
+    unsafe_path_error,
+)
 
-FILES_TABLE = "files"
-"""The table of the index with what files were when they were hashed, by a digest of their path."""
 _TRIES = 8
-_ROW_BYTES = 16
 
 
 class Workspace:
     """The files below the root. Safe for calls from several threads.
 
-    What the cache says of a file holds if its stamp is the same and its times lie at least two seconds before it was
-    hashed: a file system's clock may be that coarse, so a younger file may change again and keep its stamp.
+    A file is not hashed again if its stamp is the same, and its times are at least two seconds before it was hashed: a
+    file system's clock may be that coarse, so a younger file can change again and keep its stamp.
     """
 
     def __init__(
@@ -44,15 +46,16 @@ class Workspace:
         now_ns: Callable[[], int] = time.time_ns,
         meter: FileProgress = no_progress,
     ) -> None:
-        """Take the root and the index; without one nothing is remembered between processes."""
+        """Read nothing yet. Without an index, each process hashes all files again."""
         self._root = root
         self._base = f"{root}/"
-        self._earlier = _Earlier(index)
+        self._earlier = EarlierHashes(index)
         self._now_ns = now_ns
         self._meter = meter
         self._seen: dict[str, HashedFile | None] = {}
         self._lock = threading.Lock()
         self._changed: set[str] = set()
+        # What was found first at each path, for `add_to_snapshot`: decisions rest on it.
         self._there: dict[str, bool] = {}
         self._entries: dict[str, FileEntry] = {}
         self._opened: dict[str, FileStamp | None] = {}
@@ -66,16 +69,16 @@ class Workspace:
         self._reads: set[str] | None = None
 
     def tracked(self, reads: set[str]) -> "Workspace":
-        """Return a view of this workspace that notes in a set what is looked at through it, and shares all else.
+        """Return a view of this workspace that adds to `reads` what is read through it, and shares everything else.
 
-        Files are noted by path, folders that are listed by their whole path.
+        Files are added by path, folders that are listed by their absolute path.
         """
         one = copy(self)
         one._reads = reads  # noqa: SLF001 - of the same class
         return one
 
     def entry(self, path: str) -> FileEntry | None:
-        """Return what is at a path, or None if that is no regular file.
+        """Return the entry of the regular file at a path, or None.
 
         Raises:
             SafetyError: the path has a bad segment, or a directory of it is a link.
@@ -96,33 +99,25 @@ class Workspace:
         return seen.entry
 
     def input_entry(self, path: str) -> FileEntry | None:
-        """Return what an input of this path is: the file there, or the one that its links lead to, or None.
+        """Return the entry of an input: of the file at its path, or of the file that its links lead to, or None.
 
         Raises:
-            SafetyError: as for `real`.
+            SafetyError: as for `resolved_path`.
 
         """
-        with contextlib.suppress(SafetyError):
-            entry = self.entry(path)
-            if entry is not None:
-                return entry
-        real = self.resolved_path(path)
-        if real is None or real == path:
-            return None
-        entry = self.entry(real)
-        return None if entry is None else replace(entry, link=real)
+        return find_input(self, path)
 
     def resolved_path(self, path: str) -> str | None:
-        """Return where a path leads to, link by link, as a path from the root; None where nothing is there.
+        """Return the path, from the root, to which the links of a path lead; None if nothing is there.
 
         Raises:
-            SafetyError: a link leads out of the project or into folders that are no inputs, or links lead in a circle.
+            SafetyError: a link leads out of the project or into a folder without inputs, or links form a cycle.
 
         """
         return resolve_links(path, self._base, self._link)
 
     def _link(self, path: str) -> str | None:
-        """Return where a link leads to; empty for what is none, None where nothing is."""
+        """Return the target of a link; empty for another entry, None if nothing is there."""
         whole = self._whole(path)
         self._note_read(whole)
         try:
@@ -135,11 +130,11 @@ class Workspace:
                 raise
             return ""
         if self._links.setdefault(whole, text) != text:
-            self._links[whole] = ""  # it changed meanwhile
+            self._links[whole] = ""  # it was changed since: the snapshot cannot be used
         return text
 
     def read(self, path: str) -> bytes | None:
-        """Return the bytes at a path, or None if that is no regular file.
+        """Return the bytes of the regular file at a path, or None.
 
         Raises:
             SafetyError: as for `entry`.
@@ -149,7 +144,7 @@ class Workspace:
         return None if descriptor is None else read_and_close(descriptor)
 
     def open(self, path: str) -> int | None:
-        """Return a descriptor of the file at a path, which the caller closes, or None if that is no regular file.
+        """Return a descriptor of the regular file at a path, which the caller closes, or None.
 
         Raises:
             SafetyError: as for `entry`.
@@ -166,31 +161,18 @@ class Workspace:
     def listing(
         self, pattern: str, outputs: DeclaredOutputs | None = None, exclude: tuple[str, ...] = ()
     ) -> tuple[str, ...]:
-        """Return the paths of the files that a pattern means, sorted; with wildcards none that git ignores.
-
-        `outputs` are files that stages make: these are listed although a `.gitignore` ignores them. A pattern that
-        spells the name of an ignored folder means what lies in it. Links are followed below the root, but for those
-        that `exclude` matches; one that leads nowhere is no file. A name that is not UTF-8 cannot be written in a
-        pipeline, so it is no match of any pattern.
+        """Return the sorted paths of the files that match a pattern: see `list_files`.
 
         Raises:
-            SafetyError: as for `real`.
+            SafetyError: as for `resolved_path`.
 
         """
-        wanted = normalize_pattern(pattern)
-        if not is_glob(wanted):
-            return (wanted,) if self.input_entry(wanted) is not None else ()
-        prefix = static_prefix(wanted)
-        real = self.resolved_path(prefix) if prefix else ""
-        if real is None or not OWN_FOLDERS.isdisjoint(prefix.split("/")):
-            return ()
-        real = f"{real}/" if real else ""
-        return tuple(sorted(Listing(self, wanted, outputs, exclude).matches(prefix, real)))
+        return list_files(self, pattern, outputs, exclude)
 
     def writable_files(self, pattern: str) -> tuple[str, ...]:
-        """Return the paths of the regular files that a pattern means, sorted: what a stage may write over.
+        """Return the sorted paths of the regular files that match a pattern and that a stage may overwrite.
 
-        Also those that git ignores, and nothing that is or lies behind a link.
+        They include files that git ignores, and no links or files behind links.
         """
         wanted = normalize_pattern(pattern)
         prefix = static_prefix(wanted)
@@ -204,14 +186,14 @@ class Workspace:
             return ()
 
     def is_folder(self, path: str) -> bool:
-        """Return whether a directory is at a path, for a message about a file that is not there."""
+        """Return whether there is a directory at a path."""
         try:
             return stat.S_ISDIR(os.lstat(self._whole(path)).st_mode)
         except OSError:
             return False
 
     def invalidate(self, paths: Iterable[str]) -> None:
-        """Forget what was seen at these paths; the next look hashes them again."""
+        """Forget the hashes of these paths: they are hashed again when they are next needed."""
         for path in paths:
             if self._known(path) is not None:
                 with self._lock:
@@ -219,11 +201,11 @@ class Workspace:
                     self._changed.add(path)
 
     def announce_writes(self, paths: Iterable[str]) -> None:
-        """Count these paths among `written_paths` from now on: the build is about to write them."""
+        """Add paths to `written_paths` before the build writes them."""
         self._written.update(paths)
 
     def note_written(self, paths: Iterable[str]) -> None:
-        """Take what is at these paths from now on for the work of this build, not for an edit; invalidate them."""
+        """Note that this build wrote these paths, so that the change is not taken for an edit; invalidate them."""
         changed = tuple(paths)
         self.invalidate(changed)
         for path in changed:
@@ -235,15 +217,16 @@ class Workspace:
             for folder in _with_above(path.rpartition("/")[0]):
                 self._dangling.discard(folder)
                 if f"{folder}/" in self._walked:
-                    self._walked[f"{folder}/"] = ""  # what it is now is found when it is listed again
+                    self._walked[f"{folder}/"] = ""  # its signature is taken when it is listed again
             if "" in self._walked:
                 self._walked[""] = ""
         self._written.update(changed)
 
     def note_written_file(self, path: str, sha256: str, file: os.stat_result) -> None:
-        """Take what is at a path for the work of this build, as `written` does, and its digest for the one in hex.
+        """Note that this build wrote a path, as `note_written` does, and that the file has this SHA-256 in hex.
 
-        `file` is what was given that name: another file, or other times but that of the renaming, count as an edit.
+        `file` is its status before it was renamed. If the file at the path is another one, or has other times except
+        `st_ctime`, which renaming changes, someone edited it since, and it is hashed again.
         """
         self.note_written([path])
         now, then = self._look(path), _stamp_of(file)
@@ -253,10 +236,10 @@ class Workspace:
             self._wrote.add(path)
 
     def has_digest(self, path: str, sha256: str) -> bool:
-        """Return whether a file has the bytes of a digest in hex. One that this process wrote is not hashed again.
+        """Return whether a file has this SHA-256 in hex. A file that this process wrote is not hashed again.
 
-        Should it be changed too soon after that for its times to show it, then `look_back` counts it as too young, so
-        that the next build hashes it.
+        An edit so soon after the write that the times do not show it is found by the next build: `add_to_snapshot`
+        marks the file as racy.
 
         Raises:
             SafetyError: as for `entry`.
@@ -270,73 +253,79 @@ class Workspace:
 
     @property
     def written_paths(self) -> Collection[str]:
-        """Return the paths that were passed to `written` or `announce` so far."""
+        """Return the paths that were passed to `note_written` or `announce_writes` so far."""
         return self._written
 
     def pending_index_rows(self) -> Mapping[bytes, bytes | None]:
-        """Return the rows of the index that have changed: what a later process may believe; None where nothing."""
+        """Return the changed rows of the index: files that a later process need not hash; None deletes a row."""
         with self._lock:
             now = self._now_ns()
             found = {path: self._seen.get(path) for path in self._changed}
             self._changed.clear()
         return {
-            _row(path): None if seen is None or _is_racy(seen, now) else pack_hashed_file(seen)
+            file_row(path): None if seen is None or _is_racy(seen, now) else pack_hashed_file(seen)
             for path, seen in found.items()
         }
 
-    def add_to_snapshot(self, looks: StatSnapshot) -> bool:
-        """Add all that was looked at since this process began to `looks`; return False if some of it changed since.
+    def add_to_snapshot(self, snapshot: StatSnapshot) -> bool:
+        """Add everything that this process read to a snapshot; return False if some of it has changed since.
 
-        What is added is what was found first, on which decisions rest: a path at which something else was found later
-        makes the whole unusable, unless this build wrote it (`written`). Of files that were hashed the digests count.
-        A file that was only read must be the one that was opened, and at rest since before the time that the looks
-        began at. A folder that was listed and is not the same any more is added as changed.
+        The snapshot gets what was found first, on which decisions rest. A path that changed later makes the snapshot
+        unusable, unless this build wrote it (`note_written`). Hashed files are compared by digest. A file that was only
+        read must be the file that was opened, unchanged since before the snapshot began. A folder that was listed and
+        has changed is added as racy.
         """
-        self._missing.clear()  # some may have been made since; those that are still missing are found again
+        self._missing.clear()  # some may exist by now; those that are still missing are added again
         try:
-            return self._add_files(looks) and self._add_folders(looks)
+            return self._add_files(snapshot) and self._add_folders(snapshot)
         except SafetyError:  # a folder became a link
             return False
 
-    def _add_files(self, looks: StatSnapshot) -> bool:
-        since = looks.since_ns
+    def _add_files(self, snapshot: StatSnapshot) -> bool:
         for path in sorted(self._there):
             stamp = self._stamp(path)
             if path in self._unsettled:
                 return False
             if stamp is None:
-                looks.absent.append(path)
+                snapshot.absent.append(path)
                 continue
-            opened = self._opened.get(path)
-            if opened is not None and (opened != stamp or is_racy(last_change_ns(stamp), since)):
+            known = self._unchanged(path, stamp, snapshot.since_ns)
+            if known is None:
                 return False
-            known = self._known(path)
-            if opened is not None and (known is None or known.stamp != stamp):
-                known = self._hash(path)
-            if known is None or known.stamp != stamp or self._entries.get(path, known.entry) != known.entry:
-                return False
-            looks.paths.append(path)
-            looks.ctimes.append(0 if self._is_racy(known) else stamp.ctime_ns)
+            snapshot.paths.append(path)
+            snapshot.ctimes.append(0 if self._is_racy(known) else stamp.ctime_ns)
             digest = known.entry.digest
             detail = FileState(bytes.fromhex(digest.sha256), digest.size_bytes, executable=known.entry.executable)
-            looks.details += detail.to_bytes()
+            snapshot.details += detail.to_bytes()
         return True
 
-    def _add_folders(self, looks: StatSnapshot) -> bool:
+    def _unchanged(self, path: str, stamp: FileStamp, since_ns: int) -> HashedFile | None:
+        """Return the hashed file at a path if it is still the one that this process used first, else None."""
+        opened = self._opened.get(path)
+        if opened is not None and (opened != stamp or is_racy(last_change_ns(stamp), since_ns)):
+            return None
+        known = self._known(path)
+        if opened is not None and (known is None or known.stamp != stamp):
+            known = self._hash(path)
+        if known is None or known.stamp != stamp or self._entries.get(path, known.entry) != known.entry:
+            return None
+        return known
+
+    def _add_folders(self, snapshot: StatSnapshot) -> bool:
         folders = {path.rstrip("/") for path in self._walked}
         folders.update(path.rpartition("/")[0] for path in self._there)
         for folder in sorted({above for path in folders for above in _with_above(path)}):
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 found = os.lstat(self._base + folder)
-                looks.folders.append(folder)
-                looks.inodes.extend((found.st_dev, found.st_ino))
+                snapshot.folders.append(folder)
+                snapshot.inodes.extend((found.st_dev, found.st_ino))
         for folder, found_first in sorted(self._walked.items()):
             whole = self._whole(folder)
-            if not looks.add_path(whole) or looks.outside[whole] != found_first:
-                looks.outside[whole] = RACY
+            if not snapshot.add_path(whole) or snapshot.outside[whole] != found_first:
+                snapshot.outside[whole] = RACY
         for folder in (*self._missing, *self._dangling):
-            looks.outside[self._whole(folder)] = NO_ENTRY
-        looks.outside.update((whole, f"{LINK_TARGET}{text}") for whole, text in self._links.items())
+            snapshot.outside[self._whole(folder)] = NO_ENTRY
+        snapshot.outside.update((whole, f"{LINK_TARGET}{text}") for whole, text in self._links.items())
         return all(self._links.values())
 
     def _stamp(self, path: str) -> FileStamp | None:
@@ -346,7 +335,7 @@ class Workspace:
         return stamp
 
     def _note_presence(self, path: str, *, is_there: bool) -> None:
-        """Remember whether a file is at a path when that is asked first; a different answer later unsettles it."""
+        """Note whether there is a file at a path. If that differs from the first time, the path is unsettled."""
         if self._there.setdefault(path, is_there) is not is_there:
             self._unsettled.add(path)
 
@@ -369,7 +358,7 @@ class Workspace:
                 above += "/"
             found = os.lstat(f"{self._base}{above}{name}")
         except FileNotFoundError:
-            if above and not above.endswith("/"):  # a link that is put there later is an error, wherever it leads to
+            if above and not above.endswith("/"):  # noted, since a link there later would be an error
                 self._missing.add(above)
                 self._note_read(self._whole(above))
             return None
@@ -381,18 +370,16 @@ class Workspace:
         return _is_racy(seen, self._now_ns())
 
     def _hash(self, path: str) -> HashedFile | None:
-        """Hash a file until it holds still for as long as that takes."""
+        """Hash a file; try again if it changes meanwhile, since the digest would be of no state that it ever had."""
         for _ in range(_TRIES):
             descriptor = open_file(self._root, path)
             if descriptor is None:
                 return None
-            try:
+            with closing(descriptor):
                 began = self._now_ns()
                 before = _stamp_of(os.fstat(descriptor))
                 sha256, size = hash_file(descriptor, self._meter("hashing", path, before.size_bytes))
                 after = _stamp_of(os.fstat(descriptor))
-            finally:
-                os.close(descriptor)
             if before == after and size == after.size_bytes:
                 seen = HashedFile(after, stamped_entry(after, sha256), began)
                 with self._lock:
@@ -402,13 +389,13 @@ class Workspace:
                 return seen
         raise OSError(errno.EBUSY, "the file changes faster than it can be read", path)
 
-    # ---- what a listing looks at --------------------------------------------------------------
+    # ---- what a listing reads ------------------------------------------------------------------
 
     def scan(self, folder: str) -> Iterator[tuple[str, str]]:
-        """Give the names of files, links and directories in a folder, each with what it is."""
+        """Yield the names of files, links and directories in a folder, each with its kind."""
         whole = self._whole(folder)
         if not self._walked.get(folder):
-            self._walked[folder] = signature(whole)  # before it is listed: a file that comes meanwhile changes it
+            self._walked[folder] = signature(whole)  # taken before listing, so that a file added meanwhile changes it
         self._note_read(whole)
         try:
             entries = os.scandir(self._base + folder)
@@ -441,43 +428,19 @@ class Workspace:
         return is_own_file(path, read)
 
     def is_file(self, path: str) -> bool:
-        """Return whether a regular file is at a path."""
+        """Return whether there is a regular file at a path."""
         return self._stamp(path) is not None
 
-    # ---- the cache -------------------------------------------------------------------------------
+    # ---- the hashes ------------------------------------------------------------------------------
 
     def _known(self, path: str) -> HashedFile | None:
-        """Return what a file was when it was hashed last, by this process or an earlier one."""
+        """Return a file as it was hashed last, by this process or an earlier one."""
         try:
             return self._seen[path]
         except KeyError:
-            pass
-        seen = self._earlier.seen(path)
+            seen = self._earlier.get(path)
         with self._lock:
             return self._seen.setdefault(path, seen)
-
-
-class _Earlier:
-    """What earlier processes found files to be, by the index; nothing from the moment on that it cannot be read."""
-
-    def __init__(self, index: StoreIndex | None) -> None:
-        """Take the index, or None."""
-        self._index, self._is_readable = index, index is not None
-
-    def seen(self, path: str) -> HashedFile | None:
-        """Return what a file was when it was hashed last, or None."""
-        data = None
-        if self._index is not None and self._is_readable:
-            try:
-                data = self._index.get(FILES_TABLE, _row(path))
-            except IndexFaultError:
-                self._is_readable = False
-        return None if data is None else unpack_hashed_file(data)
-
-
-def _row(path: str) -> bytes:
-    """Return the key of a row: a digest, since a path may be a secret."""
-    return hashlib.blake2b(path.encode("utf-8", "surrogateescape"), digest_size=_ROW_BYTES).digest()
 
 
 def _stamp_of(found: os.stat_result) -> FileStamp:
@@ -487,19 +450,19 @@ def _stamp_of(found: os.stat_result) -> FileStamp:
 
 
 def _with_above(folder: str) -> Iterator[str]:
-    """Give a folder and those above it, without the root."""
+    """Yield a folder and the folders above it, without the root."""
     while folder:
         yield folder
         folder = folder.rpartition("/")[0]
 
 
 def last_change_ns(stamp: FileStamp) -> int:
-    """Return when a file last changed, as far as its times say."""
+    """Return when a file last changed, by its times."""
     return max(stamp.mtime_ns, stamp.ctime_ns)
 
 
 def _is_racy(seen: HashedFile, now_ns: int) -> bool:
-    """Say whether the file may have changed since with the same stamp: it was too young, or some clock is wrong."""
+    """Return whether a file may have changed and kept its stamp: it was too young, or a clock is wrong."""
     return is_racy(last_change_ns(seen.stamp), seen.hashed_at_ns) or seen.hashed_at_ns > now_ns
 
 

@@ -311,7 +311,7 @@ def test_a_process_of_a_plugin_can_verify_a_result(project: Project, tmp_path: P
     sites = (world.unpack("1.0"),)
     project.edit("pipeline.yaml", VERIFIED.replace("lacks: {", "lacks: {report: r, "))
     code, told = world.run("plan", sites=sites)
-    assert (code, "error[E856]: `report` has no place in verify" in told) == (65, True), told
+    assert (code, "error[E856]: `report` cannot be used in verify" in told) == (65, True), told
     project.edit("pipeline.yaml", VERIFIED.replace("lacks: {file: out.txt, word: bad}", "upper: {text: x}"))
     code, told = world.run("plan", sites=sites)
     assert (code, "error[E802]: unknown key `upper` in `verify` of stage `a`" in told) == (65, True), told
@@ -338,10 +338,10 @@ def test_help_explains_the_codes_of_the_plugins_of_a_pipeline(project: Project, 
     assert outcome.code == 0, outcome.err
     assert outcome.out.startswith("ACME1: a forbidden word\n\nAn output has a word that may not be there.")
     assert f"It is a code of the plugin {name} 1.0." in outcome.out
-    assert "near it are ACME1" in project.run("help", "ACME2").err
+    assert "near codes: ACME1" in project.run("help", "ACME2").err
     project.replace("pipeline.yaml", name, "not-installed")
     outcome = project.run("help", "ACME1")
-    assert (outcome.code, "there is no code or command ACME1" in outcome.err) == (66, True), outcome.err
+    assert (outcome.code, "no code or command is named ACME1" in outcome.err) == (66, True), outcome.err
 
 
 @pytest.mark.slow

@@ -60,7 +60,7 @@ def test_a_failing_acceptance_leaves_the_workspace_as_it_was(project: Project, a
         "acceptance": "failed",
         "report": "blocked",
     }
-    assert "held back: acceptance failed" in outcome.err
+    assert "withheld: acceptance failed" in outcome.err
     assert "app  withheld: its stages are promoted together" in outcome.err
 
 
@@ -328,7 +328,7 @@ def test_plan_and_graph_show_the_group(project: Project) -> None:
     [
         ("log: {promote: app,", "log: {promote: app, on_failure: keep,", "`on_failure: keep` and `promote: app`"),
         ("log: {promote: app,", "log: {promote: together,", "names a group"),
-        ("log: {promote: app,", "log: {promote: 'a b',", "is not a valid name of a group"),
+        ("log: {promote: app,", "log: {promote: 'a b',", "is not a valid group name"),
         ("log: {promote: app,", "log: {promote: ap,", "has one stage"),
     ],
 )

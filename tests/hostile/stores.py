@@ -136,9 +136,9 @@ STORES: dict[str, Case] = {
     "version: an escape": damaged(VERSION, text("\x1b[31m\u202e\n"), "VERSION: was damaged", code=0, complaints=0),
     "version: a flood": damaged(VERSION, text("9" * 1_000_000), "VERSION: was damaged", code=0, complaints=0),
     "version: nothing": damaged(VERSION, text(""), "VERSION: was damaged", code=0, complaints=0),
-    "version: a pipe": damaged(VERSION, PIPE, "VERSION: was no file", code=0, complaints=0),
-    "version: a folder": damaged(VERSION, FOLDER, "VERSION: was no file", code=0, complaints=0),
-    "version: a device": damaged(VERSION, ZERO, "VERSION: was no file", code=0, complaints=0),
+    "version: a pipe": damaged(VERSION, PIPE, "VERSION: was not a file", code=0, complaints=0),
+    "version: a folder": damaged(VERSION, FOLDER, "VERSION: was not a file", code=0, complaints=0),
+    "version: a device": damaged(VERSION, ZERO, "VERSION: was not a file", code=0, complaints=0),
     # the journal
     "journal: a forged line": damaged(
         JOURNAL,

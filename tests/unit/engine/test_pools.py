@@ -13,10 +13,10 @@ def stage(name: str, step=SHELL, *pools: str) -> Stage:
     return Stage(name=name, step=step, pools=pools)
 
 
-def lined_up(pools: StagePools[str], *stages: Stage) -> list[str]:
+def lined_up(pools: StagePools, *stages: Stage) -> list[str]:
     """Line these up and return the names of those that are let in, in order."""
     for one in stages:
-        pools.enqueue(one, one.name)
+        pools.enqueue(one)
     found = []
     while (name := pools.admit()) is not None:
         found.append(name)
@@ -24,7 +24,7 @@ def lined_up(pools: StagePools[str], *stages: Stage) -> list[str]:
 
 
 def test_without_pools_the_jobs_bound_everything() -> None:
-    pools: StagePools[str] = StagePools({}, 2)
+    pools = StagePools({}, 2)
     assert lined_up(pools, stage("a", LLM), stage("b"), stage("c")) == ["a", "b"]
     assert pools.is_full
     pools.release("a")
@@ -33,7 +33,7 @@ def test_without_pools_the_jobs_bound_everything() -> None:
 
 
 def test_where_there_is_a_pool_for_them_stages_that_wait_take_no_job() -> None:
-    pools: StagePools[str] = StagePools({"llm": 2}, 1)
+    pools = StagePools({"llm": 2}, 1)
     asking = [stage(f"ask{n}", LLM) for n in range(3)]
     assert lined_up(pools, *asking, stage("a"), stage("b")) == ["ask0", "ask1", "a"]
     assert pools.is_full
@@ -45,7 +45,7 @@ def test_where_there_is_a_pool_for_them_stages_that_wait_take_no_job() -> None:
 
 
 def test_it_is_not_full_while_either_kind_finds_a_place() -> None:
-    pools: StagePools[str] = StagePools({"llm": 1}, 1)
+    pools = StagePools({"llm": 1}, 1)
     assert lined_up(pools, stage("a")) == ["a"]
     assert not pools.is_full
     assert lined_up(pools, stage("ask", LLM)) == ["ask"]
@@ -55,10 +55,10 @@ def test_it_is_not_full_while_either_kind_finds_a_place() -> None:
 
 
 def test_a_program_that_asks_a_model_itself_takes_a_job_and_a_place_among_the_calls() -> None:
-    pools: StagePools[str] = StagePools({"llm": 2}, 1)
+    pools = StagePools({"llm": 2}, 1)
     assert lined_up(pools, stage("a", SHELL, "llm"), stage("ask0", LLM), stage("ask1", LLM)) == ["a", "ask0"]
 
 
 def test_stages_that_wait_join_other_pools_too() -> None:
-    pools: StagePools[str] = StagePools({"llm": 4, "gpu": 1}, 1)
+    pools = StagePools({"llm": 4, "gpu": 1}, 1)
     assert lined_up(pools, stage("ask0", LLM, "gpu"), stage("ask1", LLM, "gpu"), stage("ask2", LLM)) == ["ask0", "ask2"]

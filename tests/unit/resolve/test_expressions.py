@@ -78,8 +78,8 @@ def test_a_value_keeps_its_type(text, value):
         ("${{ lipsum() }}", "E840", "`lipsum` is not defined", "known here: `vars`"),
         ("${{", "E841", "without its `}}`", "$${{"),
         ("${{ }}", "E841", "empty", None),
-        ("${{ 1 + }}", "E841", "no expression", None),
-        ("${{ 1 }}{{ 2 }} ${{ 3 3 }}", "E841", "no expression", None),
+        ("${{ 1 + }}", "E841", "not an expression", None),
+        ("${{ 1 }}{{ 2 }} ${{ 3 3 }}", "E841", "not an expression", None),
         ("x ${{ vars.l }}", "E841", "is a list", "whole value"),
         ("x ${{ vars.none }}", "E841", "is null", "default"),
         ("${{ vars.package | uper }}", "E841", "uper", "did you mean `upper`?"),
@@ -92,14 +92,14 @@ def test_a_value_keeps_its_type(text, value):
         ("${{ 'a'.ljust(999999999) }}", "E841", "unsafe", None),
         ("${{ '{:>999999999}'.format(1) }}", "E841", "unsafe", None),
         ("${{ ''['ljust'](999999999) }}", "E841", "unsafe", None),
-        ("${{ vars.package.upper }}", "E841", "no plain value", None),
+        ("${{ vars.package.upper }}", "E841", "not a plain value", None),
         ("${{ 3 | under('w') }}", "E841", "a path, a condition, or a list", None),
         ("${{ [{'kind': 'a'}] | under('w') }}", "E841", "a path, a condition, or a list", None),
         ("${{ {'path': 3} | under('w') }}", "E841", "a path, a condition, or a list", None),
         ("${{ 'a' | under(3) }}", "E841", "a prefix", None),
         ("${{ vars.gone | under('w') }}", "E840", "`vars` has no `gone`", "did you mean"),
         ("${{ vars.m.gone }}", "E840", "the mapping has no `gone`", None),
-        ("${{ 1e308 * 10 }}", "E841", "no plain value", None),
+        ("${{ 1e308 * 10 }}", "E841", "not a plain value", None),
         ("${{ [1, 2] | random }}", "E841", "random", None),
         ("${{ vars" + ".a" * 2000 + " }}", "E841", "levels deep", None),
         ("${{ " + "(" * 2000 + "1" + ")" * 2000 + " }}", "E841", "deep", None),
@@ -124,7 +124,7 @@ def test_all_errors_of_a_tree_are_found_at_once():
 
 def test_a_key_may_not_hold_an_expression():
     _, errors = render_tree({"${{ vars.n }}": 1}, NAMES, "t")
-    assert errors[0].message == "a key may not hold an expression"
+    assert errors[0].message == "a key cannot have an expression"
 
 
 def test_a_result_may_not_grow_without_end():

@@ -72,7 +72,7 @@ def test_a_failed_member_is_not_kept_without_the_others(group, on_failure) -> No
     assert (problem is not None) is (group is not None and on_failure == "keep")
     if problem is not None:
         key, way = {
-            "g": ("`promote: g`", "take the stage out of the group"),
+            "g": ("`promote: g`", "remove the stage from the group"),
             "together": ("`foreach.promote: together`", "promote each item by itself"),
         }[group]
         assert (problem.path, problem.code) == ("stages/s/on_failure", "E856")

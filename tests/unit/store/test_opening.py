@@ -95,7 +95,7 @@ def test_what_is_no_file_in_a_files_place_is_removed_and_told(tmp_path: Path, pl
         os.mkfifo(path)
     store = open_store(tmp_path)
     store.sweep()
-    assert store.repairs() == (f"{place}: was no file",)
+    assert store.repairs() == (f"{place}: was not a file",)
     assert not path.exists() or path.read_text() == "1\n"
     assert outside.read_text() == "mine\n"
 
@@ -107,7 +107,7 @@ def test_a_file_in_a_folders_place_is_removed_and_told(tmp_path: Path, place: st
     path.write_text("x")
     store = open_store(tmp_path)
     store.sweep()
-    assert store.repairs() == (f"{place}: was no folder",)
+    assert store.repairs() == (f"{place}: was not a folder",)
     assert not path.exists()
     assert store.contents.get(store.contents.put(b"data")) == b"data"
 

@@ -263,7 +263,7 @@ def indexed(folder: Path) -> StoreIndex:
 
 def reads(records: Records) -> set[str]:
     """Return the keys of the files that were read so far."""
-    return set(records._shelves or ())
+    return set(records._read_files or ())
 
 
 def test_with_an_index_only_the_files_that_are_asked_for_are_read(tmp_path: Path) -> None:

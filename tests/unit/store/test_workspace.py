@@ -13,8 +13,9 @@ from orch23.model.errors import SafetyError
 from orch23.model.paths import match
 from orch23.snapshot.stat_snapshot import RACY_NS, StatSnapshot
 from orch23.store.index import StoreIndex
+from orch23.store.index_tables import FILES_TABLE
 from orch23.store.safe_files import replace_file
-from orch23.store.workspace import FILES_TABLE, Workspace
+from orch23.store.workspace import Workspace
 from tests.ignored_paths import is_ignored
 
 
