@@ -128,7 +128,7 @@ class ResponsesApi(Struct, frozen=True, kw_only=True):
         return parse_reply(reply.text, self.connection.server.url)
 
     def _await(self, reply: Json, request: Request, until: float) -> Json:
-        """Wait for a submitted response to end, and return it. Its id is stored first, so a killed build loses nothing."""
+        """Return a submitted response that has ended. Its id is stored first, so a killed build loses nothing."""
         response_id = text_at(reply, "id")
         if not response_id:
             what = "the response is not ready and has no id"
