@@ -1085,7 +1085,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C28": (
         M(
             "orch23/providers/registry.py",
-            "    return (*strange, *adapter.check(step, environ, root))\n",
+            "    return (*unsupported, *adapter.check(step, environ, root))\n",
             "    return adapter.check(step, environ, root)\n",
         ),
     ),
