@@ -311,8 +311,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
         M(
             "orch23/cli/actions/clean.py",
-            "        elif not session.state.ownership.is_known(path, current):\n",
-            "        elif False:\n",
+            "    elif not session.state.ownership.is_known(path, current):\n",
+            "    elif False:\n",
         ),
     ),
     "S1-24": (
@@ -960,8 +960,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-67": (
         M(
             "orch23/engine/worker_threads.py",
-            "        return self.jobs if pool == _JOBS else self.sizes[pool]",
-            "        return 1 if pool == _JOBS else self.sizes[pool]",
+            "(self.jobs if pool == _JOBS else self.sizes[pool])",
+            "(1 if pool == _JOBS else self.sizes[pool])",
         ),
     ),
     # ---- contradictions
@@ -1083,7 +1083,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C28": (
         M(
             "orch23/providers/registry.py",
-            "    return (*strange, *adapter.check(step, environ, root))\n",
+            "    return (*unsupported, *adapter.check(step, environ, root))\n",
             "    return adapter.check(step, environ, root)\n",
         ),
     ),
@@ -1099,8 +1099,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C31": (
         M(
             "orch23/cli/actions/clean.py",
-            "        elif not session.state.ownership.is_known(path, current):\n",
-            "        elif False:\n",
+            "    elif not session.state.ownership.is_known(path, current):\n",
+            "    elif False:\n",
         ),
     ),
 }
