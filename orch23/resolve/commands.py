@@ -196,18 +196,21 @@ def resolve_commands(stage: Stage, slices: Mapping[tuple[str, str], str]) -> tup
     problems: list[Diagnostic] = []
     steps = list(stage.verify.steps)
     for number, step in enumerate(steps):
-        if not isinstance(step, CommandsStep) or step.source is None:
-            continue
-        text = slices.get((step.source.path, step.source.selector))
-        given = [] if text is None else parse_json(text)
-        faults = _faults(given, step.allow)
-        name = f"{step.source.path}#{step.source.selector}"
-        problems += [
-            Diagnostic(E_REFUSED_COMMAND, f"{name}{at}: {why}", hint=f"correct `{step.source.path}`")
-            for at, why in faults
-        ]
-        if not faults and isinstance(given, Sequence):
-            steps[number] = replace(step, commands=tuple(str(command) for command in given))
+        if isinstance(step, CommandsStep) and step.source is not None:
+            steps[number], found = _resolved(step, step.source, slices)
+            problems += found
     if steps == list(stage.verify.steps):
         return stage, problems
     return replace(stage, verify=replace(stage.verify, steps=tuple(steps))), problems
+
+
+def _resolved(
+    step: CommandsStep, source: SliceInput, slices: Mapping[tuple[str, str], str]
+) -> tuple[CommandsStep, list[Diagnostic]]:
+    text = slices.get((source.path, source.selector))
+    given = [] if text is None else parse_json(text)
+    faults = _faults(given, step.allow)
+    if not faults and isinstance(given, Sequence):
+        step = replace(step, commands=tuple(map(str, given)))
+    hint = f"correct `{source.path}`"
+    return step, [Diagnostic(E_REFUSED_COMMAND, f"{source.text}{at}: {why}", hint=hint) for at, why in faults]

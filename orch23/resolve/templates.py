@@ -120,17 +120,15 @@ def _under(value: object, prefix: object) -> object:
     if not isinstance(prefix, str):
         message = "`under` needs a prefix that is a string"
         raise TypeError(message)
+    if isinstance(value, jinja2.Undefined):
+        str(value)  # raises
     base = prefix.rstrip("/")
-    if isinstance(value, Unknown):
-        return f"{base}/{UNKNOWN_MARK}"
-    if isinstance(value, str):
+    if isinstance(value, str | Unknown):
         return f"{base}/{value}"
     if isinstance(value, Mapping) and "path" in value:
         return {**value, "path": _under(value["path"], prefix)}
-    if isinstance(value, Iterable) and not isinstance(value, Mapping | jinja2.Undefined):
+    if isinstance(value, Iterable) and not isinstance(value, Mapping):
         return [_under(element, prefix) for element in value]
-    if isinstance(value, jinja2.Undefined):
-        str(value)  # raises
     message = "`under` needs a path, a condition, or a list of them"
     raise TypeError(message)
 
