@@ -175,7 +175,9 @@ def model_findings(
             if grant is not None:
                 found = _failed_by(found.name, not_granted_error(grant, trust_command))
             elif found.ok and online and can_find_models(step):
-                found = _looked_up(found.name, step, environ)
+                error = find_model(step, environ)
+                name = found.name
+                found = _failed_by(name, error) if error else DoctorFinding(name, f"{_address(step)} has it")
         yield replace(found, value=secrets.redact(found.value), hint=secrets.redact(found.hint))
 
 
@@ -197,11 +199,6 @@ def _finding(step: "LLMStep", environ: Mapping[str, str], root: Path) -> DoctorF
     if not can_find_models(step):
         return DoctorFinding(name, "usable")
     return DoctorFinding(name, f"called at {_address(step)}")
-
-
-def _looked_up(name: str, step: "LLMStep", environ: Mapping[str, str]) -> DoctorFinding:
-    wrong = find_model(step, environ)
-    return DoctorFinding(name, f"{_address(step)} has it") if wrong is None else _failed_by(name, wrong)
 
 
 def _failed_by(name: str, error: Diagnostic) -> DoctorFinding:

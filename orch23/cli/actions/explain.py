@@ -203,7 +203,7 @@ def _causes(seen: Preview, name: str, depth: int, visited: set[str]) -> list[Cau
         case Run(reasons=reasons) | VerifyOnly(reasons=reasons) | Restore(reasons=reasons):
             return [cause for reason in reasons for cause in _causes_of_reason(seen, name, reason, depth, visited)]
         case Edited(paths=paths):
-            return [Cause(name, depth, f"{', '.join(paths)} was edited by hand")]
+            return [Cause(name, depth, f"{', '.join(paths)} was edited")]
         case _:
             return []
 
@@ -218,7 +218,7 @@ def _causes_of_reason(seen: Preview, name: str, reason: Reason, depth: int, visi
 
 
 def _waits(decision: Decision, waiting: tuple[str, ...]) -> str:
-    verb = "is blocked by" if isinstance(decision, Blocked) else "waits for what is written by"
+    verb = "is blocked by" if isinstance(decision, Blocked) else "waits for outputs of"
     return f"{verb} {', '.join(waiting)}"
 
 

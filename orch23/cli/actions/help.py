@@ -3,6 +3,7 @@
 import difflib
 import textwrap
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 
 import click
 
@@ -39,7 +40,9 @@ def _explain(console: Console, topic: str) -> int:
     if code in known:
         title, text = known[code]
     else:
-        of_plugins = _codes_of_plugins(console)
+        of_plugins: Mapping[str, tuple[str, str, str]] = {}
+        with suppress(InvalidInputError):  # a plugin is not installed
+            of_plugins = plugin_codes(named_plugins(console))
         if code not in of_plugins:
             hint = _hint(topic, [*known, *of_plugins])
             raise NotFoundError(Diagnostic("E663", f"no code or command is named {topic}", hint=hint))
@@ -47,14 +50,6 @@ def _explain(console: Console, topic: str) -> int:
     origin = f"\n\nIt is a code of the plugin {plugin}." if plugin else ""
     console.write_out(f"{code}: {title}\n\n{textwrap.fill(text, _WIDTH)}{origin}\n")
     return ExitCode.OK
-
-
-def _codes_of_plugins(console: Console) -> Mapping[str, tuple[str, str, str]]:
-    """Return the codes of the default pipeline's plugins; none if a plugin is not installed."""
-    try:
-        return plugin_codes(named_plugins(console))
-    except InvalidInputError:
-        return {}
 
 
 def _hint(topic: str, codes: Collection[str]) -> str:
