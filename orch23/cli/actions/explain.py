@@ -16,7 +16,7 @@ from orch23.engine.dry_run import Preview, preview
 from orch23.engine.session import Session
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, Json, digest_json
-from orch23.model.errors import ExitCode, MissingBytesError, NotFoundError
+from orch23.model.errors import MissingBytesError, NotFoundError
 from orch23.model.llm import Request
 from orch23.model.paths import match_any
 from orch23.model.plan import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
@@ -246,7 +246,7 @@ def run(
     *,
     args: PipelineArguments,
     as_json: bool,
-) -> int:
+) -> None:
     """Show why a stage's key changed."""
     project, name = open_one_stage(console, args)
     found = explain_stage(project, open_read_session(project), name)
@@ -258,4 +258,3 @@ def run(
         console.write_out(explain_json(found[0]))
     else:
         console.write_out("\n".join(explain_text(one, console.out_style) for one in found))
-    return ExitCode.OK

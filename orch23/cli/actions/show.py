@@ -17,7 +17,7 @@ from orch23.engine.dry_run import Preview, preview
 from orch23.engine.session import Session
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
-from orch23.model.errors import ExitCode, MissingBytesError, NotFoundError
+from orch23.model.errors import MissingBytesError, NotFoundError
 from orch23.model.event import AttemptFinished, Event, LlmResponse
 from orch23.model.llm import Exchange
 from orch23.model.pipeline import ForeachStage
@@ -349,11 +349,10 @@ def run(
     attempt: int | None,
     run: str | None,
     as_json: bool,
-) -> int:
+) -> None:
     """Show prompts, responses and outputs of a stage."""
     project, stage = open_one_stage(console, args)
     result = find_kept(project, ShowRequest(stage=stage, view=view or "all", attempt=attempt, run=run))
     console.write_out(
         json_document({"orch23_show": 1, **result.facts, "text": result.text}) if as_json else result.text
     )
-    return ExitCode.OK
