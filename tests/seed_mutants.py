@@ -962,8 +962,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-67": (
         M(
             "orch23/engine/worker_threads.py",
-            "        return self.jobs if pool == _JOBS else self.sizes[pool]",
-            "        return 1 if pool == _JOBS else self.sizes[pool]",
+            "(self.jobs if pool == _JOBS else self.sizes[pool])",
+            "(1 if pool == _JOBS else self.sizes[pool])",
         ),
     ),
     # ---- contradictions
@@ -1085,7 +1085,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C28": (
         M(
             "orch23/providers/registry.py",
-            "    return (*strange, *adapter.check(step, environ, root))\n",
+            "    return (*unsupported, *adapter.check(step, environ, root))\n",
             "    return adapter.check(step, environ, root)\n",
         ),
     ),

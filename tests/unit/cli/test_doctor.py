@@ -78,9 +78,9 @@ def test_online_each_model_is_looked_up_once(project: Project, provider: str) ->
 @pytest.mark.parametrize(
     ("status", "said", "told"),
     [
-        (404, "no such model", "answered 404: no such model"),
-        (401, f"the key {KEY} is bad", "answered 401: the key "),
-        (529, "busy", "answered 529: busy"),
+        (404, "no such model", "replied 404: no such model"),
+        (401, f"the key {KEY} is bad", "replied 401: the key "),
+        (529, "busy", "replied 529: busy"),
     ],
 )
 def test_the_response_of_a_vendor_is_shown_without_the_key(
