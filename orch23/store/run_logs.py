@@ -346,7 +346,7 @@ def _parse_line(line: bytes) -> JournalLine:
         raise ValueError(message)
     found = to_struct(parse_stored(inner + b"}"), _Line)
     if found.v != EVENT_VERSION:
-        message = f"is of version {found.v}"
+        message = f"has version {found.v}"
         raise ValueError(message)
     return JournalLine(found.seq, found.ts, parse_event(found.type, found.message, found.role, found.level, found.data))
 

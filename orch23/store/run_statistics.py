@@ -16,7 +16,7 @@ from orch23.model.stage_status import StageStatus
 from orch23.store.run_logs import journal_paths
 
 MAX_RUNS = 5
-# With more names than this, to search each line for all of them takes longer than to parse the line.
+# With more names than this, it is faster to parse all lines than to search each line for all names.
 _MAX_NAMES = 64
 # Only the first bytes of a journal are read: `plan` must not wait for the journals of very long runs.
 _MAX_JOURNAL_BYTES = 8_000_000
