@@ -304,17 +304,17 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             'ExitCode.FAILED, "interrupted"',
         ),
     ),
-    "S1-22": (M("orch23/cli/actions/reset.py", "            told += forget_results(root)\n", ""),),
+    "S1-22": (M("orch23/cli/actions/reset.py", "            lines += forget_results(root)\n", ""),),
     "S1-23": (
         M(
             "orch23/cli/actions/reset.py",
-            "        told += set_journals_aside(root)\n",
-            "        told += set_journals_aside(root)\n        __import__('shutil').rmtree(root / 'logs')\n",
+            "        lines += rename_damaged_journals(root)\n",
+            "        lines += rename_damaged_journals(root)\n        __import__('shutil').rmtree(root / 'logs')\n",
         ),
         M(
             "orch23/cli/actions/clean.py",
-            "        elif not session.state.ownership.is_known(path, there):\n",
-            "        elif False:\n",
+            "    elif not session.state.ownership.is_known(path, current):\n",
+            "    elif False:\n",
         ),
     ),
     "S1-24": (
@@ -962,8 +962,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-67": (
         M(
             "orch23/engine/worker_threads.py",
-            "        return self.jobs if pool == _JOBS else self.sizes[pool]",
-            "        return 1 if pool == _JOBS else self.sizes[pool]",
+            "(self.jobs if pool == _JOBS else self.sizes[pool])",
+            "(1 if pool == _JOBS else self.sizes[pool])",
         ),
     ),
     # ---- contradictions
@@ -1018,7 +1018,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             "            problems += parsed.diagnostics\n",
         ),
     ),
-    "C13": (M("orch23/cli/actions/reset.py", "            told += forget_results(root)\n", ""), ASKED_AGAIN),
+    "C13": (M("orch23/cli/actions/reset.py", "            lines += forget_results(root)\n", ""), ASKED_AGAIN),
     "C14": (M("orch23/execute/git_revision.py", "    if prefix is None:\n", "    if False:\n"),),
     "C15": (M(FRESHNESS, "    if known.edited:\n        return _edited(known)\n", ""),),
     "C16": (
@@ -1101,8 +1101,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C31": (
         M(
             "orch23/cli/actions/clean.py",
-            "        elif not session.state.ownership.is_known(path, there):\n",
-            "        elif False:\n",
+            "    elif not session.state.ownership.is_known(path, current):\n",
+            "    elif False:\n",
         ),
     ),
 }

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.cli.console import Console
-from orch23.cli.partial_build import PAIR, TABLE, is_cut, table_name
+from orch23.cli.partial_build import PAIR, TABLE, can_split, table_name
 from orch23.cli.project_loading import Project
 from orch23.decide.secrets import secrets_from
 from orch23.engine.build import Build
@@ -55,27 +55,28 @@ from orch23.store.run_logs import format_timestamp, line_without_checksum
 from orch23.store.workspace import Workspace
 
 _IDLE = (RunStarted, Planned, StageDecided, StagesAdded, Warned, RunFinished)
-"""Events that a build with nothing to do has too."""
+"""Events of a build with nothing to do."""
 _TOKEN_BYTES = 16
+_LIBRARIES = ("site-packages", "dist-packages")
 
 
 class IdleSnapshotWriter(Struct, kw_only=True):
-    """An observer that hears whether a build does anything.
+    """An observer that removes the snapshots of a pipeline when a build does anything, and writes one at its end.
 
-    If it does, all that was kept of the pipeline is dropped before. What it looked at is kept if the next one has
-    nothing to do: it had nothing to do itself, or everything is decided once more after it.
+    It writes one only if the next build has nothing to do: this one had nothing to do itself, or its stages are
+    decided again after it.
 
-    `screen` shows the build, and hears all that this one does. `screen_at_rest` makes one that shows a build with
-    nothing to do, given how it may write; without it, only what such a build said is remembered.
+    `screen` gets all events too. `idle_screen` makes a screen for a build with nothing to do, from a function that
+    writes a text. Without it, only the output of a build that had nothing to do is kept.
     """
 
     console: Console
     project: Project
     screen: Observer
-    screen_at_rest: Callable[[Callable[[str], None]], Observer] | None
+    idle_screen: Callable[[Callable[[str], None]], Observer] | None
     _began: RunStarted | None = None
     _ended: RunFinished | None = None
-    _moved: bool = False
+    _has_worked: bool = False
     _warned: bool = False
 
     def notice(self, event: Event) -> None:
@@ -90,100 +91,107 @@ class IdleSnapshotWriter(Struct, kw_only=True):
                 self._warned = self._warned or not of_steps
             case _:
                 pass
-        if not self._moved and not _is_idle(event.data):
-            self._moved = True
+        # Removed before the build changes a file: if it is killed, no snapshot from before its changes is left.
+        if not self._has_worked and not _is_idle(event.data):
+            self._has_worked = True
             remove_snapshots(str(self.project.settings.root), self.project.pipeline.file)
 
     def end(self, build: Build) -> None:
-        """Keep what this build looked at, if the next one has nothing to do and says nothing but that."""
-        ended = self._ended
-        if ended is None or ended.exit_code != 0 or self.console.argv[:1] != ("build",):
-            return  # with options before the command it is not asked like this again
-        asked = command_identity(str(Path.cwd()), list(self.console.argv))
-        if asked is None:
+        """Write the snapshot, if the next build has nothing to do. The caller holds the build lock."""
+        identity = command_identity(str(Path.cwd()), list(self.console.argv))
+        began, ended = self._began, self._ended
+        if began is None or ended is None or identity is None or not self._may_write(ended):
             return
-        partial, warnings = self.project.partial, self.project.loaded.warnings
-        if (self._moved and (self._warned or self.screen_at_rest is None)) or (partial is not None and warnings):
+        idle = at_rest(build, began, ended, self.project.part, moved=self._has_worked)
+        output = self._idle_output(idle) if idle is not None else ""
+        if idle is None or "\x1b" in output:  # with colors it would depend on the terminal
             return
-        assert self._began is not None
-        rest = at_rest(build, self._began, ended, self.project.part, moved=self._moved)
-        told = self._told(rest) if rest is not None else ""
-        if rest is None or "\x1b" in told:
-            return
-        looks = StatSnapshot(self.console.began_ns)
-        root, here = self.project.settings.root, Path.cwd()
-        workspace = self.project.store.workspace
-        read_once = self._read_once(build)
-        if any(not _is_still(workspace, file, sha256) for file, sha256 in read_once.items()):
-            return
-        if not self._look_back(looks) or not look_back(looks, self.project.store, self.project.facts.looked_at):
-            return
-        looks.environ = environment_digests(os.environ)
-        if partial is not None:
-            written = {*read_once, *workspace.written_paths}
-            try:
-                looks = partial.renewed(looks, written, **_journal(rest.began, rest.ended))
-            except OutdatedIndexError:  # it was removed meanwhile: nothing is remembered
-                return
-        else:
-            looks.facts = {
-                "root": str(root),
-                "question": asked,
+        facts = _journal_lines(idle.began, idle.ended)
+        if self.project.partial is None:
+            facts |= {
+                "root": str(self.project.settings.root),
+                "question": identity,
                 "program": program_identity(),
                 "encoding": sys.stderr.encoding,
                 "pipeline": self.project.pipeline.file,
-                "told": told,
+                "told": output,
                 "warnings": self._warnings(),
                 "models": "\n".join(models_of(self.project.pipeline.stages)),
-                **self._plans(build, rest.decisions),
-                **_journal(rest.began, rest.ended),
+                **self._plans(build, idle.decisions),
             }
-        os.chdir(root)
+        snapshot = self._snapshot(build, facts)
+        if snapshot is not None:
+            with contextlib.chdir(self.project.settings.root):
+                self._write(snapshot, None if self.project.loaded.warnings else idle)
+
+    def _may_write(self, ended: RunFinished) -> bool:
+        """Return whether this build and its output allow a snapshot, whatever the next build does."""
+        if ended.exit_code != 0 or self.console.argv[:1] != ("build",):  # the fast path knows no options before `build`
+            return False
+        if self.project.partial is not None and self.project.loaded.warnings:
+            return False
+        return not self._has_worked or (self.idle_screen is not None and not self._warned)
+
+    def _snapshot(self, build: Build, facts: Mapping[str, str]) -> StatSnapshot | None:
+        """Return the states of all files that this build used; None if one changed since, or is too new to be sure."""
+        store, partial = self.project.store, self.project.partial
+        # A file that changed during the build, and was not written by it, may be an edit that nothing was decided on.
+        read_once = self._read_once(build)
+        if not all(_is_unchanged(store.workspace, file, sha256) for file, sha256 in read_once.items()):
+            return None
+        snapshot = StatSnapshot(self.console.began_ns)
+        if not self._add_program(snapshot) or not look_back(snapshot, store, self.project.facts.looked_at):
+            return None
+        snapshot.environ = environment_digests(os.environ)
+        if partial is None:
+            snapshot.facts = dict(facts)
+            return snapshot
         try:
-            self._keep(looks, None if warnings else rest)
-        finally:
-            os.chdir(here)
+            return partial.merged_snapshot(snapshot, {*read_once, *store.workspace.written_paths}, **facts)
+        except OutdatedIndexError:  # the index was removed meanwhile
+            return None
 
-    def _keep(self, looks: StatSnapshot, rest: AtRest | None) -> None:
-        """Write a snapshot, and its table of the index unless a secret is in it; without `rest` it has none.
+    def _write(self, snapshot: StatSnapshot, idle: AtRest | None) -> None:
+        """Write a snapshot, and its table of the index: without `idle` or with a secret in it, an empty one.
 
-        From the root, for the holder of the build lock.
+        The caller holds the build lock; the working directory is the root.
         """
-        looks.facts.pop(PAIR, None)
+        snapshot.facts.pop(PAIR, None)
         store, loaded = self.project.store, self.project.loaded
-        name, token, table = table_name(looks), os.urandom(_TOKEN_BYTES).hex(), Table()
-        if rest is not None:
+        name, token, table = table_name(snapshot), os.urandom(_TOKEN_BYTES).hex(), Table()
+        if idle is not None:
             text = loaded.sources.get(self.project.pipeline.file, "")
             part = self.project.part
-            table = table_of(rest, part, token=token, text=text, read=loaded.digests, is_cut=is_cut)
+            table = table_of(idle, part, token=token, text=text, read=loaded.digests, is_cut=can_split)
         suspects = secrets_from(self.project.settings.environ).may_contain
+        # The index is a file in the project: secrets are neither stored nor logged.
         if may_hold_secret(table.parts(), suspects):
             table = Table()
         if table.has_rows():
-            looks.facts[PAIR] = token
-        kept = {name, *(f"{TABLE}{path.name}" for path in _files(Path(SNAPSHOTS)))}
+            snapshot.facts[PAIR] = token
+        kept = {name, *(f"{TABLE}{path.name}" for path in _entries(Path(SNAPSHOTS)))}
         store.save_index(
             fresh={name: table.fresh} if table.fresh is not None else {},
             changed={name: table.changed} if table.changed is not None else {},
             dropped=tuple(one for one in store.index.tables() if one.startswith(TABLE) and one not in kept),
             suspects=suspects,
         )
-        write_snapshot(looks)
+        write_snapshot(snapshot)
 
-    def _told(self, rest: AtRest) -> str:
-        """Return what a build with nothing to do shows: what this one showed, or, if it did something, the next one."""
-        if not self._moved or self.screen_at_rest is None:
+    def _idle_output(self, idle: AtRest) -> str:
+        """Return what a build with nothing to do writes: the output of this one or, if it worked, of the next one."""
+        if not self._has_worked or self.idle_screen is None:
             return "".join(self.console.err_written)
-        told = [self._warnings()]
-        screen = self.screen_at_rest(told.append)
-        screen.notice(run_started(replace(rest.began, at_rest=rest.ended.stages)))
-        screen.notice(run_finished(rest.ended))
-        return self.console.redact("".join(told))
+        written = [self._warnings()]
+        screen = self.idle_screen(written.append)
+        screen.notice(run_started(replace(idle.began, at_rest=idle.ended.stages)))
+        screen.notice(run_finished(idle.ended))
+        return self.console.redact("".join(written))
 
     def _read_once(self, build: Build) -> dict[str, str]:
-        """Return the sha256, in hex, of the files that were read or written outside of `Workspace`, by their path.
+        """Return the hex SHA-256 of the files that were read or written outside of `Workspace`, by path.
 
-        They were read long ago: what is there now may be an edit on which nothing was decided.
+        They were read at the start of the build: an edit since then must not get into the snapshot as known.
         """
         lock = build.session.lock_path.relative_to(self.project.settings.root).as_posix()
         digests = {file: digest.sha256 for file, digest in self.project.loaded.digests.items()}
@@ -195,38 +203,36 @@ class IdleSnapshotWriter(Struct, kw_only=True):
             self.project.loaded.warnings, self.project.loaded.sources
         )
 
-    def _look_back(self, looks: StatSnapshot) -> bool:
-        """Add the program, and what tells which project this is; False if some of it is too young to be believed."""
+    def _add_program(self, snapshot: StatSnapshot) -> bool:
+        """Add the program, and the files that decide which project this is; False if one is too new to be sure."""
         settings = self.project.settings
         named = [settings.pipeline_path, *([settings.vars_file] if settings.vars_file is not None else [])]
         read = {settings.root / file for file in self.project.loaded.digests}
-        files = [path for path in named if path not in read]  # by a link
-        if any(path.resolve() not in read for path in named):  # it leads elsewhere by now
+        files = [path for path in named if path not in read]  # a link leads to one that was read
+        if any(path.resolve() not in read for path in named):  # the link was changed
             return False
-        libraries = [*_libraries()]
-        modules = {name: not _is_beneath(name, libraries) for name in _program(self.project.pipeline.plugins)}
-        files += [Path(sys.executable), *libraries]
-        files += sorted({Path(name).parent for name, edited in modules.items() if not edited})
-        files += self._decided_on_the_project(looks)
-        if not all(looks.add_path(str(path)) for path in files):
+        installed, edited = _program(self.project.pipeline.plugins)
+        files += [Path(sys.executable), *installed, *self._project_markers(snapshot)]
+        if not all(snapshot.add_path(str(path)) for path in files):
             return False
-        return all(looks.add_unhashed_file(name) for name, edited in modules.items() if edited)
+        return all(snapshot.add_unhashed_file(name) for name in edited)
 
-    def _decided_on_the_project(self, looks: StatSnapshot) -> list[Path]:
-        """Return the files that decided, by being there or not, which project this is; add who owns the folders."""
+    def _project_markers(self, snapshot: StatSnapshot) -> list[Path]:
+        """Return the files whose presence decides which project this is; add the owners of their folders."""
         project, files = self.console.found[0], []
         for folder in (project.start, *project.start.parents):
             files += [folder / "orch23.toml", folder / "pyproject.toml"]
-            looks.outside[str(folder / ".git")] = signature(str(folder / ".git"), OWNER)
+            # Discovery ignores files and folders of other users, so a new owner changes which project this is.
+            snapshot.outside[str(folder / ".git")] = signature(str(folder / ".git"), OWNER)
             if folder != project.start:
-                looks.outside[str(folder)] = signature(str(folder), OWNER)
+                snapshot.outside[str(folder)] = signature(str(folder), OWNER)
         if not project.is_named and project.pipeline is not None:
             above, its = (project.start, *project.start.parents), project.pipeline.parent.resolve()
             files += [folder / DEFAULT_PIPELINE for folder in takewhile(lambda folder: folder != its, above)]
         return files
 
     def _plans(self, build: Build, decisions: Mapping[str, Decision]) -> dict[str, str]:
-        """Return what `plan` says of a project at rest, without colours and with them."""
+        """Return the output of `plan` with nothing to do, without and with colors."""
         plan = build.session.state.plan
         skipped = build.options.selection.skipped(plan)
         view = plan_view(plan, decisions, keys={}, estimates=None, dead=(), skipped=skipped)
@@ -239,47 +245,39 @@ def _is_idle(data: EventData) -> bool:
     return data.status.is_idle if isinstance(data, StageFinished) else isinstance(data, _IDLE)
 
 
-def _journal(began: RunStarted, ended: RunFinished) -> dict[str, str]:
-    """Return the two lines of a run that does nothing, with what is to be put in the place of that run's."""
-    moment = format_timestamp(datetime.fromtimestamp(0, UTC))
+def _journal_lines(began: RunStarted, ended: RunFinished) -> dict[str, str]:
+    """Return the two journal lines of a run with nothing to do, and the texts in them that each run replaces."""
+    timestamp = format_timestamp(datetime.fromtimestamp(0, UTC))
     return {
         "key": began.key,
         "run id": began.run_id,
-        "moment": moment,
-        "began": line_without_checksum(run_started(began), 1, moment),
-        "ended": line_without_checksum(run_finished(ended), 2, moment),
+        "moment": timestamp,
+        "began": line_without_checksum(run_started(began), 1, timestamp),
+        "ended": line_without_checksum(run_finished(ended), 2, timestamp),
     }
 
 
-def _is_still(workspace: Workspace, file: str, sha256: str) -> bool:
-    """Return whether a file has these bytes."""
+def _is_unchanged(workspace: Workspace, file: str, sha256: str) -> bool:
     try:
         return workspace.has_digest(file, sha256)
-    except SafetyError:  # a folder became a link
+    except SafetyError:  # a link replaced one of its folders
         return False
 
 
-def _program(plugins: tuple[str, ...]) -> Iterator[str]:
-    """Give the files of orch23 and of plugins that are loaded."""
+def _program(plugins: tuple[str, ...]) -> tuple[list[Path], list[str]]:
+    """Return the folders of installed modules and libraries, and the files of all other modules, such as plugins."""
+    libraries = [Path(folder) for folder in dict.fromkeys(sys.path) if folder.endswith(_LIBRARIES)]
     tops = {"orch23", "orch23_checks"} | plugin_modules(plugins)
-    for name, module in sorted(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if file and name.partition(".")[0] in tops:
-            yield file
+    modules = {
+        file
+        for name, module in sys.modules.items()
+        if name.partition(".")[0] in tops and (file := getattr(module, "__file__", None))
+    }
+    # An installer replaces files, which changes their folder: one `lstat` instead of one for each module.
+    installed = {file for file in modules if any(file.startswith(f"{folder}/") for folder in libraries)}
+    return [*libraries, *sorted({Path(file).parent for file in installed})], sorted(modules - installed)
 
 
-def _is_beneath(file: str, folders: list[Path]) -> bool:
-    """Say whether a file was installed into one of these folders: its folder tells when it is replaced."""
-    return any(file.startswith(f"{folder}/") for folder in folders)
-
-
-def _files(folder: Path) -> Iterator[Path]:
+def _entries(folder: Path) -> Iterator[Path]:
     with contextlib.suppress(OSError):
         yield from folder.iterdir()
-
-
-def _libraries() -> Iterator[Path]:
-    """Give the folders that the libraries that it uses are installed in."""
-    for folder in dict.fromkeys(sys.path):
-        if folder.endswith(("site-packages", "dist-packages")):
-            yield Path(folder)

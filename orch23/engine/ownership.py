@@ -197,7 +197,7 @@ def _refusal(stage: str, path: str, claim: PathOwner) -> Diagnostic:
 class GitFiles(Protocol):
     """The files of the project in git."""
 
-    was_asked: bool
+    was_used: bool
     """Whether any of the questions below was asked since this was set to false."""
 
     def committed(self, paths: Collection[str]) -> Mapping[str, str]:
@@ -213,7 +213,7 @@ class GitFiles(Protocol):
 class NoGitFiles:
     """A project without git: nothing is committed."""
 
-    was_asked: bool = False
+    was_used: bool = False
 
     def committed(self, paths: Collection[str]) -> Mapping[str, str]:
         """Return nothing."""

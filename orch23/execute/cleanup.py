@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from itertools import islice, pairwise
 from pathlib import Path
@@ -32,13 +33,17 @@ _REFUSED = frozenset({errno.EPERM, errno.EACCES})
 
 
 @contextlib.contextmanager
-def open_subdirectory(name: str | Path, parent: int | None = None) -> Iterator[int]:
-    """Open a directory by its parent's descriptor, without following a link, and close it at the end."""
-    descriptor = os.open(name, DIRECTORY_FLAGS, dir_fd=parent)
+def closing_fd(descriptor: int) -> Iterator[int]:
+    """Give a descriptor, and close it at the end."""
     try:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def open_subdirectory(name: str | Path, parent: int | None = None) -> AbstractContextManager[int]:
+    """Open a directory by its parent's descriptor, without following a link, and close it at the end."""
+    return closing_fd(os.open(name, DIRECTORY_FLAGS, dir_fd=parent))
 
 
 def open_below(directory: int, names: Sequence[str]) -> int:
@@ -66,13 +71,10 @@ def remove_tree(root: Path) -> None:
 
 def remove_trees(folder: Path, *names: str) -> None:
     """Remove trees of one folder, as `remove_tree` does."""
-    with contextlib.suppress(OSError):
-        parent = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            for name in names:
-                _Removal(parent, name).run()
-        finally:
-            os.close(parent)
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    with contextlib.suppress(OSError), closing_fd(os.open(folder, flags)) as parent:
+        for name in names:
+            _Removal(parent, name).run()
 
 
 class _Removal:
@@ -144,12 +146,11 @@ def make_accessible(name: str, folder: int) -> None:
         OSError: it is not a directory, or not ours.
 
     """
-    descriptor = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-    try:
+    # O_PATH needs no right to read. chmod of /proc/self/fd changes what was opened, whatever has the name by now.
+    flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    with closing_fd(os.open(name, flags, dir_fd=folder)) as descriptor:
         if os.fstat(descriptor).st_mode & stat.S_IRWXU != stat.S_IRWXU:
             _forced(lambda: os.chmod(f"/proc/self/fd/{descriptor}", stat.S_IRWXU), name, folder)
-    finally:
-        os.close(descriptor)
 
 
 def _forced(change: Callable[[], None], name: str, folder: int) -> None:
@@ -160,13 +161,11 @@ def _forced(change: Callable[[], None], name: str, folder: int) -> None:
         if problem.errno not in _REFUSED:
             raise
         _clear_attributes(folder)
-        with contextlib.suppress(OSError):  # what cannot be opened has no attributes
-            descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-            try:
-                if stat.S_IFMT(os.fstat(descriptor).st_mode) in (stat.S_IFREG, stat.S_IFDIR):
-                    _clear_attributes(descriptor)
-            finally:
-                os.close(descriptor)
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+        # What cannot be opened has no attributes. An ioctl on a device could do anything.
+        with contextlib.suppress(OSError), closing_fd(os.open(name, flags, dir_fd=folder)) as descriptor:
+            if stat.S_IFMT(os.fstat(descriptor).st_mode) in (stat.S_IFREG, stat.S_IFDIR):
+                _clear_attributes(descriptor)
         change()
 
 
@@ -266,14 +265,11 @@ def _remove_abandoned(top: Path) -> None:
     """Remove the folders of killed processes, and kill what still runs in them."""
     with contextlib.suppress(OSError):
         for name in filter(_TEMPORARY_NAME.fullmatch, os.listdir(top)):
-            with contextlib.suppress(OSError):
-                lock = _lock_folder(top / name)
-                try:
-                    if os.fstat(lock).st_uid == os.geteuid():
-                        kill_leftovers(top / name)
-                        remove_trees(top, name)
-                finally:
-                    os.close(lock)
+            # Another user's folder of that name is left alone: in /tmp anyone can create one.
+            with contextlib.suppress(OSError), closing_fd(_lock_folder(top / name)) as lock:
+                if os.fstat(lock).st_uid == os.geteuid():
+                    kill_leftovers(top / name)
+                    remove_trees(top, name)
 
 
 def _lock_folder(path: Path) -> int:

@@ -20,16 +20,16 @@ _TIMEOUT_S = 300.0
 _SIGINT = 130
 _REMOTE = "file:git:http:https:ssh"
 _CHILD = Path(__file__).with_name("copier_child.py")
-_STARTS = "<<<<<<< "
-_BINARY_OR_BROKEN = 128
-# What git is told by a hook, or by a person, of another repository than the one that is meant.
-_OF_REPOSITORY = re.compile(
+_CONFLICT_START = "<<<<<<< "
+_MERGE_FAILED = 128
+# Inside a git hook, or if the user sets them, these name another repository than the one that is meant.
+_REPOSITORY_VARIABLES = re.compile(
     r"GIT_(?:DIR|WORK_TREE|INDEX_FILE|OBJECT_DIRECTORY|ALTERNATE.*|COMMON_DIR|NAMESPACE|PREFIX)"
 )
 
 
 class CopierCall(Struct, frozen=True, kw_only=True):
-    """One template to render into an empty folder, which may hold the answers of last time."""
+    """One template to render into a folder, which is empty or has the answers of the last rendering."""
 
     source: str
     destination: str
@@ -41,17 +41,17 @@ class CopierCall(Struct, frozen=True, kw_only=True):
 
 
 class MergeResult(Struct, frozen=True, kw_only=True):
-    """What a three-way merge gave: the text, and the lines at which conflicts begin; no text if it is not to merge."""
+    """The result of a three-way merge: the text, or None, and the lines at which conflicts begin."""
 
     data: bytes | None
     lines: tuple[int, ...] = ()
 
 
 def find_git(environ: Mapping[str, str]) -> str:
-    """Return git, as the user's PATH has it.
+    """Return the path of git from the user's PATH.
 
     Raises:
-        ConfigurationError: there is none.
+        ConfigurationError: it is not there.
 
     """
     program = shutil.which("git", path=environ.get("PATH", ""))
@@ -62,15 +62,15 @@ def find_git(environ: Mapping[str, str]) -> str:
 
 
 def clone_mirror(source: str, into: Path, environ: Mapping[str, str]) -> str | None:
-    """Clone all of a repository, with the user's own access to it; return what git says if it fails."""
-    own = {name: value for name, value in environ.items() if not _OF_REPOSITORY.fullmatch(name)}
+    """Clone a whole repository with the user's own access to it; return the error of git, or None."""
+    own = {name: value for name, value in environ.items() if not _REPOSITORY_VARIABLES.fullmatch(name)}
     steering = {"GIT_TERMINAL_PROMPT": "0", "GIT_ALLOW_PROTOCOL": _REMOTE, "LC_ALL": "C"}
     command = [find_git(environ), "-c", "core.hooksPath=/dev/null", "clone", "--quiet", "--mirror"]
     return _failure([*command, "--", source, str(into)], {**own, **steering})
 
 
 def clone_bundle(bundle: Path, into: Path, environ: Mapping[str, str]) -> str | None:
-    """Clone a bundle, with nothing of the user's; return what git says if it fails."""
+    """Clone a bundle, without settings of the user; return the error of git, or None."""
     command = [find_git(environ), "clone", "--quiet", "--mirror", "--", str(bundle), str(into)]
     return _failure(command, _hermetic(environ, into.parent))
 
@@ -78,57 +78,61 @@ def clone_bundle(bundle: Path, into: Path, environ: Mapping[str, str]) -> str | 
 def render_templates(
     calls: Sequence[CopierCall], *, mirrored: Path, url: str, folder: Path, environ: Mapping[str, str]
 ) -> list[JsonObject]:
-    """Let copier render, from a mirror that stands for a URL; a call's result is that of `copier_child`.
+    """Render templates with copier from a mirror of a URL; the results are those of `copier_child`.
 
     Raises:
-        KeyboardInterrupt: the user left at a question.
+        KeyboardInterrupt: the user pressed Ctrl-C at a question.
 
     """
-    asked, results = folder / "calls.json", folder / "results.json"
-    asked.write_text(json.dumps([asdict(call) for call in calls]), encoding="utf-8")
+    requests, results = folder / "calls.json", folder / "results.json"
+    requests.write_text(json.dumps([asdict(call) for call in calls]), encoding="utf-8")
     settings = {
         f"url.{mirrored}.insteadOf": url,
         "core.hooksPath": "/dev/null",
         "init.defaultBranch": "main",
         "protocol.allow": "never",
-        "protocol.file.allow": "user",  # of the mirror; of a submodule it would be any folder of the machine
+        # "user" allows the mirror, but no submodules, which could be any folder of the machine.
+        "protocol.file.allow": "user",
         "advice.detachedHead": "false",
     }
     child = _hermetic(environ, folder)
-    del child["GIT_ALLOW_PROTOCOL"]  # it would be more than `protocol.*`, which tells submodules apart
+    # It overrides `protocol.*`, and does not distinguish submodules.
+    del child["GIT_ALLOW_PROTOCOL"]
     child["GIT_CONFIG_COUNT"] = str(len(settings))
-    child["PYTHONUSERBASE"] = site.getuserbase()  # copier may be installed below the user's home, which is another now
+    # copier may be installed below the user's home, and HOME is another folder now.
+    child["PYTHONUSERBASE"] = site.getuserbase()
     for number, (name, value) in enumerate(settings.items()):
         child |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
-    asking = any(call.ask for call in calls)
+    is_interactive = any(call.ask for call in calls)
     try:
         ended = subprocess.run(
-            [sys.executable, "-P", "-W", "ignore", str(_CHILD), str(asked), str(results)],
+            [sys.executable, "-P", "-W", "ignore", str(_CHILD), str(requests), str(results)],
             cwd=folder,
             env=child,
-            stdin=None if asking else subprocess.DEVNULL,
-            stdout=sys.__stderr__ if asking else subprocess.DEVNULL,
+            stdin=None if is_interactive else subprocess.DEVNULL,
+            stdout=sys.__stderr__ if is_interactive else subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            timeout=None if asking else _TIMEOUT_S,
+            timeout=None if is_interactive else _TIMEOUT_S,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return [{"error": "broken", "message": f"no end after {_TIMEOUT_S:g} s"}]
+        return [{"error": "broken", "message": f"copier did not end within {_TIMEOUT_S:g} s"}]
     if ended.returncode == _SIGINT:
         raise KeyboardInterrupt
     if ended.returncode:
         lines = ended.stderr.decode("utf-8", "replace").strip().splitlines()
-        return [{"error": "broken", "message": lines[-1] if lines else f"copier ended with {ended.returncode}"}]
+        return [{"error": "broken", "message": lines[-1] if lines else f"copier exited with status {ended.returncode}"}]
     try:
         return to_struct(parse_json(results.read_bytes(), max_bytes=None), list[JsonObject])
-    except ValueError as error:  # the child writes what a template says: a default may be NaN
-        return [{"error": "broken", "message": f"what copier answered is no JSON: {error}"}]
+    except ValueError as error:
+        # The child writes values of the template, and a default may be NaN.
+        return [{"error": "broken", "message": f"the result of copier is not valid JSON: {error}"}]
 
 
 def merge_texts(
     versions: tuple[bytes, bytes, bytes], labels: tuple[str, str, str], folder: Path, git: str
 ) -> MergeResult:
-    """Merge two texts that come from one: `versions` and `labels` are of mine, the base, and theirs."""
+    """Merge two versions of a text. `versions` and `labels` are those of mine, the base, and theirs."""
     names = ("mine", "base", "theirs")
     for name, data in zip(names, versions, strict=True):
         (folder / name).write_bytes(data)
@@ -142,9 +146,9 @@ def merge_texts(
         timeout=_TIMEOUT_S,
         check=False,
     )
-    if not 0 <= ended.returncode < _BINARY_OR_BROKEN:
+    if not 0 <= ended.returncode < _MERGE_FAILED:
         return MergeResult(data=None)
-    starts = _STARTS.encode() + labels[0].encode()
+    starts = _CONFLICT_START.encode() + labels[0].encode()
     lines = tuple(number for number, line in enumerate(ended.stdout.splitlines(), 1) if line == starts)
     return MergeResult(data=ended.stdout, lines=lines)
 
@@ -160,7 +164,7 @@ def _failure(command: list[str], environ: Mapping[str, str]) -> str | None:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return f"no end after {_TIMEOUT_S:g} s"
+        return f"git did not end within {_TIMEOUT_S:g} s"
     if ended.returncode == 0:
         return None
     lines = ended.stderr.decode("utf-8", "replace").strip().splitlines()
@@ -169,7 +173,7 @@ def _failure(command: list[str], environ: Mapping[str, str]) -> str | None:
 
 
 def _hermetic(environ: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Return an environment in which all that is written goes below a folder, and no protocol leaves the machine."""
+    """Return an environment in which git and copier write below a folder only, and clone from files only."""
     kept = {name: environ[name] for name in ("PATH", "TERM", "COLORTERM", "NO_COLOR") if name in environ}
     return {
         **kept,

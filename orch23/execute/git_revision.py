@@ -21,15 +21,18 @@ from orch23.store.listing import FILE_KIND, FOLDER_KIND, LINK_KIND, find_input, 
 from orch23.store.safe_files import resolve_links
 
 _TIMEOUT_S = 60.0
-_MODES = {"100644": False, "100755": True}  # links and submodules are no regular files
+# Of regular files: links and submodules have other modes.
+_MODES = {"100644": False, "100755": True}
 _LINK_MODE = "120000"
-_NO_ROOT = "//"  # a link to an absolute path led out of a commit, wherever it was checked out
+# A link to an absolute path leads out of a commit, wherever the commit was checked out. No path starts with this.
+_NO_ROOT = "//"
 _CONFIG = (
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
     "core.alternateRefsCommand=",
     "protocol.allow=never",
-    "safe.directory=*",  # the root is trusted: its pipeline runs commands anyway
+    # The root is trusted: its pipeline runs commands anyway.
+    "safe.directory=*",
 )
 _ENVIRONMENT: Mapping[str, str] = {
     "PATH": ":".join(SYSTEM_PATH),
@@ -51,7 +54,7 @@ class _Blob(Struct, frozen=True):
 
 
 class GitRevision(Struct, kw_only=True):
-    """The regular files below the root at a commit, as a workspace shows those on disk. Close it after use."""
+    """The regular files below the root at a commit, with the methods of a workspace. Close it after use."""
 
     commit: str
     _blobs: Mapping[str, _Blob]
@@ -62,7 +65,7 @@ class GitRevision(Struct, kw_only=True):
     _folders: dict[str, dict[str, str]] | None = None
 
     def entry(self, path: str) -> FileEntry | None:
-        """Return what was at a path, or None if that was no regular file."""
+        """Return the entry of a path, or None if it is not a regular file."""
         if path not in self._entries:
             data = self.read(path)
             if data is None:
@@ -72,7 +75,7 @@ class GitRevision(Struct, kw_only=True):
         return self._entries[path]
 
     def read(self, path: str) -> bytes | None:
-        """Return the bytes that were at a path, or None if that was no regular file.
+        """Return the bytes of a path, or None if it is not a regular file.
 
         Raises:
             NotFoundError: the repository lacks the object, as a partial clone may.
@@ -82,19 +85,14 @@ class GitRevision(Struct, kw_only=True):
         return None if blob is None else self._bytes_of(path, blob.sha)
 
     def _bytes_of(self, path: str, sha: str) -> bytes:
-        asking, answering = process_pipes(self._process)
-        asking.write(f"{sha}\n".encode())
-        asking.flush()
-        words = answering.readline().split()
-        if len(words) != 3 or words[1] != b"blob":  # noqa: PLR2004 - name, kind, size
+        data = read_object(self._process, sha)
+        if data is None:
             message = f"the repository lacks the bytes of `{path}` at {self.commit[:12]}"
             raise _unknown(message, "fetch them: git fetch")
-        data = answering.read(int(words[2]))
-        answering.read(1)
         return data
 
     def input_entry(self, path: str) -> FileEntry | None:
-        """Return what an input of this path was: the file there, or the one that its links led to, or None.
+        """Return the entry of an input: of the file at its path, or of the one that its links lead to, or None.
 
         Raises:
             SafetyError: as for `resolved_path`.
@@ -103,7 +101,7 @@ class GitRevision(Struct, kw_only=True):
         return find_input(self, path)
 
     def listing(self, pattern: str, *, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
-        """Return the paths of the files that a pattern means, sorted, as those on disk are listed.
+        """Return the paths that match a pattern, sorted, as a workspace lists those on disk.
 
         Raises:
             SafetyError: as for `resolved_path`.
@@ -111,17 +109,17 @@ class GitRevision(Struct, kw_only=True):
         """
         return list_files(self, pattern, exclude=exclude)
 
-    # ---- what a listing looks at --------------------------------------------------------------
+    # ---- for Listing ------------------------------------------------------------------------------------------------
 
     def scan(self, folder: str) -> Iterator[tuple[str, str]]:
-        """Give the names of files, links and folders in a folder, each with what it is."""
+        """Yield the names of files, links and folders in a folder with their kinds."""
         return iter(self._tree.get(folder, {}).items())
 
     def resolved_path(self, path: str) -> str | None:
-        """Return where a path led to, link by link, as a path from the root; None where nothing was there.
+        """Return the path from the root that a path leads to through links; None if it does not exist.
 
         Raises:
-            SafetyError: a link led out of the project, or links led in a circle.
+            SafetyError: a link leads out of the project, or links lead in a circle.
 
         """
         return resolve_links(path, _NO_ROOT, self._link)
@@ -132,15 +130,15 @@ class GitRevision(Struct, kw_only=True):
         return "" if path in self._blobs or self.is_folder(path) else None
 
     def is_folder(self, path: str) -> bool:
-        """Return whether there was a folder at a path."""
+        """Return whether a path is a folder."""
         return f"{path}/" in self._tree
 
     def is_file(self, path: str) -> bool:
-        """Return whether there was a regular file at a path."""
+        """Return whether a path is a regular file."""
         return path in self._blobs
 
     def is_own(self, path: str) -> bool:
-        """Return whether orch23 had written a file for itself."""
+        """Return whether a file is one of orch23's own."""
         return is_own_file(path, lambda: self.read(path) or b"")
 
     def ignore_file(self, folder: str) -> bytes | None:
@@ -151,7 +149,7 @@ class GitRevision(Struct, kw_only=True):
 
     @property
     def _tree(self) -> dict[str, dict[str, str]]:
-        """Give the names in each folder, `""` or ending in `/`, with what they are."""
+        """The names in each folder with their kinds; a folder is `""` or ends in `/`."""
         if self._folders is None:
             self._folders = {}
             for paths, kind in ((self._blobs, FILE_KIND), (self._links, LINK_KIND)):
@@ -165,7 +163,7 @@ class GitRevision(Struct, kw_only=True):
         return self._folders
 
     def __enter__(self) -> Self:
-        """Give itself."""
+        """Return self."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -178,23 +176,23 @@ def open_revision(root: Path, name: str) -> GitRevision:
     """Return the files of a project at a revision.
 
     Raises:
-        NotFoundError: the project is in no git repository, or that has no such revision.
-        ConfigurationError: there is no git.
+        NotFoundError: the project is not in a git repository, or the repository does not have the revision.
+        ConfigurationError: git is not installed.
 
     """
     git = git_command(root)
     if git is None:
-        hint = "install it where the system keeps its programs"
+        hint = "install it in a system folder, such as /usr/bin"
         raise ConfigurationError(Diagnostic("E482", "`git` was not found", hint=hint))
     prefix = run_git(git, "rev-parse", "--show-prefix")
     if prefix is None:
-        message = f"`{root.name}` is in no git repository"
-        raise _unknown(message, "make one with `git init`, and commit")
+        message = f"`{root.name}` is not in a git repository"
+        raise _unknown(message, "create one with `git init`, and commit")
     commit = None
     if name.strip() and name.isprintable():
         commit = run_git(git, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
     if commit is None:
-        message = f"git knows no revision `{name}`"
+        message = f"git does not know the revision `{name}`"
         raise _unknown(message, "name a commit, a branch or a tag; a shallow clone may lack it")
     sha = commit.decode().strip()
     listed = run_git(git, "ls-tree", "-r", "-z", "--full-tree", sha) or b""
@@ -204,7 +202,7 @@ def open_revision(root: Path, name: str) -> GitRevision:
 
 
 def git_command(root: Path) -> list[str] | None:
-    """Return how git is started in a folder, or None if there is no git."""
+    """Return the command of git for a folder, or None if git is not installed."""
     program = shutil.which("git", path=_ENVIRONMENT["PATH"])
     if program is None:
         return None
@@ -213,7 +211,7 @@ def git_command(root: Path) -> list[str] | None:
 
 
 def start_cat_file(git: list[str]) -> "subprocess.Popen[bytes]":
-    """Start the process that reads objects by name, one a line."""
+    """Start a process that reads the names of objects, one per line, and writes their bytes."""
     return subprocess.Popen(
         [*git, "cat-file", "--batch"],
         env=dict(_ENVIRONMENT),
@@ -224,8 +222,8 @@ def start_cat_file(git: list[str]) -> "subprocess.Popen[bytes]":
 
 
 def stop_cat_file(process: "subprocess.Popen[bytes]") -> None:
-    """End a process that `read_objects` started, and wait for it."""
-    for pipe in process_pipes(process):
+    """End a process of `start_cat_file`, and wait for it."""
+    for pipe in _pipes(process):
         with contextlib.suppress(OSError):
             pipe.close()
     process.kill()
@@ -246,12 +244,12 @@ def run_git(git: list[str], *arguments: str) -> bytes | None:
 
 
 def tree_blobs(listed: bytes, prefix: bytes) -> dict[str, _Blob]:
-    """Return the regular files below a folder of a tree; a name that is no UTF-8 cannot be written in a pipeline."""
+    """Return the regular files below a folder of a tree, without names that are not UTF-8."""
     return {path: _Blob(sha, _MODES[mode]) for path, mode, sha in _listed(listed, prefix) if mode in _MODES}
 
 
 def _listed(listed: bytes, prefix: bytes) -> Iterator[tuple[str, str, str]]:
-    """Give path, mode and object of what is below a folder of a tree."""
+    """Yield path, mode and object id of the entries below a folder of a tree."""
     for line in listed.split(b"\0"):
         head, _, path = line.partition(b"\t")
         words = head.decode().split()
@@ -260,8 +258,21 @@ def _listed(listed: bytes, prefix: bytes) -> Iterator[tuple[str, str, str]]:
                 yield path.removeprefix(prefix).decode(), words[0], words[2]
 
 
-def process_pipes(process: "subprocess.Popen[bytes]") -> tuple[IO[bytes], IO[bytes]]:
-    """Return where a process is asked, and where it answers."""
+def read_object(process: "subprocess.Popen[bytes]", name: str) -> bytes | None:
+    """Return the bytes of a blob from a process of `start_cat_file`; None if it is missing or not a blob."""
+    requests, replies = _pipes(process)
+    requests.write(f"{name}\n".encode())
+    requests.flush()
+    words = replies.readline().rsplit(None, 2)
+    # Id, kind and size; a missing object is `NAME missing`.
+    if len(words) != 3 or not words[2].isdigit():  # noqa: PLR2004 - see above
+        return None
+    data = replies.read(int(words[2]))
+    replies.read(1)
+    return data if words[1] == b"blob" else None
+
+
+def _pipes(process: "subprocess.Popen[bytes]") -> tuple[IO[bytes], IO[bytes]]:
     if process.stdin is None or process.stdout is None:
         message = "BUG: git was started without pipes"
         raise RuntimeError(message)

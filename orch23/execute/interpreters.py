@@ -14,13 +14,14 @@ from orch23.model.action import Interpreter
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
 
+SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
 _VERSION_IN_NAME = re.compile(r"(?:python|pypy)(\d+\.\d+)t?$")
 _VERSION = re.compile(r"(\d+\.\d+)(?:\.|$)")
 _PYTEST = re.compile(r"pytest-(\d+)[.\d].*\.(?:dist-info|egg-info)$")
 
 
 class InterpreterFacts(Struct, frozen=True):
-    """What counts for staleness: the version as X.Y, and pytest's major version, None where it has no pytest."""
+    """The facts that staleness depends on: the version as X.Y, and the major version of pytest, or None."""
 
     version: str
     pytest_major: str | None
@@ -29,11 +30,11 @@ class InterpreterFacts(Struct, frozen=True):
 def find_interpreter(declared: str | None, root: Path, environ: Mapping[str, str]) -> Path:
     """Return the declared interpreter, else the active virtual environment's, else `.venv`'s, else orch23's own.
 
-    `declared` is a path (relative to the root), a virtual environment's folder, or a name to be found on PATH.
-    The path is not resolved: a virtual environment is known by where its link stands.
+    `declared` is a path (relative to the root), a virtual environment's folder, or a name on PATH. Links are not
+    resolved: Python finds its virtual environment by the path of the link.
 
     Raises:
-        ConfigurationError: the declared one, or that of the active environment, is not there.
+        ConfigurationError: the declared interpreter, or that of the active environment, does not exist.
 
     """
     if declared is not None:
@@ -42,18 +43,18 @@ def find_interpreter(declared: str | None, root: Path, environ: Mapping[str, str
     if active:
         found = _in_environment(root / active)
         if found is None:
-            raise _missing(active, "VIRTUAL_ENV names it", "deactivate it, make it anew, or set `python:`")
+            raise _missing(active, "VIRTUAL_ENV names it", "deactivate it, create it again, or set `python:`")
         return found
     return _in_environment(root / ".venv") or Path(sys.executable)
 
 
 def matching_interpreter(wanted: Interpreter, root: Path, environ: Mapping[str, str]) -> Path:
-    """Return the interpreter of this machine that an action of another machine needs.
+    """Return the interpreter of this machine for an action that was planned on another one.
 
-    A path or an environment of that machine is not here: the default interpreter stands for it if it has the version.
+    A path or a virtual environment of the other machine is replaced by the default interpreter of the same version.
 
     Raises:
-        ConfigurationError: it is missing, or of another version.
+        ConfigurationError: there is none, or it has another version.
 
     """
     try:
@@ -67,16 +68,19 @@ def matching_interpreter(wanted: Interpreter, root: Path, environ: Mapping[str, 
 
 
 def check_interpreter(wanted: Interpreter, path: Path, facts: InterpreterFacts) -> None:
-    """Check that an interpreter is of the version that an action needs.
+    """Check that an interpreter has the versions that an action needs.
 
     Raises:
-        ConfigurationError: it is not.
+        ConfigurationError: it has others.
 
     """
     pytest = facts.pytest_major or ""
     if wanted.version in ("", facts.version) and wanted.pytest in ("", pytest):
         return
-    needed, found = _named(wanted.version or facts.version, wanted.pytest), _named(facts.version, pytest)
+    needed, found = (
+        f"Python {version} with pytest {major}" if major else f"Python {version}"
+        for version, major in ((wanted.version or facts.version, wanted.pytest), (facts.version, pytest))
+    )
     name = str(path) if wanted.declared is None or wanted.is_by_path else wanted.declared
     raise _missing(name, f"the stage needs {needed}, this is {found}", "install it")
 
@@ -85,7 +89,7 @@ def interpreter_facts(path: Path) -> InterpreterFacts:
     """Return the facts of an interpreter.
 
     Raises:
-        ConfigurationError: nothing on disk says its version.
+        ConfigurationError: its version cannot be read from its files.
 
     """
     config = read_pyvenv_config(path.parent.parent / "pyvenv.cfg")
@@ -99,7 +103,7 @@ def interpreter_facts(path: Path) -> InterpreterFacts:
 
 
 def interpreter_candidates(declared: str | None, root: Path, environ: Mapping[str, str]) -> Iterator[Path]:
-    """Give every path that decides which interpreter `find_interpreter` finds, whether it is there or not."""
+    """Yield every path that decides what `find_interpreter` returns, whether it exists or not."""
     if declared is None:
         yield root / (environ.get("VIRTUAL_ENV") or ".venv") / "bin" / "python"
         yield Path(sys.executable)
@@ -112,7 +116,7 @@ def interpreter_candidates(declared: str | None, root: Path, environ: Mapping[st
 
 
 def interpreter_files(path: Path) -> Iterator[Path]:
-    """Give the files and folders that `interpreter_facts` takes its facts of an interpreter from."""
+    """Yield the files and folders that `interpreter_facts` reads."""
     config = path.parent.parent / "pyvenv.cfg"
     known = read_pyvenv_config(config)
     yield from (path, config)
@@ -120,7 +124,7 @@ def interpreter_files(path: Path) -> Iterator[Path]:
 
 
 def tool_digest(name: str, path_dirs: Iterable[str | Path]) -> str | None:
-    """Return the sha256, in hex, of the program that a name stands for in these folders; None if there is none."""
+    """Return the sha256, in hex, of the program with this name in these folders; None if there is none."""
     found = shutil.which(name, path=os.pathsep.join(str(folder) for folder in path_dirs))
     if found is None:
         return None
@@ -138,19 +142,15 @@ def _declared(declared: str, root: Path, environ: Mapping[str, str]) -> Path:
     if path.is_dir():
         found = _in_environment(path)
         if found is None:
-            raise _missing(declared, "it is a folder without bin/python", "make a virtual environment there")
+            raise _missing(declared, "it is a folder without bin/python", "create a virtual environment there")
         return found
     if not _is_program(path):
-        raise _missing(declared, "there is no program at that path", "make the environment, or correct `python:`")
+        raise _missing(declared, "there is no program at that path", "create the environment, or correct `python:`")
     return path
 
 
-def _missing(name: str, why: str, way_out: str) -> ConfigurationError:
-    return ConfigurationError(Diagnostic("E480", f"no Python interpreter {name!r}: {why}", hint=way_out))
-
-
-def _named(version: str, pytest: str) -> str:
-    return f"Python {version} with pytest {pytest}" if pytest else f"Python {version}"
+def _missing(name: str, why: str, hint: str) -> ConfigurationError:
+    return ConfigurationError(Diagnostic("E480", f"no Python interpreter {name!r}: {why}", hint=hint))
 
 
 def _in_environment(folder: Path) -> Path | None:
@@ -163,7 +163,7 @@ def _is_program(path: Path) -> bool:
 
 
 def read_pyvenv_config(path: Path) -> dict[str, str]:
-    """Return the keys of a pyvenv.cfg; none where there is none."""
+    """Return the settings of a pyvenv.cfg; {} if there is no such file."""
     try:
         text = path.read_text("utf-8", "replace")
     except OSError:
@@ -185,7 +185,7 @@ def _version(path: Path, config: Mapping[str, str]) -> str | None:
 
 
 def _libraries(path: Path, version: str, config: Mapping[str, str]) -> list[Path]:
-    """Return the folders of installed packages, in the order they are searched."""
+    """Return the folders of installed packages, in the order of `sys.path`."""
     if not config:
         return _system_libraries(path.resolve().parent.parent, version)
     prefix = path.parent.parent
@@ -196,29 +196,31 @@ def _libraries(path: Path, version: str, config: Mapping[str, str]) -> list[Path
 
 
 def _system_libraries(prefix: Path, version: str) -> list[Path]:
-    """Return where an interpreter outside any environment keeps its packages; Debian has folders of its own."""
-    folders = [prefix / lib / f"python{version}" / "site-packages" for lib in ("lib", "lib64")]
-    folders.append(prefix / "local" / "lib" / f"python{version}" / "dist-packages")
-    folders.append(prefix / "lib" / f"python{version}" / "dist-packages")
-    folders.append(prefix / "lib" / "python3" / "dist-packages")
-    return folders
+    """Return the package folders of an interpreter outside of environments. Those with `dist-packages` are Debian's."""
+    python = f"python{version}"
+    return [
+        *(prefix / lib / python / "site-packages" for lib in ("lib", "lib64")),
+        prefix / "local" / "lib" / python / "dist-packages",
+        prefix / "lib" / python / "dist-packages",
+        prefix / "lib" / "python3" / "dist-packages",
+    ]
 
 
 def has_installed_module(path: Path, name: str) -> bool:
-    """Return whether an interpreter has a module of this name installed, other than from a folder of this machine.
+    """Return whether an interpreter has a module of this name installed, but not from a folder of this machine.
 
-    A project that is installed from its folder stands there under its own name.
+    A project that is installed from its own folder is such a module too, and does not count.
     """
     version = _version(path, config := read_pyvenv_config(path.parent.parent / "pyvenv.cfg")) or ""
     for folder in _libraries(path, version, config):
-        places = (folder / f"{name}.py", folder / name / "__init__.py", *folder.glob(f"{name}.*.so"))
-        if any(place.is_file() for place in places):
+        candidates = (folder / f"{name}.py", folder / name / "__init__.py", *folder.glob(f"{name}.*.so"))
+        if any(path.is_file() for path in candidates):
             return not _is_local(folder, name)
     return False
 
 
 def _is_local(folder: Path, name: str) -> bool:
-    """Say whether a module was installed from a folder or file of this machine, as its distribution records it."""
+    """Return whether the records of a distribution say that a module came from a folder or file of this machine."""
     for origin in folder.glob("*.dist-info/direct_url.json"):
         try:
             record = (origin.parent / "RECORD").read_text("utf-8", "replace")
@@ -237,10 +239,6 @@ def _pytest_major(folders: Iterable[Path]) -> str | None:
             names = sorted(os.listdir(folder))
         except OSError:
             continue
-        for name in names:
-            if found := _PYTEST.match(name):
-                return found[1]
+        for found in filter(None, map(_PYTEST.match, names)):
+            return found[1]
     return None
-
-
-SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")

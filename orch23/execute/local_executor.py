@@ -15,7 +15,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from orch23.execute import process_tree, supervisor
-from orch23.execute.cleanup import BackgroundCleaner
+from orch23.execute.cleanup import BackgroundCleaner, closing_fd
 from orch23.execute.launch import (
     Launch,
     Launcher,
@@ -71,7 +71,8 @@ SHOWN_SANDBOX_PATH = "/room"
 _SCRIPT = "command.sh"
 # The limits of Linux: MAX_ARG_STRLEN with pages of 4 KiB, and a quarter of a stack of 8 MiB.
 _ARGUMENT_BYTES, _COMMAND_BYTES = 131_072, 2_097_152
-_NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # the exit codes of shells
+# The exit codes of shells.
+_NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 _NOT_STARTED: Final = {
     errno.ENOENT: (_NOT_FOUND, "not found"),
     errno.ENOTDIR: (_NOT_FOUND, "not found"),
@@ -112,8 +113,7 @@ class LocalExecutor:
         self._interpreters = interpreters
         self._redact = redact
         self._output_limits = output_limits if output_limits is not None else OutputLimits()
-        self.has_started = False
-        """Whether any process was started."""
+        self.has_started = False  # whether any process was started
         self._stop = threading.Event()
         self._workers = workers
         self._slots = threading.Semaphore(workers)
@@ -142,7 +142,8 @@ class LocalExecutor:
         self.cancel()
         for _ in range(self._workers):
             self._slots.acquire()
-        self._slots.release(self._workers)  # for waiting callers: they see the stop signal
+        # Callers that still wait for a slot get one, see the stop signal and return.
+        self._slots.release(self._workers)
         process_tree.kill_strays()
         supervisor.close_idle_supervisors()
         try:
@@ -308,7 +309,8 @@ class LocalExecutor:
         )
 
     def _scan(self, sandbox_dir: SandboxDir, action: Action, end: ProcessOutcome) -> TreeChanges:
-        if end.survivors or end.lost:  # they could change the tree during the scan
+        # A process that is left could change the tree during the scan.
+        if end.survivors or end.lost:
             return TreeChanges({}, (), ())
         return self._sandbox_dirs.scan(sandbox_dir, action.inputs, action.scratch)
 
@@ -319,11 +321,8 @@ class LocalExecutor:
         stored = {}
         with open_tree(sandbox_dir) as open_file:
             for path, executable in changes.written.items():
-                descriptor = open_file(path)
-                try:
+                with closing_fd(open_file(path)) as descriptor:
                     stored[path] = FileEntry(self._contents.adopt(descriptor, path.rpartition("/")[2]), executable)
-                finally:
-                    os.close(descriptor)
         return stored
 
     def _store_report(self, sandbox_dir: SandboxDir, report: bytes) -> Digest:

@@ -22,8 +22,8 @@ from msgspec import Struct, field
 
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
-_PF_FORKNOEXEC = 0x40  # linux/sched.h: forked, and has not called exec yet
-_PF_KTHREAD = 0x00200000  # a thread of the kernel
+# Flags of linux/sched.h: a process that has not called exec since its fork, and a thread of the kernel.
+_PF_FORKNOEXEC, _PF_KTHREAD = 0x40, 0x00200000
 # One byte is too small for any core file. With 0 the kernel still pipes a core to the program that core_pattern names.
 _CORE_BYTES = 1
 _KILL_WITHIN_S = 5.0
@@ -32,7 +32,8 @@ _MAX_CHECKS = 20
 _READ_BYTES = 1 << 16
 _FLAGS = 6  # the index in /proc/PID/stat after the name
 _NO_LIMIT = 1 << 63
-_MARK = signal.SIGRTMAX - 7  # a realtime signal that no known program uses
+# A realtime signal that no known program uses.
+_MARK = signal.SIGRTMAX - 7
 _NUMBERS = itertools.count(1)
 
 MARKER_VARIABLE = "ORCH23_ROOM"
@@ -164,7 +165,8 @@ def kill_tree(tree: ProcessTree) -> tuple[int, ...]:
             return tuple(process.pid for process in left)
         for process in left:
             kill_process(process)
-        children = _snapshot()  # slower, but it misses no process while others exit
+        # Slower, but it misses no process while others exit.
+        children = _snapshot()
     return ()
 
 
@@ -315,6 +317,7 @@ def kill_process(process: ProcessInfo) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         handle = os.pidfd_open(process.pid)
         try:
+            # After the pidfd is open, the pid cannot be reused: so this check holds for the process that is killed.
             now = process_info(process.pid)
             if now is not None and now.started == process.started:
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
@@ -351,7 +354,8 @@ def _children(pid: int) -> list[int]:
             found.extend(map(int, read_proc(pid, f"task/{thread}/children").split()))
         except FileNotFoundError:
             if not Path(f"/proc/self/task/{threading.get_native_id()}/children").exists():
-                return _snapshot()(pid)  # a kernel built without CONFIG_PROC_CHILDREN
+                # The kernel was built without CONFIG_PROC_CHILDREN.
+                return _snapshot()(pid)
         except OSError:
             continue
     return found
@@ -359,7 +363,8 @@ def _children(pid: int) -> list[int]:
 
 def _snapshot() -> Callable[[int], list[int]]:
     """Read the parent of every process once; return a function that gives the children of a process."""
-    time.sleep(_PAUSE_S)  # gives dying processes time to end; no decision depends on it
+    # Gives dying processes time to end; no decision depends on it.
+    time.sleep(_PAUSE_S)
     found: dict[int, list[int]] = {}
     for pid in process_ids():
         if process := process_info(pid):
@@ -395,10 +400,7 @@ def read_proc(pid: int, name: str) -> bytes:
     """
     descriptor = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        parts = []
-        while part := os.read(descriptor, _READ_BYTES):
-            parts.append(part)
-        return b"".join(parts)
+        return b"".join(iter(lambda: os.read(descriptor, _READ_BYTES), b""))
     finally:
         os.close(descriptor)
 

@@ -20,51 +20,54 @@ _MAC_HEX = 64
 
 
 class ReportChannel:
-    """A socket whose far end a process inherits. The key goes through it once, so no environment ever shows it."""
+    """A socket pair; the process inherits one end. The key is sent through it once, so no environment shows it."""
 
     def __init__(self) -> None:
-        """Make the socket, and send the key ahead."""
-        self._near, self._far = socket.socketpair()
+        """Create the sockets and send the key."""
+        self._ours, self._theirs = socket.socketpair()
         self._key = secrets.token_bytes(_KEY_BYTES)
-        self._near.sendall(self._key)
+        self._ours.sendall(self._key)
         self._data = bytearray()
         self._too_long = False
         self._thread = threading.Thread(target=self._collect, name="orch23-report", daemon=True)
 
     @property
     def far_fd(self) -> int:
-        """Give the descriptor for the process."""
-        return self._far.fileno()
+        """The descriptor for the process."""
+        return self._theirs.fileno()
 
     def start(self) -> None:
-        """Begin to read, so that the process never waits for us."""
+        """Start to read, so that the process never waits for orch23."""
         self._thread.start()
 
     def finish(self) -> bytes | None:
-        """Return the lines that were signed, or None if there are none; all that could write must have ended."""
-        self._far.close()
+        """Return the signed lines, or None if there are none. The processes of the step must have ended."""
+        self._theirs.close()
         if self._thread.is_alive():
-            self._near.shutdown(socket.SHUT_RD)  # what is there is still read; a survivor cannot keep us waiting
+            # What was sent is still read, but a process that could not be killed does not keep us waiting.
+            self._ours.shutdown(socket.SHUT_RD)
             self._thread.join()
-        self._near.close()
+        self._ours.close()
         return verified_lines(bytes(self._data), self._key, too_long=self._too_long)
 
     def _collect(self) -> None:
         while True:
             try:
-                data = self._near.recv(_READ_BYTES)
-            except ConnectionResetError:  # the process never read its key: there is no report
+                data = self._ours.recv(_READ_BYTES)
+            except ConnectionResetError:
+                # The process never read its key: there is no report.
                 return
             if not data:
                 return
             if len(self._data) + len(data) <= MAX_REPORT_BYTES:
                 self._data += data
             else:
-                self._too_long = True  # read on, lest the process hangs, but keep no more
+                # Read on, since the process would block otherwise, but keep no more.
+                self._too_long = True
 
 
 def verified_lines(data: bytes, key: bytes, *, too_long: bool = False) -> bytes | None:
-    """Return the JSON lines without their signatures; the first that is not signed becomes the last, `forged`."""
+    """Return the JSON lines without signatures. An event `forged` replaces the first unsigned line and the rest."""
     lines: list[bytes] = []
     for number, line in enumerate(data.splitlines()):
         body = line[_MAC_HEX + 1 :]
@@ -79,7 +82,7 @@ def verified_lines(data: bytes, key: bytes, *, too_long: bool = False) -> bytes 
 
 
 def report_variables(channel: ReportChannel) -> dict[str, str]:
-    """Return what tells the plugin where its end of the channel is."""
+    """Return the variable that names the plugin's descriptor of the channel."""
     return {REPORT_FD_VARIABLE: str(channel.far_fd)}
 
 
@@ -88,5 +91,5 @@ _FOLDER = Path(__file__).parent / "pytest_plugin"
 
 @cache
 def reporter_files() -> Mapping[str, bytes]:
-    """Return the bytes of the files by name, as `Action.tools` has them. They are read once in a process."""
+    """Return the bytes of the plugin's files by name, as in `Action.tools`. They are read once in a process."""
     return {name: (_FOLDER / name).read_bytes() for name in (f"{REPORTER_MODULE}.py", EMPTY_PYTEST_CONFIG)}

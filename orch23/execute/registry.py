@@ -1,4 +1,4 @@
-"""Registry of the executors of plugins."""
+"""The registry of executors from plugins."""
 
 from collections.abc import Callable
 from functools import cache
@@ -13,9 +13,9 @@ MakeExecutor: TypeAlias = Callable[[Surroundings], Executor]
 
 @cache
 def executors_of(plugins: tuple[str, ...]) -> Registry[MakeExecutor]:
-    """Return what makes the executors that a pipeline with these plugins can name."""
+    """Return the functions that create the executors of these plugins, by name."""
     return Registry({}, EXECUTOR_GROUP, plugins, _fault)
 
 
 def _fault(found: object, _name: str) -> str:
-    return "" if callable(found) else f"it must be a function of `Surroundings`, and is {found!r}"
+    return "" if callable(found) else f"it must be a function of `Surroundings`, but is {found!r}"

@@ -3,10 +3,11 @@
 import contextlib
 import os
 import resource
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-from orch23.execute.cleanup import open_below, open_subdirectory
+from orch23.execute.cleanup import closing_fd, open_below, open_subdirectory
 from orch23.model.action import StepLimits
 
 _KILLED_FIRST = b"1000"
@@ -111,11 +112,6 @@ def _exceeded_disk_limit(root: Path, limits: StepLimits) -> str | None:
     return None
 
 
-@contextlib.contextmanager
-def _open_folder(root: Path, names: tuple[str, ...]) -> Iterator[int]:
+def _open_folder(root: Path, names: tuple[str, ...]) -> AbstractContextManager[int]:
     with open_subdirectory(root) as top:
-        folder = open_below(top, names)
-        try:
-            yield folder
-        finally:
-            os.close(folder)
+        return closing_fd(open_below(top, names))

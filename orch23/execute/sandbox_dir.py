@@ -10,7 +10,7 @@ from typing import Final, Protocol, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.execute.cleanup import kill_leftovers, open_subdirectory, remove_tree, remove_trees
+from orch23.execute.cleanup import closing_fd, kill_leftovers, open_subdirectory, remove_tree, remove_trees
 from orch23.execute.sandbox_tree import SANDBOX_EPOCH, SandboxDir, TreeChanges, TreeLimits, link_text, scan_tree
 from orch23.model.action import InputsChanged
 from orch23.model.digest import FileEntry
@@ -198,11 +198,8 @@ def make_skeleton(root: str, folders: Sequence[str]) -> FolderSkeleton:
     for folder in (root, *(f"{root}/{part}" for part in (*_EMPTY_PARTS, _WORK))):
         os.mkdir(folder, _OWNER_ONLY)
     for name, text in SEARCH_STOP_FILES.items():
-        descriptor = os.open(f"{root}/{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        try:
-            os.write(descriptor, text)
-        finally:
-            os.close(descriptor)
+        with closing_fd(os.open(f"{root}/{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)) as file:
+            os.write(file, text)
     return _with_folders(FolderSkeleton(root, (), _access(os.stat(root)), None), folders)
 
 
@@ -262,11 +259,8 @@ def _is_as_written(root: int, name: str, text: bytes) -> bool:
         return False
     if not text:
         return True
-    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=root)
-    try:
-        return os.read(descriptor, len(text) + 1) == text
-    finally:
-        os.close(descriptor)
+    with closing_fd(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=root)) as file:
+        return os.read(file, len(text) + 1) == text
 
 
 def _empty_work(skeleton: FolderSkeleton, root: int) -> bool:

@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from msgspec import Struct, field
 
-from orch23.execute.cleanup import make_accessible, open_below, open_subdirectory
+from orch23.execute.cleanup import closing_fd, make_accessible, open_below, open_subdirectory
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.paths import compile_pattern
@@ -129,11 +129,8 @@ def scan_tree(
         message = "the working directory of the sandbox was replaced or removed"
         scan.report("E618", ".", message, "leave it in place")
         return TreeChanges({}, (), tuple(scan.violations))
-    try:
-        with contextlib.suppress(_LimitReachedError):
-            _scan_directory(scan, top, "", 1)
-    finally:
-        os.close(top)
+    with closing_fd(top), contextlib.suppress(_LimitReachedError):
+        _scan_directory(scan, top, "", 1)
     removed = tuple(p for p in sorted(inputs) if p not in scan.files and not scan.is_scratch(p))
     return TreeChanges(dict(sorted(scan.written.items())), removed, _shortened(scan.violations))
 
@@ -147,11 +144,8 @@ def open_tree(sandbox_dir: SandboxDir) -> Iterator[Callable[[str], int]]:
             link.
 
     """
-    top = _open_top(sandbox_dir)
-    try:
+    with closing_fd(_open_top(sandbox_dir)) as top:
         yield lambda path: _open_file(top, path)
-    finally:
-        os.close(top)
 
 
 def is_scratch(path: str, patterns: tuple[str, ...]) -> bool:
@@ -293,22 +287,16 @@ def _name_problem(name: str) -> str | None:
 
 def _make_readable(folder: int, name: str) -> None:
     """Let the owner read a file. The name may be another file by now: links and files with other names are skipped."""
-    path_descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-    try:
-        status = os.fstat(path_descriptor)
+    with closing_fd(os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)) as descriptor:
+        status = os.fstat(descriptor)
         if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
-            os.chmod(f"/proc/self/fd/{path_descriptor}", stat.S_IMODE(status.st_mode) | stat.S_IRUSR)
-    finally:
-        os.close(path_descriptor)
+            os.chmod(f"/proc/self/fd/{descriptor}", stat.S_IMODE(status.st_mode) | stat.S_IRUSR)
 
 
 def _open_file(top: int, path: str) -> int:
     *above, name = path.split("/")
-    folder = open_below(top, above)
-    try:
+    with closing_fd(open_below(top, above)) as folder:
         return _open_regular(folder, name)
-    finally:
-        os.close(folder)
 
 
 def _open_regular(folder: int, name: str) -> int:
@@ -327,11 +315,8 @@ def _differs(folder: int, name: str, status: os.stat_result, entry: FileEntry | 
         return True
     if bool(status.st_mode & stat.S_IXUSR) != entry.executable:
         return True
-    descriptor = _open_regular(folder, name)
-    try:
+    with closing_fd(_open_regular(folder, name)) as descriptor:
         return hash_file(descriptor, meter("hashing", name, status.st_size))[0] != entry.digest.sha256
-    finally:
-        os.close(descriptor)
 
 
 # ---- trees that a process may write only in part -----------------------------------------------------------------

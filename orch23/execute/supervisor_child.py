@@ -1,10 +1,10 @@
 """The supervisor process: start and confine one step after the other, and kill what is left.
 
-Imported by the supervisor, which starts steps: it must load fast.
+It is a subreaper and starts nothing but steps. So all its children are processes of the step, whatever they changed of
+themselves, and when it has no child left, no process of the step is left. It has one thread, so that code between its
+fork and its exec is safe. When orch23 ends, in whatever way, the supervisor ends the step.
 
-It is a subreaper and starts nothing but steps, so all its children are of the step, whatever they changed of
-themselves; and where it has no child left, the kernel says that no process of the step is left. It runs alone with one
-thread, so that code between its fork and its exec is safe. When orch23 ends, however it ends, it ends the step.
+It imports the standard library and the sandbox alone, since it must start fast.
 """
 
 import contextlib
@@ -33,18 +33,19 @@ _CAPABILITY_VERSION = 0x2008_0522
 
 
 def build_all_filters() -> None:
-    """Build the filters, so that what is forked from now on has them."""
+    """Build the filters before any fork, so that all children have them."""
     for sockets in (seccomp.AllowedSockets.SHARED, seccomp.AllowedSockets.NONE):
         seccomp.build_filter(sockets, machine(), alone=False)
 
 
 def confine(rules: int, *, network: bool) -> None:
-    """Restrict this thread, and all that it starts, by a Landlock ruleset and a filter of system calls.
+    """Restrict this thread, and all that it starts, by a Landlock ruleset and a seccomp filter.
 
     Raises:
-        OSError: the kernel has no Landlock or no such filters.
+        OSError: the kernel has no Landlock or no seccomp filters.
 
     """
+    # Without a network namespace a step may have no sockets at all: Landlock cannot keep it from this machine's ports.
     own = not network and _own_network()
     sockets = seccomp.AllowedSockets.SHARED if own or network else seccomp.AllowedSockets.NONE
     _drop_capabilities()
@@ -54,7 +55,7 @@ def confine(rules: int, *, network: bool) -> None:
 
 
 def _own_network() -> bool:
-    """Move this thread to a network where nobody else is, with a loopback; False where that is not allowed."""
+    """Move this thread to an empty network namespace with a loopback; return False if that is not allowed."""
     try:
         system_call("unshare", ctypes.c_int(_CLONE_NEWNET))
     except OSError:
@@ -67,13 +68,13 @@ def _own_network() -> bool:
 
 
 def _drop_capabilities() -> None:
-    """Leave root without its privileges; with no_new_privs no program gives them back."""
+    """Drop all capabilities of root. With no_new_privs no program can regain them."""
     header = ctypes.create_string_buffer(struct.pack("=Ii", _CAPABILITY_VERSION, 0), 8)
     system_call("capset", header, ctypes.create_string_buffer(24))
 
 
 LENGTH_PREFIX = struct.Struct("=I")
-"""The length of a message, in front of it; the descriptors come with it."""
+"""The length of a message, sent before it together with the descriptors."""
 
 END_REQUEST = ("end",)
 MAX_DESCRIPTORS = 64
@@ -89,7 +90,7 @@ _BEGUN = b"!"
 
 
 def main() -> None:
-    """Serve the requests that come through stdin, until its end."""
+    """Serve requests from the socket at stdin until it is closed."""
     control = socket.socket(fileno=fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 3))
     libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     build_all_filters()
@@ -99,10 +100,10 @@ def main() -> None:
 
 
 def send_message(control: socket.socket, message: tuple[Any, ...], descriptors: Sequence[int] = ()) -> None:
-    """Send a message of plain values, with descriptors.
+    """Send a message of plain values with descriptors.
 
     Raises:
-        OSError: the other side is gone.
+        OSError: the other side has ended.
 
     """
     data = marshal.dumps(message)
@@ -111,24 +112,24 @@ def send_message(control: socket.socket, message: tuple[Any, ...], descriptors: 
 
 
 def receive_message(control: socket.socket) -> "tuple[tuple[Any, ...], list[int]] | None":
-    """Return the next message with its descriptors; None where the other side is gone.
+    """Return the next message with its descriptors; None if the other side has ended.
 
     Raises:
         OSError: it took too long.
 
     """
     try:
-        # not socket.recv_fds, which forgets its flags: the step would inherit them
+        # Not socket.recv_fds, which ignores its flags: the step would inherit the descriptors.
         space = socket.CMSG_SPACE(MAX_DESCRIPTORS * _INT_BYTES)
         head, sent, _, _ = control.recvmsg(LENGTH_PREFIX.size, space, socket.MSG_CMSG_CLOEXEC)
-        data = _exactly(control, LENGTH_PREFIX.unpack(head)[0]) if len(head) == LENGTH_PREFIX.size else None
+        data = _receive_exactly(control, LENGTH_PREFIX.unpack(head)[0]) if len(head) == LENGTH_PREFIX.size else None
     except ConnectionError:
         return None
     descriptors = [one for _, _, numbers in sent for one in memoryview(numbers).cast("i")]
-    return None if data is None else (marshal.loads(data), descriptors)  # noqa: S302 - from orch23 itself
+    return None if data is None else (marshal.loads(data), descriptors)  # noqa: S302 - both sides are orch23
 
 
-def _exactly(control: socket.socket, size: int) -> "bytes | None":
+def _receive_exactly(control: socket.socket, size: int) -> "bytes | None":
     parts = []
     while size:
         part = control.recv(min(size, _READ_BYTES))
@@ -140,7 +141,7 @@ def _exactly(control: socket.socket, size: int) -> "bytes | None":
 
 
 def _serve(control: socket.socket) -> None:
-    """Start a step, tell its process, and end all that is left of it when that is asked for."""
+    """Start a step, report its pid, and at the next message kill all that is left of it."""
     leader, error = _start(control)
     if error:
         _end(leader, None)
@@ -152,11 +153,12 @@ def _serve(control: socket.socket) -> None:
     waiting.register(control, select.POLLIN)
     while not waiting.poll(_REAP_EACH_MS):
         _reap(leader)
-    asked = receive_message(control)
-    status, left = _end(leader, _END_WITHIN_S if asked is not None else None)
+    end_request = receive_message(control)
+    status, left = _end(leader, _END_WITHIN_S if end_request is not None else None)
     with contextlib.suppress(OSError):
         send_message(control, (status, left))
-    if left:  # they are killed as long as it takes, and nothing else is started here
+    # Processes that resist are killed for as long as it takes. No other step may start here meanwhile.
+    if left:
         _end(leader, None)
         os._exit(0)
 
@@ -165,20 +167,21 @@ def _serve(control: socket.socket) -> None:
 
 
 def _start(control: socket.socket) -> tuple[int, int]:
-    """Return the process of a step, and 0; or the process that was to become it, and why it could not.
+    """Return the pid of a step and 0, or the pid of the process that could not become it and the error number.
 
-    It is forked before it is known what it will be, so that a step does not wait for that, and takes the request.
+    The fork comes before the request, which the child receives, so that a step does not wait for the fork.
     """
     reading, writing = os.pipe2(os.O_CLOEXEC)
     pid = os.fork()
     if not pid:
         error = _FAILED
         try:
-            asked = receive_message(control)
-            if asked is not None:
+            received = receive_message(control)
+            if received is not None:
                 os.write(writing, _BEGUN)
-                request, descriptors = asked
-                above = max((2, *request[4])) + 1  # the numbers of all descriptors that the step is to have
+                request, descriptors = received
+                # Above the numbers of all descriptors that the step will have, so that dup2 overwrites none of these.
+                above = max((2, *request[4])) + 1
                 writing, *descriptors = (
                     fcntl.fcntl(one, fcntl.F_DUPFD_CLOEXEC, above) for one in (writing, *descriptors)
                 )
@@ -189,16 +192,16 @@ def _start(control: socket.socket) -> tuple[int, int]:
             os.write(writing, b"%d" % error)
             os._exit(_FAILED)
     os.close(writing)
-    told = os.read(reading, len(_BEGUN))
-    if told != _BEGUN:  # orch23 has ended
+    if os.read(reading, len(_BEGUN)) != _BEGUN:  # orch23 has ended
         os._exit(0)
-    told = os.read(reading, 16)
+    # Exec closes the pipe: then there is no error.
+    error_number = os.read(reading, 16)
     os.close(reading)
-    return pid, int(told or 0)
+    return pid, int(error_number or 0)
 
 
 def _become(request: tuple[Any, ...], descriptors: Sequence[int]) -> None:
-    """Make this process the step.
+    """Turn this process into the step.
 
     Raises:
         OSError: it cannot be confined, or its program cannot be run.
@@ -211,7 +214,8 @@ def _become(request: tuple[Any, ...], descriptors: Sequence[int]) -> None:
     for number, one in zip((0, 1, 2, *numbers), (stdin, output, errors, *passed), strict=True):
         os.dup2(one, number)
     os.chdir(cwd)
-    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python
+    # Python ignores them, and the program would inherit that.
+    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(ignored, signal.SIG_DFL)
     for kind, limit in limits:
         resource.setrlimit(kind, (limit, limit))
@@ -220,10 +224,10 @@ def _become(request: tuple[Any, ...], descriptors: Sequence[int]) -> None:
 
 
 def _execute(argv: Sequence[bytes], env: Mapping[bytes, bytes]) -> None:
-    """Run a program, found as a shell finds it.
+    """Execute a program, which is searched as a shell does.
 
     Raises:
-        OSError: it is not there, or cannot be run.
+        OSError: it is missing, or cannot be executed.
 
     """
     folders = env.get(b"PATH", os.defpath.encode()).split(b":") if b"/" not in argv[0] else [b""]
@@ -242,9 +246,9 @@ def _execute(argv: Sequence[bytes], env: Mapping[bytes, bytes]) -> None:
 
 
 def _end(leader: int, within_s: "float | None") -> tuple[int, list[int]]:
-    """Kill all processes of the step, and return how its first one ended, and who is left after that time.
+    """Kill all processes of the step. Return the status of the first one, and the pids that are left after the time.
 
-    Nobody but this process reaps its children, so no number that it kills is another's.
+    Only this process reaps its children, so no pid that it kills can be reused.
     """
     status, rounds = 0, 0
     deadline = None if within_s is None else time.monotonic() + within_s
@@ -265,7 +269,7 @@ def _end(leader: int, within_s: "float | None") -> tuple[int, list[int]]:
 
 
 def _reap(leader: int) -> None:
-    """Take in who has ended, but not the first process: its number tells that it has ended."""
+    """Reap children that have ended, except for the leader, which orch23 watches through its pid."""
     for pid in _children():
         if pid != leader:
             with contextlib.suppress(ChildProcessError):
@@ -276,13 +280,14 @@ def _children() -> list[int]:
     try:
         with open(f"/proc/self/task/{threading.get_native_id()}/children", "rb") as listed:
             return list(map(int, listed.read().split()))
-    except FileNotFoundError:  # a kernel built without CONFIG_PROC_CHILDREN
+    except FileNotFoundError:
+        # The kernel was built without CONFIG_PROC_CHILDREN.
         return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _parent(pid) == os.getpid()]
 
 
 def _parent(pid: int) -> int:
     try:
-        with open(f"/proc/{pid}/stat", "rb") as told:
-            return int(told.read().rpartition(b")")[2].split()[1])
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[1])
     except OSError:
         return 0

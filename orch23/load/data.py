@@ -12,7 +12,7 @@ _FLATTER = "write a flatter schema, and no `$ref` that leads back to itself"
 
 
 def parse_yaml_data(text: str, file: str) -> tuple[Json, tuple[Diagnostic, ...]]:
-    """Return the value of a YAML file, and what is wrong with its text (then the value may be None, or a part)."""
+    """Return the value of a YAML file, and the errors of its text; with errors the value may be None or incomplete."""
     parsed = parse_yaml(text, file)
     return parsed.tree, parsed.diagnostics
 
@@ -20,9 +20,9 @@ def parse_yaml_data(text: str, file: str) -> tuple[Json, tuple[Diagnostic, ...]]
 def validate_data(
     value: Json, schema_json: Json, file: str, *, parsed: ParsedText | None = None
 ) -> tuple[Diagnostic, ...]:
-    """Return what breaks a JSON schema of draft 7. `subject` is the path of the node, as in `tasks[0].id`.
+    """Return the errors of a value by a JSON schema of draft 7. `subject` is the path of the node, as in `tasks[0].id`.
 
-    With `parsed`, the text that the value was read from, each complaint has its place.
+    With `parsed`, the text that the value was read from, each error has its location.
     """
     # They import jsonschema, which only data with a schema needs.
     from orch23.checks.schema_validator import PATTERN_HINT, PatternError, make_validator, undeclared_keys  # noqa: PLC0415
@@ -39,21 +39,28 @@ def validate_data(
         return (Diagnostic("E861", message, Location(file, 1, 1), _FLATTER),)
     except PatternError as error:
         return (Diagnostic("E861", f"the pattern {error}", Location(file, 1, 1), PATTERN_HINT),)
-    except Exception as error:  # noqa: BLE001 - whatever else the validator stumbles over
+    except Exception as error:  # noqa: BLE001 - the schema is of the author, and the library raises errors of many types
         return (Diagnostic("E861", f"the schema cannot be used: {_first_line(error)}", Location(file, 1, 1), _INSIDE),)
-    out = []
-    for one in found:
-        place = parsed.location_of(one.path, one.key) if parsed is not None else None
-        out.append(Diagnostic("E860", one.message, place, one.hint, subject=_dotted(one.path)))
-    return tuple(out)
+    return tuple(
+        Diagnostic(
+            "E860",
+            one.message,
+            parsed.location_of(one.path, one.key) if parsed is not None else None,
+            one.hint,
+            subject=_dotted(one.path),
+        )
+        for one in found
+    )
 
 
 def invalid_schema_errors(schema_json: Json, file: str) -> tuple[Diagnostic, ...]:
-    """Return what makes a value no JSON schema of draft 7."""
+    """Return why a value is not a JSON schema of draft 7."""
     from orch23.checks.schema_validator import schema_fault  # noqa: PLC0415 - heavy, and hardly ever needed
 
     if not isinstance(schema_json, Mapping | bool):
-        return (Diagnostic("E861", "a schema is a mapping", Location(file, 1, 1), "write a JSON schema of draft 7"),)
+        return (
+            Diagnostic("E861", "a schema must be a mapping", Location(file, 1, 1), "write a JSON schema of draft 7"),
+        )
     fault = schema_fault(schema_json)
     if fault is None:
         return ()

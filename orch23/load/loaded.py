@@ -11,10 +11,10 @@ from orch23.model.pipeline import Pipeline
 
 
 class ParsedPipeline(Struct, frozen=True):
-    """What a text means: the pipeline (None where there are errors), all complaints, and where each var came from.
+    """The result of parsing a text: the pipeline (None with errors), all diagnostics, and the origin of each var.
 
-    Where there are errors, `partial` holds the stages that are sound, so that the rest of their complaints can be told
-    in the same run; `unread` are the texts in the stages that are not.
+    With errors, `partial` has the valid stages, so that their other errors can be reported in the same run; `unread`
+    are the texts in the stages that are not valid.
     """
 
     pipeline: Pipeline | None
@@ -25,9 +25,9 @@ class ParsedPipeline(Struct, frozen=True):
 
 
 class LoadedPipeline(Struct, frozen=True):
-    """A valid pipeline, its warnings, where each var came from, and the texts that were read, by file.
+    """A valid pipeline, its warnings, the origin of each var, and the texts that were read, by file.
 
-    `digests` are those of the bytes that were read, by the name of the file below the root.
+    `digests` are the digests of the bytes that were read, by the path of the file from the root.
     """
 
     pipeline: Pipeline
@@ -38,12 +38,12 @@ class LoadedPipeline(Struct, frozen=True):
 
 
 class InvalidPipelineError(InvalidInputError):
-    """The pipeline is not valid; `sources` are the texts that the diagnostics point into, `parsed` is what is sound."""
+    """The pipeline is not valid; `sources` are the texts that the diagnostics refer to, `parsed` is the valid part."""
 
     def __init__(
         self, *diagnostics: Diagnostic, sources: Mapping[str, str], parsed: ParsedPipeline | None = None
     ) -> None:
-        """Keep the texts and the sound part beside the diagnostics."""
+        """Store the texts and the valid part beside the diagnostics."""
         super().__init__(*diagnostics)
         self.sources = sources
         self.parsed = parsed

@@ -33,10 +33,10 @@ NOTHING_MOVED: Final[Mapping[str, str]] = {}
 
 
 class LoadContext(Struct):
-    """What is known while the stages of one text are read, and the complaints so far.
+    """The context in which the stages of one text are read, and the diagnostics so far.
 
-    `without_kind` are the mappings of which no kind of step is known, since a plugin is not installed. `outside` are
-    the vars that are set outside of the text, with their places.
+    `without_kind` are the mappings whose kind of step is not known, because a plugin is not installed. `outside` are
+    the vars that are set outside of the text, with their locations.
     """
 
     parsed: ParsedText
@@ -52,7 +52,7 @@ class LoadContext(Struct):
     outside: Mapping[str, Location | None] = {}
 
     def report(self, problem: Problem, subject: str | None = None) -> None:
-        """Turn a problem into a diagnostic at its place in the text, once."""
+        """Add the diagnostic of a problem at its location in the text, once."""
         written, place = self._written(problem.path)
         same = (problem.code, problem.message, place)
         if same not in self.seen:
@@ -65,9 +65,9 @@ class LoadContext(Struct):
             )
 
     def render(self, tree: Json, at: str, *, item: str | None = None, defer: bool = False) -> RenderedTree:
-        """Evaluate a tree with the vars. An item of this name is not known yet: watched, or deferred.
+        """Evaluate a tree with the vars. An item of this name is not known yet: its uses are watched, or deferred.
 
-        Nodes that use a var without a value fail without an error: that is reported already.
+        Nodes that use a var without a value fail without an error, because the error of the var is reported already.
         """
         names: dict[str, ExpressionValue] = {"vars": self.variables}
         if item is not None:
@@ -78,10 +78,10 @@ class LoadContext(Struct):
     def report_all(
         self, problems: Iterable[Problem], moved: Mapping[str, str] = NOTHING_MOVED, subject: str | None = None
     ) -> bool:
-        """Note problems where their nodes are written; return whether one of them is an error.
+        """Report problems where their nodes are written; return whether one of them is an error.
 
-        Those that may follow from a broken node are left out: its own errors are reported already. So are those
-        of a kind of step that a plugin may add which is not installed.
+        Problems that may follow from a broken node are left out, because its own errors are reported already; so are
+        those of a kind of step that a missing plugin may add.
         """
         found = [replace(problem, path=source_path(problem.path, moved)) for problem in problems]
         for problem in self.broken_nodes.unaffected(found):
@@ -90,7 +90,7 @@ class LoadContext(Struct):
         return any(problem.severity is Severity.ERROR for problem in found)
 
     def collect_pools(self, at: str, rendered: RenderedTree) -> None:
-        """Note which pools the stage at a path names, and where."""
+        """Remember the pools that a stage names, with their paths: pools are checked after all stages."""
         named = rendered.tree.get("pools") if isinstance(rendered.tree, Mapping) else None
         for number, name in enumerate(named if isinstance(named, list | tuple) else ()):
             path = f"{at}/pools/{number}"
@@ -98,13 +98,13 @@ class LoadContext(Struct):
                 self.named_pools.append((source_path(path, rendered.moved), name))
 
     def report_expression_errors(self, rendered: RenderedTree) -> bool:
-        """Note what is wrong with the expressions of a tree; return whether a node of it failed."""
+        """Report the errors of the expressions of a tree; return whether a node of it failed."""
         for problem in rendered.errors:
             self.report(problem)
         return bool(rendered.failed)
 
     def _written(self, path: str) -> tuple[str, Location | None]:
-        """Return where a node is written: in the stage, else among the defaults, else at its nearest ancestor."""
+        """Return path and location at which a node, or its nearest ancestor, is written, also under `defaults`."""
         keys, values = self.parsed.key_positions, self.parsed.positions
         for one, is_above in definition_paths(path.split("/"), values):
             place = (keys.get(one) if is_above else None) or values.get(one)
@@ -113,7 +113,7 @@ class LoadContext(Struct):
         return "", self.parsed.location_of("")
 
     def _set_outside(self, path: str) -> Iterator[Related]:
-        """Give the vars of the expression at a path that are set outside of the pipeline, and where."""
+        """Yield the vars of the expression at a path that are set outside of the pipeline, and where."""
         text = node_at(self.parsed.tree, path) if self.outside else None
         for name in sorted(members_used(text, "vars") & self.outside.keys()) if isinstance(text, str) else ():
             place = self.outside[name]
@@ -123,7 +123,7 @@ class LoadContext(Struct):
 def read_stage(
     name: str, raw: Mapping[str, Json], defaults: Json, context: LoadContext
 ) -> Stage | ForeachStage | SkippedStage | None:
-    """Return one declared stage, or None with all of its errors noted."""
+    """Return one declared stage, or None and report all of its errors."""
     body = _with_defaults(raw, defaults, context.plugins)
     if "foreach" in body:
         return _read_foreach(name, body, context)
@@ -145,7 +145,10 @@ def _as_written(raw: Mapping[str, Json]) -> str:
 
 
 def _with_defaults(raw: Mapping[str, Json], defaults: Json, plugins: tuple[str, ...] = ()) -> Mapping[str, Json]:
-    """Return a stage with the defaults: mappings merge, the stage wins; those of a kind of step where it has it."""
+    """Return a stage with the defaults: mappings merge, and the stage wins.
+
+    The defaults of a kind of step are used only in stages of this kind.
+    """
     if not isinstance(defaults, Mapping):
         return raw
     kinds = kinds_of(plugins)
@@ -172,7 +175,7 @@ def _merge(below: Mapping[str, Json], above: Mapping[str, Json]) -> dict[str, Js
 
 
 def _read_foreach(name: str, body: Mapping[str, Json], context: LoadContext) -> ForeachStage | SkippedStage | None:
-    """Return a foreach, or None with all of its errors noted. What its items share is checked before they are known."""
+    """Return a foreach, or None and report all of its errors: what its items share is checked before they are known."""
     at = f"stages/{name}"
     rest = {key: value for key, value in body.items() if key not in ("foreach", "promote")}
     header = _read_header(at, body, context)
@@ -205,7 +208,7 @@ def _read_foreach(name: str, body: Mapping[str, Json], context: LoadContext) -> 
 
 
 class _Header(Struct, frozen=True):
-    """What is the same for all items of a foreach, and their promotion group. One that is not sound is a stand-in."""
+    """The part of a foreach that is the same for all items, and their promotion group; a stand-in if it has errors."""
 
     foreach: Foreach
     group: str | None = None
@@ -213,11 +216,11 @@ class _Header(Struct, frozen=True):
 
 
 def _read_header(at: str, body: Mapping[str, Json], context: LoadContext) -> _Header:
-    """Return what a foreach says beside the body of its items, with its errors noted."""
+    """Read the keys of a foreach beside the body of its items, and report their errors."""
     rendered = context.render(body["foreach"], f"{at}/foreach")
     failed = context.report_expression_errors(rendered)
     document, wrong = read_document(rendered.tree, ForeachDocument, f"{at}/foreach", rendered.failed)
-    if document is None:  # no mapping, or with expressions for keys
+    if document is None:  # it is not a mapping, or has expressions for keys
         document = ForeachDocument(values=())
     found = Problems(at)
     foreach, group_of_items = _foreach(document, found.below("foreach"))
@@ -229,18 +232,22 @@ def _read_header(at: str, body: Mapping[str, Json], context: LoadContext) -> _He
 
 
 def _check_item(body: Mapping[str, Json], foreach: Foreach, problems: Problems) -> None:
-    """Report keys that are the same for all items and mention the item."""
-    ways = {"needs": "use `foreach.needs`", "pools": "write names of pools out"}
-    for key, way in ways.items():
+    """Report keys that use the item although they must be the same for all items."""
+    # `needs` makes edges of the graph, which is built before the items of a list in a file are known.
+    hints = {"needs": "use `foreach.needs`", "pools": "write names of pools out"}
+    for key, hint in hints.items():
         if uses_name(body.get(key), foreach.name):
-            problems.add(key, "E857", f"an item may not decide `{key}`", way)
+            problems.add(key, "E857", f"an item may not decide `{key}`", hint)
     if foreach.source is not None and uses_name(body.get("if"), foreach.name):
-        way = "leave items out of the list where it is made"
-        problems.add("if", "E857", "an item of a file may not decide `if`", way)
+        hint = "leave items out of the list where it is made"
+        problems.add("if", "E857", "an item of a file may not decide `if`", hint)
 
 
 def _report_item_uses(foreach: Foreach, unknown: RenderedTree, at: str, context: LoadContext) -> bool:
-    """Note where the stage leaves a program or its code to the items of a file, whatever these are."""
+    """Report where items of a file would decide a program or its code, whatever the items are.
+
+    A model may have written the file, and so would choose what runs on this machine.
+    """
     if foreach.source is None:
         return False
     from orch23.resolve.item_rules import foreach_template_errors  # noqa: PLC0415 - for lists in files only
@@ -253,11 +260,11 @@ def _group_of_stage(
 ) -> str | None:
     """Return the promotion group that the stage names itself.
 
-    It is read here and is no part of the body that items are rendered from: it is the same for all items.
+    It is the same for all items, so it is read here and is not part of the body that items are rendered from.
     """
     if uses_name(body.get("promote"), header.name):
-        way = "all items belong to one group: write its name out"
-        problems.add("promote", "E857", "an item may not decide `promote`", way)
+        hint = "all items belong to one group: write its name out"
+        problems.add("promote", "E857", "an item may not decide `promote`", hint)
         return None
     rendered = context.render({"promote": body.get("promote")}, problems.path)
     if "promote" not in body or context.report_expression_errors(rendered):
@@ -273,13 +280,15 @@ def _group_of_stage(
 
 
 def _foreach(document: ForeachDocument, at: Problems) -> tuple[Foreach, str | None]:
-    """Return a foreach, and the promotion group that it names."""
+    """Read a foreach. Return it, and the promotion group that it names."""
     source, pointer = None, ""
     if document.source is not UNSET:
         path, _, pointer = document.source.partition("#")
         source = at.path_at("from", path)
         if pointer and not pointer.startswith("/"):
-            at.add("from", "E850", f"`{document.source}` points at no list", "write file.json#/field, or file.json")
+            at.add(
+                "from", "E850", f"`{document.source}` does not point to a list", "write file.json#/field, or file.json"
+            )
     together, group = read_item_group(given(document.promote, PROMOTE_EACH), at)
     foreach = Foreach(
         source=source,
@@ -297,13 +306,13 @@ def _foreach(document: ForeachDocument, at: Problems) -> tuple[Foreach, str | No
 def _node(
     name: str, foreach: Foreach, unknown: RenderedTree, body: RenderedTree, group: str | None, context: LoadContext
 ) -> ForeachStage:
-    """Return the foreach as one node, with the patterns that it may turn out to read and write.
+    """Return the foreach as one node of the graph, with the patterns that its items may read and write.
 
-    What it writes is its fence: outputs lie within it.
+    The patterns of `allowed_paths.write` replace the outputs, which are within them.
     """
     tree = cast("Mapping[str, Json]", unknown.tree)
-    verify, fence, needs = tree.get("verify"), tree.get("allowed_paths"), tree.get("needs")
-    writes = fence.get("write") if isinstance(fence, Mapping) else None
+    verify, allowed, needs = tree.get("verify"), tree.get("allowed_paths"), tree.get("needs")
+    writes = allowed.get("write") if isinstance(allowed, Mapping) else None
     kinds = kinds_of(context.plugins)
     kind = next((kind for kind in kinds if kind in tree), "shell")
     step = kinds[kind]
@@ -328,14 +337,14 @@ def _node(
 
 
 def _list(value: Json) -> Sequence[Json]:
-    """Return a list; what an expression of the item stands for as a whole is one unknown entry."""
+    """Return a list; a string is one entry: an expression of the item may stand for the whole list."""
     if isinstance(value, str):
         return [value]
     return value if isinstance(value, Sequence) else ()
 
 
 def _verified(verify: Json) -> list[Json]:
-    """Return the files that verification reads: its inputs, and the lists of commands that lie in files."""
+    """Return the files that verification reads: its inputs, and files with lists of commands."""
     whole = verify if isinstance(verify, Mapping) else {"steps": verify}
     bodies = [step.get("commands") for step in _list(whole.get("steps")) if isinstance(step, Mapping)]
     sources = [body.get("from") for body in bodies if isinstance(body, Mapping)]
@@ -343,7 +352,7 @@ def _verified(verify: Json) -> list[Json]:
 
 
 def _files(tree: Mapping[str, Json], kind: str, step: type[Step]) -> list[Json]:
-    """Return the files of the author that a step itself reads, and the prompt of later attempts."""
+    """Return the files of the author that a step reads itself, and the prompt of later attempts."""
     body, retry = tree.get(kind), tree.get("retry")
     if not isinstance(body, Mapping):
         body = {language_of(step).short: body}

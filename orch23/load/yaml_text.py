@@ -1,7 +1,8 @@
 """Parse YAML strictly into plain values, with the location of every node.
 
-libyaml does the scanning; the values are made here, from its events. So there is no recursion to exhaust, no alias to
-expand, no tag to construct, and no YAML 1.1 surprise: `on`, `1:30`, `0o17` and `2024-01-01` are strings.
+libyaml scans the text; the values are made here, from its events, without recursion, aliases and tags. The text may be
+hostile: a nested alias would expand to gigabytes, and a tag would construct objects. Values are those that a reader
+expects, without the surprises of YAML 1.1: `on`, `1:30`, `0o17` and `2024-01-01` are strings.
 """
 
 import importlib
@@ -33,24 +34,25 @@ _DEPTH_OF_LIBYAML = "exceeded maximum nesting depth"
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+(?:[eE][-+]?[0-9]+)?|[eE][-+]?[0-9]+)")
 _WORDS: Mapping[str, Json] = {"true": True, "false": False, "null": None, "~": None, "": None}
-# Besides what YAML forbids: the line breaks that editors do not count, half surrogates, noncharacters.
+# YAML forbids most of these. Editors do not count U+2028, U+2029 and a lone CR as line breaks, so that locations in
+# the text would be wrong; half surrogates and noncharacters cannot be written to UTF-8 files.
 _UNREADABLE = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufdd0-\ufdef\ufeff\ufffe\uffff]|\r(?!\n)"
 )
-# The stubs of PyYAML give events and marks no common shape.
+# The stubs of PyYAML have no common type for events.
 _Event: TypeAlias = Any
 
 
 @cache
 def _yaml() -> ModuleType:
-    """Return PyYAML, loaded with the first text: most commands after an edit read none."""
+    """Return PyYAML, which is imported with the first text: most commands after an edit read none."""
     return importlib.import_module("yaml")
 
 
 class TextLimits(Struct, frozen=True):
-    """How much a text may hold: bytes, values, and characters of the paths of all values.
+    """Limits of a text: bytes, values, and characters of the paths of all values.
 
-    A path repeats the keys above it: of 50 keys of 1,000 characters, 40,000 values below them would make 2 GB.
+    A path repeats the keys above it: 40,000 values below 50 keys of 1,000 characters would take 2 GB.
     """
 
     size_bytes: int = 1 << 20
@@ -59,27 +61,27 @@ class TextLimits(Struct, frozen=True):
 
 
 DATA_LIMITS = TextLimits()
-"""For what a model may have written."""
+"""Limits for texts that a model may have written."""
 
 PIPELINE_LIMITS = TextLimits(size_bytes=16 << 20, nodes=2_000_000, paths=128 << 20)
-"""For what a person writes, or lets a program write: some 100,000 stages."""
+"""Limits for pipelines, which a user writes or generates: about 100,000 stages."""
 
 
 _UPPER = 2
 
 
 class NodeLocations(Mapping[str, Location]):
-    """Where the nodes of a text are, by path. Few places are ever asked for: each is made when it is."""
+    """The locations of the nodes of a text, by path. Few are used, so a Location is made when it is looked up."""
 
     __slots__ = ("_file", "_spans")
 
     def __init__(self, file: str) -> None:
-        """Begin with none."""
+        """Create an empty mapping for a file."""
         self._file = file
         self._spans: dict[str, tuple[int, int, int]] = {}
 
     def put(self, path: str, span: tuple[int, int, int]) -> None:
-        """Note line, column and length of a node."""
+        """Store line, column and length of a node."""
         self._spans[path] = span
 
     def span(self, path: str) -> tuple[int, int, int] | None:
@@ -87,46 +89,47 @@ class NodeLocations(Mapping[str, Location]):
         return self._spans.get(path)
 
     def __getitem__(self, path: str) -> Location:
-        """Give the place of a node."""
+        """Return the location of a node."""
         return Location(self._file, *self._spans[path])
 
     def __contains__(self, path: object) -> bool:
-        """Say whether a node has a place of its own."""
+        """Return whether a node has a location of its own."""
         return path in self._spans
 
     def __iter__(self) -> Iterator[str]:
-        """Give the paths."""
+        """Yield the paths."""
         return iter(self._spans)
 
     def __len__(self) -> int:
-        """Give how many there are."""
+        """Return how many there are."""
         return len(self._spans)
 
 
 class LazyLocations(Mapping[str, Location]):
-    """Where the nodes of a sound text are, of which few are asked for: those of its two upper levels are kept.
+    """The locations of the nodes of a valid text: those of its two upper levels are stored.
 
-    For all others the text is read once more.
+    They suffice for most messages. For a deeper one the text is parsed again, so that a stored pipeline does not need
+    all of them.
     """
 
     __slots__ = ("_file", "_text", "_whole", "upper")
 
     def __init__(self, text: str, file: str, places: Mapping[str, Location]) -> None:
-        """Take a text, its name, and the places of all its nodes, or of those of the two upper levels."""
+        """Set a text, its name, and the locations of all its nodes, or of those of the two upper levels."""
         self._text, self._file = text, file
         self.upper = {path: places[path] for path in places if path.count("/") < _UPPER}
         self._whole: Mapping[str, Location] | None = None
 
     def __getitem__(self, path: str) -> Location:
-        """Give the place of a node."""
+        """Return the location of a node."""
         return (self.upper if path.count("/") < _UPPER else self._read())[path]
 
     def __iter__(self) -> Iterator[str]:
-        """Give the paths."""
+        """Yield the paths."""
         return iter(self._read())
 
     def __len__(self) -> int:
-        """Give how many there are."""
+        """Return how many there are."""
         return len(self._read())
 
     def _read(self) -> Mapping[str, Location]:
@@ -136,7 +139,7 @@ class LazyLocations(Mapping[str, Location]):
 
 
 class ParsedText(Struct, frozen=True):
-    """What a text holds. A path such as `stages/code/outputs/0` finds the place of a value, or of its key."""
+    """A parsed text. Locations of values and of keys are found by a path such as `stages/code/outputs/0`."""
 
     tree: Json
     positions: Mapping[str, Location]
@@ -144,9 +147,9 @@ class ParsedText(Struct, frozen=True):
     diagnostics: tuple[Diagnostic, ...] = ()
 
     def location_of(self, path: str, key: str | None = None) -> Location | None:
-        """Return where a node, or a key in it, is shown: a mapping at its key, all else at itself.
+        """Return the location of a node, or of a key in it. That of a mapping is its key.
 
-        What has no place of its own is shown at the nearest node above it.
+        A node without a location has that of the nearest node above it.
         """
         if key is not None:
             at_key = self.key_positions.get(f"{path}/{key}" if path else key)
@@ -162,7 +165,7 @@ class ParsedText(Struct, frozen=True):
 
 
 def decode_text(data: bytes, file: str) -> tuple[str, tuple[Diagnostic, ...]]:
-    """Return the text of a file, without a byte order mark, or the place where it is not UTF-8."""
+    """Return the text of a file, without a byte order mark, or the error where it is not UTF-8."""
     try:
         return data.decode("utf-8-sig"), ()
     except UnicodeDecodeError as error:
@@ -173,16 +176,16 @@ def decode_text(data: bytes, file: str) -> tuple[str, tuple[Diagnostic, ...]]:
 
 
 def too_large_error(file: str, caps: TextLimits) -> Diagnostic:
-    """Return the complaint about a file that is larger than its caps."""
+    """Return the error of a file that is larger than its limit."""
     hint = "keep data in files of its own, or split the pipeline"
     return Diagnostic("E805", f"the file is over {caps.size_bytes} bytes", Location(file, 1, 1), hint)
 
 
 def parse_yaml(text: str, file: str, caps: TextLimits = DATA_LIMITS) -> ParsedText:
-    """Read one YAML document. Never raises for bad text: everything wrong with it is in `diagnostics`.
+    """Parse one YAML document. Errors of the text are not raised, but in `diagnostics`.
 
-    Where the syntax is broken `tree` is None; where only rules were broken (a duplicate key, an anchor) it is whole,
-    so that what else is wrong can be said at the same time.
+    After a syntax error `tree` is None. If only rules were broken (a duplicate key, an anchor) it is complete, so that
+    all other errors can be reported at the same time.
     """
     text = text.removeprefix("\ufeff")
     refused = _unreadable(text, file, caps)
@@ -195,8 +198,8 @@ def parse_yaml(text: str, file: str, caps: TextLimits = DATA_LIMITS) -> ParsedTe
                 break
     except _yaml().MarkedYAMLError as error:
         if _DEPTH_OF_LIBYAML in (error.problem or "") and error.problem_mark is not None:
-            # libyaml 0.2.6 scans ahead of its events and stops at 1,000 levels, where we have seen none of them yet:
-            # what is before that place is deep enough for our own limit, and is reported where that is passed.
+            # libyaml 0.2.6 scans ahead and stops at 1,000 levels, before it gives any event. The text before that
+            # position is deeper than our own limit, which then reports the location.
             return parse_yaml(text[: error.problem_mark.index], file, caps)
         building.diagnostics.append(syntax_error(error, text, file))
         building.tree = None
@@ -204,7 +207,7 @@ def parse_yaml(text: str, file: str, caps: TextLimits = DATA_LIMITS) -> ParsedTe
 
 
 def parse_yaml_scalar(text: str) -> Json:
-    """Read text as one plain scalar of YAML: `3`, `true`, `null`; all else is the text itself."""
+    """Parse a text as one plain scalar of YAML: `3`, `true`, `null`; any other text is itself."""
     value = _plain(text)
     return text if isinstance(value, _OutOfRange) else value
 
@@ -222,7 +225,7 @@ def _events(text: str) -> Iterator[_Event]:
 def _unreadable(text: str, file: str, caps: TextLimits) -> Diagnostic | None:
     bad = _UNREADABLE.search(text)
     if bad is not None:
-        message = f"the character U+{ord(bad.group()):04X} may not stand in YAML"
+        message = f"the character U+{ord(bad.group()):04X} is not allowed in YAML"
         hint = "remove it, or write it as an escape in a double-quoted string"
         return Diagnostic("E805", message, location_at(file, text, bad.start()), hint)
     is_large = len(text) > caps.size_bytes or len(text.encode()) > caps.size_bytes
@@ -230,13 +233,13 @@ def _unreadable(text: str, file: str, caps: TextLimits) -> Diagnostic | None:
 
 
 class _OutOfRange(Struct, frozen=True):
-    """A number that no reader is sure to keep."""
+    """A number that not every reader of YAML and JSON keeps exactly."""
 
     message: str
 
 
 def _plain(text: str) -> "Json | _OutOfRange":
-    """Give an unquoted scalar its value."""
+    """Return the value of an unquoted scalar."""
     if text in _WORDS:
         return _WORDS[text]
     if not text[-1].isascii() or text[0] not in "-0123456789":
@@ -252,7 +255,7 @@ def _plain(text: str) -> "Json | _OutOfRange":
 
 
 class _Frame(Struct):
-    """A list or mapping that is being filled. `key` is the key whose value comes next, `skip` says it was refused."""
+    """A list or mapping that is being filled. `key` is the key whose value comes next; with `skip` it was refused."""
 
     path: str
     value: list[Json] | dict[str, Json]
@@ -281,7 +284,7 @@ class _Building:
         self._documents = 0
 
     def take(self, event: _Event) -> bool:
-        """Take one event; False means that reading on makes no sense."""
+        """Process one event; return False if parsing must stop."""
         act = self._taking.get(type(event))
         return act is None or act(self, event)
 
@@ -369,7 +372,7 @@ class _Building:
         return True
 
     def _add(self, value: Json, event: _Event) -> str:
-        """Put a value where the frame expects one, note its place, and return its path."""
+        """Add a value to the innermost list or mapping, store its location, and return its path."""
         scalar = not isinstance(value, dict | list)
         span = self._span(event.start_mark, event.end_mark if scalar else None)
         if not self._frames:
@@ -388,7 +391,7 @@ class _Building:
         self._paths += len(path)
         frame.key, frame.skip = None, False
         if skip:
-            return f"{path}/~"  # a refused value has no place of its own in the tree
+            return f"{path}/~"  # a refused value is not in the tree
         frame.value[name] = value
         key = self.key_positions.span(path) if value is None or isinstance(value, dict) else None
         self.positions.put(path, key or span)
@@ -415,7 +418,7 @@ class _Building:
         return False
 
     def _starts(self, event: _Event, text: str) -> bool:
-        """Say whether the source has this text where the event starts."""
+        """Return whether the text has this text where the event starts."""
         mark: tuple[int, int] = (event.start_mark.line, event.start_mark.column)
         return self._text.split("\n", mark[0] + 1)[mark[0]].startswith(text, mark[1])
 
@@ -435,10 +438,11 @@ class _Building:
         return line + 1, column + 1, max(1, length)
 
 
-# No attribute of the building: a cycle would keep all of it until the collector comes round.
+# A table of bound methods in the object would be a reference cycle: the object, with all locations of a text, would
+# stay in memory until the garbage collector runs, which is seldom (ADR 18).
 @cache
 def _taking() -> "Mapping[type[yaml.Event], Callable[[_Building, _Event], bool]]":
-    """Return what takes each kind of event."""
+    """Return the method for each type of event."""
     yaml = _yaml()
     return {
         yaml.ScalarEvent: _Building._scalar,  # noqa: SLF001 - of this module

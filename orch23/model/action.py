@@ -1,6 +1,6 @@
 """Processes as values: an action with its limits and files, and the outcome of running it.
 
-Both can be sent to another machine: they name files by digest, and no path of this machine is in them.
+Both can be sent to another machine: they name files by digest, and contain no path of this machine.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,8 +17,8 @@ from orch23.model.digest import Digest, FileEntry, digest_bytes, digest_json
 class StepLimits(Struct, frozen=True, kw_only=True):
     """Limits while a process and its descendants run; sizes are in bytes.
 
-    `memory` is what they use together. `files` and `disk` are what the sandbox directory holds, with temporary files.
-    `address_space` is of each process; None sets no limit.
+    `memory` limits all of them together; `files` and `disk` limit the sandbox directory with its temporary files;
+    `address_space` limits each process, None sets no limit.
     """
 
     memory: int = 8 << 30
@@ -32,7 +32,7 @@ DEFAULT_LIMITS = StepLimits()
 
 
 PYTHON = "python"
-"""The first word of a command that stands for the interpreter of the action."""
+"""As the first word of a command: the interpreter of the action."""
 
 TOOLS_FOLDER = "{orch23:tools}"
 """In the argv of an action with tools: the absolute path of the folder that they are in."""
@@ -47,9 +47,9 @@ _PATH_DIGITS = 16
 class Interpreter(Struct, frozen=True):
     """Which Python an action needs. Each executor resolves it to a path of its own machine.
 
-    `declared` is the key `python` of the stage, None for the default. If that is a path, it is only a digest of it
-    (`of`), which tells the project's own machine which one is meant. `version` (X.Y) and `pytest` (the major version,
-    or empty) are what the key of the stage was computed with. Where they are empty, any will do.
+    `declared` is the key `python` of the stage, None for the default. A declared path is replaced by its digest (`of`),
+    by which only the machine of the project finds the path again. `version` (X.Y) and `pytest` (the major version, or
+    empty) are those that the key of the stage was computed with. An empty one allows any version.
     """
 
     declared: str | None = None
@@ -79,17 +79,18 @@ class Interpreter(Struct, frozen=True):
 class Action(Struct, frozen=True, kw_only=True):
     """A process and the tree it starts from. Paths are POSIX and relative to the root of the project.
 
-    `argv[0] == PYTHON` means the interpreter that `python` names, which is first on PATH in any case. `env` is all that
-    is added to the environment that the executor makes from nothing. `output_folders` exist before it starts (as REAPI
-    has it). `scratch` are name patterns that are no part of the result. Without `sandbox` it is not confined.
+    `argv[0] == PYTHON` stands for the interpreter of `python`, which is always first on PATH. The executor starts from
+    an empty environment, adds what each process needs, and then `env`. `output_folders` exist before the process starts
+    (as in REAPI). Files that match the name patterns of `scratch` are not part of the result. Without `sandbox` the
+    process is not isolated.
 
     The bytes of `inputs` and `tools` are in the content store. `tools` are files, by name, that the executor puts into
     a folder outside of the tree, which the process cannot write. `TOOLS_FOLDER` and `WORKING_DIRECTORY` are replaced in
     each argument of an action with tools. With `reports` the folder of the tools is the PYTHONPATH, and the pytest
     plugin in it reports to the executor on a channel that the code under test cannot forge.
 
-    `writable` is None where the process may write its whole tree. Else it may write these paths of it and no others: a
-    folder ends with `/`, everything else is a file; both are made where they are missing.
+    With `writable` None the process may write its whole tree. Otherwise it may write only these paths: one that ends
+    with `/` is a folder, any other a file. Both are created if they are missing.
     """
 
     argv: tuple[str, ...]
@@ -108,7 +109,8 @@ class Action(Struct, frozen=True, kw_only=True):
     writable: tuple[str, ...] | None = None
 
     def digest(self) -> str:
-        """Return the identity of the action: what it does, apart from limits, the sandbox and where its Python is."""
+        """Return the identity of the action: what it does, without limits, the sandbox and the path of its Python."""
+        # A part with its default value is left out, so that the digest of an action without it stays the same.
         return digest_json(
             {
                 "argv": self.argv,
@@ -126,7 +128,7 @@ class Action(Struct, frozen=True, kw_only=True):
         )
 
     def to_bytes(self) -> bytes:
-        """Return the only JSON bytes of the action.
+        """Return the canonical JSON of the action.
 
         Raises:
             ValueError: a text of it is not Unicode.
@@ -139,8 +141,8 @@ class Action(Struct, frozen=True, kw_only=True):
         """Return the action that `to_bytes` was called on.
 
         Raises:
-            ValueError: these are not the bytes of an action, or a path of it leads out of its tree. An unknown field is
-                refused too: it could be a restriction.
+            ValueError: these are not the bytes of an action, or a path leads out of its tree. An unknown field is
+                refused too: it could be a restriction, which this version would ignore.
 
         """
         action: Action = _decode(data, cls)
@@ -156,9 +158,9 @@ class Action(Struct, frozen=True, kw_only=True):
 
 
 class Output(Struct, frozen=True):
-    """What a process printed: `text` is the first and the last part of it, `log` the whole (up to a cap) in the store.
+    """What a process printed: `text` is its beginning and its end, `log` the digest of all of it, up to a limit.
 
-    `log` is None where `text` is all there was.
+    `log` is None if `text` is complete.
     """
 
     text: str
@@ -167,12 +169,12 @@ class Output(Struct, frozen=True):
 
 
 class ActionResult(Struct, frozen=True, kw_only=True):
-    """What a finished process left. `written` and `removed` are the difference of its tree to what it started from.
+    """The result of a finished process. `written` and `removed` are the changes that it made to its tree.
 
     The bytes of everything in `written`, of `output.log` and of `report` are in the content store. `report` has the
-    lines of JSON that the pytest plugin reported, None where it reported nothing. `violations` are things that no
-    result may hold: links, special files, setuid bits, more than the caps. `touched` are paths of a read-only tree that
-    were changed all the same, also where they are as before in the end: only a step without a sandbox can do that.
+    lines of JSON that the pytest plugin reported, None if it reported nothing. `violations` are what a result must not
+    contain: links, special files, setuid bits, more files or bytes than the limits. `touched` are paths of a read-only
+    tree that were changed, even if they are as before in the end: only a step without a sandbox can do that.
     """
 
     exit_code: int
@@ -192,7 +194,7 @@ class Completed(Struct, frozen=True, tag="completed"):
 
 
 class TimedOut(Struct, frozen=True, tag="timed_out"):
-    """The process was killed, with all of its children, when its time was up. It left `written` and `removed`."""
+    """The process was killed, with all of its children, at its timeout. `written` and `removed` are its changes."""
 
     output: Output
     timeout_s: float
@@ -205,15 +207,15 @@ class Cancelled(Struct, frozen=True, tag="cancelled"):
 
 
 class InputsChanged(Struct, frozen=True, tag="inputs_changed"):
-    """The bytes of these inputs were not to be had when the tree was made; nothing was run."""
+    """The bytes of these inputs were not available when the tree was made; nothing was run."""
 
     paths: tuple[str, ...]
 
 
 class EngineUnavailable(Struct, frozen=True, tag="engine_unavailable"):
-    """The process could not be started, for a reason that is no fault of the stage's inputs.
+    """The process could not be started, for a reason that the inputs of the stage did not cause.
 
-    `diagnostic` is set where the machine lacks what the process needs, such as a sandbox, which stops the build.
+    `diagnostic` is set if the machine lacks what the process needs, such as a sandbox; this stops the build.
     """
 
     reason: str
@@ -225,7 +227,7 @@ ActionOutcome: TypeAlias = Completed | TimedOut | Cancelled | InputsChanged | En
 
 
 def outcome_to_bytes(outcome: ActionOutcome) -> bytes:
-    """Return the only JSON bytes of an outcome.
+    """Return the canonical JSON of an outcome.
 
     Raises:
         ValueError: a text of it is not Unicode.
@@ -242,24 +244,24 @@ def outcome_from_bytes(data: bytes) -> ActionOutcome:
 
     """
     outcome: ActionOutcome = _decode(data, ActionOutcome)
-    left = outcome.result if isinstance(outcome, Completed) else outcome
-    if isinstance(left, ActionResult | TimedOut):
-        _check_inside((*left.written, *left.removed))
+    changes = outcome.result if isinstance(outcome, Completed) else outcome
+    if isinstance(changes, ActionResult | TimedOut):
+        _check_inside((*changes.written, *changes.removed))
     return outcome
 
 
 def _encode(value: object, kind: object) -> bytes:
-    written = msgspec.json.encode(value)
-    return _canonical(_decoder(kind).decode(written))  # so that equal values have equal bytes: 300 is 300.0
+    # Equal values must have equal bytes: decoding makes the 300 of a caller the 300.0 that the field declares.
+    return _canonical(_decoder(kind).decode(msgspec.json.encode(value)))
 
 
 def _decode(data: bytes, kind: object) -> Any:
     try:
         value = _decoder(kind).decode(data)
-    except (msgspec.DecodeError, RecursionError) as error:  # what is below an unknown field may be deep
+    except (msgspec.DecodeError, RecursionError) as error:  # the value of an unknown field may be nested deeply
         raise ValueError(str(error)) from None
-    if _canonical(value) != data:  # fields that are unknown or there twice
-        message = "the bytes are not the canonical JSON of what they say"
+    if _canonical(value) != data:  # msgspec ignores unknown fields, and takes the last of two
+        message = "the bytes are not canonical JSON, or have unknown or repeated fields"
         raise ValueError(message)
     return value
 

@@ -15,7 +15,7 @@ class Severity(StrEnum):
 
 
 class Location(Struct, frozen=True, order=True):
-    """A place in a text file; line and column count from 1, `length` is the characters to underline."""
+    """A position in a text file; line and column count from 1, `length` is the number of characters to underline."""
 
     file: str
     line: int
@@ -23,19 +23,19 @@ class Location(Struct, frozen=True, order=True):
     length: int = 1
 
     def __str__(self) -> str:
-        """Give `file:line:column`."""
+        """Return `file:line:column`."""
         return f"{self.file}:{self.line}:{self.column}"
 
 
 class Related(Struct, frozen=True):
-    """A second place that a diagnostic speaks of, with a few words on its part in it."""
+    """A second location that a diagnostic refers to, such as that of the first of two equal keys."""
 
     message: str
     location: Location | None
 
 
 class Diagnostic(Struct, frozen=True):
-    """One complaint. `field` names the part of an artifact that is meant where there is no text location."""
+    """An error, a warning or a note. `subject` is what it is about, such as a path, where there is no text location."""
 
     code: str
     message: str
@@ -46,29 +46,30 @@ class Diagnostic(Struct, frozen=True):
     subject: str | None = None
 
     def __str__(self) -> str:
-        """Give one line, without the source excerpt."""
+        """Return one line, without the source excerpt."""
         place = f"{self.location}: " if self.location else ""
         subject = f"{self.subject}: " if self.subject else ""
-        way_out = f" ({self.hint})" if self.hint else ""
-        return f"{place}{self.severity}[{self.code}]: {subject}{self.message}{way_out}"
+        hint = f" ({self.hint})" if self.hint else ""
+        return f"{place}{self.severity}[{self.code}]: {subject}{self.message}{hint}"
 
 
 def errors(diagnostics: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:
-    """Return those diagnostics that block."""
+    """Return the diagnostics that are errors."""
     return tuple(d for d in diagnostics if d.severity is Severity.ERROR)
 
 
-_LONGEST = 200  # characters; to compare two texts takes the product of their lengths
+# Characters. To compare two texts takes the product of their lengths, and checks compare words that a model wrote.
+_LONGEST = 200
 
 
 def nearest_names(word: str, known: Iterable[str]) -> list[str]:
-    """Return the known word that is nearest, alone in a list; an empty one where none is near, or the word is long.
+    """Return the most similar known word as a list of one; an empty list if none is similar, or the word is long.
 
-    Upper and lower case are the same.
+    Upper and lower case are not distinguished.
     """
     if len(word) > _LONGEST:
         return []
-    from difflib import get_close_matches  # noqa: PLC0415 - only for who mistyped
+    from difflib import get_close_matches  # noqa: PLC0415 - only for misspelt words
 
     words = {one.casefold(): one for one in known}
     return [words[near] for near in get_close_matches(word.casefold(), list(words), n=1)]

@@ -10,7 +10,7 @@ from msgspec import Struct
 if TYPE_CHECKING:
     Json: TypeAlias = bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | None
 else:
-    Json: TypeAlias = Any  # msgspec cannot decode a type that refers to itself and is no class
+    Json: TypeAlias = Any  # msgspec decodes no type alias that refers to itself
 
 
 __all__ = [
@@ -34,14 +34,14 @@ class Digest(Struct, frozen=True, order=True):
     size_bytes: int
 
     def __str__(self) -> str:
-        """Give the hex form, which is what people and manifests see."""
+        """Return the hex form, as messages and manifests show it."""
         return self.sha256
 
 
 class FileEntry(Struct, frozen=True, order=True):
-    """One file as a build sees it: its bytes and its executable bit, no times, no owner.
+    """One file as a build sees it: its bytes and its executable bit, without times and owner.
 
-    `link` is where the file really is, as a path from the root, if it was reached through links; only inputs have it.
+    `link` is the path of the file from the root if it was reached through links, else empty; only inputs have it.
     """
 
     digest: Digest
@@ -49,7 +49,7 @@ class FileEntry(Struct, frozen=True, order=True):
     link: str = ""
 
     def __str__(self) -> str:
-        """Give the form used in manifests: the hex digest, `+x` for an executable, and where a link leads to."""
+        """Return the form used in manifests: the hex digest, `+x` for an executable, and where a link leads to."""
         mode = "+x" if self.executable else ""
         return f"{self.digest.sha256}{mode} -> {self.link}" if self.link else f"{self.digest.sha256}{mode}"
 
@@ -60,11 +60,11 @@ def digest_bytes(data: bytes) -> Digest:
 
 
 def canonical_json(value: Json) -> bytes:
-    """Return the only JSON bytes of a value: sorted keys, no spaces, UTF-8.
+    """Return the canonical JSON of a value: sorted keys, no spaces, UTF-8. Equal values have equal bytes.
 
     Raises:
-        ValueError: the value holds NaN, an infinity or a lone surrogate.
-        TypeError: the value holds something that is no JSON, bytes for one.
+        ValueError: the value contains NaN, an infinity or a lone surrogate.
+        TypeError: the value contains something that is not JSON, such as bytes.
 
     """
     return _CANONICAL.encode(value).encode("utf-8")
@@ -98,6 +98,7 @@ def json_builtin(value: object) -> object:
     raise TypeError(message)
 
 
+# Not msgspec: it writes 1e-7 where `json` writes 1e-07, and every key with such a number would change.
 _CANONICAL = json.JSONEncoder(
     sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=json_builtin
 )

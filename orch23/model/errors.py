@@ -7,7 +7,7 @@ from orch23.model.diagnostic import Diagnostic, Severity
 
 
 class ExitCode(IntEnum):
-    """The exit codes of the command line, the only numbers it ends with."""
+    """The exit codes of the command line; a pipeline may replace some by its own numbers."""
 
     OK = 0
     FAILED = 1
@@ -30,12 +30,12 @@ class ExitCode(IntEnum):
 
 
 class Orch23Error(Exception):
-    """Something that stops the tool, told as diagnostics; the subclass says the exit code."""
+    """An error that stops orch23, with its diagnostics; the subclass determines the exit code."""
 
     exit_code = ExitCode.BUG
 
     def __init__(self, *diagnostics: Diagnostic) -> None:
-        """Keep the diagnostics, all of those that were found."""
+        """Store the diagnostics."""
         super().__init__("\n".join(str(d) for d in diagnostics))
         self.diagnostics = diagnostics
 
@@ -47,31 +47,31 @@ class InvalidInputError(Orch23Error):
 
 
 class NotFoundError(Orch23Error):
-    """A file, stage or run that was named does not exist."""
+    """A file, stage or run that the user names does not exist."""
 
     exit_code = ExitCode.NOT_FOUND
 
 
 class UsageError(Orch23Error):
-    """The command line asks for something that makes no sense."""
+    """The command line is not valid."""
 
     exit_code = ExitCode.USAGE
 
 
 class CorruptStateError(Orch23Error):
-    """The journal, the store's version or the lock file is damaged beyond healing."""
+    """The journal, the version of the store or the lock file is damaged, and cannot be repaired."""
 
     exit_code = ExitCode.CORRUPT
 
 
 class SafetyError(Orch23Error):
-    """A step or a promotion tried to leave its bounds."""
+    """A step or a promotion tried to write outside of its write scope, or over a protected file."""
 
     exit_code = ExitCode.SAFETY
 
 
 class ProviderError(Orch23Error):
-    """A provider failed, or replay met a request of which there is no recording."""
+    """A provider failed, or replay needs a response that is not recorded."""
 
     exit_code = ExitCode.PROVIDER
 
@@ -101,10 +101,10 @@ class BusyError(Orch23Error):
 
 
 class MissingBytesError(Exception):
-    """The bytes of a digest are not (or no longer) in the store; the caller heals by making them again."""
+    """The bytes of a digest are not in the store, or are damaged; the caller restores them or runs the stage again."""
 
     def __init__(self, sha256: str) -> None:
-        """Keep the digest that was asked for."""
+        """Store the digest."""
         super().__init__(sha256)
         self.sha256 = sha256
 
@@ -112,14 +112,17 @@ class MissingBytesError(Exception):
 FIXED_EXIT_CODES = frozenset(
     {ExitCode.OK, ExitCode.SAFETY, ExitCode.CONSENT, ExitCode.SIGHUP, ExitCode.SIGINT, ExitCode.SIGTERM}
 )
-"""What no pipeline can give another number: success, a safety violation, missing consent to the pipeline, signals."""
+"""Codes that a pipeline cannot change: it could hide a safety violation, or a missing consent to itself."""
 
 MIN_CUSTOM_EXIT_CODE, MAX_CUSTOM_EXIT_CODE = 1, 125
-"""The numbers that a pipeline may give: 126 and above mean something to shells."""
+"""The numbers that a pipeline may set: 126 and above have a meaning for shells."""
 
 
 def custom_exit_code(code: ExitCode, diagnostics: Iterable[Diagnostic], families: Mapping[str, int]) -> int:
-    """Return the number to end with: of the first error that a family fits, by the longest; else the code as it is."""
+    """Return the exit code of a pipeline with `exit_codes`: that of the first error with an entry, else `code`.
+
+    `families` maps codes of diagnostics, or their beginnings, to numbers; the longest entry that fits counts.
+    """
     if code in FIXED_EXIT_CODES:
         return code
     for one in diagnostics:

@@ -1,7 +1,7 @@
 """Events of a run: one type each, as the journal and `--output jsonl` write them.
 
-A field may be added to a type, with a default; one that is removed, or means another thing, makes another
-`EVENT_VERSION`. Who reads a journal passes over fields that it does not know.
+A field may be added to a type, with a default. Removing a field, or changing its meaning, needs another
+`EVENT_VERSION`. Readers of a journal ignore fields that they do not know.
 """
 
 from collections.abc import Mapping
@@ -16,19 +16,19 @@ from orch23.model.stage_status import StageStatus
 
 EVENT_VERSION = 1
 ORCH23_ROLE = "orch23"
-"""The role of an event that is about no stage."""
+"""The role of an event that does not belong to a stage."""
 
 EventLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 RunStatus: TypeAlias = Literal["ok", "failed", "interrupted", "limit", "decision"]
 DecisionName: TypeAlias = Literal["fresh", "run", "restore", "verify", "edited"]
 FailureName: TypeAlias = Literal[FailureKind, ""]
-"""The kind of a failure; empty where nothing failed."""
+"""The kind of a failure; empty if nothing failed."""
 CostText: TypeAlias = str | None
-"""US dollars, as a decimal; None where a price is not known."""
+"""US dollars, as a decimal; None if a price is not known."""
 
 
 class EventData(Struct, frozen=True, kw_only=True):
-    """The facts of an event. `kind` is the `type` of its line."""
+    """The data of an event. `kind` is the `type` of its line."""
 
     kind: ClassVar[str]
 
@@ -37,7 +37,7 @@ class EventData(Struct, frozen=True, kw_only=True):
 
 
 class EventReason(Struct, frozen=True):
-    """A reason for a decision: a code, and the input, key or stage that it is about."""
+    """A reason for a decision: a code, and the input, key or stage that it refers to."""
 
     code: str
     subject: str = ""
@@ -53,7 +53,7 @@ class EventProblem(Struct, frozen=True):
 
 
 class SentFile(Struct, frozen=True):
-    """A file of which a request holds all or a part."""
+    """A file that a request contains as a whole or in part."""
 
     path: str
     slice: str
@@ -62,7 +62,7 @@ class SentFile(Struct, frozen=True):
 
 
 class RequestTotals(Struct, frozen=True):
-    """What requests took: their number, tokens of input and output together, cost."""
+    """Totals of requests: their number, tokens of input and output together, cost."""
 
     calls: int = 0
     tokens: int = 0
@@ -70,7 +70,7 @@ class RequestTotals(Struct, frozen=True):
 
 
 class RunLimits(Struct, frozen=True):
-    """The `stop_conditions` of the pipeline that are about money and time; null is no limit."""
+    """The limits of `stop_conditions` for calls, tokens, money and time; null is no limit."""
 
     max_llm_calls: int | None = None
     max_tokens: int | None = None
@@ -82,10 +82,10 @@ class RunLimits(Struct, frozen=True):
 
 
 class RunStarted(EventData, frozen=True, kw_only=True):
-    """A build begins.
+    """A build starts.
 
-    `stages` is the number of stages, `at_rest` of those among them that an edit does not reach, by how they end. `lock`
-    is the digest of the lock file, `spec_file` the first file that the stages read.
+    `stages` is the number of stages; `at_rest` counts those that an edit does not reach, by status. `lock` is the
+    digest of the lock file, `spec_file` the first file that the stages read.
     """
 
     kind: ClassVar[str] = "run_started"
@@ -107,11 +107,11 @@ class RunStarted(EventData, frozen=True, kw_only=True):
 
 
 class Planned(EventData, frozen=True, kw_only=True):
-    """The stages that the build will decide, in order, each with its kind; a foreach is one until it has items.
+    """The stages that the build will decide, in order, each with its kind; a foreach is one stage until it has items.
 
-    `needs` gives the stages that each comes directly after: those of which it reads a file, or that its `needs` names.
-    They may be stages that this build does not decide. What comes after none is not in it. The items of a foreach
-    (`stages_added`) come after the same stages as the foreach.
+    `needs` maps a stage to the stages that it directly runs after: those of which it reads a file, or that its `needs`
+    names. They may be stages that this build does not decide. A stage that runs after no other is left out. The items
+    of a foreach (`stages_added`) run after the same stages as the foreach.
     """
 
     kind: ClassVar[str] = "plan"
@@ -122,8 +122,8 @@ class Planned(EventData, frozen=True, kw_only=True):
 class RunFinished(EventData, frozen=True, kw_only=True):
     """The build has ended; the last event.
 
-    `stages` counts the stages by how they ended, `before` is what interrupted runs took that this one went on from,
-    `unpriced` counts the calls of unknown price, `saved` is what recorded answers had cost.
+    `stages` counts the stages by status, `before` has the totals of interrupted runs that this one continued,
+    `unpriced` counts the calls of unknown price, `saved` is what the replayed responses had cost.
     """
 
     kind: ClassVar[str] = "run_finished"
@@ -140,7 +140,7 @@ class RunFinished(EventData, frozen=True, kw_only=True):
 
 
 class Warned(EventData, frozen=True, kw_only=True, omit_defaults=True):
-    """Something that a person should see. With `of_steps` it matters only if a step runs."""
+    """A warning for the user. With `of_steps` it matters only if a step runs."""
 
     kind: ClassVar[str] = "warning"
     code: str = ""
@@ -152,7 +152,7 @@ class Warned(EventData, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class StoreRepaired(EventData, frozen=True, kw_only=True):
-    """Damage to the store, or what a killed build left, was repaired."""
+    """Damage to the store, or the rest of a killed build, was repaired."""
 
     kind: ClassVar[str] = "healed"
 
@@ -161,14 +161,14 @@ class StoreRepaired(EventData, frozen=True, kw_only=True):
 
 
 class StagesAdded(EventData, frozen=True, kw_only=True):
-    """A foreach has these items now."""
+    """A foreach was expanded to these items."""
 
     kind: ClassVar[str] = "stages_added"
     items: tuple[str, ...] = ()
 
 
 class StageDecided(EventData, frozen=True, kw_only=True):
-    """It is decided what to do with a stage, and why."""
+    """The decision for a stage, with its reasons."""
 
     kind: ClassVar[str] = "stage_decided"
     decision: DecisionName
@@ -177,14 +177,14 @@ class StageDecided(EventData, frozen=True, kw_only=True):
 
 
 class StageStarted(EventData, frozen=True, kw_only=True):
-    """A stage runs now."""
+    """A stage starts to run."""
 
     kind: ClassVar[str] = "stage_started"
     key: str = ""
 
 
 class StageWithheld(EventData, frozen=True, kw_only=True):
-    """A stage has a result, and its files wait for others of its promotion group: `for` names the first of them."""
+    """A stage has a result, but its files wait for others of its promotion group; `for` names the first of them."""
 
     kind: ClassVar[str] = "stage_held"
     key: str = ""
@@ -193,7 +193,7 @@ class StageWithheld(EventData, frozen=True, kw_only=True):
 
 
 class StageRestored(EventData, frozen=True, kw_only=True):
-    """Files of an earlier result were put back into the workspace."""
+    """Files of an earlier result were restored to the workspace."""
 
     kind: ClassVar[str] = "stage_restored"
     files: tuple[str, ...] = ()
@@ -209,7 +209,7 @@ class FilesPromoted(EventData, frozen=True, kw_only=True):
 
 
 class FilesReleased(EventData, frozen=True, kw_only=True):
-    """Files of stages that have ended stay, and belong to the user from now on."""
+    """Files of stages that have ended are kept, and belong to the user from now on."""
 
     kind: ClassVar[str] = "released"
     files: tuple[str, ...] = ()
@@ -219,8 +219,8 @@ class FilesReleased(EventData, frozen=True, kw_only=True):
 class StageFinished(EventData, frozen=True, kw_only=True):
     """A stage has ended.
 
-    `calls` were paid for, `recorded` answers were replayed, `by_hand` ones written by a person. `unchanged`: its
-    outputs have the same bytes as before. Of a failure `failure` is the excerpt, `kind` its class in `failure_kind`.
+    `calls` counts responses that were paid for, `recorded` those that were replayed, `by_hand` those that a user wrote.
+    With `unchanged` its outputs have the same bytes as before. `failure` is the excerpt of a failure, `kind` its kind.
     """
 
     kind: ClassVar[str] = "stage_finished"
@@ -249,7 +249,7 @@ class StageFinished(EventData, frozen=True, kw_only=True):
 
 
 class AttemptStarted(EventData, frozen=True, kw_only=True):
-    """An attempt of a stage begins; `attempt` counts from 1."""
+    """An attempt of a stage starts; `attempt` counts from 1."""
 
     kind: ClassVar[str] = "attempt_started"
     attempt: NaturalNumber = 1
@@ -258,14 +258,14 @@ class AttemptStarted(EventData, frozen=True, kw_only=True):
 
 
 class FilesProposed(EventData, frozen=True, kw_only=True):
-    """An answer holds these files; none of them is in the workspace yet."""
+    """A response contains these files; none of them is in the workspace yet."""
 
     kind: ClassVar[str] = "files_proposed"
     files: tuple[str, ...] = ()
 
 
 class CheckResult(EventData, frozen=True, kw_only=True):
-    """One step of `verify` has run. `printed` names what it printed, below the directory of the attempt."""
+    """One step of `verify` has run. `printed` is the file with its output, below the directory of the attempt."""
 
     kind: ClassVar[str] = "check_result"
     step: str = "verify"
@@ -277,7 +277,7 @@ class CheckResult(EventData, frozen=True, kw_only=True):
 
 
 class AttemptFinished(EventData, frozen=True, kw_only=True):
-    """An attempt has ended. Of a failure: its class, the command, what tests failed, and an excerpt."""
+    """An attempt has ended. A failure has its kind, the command, the tests that failed, and an excerpt."""
 
     kind: ClassVar[str] = "attempt_finished"
     attempt: NaturalNumber = 1
@@ -292,8 +292,8 @@ class AttemptFinished(EventData, frozen=True, kw_only=True):
 class StepOutput(EventData, frozen=True, kw_only=True):
     """A step prints a line. Only with `--live`.
 
-    With `cut`, `line` is the first 2,000 characters of a longer one. After 1,000 lines of a step, one that is empty and
-    has `cut` says that there are more.
+    With `cut`, `line` is the first 2,000 characters of a longer line. After 1,000 lines of a step, an empty line with
+    `cut` means that there are more.
     """
 
     kind: ClassVar[str] = "step_output"
@@ -306,9 +306,9 @@ class StepOutput(EventData, frozen=True, kw_only=True):
 
 
 class LlmRequest(EventData, frozen=True, kw_only=True):
-    """A model is asked. `files` and the three numbers of bytes are all that is sent.
+    """A request to a model. `files` and the three numbers of bytes cover everything that is sent.
 
-    `recorded`: there is a recorded answer.
+    With `recorded` its response is recorded.
     """
 
     kind: ClassVar[str] = "llm_request"
@@ -326,7 +326,7 @@ class LlmRequest(EventData, frozen=True, kw_only=True):
 
 
 class CallReserved(EventData, frozen=True, kw_only=True):
-    """The most that a request can take is set aside, before it is sent."""
+    """The maximum that a request can take is reserved before it is sent."""
 
     kind: ClassVar[str] = "call_reserved"
     fingerprint: str = ""
@@ -336,7 +336,7 @@ class CallReserved(EventData, frozen=True, kw_only=True):
 
 
 class CallSubmitted(EventData, frozen=True, kw_only=True, omit_defaults=True):
-    """A server works on a request, and its answer will be collected, by a later build if need be."""
+    """A server works on a request; its response will be collected, by a later build if necessary."""
 
     kind: ClassVar[str] = "call_submitted"
     fingerprint: str = ""
@@ -345,9 +345,9 @@ class CallSubmitted(EventData, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CallSettled(EventData, frozen=True, kw_only=True):
-    """What a request took, in the place of what was set aside.
+    """The totals of a request, which replace its reservation.
 
-    `forfeited`: nobody knows, so all of it counts. `released`: nothing was charged.
+    With `forfeited` they are not known, so the whole reservation counts; with `released` nothing was charged.
     """
 
     kind: ClassVar[str] = "call_settled"
@@ -370,9 +370,10 @@ class HttpRetry(EventData, frozen=True, kw_only=True):
 
 
 class LlmResponse(EventData, frozen=True, kw_only=True):
-    """A model has answered, or its recorded answer was taken (`replayed`).
+    """The response of a model, or a recorded one (`replayed`).
 
-    `requests` counts what was sent for it, `prices` says whose prices they are, `provenance` who answered.
+    `requests` counts the requests that were sent for it, `prices` names the price table, `provenance` the source of the
+    response.
     """
 
     kind: ClassVar[str] = "llm_response"
@@ -392,9 +393,9 @@ class LlmResponse(EventData, frozen=True, kw_only=True):
 
 
 class LlmText(EventData, frozen=True, kw_only=True):
-    """A model writes a line. Only with `--live`, and with the bounds of `step_output`.
+    """A model writes a line. Only with `--live`, and with the limits of `step_output`.
 
-    After `http_retry` an answer begins anew.
+    After `http_retry` the response starts again from its beginning.
     """
 
     kind: ClassVar[str] = "llm_text"
@@ -437,7 +438,7 @@ EVENT_KINDS: Final[Mapping[str, type[EventData]]] = {
 
 
 class Event(Struct, frozen=True):
-    """One thing that happened. `role` is the stage (or `orch23`), `data` its facts; a journal adds time and number."""
+    """One event. `role` is the stage, or `orch23`; a journal adds time and number."""
 
     data: EventData
     message: str
@@ -446,7 +447,7 @@ class Event(Struct, frozen=True):
 
     @property
     def type(self) -> str:
-        """Give the name of its type."""
+        """Return the name of its type."""
         return self.data.kind
 
     def facts(self) -> JsonObject:
@@ -457,10 +458,10 @@ class Event(Struct, frozen=True):
 def parse_event(
     kind: str, message: str, role: str = ORCH23_ROLE, level: EventLevel = "info", data: JsonObject | None = None
 ) -> Event:
-    """Return an event of the name of its type and the JSON object of its data.
+    """Return the event with the name of its type and the JSON object of its data.
 
     Raises:
-        ValueError: there is no such type, or a fact is of another form.
+        ValueError: the type is unknown, or its data has another form.
 
     """
     form = EVENT_KINDS.get(kind)
@@ -471,17 +472,17 @@ def parse_event(
 
 
 def run_started(began: RunStarted) -> Event:
-    """Return the event that begins a build."""
+    """Return the first event of a build."""
     return Event(began, f"building {began.pipeline}")
 
 
 def run_finished(ended: RunFinished) -> Event:
-    """Return the event that ends a build."""
+    """Return the last event of a build."""
     return Event(ended, ended.status)
 
 
 class Observer(Protocol):
-    """Whoever wants to know what happens: the journal, the screen."""
+    """A receiver of events, such as the journal or the screen."""
 
     def notice(self, event: Event) -> None:
-        """Take one event. May be called from any thread."""
+        """Receive one event. May be called from any thread."""

@@ -24,7 +24,7 @@ _MOST_DIGITS = 18
 
 
 class Problem(Struct, frozen=True):
-    """What is wrong at a node: `path` is that of the pipeline, such as `stages/code/outputs/0`."""
+    """An error or a warning at a node; `path` is the path in the document, such as `stages/code/outputs/0`."""
 
     path: str
     code: str
@@ -34,7 +34,7 @@ class Problem(Struct, frozen=True):
 
 
 class Problems(Struct, eq=False):
-    """The problems of one node of a document and of all nodes below it. `path` is where the node is."""
+    """The problems of one node of a document and of all nodes below it. `path` is the path of the node."""
 
     path: str
     found: list[Problem] = field(default_factory=list)
@@ -79,15 +79,15 @@ class Problems(Struct, eq=False):
         return None
 
     def file(self, key: str, value: str | UnsetType) -> str | None:
-        """Return the literal path of a file, or None where there is none or it cannot be used."""
+        """Return the literal path of a file, or None if it is not given or cannot be used."""
         return None if value is UNSET else self.path_at(key, value)
 
     def words(self, key: str, values: Sequence[str | int | float]) -> tuple[str, ...]:
-        """Return strings and numbers as strings: arguments of a program."""
+        """Return the arguments of a program, strings and numbers, as strings."""
         for number, value in enumerate(values):
             if isinstance(value, str) and "\x00" in value:
                 message = f"item {number + 1} of `{key.rpartition('/')[2]}` holds a null character"
-                self.add(f"{key}/{number}", "E812", message, "no program can be given it")
+                self.add(f"{key}/{number}", "E812", message, "a program cannot be started with one")
         return tuple(map(str, values))
 
     def count(self, key: str, value: str | int) -> int:
@@ -106,7 +106,7 @@ class Problems(Struct, eq=False):
 
     def _positive(self, key: str, value: int) -> int:
         if value < 1:
-            self.add(key, "E812", f"`{key}` is {value}; the least is 1")
+            self.add(key, "E812", f"`{key}` is {value}; it must be at least 1")
         return max(value, 1)
 
     def duration(self, key: str, value: str | float) -> float:
@@ -114,21 +114,21 @@ class Problems(Struct, eq=False):
         seconds = parse_seconds(value)
         if seconds is None:
             hint = "write 300s, 45m, 2h, 1h30m or a number of seconds"
-            self.add(key, "E815", f"`{key}` is {describe_value(value)}, which is no duration", hint)
+            self.add(key, "E815", f"`{key}` is {describe_value(value)}, which is not a duration", hint)
         elif seconds <= 0:
-            self.add(key, "E812", f"`{key}` is {describe_value(value)}; it must be more than 0")
+            self.add(key, "E812", f"`{key}` is {describe_value(value)}; it must be greater than 0")
         return seconds or 1.0
 
     def dollars(self, key: str, value: str | float) -> Decimal:
-        """Return an amount of money, exactly as it is written: a number, or a decimal in quotes."""
+        """Return an amount of US dollars without rounding, from a number or a decimal in quotes."""
         amount = parse_decimal(value)
         if amount is None:
             hint = "write 2.50, or '2.50'"
-            self.add(key, "E815", f"`{key}` is {describe_value(value)}, which is no amount of US dollars", hint)
+            self.add(key, "E815", f"`{key}` is {describe_value(value)}, which is not an amount of US dollars", hint)
         return amount if amount is not None else Decimal(0)
 
     def condition(self, key: str, value: Json) -> bool:
-        """Return whether a condition holds. `true` and `false` may be text."""
+        """Return the value of a condition. The texts `true` and `false` are accepted: an expression gives text."""
         if isinstance(value, bool):
             return value
         if value in ("true", "false"):
@@ -153,7 +153,7 @@ def leaves(value: Json, at: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[
 
 
 def given(value: _Value | UnsetType, default: _Default) -> _Value | _Default:
-    """Return a value that is given, else the default."""
+    """Return a value if it is set, else the default."""
     return default if value is UNSET else value
 
 
@@ -161,12 +161,12 @@ BOOLEANS = {"yes": "true", "on": "true", "true": "true", "no": "false", "off": "
 
 
 def parse_seconds(value: Json) -> float | None:
-    """Return a duration in seconds, or None if the value is none."""
+    """Return a duration in seconds, or None if the value is not a duration."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):
         return float(value)
-    if not isinstance(value, str) or len(value) > 32:  # noqa: PLR2004 - far more than any duration needs
+    if not isinstance(value, str) or len(value) > 32:  # noqa: PLR2004 - more than a duration needs; int() refuses texts of over 4,300 digits
         return None
     found = _DURATION.fullmatch(value)
     if found is None:
@@ -176,11 +176,11 @@ def parse_seconds(value: Json) -> float | None:
 
 
 def parse_decimal(value: Json) -> Decimal | None:
-    """Return a number, or a decimal written as text, without any rounding; None if the value is neither."""
+    """Return a number, or a decimal in a text, without rounding; None if the value is neither."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):
-        amount = Decimal(str(value))  # the shortest decimal that is this float: what the author typed
+        amount = Decimal(str(value))  # the shortest decimal of this float is what the author typed
         return amount if amount.is_finite() else None
     return Decimal(value) if isinstance(value, str) and _DECIMAL.fullmatch(value) else None
 
@@ -195,7 +195,7 @@ def path_fault(path: str) -> str | None:
         (_CONTROL.search(path) is not None, "holds a control character"),
         (".." in names, "climbs out with `..`"),
         (path.startswith("~"), "starts with `~`, which is not expanded"),
-        (all(name in ("", ".") for name in names), "names the whole root"),
+        (all(name in ("", ".") for name in names), "is the whole root"),
     )
     return next((why for broken, why in rules if broken), None)
 
@@ -207,7 +207,7 @@ def normalize_path(path: str) -> str:
 
 
 def describe_value(value: Json) -> str:
-    """Return a value as a message shows it: short, and by its kind where it is long."""
+    """Return a value as a message shows it: shortened, lists and mappings by their type only."""
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -1,7 +1,9 @@
 """Classify files by name: ignored by git, protected from writes, or holding secrets.
 
-Three grades: `sealed` names are never written, `protected` ones only where the pipeline spells them out, and what
-merely configures a `tool` is written with a warning. Upper and lower case are one, as on many disks.
+Names have three grades. `sealed` names are never written: each can be used to run code or to forge results.
+`protected` names are written only if the pipeline contains them literally. Names that only configure a tool are written
+with a warning: refusing `package.json` would break ordinary pipelines (ADR 26). Upper and lower case are not
+distinguished, because many file systems do not.
 """
 
 import re
@@ -18,9 +20,9 @@ _MOST_KEPT = 1 << 18
 
 
 class _Rule(Struct, frozen=True):
-    """One line: what it matches, whether folders alone, and whether that is ignored or, after a `!`, is not.
+    """One line of a file: its pattern, whether it matches only folders, and whether it ignores (`!` does not).
 
-    The library's pattern has one group at most: the `/` of a folder that matches, in which a path lies.
+    The pattern of the library has at most one group: the `/` after a folder that matches, if the path is below it.
     """
 
     pattern: re.Pattern[str]
@@ -28,7 +30,7 @@ class _Rule(Struct, frozen=True):
     ignores: bool
 
     def matches(self, path: str) -> bool:
-        """Return whether a path itself matches, not a folder above it."""
+        """Return whether the path itself matches, and not a folder above it."""
         if self.of_folders:
             return any(found.end() == len(path) + 1 for found in self.pattern.finditer(f"{path}/"))
         found = self.pattern.search(path)
@@ -38,13 +40,13 @@ class _Rule(Struct, frozen=True):
 class GitignoreRules:
     """The rules of the `.gitignore` files from the root down to a folder. The nearest file decides first, as in git.
 
-    Rules and answers are kept, since many patterns list the same folders.
+    Rules and results are cached, because many patterns list the same folders.
     """
 
     __slots__ = ("_answers", "_below", "_levels")
 
     def __init__(self, levels: tuple[tuple[str, tuple[_Rule, ...]], ...] = ()) -> None:
-        """Take the folders with such a file (`""` or ending in `/`), the root first, each with its rules."""
+        """Set the folders that have such a file (`""` or ending in `/`), the root first, each with its rules."""
         self._levels = levels
         self._below: dict[tuple[str, bytes], GitignoreRules] = {}
         self._answers: dict[tuple[str, bool], bool] = {}
@@ -58,7 +60,7 @@ class GitignoreRules:
         return self._below[folder, data]
 
     def ignores(self, path: str, *, is_folder: bool) -> bool:
-        """Return whether the rules ignore a path itself; whether a folder above it is ignored is for the caller."""
+        """Return whether the rules ignore the path itself; the caller checks the folders above it."""
         if not self._levels:
             return False
         if (path, is_folder) not in self._answers:
@@ -77,7 +79,7 @@ class GitignoreRules:
 
 
 class _IgnoredFolder(GitignoreRules):
-    """The rules below a folder that is ignored: as in git, nothing in it can be included again."""
+    """The rules below an ignored folder: as in git, no rule can include anything in it again."""
 
     __slots__ = ()
 
@@ -96,7 +98,7 @@ IGNORED_FOLDER_RULES = _IgnoredFolder()
 
 @lru_cache(maxsize=256)
 def _parsed(data: bytes) -> tuple[_Rule, ...]:
-    """Return the rules of a file in their order, the last of which decides; git skips lines that mean nothing."""
+    """Return the rules of a file in their order; the last match decides. Invalid lines are skipped, as in git."""
     from pathspec import GitIgnoreSpec  # noqa: PLC0415 - only where there is such a file
 
     rules: list[_Rule] = []
@@ -172,22 +174,26 @@ _TOOL_SUFFIXES = (".code-workspace", ".sublime-project")
 
 
 def fold_names(path: str) -> tuple[str, ...]:
-    """Return the names of a path as the most careless disk takes them."""
+    """Return the names of a path as the most tolerant file system reads them.
+
+    A model could otherwise write `.GIT/config`, or a name with an invisible character, and reach `.git`.
+    """
     return tuple(_fold(name) for name in path.rstrip("/").split("/"))
 
 
 def _fold(name: str) -> str:
     if not name.isascii():
-        seen = (
-            c for c in IGNORABLE_CHARACTERS.sub("", name) if unicodedata.category(c) != "Cf"
-        )  # not every disk keeps the rest
+        # Some file systems drop characters that are not visible, so that the rest is the name.
+        seen = (c for c in IGNORABLE_CHARACTERS.sub("", name) if unicodedata.category(c) != "Cf")
         name = unicodedata.normalize("NFC", unicodedata.normalize("NFC", "".join(seen)).casefold())
+    # On NTFS `name:stream` is the same file, and dots and spaces at the end are dropped; `git~1` is the short name of
+    # `.git` there.
     name = name.lower().partition(":")[0].rstrip(" .") or name
     return ".git" if name == "git~1" else name
 
 
 def sealed_reason(path: str) -> str | None:
-    """Return which name of a path is never written by a stage, whatever the pipeline says, or None."""
+    """Return why no stage may write a path, even if the pipeline declares it, or None."""
     names = fold_names(path)
     if names[0] in SEALED_AT_ROOT:
         return f"`{names[0]}/` is orch23's own"
@@ -196,7 +202,7 @@ def sealed_reason(path: str) -> str | None:
 
 
 def protected_reason(path: str) -> str | None:
-    """Return which name of a path is protected, or None; those that are sealed are protected too."""
+    """Return which name of a path is protected, or None; sealed names are protected too."""
     names = fold_names(path)
     if names[0] in PROTECTED_AT_ROOT:
         return f"`{names[0]}/` is protected"
@@ -211,10 +217,11 @@ def tool_file_name(path: str) -> str | None:
 
 
 def spells_protected_names(pattern: str, path: str, *, tools: bool = False) -> bool:
-    """Return whether a pattern that matches a path spells out each name of it that is protected.
+    """Return whether a pattern that matches a path contains each protected name of the path literally.
 
-    With `tools`, also each that configures a tool. Below a folder that it spells, such as `.venv` or `.github`,
-    everything counts as spelled; not so below `specs` and the like, which hold files of all kinds.
+    With `tools`, also each name that configures a tool. Below a protected folder that the pattern contains, such as
+    `.venv` or `.github`, everything is allowed: archives and installations have too many protected files to list.
+    This does not hold below `specs` and the like, which have files of all kinds.
     """
     spelled = {name for name in fold_names(pattern) if not is_glob(name)}
     names = fold_names(path)
@@ -235,7 +242,7 @@ def _is_protected(name: str, *, is_last: bool) -> bool:
 
 
 def _is_of_tool(name: str) -> bool:
-    """Return whether a name is listed, or of a form such as `.npmrc`, `.eslintrc.json` or `jest.config.ts`."""
+    """Return whether a name is listed, or has a form such as `.npmrc`, `.eslintrc.json` or `jest.config.ts`."""
     if name in TOOL_NAMES or name.endswith(_TOOL_SUFFIXES):
         return True
     stem, _, ending = name.removeprefix(".").partition(".")
@@ -258,7 +265,7 @@ _OF_DATA = frozenset({"json", "yaml", "yml", "toml", "ini", "cfg", "conf", "txt"
 
 
 def secret_file_reason(path: str) -> str | None:
-    """Return which name of a path says that it holds secrets, or None. Upper and lower case are one."""
+    """Return which name of a path is usual for files with secrets, or None. Case is not distinguished."""
     names = [unicodedata.normalize("NFC", name).casefold() for name in path.rstrip("/").split("/")]
     folder = next((name for name in names[:-1] if name in _FOLDERS), None)
     if folder is not None:

@@ -1,7 +1,7 @@
 """Building blocks of the pipeline language: documents, scalar types, kinds of steps.
 
-A document is what a user writes, after its expressions are evaluated. The JSON schema, the reference page, the lists of
-known keys and the reader follow from its class.
+A document is a mapping that a user writes, after its expressions are evaluated. Its class is the only declaration: the
+JSON schema, the reference page, the known keys and the reader are generated from it.
 """
 
 from collections.abc import Callable
@@ -17,32 +17,32 @@ from orch23.model.step import Step
 _MOST_SECONDS: Final = 1_000_000_000
 _MOST_DOLLARS: Final = 1_000_000_000_000
 END_OF_TEXT: Final = r"$(?!\n)"
-"""The end of a text: `$` of Python also matches before a line break there."""
+"""The end of a text. In Python `$` alone also matches before a line break at the end."""
 NAME_PATTERN: Final = r"^(?!\.+$)[A-Za-z0-9._-]{1,64}" + END_OF_TEXT
-"""What stages and pools may be called."""
+"""The names that stages and pools may have."""
 LITERAL_NODE: Final = {"x-literal": True}
-"""Said of a node that is known before anything is rendered: no expression."""
+"""Marks a node that must not contain expressions: it is read before anything is rendered."""
 DISTRIBUTION_PATTERN: Final = r"^[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?" + END_OF_TEXT
-"""What an installed distribution and its entry points may be called."""
+"""The names that an installed distribution and its entry points may have."""
 
 
 class Document(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One mapping of the language. Keys that are not declared are refused."""
+    """One mapping of the language. Undeclared keys are refused."""
 
     exactly_one: ClassVar[tuple[str, ...]] = ()
-    """Fields of which exactly one must be given."""
+    """Fields of which exactly one must be set."""
     later: ClassVar[tuple[str, ...]] = ()
-    """Keys that a later version will have."""
+    """Keys that are reserved for a later version."""
 
 
 class OneOf(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A mapping that has exactly one of some keys."""
+    """A mapping that must have exactly one of some keys."""
 
     def __post_init__(self) -> None:
-        """Refuse none and more than one.
+        """Refuse no such key, and more than one.
 
         Raises:
-            ValueError: which msgspec turns into a ValidationError.
+            ValueError: msgspec turns it into a ValidationError.
 
         """
         if sum(getattr(self, name) is not UNSET for name in self.exactly_one) != 1:
@@ -102,9 +102,9 @@ TokenRate: TypeAlias = Annotated[
 class Language(Struct, frozen=True, kw_only=True, eq=False):
     """How a kind of step is written under its key.
 
-    `form` is the type of the value, `read` makes the step of it and reports what is wrong at the stage. A value that
-    is no mapping stands for one that has it under the key `short`. `defaults` is the form under `defaults`, if there
-    may be any. `verifies` describes it as a step of `verify`, where that says something else.
+    `form` is the type of the value; `read` returns the step, and reports errors at the stage. A value that is not a
+    mapping is short for a mapping that has it under the key `short`. `defaults` is the type of the value under
+    `defaults`, if there may be one. `verifies` is the description as a step of `verify`, if it differs.
     """
 
     form: Any
@@ -121,7 +121,7 @@ def language_of(kind: type[Step]) -> Language:
 
 
 def keys_of(kind: type[Document]) -> tuple[str, ...]:
-    """Return the keys of a class: its own first, then those of each class above it."""
+    """Return the keys of a class: its own first, then those of each base class."""
     names = {field.name: field.encode_name for field in fields(kind)}
     owners = [base for base in kind.__mro__ if issubclass(base, Document)]
     depth = {name: number for number, base in enumerate(owners) for name in base.__struct_fields__}

@@ -9,7 +9,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, digest_json
 
 RecordingMode: TypeAlias = Literal["cached", "record", "replay"]
-"""Which recorded answers are used: all, those of this run alone, or nothing else."""
+"""Which recorded responses are used: all, only those of this run, or (`replay`) nothing else."""
 
 StopReason: TypeAlias = Literal["end", "max_tokens", "stop_sequence", "refusal", "unknown"]
 
@@ -26,13 +26,13 @@ class Message(Struct, frozen=True):
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """One request, ready to send. `identity` is what stands for the messages in the fingerprint.
+    """One request, ready to send. `identity` replaces the messages in the fingerprint.
 
-    They differ in the failure brief alone: its excerpt is sent, but only its kind, command and failing ids are
-    identity, so that another Python's wording of a traceback is no new request. `api` names the interface of the
-    endpoint and its version; `schema` is the reduced schema that is sent, None where the provider is sent none.
-    `stable` counts the leading characters of the first message that other requests of the stage share: where a
-    provider may set its mark for prompt caching. It is no part of the fingerprint.
+    They differ only in the retry feedback: its excerpt is sent, but only its kind, command and failing ids are part of
+    the identity, so that another wording of a traceback by another Python is not a new request. `api` is the interface
+    of the endpoint with its version; `schema` is the reduced schema that is sent, or None. `stable` counts the leading
+    characters of the first message that other requests of the stage share: there a provider may set its mark for prompt
+    caching. It is not part of the fingerprint.
     """
 
     provider: str
@@ -49,7 +49,7 @@ class Request(Struct, frozen=True, kw_only=True):
     stable: int = 0
 
     def parts(self) -> dict[str, Json]:
-        """Return everything that the fingerprint is made of, by name."""
+        """Return the parts of the fingerprint by name."""
         return {
             "provider": self.provider,
             "endpoint": self.endpoint,
@@ -69,14 +69,14 @@ class Request(Struct, frozen=True, kw_only=True):
 
 
 class OnTruncated(Struct, frozen=True, omit_defaults=True):
-    """What follows an answer that was cut off at `max_tokens`: so many further calls, each with `factor` times more."""
+    """How a response that is cut off at `max_tokens` is requested again: each retry has `factor` times more tokens."""
 
     retries: int = 0
     factor: int = 2
 
 
 class Usage(Struct, frozen=True):
-    """Tokens that a provider counted. `input_tokens` are all of them, those of the prompt cache included."""
+    """Tokens that a provider counted. `input_tokens` includes those of the prompt cache."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -85,16 +85,16 @@ class Usage(Struct, frozen=True):
 
     @property
     def total(self) -> int:
-        """Give input and output together: what `max_tokens` of a run counts."""
+        """Return input and output together: what `max_tokens` of a run counts."""
         return self.input_tokens + self.output_tokens
 
 
 class Response(Struct, frozen=True, kw_only=True):
-    """What a provider answered. `replayed` says that it was a recording and cost nothing now.
+    """The response of a provider. With `replayed` it was recorded, and cost nothing now.
 
-    `model` is the one that says it answered, `client` the library and its version, `requests` how many requests the
-    transport made for it. `cost` is in US dollars, as a decimal string, by the price table that `prices` names; None
-    where no price is known.
+    `model` is the model that the response names, `client` the library with its version, `requests` the number of
+    requests that the transport made for it. `cost` is in US dollars, as a decimal string, by the price table that
+    `prices` names; None if the price is not known.
     """
 
     text: str
@@ -111,10 +111,10 @@ class Response(Struct, frozen=True, kw_only=True):
 
 
 class Provider(Protocol):
-    """The port to a model: one verb."""
+    """The port to models."""
 
     def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
-        """Answer one request within `deadline_s` seconds; `on_text` is given the answer in pieces, as it comes.
+        """Return the response to a request within `deadline_s` seconds; `on_text` gets its text in pieces as it comes.
 
         Raises:
             ProviderError: the provider failed, or could not be reached.
@@ -123,11 +123,11 @@ class Provider(Protocol):
 
 
 class Exchange(Struct, frozen=True, kw_only=True):
-    """One recorded request and response. Written before the answer is judged, and again with the outcome.
+    """One recorded request and response. It is written before the response is checked, and again with the outcome.
 
-    `request` holds `Request.parts()` plus `sent`, the messages as they were sent. An edit accepted by hand is an
-    exchange too: it has no request, and its files are in `files`. `superseded` says that a later sample was asked for
-    in its place: builds take that one, and results that rest on this one can still be laid from it.
+    `request` is `Request.parts()` and `sent`, the messages as they were sent. A user edit that is accepted is an
+    exchange too: it has no request, and its files are in `files`. With `superseded` the user requested another sample:
+    builds use that one, and results of this one can still be restored from it.
     """
 
     fingerprint: str
@@ -150,7 +150,7 @@ class Exchange(Struct, frozen=True, kw_only=True):
 
 
 class ProposedWrite(Struct, frozen=True):
-    """One file that a model proposes, whole. `base_sha256` is what it says the file had; `""` where it says nothing."""
+    """One complete file that a model proposes; `base_sha256` is the digest that it gives for the old file, or `""`."""
 
     path: str
     content: str
@@ -165,12 +165,12 @@ class Proposal(Struct, frozen=True):
     deletes: tuple[str, ...] = ()
 
     def digest(self) -> str:
-        """Return the identity of what it would write, by which a repeated proposal is noticed."""
+        """Return the identity of its writes and deletes, by which a repeated proposal is recognized."""
         return digest_json({"writes": {w.path: w.content for w in self.writes}, "deletes": sorted(self.deletes)})
 
 
 class RefusedResponse(Struct, frozen=True):
-    """An answer that may not be written, with everything that is wrong with it and the kind of failure it is."""
+    """A response that is refused, with all of its errors and the kind of failure."""
 
     kind: str
     outcome: ExchangeOutcome
@@ -181,7 +181,7 @@ Judgement: TypeAlias = Proposal | RefusedResponse
 
 
 class RetryFeedback(Struct, frozen=True, kw_only=True):
-    """What the next attempt is told of a failure. `identity` is the part of it that is in the fingerprint."""
+    """The part of the next prompt that describes a failure. Only `identity` is part of the fingerprint."""
 
     kind: str
     command: str = ""
@@ -192,7 +192,7 @@ class RetryFeedback(Struct, frozen=True, kw_only=True):
     constraints: tuple[str, ...] = ()
 
     def identity(self) -> dict[str, Json]:
-        """Return kind, command, failing ids and codes: what two failures must share to be the same failure."""
+        """Return kind, command, failing ids and codes: two failures with the same identity are the same failure."""
         return {
             "kind": self.kind,
             "command": self.command,
@@ -201,5 +201,5 @@ class RetryFeedback(Struct, frozen=True, kw_only=True):
         }
 
     def diagnostic_codes(self) -> tuple[str, ...]:
-        """Return the diagnostics by code and subject alone: their wording may be another Python's."""
+        """Return code and subject of each diagnostic: the wording may differ between versions of Python."""
         return tuple(line.partition(": ")[0] for line in self.diagnostics)

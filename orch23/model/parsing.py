@@ -1,6 +1,7 @@
 """Read JSON and TOML strictly, and convert JSON values to and from Structs.
 
-The C scanner of `json` reads a sound text. The reader below, which knows places, reads what that refuses.
+The C scanner of `json` reads valid texts. A text that it refuses is read again by a slower reader, which finds the
+position of the error.
 """
 
 import re
@@ -28,18 +29,18 @@ JsonErrorKind: TypeAlias = Literal[
 _SPACE = re.compile(r"[ \t\n\r]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _WORD = re.compile(r"-?[A-Za-z]+")
-_HALF = re.compile(r"\\u[dD][89a-fA-F]")  # perhaps an escaped half of a surrogate pair
-_DEEPEST = 200  # what the recursion below can stand, whatever the caller asks for
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")  # may be an escaped half of a surrogate pair
+_DEEPEST = 200  # levels that the recursion of the reader can handle
 _SHOWN = 40
-_LONGEST_INT = 4300  # digits, as many as int() of a text reads
+_LONGEST_INT = 4300  # digits that int() of a text reads
 _CONSTANTS: dict[str, Json] = {"true": True, "false": False, "null": None}
 
 
 class StrictJsonError(ValueError):
-    """The text is not one plain JSON value; `kind` says which rule it breaks, `line` and `column` count from 1."""
+    """The text is not one JSON value; `kind` is the rule that it breaks, `line` and `column` count from 1."""
 
     def __init__(self, message: str, line: int, column: int, kind: JsonErrorKind) -> None:
-        """Keep what is wrong and where."""
+        """Store the error and its position."""
         super().__init__(f"line {line}, column {column}: {message}")
         self.message = message
         self.line = line
@@ -54,14 +55,14 @@ def parse_json(
     max_depth: int | None = MAX_JSON_DEPTH,
     lone_surrogates: bool = False,
 ) -> Json:
-    """Return the value of a JSON text (RFC 8259), more strictly read than `json.loads` does.
+    """Return the value of a JSON text (RFC 8259), read more strictly than by `json.loads`.
 
     Refused are duplicate keys, NaN and infinities (also as `1e999`), text before or after the value, lone surrogates
-    unless they are allowed, a byte order mark, and what is larger or nested deeper than the caps. Without a cap on
-    depth a text may be as deep as the interpreter can read. Bytes are UTF-8.
+    unless they are allowed, a byte order mark, and texts over the limits of size and depth. Without a limit of depth a
+    text may be as deep as the interpreter can read. Bytes are UTF-8.
 
     Raises:
-        StrictJsonError: at the first thing that is wrong.
+        StrictJsonError: the first error of the text.
         UnicodeDecodeError: bytes are not UTF-8.
 
     """
@@ -79,9 +80,9 @@ def parse_json(
 
 
 def parse_stored(text: str | bytes) -> Json:
-    """Return the value of a text that orch23 stored, whatever its size and depth: what reads the file limits these.
+    """Return the value of a text that orch23 stored, of any size and depth: the reader of the file limits these.
 
-    A message of the journal may hold half of a surrogate pair.
+    Half of a surrogate pair is allowed: a message of the journal may contain one.
 
     Raises:
         ValueError: it is not strict JSON, or not UTF-8.
@@ -91,7 +92,7 @@ def parse_stored(text: str | bytes) -> Json:
 
 
 def _may_hold_half(text: str) -> bool:
-    """Return whether a text holds half of a surrogate pair, or an escape that may be one."""
+    """Return whether a text contains half of a surrogate pair, or an escape that may be one."""
     if _HALF.search(text) is not None:
         return True
     try:
@@ -115,7 +116,9 @@ def _is_deeper(value: Json, text: str, most: int) -> bool:
 
 
 def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    found = {intern(name) if name.isidentifier() else name: value for name, value in pairs}  # few, and often repeated
+    found = {
+        intern(name) if name.isidentifier() else name: value for name, value in pairs
+    }  # keys repeat: one string each
     if len(found) != len(pairs):
         raise ValueError
     return found
@@ -136,7 +139,7 @@ _DECODER = JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_con
 
 
 class _Reader(Struct, frozen=True):
-    """The text and the cap on depth; each method takes a position and returns the one after what it read."""
+    """A text and its limit of depth; each method takes a position, and returns the position after what it read."""
 
     text: str
     max_depth: int
@@ -217,7 +220,7 @@ class _Reader(Struct, frozen=True):
 
     def string(self, at: int) -> tuple[str, int]:
         try:
-            value, end = scanstring(self.text, at + 1)  # strict by default: control characters are errors
+            value, end = scanstring(self.text, at + 1)  # it refuses control characters
         except ValueError as error:
             self.fail(f"not a string: {getattr(error, 'msg', error)}", getattr(error, "pos", at), "syntax")
         if not self.lone_surrogates and not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
@@ -247,7 +250,7 @@ class _Reader(Struct, frozen=True):
 
 
 def _short(text: str) -> str:
-    """Return a text cut with dots, by which it is seen that it was."""
+    """Return a text, shortened with dots if it is long."""
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
@@ -276,12 +279,13 @@ def parse_toml(text: str) -> dict[str, Any]:
     """Return the tables of a TOML text.
 
     Raises:
-        ValueError: it is no TOML (`tomllib.TOMLDecodeError`), or a key is too long (`LongKeyError`).
+        ValueError: it is not TOML (`tomllib.TOMLDecodeError`), or a key is too long (`LongTomlKeyError`).
         RecursionError: it is nested too deeply.
 
     """
+    # tomllib makes one nested table for each part of a dotted key.
     if text.count(".") >= MAX_TOML_KEY_PARTS:
-        # A quoted part of a key counts as one, whatever is in it; the lines stay.
+        # A quoted part of a key counts as one, whatever it contains; line breaks are kept, to report the line.
         plain = _TEXTS_AND_COMMENTS.sub(lambda found: "s" + "\n" * found.group().count("\n"), text)
         long = _LONG_KEY.search(plain)
         if long is not None:
@@ -301,22 +305,22 @@ def strings_in(value: Json) -> Iterator[str]:
 
 
 JsonObject: TypeAlias = dict[str, Any]
-"""A JSON object whose values are not looked into."""
+"""A JSON object with values of any kind."""
 
 NaturalNumber: TypeAlias = Annotated[int, Meta(ge=0)]
-"""A JSON number without a fraction, of zero or more."""
+"""An integer, 0 or more."""
 
 _Value = TypeVar("_Value")
 
 _NOT_JSON: Final = (bytes, bytearray, memoryview, datetime, date, time, timedelta, Decimal, UUID)
-"""Types that msgspec would write as text. They are left as they are, and the writer of JSON refuses them."""
+"""Types that msgspec would write as text. They are left as they are, and then the writer of JSON refuses them."""
 
 
 def to_struct(value: Json, form: type[_Value]) -> _Value:
     """Return a parsed value as a Struct, or as another type that msgspec knows.
 
     Raises:
-        ValueError: a field is missing, unknown or of another type. Only the first error is named.
+        ValueError: a field is missing, unknown or of another type. Only the first error is reported.
 
     """
     try:
@@ -330,7 +334,7 @@ def from_struct(value: Struct) -> JsonObject:
     """Return a Struct as a JSON object, as `canonical_json` and `indented` take it.
 
     Raises:
-        TypeError: it holds a value that is not JSON.
+        TypeError: it contains a value that is not JSON.
 
     """
     found: JsonObject = to_builtins(value, builtin_types=_NOT_JSON, enc_hook=json_builtin)

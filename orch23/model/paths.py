@@ -1,9 +1,9 @@
 """Match path patterns; recognize unsafe paths, and files that orch23 itself writes.
 
-Paths are POSIX and relative to the root. In a pattern `*` and `?` stay within a segment, `[...]` is a character set
-(`[!...]` and `[^...]` its complement), `**` is any number of segments; a pattern that ends in `/` means everything
-below. Wildcards match leading dots, but do not enter the ignored names below; a pattern that names one of them
-literally does. No wildcard means a file that orch23 writes for itself.
+Paths are POSIX and relative to the root. In a pattern `*` and `?` match within a segment, `[...]` is a character set
+(`[!...]` and `[^...]` its complement), `**` is any number of segments; a pattern that ends in `/` matches everything
+below. Wildcards match leading dots, but do not enter the ignored names below, unless the pattern contains the name
+literally. No wildcard matches a file that orch23 writes for itself.
 """
 
 import re
@@ -16,12 +16,12 @@ from orch23.model.digest import digest_bytes
 OWN_FOLDERS = frozenset({".orch23", ".orch23-aside"})
 """Folders of orch23, at any depth."""
 FORBIDDEN_LINK_TARGETS = OWN_FOLDERS | frozenset({".git", ".hg", ".jj", ".svn"})
-"""Folders that no link may lead into."""
+"""Folders that no link may point into."""
 LOGS_FOLDER = "logs"
 LOCK_MARK = b'"orch23_lock"'
 
 ORIGINALS_FOLDER = "originals"
-"""The folder among transcripts with bytes that a stage started from."""
+"""The folder beside transcripts with the bytes that a stage started from."""
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _TRANSCRIPT = re.compile(r"[0-9a-f]{64}\.json")
@@ -30,14 +30,15 @@ _OF_A_RUN = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{8}(?:-\d+)?(?:\.jsonl)?|crash-\d{
 
 
 def is_run_file(folder: str, name: str) -> bool:
-    """Return whether a name in a folder is a journal, the folder of a run's artifacts or a crash report."""
+    """Return whether a name in a folder is that of a journal, of the artifacts of a run or of a crash report."""
     return folder.rpartition("/")[2] == LOGS_FOLDER and _OF_A_RUN.fullmatch(name) is not None
 
 
 def is_own_file(path: str, read: Callable[[], bytes]) -> bool:
-    """Return whether a file is a lock file of orch23, a transcript, or an original that lies beside transcripts.
+    """Return whether a file is a lock file of orch23, a transcript, or an original beside transcripts.
 
-    Files of other names are not read.
+    The content decides, since projects have lock files of other tools; files with other names are not read. `["**"]`
+    as an input would never be fresh if it matched what a build writes (ADR 27).
     """
     above, _, name = path.rpartition("/")
     if name.endswith(".lock"):
@@ -79,19 +80,19 @@ _DEVICES = frozenset(
 
 
 def is_glob(pattern: str) -> bool:
-    """Say whether a pattern is more than one literal file: it has a wildcard or ends in `/`."""
+    """Return whether a pattern is more than one literal file: it has a wildcard or ends in `/`."""
     return pattern.endswith("/") or _WILD.search(pattern) is not None
 
 
 def normalize_pattern(pattern: str) -> str:
-    """Return the pattern without a leading `./`, and a directory `d/` as `d/**`."""
+    """Return a pattern without a leading `./`, and a directory `d/` as `d/**`."""
     while pattern.startswith("./"):
         pattern = pattern[2:]
     return f"{pattern}**" if pattern.endswith("/") or not pattern else pattern
 
 
 def match(pattern: str, path: str) -> bool:
-    """Say whether a path is one that the pattern means."""
+    """Return whether a pattern matches a path."""
     wanted = normalize_pattern(pattern)
     if _WILD.search(wanted) is None:
         return wanted == path
@@ -99,17 +100,17 @@ def match(pattern: str, path: str) -> bool:
 
 
 def compile_pattern(pattern: str) -> Callable[[str], object]:
-    """Return what says of path after path, by something or None, whether the pattern means it: `match` for many."""
+    """Return a function that returns a true value for each path that the pattern matches: `match` for many paths."""
     return _regex(normalize_pattern(pattern)).fullmatch
 
 
 def match_any(patterns: tuple[str, ...], path: str) -> bool:
-    """Say whether any of the patterns means the path."""
+    """Return whether any of the patterns matches the path."""
     return any(match(pattern, path) for pattern in patterns)
 
 
 def covers(wide: str, narrow: str) -> bool:
-    """Return whether `wide` surely means every path that `narrow` means; False where that is not certain."""
+    """Return whether `wide` certainly matches every path that `narrow` matches; False if that is not certain."""
     one, other = normalize_pattern(wide), normalize_pattern(narrow)
     if _WILD.search(other) is None:
         return match(one, other)
@@ -120,12 +121,12 @@ def covers(wide: str, narrow: str) -> bool:
 
 
 def escape_pattern(name: str) -> str:
-    """Return the pattern that means the file of a name alone, whatever signs are in it."""
+    """Return the pattern that matches only the file with this name, which may contain wildcards."""
     return re.sub(r"[*?\[#]", lambda sign: f"[{sign[0]}]", name)
 
 
 def split_slice(text: str) -> tuple[str, str]:
-    """Return the path of an input and what it selects of the file: after the first `#` outside of `[...]`, or empty."""
+    """Return the path and the selector of an input: the text after the first `#` outside of `[...]`, or empty."""
     at = 0
     while at < len(text) and text[at] != "#":
         at += len(_set_at(text, at)) or 1
@@ -133,7 +134,7 @@ def split_slice(text: str) -> tuple[str, str]:
 
 
 def static_prefix(pattern: str) -> str:
-    """Return the directory (`""` or ending in `/`) below which everything lies that the pattern means."""
+    """Return the deepest directory (`""` or ending in `/`) above all paths that the pattern matches."""
     pattern = normalize_pattern(pattern)
     wild = _WILD.search(pattern)
     literal = pattern if wild is None else pattern[: wild.start()]
@@ -147,7 +148,7 @@ def unentered_names(pattern: str) -> frozenset[str]:
 
 @lru_cache(maxsize=65536)
 def may_overlap(one: str, other: str) -> bool:
-    """Say whether some path is meant by both patterns."""
+    """Return whether both patterns can match the same path."""
     a, b = normalize_pattern(one), normalize_pattern(other)
     if _WILD.search(a) is None:
         return match(b, a)
@@ -157,7 +158,10 @@ def may_overlap(one: str, other: str) -> bool:
 
 
 def unsafe_reason(path: str) -> str | None:
-    """Return why a path may not be named by a model, or None. Refuse, never clean up (safety.md, Paths)."""
+    """Return why a model may not name a path, or None.
+
+    Such paths are refused, never cleaned up (safety.md, Paths).
+    """
     names = path.split("/")
     rules = (
         (not path, "is empty"),
@@ -207,7 +211,7 @@ def _piece_regex(piece: str) -> str:
 
 
 def _set_regex(body: str) -> str:
-    """Translate what stands between the brackets of a set; a range that runs backwards is empty, as in fnmatch."""
+    """Translate the text between the brackets of a set; a range with reversed ends is empty, as in fnmatch."""
     negated = body[0] in "!^"
     rest, items = body[1:] if negated else body, []
     while rest:
@@ -236,7 +240,7 @@ def _pieces(segment: str) -> tuple[str, ...]:
 
 
 def _set_at(text: str, at: int) -> str:
-    """Return the set of characters that begins at a place, empty where none does; it holds one character at least."""
+    """Return the character set that begins at a position, or an empty text; a set has at least one character."""
     if text[at] != "[":
         return ""
     negated = text[at + 1 : at + 2] in ("!", "^")

@@ -13,10 +13,10 @@ from orch23.model.digest import Json
 from orch23.model.step import Step, VerifyStep
 
 DEFAULT_PIPELINE = "pipeline.yaml"
-"""The pipeline that a command line means when it names none."""
+"""The pipeline file that is used when the command line names none."""
 
 LOCAL_EXECUTOR = "local"
-"""The executor that is orch23's own: this machine."""
+"""The executor of orch23 itself, which uses this machine."""
 
 DEFAULT_SCRATCH = ("__pycache__", "*.pyc", ".pytest_cache", ".mypy_cache", ".ruff_cache", "*.egg-info")
 DEFAULT_TIMEOUT_S = 300.0
@@ -46,7 +46,7 @@ DEFAULT_RETRY_WHEN: tuple[FailureKind, ...] = (
 
 
 class PathInput(Struct, frozen=True, omit_defaults=True, tag=True):
-    """A literal file. Missing is an error unless `optional`; `schema` is checked before anything runs."""
+    """A literal file. A missing one is an error unless `optional`; `schema` is checked before anything runs."""
 
     path: str
     optional: bool = False
@@ -64,9 +64,9 @@ class PathInput(Struct, frozen=True, omit_defaults=True, tag=True):
 
 
 class OrderInput(Struct, frozen=True, omit_defaults=True, tag=True):
-    """A literal file for order only: the stage runs after the one that makes it. Missing is an error.
+    """A literal file for order only: the stage runs after the one that makes it. A missing one is an error.
 
-    Its contents are not part of the key. Only the step of the stage is given it, no verification.
+    Its content is not part of the key. Only the step of the stage gets it, not the verification.
     """
 
     path: str
@@ -85,7 +85,7 @@ class OrderInput(Struct, frozen=True, omit_defaults=True, tag=True):
 class GlobInput(Struct, frozen=True, omit_defaults=True, tag=True):
     """Every file that a pattern matches, without those that `exclude` matches.
 
-    A pattern may match nothing. With `folder` it was written as a directory, `d/` for `d/**`: that has to be there.
+    A pattern may match nothing. With `folder` it was written as a directory, `d/` for `d/**`, which must exist.
     """
 
     pattern: str
@@ -99,9 +99,9 @@ class GlobInput(Struct, frozen=True, omit_defaults=True, tag=True):
 
 
 class ListInput(Struct, frozen=True, omit_defaults=True, tag=True):
-    """A listing: the sorted paths that a pattern matches, without what this pipeline made and what `exclude` matches.
+    """A listing: the sorted paths that a pattern matches, without their contents.
 
-    It has no content.
+    Files that this pipeline made, and those that `exclude` matches, are left out.
     """
 
     pattern: str
@@ -138,7 +138,7 @@ Input: TypeAlias = PathInput | OrderInput | GlobInput | ListInput | SliceInput
 
 
 class BriefLimits(Struct, frozen=True, omit_defaults=True):
-    """How a failure's text is cut: over `limit` characters, the first `head`, a mark, the last `tail`."""
+    """How the text of a failure is shortened: over `limit` characters, to the first `head` and the last `tail`."""
 
     limit: int = 4000
     head: int = 2500
@@ -149,29 +149,29 @@ class BriefLimits(Struct, frozen=True, omit_defaults=True):
 
 
 class Condition(Struct, frozen=True, omit_defaults=True):
-    """A file that must, or must not, be there."""
+    """A file that must, or must not, exist."""
 
     kind: Literal["file_exists", "file_absent"]
     path: str
 
 
 class CheckStep(VerifyStep, Struct, frozen=True, omit_defaults=True, tag=True):
-    """Run a validator of `orch23/checks/` by name on the stage's outputs."""
+    """Run a check by name on the outputs of the stage."""
 
     name: str
     options: Mapping[str, Json] = field(default_factory=dict)
 
 
 class EnsuresStep(VerifyStep, Struct, frozen=True, omit_defaults=True, tag=True):
-    """Hold the frozen result to conditions."""
+    """Check conditions of the result."""
 
     conditions: tuple[Condition, ...]
 
 
 class CommandsStep(VerifyStep, Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
-    """Run commands that a model wrote, without a shell: only programs of `allow`, each named plainly.
+    """Run commands that a model wrote, without a shell, and only programs of `allow`.
 
-    With a `source` the commands are what it says, and are known once the stage is resolved.
+    With a `source` the commands are read from a file when the stage is resolved.
     """
 
     allow: tuple[str, ...]
@@ -180,9 +180,9 @@ class CommandsStep(VerifyStep, Struct, frozen=True, omit_defaults=True, tag=True
 
 
 class Verify(Struct, frozen=True, omit_defaults=True):
-    """What a result must pass. `inputs` are staged for these steps only; no model sees them.
+    """The verification of a result. `inputs` are staged for these steps only; no model sees them.
 
-    `places` are the positions at which the steps are written: those that their `if` switches off are left out.
+    `places` are the positions at which the steps are written: steps that their `if` switches off are left out.
     """
 
     steps: tuple[VerifyStep, ...] = ()
@@ -191,7 +191,7 @@ class Verify(Struct, frozen=True, omit_defaults=True):
     places: tuple[int, ...] = ()
 
     def __eq__(self, other: object) -> bool:
-        """Return whether it verifies the same: `places` are not compared."""
+        """Return whether it verifies the same; `places` are not compared."""
         return self._compared() == other._compared() if isinstance(other, Verify) else NotImplemented
 
     def __hash__(self) -> int:
@@ -203,7 +203,7 @@ class Verify(Struct, frozen=True, omit_defaults=True):
 
 
 class WriteScope(Struct, frozen=True, omit_defaults=True):
-    """Where a stage may write. `protect` is stronger than `write`; deletes are off unless listed."""
+    """The paths that a stage may write. `protect` wins over `write`; only the paths in `delete` may be deleted."""
 
     write: tuple[str, ...]
     protect: tuple[str, ...] = ()
@@ -212,7 +212,7 @@ class WriteScope(Struct, frozen=True, omit_defaults=True):
 
 
 class Retry(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Attempts after the first (`max`), for which failures, how they are asked, when to give up early."""
+    """Attempts after the first: how many (`max`), after which failures, with which prompt, and when to stop early."""
 
     max: int = 0
     when: tuple[FailureKind, ...] = DEFAULT_RETRY_WHEN
@@ -223,7 +223,7 @@ class Retry(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class StopConditions(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What ends a run, or the attempts of one stage; None means no limit. `max_failed_stages` is of runs alone.
+    """Limits that end a run, or the attempts of one stage; None is no limit. `max_failed_stages` is for runs only.
 
     `max_cost_usd` is in US dollars, `max_tokens` counts input and output together.
     """
@@ -236,7 +236,7 @@ class StopConditions(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Price(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What a model costs, in US dollars for a million tokens; cached input as other input where nothing is said."""
+    """The prices of a model in US dollars per million tokens; None for cached input is the price of other input."""
 
     input: Decimal
     output: Decimal
@@ -248,14 +248,14 @@ class Price(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class ChainLink(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A stage's place in a chain: items of one sequential foreach, or a single llm stage as a chain of one."""
+    """The position of a stage in a chain: the items of a sequential foreach, or a single llm stage."""
 
     chain: str
     index: int
 
 
 class Item(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What a foreach stage was expanded with: the key, the name it is called by, and the value."""
+    """An item of a foreach: its key, the name that expressions use for it, and its value."""
 
     key: str
     name: str
@@ -265,7 +265,7 @@ class Item(Struct, frozen=True, omit_defaults=True, kw_only=True):
 class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     """A declared unit of work, fully rendered. An item of a foreach is a stage named `stage@key`.
 
-    `promote` names the promotion group of the stage: None where it is promoted by itself, or its foreach says it.
+    `promote` is the promotion group of the stage; None if it is promoted by itself, or its foreach has the group.
     """
 
     name: str
@@ -299,24 +299,24 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
 
     @property
     def kind(self) -> str:
-        """Give the kind of its step, as the language names it."""
+        """Return the kind of its step, as the language names it."""
         return self.step.kind
 
     @property
     def family(self) -> str:
-        """Give the declared stage's name: `code` for `code@T1`."""
+        """Return the declared stage's name: `code` for `code@T1`."""
         return self.name.partition("@")[0]
 
     @property
     def author_files(self) -> dict[tuple[str, str], str]:
-        """Return the paths of the author's files that the stage reads, by the key that names each."""
+        """Return the paths of files of the author that the stage reads, such as prompts, by the key that names each."""
         paths = {(self.kind, key): getattr(self.step, key) for key in self.step.author_keys}
         paths["retry", "prompt"] = self.retry.prompt
         return {place: path for place, path in paths.items() if path is not None}
 
 
 class Foreach(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """How a stage multiplies: over a list in a file (`source` + `pointer`) or a static list (`values`).
+    """The list of a foreach: in a file (`source` and `pointer`), or in the pipeline (`values`).
 
     With `together`, the results of its items reach the workspace in one transaction or not at all.
     """
@@ -332,12 +332,12 @@ class Foreach(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class ForeachStage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
-    """A stage that is not expanded yet: its body still holds expressions of the item.
+    """A foreach that is not expanded yet: its body contains expressions with the item.
 
-    `reads` and `writes` are the patterns it may turn out to have, with `**` where the item decides. All items belong
-    to the promotion group `promote`, if there is one. `starts_processes` says that the step of an item does,
-    `uses_network` that it uses the network itself, `plugins` are those of the pipeline. `moved` maps nodes of the body
-    that a list of vars shifted to where they were written.
+    `reads` and `writes` are the patterns that its items may have, with `**` for the part that depends on the item. All
+    items belong to the promotion group `promote`, if it is set. `starts_processes` and `uses_network` are those of the
+    steps of items; `plugins` are those of the pipeline. `moved` maps nodes of the body that a list of vars shifted to
+    the paths at which they are written.
     """
 
     name: str
@@ -355,7 +355,10 @@ class ForeachStage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=Tr
 
 
 class SkippedStage(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A stage that its `if`, as it is written, switches off. It is no part of the graph; `writes` is what it would."""
+    """A stage that its `if` switches off, without expressions of an item. It is not in the graph.
+
+    `writes` are the paths that it would write.
+    """
 
     name: str
     kind: str
@@ -365,18 +368,18 @@ class SkippedStage(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def family(self) -> str:
-        """Give the declared stage's name: `code` for `code@T1`."""
+        """Return the declared stage's name: `code` for `code@T1`."""
         return self.name.partition("@")[0]
 
 
 _OF_STAGE = 2
-"""How many parts the path of a stage has: `stages/NAME`."""
+"""The number of parts in the path of a stage, `stages/NAME`."""
 
 
 class Pipeline(Struct, frozen=True, omit_defaults=True, kw_only=True, dict=True):
-    """The whole validated document. `locations` maps a path in it, such as `stages/code/outputs/0`, to its place.
+    """A validated document. `locations` maps a path in it, such as `stages/code/outputs/0`, to its location.
 
-    If `stages` are some of the document's, `transcripts` are the folders of recorded answers of all of them.
+    If `stages` are only some of its stages, `transcripts` are the folders of recorded responses of all stages.
     """
 
     name: str
@@ -396,7 +399,7 @@ class Pipeline(Struct, frozen=True, omit_defaults=True, kw_only=True, dict=True)
 
     @cached_property
     def transcript_folders(self) -> tuple[str, ...]:
-        """Return the folders that the declared stages name, sorted; of a foreach also where it has no items today."""
+        """Return the sorted folders of transcripts that the stages name; a foreach may have no items."""
         found: set[str] = set(self.transcripts)
         for stage in self.stages:
             if isinstance(stage, ForeachStage):
@@ -409,7 +412,7 @@ class Pipeline(Struct, frozen=True, omit_defaults=True, kw_only=True, dict=True)
         return tuple(sorted(found))
 
     def locate(self, *path: str | int) -> Location | None:
-        """Return the place of a node, or of its nearest ancestor that has one. `code@T1` is found as `code`."""
+        """Return the location of a node, or of its nearest ancestor that has one. `code@T1` is found as `code`."""
         parts = [str(p).partition("@")[0] if i == 1 else str(p) for i, p in enumerate(path)]
         while parts:
             found = self.locations.get("/".join(parts))
@@ -419,17 +422,17 @@ class Pipeline(Struct, frozen=True, omit_defaults=True, kw_only=True, dict=True)
         return None
 
     def locate_written(self, path: str) -> Location | None:
-        """Return the place of a node that may be written among the defaults, or of its nearest ancestor."""
+        """Return the location of a node that may be written under `defaults`, or of its nearest ancestor."""
         found = (self.locations.get(one) for one, _ in definition_paths(path.split("/"), self.locations))
         return next((place for place in found if place is not None), None)
 
 
 def definition_paths(parts: Sequence[str], written: Container[str]) -> Iterator[tuple[str, bool]]:
-    """Yield where a node may be written: in its stage, else among the defaults; then the same of each node above it.
+    """Yield the paths at which a node may be written: in its stage, under `defaults`, then those of each node above it.
 
-    With each comes whether it is one above. A list of the stage takes the place of the default one, so that its items
-    are not looked for there. `written` are the paths of all nodes.
+    With each path comes whether it is that of a node above. `written` are the paths of all nodes.
     """
+    # A list of the stage replaces the default list, so the items of the default are not those of the stage.
     own_list = next(("/".join(parts[:n]) for n, part in enumerate(parts) if n > _OF_STAGE and part.isdigit()), None)
     has_defaults = parts[0] == "stages" and (own_list is None or own_list not in written)
     for length in range(len(parts), 0, -1):

@@ -12,7 +12,7 @@ from orch23.model.record import Reason, Record
 
 
 class Edge(Struct, frozen=True):
-    """`reader` comes after `producer`; `why` names the path, pattern or key that makes it so."""
+    """`reader` runs after `producer`; `why` is the path, the pattern or the key that is the reason."""
 
     producer: str
     reader: str
@@ -20,13 +20,13 @@ class Edge(Struct, frozen=True):
 
 
 class CompileCache(Protocol):
-    """Plans as they were compiled, each under a name with what it is made of."""
+    """Stored values by name, each with the bytes that it was computed from."""
 
     def get(self, name: str, made_of: bytes) -> bytes | None:
-        """Return the value under a name if it is made of these bytes, or None."""
+        """Return the value of a name if it was computed from these bytes, or None."""
 
     def put(self, name: str, made_of: bytes, value: bytes) -> None:
-        """Keep a value in the place of the one under its name."""
+        """Store a value under a name, and replace the former one."""
 
 
 class Plan(Struct, frozen=True, kw_only=True, dict=True):
@@ -57,12 +57,12 @@ class Plan(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def all_nodes(self) -> Mapping[str, Stage | ForeachStage]:
-        """Return the nodes of the whole pipeline, of which these may be a part."""
+        """Return the nodes of the whole pipeline; `nodes` may be a part of them."""
         return self.nodes if self.whole is None else self.whole()
 
     @cached_property
     def unexpanded(self) -> tuple[ForeachStage, ...]:
-        """Return the nodes that are not expanded to stages yet."""
+        """Return the foreach stages that are not expanded yet."""
         return tuple(node for node in self.nodes.values() if isinstance(node, ForeachStage))
 
     @cached_property
@@ -72,7 +72,7 @@ class Plan(Struct, frozen=True, kw_only=True, dict=True):
     def earlier_items(self, name: str) -> tuple[str, ...]:
         """Return the items before a node in its chain, in order. It may read any of their files.
 
-        The graph has an edge from the item directly before it alone: that one comes after all others already.
+        The graph has an edge only from the item directly before it, which runs after all others.
         """
         node = self.nodes[name]
         if isinstance(node, ForeachStage) or node.chain is None:
@@ -84,23 +84,23 @@ class Plan(Struct, frozen=True, kw_only=True, dict=True):
         return self._group_of.get(name)
 
     def promoted_with(self, name: str) -> tuple[str, ...]:
-        """Return the nodes that are promoted in one transaction with a node, itself among them.
+        """Return the nodes that are promoted in one transaction with a node, including it.
 
-        A foreach that is not expanded yet stands for its items: the group is not complete without them.
+        A foreach that is not expanded yet is one of them: the group is not complete without its items.
         """
         group = self._group_of.get(name)
         return (name,) if group is None else self.groups[group]
 
 
 class Fresh(Struct, frozen=True):
-    """The disk equals this record of today's key: nothing to do."""
+    """The files on disk equal a record of the present key: there is nothing to do."""
 
     record: Record
     label: ClassVar[Literal["fresh"]] = "fresh"
 
 
 class Restore(Struct, frozen=True):
-    """A record of today's key exists and its bytes can be had: put them back, run nothing."""
+    """A record of the present key exists, and its bytes are available: restore them, and run nothing."""
 
     record: Record
     reasons: tuple[Reason, ...]
@@ -108,10 +108,10 @@ class Restore(Struct, frozen=True):
 
 
 class VerifyOnly(Struct, frozen=True):
-    """Verify the recorded outputs as they are: only the verification changed, a user edited them, or it is a claim.
+    """Verify outputs without running the step: only the verification changed, a user edited them, or it is a claim.
 
-    `adopted` are outputs that a user edited and committed: they are in the record as they are on disk, and are recorded
-    as accepted if they pass. With `claim`, only the lock file has the record (ADR 21).
+    `adopted` are outputs that a user edited and committed: the record has them as they are on disk, and they are
+    recorded as accepted if they pass. With `claim`, only the lock file has the record (ADR 21).
     """
 
     record: Record
@@ -122,7 +122,7 @@ class VerifyOnly(Struct, frozen=True):
 
     @property
     def is_final(self) -> bool:
-        """Return whether nothing else can come of it but a failure: no model is asked."""
+        """Return whether the stage fails if the verification fails: no model is called then."""
         return bool(self.adopted) or self.claim
 
 
@@ -134,7 +134,7 @@ class Run(Struct, frozen=True):
 
 
 class Maybe(Struct, frozen=True):
-    """It depends on what the stages it waits for will write."""
+    """The decision depends on files that the stages in `waiting_on` will write."""
 
     waiting_on: tuple[str, ...]
     reasons: tuple[Reason, ...] = ()
@@ -142,7 +142,7 @@ class Maybe(Struct, frozen=True):
 
 
 class Expand(Struct, frozen=True):
-    """A foreach whose items are unknown until its producer has run; last time there were `last_count`."""
+    """A foreach whose items are unknown until its producer has run; in the last build it had `last_count`."""
 
     waiting_on: tuple[str, ...]
     last_count: int
@@ -150,17 +150,17 @@ class Expand(Struct, frozen=True):
 
 
 class Blocked(Struct, frozen=True):
-    """It cannot run, since these stages failed or wait for a person."""
+    """The stage cannot run, since these stages failed or wait for the user."""
 
     by: tuple[str, ...]
     label: ClassVar[Literal["blocked"]] = "blocked"
 
 
 class Edited(Struct, frozen=True):
-    """A user's bytes are at these outputs, and the user has to say what is to become of them.
+    """A user edited these outputs, and has to decide whether they are kept or overwritten.
 
-    With a record, the stage has nothing else to do: what does not read these paths goes on. `existed` are those that
-    no stage has ever written, `accepted` those that a run would overwrite although the user had them accepted.
+    With a record, the stage has nothing else to do: stages that do not read these paths can run. `existed` are paths
+    that no stage has written before, `accepted` paths with accepted bytes that a run would overwrite.
     """
 
     paths: tuple[str, ...]
@@ -171,18 +171,18 @@ class Edited(Struct, frozen=True):
 
     @property
     def descriptions(self) -> tuple[str, ...]:
-        """Give what there is to say of the paths, in parts."""
+        """Return descriptions of the paths, one for each reason."""
         plain = tuple(path for path in self.paths if path not in self.existed and path not in self.accepted)
-        told = (
+        groups = (
             ("edited by hand", plain),
             ("existed before the stage first ran", self.existed),
             ("accepted by a user, and a run would overwrite it", self.accepted),
         )
-        return tuple(f"{what}: {', '.join(paths)}" for what, paths in told if paths)
+        return tuple(f"{what}: {', '.join(paths)}" for what, paths in groups if paths)
 
 
 class Skipped(Struct, frozen=True):
-    """Its `if`, given as it is written, switches it off."""
+    """The `if` of the stage, given as it is written, switches it off."""
 
     condition: str
     label: ClassVar[Literal["skipped"]] = "skipped"
@@ -192,22 +192,22 @@ Decision: TypeAlias = Fresh | Restore | VerifyOnly | Run | Maybe | Expand | Bloc
 
 
 PriceKind: TypeAlias = Literal["none", "free", "known", "unknown"]
-"""What asking costs: nobody is asked, nothing, what the price table says, or nobody knows."""
+"""The price of a model call: there is no call, it is free, the price table has it, or it is unknown."""
 
 
 class CallRange(Struct, frozen=True):
-    """How many requests a stage may make: at least, and at most where that is known."""
+    """The number of requests that a stage may make; `maximum` is None if it is not known."""
 
     minimum: int = 0
     maximum: int | None = 0
 
 
 class Estimate(Struct, frozen=True, kw_only=True):
-    """What one stage may take. Tokens and `likely_cost` are those of its first request, if a provider answers it.
+    """The expected calls, tokens, cost and time of one stage. Tokens and `likely_cost` are those of its first request.
 
-    `responses` counts the earlier answers that the tokens rest on, `runs` the earlier runs of which `duration_s` is the
-    median. `least_cost` is that of a run without a second attempt, 0 where nobody may be asked at all; `most_cost` is
-    a bound. `saved_calls` are requests that the transcripts answer for sure, `saved_cost` is what those had cost.
+    `responses` counts the earlier responses that the tokens are estimated from, `runs` the earlier runs with
+    `duration_s` as their median. `least_cost` is the cost of a run with one attempt, 0 if there may be no call at all;
+    `most_cost` is an upper bound. `saved_calls` are requests with a recorded response, `saved_cost` is what these cost.
     """
 
     calls: CallRange = CallRange()
@@ -225,7 +225,7 @@ class Estimate(Struct, frozen=True, kw_only=True):
 
     @property
     def may_call(self) -> bool:
-        """Say whether a provider may be asked."""
+        """Return whether a provider may be called."""
         return self.calls.maximum != 0
 
 
@@ -233,10 +233,9 @@ EMPTY_ESTIMATE = Estimate()
 
 
 class AffectedStage(Struct, frozen=True, kw_only=True):
-    """A stage (or item) that is affected: of another key (`changed`), new (`added`), or perhaps (`downstream`).
+    """A stage or item that is affected: it has another key (`changed`), is new (`added`), or may be (`downstream`).
 
-    `after` are the affected stages whose results it may read; of one that is downstream those alone of which it is not
-    known how they differ.
+    `after` are the affected stages whose results it may read; for `downstream` only those whose results are not known.
     """
 
     stage: str
@@ -246,9 +245,9 @@ class AffectedStage(Struct, frozen=True, kw_only=True):
 
 
 class AffectedStages(Struct, frozen=True, kw_only=True):
-    """The affected stages in the order of the plan, out of `count`; `removed` are those that the revision had alone.
+    """The affected stages in the order of the plan, out of `count`; `removed` are stages that only the revision has.
 
-    `comparable` is false where the revision has no such pipeline, or an invalid one: then every stage is new.
+    `comparable` is false if the revision has no such pipeline, or an invalid one: then every stage is new.
     """
 
     name: str

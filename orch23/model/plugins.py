@@ -20,12 +20,12 @@ _Value = TypeVar("_Value")
 
 
 class LazyMapping(Mapping[str, _Value]):
-    """What there is by name, in the order of the names; a name that is not known is never made."""
+    """Values by name, in the order of the names. A value is made when it is first used."""
 
     __slots__ = ("_made", "_make", "_names")
 
     def __init__(self, names: Iterable[str], make: Callable[[str], _Value]) -> None:
-        """Take the names, and what makes the value of one."""
+        """Set the names, and the function that makes the value of a name."""
         self._names, self._make = tuple(names), make
         self._made: dict[str, _Value] = {}
 
@@ -38,11 +38,11 @@ class LazyMapping(Mapping[str, _Value]):
         return self._made[name]
 
     def __contains__(self, name: object) -> bool:
-        """Say whether there is such a name, and make nothing."""
+        """Return whether the name is known, without making its value."""
         return name in self._names
 
     def __iter__(self) -> Iterator[str]:
-        """Give the names."""
+        """Yield the names."""
         return iter(self._names)
 
     def __len__(self) -> int:
@@ -53,13 +53,13 @@ class LazyMapping(Mapping[str, _Value]):
 _GROUPS = "orch23."
 _OWN = frozenset({"orch23", "orch23_checks"})
 _KNOWN: "dict[str, Distribution | None]" = {}
-"""The distributions that were looked up, by the name that a pipeline gives them; None for one that is not installed."""
+"""The distributions that were looked up, by the name in the pipeline; None for one that is not installed."""
 _LONGEST = 300
 REPORT_PLUGIN_HINT = "report it to the author of the plugin, or remove it from `plugins`"
 
 
 def type_validator(kind: type[object]) -> Callable[[object, str], str]:
-    """Return a function that returns why a value cannot be used where it has to be of a type."""
+    """Return a function that returns why a value cannot be used: it is not of this type; else an empty text."""
 
     def fault(found: object, _name: str) -> str:
         return "" if isinstance(found, kind) else f"it must be a `{kind.__name__}`, and is {_cut(repr(found))}"
@@ -69,8 +69,8 @@ def type_validator(kind: type[object]) -> Callable[[object, str], str]:
 
 def exception_text(error: BaseException) -> str:
     """Return an exception in one line."""
-    said = " ".join(str(error).split())
-    return _cut(f"{type(error).__name__}: {said}" if said else type(error).__name__)
+    message = " ".join(str(error).split())
+    return _cut(f"{type(error).__name__}: {message}" if message else type(error).__name__)
 
 
 def _cut(text: str) -> str:
@@ -78,7 +78,7 @@ def _cut(text: str) -> str:
 
 
 def load_object(place: str) -> Any:
-    """Return what stands at `module:attribute`.
+    """Return the object at `module:attribute`.
 
     Raises:
         ConfigurationError: it is of a plugin, and cannot be loaded.
@@ -94,7 +94,7 @@ def load_object(place: str) -> Any:
 
 
 def load_object_as(kind: type[_Value], place: str) -> _Value:
-    """Return what stands at `module:attribute`, which has to be of a type.
+    """Return the object at `module:attribute`, which must be of a type.
 
     Raises:
         ConfigurationError: it is of a plugin, and cannot be loaded or is of another type.
@@ -107,7 +107,7 @@ def load_object_as(kind: type[_Value], place: str) -> _Value:
 
 
 def _unusable(place: str, why: str) -> ConfigurationError:
-    """Return the error that a part of a step, which the class of a plugin names, cannot be used."""
+    """Return the error that an object which a plugin names cannot be used."""
     owner = next((one for one in _found_plugins() if _top(place) in _tops(one)), None)
     of_plugin = f" of the plugin {_versioned(owner)}" if owner is not None else ""
     return ConfigurationError(
@@ -116,9 +116,9 @@ def _unusable(place: str, why: str) -> ConfigurationError:
 
 
 def plugin_error_of(error: BaseException) -> ConfigurationError | None:
-    """Return the error that the code of a plugin failed, if it raised an exception; None if it did not.
+    """Return the error that the code of a plugin failed, if the exception came from it; None if not.
 
-    It also did if it called what raised it. What the system refuses to code of orch23 that it called is not its fault.
+    The exception may be raised in code that the plugin called.
     """
     found, place, below = None, "", error.__traceback__
     while below is not None:
@@ -127,7 +127,7 @@ def plugin_error_of(error: BaseException) -> ConfigurationError | None:
         if owner is not None:
             found, place = owner, f"`{code.co_name}`, {module}:{below.tb_lineno}"
         elif isinstance(error, OSError) and _top(module) in _OWN:
-            found = None
+            found = None  # a full disk or a missing permission in orch23 is not the fault of the plugin that called it
         below = below.tb_next
     if found is None:
         return None
@@ -154,34 +154,35 @@ def _found_plugins() -> "list[Distribution]":
 
 
 class _Added(Struct, frozen=True):
-    """Something of a plugin, which is loaded when it is asked for."""
+    """An object of a plugin, which is loaded when it is first used."""
 
     plugin: "Distribution"
     entry: "EntryPoint"
 
 
 class Registry(Mapping[str, _Value], Generic[_Value]):
-    """What a pipeline can name of one sort: what is orch23's own, then what its plugins have in a group.
+    """The objects of one kind that a pipeline can name: those of orch23, then those of its plugins in a group.
 
-    Plugins are looked up when a name is none of orch23's, or all names are wanted. The first that has a name gives it.
+    Plugins are looked up only for a name that orch23 does not have, or for all names. If several plugins have a name,
+    the first one counts.
     """
 
     def __init__(
         self, own: Mapping[str, _Value], group: str, plugins: tuple[str, ...], fault: Callable[[object, str], str]
     ) -> None:
-        """Take what is orch23's own, the group of entry points, and the names of the distributions.
+        """Set the objects of orch23, the group of entry points, and the names of the distributions.
 
-        `fault` returns why what a plugin has under a name cannot be used; an empty text if it can.
+        `fault` returns why an object of a plugin cannot be used under a name; an empty text if it can.
         """
         self._own, self._group, self._plugins, self._fault = own, group, plugins, fault
         self._loaded: dict[str, _Value] = {}
 
     def __getitem__(self, name: str) -> _Value:
-        """Return what has a name.
+        """Return the object with a name.
 
         Raises:
-            KeyError: there is none.
-            ConfigurationError: what a plugin has under the name cannot be used.
+            KeyError: the name is not known.
+            ConfigurationError: the object that a plugin has under the name cannot be used.
 
         """
         if name in self._own:
@@ -191,11 +192,11 @@ class Registry(Mapping[str, _Value], Generic[_Value]):
         return self._loaded[name]
 
     def __contains__(self, name: object) -> bool:
-        """Say whether there is such a name, and load nothing."""
+        """Return whether the name is known, without loading its object."""
         return name in self._own or (bool(self._plugins) and name in self._added)
 
     def __iter__(self) -> Iterator[str]:
-        """Give the names."""
+        """Yield the names."""
         yield from self._own
         yield from self.added
 
@@ -204,17 +205,17 @@ class Registry(Mapping[str, _Value], Generic[_Value]):
         return sum(1 for _ in self)
 
     def plugin_version(self, name: str) -> str:
-        """Return name and version of the plugin that gives a name, as they are part of a key; empty if none does."""
+        """Return name and version of the plugin with a name, as in stage keys; empty for a name of orch23."""
         added = self._added.get(name) if self._plugins and name not in self._own else None
         return "" if added is None else _versioned(added.plugin)
 
     @property
     def added(self) -> Collection[str]:
-        """Give the names that plugins add."""
+        """Return the names that plugins add."""
         return [name for name in self._added if name not in self._own] if self._plugins else ()
 
     def unusable(self, name: str, why: str) -> ConfigurationError:
-        """Return the error that what a plugin has under a name cannot be used."""
+        """Return the error that the object of a plugin under a name cannot be used."""
         message = f"`{name}` of the plugin {self.plugin_version(name)} ({self._group}) cannot be used: {why}"
         return ConfigurationError(Diagnostic("E845", message, hint=REPORT_PLUGIN_HINT))
 
@@ -244,9 +245,9 @@ def missing_plugins(plugins: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def plugin_codes(plugins: tuple[str, ...]) -> Mapping[str, tuple[str, str, str]]:
-    """Return title, explanation and plugin of each diagnostic code that plugins explain, by the code in capitals.
+    """Return title, explanation and plugin of each diagnostic code of plugins, by the code in capitals.
 
-    They are in `CODES` of the modules that their entry points are in. Loads them.
+    The modules of their entry points are loaded: `CODES` in these has the explanations.
 
     Raises:
         ConfigurationError: such a module cannot be loaded.
@@ -257,21 +258,21 @@ def plugin_codes(plugins: tuple[str, ...]) -> Mapping[str, tuple[str, str, str]]
         for module in dict.fromkeys(entry.value.partition(":")[0].strip() for entry in _entries(plugin)):
             table = load_object(f"{module}:__dict__").get("CODES")
             if isinstance(table, Mapping):
-                found |= {str(code).upper(): (*told, _versioned(plugin)) for code, told in table.items()}
+                found |= {str(code).upper(): (*texts, _versioned(plugin)) for code, texts in table.items()}
     return found
 
 
 @cache
 def plugin_modules(plugins: tuple[str, ...]) -> frozenset[str]:
-    """Return the top-level modules that plugins name as theirs."""
+    """Return the top-level modules of the entry points of plugins."""
     return frozenset().union(*(_tops(plugin) for plugin in map(_installed, plugins) if plugin is not None))
 
 
 @cache
 def plugin_folders(plugins: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the folders of which one changes when another version of one of the plugins is found, or none.
+    """Return the folders to watch: one of them changes if another version of a plugin is found, or none any more.
 
-    They are the one that each is installed in, and those that Python searches before that one.
+    They are the folder in which each plugin is installed, and those that Python searches before it.
     """
     found: dict[str, None] = {}
     for plugin in filter(None, map(_installed, plugins)):
@@ -297,7 +298,7 @@ def _tops(plugin: "Distribution") -> frozenset[str]:
 
 
 def _entries(plugin: "Distribution") -> "Iterator[EntryPoint]":
-    """Give the entry points of a distribution that are for orch23."""
+    """Yield the entry points of a distribution for orch23."""
     return (entry for entry in plugin.entry_points if entry.group.startswith(_GROUPS))
 
 

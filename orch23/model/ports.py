@@ -1,6 +1,6 @@
 """Ports to storage and execution: content store, result store, executor.
 
-No path of this machine is in them, so that a remote cache and a remote worker can implement them.
+They contain no path of this machine, so that a remote cache and a remote worker can implement them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,18 +17,18 @@ from orch23.model.text import LineListener
 class ContentStore(Protocol):
     """Bytes by digest. Safe for calls from several threads.
 
-    Bytes that do not have their digest are never returned. `get`, `get_chunks` and `check` find them by `sha256`, so
-    that a caller that knows no more than that sets any size; only `has` compares sizes.
+    Bytes that do not have their digest are never returned. `get`, `get_chunks` and `check` find bytes by `sha256`: a
+    caller that does not know the size may set any; only `has` compares sizes.
     """
 
     def has(self, digest: Digest) -> bool:
-        """Return whether there are bytes of this digest and size. They are verified when they are read."""
+        """Return whether the store has bytes of this digest and size. They are verified when they are read."""
 
     def get(self, digest: Digest) -> bytes:
         """Return the bytes of a digest.
 
         Raises:
-            MissingBytesError: they are missing or damaged. Damaged bytes count as missing until they are put again.
+            MissingBytesError: they are missing or damaged. Damaged bytes are missing until they are stored again.
 
         """
 
@@ -86,8 +86,8 @@ class FileContentStore(ContentStore, DescriptorAccess, Protocol):
 class ResultStore(Protocol):
     """Records of results by stage key: what a remote cache implements. Safe for calls from several threads.
 
-    It is believed as the records of this machine are: a result that it returns is not verified again. One that cannot
-    be reached has no records, and its `put` does nothing: no build fails for that, so no method raises.
+    It is trusted like the records of this machine: a result that it returns is not verified again. If it cannot be
+    reached, it has no records and its `put` does nothing. No method raises, so that no build fails because of it.
     """
 
     def has(self, key: str) -> bool:
@@ -115,10 +115,10 @@ class ResultIndex(ResultStore, Protocol):
     """
 
     def by_core(self, core: str) -> Sequence[Record]:
-        """Return the records whose manifests differ only in verification, without retained failures."""
+        """Return the records whose manifests differ in verification only, without retained failures."""
 
     def by_identity(self, identity: str) -> Sequence[Record]:
-        """Return the records of what is the same stage under any name."""
+        """Return the records of the same stage under any name."""
 
     def last(self, stage: str) -> Record | None:
         """Return the newest record of a stage name that is not a retained failure."""
@@ -143,10 +143,10 @@ class ResultIndex(ResultStore, Protocol):
 
 
 class Surroundings(Struct, frozen=True, kw_only=True):
-    """What an executor of a plugin is made with.
+    """The arguments for an executor of a plugin.
 
-    `contents` has the inputs of actions and takes their outputs; `workers` is how many stages run at once; `redact`
-    returns a text without secrets, and has to be used on what a process prints before it is shown.
+    `contents` has the inputs of actions and gets their outputs; `workers` is the maximum of parallel stages; `redact`
+    returns a text without secrets, and must be used on the output of a process before it is shown.
     """
 
     contents: ContentStore
@@ -161,8 +161,8 @@ class Executor(Protocol):
     def run(self, action: Action, hear: LineListener | None = None) -> ActionOutcome:
         """Run an action to its end, in the calling thread, and return its outcome. Never raises.
 
-        `hear` gets each line that the process prints, while it runs; a long one is cut when it is shown. An executor
-        that cannot tell may leave that out.
+        `hear` gets each line that the process prints, while it runs; long lines are cut when shown. An executor
+        that cannot do this may ignore it.
         """
 
     def cancel(self) -> None:

@@ -1,7 +1,7 @@
 """Manifests and keys of stages, records of their results, and the lock file.
 
-Aspects are flat strings. Those with a subject are `prefix:subject`, as in `input:specs/todo.md`; those
-that only verification depends on start with `verify`. The idea is n2's (hash.rs): one list, two uses.
+Aspects are flat strings. Those with a subject are `prefix:subject`, as in `input:specs/todo.md`; those that only
+verification depends on start with `verify`. As in n2 (hash.rs), one list serves the key and the reasons of a run.
 """
 
 from collections.abc import Collection, Mapping
@@ -13,10 +13,10 @@ from orch23.model.digest import FileEntry, Json, digest_json
 
 
 class Facts(Struct, frozen=True, kw_only=True):
-    """What is true of the machine and of the providers, looked up before resolving.
+    """Facts about the machine and the providers, looked up before a stage is resolved.
 
-    `plugins` are name and version of each plugin that has a part in the stage's step; `verify_plugins` are those of the
-    kinds of steps in its `verify` that plugins add, by kind.
+    `plugins` are name and version of each plugin that is part of the step of the stage; `verify_plugins` are those of
+    the plugins that add kinds of steps to its `verify`, by kind.
     """
 
     python: str = ""
@@ -32,7 +32,7 @@ class Facts(Struct, frozen=True, kw_only=True):
 
 
 ACTION_FORMAT = 1
-"""The meaning of a manifest; raised when orch23 itself would make something else of the same aspects."""
+"""The version of the meaning of a manifest; raised when orch23 makes something else of the same aspects (ADR 3)."""
 
 Manifest: TypeAlias = Mapping[str, Json]
 
@@ -62,7 +62,7 @@ ReasonCode: TypeAlias = Literal[
 
 
 class Reason(Struct, frozen=True):
-    """Why a stage is not fresh: a code, the aspect (or path, or stage) meant, and its value then and now."""
+    """Why a stage is not fresh: a code, the aspect, path or stage that differs, and its value then and now."""
 
     code: ReasonCode
     subject: str = ""
@@ -76,25 +76,25 @@ def key_of(manifest: Manifest) -> str:
 
 
 def is_verify_aspect(aspect: str) -> bool:
-    """Say whether an aspect matters to verification alone."""
+    """Return whether only verification depends on an aspect."""
     return aspect == "ensures" or aspect.partition(":")[0].partition(".")[0] == "verify"
 
 
 def core_of(manifest: Manifest) -> str:
-    """Return the digest of all but the verification: with an equal core, old outputs may be verified as they are."""
+    """Return the digest of all but the verification: with an equal core, old outputs only have to be verified."""
     return digest_json({a: v for a, v in manifest.items() if not is_verify_aspect(a)})
 
 
 def identity_of(manifest: Manifest) -> str:
-    """Return the digest of what stays the same while a stage's inputs come and go: kind, outputs, item."""
+    """Return the digest of the aspects that an edit of inputs does not change: kind, outputs, item."""
     return digest_json({a: manifest.get(a) for a in ("kind", "outputs", "item")})
 
 
 class Base(Struct, frozen=True):
-    """The bytes that a run started from at a path, where its base had moved (ADR 19).
+    """The bytes that a run started from at a path, if its base had moved (ADR 19).
 
-    `instead_of` is what it would have started from otherwise: the original, or the version of the item before; None
-    where there was no file. The base is in force only as long as that is still so.
+    `instead_of` is what it would have started from otherwise: the original, or the version of the item before; None if
+    there was no file. The base is in force only while that is the same.
     """
 
     start: FileEntry
@@ -102,17 +102,17 @@ class Base(Struct, frozen=True):
 
 
 class Record(Struct, frozen=True, kw_only=True):
-    """Written after verify passed: a verifying trace and, with the store, a constructive one (a la Carte).
+    """The record of a verified result: a verifying trace, with the store a constructive one (ADR 3).
 
-    `stage` is only a label: the key has no name in it, so a renamed stage finds its record.
-    `exchanges` are fingerprints; laid in this order on the base they give the outputs again.
-    `originals` says, for outputs of a chain, what a person had at that path (None: nothing).
-    `bases` are the paths where the run started from other bytes than these.
+    `stage` is only a label: the key does not contain a name, so a renamed stage finds its record.
+    `exchanges` are fingerprints; applied to the base in this order, they give the outputs again.
+    `originals` has, for outputs of a chain, the file that the user had at that path (None: no file).
+    `bases` are the paths at which the run started from other bytes than these.
     `accepted` are the outputs whose bytes a user wrote, not a run.
-    `git` maps the sha256 of outputs, originals and bases to their git blob ids, so that git can give the bytes back.
-    `texts` is the digest of what the prompt was rendered from besides the contents of inputs.
-    A kept failure, or what `reset` retained (`failed`), makes nothing fresh and restores nothing; its bytes are merely
-    known.
+    `git` maps the sha256 of outputs, originals and bases to their git blob ids, to find lost bytes in git.
+    `texts` is the digest of everything in the prompt except the contents of inputs.
+    `failed` marks a kept failure, or a record that `reset` retained: no stage is fresh by it, and it is not restored.
+    It only says that orch23 wrote these bytes.
     """
 
     stage: str
@@ -135,22 +135,22 @@ def same_result(one: Record, other: Record) -> bool:
 
 
 def retained_key(key: str) -> str:
-    """Return the key of what `reset` retains of a record with this key: no stage has it."""
+    """Return a key for the record that `reset` retains of one with this key; no stage has such a key."""
     return digest_json({"retained": key})
 
 
 class LockFile(Struct, frozen=True):
     """The committed records of one pipeline, by stage name.
 
-    `retained` is what `reset` left of records: whose files these are, and what they started from. A stage has no entry
-    there once it has a record again.
+    `retained` has what `reset` keeps of records: which stage owns a file, and from what it started. An entry is dropped
+    when its stage has a record again.
     """
 
     records: Mapping[str, Record] = field(default_factory=dict)
     retained: Mapping[str, Record] = field(default_factory=dict)
 
     def without(self, stages: Collection[str]) -> "LockFile":
-        """Return the lock file without these stages, and without the items of each of them."""
+        """Return the lock file without these stages and their items."""
 
         def stays(name: str) -> bool:
             return name not in stages and name.partition("@")[0] not in stages
@@ -161,7 +161,7 @@ class LockFile(Struct, frozen=True):
         )
 
     def owner_records(self) -> dict[str, Record]:
-        """Return what is known of each stage: its record, else what was retained of it."""
+        """Return the record of each stage, else what `reset` retained of it."""
         return {**self.retained, **self.records}
 
     def originals(self) -> dict[str, FileEntry | None]:

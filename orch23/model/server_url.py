@@ -9,9 +9,9 @@ _DELETE = 0x7F
 
 
 def normalize_url(url: str) -> str:
-    """Return a sound address as it is hashed and called: no capitals in the host, no usual port, no slash at the end.
+    """Return a valid URL as it is hashed and called: host in lower case, no default port, no slash at the end.
 
-    The path keeps its capitals: to a server they may be another path.
+    The path keeps its case: for a server another case may be another path.
     """
     parts = urlsplit(url)
     scheme, host = parts.scheme.lower(), (parts.hostname or "").lower().rstrip(".")
@@ -21,12 +21,12 @@ def normalize_url(url: str) -> str:
 
 
 def url_origin(url: str) -> str:
-    """Return the scheme, the host and the port of a sound address, in their normal form."""
+    """Return scheme, host and port of a valid URL, normalized."""
     return "/".join(normalize_url(url).split("/", 3)[:3])
 
 
 def is_loopback(url: str) -> bool:
-    """Say whether an address is this machine's own, by its name alone: nothing is looked up."""
+    """Return whether a URL is of this machine, by its host only; no name is resolved."""
     try:
         host = (urlsplit(url).hostname or "").lower().rstrip(".")
     except ValueError:
@@ -42,9 +42,9 @@ def is_loopback(url: str) -> bool:
 
 
 def url_fault(url: str) -> str | None:
-    """Return what is wrong with an address of a server, None if it can be called: `has ...`, to follow its name.
+    """Return what is wrong with the URL of a server, such as `has no host`; None if it can be called.
 
-    The text never repeats the address: the part that is wrong may be a password.
+    The text never contains the URL: the wrong part may be a password.
     """
     if any(ord(character) < _FIRST_PRINTABLE or ord(character) == _DELETE for character in url):
         return "has a blank or a control character"
@@ -74,6 +74,9 @@ def _fault(url: str, parts: SplitResult, port: int | None) -> str | None:
 
 
 def recordable_model(name: str) -> str:
-    """Return a model's name as it may be recorded: printable, and of a file of its server without the folder."""
+    """Return the name of a model for records: printable, and without the folder if it is the path of a file.
+
+    A server of local models may name its model by a path of its machine.
+    """
     printable = "".join(character for character in name if character.isprintable())
     return printable.rpartition("/")[2] if printable.startswith("/") else printable

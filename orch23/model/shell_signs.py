@@ -9,7 +9,7 @@ ShellQuote: TypeAlias = Literal["", '"']
 
 
 class ShellCharacter(Struct, frozen=True):
-    """A character that no backslash and no single quote protects: where it is, and the quote it stands in."""
+    """A character that is not protected by a backslash or single quotes: its index, and the quotes around it."""
 
     at: int
     char: str
@@ -17,7 +17,7 @@ class ShellCharacter(Struct, frozen=True):
 
 
 def shell_signs(command: str) -> Iterator[ShellCharacter]:
-    """Give the characters of a command that a shell looks at, in order; quotes and escapes themselves are left out."""
+    """Yield the characters of a command that a shell interprets, in order, without quotes and escapes themselves."""
     quote, at = "", 0
     while at < len(command):
         char = command[at]

@@ -1,7 +1,7 @@
 """Base classes of the kinds of steps, and the grants that a step needs from the user.
 
-Each class is a frozen Struct. Its other parts are named as `module:attribute`, and loaded where they are needed: a plan
-that is stored needs no language, a plan that is shown runs nothing.
+Each class is a frozen Struct. Its other parts are named as `module:attribute`, and loaded when they are needed: a
+stored plan needs no language, and a plan that is only shown needs nothing that runs.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 class Grant(Struct, frozen=True, kw_only=True):
-    """One thing that the user allows a project, as a whole: if any field differs, it is another grant.
+    """One permission that the user gives a project; if any field differs, it is another grant.
 
-    `name` is the program as the pipeline names it, or the origin of a server (`https://host:port`). `sha256` is over
-    the program's bytes, its arguments and the files that it is given, in hex; empty for a server. `keys` are the names
-    of the environment variables that it gets. `reads` are the paths outside of the project that a program may read.
-    `detail` tells the user what exactly is run, `files` which files of the project that gets; they are not compared,
-    and not kept.
+    `name` is the program as the pipeline names it, or the origin of a server (`https://host:port`). `sha256` covers the
+    bytes of the program, its arguments and the files that it gets, in hex; it is empty for a server. `keys` are the
+    names of the environment variables that it gets, `reads` the paths outside of the project that a program may read.
+    `detail` is the exact command, and `files` the files of the project that it gets; both are shown to the user, but
+    not compared and not stored.
     """
 
     kind: Literal["program", "server", "download"]
@@ -37,7 +37,7 @@ class Grant(Struct, frozen=True, kw_only=True):
     files: tuple[str, ...] = ()
 
     def __eq__(self, other: object) -> bool:
-        """Return whether it allows the same: `detail` and `files` are not compared."""
+        """Return whether it allows the same; `detail` and `files` are not compared."""
         return self._compared() == other._compared() if isinstance(other, Grant) else NotImplemented
 
     def __hash__(self) -> int:
@@ -60,13 +60,13 @@ class Grant(Struct, frozen=True, kw_only=True):
 
 
 class Step:
-    """What a stage does. `kind` is its key in the language.
+    """The work of a stage. `kind` is its key in the language.
 
-    `language` is how it is written, a `model.language.Language`; `run` how an attempt runs it, an `engine.attempt.Run`;
-    `show` a function that names it in one line; `codes` its diagnostics, if it has any. `author_keys` are fields that
-    name a file which its author wrote and which the step itself reads, `output_keys` fields that name an output.
-    `renders` is the field that names a template to render: its text is part of the key. `is_cheap` says that a crash
-    may cost a result that took no time. `asks_model` is for `LLMStep` and its subclasses alone.
+    `language` is the place of its `model.language.Language`, `run` of its `engine.attempt.Run`, `show` of a function
+    that describes it in one line, `codes` of its diagnostics, if it has any. `author_keys` are fields that name a file
+    of the author which the step itself reads, `output_keys` fields that name an output. `renders` is the field that
+    names a template to render: its text is part of the key. With `is_cheap` the result takes no time, so a crash may
+    lose it. `asks_model` is only for `LLMStep` and its subclasses.
     """
 
     __slots__ = ()
@@ -83,22 +83,22 @@ class Step:
     is_cheap: ClassVar[bool] = False
 
     def aspects(self, facts: Facts) -> Mapping[str, Json]:
-        """Return what of the step its result depends on, by aspect: a part of the manifest. `kind` is one of them."""
+        """Return the parts of the step that its result depends on, by aspect of the manifest; `kind` is one of them."""
         raise NotImplementedError
 
     def of_plugins(self, plugins: tuple[str, ...]) -> "Step":
-        """Return the step with the plugins of its pipeline, where these have a say in it."""
+        """Return the step with the plugins of its pipeline, if these can change it."""
         del plugins
         return self
 
     def check_outputs(self, outputs: tuple[str, ...], writes: tuple[str, ...], at: "Problems") -> None:
-        """Report what is wrong with the outputs of a stage, and what else it may write."""
+        """Report errors of the outputs of a stage, and of the other paths that it may write."""
 
     @property
     def named_inputs(self) -> tuple[str, ...]:
-        """Give the files of the project that the step names itself: its stage runs after what makes them.
+        """Return the files of the project that the step names itself: its stage runs after the stages that make them.
 
-        They are inputs for order only. What of them the result depends on is in `aspects`.
+        They are inputs for order only. If the result depends on them, `aspects` has their digests.
         """
         return ()
 
@@ -121,12 +121,12 @@ class Step:
 
     @property
     def grants(self) -> tuple[Grant, ...]:
-        """Give all that the user may have to consent to before the step runs."""
+        """Return everything that the user may have to consent to before the step runs."""
         return ()
 
     @property
     def named_outputs(self) -> tuple[str, ...]:
-        """Give the outputs that the step names itself."""
+        """Return the outputs that the step names itself."""
         named = (getattr(self, key) for key in self.output_keys)
         return tuple(path for path in named if path is not None)
 
@@ -138,9 +138,9 @@ class VerifyStep:
 
 
 class ProcessStep(Step, VerifyStep):
-    """A step that is a program. One that `judges` writes its stage's outputs and nothing else of its tree.
+    """A step that is a program. With `judges` it may write the outputs of its stage, and nothing else of its tree.
 
-    `caches` are names of folders that its program is kept from writing.
+    `caches` are names of folders that its program must not write.
     """
 
     __slots__ = ()
@@ -150,12 +150,12 @@ class ProcessStep(Step, VerifyStep):
 
     @property
     def declared(self) -> Json:
-        """Give what is declared of the program: the aspect `command`."""
+        """Return the declaration of the program: the aspect `command`."""
         raise NotImplementedError
 
     @property
     def words(self) -> Json:
-        """Give the program with its arguments, as one that a model wrote is part of the key."""
+        """Return the program with its arguments, in the form in which a command of a model is part of the key."""
         raise NotImplementedError
 
 
@@ -166,10 +166,10 @@ def describe_step(step: Step) -> str:
 
 
 def is_one_file(outputs: tuple[str, ...]) -> bool:
-    """Say whether outputs are one file."""
+    """Return whether outputs are one file."""
     return len(outputs) == 1 and not outputs[0].endswith("/")
 
 
 def one_file_hint(outputs: tuple[str, ...]) -> str:
-    """Return the way out for a stage that has to make one file."""
+    """Return the hint for a stage that must make exactly one file."""
     return f"it has {len(outputs)}; name exactly one literal file under `outputs`"

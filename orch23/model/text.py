@@ -12,9 +12,9 @@ HIDDEN_CHARACTERS = re.compile(
 
 
 def escape_hidden(text: str) -> str:
-    """Return the same JSON with hidden characters as escapes: no reader of lines, and no eye, is misled by them.
+    """Return the same JSON with hidden characters as escapes, so that they mislead neither programs nor readers.
 
-    Between values JSON has none of them but carriage returns, so all that is found stands in a string.
+    Between values JSON may contain only one of them, the carriage return; the others are within strings.
     """
     return text if text.isascii() and text.isprintable() else HIDDEN_CHARACTERS.sub(_escaped, text)
 
@@ -28,58 +28,58 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 MAX_LINE_LENGTH: Final = 2_000
-"""Of a line that is shown."""
+"""The maximum length of a line that is shown."""
 _LOOKAHEAD: Final = 512
-_MOST_TAKEN: Final = MAX_LINE_LENGTH + _LOOKAHEAD
-"""Of a line that is handed on: of a secret at the place of the cut, all has to be there to be recognized."""
+_MAX_REPORTED: Final = MAX_LINE_LENGTH + _LOOKAHEAD
+"""The maximum length of a line that is reported: a secret at the cut must be complete to be redacted."""
 _DOTS: Final = "..."
 
 
 class LineListener(Protocol):
-    """Takes the lines that a process prints, each as soon as it is complete."""
+    """Receives the lines that a process prints, each as soon as it is complete."""
 
     def __call__(self, line: str, *, cut: bool = False) -> None:
-        """Take a line without its end; with `cut` it is the beginning of a longer one."""
+        """Receive a line without its line break; with `cut` it is the beginning of a longer line."""
 
 
 class LineSplitter:
-    """Hands on each line of a text, without its end, as soon as it is complete; of a long line the beginning."""
+    """Reports each line of a text as soon as it is complete; of a long line only the beginning."""
 
     def __init__(self, hear: LineListener) -> None:
-        """Take who gets the lines."""
+        """Set the listener for the lines."""
         self._hear = hear
         self._rest = ""
         self._is_cut = False
 
     def feed(self, text: str) -> None:
-        """Take the next piece."""
+        """Process the next piece of the text."""
         *whole, rest = f"{self._rest}{text}".split("\n")
         for line in whole:
             self._line(line)
         self._rest = rest
-        if len(rest) > _MOST_TAKEN:
+        if len(rest) > _MAX_REPORTED:
             self._line(rest)
             self._rest, self._is_cut = "", True
 
     def flush(self) -> None:
-        """Hand on what has no end of line."""
+        """Report the last line, which has no line break."""
         if self._rest:
             self._line(self._rest)
         self._rest = ""
 
     def _line(self, line: str) -> None:
-        if self._is_cut:  # the end of a line of which the beginning was handed on
+        if self._is_cut:  # this is the rest of a line whose beginning was reported
             self._is_cut = False
             return
         line = line.removesuffix("\r")
-        if len(line) > _MOST_TAKEN:
-            self._hear(line[:_MOST_TAKEN], cut=True)
+        if len(line) > _MAX_REPORTED:
+            self._hear(line[:_MAX_REPORTED], cut=True)
         else:
             self._hear(line)
 
 
 def displayable_part(line: str, redact: Callable[[str], str], *, cut: bool) -> tuple[str, bool]:
-    """Return the characters of a line that are shown, and whether there are more; `cut` says that the line itself is.
+    """Return the characters of a line that are shown, and whether there are more; with `cut` the line was cut before.
 
     Secrets are taken out before it is cut, since half of one is not recognized.
     """

@@ -1,4 +1,5 @@
 """Snapshots of builds with nothing to do. Imported first; imports nothing else of orch23.
 
-It stands at the bottom and imports nothing of orch23 and little of Python, so that such a build imports nothing more.
+Such a build imports nothing else: it takes 3 ms, and the modules that read a pipeline take 100 ms and more. So these
+modules also import only a few modules of the standard library.
 """

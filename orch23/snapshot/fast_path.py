@@ -6,8 +6,8 @@ import sys
 import time
 import zlib
 
-try:  # what hashlib stands on, without the library of OpenSSL, which takes longer to load than all of this
-    from _sha2 import sha256  # type: ignore[import-not-found,unused-ignore] # from Python 3.12 on
+try:  # `hashlib` would load OpenSSL, which takes longer than everything here
+    from _sha2 import sha256  # type: ignore[import-not-found,unused-ignore] # since Python 3.12
 except ImportError:
     from _sha256 import sha256  # type: ignore[import-not-found,unused-ignore]
 
@@ -15,15 +15,16 @@ from orch23.snapshot.stat_snapshot import SnapshotDifference, StatSnapshot, pars
 from orch23.snapshot.store_registry import STORE_FOLDER as STORE
 from orch23.snapshot.store_registry import is_trusted
 
-TYPE_CHECKING = False  # as in `looks`
+TYPE_CHECKING = False  # see stat_snapshot
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import TextIO
 
 SNAPSHOT_FOLDER = ".orch23/snapshots"
 LOCK_FILE = ".orch23/lock"
 LOG_FOLDER = "logs"
 ENVIRONMENT_NAMES = ("HOME", "PATH", "VIRTUAL_ENV")
-"""What decisions take from the environment, besides every variable of `OPTIONS`."""
+"""The environment variables that decisions depend on, besides all that begin with `OPTION_PREFIX`."""
 OPTION_PREFIX = "ORCH23_"
 KNOWN_FLAGS = frozenset(
     {
@@ -41,10 +42,10 @@ KNOWN_FLAGS = frozenset(
     }
 )
 KNOWN_VALUE_OPTIONS = frozenset({"--budget", "--model", "--output", "--provider", "--set", "--vars"})
-"""The options of `build` that change nothing but what is decided, besides --jobs and --keep-going.
+"""The options of `build` with which a snapshot can answer, besides --jobs and --keep-going.
 
-A build with another option, such as one that is added later, is always decided. An option may be listed here if a build
-with it that found nothing to do finds nothing again, as long as the files and the environment stay as they are.
+With any other option, such as one that is added later, a build decides everything. An option may be listed here if a
+build with it that found nothing to do finds nothing again, as long as the files and the environment stay the same.
 """
 _COMPLETE = "_ORCH23_COMPLETE"
 _PRIVATE = 0o600
@@ -55,23 +56,24 @@ _PID_DIGITS = 20
 
 
 class StaleSnapshot:
-    """What a build looked at that found nothing to do, and what of it is not as it was; `stamp` tells the file."""
+    """A snapshot that differs from the files now. `file_signature` identifies the version of its file."""
 
     __slots__ = ("difference", "file_signature", "snapshot")
 
-    def __init__(self, looks: StatSnapshot, difference: SnapshotDifference, file_signature: str) -> None:
-        """Take all three."""
-        self.snapshot, self.difference, self.file_signature = looks, difference, file_signature
+    def __init__(self, snapshot: StatSnapshot, difference: SnapshotDifference) -> None:
+        """Create it for a snapshot of the working directory."""
+        self.snapshot, self.difference = snapshot, difference
+        self.file_signature = signature(snapshot_path(snapshot.facts["question"]))
 
     def is_current(self, root: str) -> bool:
-        """Say whether nobody wrote or dropped the snapshot since it was read; for the holder of the build lock."""
+        """Return whether the file was neither written nor removed since then; call it with the build lock."""
         return signature(f"{root}/{snapshot_path(self.snapshot.facts['question'])}") == self.file_signature
 
 
 def answer_from_snapshot(argv: list[str]) -> "int | StaleSnapshot | None":
-    """Answer `build` or `plan` where nothing is to be done, and return the exit code; None where that is not known.
+    """Answer `build` or `plan` if nothing has changed, and return the exit code.
 
-    Where something may have to be done, what is known of that.
+    Return the snapshot and the differences if something has changed, and None if the command needs a full decision.
     """
     if not argv or argv[0] not in ("build", "plan") or _COMPLETE in os.environ:
         return None
@@ -79,76 +81,69 @@ def answer_from_snapshot(argv: list[str]) -> "int | StaleSnapshot | None":
         return None
     try:
         here = os.getcwd()
-        asked = command_identity(here, argv)
-        root = None if asked is None else _root(here, snapshot_path(asked))
-        if asked is None or root is None:
+        identity = command_identity(here, argv)
+        root = None if identity is None else _root(here, snapshot_path(identity))
+        if identity is None or root is None:
             return None
         os.chdir(root)
         try:
-            return _build(asked) if argv[0] == "build" else _plan(asked)
+            return _build(identity) if argv[0] == "build" else _plan(identity)
         finally:
             os.chdir(here)
-    except (OSError, ValueError, LookupError):
+    except (OSError, ValueError, LookupError):  # the full program reports it
         return None
 
 
 def pid_line(pid: int) -> bytes:
-    """Return what the holder of the build lock writes into it: always as long, so that nothing is to be cut off."""
+    """Return what the holder of the build lock writes into it.
+
+    It has a fixed length, so that it overwrites the line of an earlier build without a truncation.
+    """
     return b"%-*d\n" % (_PID_DIGITS, pid)
 
 
 def command_identity(here: str, argv: list[str]) -> str | None:
-    """Return what is asked, and where: the same text for `build` and for the `plan` of it.
+    """Return the directory and the arguments as one text, which is the same for a `build` and its `plan`.
 
-    With how many jobs something would be done, and whether it would go on after a failure, is no part of it. None if
-    there is an option of which it is not known that a build with it can be answered: then it is decided.
+    --jobs and --keep-going are left out: they change how a build runs, not whether it has something to do. None if an
+    option is not known here.
     """
-    words = _asked(argv[1:])
+    words = _relevant_words(argv[1:])
     if words is None:
         return None
     return "\n".join((here, *(word.replace("\\", "\\\\").replace("\n", "\\n") for word in words)))
 
 
-def _asked(words: list[str]) -> list[str] | None:
-    """Return the words of a command line without those options that do not matter to a build with nothing to do."""
+def _relevant_words(words: list[str]) -> list[str] | None:
     kept: list[str] = []
-    number = 0
-    while number < len(words):
-        word = words[number]
-        if word == "--":
-            return kept + words[number:]
-        if length := _unimportant(words[number : number + 2]):
-            number += length
-            continue
-        length = _known(words[number : number + 2]) if word.startswith("-") and word != "-" else 1
+    while words:
+        if words[0] == "--":
+            return kept + words
+        length, is_relevant = _argument(words)
         if not length:
             return None
-        kept += words[number : number + length]
-        number += length
+        if is_relevant:
+            kept += words[:length]
+        words = words[length:]
     return kept
 
 
-def _known(words: list[str]) -> int:
-    """Return how many words the option takes that these begin with; 0 if it is not known."""
-    name, sign, _ = words[0].partition("=")
-    if sign:
-        return int(name in KNOWN_VALUE_OPTIONS and name.startswith("--"))
-    if name in KNOWN_VALUE_OPTIONS:
-        return 2 if words[1:] else 0
-    return int(name in KNOWN_FLAGS)
-
-
-def _unimportant(words: list[str]) -> int:
-    """Return how many words the option takes that these begin with, if it is --jobs or --keep-going; else 0."""
-    first, following = words[0], words[1:]
-    if first in ("-k", "--keep-going"):
-        return 1
-    if first in ("-j", "--jobs"):
-        return 2 if following and _is_number(following[0]) else 0
+def _argument(words: list[str]) -> tuple[int, bool]:
+    """Return how many words the first argument takes, 0 for an unknown option, and whether it is relevant."""
+    word, following = words[0], words[1:2]
+    if not word.startswith("-") or word == "-":
+        return 1, True
+    if word in ("-k", "--keep-going"):
+        return 1, False
+    if word in ("-j", "--jobs"):
+        return (2 if following and _is_number(following[0]) else 0), False
     for prefix in ("-j", "--jobs="):
-        if first.startswith(prefix):
-            return int(_is_number(first[len(prefix) :]))
-    return 0
+        if word.startswith(prefix):
+            return int(_is_number(word[len(prefix) :])), False
+    name, sign, _ = word.partition("=")
+    if name in KNOWN_VALUE_OPTIONS:
+        return 1 if sign else 2 * len(following), True
+    return int(word in KNOWN_FLAGS), True
 
 
 def _is_number(text: str) -> bool:
@@ -156,20 +151,21 @@ def _is_number(text: str) -> bool:
 
 
 def program_identity() -> str:
-    """Return which orch23 this is, what runs it, and where that finds plugins: others may decide otherwise.
+    """Return the interpreter, the path of orch23 and the search path of modules: another one may decide differently.
 
-    The search path has all that PYTHONPATH, PYTHONHOME, PYTHONUSERBASE, a virtual environment and `.pth` files change.
+    PYTHONPATH, PYTHONHOME, PYTHONUSERBASE, a virtual environment and `.pth` files all change the search path, and with
+    it the version of a plugin.
     """
     return "\n".join((sys.executable, __file__, *map(str, sys.path)))
 
 
-def snapshot_path(asked: str) -> str:
-    """Return where the answer to a question lies, from the root."""
-    return f"{SNAPSHOT_FOLDER}/{zlib.crc32(asked.encode('utf-8', 'surrogateescape')):08x}"
+def snapshot_path(identity: str) -> str:
+    """Return the path of the snapshot of a command, relative to the root."""
+    return f"{SNAPSHOT_FOLDER}/{zlib.crc32(identity.encode('utf-8', 'surrogateescape')):08x}"
 
 
 def environment_digests(environ: "Mapping[str, str]") -> dict[str, str]:
-    """Return what of an environment has to be as it was: digests by name, since a value may be a secret."""
+    """Return the variables that must not change, as digests: a value may be a secret."""
     return {
         name: _sha256(text.encode("utf-8", "surrogateescape"))
         for name, text in environ.items()
@@ -178,7 +174,7 @@ def environment_digests(environ: "Mapping[str, str]") -> dict[str, str]:
 
 
 def color_by_environment(environ: "Mapping[str, str]", *, terminal: bool) -> bool:
-    """Say whether a stream gets colours where no option says so: by NO_COLOR, CLICOLOR_FORCE, and what it is."""
+    """Return whether a stream gets colors if no option decides: by NO_COLOR, CLICOLOR_FORCE, and TERM on a terminal."""
     if environ.get("NO_COLOR"):
         return False
     if environ.get("CLICOLOR_FORCE", "0") not in ("", "0"):
@@ -187,14 +183,10 @@ def color_by_environment(environ: "Mapping[str, str]", *, terminal: bool) -> boo
 
 
 def _root(here: str, snapshot: str) -> str | None:
-    """Return the nearest folder from here upwards that has a snapshot; it is no root unless the snapshot says so.
-
-    Its store has to be the user's own, since anything can be in one that came with a clone; a parent directory too, as
-    `cli.project` has it: its owner can put any snapshot's files there.
-    """
+    """Return the nearest directory from here upwards that has the snapshot and may be trusted."""
     folder = here
     while True:
-        if os.path.lexists(f"{folder}/{snapshot}") and _counts(folder, here):
+        if os.path.lexists(f"{folder}/{snapshot}") and _is_own(folder, here):
             return folder
         above = os.path.dirname(folder)
         if above == folder:
@@ -202,96 +194,98 @@ def _root(here: str, snapshot: str) -> str | None:
         folder = above
 
 
-def _counts(folder: str, here: str) -> bool:
+def _is_own(folder: str, here: str) -> bool:
+    # A clone can come with any store, and the owner of a parent directory, such as /tmp, can plant one there.
     return (folder == here or os.stat(folder).st_uid == os.geteuid()) and is_trusted(f"{folder}/{STORE}")
 
 
-def _read(asked: str) -> StatSnapshot | None:
+def _read(identity: str, stream: "TextIO") -> StatSnapshot | None:
+    """Return the snapshot of a command; None if its text cannot be repeated to this stream by this program."""
     try:
-        with open(snapshot_path(asked), "rb") as stream:
-            looks = parse_snapshot(stream.read())
+        with open(snapshot_path(identity), "rb") as file:
+            snapshot = parse_snapshot(file.read())
     except OSError:
         return None
-    if looks is None or looks.facts["question"] != asked or looks.facts["root"] != os.getcwd():
+    if snapshot is None or snapshot.environ != environment_digests(os.environ):
         return None
-    if looks.facts["program"] != program_identity():
+    # The name of the file is a checksum, which two commands can share.
+    now = {
+        "question": identity,
+        "root": os.getcwd(),
+        "program": program_identity(),
+        "encoding": stream.encoding,
+    }
+    if any(snapshot.facts[name] != value for name, value in now.items()):
         return None
-    return looks if looks.environ == environment_digests(os.environ) else None
+    # The text is stored without colors, and the word `warning` has one.
+    has_color = "warning" in snapshot.facts["told"]
+    return None if has_color and color_by_environment(os.environ, terminal=sys.stderr.isatty()) else snapshot
 
 
-def _plan(asked: str) -> "int | StaleSnapshot | None":
-    looks = _read(asked)
-    if looks is None or looks.facts["encoding"] != sys.stdout.encoding or not _is_told_plainly(looks):
+def _plan(identity: str) -> "int | StaleSnapshot | None":
+    snapshot = _read(identity, sys.stdout)
+    difference = None if snapshot is None else snapshot.compare()
+    if snapshot is None or difference is None:
         return None
-    difference = looks.compare()
-    if difference is None or difference.changed:
-        return None if difference is None else _unrest(looks, difference)
-    _write(2, looks.facts["warnings"])
+    if difference.changed:
+        return StaleSnapshot(snapshot, difference)
+    _write(2, snapshot.facts["warnings"])
     colored = color_by_environment(os.environ, terminal=sys.stdout.isatty())
-    _write(1, looks.facts["plan in colour" if colored else "plan"])
+    _write(1, snapshot.facts["plan in colour" if colored else "plan"])
     return 0
 
 
-def _build(asked: str) -> "int | StaleSnapshot | None":
-    looks = _read(asked)
-    if looks is None or looks.facts["encoding"] != sys.stderr.encoding or not _is_told_plainly(looks):
+def _build(identity: str) -> "int | StaleSnapshot | None":
+    snapshot = _read(identity, sys.stderr)
+    if snapshot is None:
         return None
     lock = os.open(LOCK_FILE, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        except BlockingIOError:  # the full program reports which build runs
             return None
-        difference = looks.compare()
+        difference = snapshot.compare()
         if difference is None:
             return None
         if difference.changed:
-            return _unrest(looks, difference)
+            return StaleSnapshot(snapshot, difference)
         os.write(lock, pid_line(os.getpid()))
-        if difference.touched:
-            looks.update_ctimes(difference)
-            write_snapshot(looks)
-        _note(looks)
+        if difference.touched:  # so that the next build does not read these files again
+            snapshot.update_ctimes(difference)
+            write_snapshot(snapshot)
+        _write_journal(snapshot)
         fcntl.flock(lock, fcntl.LOCK_UN)
     finally:
         os.close(lock)
-    _write(2, looks.facts["told"])
+    _write(2, snapshot.facts["told"])
     return 0
 
 
-def _unrest(looks: StatSnapshot, difference: SnapshotDifference) -> StaleSnapshot:
-    return StaleSnapshot(looks, difference, signature(snapshot_path(looks.facts["question"])))
+def write_snapshot(snapshot: StatSnapshot) -> None:
+    """Write a snapshot into the working directory, which is the root; call it with the build lock.
 
-
-def _is_told_plainly(looks: StatSnapshot) -> bool:
-    """Say whether no line that is told would be in colours now: warnings may be."""
-    return "warning" not in looks.facts["told"] or not color_by_environment(os.environ, terminal=sys.stderr.isatty())
-
-
-def write_snapshot(looks: StatSnapshot) -> None:
-    """Write a snapshot to its place, from the root; only for the holder of the build lock.
-
-    It is not made durable: what a power cut leaves of it does not match its checksum.
+    It is not synced to disk: after a power failure its checksum does not match, and the next build decides everything.
     """
-    replace_snapshot_file(snapshot_path(looks.facts["question"]), looks.to_bytes())
+    replace_snapshot_file(snapshot_path(snapshot.facts["question"]), snapshot.to_bytes())
 
 
 def replace_snapshot_file(target: str, data: bytes) -> None:
-    """Write a file of the snapshots, as a whole or not at all."""
+    """Write a file in the folder of snapshots atomically."""
     os.makedirs(SNAPSHOT_FOLDER, 0o700, exist_ok=True)
-    fresh = f"{target}.new"
-    if os.path.exists(fresh):  # of a build that was killed
-        os.unlink(fresh)
-    descriptor = os.open(fresh, _NEW, _PRIVATE)
+    temporary = f"{target}.new"
+    if os.path.exists(temporary):  # left by a build that was killed
+        os.unlink(temporary)
+    descriptor = os.open(temporary, _NEW, _PRIVATE)
     try:
         os.write(descriptor, data)
     finally:
         os.close(descriptor)
-    os.rename(fresh, target)
+    os.rename(temporary, target)
 
 
 def remove_snapshots(root: str, pipeline: str) -> None:
-    """Remove all snapshots of a pipeline, and those that cannot be read; only for the holder of the build lock."""
+    """Remove all snapshots of a pipeline, and those that cannot be read; call it with the build lock."""
     folder = f"{root}/{SNAPSHOT_FOLDER}"
     try:
         names = os.listdir(folder)
@@ -299,26 +293,26 @@ def remove_snapshots(root: str, pipeline: str) -> None:
         return
     for name in names:
         with open(f"{folder}/{name}", "rb") as stream:
-            looks = parse_snapshot(stream.read())
-        if looks is None or looks.facts["pipeline"] == pipeline:
+            snapshot = parse_snapshot(stream.read())
+        if snapshot is None or snapshot.facts["pipeline"] == pipeline:
             os.unlink(f"{folder}/{name}")
 
 
-def _note(looks: StatSnapshot) -> None:
-    """Write the journal of a run that did nothing: that it began, and that it ended."""
-    facts = looks.facts
+def _write_journal(snapshot: StatSnapshot) -> None:
+    """Write the journal of a run without stages: its `run_started` and its `run_finished`."""
+    facts = snapshot.facts
     now = time.time()
     seconds = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
     moment = time.strftime("%Y-%m-%dT%H:%M:%S.", time.gmtime(now)) + f"{int(now * 1000) % 1000:03d}Z"
-    run_id, journal = _journal(f"{seconds}-{facts['key']}")
+    run_id, journal = _open_journal(f"{seconds}-{facts['key']}")
     lines = [facts[name].replace(facts["run id"], run_id) for name in ("began", "ended")]
     try:
-        os.write(journal, b"".join(_sealed(line.replace(facts["moment"], moment)) for line in lines))
+        os.write(journal, b"".join(_with_checksum(line.replace(facts["moment"], moment)) for line in lines))
     finally:
         os.close(journal)
 
 
-def _journal(run_id: str) -> tuple[str, int]:
+def _open_journal(run_id: str) -> tuple[str, int]:
     """Return the first free id of a run, and a descriptor of its journal."""
     candidate, number = run_id, 1
     while True:
@@ -329,8 +323,7 @@ def _journal(run_id: str) -> tuple[str, int]:
             candidate = f"{run_id}-{number}"
 
 
-def _sealed(line: str) -> bytes:
-    """Return a line of a journal with its checksum."""
+def _with_checksum(line: str) -> bytes:
     inner = line.encode("utf-8", "backslashreplace")
     return inner + _SUM + _sha256(inner)[:_SUM_DIGITS].encode() + b'"}\n'
 
@@ -341,12 +334,12 @@ def _sha256(data: bytes) -> str:
 
 
 def _write(descriptor: int, text: str) -> None:
-    """Write a text that the stream's encoding holds; nobody may be there to read it."""
+    """Write a text to stdout (1) or stderr (2), which may be a closed pipe."""
     stream = sys.stdout if descriptor == 1 else sys.stderr
     try:
         stream.write(text)
         stream.flush()
-    except BrokenPipeError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, descriptor)
-        os.close(nowhere)
+    except BrokenPipeError:  # Python flushes the stream again at its exit, which must not fail
+        devnull = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(devnull, descriptor)
+        os.close(devnull)

@@ -6,79 +6,77 @@ import sys
 import time
 import zlib
 
-TYPE_CHECKING = False  # `typing` and `collections.abc` take longer to load than to look at a thousand files
+TYPE_CHECKING = False  # `typing` and `collections.abc` take longer to load than 1,000 files to `lstat`
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 SNAPSHOT_FORMAT = b"orch23 snapshot 1\n"
 RACY_NS = 2_000_000_000
-"""A file system's clock may be this coarse: a file that is younger may change again and keep its times."""
+"""The coarsest clock of a file system: a younger file may change again and keep its times."""
 
 ABSENT = "-"
 EXISTS = "+"
 EMPTY_DIRECTORY = "0"
 NO_ENTRY = "/"
 LINK_TARGET = ">"
-"""Begins what stands for a link: where it leads to follows."""
+"""Prefix of the signature of a link; its target follows."""
 OWNER = "owner "
-"""Begins what stands for a file or folder of which only the owner matters: the owner's id follows."""
+"""Prefix of the signature of a path of which only the owner matters; the id of the owner follows."""
 RACY = "?"
-"""Stands for what is too young to be believed: the next look finds it changed."""
-_GONE = -1  # and not 0, which stands for what is too young
-_MOST_CHANGED = 1000
+"""The signature of a path that is too young to trust: the next comparison finds it changed."""
+_GONE = -1  # 0 is the change time of a file that is too young
+_MAX_CHANGED = 1000
 _SHARE = 2000
-"""To look at so many files takes longer than to have it done by another process."""
-_LENGTH = 8
+"""The files of one process: fewer take less time than to fork a process for them."""
+_LENGTH_BYTES = 8
 _BLOCK = 1 << 20
-_DIGEST = 32
-_DETAIL = _DIGEST + 8 + 1  # sha256, size, executable
+_DIGEST_BYTES = 32
+_STATE_BYTES = _DIGEST_BYTES + 8 + 1  # sha256, size, executable
 
 
 class FileState:
-    """What a file is: the digest of its bytes, their number, whether it is a program."""
+    """The content of a file: the digest of its bytes, their number, and whether the owner may execute it."""
 
     __slots__ = ("executable", "sha256", "size")
 
     def __init__(self, sha256: bytes, size: int, *, executable: bool) -> None:
-        """Take all three; the digest as its 32 bytes."""
+        """Create it; the digest is 32 bytes."""
         self.sha256, self.size, self.executable = sha256, size, executable
 
     def to_bytes(self) -> bytes:
-        """Return it in its one length."""
+        """Return it in 41 bytes."""
         return self.sha256 + self.size.to_bytes(8, "big") + bytes([self.executable])
 
 
 def parse_file_state(data: bytes | bytearray) -> FileState:
-    """Return what `to_bytes` gave."""
-    return FileState(
-        bytes(data[:_DIGEST]), int.from_bytes(data[_DIGEST : _DIGEST + 8], "big"), executable=bool(data[-1])
-    )
+    """Parse the result of `to_bytes`."""
+    size = int.from_bytes(data[_DIGEST_BYTES : _DIGEST_BYTES + 8], "big")
+    return FileState(bytes(data[:_DIGEST_BYTES]), size, executable=bool(data[-1]))
 
 
 class SnapshotDifference:
-    """What is not as it was: the paths that changed, and by their numbers the change times of files that did not."""
+    """The paths that changed, and the new change times of files that did not, by their index in `paths`."""
 
     __slots__ = ("changed", "touched")
 
     def __init__(self, touched: dict[int, int], changed: list[str]) -> None:
-        """Take both."""
+        """Create it."""
         self.touched, self.changed = touched, changed
 
 
 class StatSnapshot:
-    """Everything that a decision rests on. Paths are relative to the root, those of `outside` may be absolute.
+    """Everything that a decision depends on. Paths are relative to the root, those of `outside` may be absolute.
 
-    `facts` is what was told and written. `environ` maps names to values. `paths` are regular files, `ctimes` their
-    change times in ns (0: too young to be believed), `details` what they are, one after the other: zeros for those that
-    are only not to change. `absent` are paths where no regular file may be. `folders` are the folders above, which may
-    be no links, `inodes` their device and number, in turns. `outside` maps further paths to what they are by
-    `signature`.
+    `facts` are the texts to repeat. `environ` maps variables to digests. `paths` are regular files, `ctimes` their
+    change times in ns (0: too young to trust), `details` their states in bytes: zeros for a file that was not hashed.
+    `absent` are paths where no regular file may be. `folders` are the folders above, which may not be links; `inodes`
+    alternates their devices and inode numbers. `outside` maps further paths to their signatures.
     """
 
     __slots__ = ("absent", "ctimes", "details", "environ", "facts", "folders", "inodes", "outside", "paths", "since_ns")
 
     def __init__(self, since_ns: int) -> None:
-        """Begin with nothing, at a time: no clock may later show an earlier one."""
+        """Create an empty snapshot. `since_ns` is the time now; a clock that went back makes a snapshot invalid."""
         self.since_ns = since_ns
         self.facts: dict[str, str] = {}
         self.environ: dict[str, str] = {}
@@ -91,10 +89,10 @@ class StatSnapshot:
         self.outside: dict[str, str] = {}
 
     def compare(self) -> "SnapshotDifference | None":
-        """Return what is not as it was, seen from the root, which has to be the working directory.
+        """Return the differences between the snapshot and the working directory, which must be the root.
 
-        None where that cannot be said of each path by itself: then anything may be another. Files whose times are not
-        as they were are read again.
+        None if the differences cannot be attributed to paths: then everything has to be decided. A file whose times
+        changed is hashed again.
         """
         if time.time_ns() < self.since_ns:
             return None
@@ -108,68 +106,68 @@ class StatSnapshot:
             return None
         touched: dict[int, int] = {}
         for number in numbers:
-            now = _same(self.paths[number], self.file_state(number))
-            if now is not None:
-                touched[number] = now
-            elif len(changed) < _MOST_CHANGED:
+            ctime = _unchanged_ctime(self.paths[number], self.file_state(number))
+            if ctime is not None:
+                touched[number] = ctime
+            elif len(changed) < _MAX_CHANGED:
                 changed.append(self.paths[number])
             else:
                 return None
         return SnapshotDifference(touched, changed)
 
     def update_ctimes(self, difference: SnapshotDifference) -> None:
-        """Take over the change times of what was touched."""
+        """Take over the change times of files whose content is the same."""
         for number, ctime in difference.touched.items():
             self.ctimes[number] = ctime
 
     def _touched(self) -> list[int]:
-        """Return the numbers of the files whose change times are not as they were.
+        """Return the indices of the files whose change times differ.
 
-        Of many files, each processor takes a share: what it costs is the system's, and a process this small is forked
-        at once.
+        Forked processes share a large number of files: threads would wait for each other, and a process this small
+        forks fast.
         """
         count = len(self.paths)
         share = -(-count // max(1, min(_processors(), count // _SHARE))) or 1
-        helpers = [(start, self._helper(start, start + share)) for start in range(share, count, share)]
+        helpers = [(start, self._fork(start, start + share)) for start in range(share, count, share)]
         try:
             numbers = self._touched_among(0, share)
         finally:
-            untouched = [_ended_well(helper) for _, helper in helpers]
-        for (start, _), nothing in zip(helpers, untouched, strict=True):
-            if not nothing:
+            results = [_is_success(helper) for _, helper in helpers]
+        for (start, _), is_unchanged in zip(helpers, results, strict=True):
+            if not is_unchanged:  # also if the process could not start, or failed: this one repeats its work
                 numbers += self._touched_among(start, start + share)
         return numbers
 
-    def _helper(self, start: int, end: int) -> int:
-        """Return the id of a process that ends with 0 if none of these files was touched; 0 if there can be none."""
+    def _fork(self, start: int, end: int) -> int:
+        """Return the id of a process that exits with 0 if no file of a range was touched; 0 if it could not start."""
         try:
             helper = os.fork()
         except OSError:
             return 0
         if helper == 0:
-            nothing = False
+            is_unchanged = False
             try:
-                nothing = not self._touched_among(start, end)
+                is_unchanged = not self._touched_among(start, end)
             finally:
-                os._exit(not nothing)
+                os._exit(not is_unchanged)
         return helper
 
     def _touched_among(self, start: int, end: int) -> list[int]:
-        """Return the numbers of the files in a range whose change times are not as they were."""
+        """Return the indices of the files in a range whose change times differ."""
         paths, ctimes = self.paths[start:end], self.ctimes[start:end]
         try:
             times = zip(map(os.lstat, paths), ctimes, strict=True)
             return [number for number, (found, then) in enumerate(times, start) if found.st_ctime_ns != then]
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError):  # rare, so that the loop above has no check for each file
             pairs = zip(paths, ctimes, strict=True)
             return [number for number, (path, then) in enumerate(pairs, start) if _ctime(path) != then]
 
     def merge(self, newer: "StatSnapshot", difference: SnapshotDifference, written: "Iterable[str]") -> None:
-        """Take over what a partial build looked at since a difference was found.
+        """Merge the snapshot of a partial build that started from a difference.
 
-        Only what differed, what that build wrote (`written`) and what nobody looked at before is as `newer` says: on
-        all of that it decided. Everything else is kept as the last build of the whole found it, since the stages that
-        look at it were not decided: an edit that was saved meanwhile is then a difference the next time.
+        `newer` counts only for what differed, what the build wrote (`written`), and paths that are new: the build
+        decided on these. All else stays as the last full build found it. The stages that depend on it were not decided,
+        so an edit that was saved during the build must be a difference for the next one.
         """
         self.since_ns = max(self.since_ns, newer.since_ns)
         self.update_ctimes(difference)
@@ -181,42 +179,42 @@ class StatSnapshot:
             if path not in known:
                 self.paths.append(path)
                 self.ctimes.append(newer.ctimes[number])
-                self.details += newer.details[number * _DETAIL : (number + 1) * _DETAIL]
+                self.details += newer.details[number * _STATE_BYTES : (number + 1) * _STATE_BYTES]
         self.absent = sorted(absent | ({*newer.absent} - known))
-        inodes = {**newer._inodes(), **self._inodes()}  # noqa: SLF001 - of another of its kind
+        inodes = {**newer._inodes(), **self._inodes()}  # noqa: SLF001 - of the same class
         self.folders = list(inodes)
         self.inodes = [number for pair in inodes.values() for number in pair]
         outside = {path: was for path, was in self.outside.items() if path not in decided}
         self.outside = {**{path: was for path, was in newer.outside.items() if path not in known}, **outside}
 
     def _drop(self, paths: "set[str]") -> None:
-        """Forget some files. All others are copied in long pieces: there may be many thousands."""
+        """Remove some files. The others are copied in slices: there can be many thousands."""
         gone = [number for number, path in enumerate(self.paths) if path in paths]
         kept = [*zip([0, *(number + 1 for number in gone)], [*gone, len(self.paths)], strict=True)]
         self.paths = [path for start, end in kept for path in self.paths[start:end]]
         self.ctimes = [ctime for start, end in kept for ctime in self.ctimes[start:end]]
-        self.details = bytearray().join(self.details[start * _DETAIL : end * _DETAIL] for start, end in kept)
+        self.details = bytearray().join(self.details[start * _STATE_BYTES : end * _STATE_BYTES] for start, end in kept)
 
     def _inodes(self) -> dict[str, tuple[int, int]]:
         return {folder: (self.inodes[2 * i], self.inodes[2 * i + 1]) for i, folder in enumerate(self.folders)}
 
     def add_path(self, path: str) -> bool:
-        """Remember what a path leads to; False where that is too young to be believed."""
+        """Add the signature of a path; return False if the path is too young to trust."""
         known = signature(path)
         self.outside[path] = known
         return known == ABSENT or not is_racy(max(map(int, known.split(":")[-2:])), self.since_ns)
 
     def add_unhashed_file(self, path: str) -> bool:
-        """Remember a file of which nobody wants to know what it is, should it change; False if that cannot be told.
+        """Add a file whose new content is not needed if it changes; return False if it is too young to trust.
 
-        It is looked at more quickly than what `take` takes.
+        It is compared faster than a path of `add_path`: by its change time alone.
         """
         found = os.lstat(path)
         if not stat.S_ISREG(found.st_mode) or is_racy(max(found.st_mtime_ns, found.st_ctime_ns), self.since_ns):
             return self.add_path(path)
         self.paths.append(path)
         self.ctimes.append(found.st_ctime_ns)
-        self.details += bytes(_DETAIL)
+        self.details += bytes(_STATE_BYTES)
         return True
 
     def _are_folders(self) -> bool:
@@ -231,10 +229,10 @@ class StatSnapshot:
 
     def file_state(self, number: int) -> FileState:
         """Return the recorded state of the file at an index of `paths`."""
-        return parse_file_state(self.details[number * _DETAIL : (number + 1) * _DETAIL])
+        return parse_file_state(self.details[number * _STATE_BYTES : (number + 1) * _STATE_BYTES])
 
     def to_bytes(self) -> bytes:
-        """Return the file that `looks_from` reads."""
+        """Return the bytes of the snapshot file, which `parse_snapshot` reads."""
         parts = (
             str(self.since_ns).encode(),
             _joined(text for pair in self.facts.items() for text in pair),
@@ -247,14 +245,14 @@ class StatSnapshot:
             _packed(self.inodes, signed=False),
             _joined(text for pair in self.outside.items() for text in pair),
         )
-        body = b"".join(len(part).to_bytes(_LENGTH, "big") + part for part in parts)
+        body = b"".join(len(part).to_bytes(_LENGTH_BYTES, "big") + part for part in parts)
         return SNAPSHOT_FORMAT + zlib.crc32(body).to_bytes(4, "big") + body
 
 
 def parse_snapshot(data: bytes) -> StatSnapshot | None:
-    """Return what `to_bytes` gave; None for anything else."""
+    """Parse a snapshot file; return None if it is damaged, or has another format."""
     start = len(SNAPSHOT_FORMAT) + 4
-    body = memoryview(data)[start:]  # nothing is copied: to touch new memory costs more than to read the file
+    body = memoryview(data)[start:]  # not copied: new memory costs more than the read of the file
     if (
         not data.startswith(SNAPSHOT_FORMAT)
         or zlib.crc32(body).to_bytes(4, "big") != data[len(SNAPSHOT_FORMAT) : start]
@@ -262,7 +260,7 @@ def parse_snapshot(data: bytes) -> StatSnapshot | None:
         return None
     try:
         return _parsed(body)
-    except (ValueError, TypeError):  # of another orch23, or there would be no checksum
+    except (ValueError, TypeError):  # the checksum matches, so another version of orch23 wrote it
         return None
 
 
@@ -270,46 +268,49 @@ def _parsed(body: memoryview) -> StatSnapshot:
     parts = []
     start = 0
     while start < len(body):
-        end = start + _LENGTH + int.from_bytes(body[start : start + _LENGTH], "big")
-        parts.append(body[start + _LENGTH : end])
+        end = start + _LENGTH_BYTES + int.from_bytes(body[start : start + _LENGTH_BYTES], "big")
+        parts.append(body[start + _LENGTH_BYTES : end])
         start = end
     since, facts, environ, paths, ctimes, details, absent, folders, inodes, outside = parts
-    looks = StatSnapshot(int(bytes(since)))
-    looks.facts = _pairs(facts)
-    looks.environ = _pairs(environ)
-    looks.paths = _split(paths)
-    looks.ctimes = ctimes.cast("q").tolist()
-    looks.details = bytearray(details)
-    looks.absent = _split(absent)
-    looks.folders = _split(folders)
-    looks.inodes = inodes.cast("Q").tolist()
-    looks.outside = _pairs(outside)
-    return looks
+    snapshot = StatSnapshot(int(bytes(since)))
+    snapshot.facts = _pairs(facts)
+    snapshot.environ = _pairs(environ)
+    snapshot.paths = _split(paths)
+    snapshot.ctimes = ctimes.cast("q").tolist()
+    snapshot.details = bytearray(details)
+    snapshot.absent = _split(absent)
+    snapshot.folders = _split(folders)
+    snapshot.inodes = inodes.cast("Q").tolist()
+    snapshot.outside = _pairs(outside)
+    return snapshot
 
 
 def signature(path: str, kind: str = "") -> str:
-    """Return what stat says of what a path leads to: that it is not there, a stamp, or, if so asked, that it is there.
+    """Return the state of a path, without the content of a file. Links are followed.
 
-    Of a folder that has to be empty that it is, or is not there, or that something is. Of a path at which nothing may
-    be (`NOTHING`), that nothing is there, or that something is: also a link that leads nowhere. Of a link (`LEADS`),
-    where it leads to. With `OWNER`, who owns it.
-
-    Equal stamps mean equal bytes, and of a folder equal names, unless the times are racy.
+    Equal signatures mean equal bytes, and for a directory equal names, unless the times are racy. `kind`, which can be
+    an earlier signature of the same kind, selects a weaker one: `EXISTS`, whether the path exists; `EMPTY_DIRECTORY`,
+    whether it is missing or an empty directory; `NO_ENTRY`, whether nothing is there, not even a link without a
+    target; `LINK_TARGET`, the target of a link; `OWNER`, the owner.
     """
     try:
-        if kind == EMPTY_DIRECTORY:
-            return EXISTS if os.listdir(path) else EMPTY_DIRECTORY
-        if kind == NO_ENTRY:
-            return EXISTS if os.path.lexists(path) else NO_ENTRY
-        if kind.startswith(LINK_TARGET):
-            return LINK_TARGET + os.readlink(path)
-        found = os.stat(path)
+        return _signature(path, kind)
     except (FileNotFoundError, NotADirectoryError):
         return EMPTY_DIRECTORY if kind == EMPTY_DIRECTORY else ABSENT
     except OSError:
-        if kind.startswith(LINK_TARGET):  # it is no link any more
+        if kind.startswith(LINK_TARGET):  # no longer a link
             return EXISTS
         raise
+
+
+def _signature(path: str, kind: str) -> str:
+    if kind == EMPTY_DIRECTORY:
+        return EXISTS if os.listdir(path) else EMPTY_DIRECTORY
+    if kind == NO_ENTRY:
+        return EXISTS if os.path.lexists(path) else NO_ENTRY
+    if kind.startswith(LINK_TARGET):
+        return LINK_TARGET + os.readlink(path)
+    found = os.stat(path)
     if kind == EXISTS:
         return EXISTS
     if kind.startswith(OWNER):
@@ -319,7 +320,7 @@ def signature(path: str, kind: str = "") -> str:
 
 
 def is_racy(changed_ns: int, seen_ns: int) -> bool:
-    """Say whether what changed at one time and was seen at another may have changed since and kept its times."""
+    """Return whether a file that changed so shortly before it was seen may have changed again and kept its times."""
     return changed_ns > seen_ns - RACY_NS
 
 
@@ -327,11 +328,11 @@ def _processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _ended_well(helper: int) -> bool:
-    """Wait for a process, and say whether there was one that ended with 0."""
+def _is_success(helper: int) -> bool:
+    """Wait for a process; return whether it exited with 0. The id 0 stands for a process that could not start."""
     try:
         return helper != 0 and os.waitpid(helper, 0)[1] == 0
-    except ChildProcessError:  # whoever started this one wants nobody waited for
+    except ChildProcessError:  # the parent of this process ignores SIGCHLD, so the kernel keeps no exit status
         return False
 
 
@@ -349,9 +350,9 @@ def _ctime(path: str) -> int:
         return _GONE
 
 
-def _same(path: str, then: FileState) -> int | None:
-    """Return the change time of a file that is what it was, 0 where it is too young; None for another file."""
-    import hashlib  # noqa: PLC0415 - takes as long as all the rest, and nothing may have changed
+def _unchanged_ctime(path: str, then: FileState) -> int | None:
+    """Return the change time of a file with the same content, 0 if it is too young to trust; None for another file."""
+    import hashlib  # noqa: PLC0415 - takes as long to load as everything here; mostly no file has to be hashed
 
     began = time.time_ns()
     try:
@@ -375,8 +376,8 @@ def _same(path: str, then: FileState) -> int | None:
 
 
 def _packed(numbers: list[int], *, signed: bool = True) -> bytes:
-    """Return numbers as the machine has them, in eight bytes each."""
-    import struct  # noqa: PLC0415 - a build that finds nothing to do packs nothing
+    """Return numbers in the byte order of the machine, eight bytes each."""
+    import struct  # noqa: PLC0415 - a build with nothing to do does not write a snapshot
 
     return struct.pack(f"{len(numbers)}{'q' if signed else 'Q'}", *numbers)
 

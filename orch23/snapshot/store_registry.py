@@ -1,7 +1,7 @@
 """Check whether this user made a store: its id is registered in the user's state directory.
 
-A store has a random id, and the user's state directory a file of that name. What came with a clone, or was planted, has
-no id that is registered there.
+A store has a random id, and the user's state directory has a file of that name. A store that came with a clone, or that
+somebody planted, has no registered id: its records and snapshots are not used.
 """
 
 import os
@@ -10,19 +10,19 @@ import stat
 STORE_FOLDER = ".orch23"
 ID_FILE = "id"
 TRUST_VARIABLE = "ORCH23_TRUST"
-"""If this variable is 1, every store is taken for the user's own."""
+"""If this variable is 1, every store counts as the user's own."""
 _ID_BYTES = 32
 _DIGITS = frozenset(b"0123456789abcdef")
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def is_trusted(store: str) -> bool:
-    """Return whether a store is this user's, or every store is believed in this process."""
+    """Return whether a store is this user's, or the environment says to trust every store."""
     return os.environ.get(TRUST_VARIABLE) == "1" or is_registered(store)
 
 
 def is_registered(store: str) -> bool:
-    """Return whether a folder is a store of this user: it is owned by the user, and its id is registered."""
+    """Return whether a folder is a store of this user: the user owns it, and its id is registered."""
     try:
         status = os.lstat(store)
         found = store_id(store)
@@ -35,13 +35,13 @@ def is_registered(store: str) -> bool:
 
 
 def store_id(store: str) -> str | None:
-    """Return the id of a store; None if it has none that this program could have written."""
+    """Return the id of a store; None if it has no id, or one that this program would not write."""
     try:
         descriptor = os.open(f"{store}/{ID_FILE}", _READ)
     except OSError:
         return None
     try:
-        data = os.read(descriptor, _ID_BYTES + 2)
+        data = os.read(descriptor, _ID_BYTES + 2)  # more than an id and its newline: a longer file is invalid
     except OSError:
         return None
     finally:
@@ -51,11 +51,11 @@ def store_id(store: str) -> str | None:
 
 
 def state_folder() -> str:
-    """Return the folder in which orch23 keeps what it knows of this user, on this machine."""
+    """Return the folder for the state of this user on this machine."""
     home = os.environ.get("XDG_STATE_HOME", "")
     return f"{home if home.startswith('/') else os.path.expanduser('~/.local/state')}/orch23"
 
 
 def registered_stores() -> str:
-    """Return the folder with a file for each store of this user, by its id."""
+    """Return the folder with a file for each store of this user, named by its id."""
     return f"{state_folder()}/stores"

@@ -87,7 +87,7 @@ def test_nothing_is_affected_where_nothing_changed_and_a_build_is_no_change(site
     assert affected(site, since="HEAD~1") == {}
     outcome = site.run("affected", "--since", "HEAD", "--exit-code")
     assert outcome.code == 0
-    assert "nothing is affected since HEAD" in outcome.out
+    assert "no stage is affected since HEAD" in outcome.out
 
 
 def test_a_stage_is_affected_by_what_its_key_holds_and_those_that_read_it(site: Project) -> None:
@@ -520,7 +520,7 @@ def test_without_a_repository_it_says_so(project: Project) -> None:
     project.write({"pipeline.yaml": "version: 1\nstages: {a: {shell: 'true'}}\n"})
     outcome = project.run("affected", "--since", "HEAD")
     assert outcome.code == 66
-    assert "no git repository" in outcome.err
+    assert "not in a git repository" in outcome.err
 
 
 def test_a_project_below_the_top_of_its_repository(project: Project) -> None:

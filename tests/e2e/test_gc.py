@@ -80,7 +80,7 @@ def test_the_least_recently_used_results_go_first(grown: Project) -> None:
 @pytest.mark.slow
 def test_what_is_needed_stays_however_small_the_store_is_to_be(grown: Project) -> None:
     outcome = grown.run("gc", "--keep", "0B")
-    assert "since that much is needed" in outcome.out
+    assert "all of it is needed" in outcome.out
     (grown.root / "big.txt").unlink()
     (grown.root / "last.txt").unlink()
     assert set(grown.plan().values()) == {"restore"}
@@ -350,7 +350,7 @@ def test_stats_tell_how_much_there_is_of_each_kind(asked: Project) -> None:
     assert found["size_bytes"] == sum(path.stat().st_size for path in files)
     assert found["size_bytes"] == sum(kind["size_bytes"] for kind in found["kinds"].values())
     shown = asked.run("cache", "stats").out
-    assert "2  recorded answers" in shown
+    assert "2  recorded responses" in shown
     assert "`orch23 gc` keeps 10.0 GB" in shown
 
 

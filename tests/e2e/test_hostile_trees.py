@@ -43,7 +43,7 @@ TREES = {
         f"{LIMITED}open('x', 'wb').truncate(1 << 40)", "", "File too large", exit_code=1
     ),
     "sparse files of five terabytes together": Tree(
-        "for n in range(2000):\n    open(str(n), 'wb').truncate(5 << 29)", "E617", "over 4294967296 bytes together"
+        "for n in range(2000):\n    open(str(n), 'wb').truncate(5 << 29)", "E617", "more than 4294967296 bytes in total"
     ),
     "three thousand levels": Tree(
         "for _ in range(3000):\n    os.mkdir('d')\n    os.chdir('d')\nopen('x', 'w').write('x')", "E616", "d/d/d"
@@ -67,7 +67,7 @@ TREES = {
     "a device": Tree("os.mknod('x', 0o600 | 0o020000, os.makedev(1, 3))", "E611", "is a device", ("none",)),
     "setuid": Tree("open('x', 'w')\nos.chmod('x', 0o4755)", "E613", "setuid", UNCONNECTED),
     "a name that is no UTF-8": Tree("open(b'x\\xff', 'w')", "E614", "is not UTF-8"),
-    "a name of 255 bytes": Tree("open('x' * 255, 'w')", "E614", "has over 200 bytes"),
+    "a name of 255 bytes": Tree("open('x' * 255, 'w')", "E614", "has more than 200 bytes"),
     "a name of terminal escapes": Tree("open('x\\x1b[2Jy', 'w')", "E614", "control character"),
     "a folder without rights": Tree("os.mkdir('out/d')\nopen('out/d/x', 'w')\nos.chmod('out/d', 0)", exit_code=0),
     "a room without rights": Tree("open('out/x', 'w')\nos.chmod('..', 0)\nos.chmod('.', 0)", exit_code=0),

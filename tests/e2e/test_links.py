@@ -182,7 +182,7 @@ def test_affected_sees_what_lies_behind_links_on_both_sides(tmp_path: Path) -> N
         rest={"inputs": ["other/*"], "outputs": ["z"], "shell": "cat other/g > z"},
     )
     project.commit()
-    assert "nothing is affected" in green(project.run("affected", "--since", "HEAD")).out
+    assert "no stage is affected" in green(project.run("affected", "--since", "HEAD")).out
     project.edit("d/f", "2\n")
     told = green(project.run("affected", "--since", "HEAD")).out
     assert "2 of 3 stages are affected" in told

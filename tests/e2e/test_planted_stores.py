@@ -85,7 +85,7 @@ def test_trust_takes_a_store_for_the_users_own(tmp_path):
     clone = planted(made(tmp_path / "a"), tmp_path / "b")
     assert clone.run("trust").code == 0
     up_to_date(clone.run("build"))
-    assert "taken for yours" not in clone.run("trust").out
+    assert "is trusted from now on" not in clone.run("trust").out
     assert not (clone.root / ".orch23-aside").exists()
 
 

@@ -338,10 +338,10 @@ def test_help_explains_the_codes_of_the_plugins_of_a_pipeline(project: Project, 
     assert outcome.code == 0, outcome.err
     assert outcome.out.startswith("ACME1: a forbidden word\n\nAn output has a word that may not be there.")
     assert f"It is a code of the plugin {name} 1.0." in outcome.out
-    assert "near it are ACME1" in project.run("help", "ACME2").err
+    assert "near codes: ACME1" in project.run("help", "ACME2").err
     project.replace("pipeline.yaml", name, "not-installed")
     outcome = project.run("help", "ACME1")
-    assert (outcome.code, "there is no code or command ACME1" in outcome.err) == (66, True), outcome.err
+    assert (outcome.code, "no code or command is named ACME1" in outcome.err) == (66, True), outcome.err
 
 
 @pytest.mark.slow

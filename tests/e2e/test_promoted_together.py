@@ -196,7 +196,7 @@ def test_what_is_fresh_stays_fresh_and_what_waits_is_told_with_the_way_out(proje
     outcome = project.build("-k")
     assert ends(project)["layers@api"] == "fresh"
     assert outcome.err.count("layers@store") == 2, "a line of its own, and a name in the block at the end"
-    assert "held back: layers@page failed" in outcome.err
+    assert "withheld: layers@page failed" in outcome.err
     assert "3 stages" not in outcome.err
     assert "4 stages: 1 fresh, 1 held, 1 failed, 1 blocked" in outcome.err
     assert "in the store, but not in the workspace: layers@store" in outcome.err
@@ -577,4 +577,4 @@ def test_it_is_no_change_that_affects_a_stage(project: Project) -> None:
     git(project, "add", "--all")
     git(project, "commit", "-q", "-m", "one")
     project.replace("pipeline.yaml", "promote: together", "promote: each")
-    assert "nothing is affected" in project.run("affected", "--since", "HEAD").out
+    assert "no stage is affected" in project.run("affected", "--since", "HEAD").out

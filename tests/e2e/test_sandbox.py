@@ -500,5 +500,5 @@ def test_the_doctor_says_why_it_is_no_better_one(project: Project) -> None:
     assert "it is not installed; install bubblewrap" in fact["hint"]
     with patch("orch23.cli.actions.doctor.best_tier_once", return_value=NONE):
         fact = found(project)
-    assert fact["value"] == "none: steps are refused"
+    assert fact["value"] == "none: steps do not run"
     assert ALLOWED in fact["hint"]

@@ -62,7 +62,7 @@ def test_the_same_lines_edited_are_a_conflict_with_its_place(housed: Project, re
     updated = housed.run("template", "update")
     assert updated.code == 6
     assert " conflict   notes.md:12\n" in updated.out
-    assert "error[E679]: your edit and the template disagree: notes.md:12" in updated.err
+    assert "error[E679]: your edit and the template conflict: notes.md:12" in updated.err
     assert "--> notes.md:12:1" in updated.err
     assert housed.read("notes.md").splitlines()[11:] == [
         "<<<<<<< yours",

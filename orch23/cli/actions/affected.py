@@ -39,12 +39,12 @@ _SHOWN_DIGITS = 12
 
 
 def affected_text(affected: AffectedStages) -> str:
-    """Return a line for each affected stage, with the first reasons."""
+    """Return a line for each affected stage, with the first reason."""
     since = f"{visible(affected.since)} ({affected.commit[:_SHOWN_DIGITS]})"
     if not affected.stages and not affected.removed:
-        return f"{affected.name}: nothing is affected since {since}\n"
+        return f"{affected.name}: no stage is affected since {since}\n"
     head = f"{affected.name}: {len(affected.stages)} of {affected.count} stages are affected since {since}"
-    lines = [head if affected.comparable else f"{head}: it has no valid {affected.file}"]
+    lines = [head if affected.comparable else f"{head}: {affected.file} is missing or not valid there"]
     width = max((len(one.stage) for one in affected.stages), default=0)
     lines += [f"  {one.stage:{width}}  {_why(one)}" for one in affected.stages]
     lines += [f"  {name:{width}}  no longer declared" for name in affected.removed]
@@ -52,7 +52,7 @@ def affected_text(affected: AffectedStages) -> str:
 
 
 def affected_json(affected: AffectedStages) -> str:
-    """Return the same as one document of a versioned shape."""
+    """Return the affected stages as one JSON document."""
     stages: list[Json] = [
         {
             "stage": one.stage,
@@ -94,7 +94,7 @@ def run(
     as_json: bool,
     exit_code: bool,
 ) -> int:
-    """Name the stages whose keys differ since a git revision, and those after them."""
+    """List stages that changed since a git revision."""
     project, _ = open_for_command(console, args, most_stages=0)
     with open_revision(project.store.root, revision) as then:
         found = _compare(project, then, revision)
@@ -107,11 +107,12 @@ def _compare(project: Project, revision: GitRevision, name: str) -> AffectedStag
     place = lock_path(root, pipeline.file)
     lock, lock_then = read_lock(place), _lock_at(revision, place.relative_to(root).as_posix())
     before = _pipeline_at(project, revision)
-    settled, is_dead = _settled(project)
-    lock = LockFile({**lock.records, **settled})
+    current_results, is_dead = _current_results(project)
+    # Results that a build would take today count as built, even if the lock file is older.
+    lock = LockFile({**lock.records, **current_results})
     keying = ManifestReader(
         facts_of=tools.facts_of,
-        sources_of=lambda moment: AuthorFiles(root, moment),
+        sources_of=lambda view: AuthorFiles(root, view),
         read_yaml=tools.read_yaml,
     )
     disk, paths, bytes_of = (
@@ -129,7 +130,7 @@ def _compare(project: Project, revision: GitRevision, name: str) -> AffectedStag
         if before is None
         else keying.past_manifests_of(before, lambda plan: RevisionView(revision, made_then(plan=plan)))
     )
-    stages, removed = compare_manifests(then, now, settled)
+    stages, removed = compare_manifests(then, now, current_results)
     return AffectedStages(
         name=pipeline.name,
         file=pipeline.file,
@@ -142,10 +143,10 @@ def _compare(project: Project, revision: GitRevision, name: str) -> AffectedStag
     )
 
 
-def _settled(project: Project) -> tuple[dict[str, Record], Callable[[str], bool]]:
-    """Return the results that a plan takes as today's, by stage, and whether a file is about to be removed.
+def _current_results(project: Project) -> tuple[dict[str, Record], Callable[[str], bool]]:
+    """Return the results that are current, by stage, and whether a build would remove a file.
 
-    Nothing of both where the plan has errors.
+    Without any if the plan has errors.
     """
     try:
         session = open_read_session(project)
@@ -157,7 +158,7 @@ def _settled(project: Project) -> tuple[dict[str, Record], Callable[[str], bool]
 
 
 def _bytes_of(project: Project, revision: GitRevision) -> ReadEntry:
-    """Return where the bytes of a made file are looked for: in the store, on disk, in git. Nothing is fetched."""
+    """Return the reader of artifacts: from the store, the working tree or git. Fetches nothing."""
 
     def bytes_of(path: str, entry: FileEntry) -> bytes | None:
         try:
@@ -166,7 +167,7 @@ def _bytes_of(project: Project, revision: GitRevision) -> ReadEntry:
             pass
         try:
             data = revision.read(path)
-        except NotFoundError:  # a partial clone
+        except NotFoundError:  # a partial clone does not have it
             return None
         return data if data is not None and digest_bytes(data) == entry.digest else None
 
@@ -174,7 +175,7 @@ def _bytes_of(project: Project, revision: GitRevision) -> ReadEntry:
 
 
 def _pipeline_at(project: Project, revision: GitRevision) -> Pipeline | None:
-    """Return the pipeline as it was, with the vars of the command line; None if there was none, or an invalid one."""
+    """Return the pipeline at a revision, with the vars of the command line; None if it is missing or not valid."""
     settings, file = project.settings, project.pipeline.file
     text = _text_at(revision, file)
     if text is None:
@@ -191,7 +192,7 @@ def _pipeline_at(project: Project, revision: GitRevision) -> Pipeline | None:
 
 
 def _lock_at(revision: GitRevision, path: str) -> LockFile:
-    """Return the lock file as it was; empty if there was none, or a damaged one: it only says what is made."""
+    """Return the lock file at a revision; empty if it is missing or damaged: it only lists artifacts."""
     data = revision.read(path)
     try:
         return LockFile() if data is None else decode_lock(data, path)

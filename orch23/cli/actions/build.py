@@ -46,27 +46,27 @@ def run(  # noqa: PLR0913 - a command has as many parameters as options
     output: str,
     as_json: bool,
 ) -> int:
-    """Build what is not up to date."""
-    _check_asking(replay=replay, offline=offline, resample=resample)
+    """Build stages that are not up to date."""
+    _check_model_flags(replay=replay, offline=offline, resample=resample)
     limit = parse_budget(budget)
     if dry_run:
-        from orch23.cli.actions.plan import show_plan  # noqa: PLC0415 - a build needs none of it
+        from orch23.cli.actions import plan as plan_action  # noqa: PLC0415 - a build does not need it
 
-        return show_plan(
+        return plan_action.run(
             console,
-            args,
+            args=args,
             forced=(*forced, *resample),
             overwrite_edited=overwrite_edited,
-            budget=limit,
-            as_json=as_json,
+            budget=budget,
             verbose=verbose,
+            as_json=as_json,
+            exit_code=False,
         )
-    form = "jsonl" if as_json else "quiet" if quiet else output
-    own = FORMATS.get(form)
-    console.progress.is_quiet = own is None or own.is_alone
-    known = console.stale_snapshot if own is not None and own.in_a_line and not verbose else None
-    asked = partial(
-        BuildRequest,
+    if as_json or quiet:
+        output = "jsonl" if as_json else "quiet"
+    builtin = FORMATS.get(output)
+    console.progress.is_quiet = builtin is None or builtin.is_alone
+    request = BuildRequest(
         jobs=jobs,
         keep_going=keep_going,
         forced=forced,
@@ -79,47 +79,45 @@ def run(  # noqa: PLR0913 - a command has as many parameters as options
         live=live,
         ask_consent=partial(ask_consent, console),
     )
-    if own is not None and known is not None:
-        code = _build_part(console, args, known, asked, own)
+    # Other formats, and --verbose, list all stages; a partial build knows only the stages that an edit reaches.
+    if builtin is not None and builtin.in_a_line and not verbose and console.stale_snapshot is not None:
+        code = _build_part(console, args, console.stale_snapshot, request, builtin)
         if code is not None:
             return code
     project, stages = open_for_command(console, args)
-    shown = own or format_of(form, project.pipeline.plugins)
-    console.progress.is_quiet = shown.is_alone
+    form = builtin or format_of(output, project.pipeline.plugins)
+    console.progress.is_quiet = form.is_alone
     selection = selection_of(args, stages)
     plan, _ = build_plan(project.pipeline, cache=project.store.plans)
     if plan is not None:
         check_forced(plan, (*forced, *resample))
         selection.nodes(plan)
-    return _run(console, project, asked(selection=selection), shown, verbose=verbose, of_plugin=own is None)
+    request = replace(request, selection=selection)
+    return _run(console, project, request, form, verbose=verbose, of_plugin=builtin is None)
 
 
 def _build_part(
-    console: Console,
-    args: PipelineArguments,
-    stale_snapshot: StaleSnapshot,
-    asked: Callable[..., BuildRequest],
-    shown: Format,
+    console: Console, args: PipelineArguments, stale_snapshot: StaleSnapshot, request: BuildRequest, form: Format
 ) -> int | None:
-    """Build what an edit reaches; None where all has to be decided, since something is otherwise, or wrong."""
+    """Build only the stages that an edit reaches; None if the whole pipeline has to be decided."""
     found = open_partial_project(console, args, stale_snapshot)
     if found is None:
         return None
     project, selection = found
-    begun = False
+    started = False
 
-    def begin() -> None:
-        nonlocal begun
-        begun = True
+    def start() -> None:
+        nonlocal started
+        started = True
 
     try:
-        return _run(console, project, asked(selection=selection), shown, begin=begin)
+        return _run(console, project, replace(request, selection=selection), form, on_ready=start)
     except OutdatedIndexError:
         return None
-    except ConsentError:  # the user was asked: not twice
+    except ConsentError:  # the user has refused already: do not ask again
         raise
-    except Orch23Error:
-        if begun:
+    except Orch23Error:  # before the start: the whole build finds the error again, and reports it with its place
+        if started:
             raise
         return None
 
@@ -128,45 +126,45 @@ def _run(
     console: Console,
     project: Project,
     request: BuildRequest,
-    shown: Format,
+    form: Format,
     *,
     verbose: bool = False,
     of_plugin: bool = False,
-    begin: Callable[[], None] = lambda: None,
+    on_ready: Callable[[], None] = lambda: None,
 ) -> int:
-    """Run a build, shown in a form; a plugin's form that fails stops neither the build nor its record."""
+    """Run a build and show it. An error in the format of a plugin stops neither the build nor its journal."""
     view = build_view(console, project, verbose=verbose)
-    screen: Observer = shown.make(view)
+    screen: Observer = form.make(view)
     guarded = Guarded(screen) if of_plugin else None
     screen = guarded or screen
-    at_rest = None if verbose else lambda write: shown.make(replace(view, tell=write))
-    rest = IdleSnapshotWriter(console=console, project=project, screen=screen, screen_at_rest=at_rest)
-    code = run_build(project, request, rest, begin, rest.end if shown.in_a_line else lambda _: None)
+    idle_screen = None if verbose else lambda write: form.make(replace(view, tell=write))
+    writer = IdleSnapshotWriter(console=console, project=project, screen=screen, idle_screen=idle_screen)
+    code = run_build(project, request, writer, on_ready, writer.end if form.in_a_line else lambda _: None)
     if guarded is None or guarded.fault is None:
         return code
-    from orch23.cli.error_report import report_error  # noqa: PLC0415 - where something went wrong
+    from orch23.cli.error_report import report_error  # noqa: PLC0415 - only for errors
 
     reported = report_error(guarded.fault, console)
     return code or reported or ExitCode.BUG
 
 
-def _check_asking(*, replay: bool, offline: bool, resample: tuple[str, ...]) -> None:
-    """Hold the flags on who may be asked to each other. `--offline` and `--resample` go together: a model may be here.
+def _check_model_flags(*, replay: bool, offline: bool, resample: tuple[str, ...]) -> None:
+    """Check --replay, --offline and --resample. The last two go together: a model may run on this machine.
 
     Raises:
-        UsageError: two contradict each other, or one of them says nothing beside the other.
+        UsageError: two of them contradict each other, or one has no effect.
 
     """
     if replay and resample:
-        hint = "leave out --replay to ask anew, or --resample to use what is recorded"
+        hint = "drop --replay to call the model again, or --resample to use recorded responses"
         raise UsageError(Diagnostic("E641", "`--replay` and `--resample` contradict each other", hint=hint))
     if replay and offline:
-        hint = "--replay asks nobody at all; --offline lets models on this machine be asked"
-        raise UsageError(Diagnostic("E641", "`--replay` and `--offline` together leave open what is meant", hint=hint))
+        hint = "--replay calls no model at all; --offline allows calls of models on this machine"
+        raise UsageError(Diagnostic("E641", "`--replay` and `--offline` contradict each other", hint=hint))
 
 
 def build_view(console: Console, project: Project, *, verbose: bool = False) -> View:
-    """Return what a build of a project's pipeline is shown with."""
+    """Return what a format needs to show a build."""
     return View(
         pipeline=project.pipeline,
         tell=ignore_closed_pipe(console.write_err, sys.stderr),

@@ -14,35 +14,36 @@ CACHE_VERSION = 1
 _NAMES = {
     "stored_files": "stored files",
     "results": "results",
-    "recorded_answers": "recorded answers",
-    "bytes_of_persons": "edits and originals of persons",
+    "recorded_answers": "recorded responses",
+    "bytes_of_persons": "user edits and originals",
     "other_files": "other files",
 }
 
 
 def stats(console: Console, *, as_json: bool) -> int:
-    """Say how much of which kind the store holds. Writes nothing."""
+    """Show what the store holds, by kind."""
     found = count_stored(open_store(project_root(console)))
-    total, cap = sum(one.size_bytes for one in found), size_limit(console.environ)
+    total, limit = sum(one.size_bytes for one in found), size_limit(console.environ)
     if as_json:
         kinds: dict[str, Json] = {one.kind: {"number": one.number, "size_bytes": one.size_bytes} for one in found}
-        body: dict[str, Json] = {"orch23_cache_stats": CACHE_VERSION, "size_bytes": total, "cap_bytes": cap}
+        body: dict[str, Json] = {"orch23_cache_stats": CACHE_VERSION, "size_bytes": total, "cap_bytes": limit}
         console.write_out(json_document({**body, "kinds": kinds}))
         return ExitCode.OK
     numbers = [f"{one.number:,}" for one in found]
-    width, wide = max(map(len, numbers)), max(map(len, _NAMES.values()))
+    width, name_width = max(map(len, numbers)), max(map(len, _NAMES.values()))
     for number, one in zip(numbers, found, strict=True):
-        console.write_out(f"{number:>{width}}  {_NAMES[one.kind]:<{wide}}  {format_size(one.size_bytes):>9}\n")
-    limit = "" if cap is None else f"; `orch23 gc` keeps {format_size(cap)}"
-    console.write_out(f"{'':>{width}}  {'in all':<{wide}}  {format_size(total):>9}{limit}\n")
+        console.write_out(f"{number:>{width}}  {_NAMES[one.kind]:<{name_width}}  {format_size(one.size_bytes):>9}\n")
+    note = "" if limit is None else f"; `orch23 gc` keeps {format_size(limit)}"
+    console.write_out(f"{'':>{width}}  {'total':<{name_width}}  {format_size(total):>9}{note}\n")
     return ExitCode.OK
 
 
 def verify(console: Console, *, exit_code: bool, as_json: bool) -> int:
-    """Read all of the store, name what is damaged, and drop it."""
+    """Verify the store and remove damaged data."""
     store = open_store(project_root(console), console.progress)
     found = StoreVerification(results=0, stored_files=0, recorded_answers=0, damaged=())
     if store.folder.is_dir():
+        # Under the build lock: no build adds files meanwhile.
         with store.build_lock():
             store.sweep()
             found = verify_store(store)
@@ -57,9 +58,9 @@ def verify(console: Console, *, exit_code: bool, as_json: bool) -> int:
         console.write_out(json_document(body))
     else:
         console.write_out("".join(f"damaged: {visible(line)}\n" for line in found.damaged))
-        looked_at = (
+        checked = (
             f"{pluralize(found.stored_files, 'stored file')}, {pluralize(found.results, 'result')}, "
-            f"{pluralize(found.recorded_answers, 'recorded answer')}"
+            f"{pluralize(found.recorded_answers, 'recorded response')}"
         )
-        console.write_out(f"{looked_at}: {len(found.damaged) or 'nothing'} damaged\n")
+        console.write_out(f"{checked}: {len(found.damaged) or 'nothing'} damaged\n")
     return ExitCode.FAILED if exit_code and found.damaged else ExitCode.OK

@@ -15,16 +15,16 @@ from orch23.model.digest import FileEntry
 from orch23.model.errors import ExitCode
 from orch23.model.record import Record
 from orch23.plan.planner import Selection
-from orch23.report.diagnostics import render_diagnostics, visible
+from orch23.report.diagnostics import visible
 from orch23.report.values import pluralize
 from orch23.store.promotion import PromotionResult, RefusePath
 
 
 class OutputRemoval(Struct, frozen=True, kw_only=True):
-    """What would be taken back: path -> what takes its place (None: nothing).
+    """The outputs to remove (`target`): path -> the original file that comes back, or None.
 
-    `modified` are user edits, `accepted` those that the user had accepted: path -> the original. `refused` have
-    protected names that no stage declares: they stay.
+    `modified` are edited outputs, `accepted` those whose edit the user accepted: path -> the original. `refused` have
+    protected names that no stage declares.
     """
 
     refusal: RefusePath
@@ -35,7 +35,7 @@ class OutputRemoval(Struct, frozen=True, kw_only=True):
 
 
 class RemovalResult(Struct, frozen=True):
-    """What was taken back, and what stayed: edited files, accepted ones, those that no stage may change."""
+    """What was removed, and what stayed: edited and accepted outputs, and protected names."""
 
     promoted: PromotionResult
     modified: tuple[str, ...] = ()
@@ -44,10 +44,10 @@ class RemovalResult(Struct, frozen=True):
 
 
 def plan_removal(session: Session, stages: Collection[str]) -> OutputRemoval:
-    """Return which outputs these stages own, by their records and by what a failed attempt left. No stage means all.
+    """Return which outputs these stages own, by their records and their failed attempts. No stage means all.
 
     Raises:
-        NotFoundError: a name is no stage, and no record has it either.
+        NotFoundError: a name is not a stage, and no record has it.
 
     """
     owning = {
@@ -55,57 +55,66 @@ def plan_removal(session: Session, stages: Collection[str]) -> OutputRemoval:
     }
     unknown = [name for name in stages if not any(name in (one, one.partition("@")[0]) for one in owning)]
     Selection(targets=tuple(unknown)).nodes(session.state.plan)
-    wanted = [r for name, r in owning.items() if not stages or {name, name.partition("@")[0]} & set(stages)]
-    wanted += _kept_failures(session, stages)
-    taking = OutputRemoval(refusal=DeclaredByPlan(session).refusal)
-    for path in sorted({path for record in wanted for path in record.outputs}):
-        there = session.store.workspace.entry(path)
-        original = _original(wanted, path)
-        if there is None or there == original:
-            continue
-        if taking.refusal(path) is not None:
-            taking.refused.append(path)
-        elif not session.state.ownership.is_known(path, there):
-            taking.modified[path] = original
-        elif session.state.ownership.is_accepted(path, there):
-            taking.accepted[path] = original
-        else:
-            taking.target[path] = original
-    return taking
+    records = [record for name, record in owning.items() if _is_selected(name, stages)]
+    records += _kept_failures(session, stages)
+    removal = OutputRemoval(refusal=DeclaredByPlan(session).refusal)
+    for path in sorted({path for record in records for path in record.outputs}):
+        _classify(session, removal, path, _original(records, path))
+    return removal
+
+
+def _classify(session: Session, removal: OutputRemoval, path: str, original: FileEntry | None) -> None:
+    """Add an output to the removal, unless it is missing or is the original already."""
+    current = session.store.workspace.entry(path)
+    if current is None or current == original:
+        return
+    if removal.refusal(path) is not None:
+        removal.refused.append(path)
+    elif not session.state.ownership.is_known(path, current):
+        removal.modified[path] = original
+    elif session.state.ownership.is_accepted(path, current):
+        removal.accepted[path] = original
+    else:
+        removal.target[path] = original
+
+
+def _is_selected(name: str, stages: Collection[str]) -> bool:
+    """Return whether one of these names is the stage, or the foreach of the item; no names select all."""
+    return not stages or not {name, name.partition("@")[0]}.isdisjoint(stages)
 
 
 def _kept_failures(session: Session, stages: Collection[str]) -> list[Record]:
     """Return the records of failed attempts that `on_failure: keep` promoted, of stages of this pipeline."""
-    nodes = session.state.plan.nodes
-    names = [name for name in nodes if not stages or {name, name.partition("@")[0]} & set(stages)]
+    names = [name for name in session.state.plan.nodes if _is_selected(name, stages)]
     return [record for name in names for record in session.store.records.labelled(name) if record.failed]
 
 
 def remove_outputs(project: Project, stages: Collection[str], *, force: bool = False) -> RemovalResult:
-    """Take the outputs of stages back. The caller holds the build lock.
+    """Remove the outputs of stages. The caller holds the build lock.
 
-    With `force` edited and accepted files are taken too, their bytes kept in the store. Without it accepted ones stay,
-    and with any edited one nothing is done.
+    `force` also removes edited and accepted outputs, and keeps their bytes in the store. Without it accepted outputs
+    stay, and if there is an edited one nothing is removed.
     """
     session = open_read_session(project)
-    taking = plan_removal(session, stages)
-    if taking.modified and not force:
-        return RemovalResult(PromotionResult(), tuple(taking.modified))
-    forced = {**taking.modified, **taking.accepted} if force else {}
-    left = () if force else tuple(taking.accepted)
-    return RemovalResult(_promote(session, taking, forced), accepted=left, refused=tuple(taking.refused))
+    removal = plan_removal(session, stages)
+    if removal.modified and not force:
+        return RemovalResult(PromotionResult(), tuple(removal.modified))
+    forced = {**removal.modified, **removal.accepted} if force else {}
+    left = () if force else tuple(removal.accepted)
+    return RemovalResult(_promote(session, removal, forced), accepted=left, refused=tuple(removal.refused))
 
 
 def remove_unmodified_outputs(project: Project) -> RemovalResult:
-    """Take back every output that is as a run left it, and return what was done and what was left."""
+    """Remove every output that is unchanged since its run."""
     session = open_read_session(project)
-    taking = plan_removal(session, ())
-    promoted = _promote(session, taking, {})
-    return RemovalResult(promoted, tuple(taking.modified), tuple(taking.accepted), tuple(taking.refused))
+    removal = plan_removal(session, ())
+    promoted = _promote(session, removal, {})
+    return RemovalResult(promoted, tuple(removal.modified), tuple(removal.accepted), tuple(removal.refused))
 
 
-def _promote(session: Session, taking: OutputRemoval, forced: dict[str, FileEntry | None]) -> PromotionResult:
-    store, target = session.store, {**taking.target, **forced}
+def _promote(session: Session, removal: OutputRemoval, forced: dict[str, FileEntry | None]) -> PromotionResult:
+    store, target = session.store, {**removal.target, **forced}
+    # An edit is removed on request, but only its user could write it again: its bytes go where nothing is deleted.
     for path in forced:
         digest = store.add_file(path)
         store.exchanges.put_original(store.contents.get(digest), None)
@@ -114,7 +123,7 @@ def _promote(session: Session, taking: OutputRemoval, forced: dict[str, FileEntr
             store.contents.put(session.state.read(path, entry))
     store.workspace.invalidate(target)
     old = {path: store.workspace.entry(path) for path in target}
-    promoted = store.promoter.promote(target, old, taking.refusal)
+    promoted = store.promoter.promote(target, old, removal.refusal)
     store.workspace.invalidate(target)
     return promoted
 
@@ -124,23 +133,25 @@ def _original(records: list[Record], path: str) -> FileEntry | None:
 
 
 def run(console: Console, *, args: PipelineArguments, force: bool) -> int:
-    """Remove what stages made, and no other file."""
+    """Remove outputs of stages."""
     project, stages = open_for_command(console, args)
     with project.store.build_lock():
         project.store.promoter.recover(project.refusal)
         taken = remove_outputs(project, stages, force=force)
     promoted = taken.promoted
     if taken.modified:
-        hint = "`orch23 accept STAGE` keeps an edit; `orch23 clean --force` gives it up"
-        message = f"edited since they were made: {' '.join(taken.modified)}; nothing was removed"
-        console.write_err(
-            render_diagnostics((Diagnostic("E643", message, hint=hint),), {}, color=console.err_style.color)
-        )
+        hint = "`orch23 accept STAGE` keeps an edit; `orch23 clean --force` removes it"
+        message = f"outputs were edited: {' '.join(taken.modified)}; nothing was removed"
+        console.write_diagnostics((Diagnostic("E643", message, hint=hint),))
         return ExitCode.DECISION
-    told = [f"removed {pluralize(len(promoted.removed), 'file')}"]
-    told += [f"brought back {pluralize(len(promoted.written), 'file')}"] if promoted.written else []
-    told += [f"left {visible(' '.join(promoted.edited))}, which changed meanwhile"] if promoted.edited else []
-    told += [f"kept {visible(' '.join(taken.accepted))}, which a user had accepted"] if taken.accepted else []
-    told += [f"left {visible(' '.join(taken.refused))}: protected, and no stage names it"] if taken.refused else []
-    console.write_out("; ".join(told) + "\n")
+    parts = [f"removed {pluralize(len(promoted.removed), 'file')}"]
+    if promoted.written:
+        parts.append(f"restored {pluralize(len(promoted.written), 'original file')}")
+    kept = (
+        (promoted.edited, "changed meanwhile"),
+        (taken.accepted, "the edit was accepted"),
+        (taken.refused, "protected, and no stage declares it"),
+    )
+    parts += [f"kept {visible(' '.join(paths))}: {why}" for paths, why in kept if paths]
+    console.write_out("; ".join(parts) + "\n")
     return ExitCode.OK

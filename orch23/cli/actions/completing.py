@@ -10,31 +10,30 @@ from click.shell_completion import CompletionItem
 from orch23.cli.discovery import PIPELINE_SUFFIXES, find_project
 from orch23.templates.source import builtin_templates
 
-_MOST_BYTES = 1_048_576
+_MAX_BYTES = 1_048_576
 _SECTION = re.compile(r"^stages:[ \t]*(?:#.*)?\n((?:[ \t]+.*\n|[ \t]*#.*\n|\n)*)", re.MULTILINE)
 _NAME = re.compile(r"^  ([A-Za-z0-9_][A-Za-z0-9_.-]*)[ \t]*:", re.MULTILINE)
 
 
 def stage_names(text: str) -> list[str]:
-    """Return the names of the stages in a pipeline's text, by its layout alone: completion must be quick."""
+    """Return the stage names in a pipeline's text, by its layout: completion must be fast, and loads no YAML reader."""
     section = _SECTION.search(f"{text}\n")
     return _NAME.findall(section.group(1)) if section else []
 
 
 def stages(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete names of stages, and pipeline files."""
+    """Complete stage names and pipeline files."""
     here = Path(str(context.find_root().params.get("directory") or "."))
     named = [str(one) for one in context.params.get("arguments") or () if str(one).endswith(PIPELINE_SUFFIXES)]
     pipeline = find_project(here, tuple(named)).pipeline
-    found = [name for name in _names_in(pipeline) if name.startswith(incomplete)] if pipeline is not None else []
-    items = [CompletionItem(name) for name in found]
+    names = _names_in(pipeline) if pipeline is not None else []
     if not named:
-        items += [CompletionItem(path) for path in _pipelines(here) if path.startswith(incomplete)]
-    return items
+        names += _pipelines(here)
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
 def shipped_templates(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete names of the templates that come with orch23."""
+    """Complete names of built-in templates."""
     return [
         CompletionItem(name, help=one.summary)
         for name, one in builtin_templates().items()
@@ -47,7 +46,7 @@ def _names_in(pipeline: Path) -> list[str]:
         if not pipeline.is_file():
             return []
         with pipeline.open(encoding="utf-8", errors="replace") as stream:
-            return stage_names(stream.read(_MOST_BYTES))
+            return stage_names(stream.read(_MAX_BYTES))
     except OSError:
         return []
 

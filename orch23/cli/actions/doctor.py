@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 class DoctorFinding(Struct, frozen=True):
-    """One thing that was looked at; `ok` says that nothing is amiss with it, `hint` what to do if something is."""
+    """The result of one check; `hint` says what to do if it is not `ok`."""
 
     name: str
     value: str
@@ -60,14 +60,14 @@ _VENDORS = (
 
 
 def examine(root: Path, environ: Mapping[str, str]) -> list[DoctorFinding]:
-    """Return what was found in a project. Imports no client library, and calls no provider."""
+    """Return the checks of machine and project. Imports no client library, and calls no provider."""
     return [
         DoctorFinding("orch23", __version__),
         DoctorFinding("python", f"{platform.python_version()} ({sys.executable})"),
         DoctorFinding("project", str(root)),
         _writable(root),
         *_interpreter(root, environ),
-        *(_vendor(name, key, way, environ) for name, key, way in _VENDORS),
+        *(_vendor(*vendor, environ) for vendor in _VENDORS),
         DoctorFinding("provider scripted", "usable"),
         DoctorFinding("provider command", "usable, with a program that the pipeline names"),
         *_local(environ),
@@ -81,9 +81,7 @@ def _writable(root: Path) -> DoctorFinding:
     place = next((folder for folder in (root / STORE_NAME, root) if folder.is_dir()), root)
     if os.access(place, os.W_OK | os.X_OK):
         return DoctorFinding("store", f"{root / STORE_NAME} can be written")
-    return DoctorFinding(
-        "store", f"{place} cannot be written", ok=False, hint="change its owner, or build elsewhere with -C"
-    )
+    return _failed("store", f"{place} cannot be written", "change its owner, or build elsewhere with -C")
 
 
 def _interpreter(root: Path, environ: Mapping[str, str]) -> list[DoctorFinding]:
@@ -92,63 +90,65 @@ def _interpreter(root: Path, environ: Mapping[str, str]) -> list[DoctorFinding]:
         facts = interpreter_facts(path)
     except Orch23Error as error:
         problem = error.diagnostics[0]
-        return [DoctorFinding("interpreter of stages", problem.message, ok=False, hint=problem.hint or "")]
+        return [_failed("interpreter of stages", problem.message, problem.hint)]
     found = [DoctorFinding("interpreter of stages", f"{path} (Python {facts.version})")]
     if facts.pytest_major is None:
         hint = f"{path} -m pip install pytest"
-        return [*found, DoctorFinding("pytest", "not found beside it", ok=False, hint=hint)]
+        return [*found, _failed("pytest", "not installed for this interpreter", hint)]
     return [*found, DoctorFinding("pytest", f"version {facts.pytest_major}")]
 
 
-def _vendor(name: str, variable: str, way: str, environ: Mapping[str, str]) -> DoctorFinding:
-    """Look for the library and the key, of which nothing is shown."""
+def _vendor(name: str, variable: str, install: str, environ: Mapping[str, str]) -> DoctorFinding:
+    """Look for the library and the key. The key is not shown."""
+    # The version is read without an import: `import anthropic` loads 2,900 modules, in over a second.
     try:
         library, hints = f"library {importlib.metadata.version(name)}", []
     except importlib.metadata.PackageNotFoundError:
-        library, hints = "its library is not installed", [way]
+        library, hints = "its library is not installed", [install]
     key = f"{variable} is set"
     if not environ.get(variable, "").strip():
         key = f"{variable} is not set"
-        hints.append(f"set {variable}; recorded answers work without it")
+        hints.append(f"set {variable}; recorded responses work without it")
     return DoctorFinding(f"provider {name}", f"{library}, {key}", ok=not hints, hint=", ".join(hints))
 
 
 def _local(environ: Mapping[str, str]) -> list[DoctorFinding]:
-    found = []
+    found = [DoctorFinding("provider local", "its server is installed")]
     if importlib.util.find_spec("xllamacpp") is None:
-        hint = "pip install 'orch23[local]'"
-        found.append(DoctorFinding("provider local", "its server is not installed", ok=False, hint=hint))
-    else:
-        found.append(DoctorFinding("provider local", "its server is installed"))
+        found = [_failed("provider local", "its server is not installed", "pip install 'orch23[local]'")]
     for model in known_models():
         path = installed_weights(model.name, user_data_dir(environ))
-        if path is None:
-            hint = f"orch23 model install {model.name}; recorded answers work without it"
-            found.append(DoctorFinding(f"model {model.name}", "not installed", ok=False, hint=hint))
-        else:
-            found.append(DoctorFinding(f"model {model.name}", str(path)))
+        hint = f"orch23 model install {model.name}; recorded responses work without it"
+        name = f"model {model.name}"
+        found.append(_failed(name, "not installed", hint) if path is None else DoctorFinding(name, str(path)))
     return found
 
 
+def _failed(name: str, value: str, hint: str | None) -> DoctorFinding:
+    return DoctorFinding(name, value, ok=False, hint=hint or "")
+
+
 def _sandbox(choice: TierChoice) -> DoctorFinding:
-    """Tell the tier, which was just tried, why it is no better one, and how to get that."""
+    """Return the sandbox that works here and, if it is not the best one, how to get a better one."""
     match choice.launcher:
         case NamespacesLauncher():
             return DoctorFinding(
-                "sandbox", "namespaces: as with bubblewrap, but each process takes longer to start", hint=INSTALL_HINT
+                "sandbox", "namespaces: isolates like bubblewrap, but each process starts slower", hint=INSTALL_HINT
             )
         case BubblewrapLauncher(program=program):
-            return DoctorFinding("sandbox", f"bubblewrap ({program}): namespaces of its own, no network, only its room")
+            return DoctorFinding(
+                "sandbox", f"bubblewrap ({program}): own namespaces, no network, only its sandbox directory"
+            )
         case LandlockLauncher():
             hint = f"{choice.why}; {NAMESPACES_HINT}"
             value = (
                 "Landlock and seccomp: a step writes only in its own directory; it can read /proc and change modes and "
                 "times of this user's files; /dev/shm is closed to it"
             )
-            return DoctorFinding("sandbox", value, ok=False, hint=hint)
+            return _failed("sandbox", value, hint)
         case None:
             hint = f"{choice.why}; {NAMESPACES_HINT}; `--allow-unsandboxed` builds without one"
-            return DoctorFinding("sandbox", "none: steps are refused", ok=False, hint=hint)
+            return _failed("sandbox", "none: steps do not run", hint)
         case _ as never:
             assert_never(never)
 
@@ -161,25 +161,26 @@ def _cache(folder: Path) -> DoctorFinding:
 def model_findings(
     pipeline: Pipeline, environ: Mapping[str, str], root: Path, trust_command: str, *, online: bool
 ) -> Iterator[DoctorFinding]:
-    """Give a finding for each model that a pipeline may ask.
+    """Give a finding for each model that a pipeline may call.
 
-    Online, vendors are asked whether they have it, and other servers if the user has consented to that.
+    `online` looks the model up: at vendors always, at other servers only with the user's consent.
     """
     consent = Consent.of(root, environ)
     secrets = secrets_from(environ)
     for step in distinct_llm_steps(pipeline):
+        # Messages of vendors' libraries may repeat the key or a password in the address.
         with redacted_messages(secrets.redact):
             found = _finding(step, environ, root)
             grant = consent.missing_grant(step, environ) if found.ok else None
             if grant is not None:
-                found = _amiss(found.name, not_granted_error(grant, trust_command))
+                found = _failed_by(found.name, not_granted_error(grant, trust_command))
             elif found.ok and online and can_find_models(step):
                 found = _looked_up(found.name, step, environ)
         yield replace(found, value=secrets.redact(found.value), hint=secrets.redact(found.hint))
 
 
 def distinct_llm_steps(pipeline: Pipeline) -> "tuple[LLMStep, ...]":
-    """Return the llm steps of a pipeline, one for each provider, address and model that may be asked."""
+    """Return the llm steps of a pipeline, one for each provider, address and model."""
     found: dict[tuple[str, str, str], LLMStep] = {}
     for step, escalate in _steps(pipeline):
         for model in escalate or (step.model,):
@@ -192,23 +193,23 @@ def _finding(step: "LLMStep", environ: Mapping[str, str], root: Path) -> DoctorF
     name = f"model {step.provider} {step.model}"
     missing = step_errors(step, environ, root) or readiness_errors(step, environ, root)
     if missing:
-        return _amiss(name, missing[0])
+        return _failed_by(name, missing[0])
     if not can_find_models(step):
         return DoctorFinding(name, "usable")
-    return DoctorFinding(name, f"may be asked at {_address(step)}")
+    return DoctorFinding(name, f"called at {_address(step)}")
 
 
 def _looked_up(name: str, step: "LLMStep", environ: Mapping[str, str]) -> DoctorFinding:
     wrong = find_model(step, environ)
-    return DoctorFinding(name, f"{_address(step)} has it") if wrong is None else _amiss(name, wrong)
+    return DoctorFinding(name, f"{_address(step)} has it") if wrong is None else _failed_by(name, wrong)
 
 
-def _amiss(name: str, what: Diagnostic) -> DoctorFinding:
-    return DoctorFinding(name, what.message, ok=False, hint=what.hint or "")
+def _failed_by(name: str, error: Diagnostic) -> DoctorFinding:
+    return _failed(name, error.message, error.hint)
 
 
 def _address(step: "LLMStep") -> str:
-    """Return whom a step asks, nothing where its address cannot be read: then `check` says what is wrong."""
+    """Return the address that a step calls; empty if it is not valid, which other checks report."""
     adapter = adapter_of(step)
     try:
         return adapter.endpoint(step) if adapter is not None else ""
@@ -217,14 +218,14 @@ def _address(step: "LLMStep") -> str:
 
 
 def _steps(pipeline: Pipeline) -> "Iterator[tuple[LLMStep, tuple[str, ...]]]":
-    """Give each llm step with its `retry.escalate`: of the stages, and of items that are known or all alike."""
+    """Give each llm step with its `retry.escalate`: of stages, of known items, and of templates of unknown items."""
     for node in pipeline.stages:
         for stage in (node,) if isinstance(node, Stage) else _items(node, pipeline):
             if is_llm(stage.step):
                 yield stage.step, stage.retry.escalate
-        alike = declared_llm(node) if isinstance(node, ForeachStage) and not node.foreach.values else None
-        if alike is not None and isinstance(node, ForeachStage):
-            yield alike, declared_escalation(node)
+        template = declared_llm(node) if isinstance(node, ForeachStage) and not node.foreach.values else None
+        if template is not None and isinstance(node, ForeachStage):
+            yield template, declared_escalation(node)
 
 
 def _items(node: ForeachStage, pipeline: Pipeline) -> Iterator[Stage]:
@@ -244,7 +245,7 @@ def run(
     online: bool,
     as_json: bool,
 ) -> int:
-    """Say what works here, and how to get the rest."""
+    """Check the machine, the project and its models."""
     root = project_root(console, args.arguments)
     found = [*examine(root, console.environ), *_of_pipeline(console, args, online=online)]
     if as_json:
@@ -261,7 +262,7 @@ def run(
 
 
 def _of_pipeline(console: Console, args: PipelineArguments, *, online: bool) -> list[DoctorFinding]:
-    """Return what is found of a pipeline: whether it is valid, and the models that it may ask."""
+    """Check that the pipeline is valid, and the models that it may call."""
     try:
         name = required_pipeline(found_project(console, args.arguments)).name
     except NotFoundError as missing:
@@ -270,10 +271,8 @@ def _of_pipeline(console: Console, args: PipelineArguments, *, online: bool) -> 
     try:
         project, _ = open_for_command(console, args, most_stages=0)
     except InvalidInputError as invalid:
-        hint = "`orch23 validate` says all that is wrong"
-        return [
-            DoctorFinding("pipeline", f"{name} is not valid: {invalid.diagnostics[0].message}", ok=False, hint=hint)
-        ]
+        hint = "`orch23 validate` reports all errors"
+        return [_failed("pipeline", f"{name} is not valid: {invalid.diagnostics[0].message}", hint)]
     command = trust_command(project.settings)
     findings = model_findings(project.pipeline, console.environ, project.settings.root, command, online=online)
     return [DoctorFinding("pipeline", name), *findings]

@@ -38,26 +38,26 @@ from orch23.report.explain import (
 from orch23.report.plan_view import PlanLine, reason_text
 from orch23.steps.registry import is_llm
 
-_DEEPEST = 20
+_MAX_DEPTH = 20
 _INPUT_CODES = ("input_changed", "input_added", "input_removed", "base_changed")
-_TEXT_LIMIT = 1_048_576
+_MAX_TEXT_BYTES = 1_048_576
 
 
 def explain_stage(project: Project, session: Session, name: str) -> tuple[Explanation, ...]:
     """Return the explanation of a stage, or of each item of a foreach.
 
     Raises:
-        NotFoundError: there is no such stage.
+        NotFoundError: the stage does not exist.
 
     """
     Selection(targets=(name,)).nodes(session.state.plan)
     seen = preview(session)
     lines = {line.stage: line for line in plan_view_of(seen).lines}
-    meant = [one for one in lines if name in (one, one.partition("@")[0])]
-    if not meant:
-        hint = "its items are known when the stage that lists them has run"
+    stages = [one for one in lines if name in (one, one.partition("@")[0])]
+    if not stages:
+        hint = "the items of a foreach are known when the stage that lists them has run"
         raise NotFoundError(Diagnostic("E823", f"no stage is named `{name}`", hint=hint))
-    return tuple(_explain(project, session, seen, lines[one]) for one in meant)
+    return tuple(_explain(project, session, seen, lines[one]) for one in stages)
 
 
 def _explain(project: Project, session: Session, seen: Preview, line: PlanLine) -> Explanation:
@@ -74,35 +74,35 @@ def _explain(project: Project, session: Session, seen: Preview, line: PlanLine) 
         aspects=aspects,
         diffs=_diffs(session, decided, then, aspects, request) if then else (),
         causes=causes,
-        request=_question(project, decided, request) if request else None,
+        request=_summary(project, decided, request) if request else None,
     )
 
 
-def _question(project: Project, decided: DecidedStage, request: Request) -> RequestSummary | None:
-    """Return the request of the first attempt, with what the transcripts have for it."""
+def _summary(project: Project, decided: DecidedStage, request: Request) -> RequestSummary | None:
+    """Return the request of the first attempt, with the recorded responses to it."""
     stage, step = decided.resolved.stage.name, decided.resolved.stage.step
     if not is_llm(step):
         return None
-    way = replay_first_request(project, step, stage, request)
-    missing = way.missing.parts() if way.missing else {}
+    replayed = replay_first_request(project, step, stage, request)
+    missing = replayed.missing.parts() if replayed.missing else {}
     near = project.store.exchanges.nearest(stage, missing, step.transcripts) if missing else None
     redact = secrets_from(project.settings.environ).redact
     return RequestSummary(
         fingerprint=request.fingerprint(),
         parts={name: _short(name, value) for name, value in request.parts().items()},
-        answers=tuple(one.fingerprint for one in way.found),
-        missing=way.missing is not None,
+        answers=tuple(one.fingerprint for one in replayed.found),
+        missing=replayed.missing is not None,
         difference=describe_difference(near.request, missing, redact) if near else "",
     )
 
 
 def _short(name: str, value: Json) -> Json:
-    """Return a part of a request as it is told: texts by their digest, since they are long and may be private."""
+    """Return a part of a request as it is shown: texts as their digest, since they are long and may be private."""
     return digest_json(value) if name in ("system", "messages", "schema") and value else value
 
 
 def _former(session: Session, decided: DecidedStage) -> Record | None:
-    """Return the record that today's key is compared with, as the decision compares it."""
+    """Return the record that the decision compares the current key with."""
     match decided.decision:
         case Fresh(record=record) | Restore(record=record) | VerifyOnly(record=record):
             return record
@@ -134,7 +134,7 @@ def _diffs(
 
 
 def _text(session: Session, path: str, value: Json) -> str | None:
-    """Return the text behind a digest in a manifest; None where its bytes are nowhere, or are no text."""
+    """Return the text of a digest in a manifest; None if its bytes are missing or are not text."""
     digest, _, link = value.partition(" -> ") if isinstance(value, str) else ("", "", "")
     sha256 = digest.removesuffix("+x")
     if not sha256:
@@ -145,13 +145,14 @@ def _text(session: Session, path: str, value: Json) -> str | None:
         place = link or path
         entry = session.store.workspace.entry(place)
         data = session.store.workspace.read(place) if entry is not None and entry.digest.sha256 == sha256 else None
-    if data is None or len(data) > _TEXT_LIMIT or b"\0" in data:
+    # A diff of a huge or binary file helps no one, and takes long.
+    if data is None or len(data) > _MAX_TEXT_BYTES or b"\0" in data:
         return None
     return data.decode("utf-8", errors="replace")
 
 
 def _prompt_diffs(session: Session, decided: DecidedStage, then: Record, request: Request | None) -> list[TextDiff]:
-    """Return how the first request differs from the one that the record's first answer was given to."""
+    """Return how the first request differs from the first request of the record."""
     step = decided.resolved.stage.step
     known = None
     for fingerprint in then.exchanges[:1]:
@@ -159,7 +160,10 @@ def _prompt_diffs(session: Session, decided: DecidedStage, then: Record, request
     if known is None or request is None or not known.request:
         return _rendered_diff(session, decided, then)
     now = request.parts()
-    pairs = [("prompt", _said(known.request), _said(now)), ("system", known.request.get("system"), now["system"])]
+    pairs = [
+        ("prompt", _messages_text(known.request), _messages_text(now)),
+        ("system", known.request.get("system"), now["system"]),
+    ]
     return [
         text_diff(name, old, new)
         for name, old, new in pairs
@@ -168,7 +172,7 @@ def _prompt_diffs(session: Session, decided: DecidedStage, then: Record, request
 
 
 def _rendered_diff(session: Session, decided: DecidedStage, then: Record) -> list[TextDiff]:
-    """Return how the text of a render stage differs from the output it had."""
+    """Return how the text of a render stage differs from its last output."""
     rendered, output = decided.resolved.rendered, next(iter(then.outputs), None)
     if rendered is None or output is None:
         return []
@@ -176,7 +180,7 @@ def _rendered_diff(session: Session, decided: DecidedStage, then: Record) -> lis
     return [] if old is None else [text_diff(output, old, rendered.decode("utf-8", errors="replace"))]
 
 
-def _said(parts: Mapping[str, Json]) -> str | None:
+def _messages_text(parts: Mapping[str, Json]) -> str | None:
     messages = parts.get("messages")
     if not isinstance(messages, list | tuple):
         return None
@@ -186,28 +190,31 @@ def _said(parts: Mapping[str, Json]) -> str | None:
 # ---- the causes --------------------------------------------------------------------------------
 
 
-def _causes(seen: Preview, name: str, depth: int, told: set[str]) -> list[Cause]:
-    """Return the chain of causes below a stage, each stage once."""
-    if name in told or depth > _DEEPEST:
+def _causes(seen: Preview, name: str, depth: int, visited: set[str]) -> list[Cause]:
+    """Return the causes of a decision, and of those of upstream stages; each stage once."""
+    if name in visited or depth > _MAX_DEPTH:
         return []
-    told.add(name)
+    visited.add(name)
     decision = seen.decisions.get(name)
     match decision:
         case Maybe(waiting_on=waiting) | Expand(waiting_on=waiting) | Blocked(by=waiting):
             found = [Cause(name, depth, _waits(decision, waiting))] if waiting else []
-            return found + [cause for up in waiting for cause in _causes(seen, up, depth + 1, told)]
+            return found + [cause for up in waiting for cause in _causes(seen, up, depth + 1, visited)]
         case Run(reasons=reasons) | VerifyOnly(reasons=reasons) | Restore(reasons=reasons):
-            found = []
-            for reason in reasons:
-                maker = _maker(seen, name, reason)
-                found.append(Cause(name, depth, f"{reason_text(reason)}{_whose(seen, reason, maker)}"))
-                if maker is not None and not isinstance(seen.decisions.get(maker), Fresh):
-                    found += _causes(seen, maker, depth + 1, told)
-            return found
+            return [cause for reason in reasons for cause in _causes_of_reason(seen, name, reason, depth, visited)]
         case Edited(paths=paths):
             return [Cause(name, depth, f"{', '.join(paths)} was edited by hand")]
         case _:
             return []
+
+
+def _causes_of_reason(seen: Preview, name: str, reason: Reason, depth: int, visited: set[str]) -> list[Cause]:
+    """Return the cause of one reason, and the causes of the stage that makes its file, if that is not fresh."""
+    maker = _maker(seen, name, reason)
+    found = [Cause(name, depth, f"{reason_text(reason)}{_whose(seen, reason, maker)}")]
+    if maker is not None and not isinstance(seen.decisions.get(maker), Fresh):
+        found += _causes(seen, maker, depth + 1, visited)
+    return found
 
 
 def _waits(decision: Decision, waiting: tuple[str, ...]) -> str:
@@ -216,7 +223,7 @@ def _waits(decision: Decision, waiting: tuple[str, ...]) -> str:
 
 
 def _maker(seen: Preview, name: str, reason: Reason) -> str | None:
-    """Return the upstream stage that makes the file a reason speaks of."""
+    """Return the upstream stage that makes the file of a reason."""
     if reason.code not in _INPUT_CODES:
         return None
     path = reason.subject.partition("#")[0]
@@ -240,15 +247,15 @@ def run(
     args: PipelineArguments,
     as_json: bool,
 ) -> int:
-    """Show a stage's key, then and now, and why it changed."""
+    """Show why a stage's key changed."""
     project, name = open_one_stage(console, args)
     found = explain_stage(project, open_read_session(project), name)
     if as_json:
         if len(found) > 1:
-            items = ", ".join(told.line.stage for told in found)
-            message = f"with --json one item must be named: {items}"
+            items = ", ".join(one.line.stage for one in found)
+            message = f"--json needs one item; name one of: {items}"
             raise click.UsageError(message)
         console.write_out(explain_json(found[0]))
     else:
-        console.write_out("\n".join(explain_text(told, console.out_style) for told in found))
+        console.write_out("\n".join(explain_text(one, console.out_style) for one in found))
     return ExitCode.OK

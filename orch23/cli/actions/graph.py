@@ -13,11 +13,11 @@ from orch23.report.diagnostics import visible
 from orch23.report.plan_json import place_document
 from orch23.report.values import json_document
 
-_MOST_REASONS = 3
+_MAX_REASONS = 3
 
 
 def graph_text(plan: Plan) -> str:
-    """Return the stages one below the other; under each, the stages that come before it."""
+    """Return a line for each stage, and below it one for each upstream stage."""
     lines = []
     width = max((len(visible(name)) for name in plan.order), default=0)
     for name in plan.order:
@@ -26,14 +26,14 @@ def graph_text(plan: Plan) -> str:
         lines.append(f"{visible(name):<{width}}  {plan.nodes[name].kind}{grouped}".rstrip())
         for up in plan.upstream.get(name, ()):
             why = list(dict.fromkeys(edge.why for edge in plan.edges if (edge.producer, edge.reader) == (up, name)))
-            more = f" +{len(why) - _MOST_REASONS}" if len(why) > _MOST_REASONS else ""
-            told = f"  ({visible(', '.join(why[:_MOST_REASONS]))}{more})" if why else ""
-            lines.append(f"  after {visible(up)}{told}")
+            more = f" +{len(why) - _MAX_REASONS}" if len(why) > _MAX_REASONS else ""
+            reasons = f"  ({visible(', '.join(why[:_MAX_REASONS]))}{more})" if why else ""
+            lines.append(f"  after {visible(up)}{reasons}")
     return "".join(f"{line}\n" for line in lines)
 
 
 def graph_mermaid(plan: Plan) -> str:
-    """Return a Mermaid flowchart. A foreach that is not expanded yet has doubled sides."""
+    """Return a Mermaid flowchart. A foreach without items yet has double sides."""
     ids = {name: f"s{number}" for number, name in enumerate(plan.order)}
     lines = ["flowchart TD"]
     for name in plan.order:
@@ -49,7 +49,7 @@ def _mermaid_quoted(name: str) -> str:
 
 
 def graph_dot(plan: Plan) -> str:
-    """Return a directed graph for `dot`. A foreach that is not expanded yet is dashed."""
+    """Return a directed graph for `dot`. A foreach without items yet is dashed."""
     lines = [f"digraph {_dot_quoted(plan.pipeline.name)} {{", "  node [shape=box];"]
     for name in plan.order:
         dashed = ", style=dashed" if isinstance(plan.nodes[name], ForeachStage) else ""
@@ -69,7 +69,7 @@ GRAPH_VERSION = 1
 
 
 def graph_json(plan: Plan) -> str:
-    """Return nodes in their order and edges with what makes them."""
+    """Return one JSON document: stages in order, and edges with their reasons."""
     nodes: list[Json] = [
         {
             "stage": name,
@@ -100,9 +100,9 @@ def run(
     form: str,
     as_json: bool,
 ) -> int:
-    """Show the stages in order, and what each needs."""
+    """Show stages and their dependencies."""
     project, _ = open_for_command(console, args, most_stages=0)
     plan = preview(open_read_session(project)).plan
-    written = {"text": graph_text, "mermaid": graph_mermaid, "dot": graph_dot, "json": graph_json}
-    console.write_out(written["json" if as_json else form](plan))
+    formats = {"text": graph_text, "mermaid": graph_mermaid, "dot": graph_dot, "json": graph_json}
+    console.write_out(formats["json" if as_json else form](plan))
     return ExitCode.OK

@@ -11,7 +11,7 @@ from orch23.store.run_state import fold_events
 
 
 def run(console: Console, *, run: str | None, as_json: bool, as_state: bool) -> int:
-    """Show what happened in a run."""
+    """Show the events of a run."""
     logs = project_root(console) / LOGS_FOLDER
     known = [found.run_id for found in list_runs(logs)]
     path = logs / f"{select_run(known, run)}.jsonl"

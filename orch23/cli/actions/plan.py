@@ -1,8 +1,7 @@
 """Run `plan`: show what a build would do, with estimates of calls, tokens and cost."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from decimal import Decimal
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -44,7 +43,7 @@ _RUNNING = (Run, VerifyOnly, Maybe, Expand)
 
 
 def plan_view_of(seen: Preview, estimates: Mapping[str, Estimate] | None = None) -> PlanView:
-    """Return a preview as the values of a report."""
+    """Return the view of a preview, for reports."""
     keys = {name: decided.resolved.key for name, decided in seen.decided_stages.items()}
     return plan_view(
         seen.plan,
@@ -58,52 +57,54 @@ def plan_view_of(seen: Preview, estimates: Mapping[str, Estimate] | None = None)
 
 
 def estimates_of(project: Project, seen: Preview) -> dict[str, Estimate]:
-    """Return what the stages that would or may run may take. Reads journals and transcripts, and nothing else."""
+    """Return estimates of the stages that run or may run, from journals, transcripts and prices."""
     running = [name for name, decision in seen.decisions.items() if isinstance(decision, _RUNNING)]
-    past = _past(project, seen, running)
+    past = _statistics(project, seen, running)
     tariff_of = cache(Prices(project.pipeline.prices, project.pipeline.plugins).tariff_of)
-    return {name: estimate(_ground(project, seen, name, statistics_of(past, name)), tariff_of) for name in running}
+    return {name: estimate(_basis(project, seen, name, statistics_of(past, name)), tariff_of) for name in running}
 
 
-def _past(project: Project, seen: Preview, running: Sequence[str]) -> Mapping[str, StageStatistics]:
-    """Return what the stages took before; by the transcripts where no journal knows: a fresh clone has no journals."""
+def _statistics(project: Project, seen: Preview, running: Sequence[str]) -> Mapping[str, StageStatistics]:
+    """Return what the stages took before. Tokens come from transcripts if no journal has any, as in a fresh clone."""
     past = read_statistics(project.store.logs, project.pipeline.file, running) if running else {}
     nodes = [seen.plan.nodes[name] for name in running]
-    steps = [node.step for node in nodes if isinstance(node, Stage) and is_llm(node.step)]
-    if not steps or any(one.tokens for one in past.values()):
+    folders = {node.step.transcripts or "" for node in nodes if isinstance(node, Stage) and is_llm(node.step)}
+    if not folders or any(one.tokens for one in past.values()):
         return past
-    found: dict[str, StageStatistics] = {}
-    for place in sorted({step.transcripts or "" for step in steps}):
-        with suppress(Orch23Error):  # a build says what is wrong with them
-            for stage, usages in project.store.exchanges.usages(place or None).items():
-                found[stage] = StageStatistics(tokens=tuple((one.input_tokens, one.output_tokens) for one in usages))
-    return {
-        name: replace(past.get(name, StageStatistics()), tokens=found.get(name, StageStatistics()).tokens)
-        for name in (*past, *found)
-    }
+    tokens = _recorded_tokens(project, folders)
+    names = (*past, *tokens)
+    return {name: replace(past.get(name, StageStatistics()), tokens=tokens.get(name, ())) for name in names}
 
 
-def _ground(project: Project, seen: Preview, name: str, past: StageStatistics) -> EstimateBasis:
+def _recorded_tokens(project: Project, folders: Collection[str]) -> dict[str, tuple[tuple[int, int], ...]]:
+    """Return the input and output tokens of each recorded response, by stage."""
+    found: dict[str, tuple[tuple[int, int], ...]] = {}
+    for folder in sorted(folders):
+        with suppress(Orch23Error):  # damaged transcripts: a build reports them
+            for stage, usages in project.store.exchanges.usages(folder or None).items():
+                found[stage] = tuple((one.input_tokens, one.output_tokens) for one in usages)
+    return found
+
+
+def _basis(project: Project, seen: Preview, name: str, past: StageStatistics) -> EstimateBasis:
     node, decision = seen.plan.nodes[name], seen.decisions[name]
-    decided = seen.decided_stages.get(name)
-    request = first_request(project, decided) if decided is not None else None
+    request = first_request(project, seen.decided_stages.get(name))
     if request is None or not isinstance(node, Stage) or not is_llm(node.step):
         return EstimateBasis(node=node, decision=decision, past=past)
-    if not isinstance(decision, Run):  # its request will be another one
+    if not isinstance(decision, Run):  # its inputs will change, and so will its request
         return EstimateBasis(node=node, decision=decision, request=request, past=past)
-    way = replay_first_request(project, node.step, name, request)
-    recorded = way.found if way.missing is None else ()
+    replayed = replay_first_request(project, node.step, name, request)
+    recorded = replayed.found if replayed.missing is None else ()
     return EstimateBasis(node=node, decision=decision, request=request, recorded=recorded, past=past)
 
 
-def first_request(project: Project, decided: DecidedStage) -> Request | None:
-    """Return the request that the first attempt of a stage would make; None where it cannot be made."""
-    resolved = decided.resolved
-    stage, step = resolved.stage, resolved.stage.step
-    if not is_llm(step) or resolved.broken:
+def first_request(project: Project, decided: DecidedStage | None) -> Request | None:
+    """Return the request that the first attempt of a stage would make; None if there is none, or it cannot be made."""
+    if decided is None or not is_llm(step := decided.resolved.stage.step) or decided.resolved.broken:
         return None
-    this = AttemptContext(given=resolved.given, model=model_of_attempt(resolved, step, 1))
-    setting = ProviderContext(
+    resolved = decided.resolved
+    attempt = AttemptContext(given=resolved.given, model=model_of_attempt(resolved, step, 1))
+    context = ProviderContext(
         environ=project.settings.environ,
         root=project.store.root,
         read_answers=lambda path: read_scripted_responses(project.tools.sources, path),
@@ -112,21 +113,22 @@ def first_request(project: Project, decided: DecidedStage) -> Request | None:
         files=project.store.workspace,
     )
     try:
-        params = request_parameters(setting, CallContext(step, stage.name))
+        params = request_parameters(context, CallContext(step, resolved.stage.name))
         secrets = secrets_from(project.settings.environ)
-        questions = RequestBuilder(secrets, project.tools.sources, project.pipeline.vars)
-        request, _ = questions.build(resolved, step, this, params)  # what forbids it is told when it is built
+        requests = RequestBuilder(secrets, project.tools.sources, project.pipeline.vars)
+        request, _ = requests.build(resolved, step, attempt, params)  # only a build reports why it must not be sent
     except (Orch23Error, MissingBytesError):
         return None
     return request
 
 
 def replay_first_request(project: Project, step: "LLMStep", stage: str, request: Request) -> RecordedResponses:
-    """Return what the transcripts answer to a first request, as a build would find it; nobody is asked."""
+    """Return the recorded responses to a first request, as a build would find them. Calls no model."""
     exchanges = project.store.exchanges
     refusing = ReplayOnlyProvider(
         store=exchanges, stage=stage, transcripts=step.transcripts, code=NOT_RECORDED, hint="", redact=lambda text: text
     )
+    # `record` calls again and ignores older recordings, except those of an interrupted run.
     own = read_history(project.store.logs, project.pipeline.file).reusable if step.mode == "record" else ()
     recorded = RecordingProvider(
         inner=refusing,
@@ -150,34 +152,11 @@ def run(
     as_json: bool,
     exit_code: bool,
 ) -> int:
-    """Say what a build would do, and why."""
-    return show_plan(
-        console,
-        args,
-        forced=forced,
-        overwrite_edited=overwrite_edited,
-        budget=parse_budget(budget),
-        as_json=as_json,
-        verbose=verbose,
-        exit_code=exit_code,
-    )
-
-
-def show_plan(
-    console: Console,
-    args: PipelineArguments,
-    *,
-    forced: tuple[str, ...] = (),
-    overwrite_edited: bool = False,
-    budget: Decimal | None = None,
-    as_json: bool = False,
-    verbose: bool = False,
-    exit_code: bool = False,
-) -> int:
-    """Write a plan; what `plan` and `build -n` share."""
-    view = _view_of_part(console, args) or whole_view(console, args, forced=forced, overwrite_edited=overwrite_edited)
-    if budget is not None:
-        view = replace(view, max_cost=budget)  # in the place of the pipeline's, as in a build
+    """Show what a build would do, and why."""
+    limit = parse_budget(budget)
+    view = _partial_view(console, args) or whole_view(console, args, forced=forced, overwrite_edited=overwrite_edited)
+    if limit is not None:
+        view = replace(view, max_cost=limit)  # replaces the pipeline's, as in a build
     console.write_out(plan_json(view) if as_json else plan_text(view, console.out_style, verbose=verbose))
     return plan_exit_code(view, exit_code=exit_code)
 
@@ -190,7 +169,7 @@ def whole_view(
     overwrite_edited: bool = False,
     estimated: bool = True,
 ) -> PlanView:
-    """Return what would be done; with an estimate, for which price table, journals and transcripts are read."""
+    """Return the plan of all selected stages. `estimated` reads the price table, journals and transcripts."""
     project, stages = open_for_command(console, args)
     session = open_read_session(project, forced=forced, overwrite_edited=overwrite_edited)
     check_forced(session.state.plan, forced)
@@ -199,8 +178,8 @@ def whole_view(
     return plan_view_of(seen, estimates_of(project, seen) if estimated else None)
 
 
-def _view_of_part(console: Console, args: PipelineArguments) -> PlanView | None:
-    """Return what would be done, from what an edit reaches; None where all has to be decided for that."""
+def _partial_view(console: Console, args: PipelineArguments) -> PlanView | None:
+    """Return the plan of the stages that an edit reaches; None if the whole pipeline has to be decided."""
     found = open_partial_project(console, args, console.stale_snapshot) if console.stale_snapshot is not None else None
     if found is None or (part := found[0].partial) is None:
         return None
@@ -211,19 +190,19 @@ def _view_of_part(console: Console, args: PipelineArguments) -> PlanView | None:
         seen = preview(session, selection)
         view = plan_view_of(seen, estimates_of(project, seen))
         part.check_current(project.store)
-    except (OutdatedIndexError, Orch23Error):  # what is wrong is reported of the whole
+    except (OutdatedIndexError, Orch23Error):  # the whole plan reports all errors
         return None
-    rest, order = part.part.idle_counts, {name: number for number, name in enumerate(part.part.names)}
+    others, order = part.part.idle_counts, {name: number for number, name in enumerate(part.part.names)}
     view = replace(
         view,
         lines=tuple(sorted(view.lines, key=lambda line: order[line.stage])),
         models=part.models,
-        fresh_besides=rest.get("fresh", 0),
-        skipped_besides=rest.get("skipped", 0),
+        fresh_besides=others.get("fresh", 0),
+        skipped_besides=others.get("skipped", 0),
     )
     return None if view.is_up_to_date and view.skipped_besides else view
 
 
 def plan_exit_code(view: PlanView, *, exit_code: bool) -> int:
-    """Return the exit code of a command that says what a build would do."""
+    """Return the exit code of a command that shows a plan."""
     return ExitCode.FAILED if exit_code and not view.is_up_to_date else ExitCode.OK

@@ -11,7 +11,7 @@ from orch23.snapshot.fast_path import remove_snapshots
 
 
 def run(console: Console, *, args: PipelineArguments) -> int:
-    """Give the files of stages to the user."""
+    """Turn outputs of stages into source files."""
     project, stages = open_for_command(console, args)
     if not stages:
         raise UsageError(Diagnostic("E641", "name a stage", hint="`orch23 status` lists the stages"))
@@ -21,7 +21,10 @@ def run(console: Console, *, args: PipelineArguments) -> int:
         found = {stage: release_files(project.store, lock, stage) for stage in stages}
         unknown = [stage for stage, files in found.items() if not files]
         if unknown:
-            raise NotFoundError(*(_nothing(stage) for stage in unknown))
+            hint = "`orch23 status` lists the stages; a stage has files after it was built"
+            errors = (Diagnostic("E823", f"`{stage}` has no files to release", hint=hint) for stage in unknown)
+            raise NotFoundError(*errors)
+        # A snapshot knows no owners: the next build would repeat the old answer.
         remove_snapshots(str(project.settings.root), project.pipeline.file)
         lock = lock.without(stages)
         project.memory.write(lock, project.pipeline.name)
@@ -29,11 +32,6 @@ def run(console: Console, *, args: PipelineArguments) -> int:
     for stage, files in found.items():
         console.write_out("".join(f"released {visible(path)}\n" for path in files))
         if any(node.name == stage.partition("@")[0] for node in project.pipeline.stages):
-            note = f"`{visible(stage)}` is still declared: remove it, or the next build takes these files over again"
+            note = f"`{visible(stage)}` is still declared: remove it, or the next build owns these files again"
             console.write_err(f"note: {note}\n")
     return ExitCode.OK
-
-
-def _nothing(stage: str) -> Diagnostic:
-    hint = "`orch23 status` lists the stages; a stage has files once it was built"
-    return Diagnostic("E823", f"`{stage}` has no files to release", hint=hint)

@@ -12,6 +12,7 @@ from orch23.cli.console import Console
 from orch23.cli.declaration import PipelineArguments
 from orch23.cli.discovery import required_pipeline
 from orch23.cli.opening import check_stage_count, found_project, open_for_command, project_root
+from orch23.cli.project_loading import Project
 from orch23.engine.session import lock_path
 from orch23.execute.cleanup import kill_leftovers, remove_tree
 from orch23.model.diagnostic import Diagnostic
@@ -27,37 +28,32 @@ from orch23.store.run_logs import journal_paths, read_journal
 _FOLDERS = {
     "records": "the records of results",
     "cas": "the stored bytes",
-    "rooms": "rooms of stages",
-    "snapshots": "what builds with nothing to do had looked at",
+    "rooms": "the sandbox directories",
+    "snapshots": "the snapshots of builds with nothing to do",
 }
 _FILES = {
     "index.sqlite": "the index",
-    "generation": "the state that the index is of",
+    "generation": "the generation of the index",
     "stat.json": "the file states of an earlier version",
     "size.json": "the size of the store",
     "promote.json": "an unfinished promotion",
-    "VERSION": "the store's version",
 }
 
 
 def forget_results(root: Path) -> list[str]:
-    """Remove everything of the store that can be made again, and say what was removed. Exchanges stay."""
+    """Delete everything in the store that can be made again, and return a line for each. Exchanges stay."""
     store = root / STORE_NAME
-    told = []
-    for name, what in _FOLDERS.items():
-        if os.path.lexists(store / name):
-            if name == "rooms":
-                kill_leftovers(store / name)
-                remove_tree(store / name)
-            else:
-                remove_path(store / name)
-            told.append(f"removed {what}")
-    for name, what in _FILES.items():
-        if os.path.lexists(store / name):
+    names = [name for name in (*_FOLDERS, *_FILES, "VERSION") if os.path.lexists(store / name)]
+    for name in names:
+        if name == "rooms":
+            # Processes of a killed build may still write there, and its directories may be read-only.
+            kill_leftovers(store / name)
+            remove_tree(store / name)
+        else:
             remove_path(store / name)
-            if name != "VERSION":
-                told.append(f"removed {what}")
-    return told
+    # VERSION is not a result: it is written again, and not reported.
+    described = {**_FOLDERS, **_FILES}
+    return [f"removed {described[name]}" for name in names if name in described]
 
 
 def locks_to_reset(root: Path, pipeline: Path | None) -> tuple[Path, ...]:
@@ -78,68 +74,77 @@ def locks_to_reset(root: Path, pipeline: Path | None) -> tuple[Path, ...]:
 
 
 @contextmanager
-def retaining_ownership(root: Path, locks: Collection[Path], told: list[str]) -> Iterator[None]:
-    """Keep, while the store is forgotten, what says whose the files of the project are; only for the lock's holder.
+def retaining_ownership(root: Path, locks: Collection[Path], lines: list[str]) -> Iterator[None]:
+    """Keep, while results are deleted, which stage owns which file: later builds must not overwrite user files.
 
-    A promotion that was interrupted is finished before. Of the store's records those stay that have the bytes on disk,
-    of each lock file all, as records that make nothing fresh. `told` is given a line for each lock file.
+    Only for the holder of the build lock. Finishes an interrupted promotion first. Keeps records of the store whose
+    outputs are on disk, and all records of lock files, in a form that makes no stage fresh. Adds a line for each lock
+    file to `lines`.
     """
     store, kept = _opened(root), []
     if store is not None:
         store.promoter.recover()
-        kept = [record for held in store.records.survey() if (record := _on_disk(store, held.record)) is not None]
-    read: list[tuple[Path, str, LockFile]] = []
-    for path in locks:
-        try:
-            read.append((path, lock_pipeline(path), read_lock(path)))
-        except CorruptStateError:
-            told.append(f"left {path.relative_to(root).as_posix()}, which is damaged")
+        kept = [record for known in store.records.survey() if (record := _on_disk(store, known.record)) is not None]
+    read = _read_locks(root, locks, lines)
     accepted = [record for _, _, lock in read for record in lock.owner_records().values() if record.accepted]
     if store is not None:
         for record in (*kept, *accepted):
             _keep_accepted(store, record)
     yield
+    # The store is new now: the records of owners are written again, and the lock files lose their results.
     store = open_store(root)
     for record in kept:
         store.records.put(record)
     for path, name, lock in read:
         if lock.records:
-            retained = {stage: ownership_record(record) for stage, record in lock.owner_records().items()}
-            place = path.relative_to(root).as_posix()
-            write_lock(root, place, LockFile({}, retained), name)
-            told.append(f"removed the results in {place}")
+            retained = {stage: _ownership_record(record) for stage, record in lock.owner_records().items()}
+            write_lock(root, path, LockFile({}, retained), name)
+            lines.append(f"removed the results in {path}")
+
+
+def _read_locks(root: Path, locks: Collection[Path], lines: list[str]) -> list[tuple[str, str, LockFile]]:
+    """Return path, pipeline name and records of each lock file that can be read; add a line for each other one."""
+    read = []
+    for lock in locks:
+        path = lock.relative_to(root).as_posix()
+        try:
+            read.append((path, lock_pipeline(lock), read_lock(lock)))
+        except CorruptStateError:
+            lines.append(f"kept {path}: it is damaged")
+    return read
 
 
 def _opened(root: Path) -> ProjectStore | None:
-    """Return the store; None where it is of another version: what it says cannot be read, and goes."""
+    """Return the store; None if another version of orch23 made it: it cannot be read, and is deleted."""
     try:
         return open_store(root)
     except CorruptStateError:
         return None
 
 
-def ownership_record(record: Record) -> Record:
-    """Return a record that says whose the files are, and proves no result: no key of a stage is its key."""
+def _ownership_record(record: Record) -> Record:
+    """Return a record that keeps the owner of files, but no result: its key is not the key of any stage."""
+    # These aspects find the record of a renamed stage or item; all others would make a stage fresh.
     identity = {name: record.manifest[name] for name in ("kind", "outputs", "item") if name in record.manifest}
     key = record.key if record.failed else retained_key(record.key)
     return replace(record, key=key, manifest=identity, exchanges=(), failed=True)
 
 
 def _on_disk(store: ProjectStore, record: Record) -> Record | None:
-    """Return what to retain of a record in the store: its outputs that are on disk as it says; None without any."""
-    outputs = {path: entry for path, entry in record.outputs.items() if _is_there(store, path, entry)}
-    return replace(ownership_record(record), outputs=outputs) if outputs else None
+    """Return the record of the outputs that are unchanged on disk; None if none is."""
+    outputs = {path: entry for path, entry in record.outputs.items() if _is_unchanged(store, path, entry)}
+    return replace(_ownership_record(record), outputs=outputs) if outputs else None
 
 
-def _is_there(store: ProjectStore, path: str, entry: FileEntry) -> bool:
+def _is_unchanged(store: ProjectStore, path: str, entry: FileEntry) -> bool:
     try:
         return store.workspace.entry(path) == entry
-    except SafetyError:  # it leads through a link today
+    except SafetyError:  # a link replaced one of its folders
         return False
 
 
 def _keep_accepted(store: ProjectStore, record: Record) -> None:
-    """Keep the bytes that a user wrote where nothing is ever cleared away."""
+    """Keep the bytes of accepted edits with the exchanges, which are never deleted."""
     for path in record.accepted:
         entry = record.outputs.get(path)
         with suppress(MissingBytesError):
@@ -147,39 +152,47 @@ def _keep_accepted(store: ProjectStore, record: Record) -> None:
                 store.exchanges.put_original(store.sources.read(path, entry), None)
 
 
-def set_journals_aside(root: Path) -> list[str]:
-    """Rename journals that cannot be read, so that no command stumbles over them, and say which."""
-    told = []
+def rename_damaged_journals(root: Path) -> list[str]:
+    """Rename journals that cannot be read, since every command would fail on them; return a line for each."""
+    lines = []
     for path in sorted(journal_paths(root / LOGS_FOLDER)):
         try:
             read_journal(path)
         except CorruptStateError:
             path.rename(path.with_name(f"{path.name}.damaged"))
-            told.append(f"set {path.name} aside as {path.name}.damaged")
-    return told
+            lines.append(f"renamed {path.name} to {path.name}.damaged")
+    return lines
 
 
 def run(console: Console, *, args: PipelineArguments, outputs: bool) -> int:
-    """Forget all results; recorded answers are kept."""
+    """Delete all results; keep recorded responses."""
     root = project_root(console, args.arguments)
-    told = []
+    lines = []
     project = None
     if outputs:
         project, _ = open_for_command(console, args, most_stages=0)
     found = found_project(console, args.arguments)
     check_stage_count(found.stages, 0)
     locks = locks_to_reset(root, required_pipeline(found) if args.arguments else None)
+    # `open_store` refuses a store of another version; the lock alone can be taken in any store.
     with BuildLock(root / STORE_NAME / "lock"):
         if project is not None:
             project.store.promoter.recover(project.refusal)
-            taken = remove_unmodified_outputs(project)
-            told += [f"removed {path}" for path in taken.promoted.removed]
-            told += [f"brought back {path}" for path in taken.promoted.written]
-            told += [f"left {path}, since it was edited" for path in (*taken.modified, *taken.promoted.edited)]
-            told += [f"left {path}, since the edit was accepted" for path in taken.accepted]
-            told += [f"left {path}, since it is protected and no stage names it" for path in taken.refused]
-        with retaining_ownership(root, locks, told):
-            told += forget_results(root)
-        told += set_journals_aside(root)
-    console.write_out("".join(f"{line}\n" for line in told) or "there was nothing to forget\n")
+            lines += _remove_outputs(project)
+        with retaining_ownership(root, locks, lines):
+            lines += forget_results(root)
+        lines += rename_damaged_journals(root)
+    console.write_out("".join(f"{line}\n" for line in lines) or "there was nothing to delete\n")
     return ExitCode.OK
+
+
+def _remove_outputs(project: Project) -> list[str]:
+    removed = remove_unmodified_outputs(project)
+    done = (
+        ("removed {}", removed.promoted.removed),
+        ("restored {}", removed.promoted.written),
+        ("kept {}: it was edited", (*removed.modified, *removed.promoted.edited)),
+        ("kept {}: the edit was accepted", removed.accepted),
+        ("kept {}: protected, and no stage declares it", removed.refused),
+    )
+    return [line.format(path) for line, paths in done for path in paths]

@@ -13,7 +13,7 @@ RUNS_VERSION = 1
 
 
 def run(console: Console, *, as_json: bool) -> int:
-    """List the runs of this project, the newest first."""
+    """List runs, newest first."""
     found = list_runs(project_root(console) / LOGS_FOLDER)
     if as_json:
         rows: list[Json] = [

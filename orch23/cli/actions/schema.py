@@ -13,7 +13,7 @@ from orch23.resolve.schema import published_schema
 
 
 def run(console: Console, *, args: PipelineArguments, out: str | None) -> int:
-    """Write the JSON schema of pipelines, for editors."""
+    """Write the JSON schema of pipelines."""
     text = json.dumps(published_schema(named_plugins(console, args.arguments)), indent=2, ensure_ascii=False) + "\n"
     if out is None:
         console.write_out(text)
@@ -25,6 +25,6 @@ def run(console: Console, *, args: PipelineArguments, out: str | None) -> int:
     except OSError as error:
         message = f"cannot write {out}: {error.strerror}"
         raise click.UsageError(message) from error
-    console.write_err(f"wrote {out}; the first line of a pipeline names it to editors:\n")
+    console.write_err(f"wrote {out}; make this the first line of a pipeline, for editors:\n")
     console.write_err(f"# yaml-language-server: $schema={out}\n")
     return ExitCode.OK

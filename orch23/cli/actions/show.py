@@ -40,11 +40,11 @@ _FILES: Mapping[str, tuple[str, ...]] = {
     "response": ("response.txt",),
     "all": ("prompt.txt", "response.txt", "output.txt", "failure.txt"),
 }
-_MOST_ITEMS = 5
+_MAX_ITEMS = 5
 
 
 class ShowRequest(Struct, frozen=True, kw_only=True):
-    """What is to be shown. `view` is prompt, response, diff, cost, key or all."""
+    """What to show. `view` is prompt, response, diff, cost, key or all."""
 
     stage: str
     view: str
@@ -53,49 +53,49 @@ class ShowRequest(Struct, frozen=True, kw_only=True):
 
 
 class ShowResult(Struct, frozen=True):
-    """What was found: a text, made visible, and where it is from."""
+    """A text that is safe to print, and facts about its origin, for --json."""
 
     text: str
     facts: Mapping[str, Json] = field(default_factory=dict)
 
 
-def find_kept(project: Project, asked: ShowRequest) -> ShowResult:
-    """Return what is kept of a stage.
+def find_kept(project: Project, request: ShowRequest) -> ShowResult:
+    """Return what the store and the journals keep of a stage.
 
     Raises:
-        NotFoundError: no such stage, run or attempt, or nothing is kept.
+        NotFoundError: the stage, run or attempt does not exist, or nothing of it is kept.
 
     """
     session = open_read_session(project)
-    Selection(targets=(asked.stage,)).nodes(session.state.plan)
-    if asked.view == "cost":
-        return _cost(project, asked)
+    Selection(targets=(request.stage,)).nodes(session.state.plan)
+    if request.view == "cost":
+        return _cost(project, request)
     seen = preview(session)
-    node = seen.plan.nodes.get(asked.stage)
+    node = seen.plan.nodes.get(request.stage)
     if node is None or isinstance(node, ForeachStage):
-        raise _no_item(seen, asked.stage)
-    match asked.view:
+        raise _no_item(seen, request.stage)
+    match request.view:
         case "key":
-            return _key(session, seen, asked.stage)
+            return _key(session, seen, request.stage)
         case "diff":
-            return _diff(session, _record(session, asked.stage), asked.stage)
+            return _diff(session, _record(session, request.stage), request.stage)
         case _:
             step = node.step if is_llm(node.step) else None
-            return _Search(project, session, seen, step, asked).found()
+            return _Search(project, session, seen, step, request).find()
 
 
 def _no_item(seen: Preview, stage: str) -> NotFoundError:
     items = [name for name in seen.plan.nodes if name.startswith(f"{stage}@")]
-    more = ", ..." if len(items) > _MOST_ITEMS else ""
-    hint = f"name one of its items: {', '.join(items[:_MOST_ITEMS])}{more}" if items else "it has no items yet"
-    return NotFoundError(Diagnostic("E664", f"`{stage}` is a foreach, and runs as its items", hint=hint))
+    more = ", ..." if len(items) > _MAX_ITEMS else ""
+    hint = f"name an item: {', '.join(items[:_MAX_ITEMS])}{more}" if items else "it has no items yet"
+    return NotFoundError(Diagnostic("E664", f"`{stage}` is a foreach: only its items run", hint=hint))
 
 
-# ---- what was asked and answered -----------------------------------------------------------------
+# ---- prompts and responses -----------------------------------------------------------------------
 
 
-class _Kept(Struct, frozen=True):
-    """The exchange of an attempt, and where it was named."""
+class _Source(Struct, frozen=True):
+    """An exchange of the stage, and where it was found."""
 
     exchange: Exchange
     facts: Mapping[str, Json]
@@ -103,102 +103,107 @@ class _Kept(Struct, frozen=True):
 
 
 class _Search(Struct, frozen=True):
-    """Looks where texts of one stage may be: nearest to what happened first."""
+    """Searches where texts of one stage can be, in the order of how close they are to what happened."""
 
     project: Project
     session: Session
     seen: Preview
     step: "LLMStep | None"
-    asked: ShowRequest
+    request: ShowRequest
 
-    def found(self) -> ShowResult:
-        """Return the texts."""
+    def find(self) -> ShowResult:
+        """Return the texts of the newest attempt that has any: artifacts first, then recorded exchanges."""
         artifacts = self._artifacts()
         if artifacts is not None:
             return artifacts
-        for kept in self._exchanges():
-            exchange, files = kept.exchange, _FILES[self.asked.view]
+        for source in self._exchanges():
+            exchange, files = source.exchange, _FILES[self.request.view]
+            # Verification output is not in an exchange: only prompt and response can be shown.
             parts = {"prompt.txt": _sent(exchange), "response.txt": exchange.response}
             found = [(name, self._readable(parts[name])) for name in files if name in parts]
             facts: dict[str, Json] = {
-                "stage": self.asked.stage,
-                **kept.facts,
+                "stage": self.request.stage,
+                **source.facts,
                 "exchange": exchange.fingerprint,
                 "outcome": exchange.outcome,
                 "provenance": exchange.provenance,
             }
             whose = f" ({visible(exchange.provenance)})" if exchange.provenance else ""
-            return ShowResult(_joined(found, f"{kept.title}{whose}"), facts)
-        raise self._nothing()
+            return ShowResult(_joined(found, f"{source.title}{whose}"), facts)
+        raise self._not_found()
 
     def _artifacts(self) -> ShowResult | None:
-        stage, attempt = self.asked.stage, self.asked.attempt
-        for run in _runs(self.project, self.asked):
-            place = AttemptFiles(self.project.store.logs / run).attempt_folder(stage, 1).parent
-            silent = self._silent(run)
-            attempts = sorted({*_attempts(place), *silent})
-            number = attempt or (attempts[-1] if attempts else None)
-            if number not in attempts:
-                continue
-            kept = place / f"attempt-{number}"
-            texts = [(name, _read(kept / name)) for name in _names(kept, self.asked.view)]
-            parts = [(name, self._readable(text)) for name, text in texts if text is not None]
-            if parts or number in silent:
-                told = self._told(run, number)
-                whose = f" ({visible(told)})" if told else ""
-                facts: dict[str, Json] = {"stage": stage, "run": run, "attempt": number, "provenance": told}
-                return ShowResult(_joined(parts, f"attempt {number} of {run}{whose}"), facts)
-        return None
+        return next((found for run in _runs(self.project, self.request) if (found := self._artifacts_of(run))), None)
 
-    def _silent(self, run: str) -> frozenset[int]:
-        """Return the attempts of a stage of no model that came to an end: what printed nothing left no file."""
-        if self.step is not None or self.asked.view != "all":
+    def _artifacts_of(self, run: str) -> ShowResult | None:
+        stage = self.request.stage
+        place = AttemptFiles(self.project.store.logs / run).attempt_folder(stage, 1).parent
+        silent = self._silent_attempts(run)
+        attempts = sorted({*_attempts(place), *silent})
+        number = self.request.attempt or (attempts[-1] if attempts else None)
+        if number not in attempts:
+            return None
+        folder = place / f"attempt-{number}"
+        texts = [(name, _read(folder / name)) for name in _names(folder, self.request.view)]
+        parts = [(name, self._readable(text)) for name, text in texts if text is not None]
+        if not parts and number not in silent:
+            return None
+        provenance = self._provenance(run, number)
+        origin = f" ({visible(provenance)})" if provenance else ""
+        facts: dict[str, Json] = {"stage": stage, "run": run, "attempt": number, "provenance": provenance}
+        return ShowResult(_joined(parts, f"attempt {number} of {run}{origin}"), facts)
+
+    def _silent_attempts(self, run: str) -> frozenset[int]:
+        """Return finished attempts of a stage without a model: an attempt that printed nothing left no file."""
+        if self.step is not None or self.request.view != "all":
             return frozenset()
-        told = (event.data for event in _events(self.project, run, self.asked.stage))
-        return frozenset(one.attempt for one in told if isinstance(one, AttemptFinished))
+        events = _events(self.project, run, self.request.stage)
+        return frozenset(one.data.attempt for one in events if isinstance(one.data, AttemptFinished))
 
-    def _exchanges(self) -> Iterator[_Kept]:
-        """Give the exchanges that there are, the most telling first."""
-        for run in _runs(self.project, self.asked):
-            for answer in reversed(self._answers(run)):
-                attempt = answer.attempt
-                if self.asked.attempt in (None, attempt):
+    def _exchanges(self) -> Iterator[_Source]:
+        """Give exchanges: of runs, newest first; of the last result; of the first request of the next build."""
+        for run in _runs(self.project, self.request):
+            for response in reversed(self._responses(run)):
+                attempt = response.attempt
+                if self.request.attempt in (None, attempt):
                     facts: dict[str, Json] = {"run": run, "attempt": attempt}
-                    yield from self._kept(answer.fingerprint, facts, f"attempt {attempt} of {run}")
-        if self.asked.run is not None or self.asked.attempt is not None:
-            return
-        record = _known_record(self.session, self.asked.stage)
-        for fingerprint in reversed(record.exchanges if record else ()):
-            yield from self._kept(fingerprint, {}, f"exchange {fingerprint[:12]}")
-        decided = self.seen.decided_stages.get(self.asked.stage)
-        request = first_request(self.project, decided) if decided is not None else None
-        if request is not None and self.step is not None:
-            for exchange in reversed(replay_first_request(self.project, self.step, self.asked.stage, request).found):
-                yield _Kept(exchange, {}, f"exchange {exchange.fingerprint[:12]}, which the next build takes")
+                    yield from self._stored(response.fingerprint, facts, f"attempt {attempt} of {run}")
+        if self.request.run is None and self.request.attempt is None:
+            yield from self._exchanges_without_run()
 
-    def _kept(self, fingerprint: str, facts: Mapping[str, Json], title: str) -> Iterator[_Kept]:
+    def _exchanges_without_run(self) -> Iterator[_Source]:
+        """Give what the lock file and the transcripts have: a fresh clone has no journals."""
+        record = _known_record(self.session, self.request.stage)
+        for fingerprint in reversed(record.exchanges if record else ()):
+            yield from self._stored(fingerprint, {}, f"exchange {fingerprint[:12]}")
+        first = first_request(self.project, self.seen.decided_stages.get(self.request.stage))
+        if first is not None and self.step is not None:
+            for exchange in reversed(replay_first_request(self.project, self.step, self.request.stage, first).found):
+                yield _Source(exchange, {}, f"exchange {exchange.fingerprint[:12]}, which the next build uses")
+
+    def _stored(self, fingerprint: str, facts: Mapping[str, Json], title: str) -> Iterator[_Source]:
         place = self.step.transcripts if self.step else None
         found = self.session.store.exchanges.get(fingerprint, place)
         if found is not None and found.request:
-            yield _Kept(found, facts, title)
+            yield _Source(found, facts, title)
 
-    def _answers(self, run: str) -> list[LlmResponse]:
-        told = (event.data for event in _events(self.project, run, self.asked.stage))
-        return [one for one in told if isinstance(one, LlmResponse)]
+    def _responses(self, run: str) -> list[LlmResponse]:
+        events = _events(self.project, run, self.request.stage)
+        return [one.data for one in events if isinstance(one.data, LlmResponse)]
 
-    def _told(self, run: str, attempt: int) -> str:
-        """Return who answered at an attempt."""
-        told = [answer.provenance for answer in self._answers(run) if answer.attempt == attempt]
-        return told[-1] if told else ""
+    def _provenance(self, run: str, attempt: int) -> str:
+        """Return which provider and model responded in an attempt; empty if none did."""
+        found = [one.provenance for one in self._responses(run) if one.attempt == attempt]
+        return found[-1] if found else ""
 
     def _readable(self, text: str) -> str:
         return visible(secrets_from(self.project.settings.environ).redact(text))
 
-    def _nothing(self) -> NotFoundError:
-        stage, attempt, run = self.asked.stage, self.asked.attempt, self.asked.run
+    def _not_found(self) -> NotFoundError:
+        stage, attempt, run = self.request.stage, self.request.attempt, self.request.run
         if run is None and attempt is None:
             text = f"`{stage}` has no result yet, and no attempt of it is kept"
-            hint = f"`orch23 build {stage}` makes one; only llm stages have prompts and answers"
+            hint = f"`orch23 build {stage}` makes one; only llm stages have prompts and responses"
             return NotFoundError(Diagnostic("E664", text, hint=hint))
         what = f"attempt {attempt}" if attempt else "attempt"
         where = f" in run {run}" if run else ""
@@ -207,21 +212,21 @@ class _Search(Struct, frozen=True):
 
 
 def _sent(exchange: Exchange) -> str:
-    """Return what was sent, as the artifact of an attempt has it."""
+    """Return the prompt that was sent, in the form of prompt.txt."""
     sent = exchange.request.get("sent") or exchange.request.get("messages")
     system = exchange.request.get("system")
-    said = sent if isinstance(sent, list | tuple) else ()
-    messages = [str(one.get("content", "")) for one in said if isinstance(one, Mapping)]
+    parts = sent if isinstance(sent, list | tuple) else ()
+    messages = [str(one.get("content", "")) for one in parts if isinstance(one, Mapping)]
     return "\n\n".join([*([system] if isinstance(system, str) and system else []), *messages])
 
 
-def _runs(project: Project, asked: ShowRequest) -> list[str]:
+def _runs(project: Project, request: ShowRequest) -> list[str]:
     known = [run.run_id for run in list_runs(project.store.logs)]
-    return [select_run(known, asked.run)] if asked.run is not None else known
+    return [select_run(known, request.run)] if request.run is not None else known
 
 
 def _names(kept: Path, view: str) -> tuple[str, ...]:
-    """Return the artifacts that a view shows, in the order in which they came about."""
+    """Return the artifacts that a view shows, in the order in which an attempt writes them."""
     *first, last = _FILES[view]
     steps = sorted(kept.glob("verify-*.txt"), key=lambda path: (len(path.name), path.name)) if view == "all" else []
     return (*first, *(path.name for path in steps), last)
@@ -266,7 +271,7 @@ def _record(session: Session, stage: str) -> Record:
 
 
 def _key(session: Session, seen: Preview, stage: str) -> ShowResult:
-    """Return the key of the last result; where there is none, the one that a build would have now."""
+    """Return the key of the last result; without a result, the current key."""
     record, decided = _known_record(session, stage), seen.decided_stages.get(stage)
     if record is not None:
         key, manifest, note = record.key, record.manifest, ""
@@ -274,7 +279,7 @@ def _key(session: Session, seen: Preview, stage: str) -> ShowResult:
         key, manifest, note = decided.resolved.key, decided.resolved.manifest, "  (no result has it yet)"
     else:
         raise NotFoundError(
-            Diagnostic("E664", f"`{stage}` has no key yet", hint="it is known when the stages before it have run")
+            Diagnostic("E664", f"`{stage}` has no key yet", hint="it is known when its upstream stages have run")
         )
     lines = [f"{key}{note}", *(f"  {visible(name)}  {_value(value)}" for name, value in manifest.items())]
     facts: dict[str, Json] = {"stage": stage, "key": key, "manifest": dict(manifest), "has_result": record is not None}
@@ -286,23 +291,23 @@ def _value(value: Json) -> str:
 
 
 def _diff(session: Session, record: Record, stage: str) -> ShowResult:
-    """Compare each output with what the stage started from, or with the result before this one."""
-    former = _former(session, record)
+    """Compare each output with the file that the stage started from, or with the result before."""
+    former = _previous(session, record)
     blocks = []
     for path, entry in record.outputs.items():
-        moved = record.bases.get(path)
-        original = moved.start if moved is not None else record.originals.get(path)
-        base = original or (former.outputs.get(path) if former else None)
-        then, now = _text(session, path, base), _text(session, path, entry)
+        base = record.bases.get(path)
+        original = base.start if base is not None else record.originals.get(path)
+        before = original or (former.outputs.get(path) if former else None)
+        then, now = _text(session, path, before), _text(session, path, entry)
         if now is None or then is None:
-            blocks.append(f"{visible(path)}: its bytes are not in the store any more\n")
+            blocks.append(f"{visible(path)}: its bytes are no longer in the store\n")
             continue
         found = text_diff(path, then, now)
         blocks.append("".join(f"{visible(line)}\n" for line in (f"{path}:", *found.lines)) if found.lines else "")
-    return ShowResult("".join(blocks) or "nothing differs\n", {"stage": stage, "key": record.key})
+    return ShowResult("".join(blocks) or "no changes\n", {"stage": stage, "key": record.key})
 
 
-def _former(session: Session, record: Record) -> Record | None:
+def _previous(session: Session, record: Record) -> Record | None:
     """Return the newest other record that has one of the outputs."""
     for path in record.outputs:
         for other in session.store.records.owners(path):
@@ -320,18 +325,17 @@ def _text(session: Session, path: str, entry: FileEntry | None) -> str | None:
         return None
 
 
-# ---- what it cost -----------------------------------------------------------------------------------
+# ---- the cost --------------------------------------------------------------------------------------
 
 
-def _cost(project: Project, asked: ShowRequest) -> ShowResult:
-    told = ((run, read_journal(project.store.logs / f"{run}.jsonl")) for run in _runs(project, asked))
-    costs = stage_costs(((run, [line.event for line in lines]) for run, lines in told), asked.stage)
+def _cost(project: Project, request: ShowRequest) -> ShowResult:
+    journals = ((run, read_journal(project.store.logs / f"{run}.jsonl")) for run in _runs(project, request))
+    costs = stage_costs(((run, [line.event for line in lines]) for run, lines in journals), request.stage)
     if not costs:
-        where = f"run {asked.run}" if asked.run else "no run"
-        verb = "did not ask" if asked.run else "asked"
-        text = f"{where} {verb} a model for `{asked.stage}`"
+        where = f"run {request.run}" if request.run else "any run"
+        text = f"no model was called for `{request.stage}` in {where}"
         raise NotFoundError(Diagnostic("E664", text, hint="`orch23 runs` lists the runs"))
-    return ShowResult(costs_text(visible(asked.stage), costs), costs_json(asked.stage, costs))
+    return ShowResult(costs_text(visible(request.stage), costs), costs_json(request.stage, costs))
 
 
 def _events(project: Project, run: str, stage: str) -> list[Event]:
@@ -348,8 +352,10 @@ def run(
     run: str | None,
     as_json: bool,
 ) -> int:
-    """Show what an attempt was asked, answered or printed."""
+    """Show prompts, responses and outputs of a stage."""
     project, stage = open_one_stage(console, args)
-    told = find_kept(project, ShowRequest(stage=stage, view=view or "all", attempt=attempt, run=run))
-    console.write_out(json_document({"orch23_show": 1, **told.facts, "text": told.text}) if as_json else told.text)
+    result = find_kept(project, ShowRequest(stage=stage, view=view or "all", attempt=attempt, run=run))
+    console.write_out(
+        json_document({"orch23_show": 1, **result.facts, "text": result.text}) if as_json else result.text
+    )
     return ExitCode.OK

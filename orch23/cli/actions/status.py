@@ -14,7 +14,7 @@ def run(
     as_json: bool,
     exit_code: bool,
 ) -> int:
-    """Name the stages that are not up to date."""
+    """List stale stages."""
     view = whole_view(console, args, estimated=as_json)
     console.write_out(plan_json(view) if as_json else status_text(view, console.out_style))
     return plan_exit_code(view, exit_code=exit_code)

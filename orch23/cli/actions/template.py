@@ -15,7 +15,7 @@ from orch23.cli.opening import project_root
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
 from orch23.model.errors import ExitCode
-from orch23.report.diagnostics import render_diagnostics, visible
+from orch23.report.diagnostics import visible
 from orch23.report.values import json_document
 from orch23.resolve.schema import published_schema
 from orch23.store.project_store import open_store
@@ -38,10 +38,10 @@ SCHEMA_FILE = ".orch23/pipeline.schema.json"
 
 
 def parse_data(data: tuple[str, ...]) -> dict[str, str]:
-    """Return the answers that `--data` gives.
+    """Return the answers of `--data`: name -> value.
 
     Raises:
-        click.UsageError: one of them has no `=`.
+        click.UsageError: one has no `=`.
 
     """
     found = {}
@@ -55,12 +55,11 @@ def parse_data(data: tuple[str, ...]) -> dict[str, str]:
 
 
 def write_template(console: Console, outlook: TemplateDryRun, root: Path, *, dry_run: bool, first: bool) -> bool:
-    """Show the changes and write them; the first time, nothing is written where files are in the way.
+    """Show the changes and write them; return whether that was possible.
 
-    Returns whether nothing was in the way.
+    The `first` time, nothing is written if one of the files exists.
     """
-    marks = _marks(root) if first else ()
-    changes = (*marks, *outlook.changes)
+    changes = (*(_marker_changes(root) if first else ()), *outlook.changes)
     _show_changes(console, outlook, changes, root)
     if first and outlook.of(ChangeKind.CONFLICT):
         return False
@@ -76,53 +75,54 @@ def _write(root: Path, changes: Sequence[TemplateChange]) -> None:
             store.sweep()
             with store.writing_into({change.path.rpartition("/")[0] for change in changes}):
                 apply_changes(root, changes)
+            # The first line of each template names this file to editors.
             text = json.dumps(published_schema(), indent=2, ensure_ascii=False) + "\n"
             write_atomic(root / SCHEMA_FILE, text.encode())
     except OSError as error:
-        message = f"cannot write {error.filename}: {error.strerror}; the same command goes on where it stopped"
+        message = f"cannot write {error.filename}: {error.strerror}; run the same command again to continue"
         raise click.UsageError(message) from error
 
 
 def report_conflicts(console: Console, outlook: TemplateDryRun, root: Path) -> ExitCode:
-    """Complain about the files that a person must decide about, each with its place, and return the exit code."""
+    """Report the files that the user must decide about, and return the exit code."""
     conflicts = outlook.of(ChangeKind.CONFLICT)
-    merged = [_disagreement(one, line) for one in conflicts for line in one.lines]
     kept = [one for one in conflicts if not one.lines]
+    problems = [_merge_conflict(one, line) for one in conflicts for line in one.lines]
     if outlook.former:
-        hint = "take over by hand what is to be taken"
-        merged += [
+        hint = "apply the changes that you want by hand"
+        problems += [
             Diagnostic(MERGE_CONFLICT, f"{one.path} was left as it is ({one.note})", Location(one.path, 1, 1), hint)
             for one in kept
         ]
     elif kept:
-        names = ", ".join(f"{one.path} ({one.note})" if one.note else one.path for one in kept)
-        hint = "`--keep` leaves yours and writes the rest, `--overwrite` replaces yours"
-        if outlook.source.name in project_templates(root):
-            hint = f"the project has it already: `orch23 template update {outlook.source.name}`; or else {hint}"
-        merged.append(
-            Diagnostic(FILES_EXIST, f"in the way of `{outlook.source.name}`: {names}; nothing was written", hint=hint)
-        )
-    console.write_err(render_diagnostics(merged, _sources(conflicts), color=console.err_style.color))
+        problems.append(_files_exist(outlook, kept, root))
+    sources = {one.path: one.after.data.decode("utf-8", "replace") for one in conflicts if one.after is not None}
+    console.write_diagnostics(problems, sources)
     return ExitCode.DECISION
 
 
-def _disagreement(one: TemplateChange, line: int) -> Diagnostic:
-    hint = "keep what is right between the marks, and remove the marks"
-    message = f"your edit and the template disagree: {one.path}:{line}"
+def _files_exist(outlook: TemplateDryRun, existing: Sequence[TemplateChange], root: Path) -> Diagnostic:
+    template = outlook.source.name
+    names = ", ".join(f"{one.path} ({one.note})" if one.note else one.path for one in existing)
+    hint = "`--keep` keeps your files and writes the others, `--overwrite` replaces them"
+    if template in project_templates(root):
+        hint = f"the project has it already: `orch23 template update {template}`; otherwise {hint}"
+    return Diagnostic(FILES_EXIST, f"files of `{template}` exist already: {names}; nothing was written", hint=hint)
+
+
+def _merge_conflict(one: TemplateChange, line: int) -> Diagnostic:
+    hint = "keep the right lines between the conflict markers, and remove the markers"
+    message = f"your edit and the template conflict: {one.path}:{line}"
     return Diagnostic(MERGE_CONFLICT, message, Location(one.path, line, 1, CONFLICT_MARK_LENGTH), hint)
 
 
-def _sources(conflicts: Sequence[TemplateChange]) -> dict[str, str]:
-    return {one.path: one.after.data.decode("utf-8", "replace") for one in conflicts if one.after is not None}
-
-
-def _marks(root: Path) -> tuple[TemplateChange, ...]:
-    marks = project_marker_files(root)
-    there = read_paths(root, marks)
+def _marker_changes(root: Path) -> tuple[TemplateChange, ...]:
+    markers = project_marker_files(root)
+    states = read_paths(root, markers)
     return tuple(
         TemplateChange(path=path, kind=ChangeKind.CREATE, after=file)
-        for path, file in marks.items()
-        if there[path] is None
+        for path, file in markers.items()
+        if states[path] is None
     )
 
 
@@ -141,7 +141,7 @@ def _line(one: TemplateChange) -> str:
 
 
 def changed_bytes(changes: Sequence[TemplateChange]) -> dict[str, tuple[bytes, bytes]]:
-    """Return the bytes before and after, of the paths that change."""
+    """Return the bytes before and after the changes: path -> (before, after)."""
     found = {}
     for one in changes:
         if one.changes:
@@ -155,27 +155,28 @@ _EXPRESSIONS = ("[[", "[%", "{{", "{%")
 
 
 def list_templates(console: Console, *, as_json: bool) -> int:
-    """List the templates that come with orch23."""
-    ours = builtin_templates()
+    """List the templates of orch23."""
+    templates = builtin_templates()
     if as_json:
         rows: list[Json] = [
-            {"name": one.name, "summary": one.summary, "version": one.version, "url": one.url} for one in ours.values()
+            {"name": one.name, "summary": one.summary, "version": one.version, "url": one.url}
+            for one in templates.values()
         ]
         console.write_out(json_document({"orch23_templates": TEMPLATES_VERSION, "templates": rows}))
         return ExitCode.OK
-    width = max(len(name) for name in ours)
-    for one in ours.values():
+    width = max(len(name) for name in templates)
+    for one in templates.values():
         console.write_out(f"{one.name:<{width}}  {one.version:<4}  {one.summary}\n")
     return ExitCode.OK
 
 
 def show(console: Console, *, name: str) -> int:
-    """Show what a template asks, what it brings, and what comes next."""
+    """Show questions, files and next steps."""
     source = find_source(name, console.here)
-    ours = builtin_templates().get(source.name) if source.bundle is not None else None
-    if ours is not None:
-        console.write_out(f"{ours.name} {ours.version}  {ours.summary}\n")
-        _show_template(console, ours.questions, ours.files, f"next: {ours.next}")
+    builtin = builtin_templates().get(source.name) if source.bundle is not None else None
+    if builtin is not None:
+        console.write_out(f"{builtin.name} {builtin.version}  {builtin.summary}\n")
+        _show_template(console, builtin.questions, builtin.files, f"next: {builtin.next}")
         return ExitCode.OK
     answering = AnswerOptions(data={}, suggested={}, ask=False, defaults=True)
     seen = dry_run_init(
@@ -187,16 +188,16 @@ def show(console: Console, *, name: str) -> int:
 
 
 def complete_own(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the templates that the project has."""
+    """Complete the templates of the project."""
     here = Path(str(context.find_root().params.get("directory") or "."))
     return [CompletionItem(name) for name in project_templates(find_project(here).root) if name.startswith(incomplete)]
 
 
 def diff(console: Console, *, name: str | None, data: tuple[str, ...], ref: str | None, exit_code: bool) -> int:
-    """Show what `template update` would change, as a unified diff."""
+    """Show what `template update` would change."""
     root = project_root(console)
     changed = False
-    for outlook in _outlooks(console, root, name, parse_data(data), ref):
+    for outlook in _dry_runs(console, root, name, parse_data(data), ref):
         for path, (before, after) in changed_bytes(outlook.changes).items():
             changed = True
             console.write_out(_unified(path, before, after))
@@ -204,10 +205,10 @@ def diff(console: Console, *, name: str | None, data: tuple[str, ...], ref: str 
 
 
 def update(console: Console, *, name: str | None, data: tuple[str, ...], ref: str | None, dry_run: bool) -> int:
-    """Merge a newer version of a template; your edits stay."""
+    """Merge a newer version of a template."""
     root = project_root(console)
     code = ExitCode.OK
-    for outlook in _outlooks(console, root, name, parse_data(data), ref):
+    for outlook in _dry_runs(console, root, name, parse_data(data), ref):
         if not any(one.changes or one.kind is ChangeKind.CONFLICT for one in outlook.changes):
             console.write_err(f"{outlook.source.name} {outlook.rendered.version}: up to date\n")
             continue
@@ -217,14 +218,15 @@ def update(console: Console, *, name: str | None, data: tuple[str, ...], ref: st
     return code
 
 
-def _outlooks(
+def _dry_runs(
     console: Console, root: Path, name: str | None, data: Mapping[str, str], ref: str | None
 ) -> list[TemplateDryRun]:
     names = (name,) if name is not None else project_templates(root)
     if not names:
         raise no_template_error(root)
+    # Answers and versions belong to one template: others have other questions.
     if len(names) > 1 and (data or ref is not None):
-        message = f"--data and --ref are of one template: name it, {' or '.join(names)}"
+        message = f"--data and --ref need the name of a template: {' or '.join(names)}"
         raise click.UsageError(message)
     return [dry_run_update(one, root, data, ref=ref, environ=console.environ) for one in names]
 
@@ -235,7 +237,7 @@ def _show_template(
     lines = ["questions:"] if questions else []
     for name, asked in questions.items():
         default = str(asked.get("default", "none"))
-        default = "by the other answers" if any(mark in default for mark in _EXPRESSIONS) else default
+        default = "from other answers" if any(mark in default for mark in _EXPRESSIONS) else default
         choices = asked.get("choices", "")
         shown = f" ({', '.join(choices) if isinstance(choices, list) else choices})" if choices else ""
         lines.append(f"  {name}: {asked.get('help', '')}{shown}  default: {default}")
@@ -248,7 +250,7 @@ def _unified(path: str, before: bytes, after: bytes) -> str:
     try:
         old, new = (text.decode("utf-8").splitlines(keepends=True) for text in (before, after))
     except UnicodeDecodeError:
-        return f"{path}: no text, {len(before)} bytes -> {len(after)} bytes\n"
+        return f"{path}: not text, {len(before)} bytes -> {len(after)} bytes\n"
     lines = difflib.unified_diff(old, new, f"a/{path}", f"b/{path}")
     return "".join(
         visible(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n") for line in lines

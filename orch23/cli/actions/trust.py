@@ -16,11 +16,11 @@ def run(console: Console, *, args: PipelineArguments, revoke: bool) -> int:
     consent = Consent.of(root, console.environ)
     if revoke:
         consent.grants.revoke()
-        console.write_out(f"nothing is allowed any more for {visible(str(consent.root))}\n")
+        console.write_out(f"revoked all grants of {visible(str(consent.root))}\n")
         return ExitCode.OK
     if store_origin(root / STORE_NAME) is StoreOrigin.FOREIGN:
         trust_store(root / STORE_NAME)
-        console.write_out(f"{visible(str(root / STORE_NAME))} is taken for yours from now on\n")
+        console.write_out(f"{visible(str(root / STORE_NAME))} is trusted from now on\n")
     project, _ = open_for_command(console, args, most_stages=0)
     grants = needed_grants(project)
     if not grants:

@@ -5,15 +5,15 @@ from collections.abc import Mapping, Sequence
 from orch23.cli.author_data import check_input_schemas
 from orch23.cli.console import Console
 from orch23.cli.declaration import PipelineArguments
-from orch23.cli.opening import found_project, open_with_exit_codes, settings_of
+from orch23.cli.opening import check_stage_count, found_project, open_with_exit_codes, settings_of
 from orch23.engine.session import check_plan
 from orch23.load.loaded import InvalidPipelineError
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import ExitCode, InvalidInputError, UsageError
+from orch23.model.errors import ExitCode, InvalidInputError
 from orch23.report.diagnostics import DiagnosticStyle, render_diagnostics
 from orch23.report.values import pluralize
 
-_FOR_PROGRAMS = frozenset({"json", "github", "sarif"})
+_MACHINE_READABLE = frozenset({"json", "github", "sarif"})
 
 
 def run(
@@ -22,7 +22,7 @@ def run(
     args: PipelineArguments,
     style: DiagnosticStyle,
 ) -> int:
-    """Say everything that is wrong with a pipeline."""
+    """Report all errors of a pipeline."""
     try:
         stages, warnings, sources = _validated(console, args)
     except InvalidInputError as invalid:
@@ -30,23 +30,21 @@ def run(
         _write(console, invalid.diagnostics, sources, style)
         return console.exit_number_of(invalid)
     _write(console, warnings, sources, style)
-    if style not in _FOR_PROGRAMS:
+    if style not in _MACHINE_READABLE:
         console.write_out(f"ok: {pluralize(stages, 'stage')}\n")
     return ExitCode.OK
 
 
 def _validated(console: Console, args: PipelineArguments) -> tuple[int, Sequence[Diagnostic], Mapping[str, str]]:
-    """Return how many stages a pipeline declares, its warnings and its texts.
+    """Return the number of stages of a pipeline, its warnings and its texts.
 
     Raises:
-        InvalidPipelineError: with everything that is wrong.
+        InvalidPipelineError: with all errors.
 
     """
     settings = settings_of(console, args)
     stages = found_project(console, args.arguments).stages
-    if stages:
-        hint = "a pipeline's name ends in .yaml or .yml"
-        raise UsageError(Diagnostic("E641", f"`validate` takes one pipeline, not `{stages[0]}`", hint=hint))
+    check_stage_count(stages, 0)
     project = open_with_exit_codes(console, settings)
     problems: list[Diagnostic] = []
     try:
@@ -65,7 +63,7 @@ def _validated(console: Console, args: PipelineArguments) -> tuple[int, Sequence
 def _write(
     console: Console, diagnostics: Sequence[Diagnostic], sources: Mapping[str, str], style: DiagnosticStyle
 ) -> None:
-    if style in _FOR_PROGRAMS:
+    if style in _MACHINE_READABLE:
         console.write_out(render_diagnostics(diagnostics, sources, style=style))
     else:
         console.write_err(render_diagnostics(diagnostics, sources, style=style, color=console.err_style.color))

@@ -21,7 +21,7 @@ def run(
     origin: bool,
     as_json: bool,
 ) -> int:
-    """Show the vars of a pipeline with their values."""
+    """Show the variables of a pipeline."""
     project, _ = open_for_command(console, args, most_stages=0)
     values, origins = project.pipeline.vars, project.loaded.origins
     if as_json:

@@ -12,7 +12,7 @@ from typing import Final
 from orch23.execute.sandbox.system_calls import system_call
 
 MIN_ABI = 3
-"""The first that can forbid to truncate (Linux 6.2); with an older one a file outside could be emptied."""
+"""The first version that can forbid truncation (Linux 6.2). With an older one a step could empty files outside."""
 
 _VERSION_FLAG = 1
 _RULE_PATH_BENEATH = 1
@@ -21,8 +21,9 @@ _RULE: Final = struct.Struct("=Qi")
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIRECTORY = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _MAKE_DEVICES = 1 << 6 | 1 << 11
 _TRUNCATE, _IOCTL_DEVICE = 1 << 14, 1 << 15
-_OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEVICE
-_ALL_RIGHTS: Final = {3: (1 << 15) - 1, 4: (1 << 15) - 1, 5: (1 << 16) - 1}  # and no new ones since
+_FILE_RIGHTS = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEVICE
+# By version of the interface. Later versions have no new rights.
+_ALL_RIGHTS: Final = {3: (1 << 15) - 1, 4: (1 << 15) - 1, 5: (1 << 16) - 1}
 _NO_PORTS = 0
 _SIGNALS_AND_ABSTRACT_SOCKETS, _ABI_OF_SCOPES = 0b11, 6
 
@@ -31,7 +32,7 @@ WRITE_RIGHTS = ((1 << 15) - 1) & ~_MAKE_DEVICES
 
 
 def abi() -> int:
-    """Return the version of Landlock's interface, 0 where the kernel has none or has it switched off."""
+    """Return the version of Landlock's interface; 0 if the kernel does not have it or it is disabled."""
     try:
         return system_call("landlock_create_ruleset", None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION_FLAG))
     except OSError:
@@ -39,10 +40,10 @@ def abi() -> int:
 
 
 @contextlib.contextmanager
-def ruleset(places: Iterable[tuple[str, int]]) -> Iterator[int]:
-    """Give the descriptor of a ruleset: these rights below these places, as far as they are there, and no others.
+def ruleset(rules: Iterable[tuple[str, int]]) -> Iterator[int]:
+    """Give the descriptor of a ruleset: these rights below these paths, if they exist, and no other rights.
 
-    It has no say in TCP, of which it knows ports alone: a filter of system calls has.
+    It does not restrict TCP, of which Landlock knows only ports: the seccomp filter does.
 
     Raises:
         OSError: the kernel has no Landlock.
@@ -54,38 +55,40 @@ def ruleset(places: Iterable[tuple[str, int]]) -> Iterator[int]:
     if version >= _ABI_OF_SCOPES:
         fields += [_NO_PORTS, _SIGNALS_AND_ABSTRACT_SOCKETS]
     attributes = struct.pack(f"={len(fields)}Q", *fields)
-    rules = system_call("landlock_create_ruleset", attributes, ctypes.c_size_t(8 * len(fields)), ctypes.c_uint32(0))
+    descriptor = system_call(
+        "landlock_create_ruleset", attributes, ctypes.c_size_t(8 * len(fields)), ctypes.c_uint32(0)
+    )
     try:
-        for path, rights in places:
-            _allow(rules, path, rights & handled)
-        yield rules
+        for path, rights in rules:
+            _allow(descriptor, path, rights & handled)
+        yield descriptor
     finally:
-        os.close(rules)
+        os.close(descriptor)
 
 
 def restrict(rules: int) -> None:
-    """Hold this thread, and what it starts, to a ruleset; it must have given up new privileges.
+    """Restrict this thread, and all that it starts, by a ruleset; no_new_privs must be set.
 
     Raises:
-        OSError: there are more than sixteen rulesets over each other.
+        OSError: the thread is restricted by sixteen rulesets already.
 
     """
     system_call("landlock_restrict_self", ctypes.c_int(rules), ctypes.c_uint32(0))
 
 
-def _allow(rules: int, path: str, rights: int) -> None:
+def _allow(ruleset_fd: int, path: str, rights: int) -> None:
     try:
-        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError as problem:
         if problem.errno in (errno.ENOENT, errno.ENOTDIR, errno.EACCES):
             return
         raise
     try:
-        if not stat.S_ISDIR(os.fstat(place).st_mode):
-            rights &= _OF_FILES
-        attributes = _RULE.pack(rights, place)
-        system_call(
-            "landlock_add_rule", ctypes.c_int(rules), ctypes.c_int(_RULE_PATH_BENEATH), attributes, ctypes.c_uint32(0)
-        )
+        # The kernel refuses a rule for a file with rights that only folders can have.
+        if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            rights &= _FILE_RIGHTS
+        rule = _RULE.pack(rights, descriptor)
+        numbers = (ctypes.c_int(ruleset_fd), ctypes.c_int(_RULE_PATH_BENEATH))
+        system_call("landlock_add_rule", *numbers, rule, ctypes.c_uint32(0))
     finally:
-        os.close(place)
+        os.close(descriptor)

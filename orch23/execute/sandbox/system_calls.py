@@ -1,18 +1,18 @@
 """Make Linux system calls for which Python has no function, by their numbers."""
 
 import ctypes
+import errno
 import os
 from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
 AUDIT_ARCHITECTURES: Final[Mapping[str, int]] = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-"""What the kernel calls the machines that we know, to a filter."""
+"""The architectures in the data that the kernel passes to a seccomp filter, by machine."""
 
-_X86_64, _AARCH64 = 0, 1
-_MACHINES: Final = {"x86_64": _X86_64, "aarch64": _AARCH64}
+_COLUMNS: Final = {"x86_64": 0, "aarch64": 1}
 
-# name -> (number on x86_64, number on aarch64); None where there is no such call.
+# name -> (number on x86_64, number on aarch64); None if the machine does not have the call.
 CALL_NUMBERS: Final[Mapping[str, tuple[int | None, int | None]]] = {
     "acct": (163, 89),
     "add_key": (248, 217),
@@ -138,40 +138,40 @@ CALL_NUMBERS: Final[Mapping[str, tuple[int | None, int | None]]] = {
 
 @cache
 def machine() -> str:
-    """Return what the kernel calls this machine."""
+    """Return the kernel's name of this machine type."""
     return os.uname().machine
 
 
 @cache
 def libc() -> ctypes.CDLL:
-    """Return the C library of this process, by which calls are made; to look it up costs more than most calls."""
+    """Return the C library of this process. It is cached: loading it takes longer than most calls."""
     return ctypes.CDLL(None, use_errno=True)
 
 
 def call_number(name: str, on: str | None = None) -> int | None:
-    """Return the number of a call on a machine, by default this one; None where it has none, or is not known."""
-    column = _MACHINES.get(on if on is not None else machine())
+    """Return the number of a call on a machine, by default this one; None if the call or the machine is not known."""
+    column = _COLUMNS.get(on if on is not None else machine())
     return None if column is None else CALL_NUMBERS[name][column]
 
 
 def system_call(name: str, *arguments: object) -> int:
-    """Make a call on behalf of the thread that asks for it, and return what it gave.
+    """Make a system call in this thread and return its result.
 
     Raises:
-        OSError: it failed, or there is no such call here.
+        OSError: it failed, or this machine does not have the call.
 
     """
     this = call_number(name)
     if this is None:
-        raise OSError(38, f"{name} is not known on this machine")
+        raise OSError(errno.ENOSYS, f"{name} is not known on this machine")
     return check_result(name, libc().syscall(ctypes.c_long(this), *arguments))
 
 
 def check_result(name: str, result: int) -> int:
-    """Return what a C function gave.
+    """Return the result of a C function.
 
     Raises:
-        OSError: it gave -1.
+        OSError: it is -1.
 
     """
     if result < 0:

@@ -9,7 +9,7 @@ from typing import Final
 from orch23.execute.interpreters import read_pyvenv_config
 
 SYSTEM_FOLDERS: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")
-"""Folders of programs and libraries; a link among them is given as a link."""
+"""Folders of programs and libraries. A step sees a link among them as a link."""
 
 SETTINGS_FILES: Final = (
     *("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives"),
@@ -17,7 +17,7 @@ SETTINGS_FILES: Final = (
     *("/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/pki/tls", "/etc/pki/ca-trust", "/etc/crypto-policies"),
     "/etc/fonts",
 )
-"""What programs need of /etc; all of it can be read by everybody. Each costs a mount."""
+"""The files of /etc that programs need. All users can read them. Each costs a mount."""
 
 OPTIONAL_SETTINGS: Final = (
     *("/etc/gitconfig", "/etc/bash.bashrc", "/etc/profile", "/etc/inputrc", "/etc/terminfo", "/etc/login.defs"),
@@ -25,29 +25,28 @@ OPTIONAL_SETTINGS: Final = (
     *("/etc/localtime", "/etc/timezone", "/etc/locale.alias", "/etc/mime.types", "/etc/magic", "/etc/java"),
     *("/etc/os-release", "/etc/debian_version", "/etc/ca-certificates", "/etc/ca-certificates.conf"),
 )
-"""Settings without which programs go on, but not where they are there and cannot be read."""
+"""Settings that programs can do without. But they fail on one that exists and cannot be read, as with Landlock."""
 
 NETWORK_SETTINGS: Final = ("/etc/resolv.conf",)
-"""What names of other machines are looked up by."""
+"""The settings for looking up the names of other machines."""
 
 PROCESSORS_FOLDER = "/sys/devices/system/cpu"
 """Where programs count processors."""
 
-
-_OF_AN_INSTALLATION: Final = {
+# The first letters of the names in the folders of an installed interpreter.
+_INSTALLATION_NAMES: Final = {
     "": ("bin", "include", "lib", "lib64", "share", "BUILD", "LICENSE", "README"),
     "lib": ("python", "libpython", "pkgconfig", "tcl", "tk", "itcl", "thread", "lib"),
     "share": ("man", "doc", "python", "terminfo"),
 }
-"""How what is in the folders of an installed interpreter begins."""
 
 
 @lru_cache(maxsize=16)
 def readable_paths(closed: tuple[Path, ...] = ()) -> tuple[str, ...]:
-    """Return all of the system that is there, once in a process; what lies in a folder that is named, not again.
+    """Return the existing system paths, without those inside another one.
 
-    Of a folder with a closed place in it, such as a project below /usr, it names what is beside that. What an answer
-    leaves out cannot be read, so that a path which comes later is only missed.
+    A folder with a closed path in it, such as a project below /usr, is replaced by the entries beside that path. The
+    result is cached: a path that is created later cannot be read, which is safe.
     """
     folders = tuple(path for path in SYSTEM_FOLDERS if os.path.isdir(path))
     whole = {path for path in folders if os.path.realpath(path) == path}
@@ -65,29 +64,30 @@ def readable_paths(closed: tuple[Path, ...] = ()) -> tuple[str, ...]:
 
 
 def closed_in_system(closed: tuple[Path, ...]) -> tuple[str, ...]:
-    """Return where those closed places really are that are in one of the system's folders."""
+    """Return the real paths of the closed folders that are in a system folder."""
     folders = tuple(f"{os.path.realpath(path)}/" for path in SYSTEM_FOLDERS if os.path.isdir(path))
-    found = {os.path.realpath(place) for place in closed}
-    return tuple(sorted(place for place in found if place.startswith(folders) and os.path.isdir(place)))
+    found = {os.path.realpath(path) for path in closed}
+    return tuple(sorted(path for path in found if path.startswith(folders) and os.path.isdir(path)))
 
 
 def _beside(path: str, closed: tuple[str, ...]) -> Iterator[str]:
-    """Give a path where no closed place is in it; else what is in it, without that place."""
+    """Yield a path that has no closed path in it, or else the entries beside the closed paths."""
     if path in closed:
         return
-    if not any(place.startswith(f"{os.path.realpath(path)}/") for place in closed):
+    if not any(one.startswith(f"{os.path.realpath(path)}/") for one in closed):
         yield path
         return
     for name in sorted(os.listdir(path)):
-        if not os.path.islink(f"{path}/{name}"):  # where it leads is given by its own name, or not at all
+        # The target of a link is readable by its own path, or not at all.
+        if not os.path.islink(f"{path}/{name}"):
             yield from _beside(f"{path}/{name}", closed)
 
 
 def interpreter_paths(interpreter: Path, closed: tuple[Path, ...]) -> tuple[Path, ...]:
-    """Return what an interpreter needs of the disk beyond the system's folders: its environment and its base.
+    """Return the paths outside of system folders that an interpreter needs: its virtual environment and its base.
 
-    A prefix that holds a closed place, such as the user's home, is not given, nor is one in a closed place that holds
-    more than an interpreter, such as ~/.local: then it is the interpreter alone and the libraries beside it.
+    A prefix is replaced by the interpreter and its libraries if it contains a closed path, such as the user's home, or
+    if it is in a closed path and contains more than an interpreter, such as ~/.local.
     """
     beside = interpreter.parent.parent
     return _prefixes(
@@ -97,16 +97,16 @@ def interpreter_paths(interpreter: Path, closed: tuple[Path, ...]) -> tuple[Path
             _stamp(interpreter, follow=False),
             *(
                 _stamp(path)
-                for path in (interpreter, beside / "pyvenv.cfg", *(beside / name for name in _OF_AN_INSTALLATION))
+                for path in (interpreter, beside / "pyvenv.cfg", *(beside / name for name in _INSTALLATION_NAMES))
             ),
         ),
     )
 
 
 def add_paths(found: tuple[Path, ...], reads: Iterable[Path]) -> tuple[Path, ...]:
-    """Return prefixes with further paths: those that are not below another, nor in the system's folders.
+    """Return the paths of an interpreter and further ones, without those below another one or in system folders.
 
-    Prefixes stay: one below a system folder is in a place that is closed, such as a project in `/usr/src`.
+    Those of the interpreter stay: one below a system folder is in a closed path, such as a project in `/usr/src`.
     """
     more = (path for path in reads if not any(path.is_relative_to(one) for one in map(Path, SYSTEM_FOLDERS)))
     wanted = tuple(dict.fromkeys((*found, *more)))
@@ -114,7 +114,7 @@ def add_paths(found: tuple[Path, ...], reads: Iterable[Path]) -> tuple[Path, ...
 
 
 def _stamp(path: Path, *, follow: bool = True) -> tuple[int, ...]:
-    """Return what changes when a path is replaced or written; nothing where there is none."""
+    """Return values that change when a path is replaced or written; () if it does not exist."""
     try:
         status = os.stat(path, follow_symlinks=follow)
     except OSError:
@@ -124,7 +124,7 @@ def _stamp(path: Path, *, follow: bool = True) -> tuple[int, ...]:
 
 @lru_cache(maxsize=64)
 def _prefixes(interpreter: Path, closed: tuple[Path, ...], _: tuple[tuple[int, ...], ...]) -> tuple[Path, ...]:
-    """Look for the prefixes; it takes some two hundred looks at the disk, and every process needs the answer."""
+    """Find the prefixes. Cached by stamps, since it takes about 200 system calls, and every process needs it."""
     found: dict[Path, None] = {}
     for program in _links(interpreter):
         for prefix in (program.parent.parent, *_home(program)):
@@ -136,7 +136,7 @@ def _prefixes(interpreter: Path, closed: tuple[Path, ...], _: tuple[tuple[int, .
 
 
 def _is_of_system(path: Path, hidden: tuple[str, ...]) -> bool:
-    """Return whether a path can be read anyway."""
+    """Return whether a path is readable as part of a system folder."""
     here = f"{path}/"
     return any(path.is_relative_to(system) for system in SYSTEM_FOLDERS) and not here.startswith(
         tuple(f"{p}/" for p in hidden)
@@ -144,7 +144,7 @@ def _is_of_system(path: Path, hidden: tuple[str, ...]) -> bool:
 
 
 def _links(program: Path) -> Iterator[Path]:
-    """Give a program's path, and where each link on the way to the file points; the folders' own links resolved too."""
+    """Yield a program's path and the target of each link to its file, each also with the folder's links resolved."""
     seen: set[Path] = set()
     path = Path(os.path.normpath(program))
     while path not in seen:
@@ -156,7 +156,7 @@ def _links(program: Path) -> Iterator[Path]:
 
 
 def _home(program: Path) -> Iterator[Path]:
-    """Give the base of a virtual environment, as its pyvenv.cfg names it and where that really is."""
+    """Yield the base of a virtual environment, as its pyvenv.cfg names it and as its real path."""
     home = read_pyvenv_config(program.parent.parent / "pyvenv.cfg").get("home")
     if home:
         base = Path(os.path.normpath(home)).parent
@@ -174,16 +174,16 @@ def _parts(prefix: Path, program: Path, closed: tuple[Path, ...]) -> Iterator[Pa
 
 
 def _is_open(prefix: Path, program: Path, closed: tuple[Path, ...]) -> bool:
-    """Return whether a prefix is given as a whole: it holds no closed place, and in one nothing but an interpreter."""
-    if any(place.is_relative_to(prefix) for place in closed):
+    """Return whether a whole prefix may be read: it has no closed path, or is in one and has only an interpreter."""
+    if any(path.is_relative_to(prefix) for path in closed):
         return False
-    if not any(prefix.is_relative_to(place) for place in closed):
+    if not any(prefix.is_relative_to(path) for path in closed):
         return True
     if (prefix / "pyvenv.cfg").exists() or (prefix / "conda-meta").is_dir():
         return True
     if program.is_symlink() and not program.resolve().is_relative_to(prefix.resolve()):
         return False
-    return all(_holds_only(prefix / folder, names) for folder, names in _OF_AN_INSTALLATION.items())
+    return all(_holds_only(prefix / folder, names) for folder, names in _INSTALLATION_NAMES.items())
 
 
 def _holds_only(folder: Path, names: tuple[str, ...]) -> bool:

@@ -75,7 +75,7 @@ def test_help_knows_every_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["help", "e802"]) == ExitCode.OK
     assert capsys.readouterr().out.startswith("E802: unknown key\n\n")
     assert main(["help", "E80"]) == ExitCode.NOT_FOUND
-    assert "near it are E80" in capsys.readouterr().err
+    assert "near codes: E80" in capsys.readouterr().err
 
 
 def test_the_page_of_diagnostics_is_up_to_date() -> None:

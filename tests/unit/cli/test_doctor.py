@@ -61,7 +61,7 @@ def test_online_each_model_is_asked_for_once_and_no_other_way(project: Project, 
         offline = findings(project, env=KEYS)
         assert server.asked == []
         url = server.url
-        assert offline[f"model {provider} m-2"]["value"] == f"may be asked at {url}"
+        assert offline[f"model {provider} m-2"]["value"] == f"called at {url}"
         found = findings(project, "--online", env=KEYS)
     assert [one.path.rpartition("/")[2] for one in server.asked] == ["m-1", "m-2"]
     assert {one.method for one in server.asked} == {"GET"}

@@ -273,7 +273,7 @@ class MemoryStore:
 class MemoryGit:
     """What HEAD has, by path."""
 
-    was_asked = False
+    was_used = False
 
     def __init__(self) -> None:
         self.head: dict[str, str] = {}

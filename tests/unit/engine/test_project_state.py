@@ -37,7 +37,7 @@ def record(name, key="k", originals=None, **outputs):
 class FakeGit:
     """What HEAD has, by path, and objects by id; remembers what it was asked."""
 
-    was_asked = False
+    was_used = False
 
     def __init__(self, head, objects=None):
         self.head, self.objects, self.calls = head, objects or {}, []

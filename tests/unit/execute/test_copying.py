@@ -121,11 +121,11 @@ def test_a_template_without_an_end_is_left(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr("orch23.execute.copier_runner._TIMEOUT_S", 0.001)
     call = CopierCall(source="x", destination=str(tmp_path / "0"), answers_file=".a.yml")
     (done,) = render_templates([call], mirrored=tmp_path, url="x", folder=tmp_path, environ=os.environ)
-    assert done == {"error": "broken", "message": "no end after 0.001 s"}
+    assert done == {"error": "broken", "message": "copier did not end within 0.001 s"}
     (tmp_path / "git").write_text("#!/bin/sh\nexec sleep 60\n")
     (tmp_path / "git").chmod(0o755)
     environ = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    assert clone_mirror("x", tmp_path / "mirror", environ) == "no end after 0.001 s"
+    assert clone_mirror("x", tmp_path / "mirror", environ) == "git did not end within 0.001 s"
 
 
 @pytest.mark.parametrize(
@@ -139,4 +139,4 @@ def test_a_result_that_is_not_strict_json_is_an_error_of_the_template(
     monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
     (done,) = render_templates([], mirrored=tmp_path, url="x", folder=tmp_path, environ=os.environ)
     assert done["error"] == "broken"
-    assert done["message"].startswith("what copier answered is no JSON: ")
+    assert done["message"].startswith("the result of copier is not valid JSON: ")

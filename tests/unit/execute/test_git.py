@@ -59,11 +59,11 @@ def test_where_git_has_nothing_nothing_is_committed(tmp_path: Path, state: str) 
     if state == "no commit":
         git(tmp_path, "init", "-q")
     here = GitRepository(root=tmp_path)
-    assert not here.was_asked
+    assert not here.was_used
     assert here.committed(["a.txt"]) == {}
     assert list(here.bytes_at("a.txt")) == []
     assert here.bytes_of(git_blob_id(b"x")) is None
-    assert here.was_asked
+    assert here.was_used
 
 
 @pytest.mark.slow

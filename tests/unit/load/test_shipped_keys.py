@@ -19,7 +19,8 @@ def of_stage(node: Stage | ForeachStage) -> str:
     if isinstance(node, ForeachStage):
         return f"{node.name} [{node.kind}] {digest_json([node.body, list(node.reads), list(node.writes)])}"
     inputs = [repr(one) for one in (*node.inputs, *node.verify.inputs, *node.requires)]
-    return f"{node.name} {digest_json([_declared(node, Facts()), inputs])}"
+    aspects = {aspect: value for aspect, value in _declared(node, Facts()).items() if value is not None}
+    return f"{node.name} {digest_json([aspects, inputs])}"  # as in a manifest, which has no aspects without a value
 
 
 @pytest.mark.parametrize("path", PIPELINES, ids=lambda path: path.stem)

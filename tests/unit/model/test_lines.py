@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.model.text import _MOST_TAKEN, MAX_LINE_LENGTH, LineSplitter, displayable_part
+from orch23.model.text import _MAX_REPORTED, MAX_LINE_LENGTH, LineSplitter, displayable_part
 
 
 class Heard(list[tuple[str, bool]]):
@@ -40,14 +40,14 @@ def test_it_does_not_matter_where_the_pieces_are_cut(pieces: list[str]) -> None:
     assert not any(cut for _, cut in found)
 
 
-@given(st.integers(_MOST_TAKEN - 2, _MOST_TAKEN + 2), st.lists(st.integers(1, 3_000), max_size=5))
+@given(st.integers(_MAX_REPORTED - 2, _MAX_REPORTED + 2), st.lists(st.integers(1, 3_000), max_size=5))
 def test_of_a_long_line_the_beginning_is_handed_on(length: int, sizes: list[int]) -> None:
     text, pieces = f"{'x' * length}\nnext", []
     for size in sizes:
         pieces.append(text[:size])
         text = text[size:]
-    beginning = "x" * min(length, _MOST_TAKEN)
-    assert lines_of(*pieces, text) == [(beginning, length > _MOST_TAKEN), ("next", False)]
+    beginning = "x" * min(length, _MAX_REPORTED)
+    assert lines_of(*pieces, text) == [(beginning, length > _MAX_REPORTED), ("next", False)]
 
 
 def test_of_a_long_line_the_first_characters_are_shown() -> None:

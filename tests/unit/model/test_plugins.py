@@ -94,7 +94,7 @@ def test_values_of_another_sort_are_refused(install: Install) -> None:
     name = install("FIVE = 5\n", "".join(f"[orch23.{group}]\nfive = {{name}}:FIVE\n" for group in groups))
     with pytest.raises(ConfigurationError, match="it must be a `Check`, and is 5"):
         available_checks((name,))["five"]
-    with pytest.raises(ConfigurationError, match="it must be a function of `Surroundings`, and is 5"):
+    with pytest.raises(ConfigurationError, match="it must be a function of `Surroundings`, but is 5"):
         executors_of((name,))["five"]
     with pytest.raises(ConfigurationError, match="it must be a `Format`, and is 5"):
         format_of("five", (name,))

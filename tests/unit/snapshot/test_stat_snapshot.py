@@ -1,4 +1,4 @@
-"""What was looked at, and every way in which it may not be as it was."""
+"""Snapshots of file states, and every change that a comparison must report."""
 
 import copy
 import hashlib
@@ -36,46 +36,46 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def looked(root: Path) -> StatSnapshot:
-    """Return the looks of all files of the folder, taken at a time when they had long been there."""
-    looks = StatSnapshot(time.time_ns())
+def snapshot_of(root: Path) -> StatSnapshot:
+    """Return the snapshot of all files of the folder, taken at a time when they had long been there."""
+    snapshot = StatSnapshot(time.time_ns())
     for path in sorted(p for p in root.rglob("*") if p.is_file()):
-        looks.paths.append(path.relative_to(root).as_posix())
+        snapshot.paths.append(path.relative_to(root).as_posix())
         found = path.stat()
-        looks.ctimes.append(found.st_ctime_ns)
+        snapshot.ctimes.append(found.st_ctime_ns)
         digest = hashlib.sha256(path.read_bytes()).digest()
-        looks.details += FileState(digest, found.st_size, executable=bool(found.st_mode & 0o100)).to_bytes()
-    looks.absent.append("not/there")
+        snapshot.details += FileState(digest, found.st_size, executable=bool(found.st_mode & 0o100)).to_bytes()
+    snapshot.absent.append("not/there")
     for folder in ("src", "src/deep"):
         found = (root / folder).stat()
-        looks.folders.append(folder)
-        looks.inodes.extend((found.st_dev, found.st_ino))
-    assert looks.add_path(str(root / "listed"))
-    assert looks.add_path(str(root / "no-tool"))
-    looks.facts = {"told": "up to date\n", "empty": ""}
-    looks.environ = {"PATH": "0f"}
-    return looks
+        snapshot.folders.append(folder)
+        snapshot.inodes.extend((found.st_dev, found.st_ino))
+    assert snapshot.add_path(str(root / "listed"))
+    assert snapshot.add_path(str(root / "no-tool"))
+    snapshot.facts = {"told": "up to date\n", "empty": ""}
+    snapshot.environ = {"PATH": "0f"}
+    return snapshot
 
 
-def seen(looks: StatSnapshot) -> tuple[list[str], list[int]]:
+def differences(snapshot: StatSnapshot) -> tuple[list[str], list[int]]:
     """Return what differs, and the change times as they would be kept."""
-    difference = looks.compare()
+    difference = snapshot.compare()
     assert difference is not None
-    again = copy.deepcopy(looks)
+    again = copy.deepcopy(snapshot)
     again.update_ctimes(difference)
     return difference.changed, again.ctimes
 
 
-def test_what_is_as_it_was_is_so_seen(root: Path) -> None:
-    assert seen(looked(root)) == ([], looked(root).ctimes)
+def test_an_unchanged_project_has_no_difference(root: Path) -> None:
+    assert differences(snapshot_of(root)) == ([], snapshot_of(root).ctimes)
 
 
-def test_it_is_the_same_after_being_written_and_read(root: Path) -> None:
-    looks = looked(root)
-    again = parse_snapshot(looks.to_bytes())
+def test_a_snapshot_is_the_same_after_it_is_written_and_read(root: Path) -> None:
+    snapshot = snapshot_of(root)
+    again = parse_snapshot(snapshot.to_bytes())
     assert again is not None
-    assert all(getattr(again, name) == getattr(looks, name) for name in StatSnapshot.__slots__)
-    assert seen(again) == ([], looks.ctimes)
+    assert all(getattr(again, name) == getattr(snapshot, name) for name in StatSnapshot.__slots__)
+    assert differences(again) == ([], snapshot.ctimes)
 
 
 def same_size_and_time(root: Path) -> None:
@@ -128,10 +128,10 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str | None]] = {
 
 
 @pytest.mark.parametrize(("change", "path"), CHANGES.values(), ids=CHANGES.keys())
-def test_every_change_is_seen(root: Path, change: Callable[[Path], object], path: str | None) -> None:
-    looks = looked(root)
+def test_every_change_is_reported(root: Path, change: Callable[[Path], object], path: str | None) -> None:
+    snapshot = snapshot_of(root)
     change(root)
-    difference = looks.compare()
+    difference = snapshot.compare()
     found = None if difference is None else difference.changed
     assert found == (None if path is None else [path.replace("ROOT", str(root))])
 
@@ -153,15 +153,15 @@ def one_file_a_process(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("change", "path"), CHANGES.values(), ids=CHANGES.keys())
-def test_other_processes_see_the_same(
+def test_forked_processes_report_the_same(
     root: Path, change: Callable[[Path], object], path: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks = looked(root)
+    snapshot = snapshot_of(root)
     started = one_file_a_process(monkeypatch)
-    assert seen(looks) == ([], looks.ctimes)
-    assert len(started) == len(looks.paths) - 1
+    assert differences(snapshot) == ([], snapshot.ctimes)
+    assert len(started) == len(snapshot.paths) - 1
     change(root)
-    difference = looks.compare()
+    difference = snapshot.compare()
     found = None if difference is None else difference.changed
     assert found == (None if path is None else [path.replace("ROOT", str(root))])
     for child in started:
@@ -169,15 +169,13 @@ def test_other_processes_see_the_same(
             os.waitpid(child, os.WNOHANG)
 
 
-def test_what_no_other_process_can_look_at_is_looked_at_by_this_one(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looks = looked(root)
+def test_the_parent_checks_the_files_of_a_process_that_fails(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot = snapshot_of(root)
     (root / "src/deep/c.txt").write_text("other")
     one_file_a_process(monkeypatch)
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
-        assert seen(looks)[0] == ["src/deep/c.txt"]
+        assert differences(snapshot)[0] == ["src/deep/c.txt"]
     finally:
         signal.signal(signal.SIGCHLD, before)
 
@@ -185,93 +183,91 @@ def test_what_no_other_process_can_look_at_is_looked_at_by_this_one(
         raise BlockingIOError
 
     monkeypatch.setattr("orch23.snapshot.stat_snapshot.os.fork", refused)
-    assert seen(looks)[0] == ["src/deep/c.txt"]
+    assert differences(snapshot)[0] == ["src/deep/c.txt"]
 
 
-def test_a_file_that_was_touched_is_read_again_and_is_the_same(root: Path) -> None:
-    looks = looked(root)
+def test_a_touched_file_is_hashed_again_and_is_unchanged(root: Path) -> None:
+    snapshot = snapshot_of(root)
     os.utime(root / "a.txt")
-    changed, again = seen(looks)
-    assert (changed, again != looks.ctimes) == ([], True)
-    looks.ctimes = again
-    assert seen(looks) == ([], again)
+    changed, again = differences(snapshot)
+    assert (changed, again != snapshot.ctimes) == ([], True)
+    snapshot.ctimes = again
+    assert differences(snapshot) == ([], again)
 
 
-def test_a_file_that_was_too_young_to_be_believed_is_read_again(root: Path) -> None:
-    looks = looked(root)
-    looks.ctimes[0] = 0
-    assert seen(looks) == ([], looked(root).ctimes)
+def test_a_racy_file_is_hashed_again(root: Path) -> None:
+    snapshot = snapshot_of(root)
+    snapshot.ctimes[0] = 0
+    assert differences(snapshot) == ([], snapshot_of(root).ctimes)
 
 
-def test_a_file_that_was_too_young_to_be_believed_is_missed_where_it_is_gone(root: Path) -> None:
-    looks = looked(root)
-    looks.ctimes[looks.paths.index("a.txt")] = 0
+def test_a_racy_file_that_is_deleted_is_reported(root: Path) -> None:
+    snapshot = snapshot_of(root)
+    snapshot.ctimes[snapshot.paths.index("a.txt")] = 0
     (root / "a.txt").unlink()
-    assert seen(looks)[0] == ["a.txt"]
+    assert differences(snapshot)[0] == ["a.txt"]
 
 
-def test_a_file_that_is_too_young_now_is_not_believed_the_next_time(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looks = looked(root)
+def test_a_file_that_is_racy_now_is_hashed_again_the_next_time(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot = snapshot_of(root)
     os.utime(root / "a.txt")
     monkeypatch.undo()
     monkeypatch.chdir(root)
-    looks.since_ns = time.time_ns()
-    changed, again = seen(looks)
+    snapshot.since_ns = time.time_ns()
+    changed, again = differences(snapshot)
     assert changed == []
-    assert again[looks.paths.index("a.txt")] == 0
+    assert again[snapshot.paths.index("a.txt")] == 0
 
 
-def test_with_a_clock_that_went_back_nothing_is_believed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = looked(root)
-    monkeypatch.setattr("orch23.snapshot.stat_snapshot.time.time_ns", lambda: looks.since_ns - 1)
-    assert looks.compare() is None
+def test_a_clock_that_went_back_makes_the_snapshot_invalid(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot = snapshot_of(root)
+    monkeypatch.setattr("orch23.snapshot.stat_snapshot.time.time_ns", lambda: snapshot.since_ns - 1)
+    assert snapshot.compare() is None
 
 
-def test_of_a_file_that_is_taken_as_it_is_every_change_counts(root: Path) -> None:
+def test_every_change_of_an_unhashed_file_is_reported(root: Path) -> None:
     for change in (os.utime, lambda path: path.write_text("two"), lambda path: path.unlink()):
-        looks = StatSnapshot(time.time_ns())
+        snapshot = StatSnapshot(time.time_ns())
         (root / "program").write_text("one")
         (root / "empty").write_text("")
-        assert looks.add_unhashed_file(str(root / "program"))
-        assert looks.add_unhashed_file(str(root / "empty"))
-        assert looks.outside == {}
-        assert seen(looks)[0] == []
+        assert snapshot.add_unhashed_file(str(root / "program"))
+        assert snapshot.add_unhashed_file(str(root / "empty"))
+        assert snapshot.outside == {}
+        assert differences(snapshot)[0] == []
         then = (root / "empty").stat().st_ctime_ns
         while (root / "clock").write_text("") or (root / "clock").stat().st_ctime_ns == then:
             pass  # the clock of the file system has not moved on yet
         change(root / "program")
         os.utime(root / "empty")
-        assert seen(looks)[0] == [str(root / "program"), str(root / "empty")]
+        assert differences(snapshot)[0] == [str(root / "program"), str(root / "empty")]
 
 
-def test_what_is_young_or_no_file_is_not_taken_as_it_is(root: Path) -> None:
+def test_a_racy_file_or_a_link_is_not_added_as_an_unhashed_file(root: Path) -> None:
     (root / "link").symlink_to("a.txt")
-    looks = StatSnapshot(time.time_ns())
-    assert looks.add_unhashed_file(str(root / "link"))
-    assert list(looks.outside) == [str(root / "link")]
-    looks = StatSnapshot((root / "a.txt").stat().st_ctime_ns)
-    assert not looks.add_unhashed_file(str(root / "a.txt"))
+    snapshot = StatSnapshot(time.time_ns())
+    assert snapshot.add_unhashed_file(str(root / "link"))
+    assert list(snapshot.outside) == [str(root / "link")]
+    snapshot = StatSnapshot((root / "a.txt").stat().st_ctime_ns)
+    assert not snapshot.add_unhashed_file(str(root / "a.txt"))
 
 
-def test_a_folder_that_has_to_be_empty_may_be_so_or_not_be_there(root: Path) -> None:
-    looks = StatSnapshot(time.time_ns())
+def test_an_empty_directory_may_be_missing_or_empty(root: Path) -> None:
+    snapshot = StatSnapshot(time.time_ns())
     for name in ("listed", "no-tool"):
-        looks.outside[str(root / name)] = EMPTY_DIRECTORY
-    assert seen(looks)[0] == []
+        snapshot.outside[str(root / name)] = EMPTY_DIRECTORY
+    assert differences(snapshot)[0] == []
     (root / "listed" / "left").write_text("")
     (root / "no-tool").mkdir()
-    assert seen(looks)[0] == [str(root / "listed")]
+    assert differences(snapshot)[0] == [str(root / "listed")]
 
 
-def test_a_young_folder_is_not_taken(root: Path) -> None:
-    looks = StatSnapshot((root / "listed").stat().st_ctime_ns)
-    assert not looks.add_path(str(root / "listed"))
+def test_a_racy_directory_is_not_added(root: Path) -> None:
+    snapshot = StatSnapshot((root / "listed").stat().st_ctime_ns)
+    assert not snapshot.add_path(str(root / "listed"))
 
 
-def test_whatever_is_wrong_with_the_file_it_is_none_and_no_error(root: Path) -> None:
-    data = looked(root).to_bytes()
+def test_a_damaged_snapshot_file_is_none_without_an_error(root: Path) -> None:
+    data = snapshot_of(root).to_bytes()
     assert parse_snapshot(data) is not None
     for place in range(0, len(data), 7):
         assert parse_snapshot(data[:place]) is None
@@ -280,7 +276,7 @@ def test_whatever_is_wrong_with_the_file_it_is_none_and_no_error(root: Path) -> 
     assert parse_snapshot(SNAPSHOT_FORMAT + b"\0\0\0\0") is None
 
 
-def renewed(
+def merged(
     old: StatSnapshot, newer: StatSnapshot, *, changed: list[str], written: tuple[str, ...] = ()
 ) -> StatSnapshot:
     old.merge(newer, SnapshotDifference({}, changed), written)
@@ -288,47 +284,47 @@ def renewed(
 
 
 def at(*paths: str, ctime: int, absent: tuple[str, ...] = (), outside: dict[str, str] | None = None) -> StatSnapshot:
-    """Return looks at these files, all of which changed at one time."""
-    looks = StatSnapshot(0)
-    looks.paths, looks.ctimes, looks.absent = [*paths], [ctime] * len(paths), [*absent]
-    looks.details = bytearray(FileState(bytes([ctime] * 32), ctime, executable=False).to_bytes() * len(paths))
-    looks.outside = outside or {}
-    return looks
+    """Return a snapshot of these files, all of which changed at one time."""
+    snapshot = StatSnapshot(0)
+    snapshot.paths, snapshot.ctimes, snapshot.absent = [*paths], [ctime] * len(paths), [*absent]
+    snapshot.details = bytearray(FileState(bytes([ctime] * 32), ctime, executable=False).to_bytes() * len(paths))
+    snapshot.outside = outside or {}
+    return snapshot
 
 
-def known(looks: StatSnapshot) -> dict[str, tuple[int, int]]:
-    details = [looks.file_state(number).size for number in range(len(looks.paths))]
-    return dict(zip(looks.paths, zip(looks.ctimes, details, strict=True), strict=True))
+def known(snapshot: StatSnapshot) -> dict[str, tuple[int, int]]:
+    details = [snapshot.file_state(number).size for number in range(len(snapshot.paths))]
+    return dict(zip(snapshot.paths, zip(snapshot.ctimes, details, strict=True), strict=True))
 
 
-def test_only_what_a_partial_build_decided_on_is_renewed() -> None:
+def test_only_what_a_partial_build_decided_on_is_merged() -> None:
     """Case: an input of a stage beside the edited one was saved before it was looked at, and so never decided on."""
     newer = at("edited", "beside", "made", "new", ctime=2)
-    looks = renewed(at("edited", "beside", "made", "far", ctime=1), newer, changed=["edited"], written=("made",))
-    assert known(looks) == {"edited": (2, 2), "made": (2, 2), "new": (2, 2), "beside": (1, 1), "far": (1, 1)}
+    snapshot = merged(at("edited", "beside", "made", "far", ctime=1), newer, changed=["edited"], written=("made",))
+    assert known(snapshot) == {"edited": (2, 2), "made": (2, 2), "new": (2, 2), "beside": (1, 1), "far": (1, 1)}
 
 
 def test_what_came_or_went_beside_a_partial_build_is_a_difference_the_next_time() -> None:
     newer = at("came", ctime=2, absent=("went", "changed", "never"))
-    looks = renewed(at("went", "changed", ctime=1, absent=("came",)), newer, changed=["changed"])
-    assert known(looks) == {"went": (1, 1)}
-    assert looks.absent == ["came", "changed", "never"]
+    snapshot = merged(at("went", "changed", ctime=1, absent=("came",)), newer, changed=["changed"])
+    assert known(snapshot) == {"went": (1, 1)}
+    assert snapshot.absent == ["came", "changed", "never"]
 
 
 def test_folders_and_programs_that_a_partial_build_did_not_decide_on_are_kept() -> None:
     newer = at(ctime=2, outside={"listed": "2", "other": "2", "new": "2"})
-    looks = renewed(at(ctime=1, outside={"listed": "1", "other": "1"}), newer, changed=["listed"])
-    assert looks.outside == {"listed": "2", "other": "1", "new": "2"}
+    snapshot = merged(at(ctime=1, outside={"listed": "1", "other": "1"}), newer, changed=["listed"])
+    assert snapshot.outside == {"listed": "2", "other": "1", "new": "2"}
 
 
 @pytest.mark.parametrize("aim", ["elsewhere", "nowhere", None])
 def test_a_link_where_nothing_may_be_is_seen(tmp_path: Path, aim: str | None) -> None:
     (tmp_path / "elsewhere").mkdir()
-    looks = StatSnapshot(0)
-    looks.outside[str(tmp_path / "missing")] = NO_ENTRY
-    assert seen(looks)[0] == []
+    snapshot = StatSnapshot(0)
+    snapshot.outside[str(tmp_path / "missing")] = NO_ENTRY
+    assert differences(snapshot)[0] == []
     if aim is None:
         (tmp_path / "missing").mkdir()
     else:
         (tmp_path / "missing").symlink_to(aim)
-    assert seen(looks)[0] == [str(tmp_path / "missing")]
+    assert differences(snapshot)[0] == [str(tmp_path / "missing")]

@@ -1,4 +1,4 @@
-"""What of a command line matters to a build with nothing to do."""
+"""The identity of a command line, and of the program."""
 
 import pytest
 
@@ -10,16 +10,16 @@ DECIDED = {"--dry-run", "-n", "--json", "--force", "-f", "--resample", "--live"}
 WITHOUT_PART = {"--jobs", "-j", "--keep-going", "-k"}
 
 
-def asked(line: str) -> str | None:
+def identity_of(line: str) -> str | None:
     return command_identity("/here", ["build", *line.split(" ")] if line else ["build"])
 
 
 @pytest.mark.parametrize(
     "line", ["-j 4", "-j4", "--jobs=4", "--jobs 4", "-k", "--keep-going", "-k -j 2 --jobs=3 -j1", "-j 007"]
 )
-def test_the_number_of_jobs_and_going_on_do_not_matter(line: str) -> None:
-    assert asked(line) == asked("")
-    assert asked(f"p.yaml {line} one") == asked("p.yaml one")
+def test_jobs_and_keep_going_are_not_part_of_the_identity(line: str) -> None:
+    assert identity_of(line) == identity_of("")
+    assert identity_of(f"p.yaml {line} one") == identity_of("p.yaml one")
 
 
 @pytest.mark.parametrize(
@@ -41,13 +41,13 @@ def test_the_number_of_jobs_and_going_on_do_not_matter(line: str) -> None:
         ("one\\\ntwo", "one\\ntwo"),
     ],
 )
-def test_everything_else_matters(line: str, other: str) -> None:
+def test_every_other_argument_is_part_of_the_identity(line: str, other: str) -> None:
     """Case: each word that was a number was left out, so `build 2` was answered as `build 1` had been."""
-    assert asked(line) != asked(other)
+    assert identity_of(line) != identity_of(other)
 
 
-def test_a_number_that_is_a_stage_is_kept_beside_the_number_of_jobs() -> None:
-    assert asked("-j 4 1") == asked("1") == asked("1 --jobs=2")
+def test_a_number_that_is_a_stage_stays_beside_the_number_of_jobs() -> None:
+    assert identity_of("-j 4 1") == identity_of("1") == identity_of("1 --jobs=2")
 
 
 @pytest.mark.parametrize(
@@ -71,11 +71,11 @@ def test_a_number_that_is_a_stage_is_kept_beside_the_number_of_jobs() -> None:
         "--set a=b --new",
     ],
 )
-def test_what_is_not_known_is_decided(line: str) -> None:
-    assert asked(line) is None
+def test_an_unknown_option_has_no_identity(line: str) -> None:
+    assert identity_of(line) is None
 
 
-def test_every_option_of_build_is_known_or_decided() -> None:
+def test_every_option_of_build_is_listed_as_known_or_not() -> None:
     """An option that is added has to be put into one of the lists: without thought it is in none, and is decided."""
     options = {name: one for one in command.params for name in one.opts if name.startswith("-")}
     groups = [KNOWN_FLAGS, KNOWN_VALUE_OPTIONS, DECIDED, WITHOUT_PART]
