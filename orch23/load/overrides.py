@@ -229,4 +229,4 @@ def _cycle_error(cycle: tuple[str, ...], given: Mapping[str, _Given]) -> Diagnos
     words = " -> ".join(f"`{name}`" for name in (*cycle, cycle[0]))
     related = tuple(Related(f"`{name}` is defined here", given[name].place) for name in cycle[1:])
     first = given[cycle[0]].place
-    return Diagnostic("E842", f"vars need each other: {words}", first, "write one of them out", related=related)
+    return Diagnostic("E842", f"vars use each other: {words}", first, "write one of them out", related=related)
