@@ -53,6 +53,7 @@ _running: list[bool] = []
 
 def run() -> None:
     """Run the command line and exit with its code."""
+    # Set first: an interrupt during imports would show a traceback.
     _signal.signal(_signal.SIGINT, _interrupted)
     open_streams()
     exit_process(main(sys.argv[1:]))
@@ -67,6 +68,7 @@ def _interrupted(signum: int, frame: object) -> None:
 
 def main(argv: list[str]) -> int:
     """Run a command line and return its exit code; never raises."""
+    # Answered without the command line: it needs no import.
     if argv == ["--version"]:
         return _version()
     try:

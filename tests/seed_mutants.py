@@ -58,9 +58,7 @@ NO_WRITE_FENCE = M(
 ASKED_AGAIN = M(
     RECORDED, "        return None if found is None or self._is_excluded(found) else found\n", "        return None\n"
 )
-NO_TIMEOUT = M(
-    PROCESS, "    if now >= deadline and exited_at is None:", "    if now >= deadline and exited_at is not None:"
-)
+NO_TIMEOUT = M(PROCESS, '    return "timed_out" if now >= deadline else None', "    return None")
 TIMEOUT_UNTOLD = M(
     RUNNING, 'failed = command_failed("timeout", command,', 'failed = command_failed("verify_failed", command,'
 )
@@ -313,8 +311,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
         M(
             "orch23/cli/actions/clean.py",
-            "        elif not session.state.ownership.is_known(path, current):\n",
-            "        elif False:\n",
+            "    elif not session.state.ownership.is_known(path, current):\n",
+            "    elif False:\n",
         ),
     ),
     "S1-24": (
@@ -962,8 +960,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-67": (
         M(
             "orch23/engine/worker_threads.py",
-            "        return self.jobs if pool == _JOBS else self.sizes[pool]",
-            "        return 1 if pool == _JOBS else self.sizes[pool]",
+            "(self.jobs if pool == _JOBS else self.sizes[pool])",
+            "(1 if pool == _JOBS else self.sizes[pool])",
         ),
     ),
     # ---- contradictions
@@ -1085,7 +1083,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C28": (
         M(
             "orch23/providers/registry.py",
-            "    return (*strange, *adapter.check(step, environ, root))\n",
+            "    return (*unsupported, *adapter.check(step, environ, root))\n",
             "    return adapter.check(step, environ, root)\n",
         ),
     ),
@@ -1101,8 +1099,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C31": (
         M(
             "orch23/cli/actions/clean.py",
-            "        elif not session.state.ownership.is_known(path, current):\n",
-            "        elif False:\n",
+            "    elif not session.state.ownership.is_known(path, current):\n",
+            "    elif False:\n",
         ),
     ),
 }

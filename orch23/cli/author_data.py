@@ -1,7 +1,7 @@
 """Read scripted responses and JSON schemas of a project; check inputs against their schemas."""
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -36,16 +36,20 @@ def read_scripted_responses(sources: AuthorTexts, path: str) -> ScriptedResponse
     parsed = parse_yaml(text, path)
     if parsed.diagnostics:
         raise InvalidInputError(*parsed.diagnostics)
-    entries = parsed.tree if isinstance(parsed.tree, Mapping) else None
-    cases = {name: _cases(value) for name, value in (entries or {}).items()}
-    wrong = [name for name, found in cases.items() if found is None]
-    if wrong or entries is None:
-        names = ", ".join(f"`{name}`" for name in wrong)
-        hint = "write stage names, each with a list of responses (text), or of cases `{when: TEXT, answers: [...]}`"
-        message = f"`{path}` must map stage names to lists of responses{f'; wrong: {names}' if names else ''}"
-        location = parsed.location_of("", wrong[0] if wrong else None) or Location(path, 1, 1)
-        raise InvalidInputError(Diagnostic(NO_SCRIPTED_RESPONSE, message, location, hint))
-    return {name: found for name, found in cases.items() if found is not None}
+    if not isinstance(parsed.tree, Mapping):
+        raise InvalidInputError(_wrong_form(parsed, path, []))
+    found = {name: cases for name, value in parsed.tree.items() if (cases := _cases(value)) is not None}
+    if len(found) < len(parsed.tree):
+        raise InvalidInputError(_wrong_form(parsed, path, [name for name in parsed.tree if name not in found]))
+    return found
+
+
+def _wrong_form(parsed: ParsedText, path: str, names: Sequence[str]) -> Diagnostic:
+    wrong = f"; wrong: {', '.join(f'`{name}`' for name in names)}" if names else ""
+    hint = "write stage names, each with a list of responses (text), or of cases `{when: TEXT, answers: [...]}`"
+    location = parsed.location_of("", names[0] if names else None) or Location(path, 1, 1)
+    message = f"`{path}` must map stage names to lists of responses{wrong}"
+    return Diagnostic(NO_SCRIPTED_RESPONSE, message, location, hint)
 
 
 def validate_by_schema(

@@ -190,6 +190,8 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         stack.enter_context(store.build_lock())
         if project.partial is not None:
             project.partial.check_current(store)
+        # The self-test starts processes and takes a while: it runs beside the steps below, and only if a stage
+        # may start a process.
         sandbox = SandboxLauncher(best_tier_once, closed=_hidden_paths(project), allowed=request.allow_unsandboxed)
         if any(map(may_use_sandbox, pipeline.stages)):
             sandbox.choose_in_background()  # the self-test starts processes: let it run beside what follows
@@ -200,6 +202,7 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
             forced=(*request.forced, *request.resample),
             overwrite_edited=request.overwrite_edited,
         )
+        # Read under the lock: no other build changes the lock file, the journal or the store from here on.
         session = open_again()
         check_ownership(session)
         check_input_schemas(pipeline, store.workspace, project.tools.sources)
@@ -235,6 +238,8 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         context, ledger = assembly.provider_context(), assembly.ledger()
         conversations = assembly.conversations(context, ledger)
         build = assembly.build(executor, context, ledger, conversations)
+        # Before the first event: a missing key, price, sandbox or consent must not stop the build half-way, and a
+        # question to the user must not wait for hours.
         assembly.check_ready(conversations, lambda: preview(open_again(), request.selection))
         uses_sandbox = any(map(may_use_sandbox, session.state.plan.nodes.values()))
         tier = sandbox.tier if uses_sandbox else "unused"
@@ -244,6 +249,7 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
             # The warning about Landlock is shown once. Without any sandbox, each build warns again.
             stack.callback(lambda: store.save_shown_tier(tier) if local.has_started else None)
         _report_recovery(build, left_edited)
+        # Last entered, first left: the index is saved while the journal and the executor are still open.
         stack.callback(partial(store.save_index, suspects=secrets.may_contain))
         yield build
 
@@ -259,6 +265,7 @@ def _recover(project: Project) -> tuple[SandboxDirs, Sequence[str]]:
     store.repaired.extend(sandbox_dirs.sweep())
     # A kill between write and rename leaves temporary files in the workspace: of the lock file and the transcripts.
     folders = {lock_path(store.root, project.pipeline.file).parent}
+    # Only these folders of the workspace get files outside of a promotion, which recovers by itself.
     for place in project.pipeline.transcript_folders:
         folders |= {store.root / place, store.root / place / "originals"}
     for folder in sorted(folders):
@@ -348,6 +355,7 @@ class _Assembly(Struct, frozen=True, kw_only=True):
             can_store = consent.grants.path is not None
             return can_store and self.request.ask_consent(grants) and consent.store_grants(grants)
 
+        # Only calls that will certainly be made are checked: CI and a clone with recorded responses need no key.
         CallPreflight(
             pipeline=pipeline,
             conversations=conversations,
@@ -459,6 +467,7 @@ def _program_runner(project: Project, sandbox: SandboxLauncher, request: BuildRe
 
 def _hidden_paths(project: Project) -> tuple[Path, ...]:
     """Return what steps must not see even if their interpreter is inside of it: the user's home, and the project."""
+    # A virtual environment is often below the home or in the project: its own folder is visible, these two are not.
     home = project.settings.environ.get("HOME")
     return (project.store.root, *((Path(home),) if home and Path(home).is_absolute() else ()))
 

@@ -1,4 +1,4 @@
-"""Consent of the user: which grants a project needs and has, and how the user is asked."""
+"""Consent of the user: the grants that a project needs and has, and the question on the terminal."""
 
 import os
 import shlex
@@ -39,6 +39,7 @@ class Consent(Struct):
     @classmethod
     def of(cls, root: Path, environ: Mapping[str, str]) -> "Consent":
         """Return what the user has allowed the project at `root`."""
+        # Grants are in the user's state directory: a clone must not bring its own consent.
         return cls(root, grants_of(root, environ), Workspace(root, None), environ.get(TRUST_VARIABLE) == "1")
 
     def is_granted(self, grant: Grant) -> bool:
@@ -96,6 +97,7 @@ def trust_command(settings: ProjectSettings) -> str:
     """Return the command that grants what a pipeline needs, as it can be run in the working directory."""
     root, here = settings.root, working_directory() or Path("/")
     pipeline = os.path.relpath(settings.pipeline_path, here)
+    # Without -C the command would find another project, or none, from a directory outside of this one.
     inside = here.is_relative_to(root) and find_project(here, (pipeline,)).root == root
     pipeline = pipeline if inside else os.path.relpath(settings.pipeline_path, root)
     options = [
@@ -109,6 +111,7 @@ def trust_command(settings: ProjectSettings) -> str:
 def needed_grants(project: Project) -> tuple[Grant, ...]:
     """Return everything that the steps of a pipeline need consent for, by its current plan."""
     settings = project.settings
+    # Compared with no grants at all: `trust` must list also what the user has allowed before.
     nothing_yet = Consent(settings.root, Grants(None), Workspace(settings.root, None))
     plan = open_read_session(project).state.plan
     steps = llm_steps(plan)

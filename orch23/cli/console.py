@@ -100,6 +100,7 @@ class Console(Struct, frozen=True, kw_only=True):
     @property
     def is_interactive(self) -> bool:
         """Whether the user can be asked: stdin and stderr are terminals."""
+        # Python sets stdin to None if it was closed before the start.
         return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
 
     @property
@@ -161,5 +162,6 @@ def use_color(choice: ColorChoice, environ: Mapping[str, str], stream: TextIO) -
 def _write(stream: TextIO, text: str) -> None:
     """Write a text and flush. Characters that the stream's encoding lacks are escaped."""
     encoding = stream.encoding or "utf-8"
+    # A terminal with a narrow encoding, such as LANG=C, must not end a build with a UnicodeEncodeError.
     stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
     stream.flush()

@@ -31,12 +31,14 @@ def find_project(here: Path, arguments: tuple[str, ...] = ()) -> FoundProject:
     start = here.resolve()
     named, stages = _split(arguments)
     passed_over: list[NotOwn] = []
+    # A marker wins even over a nearer `.git`: a repository may be a part of a project.
     mark = _nearest(start, _marker, passed_over) or _nearest(start, _repository, passed_over)
     root, pipeline, refused = None if mark is None else mark.parent, None, None
     if named is not None:
         pipeline, folder = here / named, start
         if root is None:
             folder, refused = _folder_of_named(start, pipeline)
+    # `here` itself is used even if another user owns it: the user chose it, with `cd` or `-C`.
     elif _is_file(here / DEFAULT_PIPELINE):
         pipeline, folder = here / DEFAULT_PIPELINE, start
     else:
@@ -151,6 +153,7 @@ def _not_own(path: Path) -> NotOwn | None:
 
     Of a link, the user must own both the link and its target.
     """
+    # Someone who can write the directory can replace the file, so both owners count.
     user = os.geteuid()
     folder = path.parent.stat().st_uid
     other = next((owner for owner in (path.lstat().st_uid, path.stat().st_uid) if owner != user), None)

@@ -58,6 +58,7 @@ def _os_error(error: OSError, console: Console) -> int:
         return ExitCode.OK
     if error.errno not in OS_ERROR_HINTS or plugin_error_of(error) is not None:
         return _bug(error, console)
+    # The second name is the target of a rename, which is the file that the user knows.
     path = error.filename2 or error.filename
     message = f"{error.strerror}{f': {path}' if path is not None else ''}"
     hint = f"{OS_ERROR_HINTS[error.errno]}; then build again, finished stages are kept"

@@ -89,7 +89,7 @@ def orch23(context: click.Context, directory: str, color: ColorChoice) -> int:
         raise NotFoundError(Diagnostic("E667", "the working directory was removed", hint=hint))
     here = started / directory
     if not here.is_dir():
-        message = f"there is no folder {directory}"
+        message = f"directory {directory} does not exist"
         raise click.BadParameter(message, ctx=context, param_hint="-C")
     argv, stale_snapshot = context.obj or ((), None)
     context.obj = Console(here=here, color=color, argv=argv, stale_snapshot=stale_snapshot)

@@ -57,6 +57,7 @@ from orch23.store.workspace import Workspace
 _IDLE = (RunStarted, Planned, StageDecided, StagesAdded, Warned, RunFinished)
 """Events of a build with nothing to do."""
 _TOKEN_BYTES = 16
+_LIBRARIES = ("site-packages", "dist-packages")
 
 
 class IdleSnapshotWriter(Struct, kw_only=True):
@@ -90,6 +91,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
                 self._warned = self._warned or not of_steps
             case _:
                 pass
+        # Removed before the build changes a file: if it is killed, no snapshot from before its changes is left.
         if not self._has_worked and not _is_idle(event.data):
             self._has_worked = True
             remove_snapshots(str(self.project.settings.root), self.project.pipeline.file)
@@ -133,6 +135,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
     def _snapshot(self, build: Build, facts: Mapping[str, str]) -> StatSnapshot | None:
         """Return the states of all files that this build used; None if one changed since, or is too new to be sure."""
         store, partial = self.project.store, self.project.partial
+        # A file that changed during the build, and was not written by it, may be an edit that nothing was decided on.
         read_once = self._read_once(build)
         if not all(_is_unchanged(store.workspace, file, sha256) for file, sha256 in read_once.items()):
             return None
@@ -161,6 +164,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
             part = self.project.part
             table = table_of(idle, part, token=token, text=text, read=loaded.digests, is_cut=can_split)
         suspects = secrets_from(self.project.settings.environ).may_contain
+        # The index is a file in the project: secrets are neither stored nor logged.
         if may_hold_secret(table.parts(), suspects):
             table = Table()
         if table.has_rows():
@@ -207,22 +211,18 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         files = [path for path in named if path not in read]  # a link leads to one that was read
         if any(path.resolve() not in read for path in named):  # the link was changed
             return False
-        libraries = [*_libraries()]
-        modules = set(_program(self.project.pipeline.plugins))
-        # An installer replaces files and thereby changes their folder, which is one state for many modules.
-        installed = {name for name in modules if any(name.startswith(f"{folder}/") for folder in libraries)}
-        files += [Path(sys.executable), *libraries]
-        files += sorted({Path(name).parent for name in installed})
-        files += self._project_markers(snapshot)
+        installed, edited = _program(self.project.pipeline.plugins)
+        files += [Path(sys.executable), *installed, *self._project_markers(snapshot)]
         if not all(snapshot.add_path(str(path)) for path in files):
             return False
-        return all(snapshot.add_unhashed_file(name) for name in sorted(modules - installed))
+        return all(snapshot.add_unhashed_file(name) for name in edited)
 
     def _project_markers(self, snapshot: StatSnapshot) -> list[Path]:
         """Return the files whose presence decides which project this is; add the owners of their folders."""
         project, files = self.console.found[0], []
         for folder in (project.start, *project.start.parents):
             files += [folder / "orch23.toml", folder / "pyproject.toml"]
+            # Discovery ignores files and folders of other users, so a new owner changes which project this is.
             snapshot.outside[str(folder / ".git")] = signature(str(folder / ".git"), OWNER)
             if folder != project.start:
                 snapshot.outside[str(folder)] = signature(str(folder), OWNER)
@@ -264,22 +264,20 @@ def _is_unchanged(workspace: Workspace, file: str, sha256: str) -> bool:
         return False
 
 
-def _program(plugins: tuple[str, ...]) -> Iterator[str]:
-    """Give the files of the loaded modules of orch23 and of plugins."""
+def _program(plugins: tuple[str, ...]) -> tuple[list[Path], list[str]]:
+    """Return the folders of installed modules and libraries, and the files of all other modules, such as plugins."""
+    libraries = [Path(folder) for folder in dict.fromkeys(sys.path) if folder.endswith(_LIBRARIES)]
     tops = {"orch23", "orch23_checks"} | plugin_modules(plugins)
-    for name, module in sorted(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if file and name.partition(".")[0] in tops:
-            yield file
+    modules = {
+        file
+        for name, module in sys.modules.items()
+        if name.partition(".")[0] in tops and (file := getattr(module, "__file__", None))
+    }
+    # An installer replaces files, which changes their folder: one `lstat` instead of one for each module.
+    installed = {file for file in modules if any(file.startswith(f"{folder}/") for folder in libraries)}
+    return [*libraries, *sorted({Path(file).parent for file in installed})], sorted(modules - installed)
 
 
 def _entries(folder: Path) -> Iterator[Path]:
     with contextlib.suppress(OSError):
         yield from folder.iterdir()
-
-
-def _libraries() -> Iterator[Path]:
-    """Give the folders in which libraries are installed."""
-    for folder in dict.fromkeys(sys.path):
-        if folder.endswith(("site-packages", "dist-packages")):
-            yield Path(folder)

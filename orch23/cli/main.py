@@ -32,6 +32,7 @@ def main(argv: Sequence[str], stale_snapshot: StaleSnapshot | None = None) -> in
 
 def _unreported(error: Exception) -> ExitCode:
     """Report an error whose report failed, in one line of ASCII and with modules that are loaded already."""
+    # `OS_ERROR_HINTS` is imported at the top: with no memory or file descriptor left, no module can be imported here.
     is_refused = isinstance(error, OSError) and error.errno in OS_ERROR_HINTS
     text = ascii(f"{type(error).__name__}: {error}")[1:-1]
     with contextlib.suppress(OSError, ValueError):
@@ -44,6 +45,7 @@ def _run(argv: Sequence[str], stale_snapshot: StaleSnapshot | None) -> int:
     instruction = os.environ.get(_COMPLETE)
     if instruction:
         return shell_complete(orch23, {}, PROGRAM_NAME, _COMPLETE, instruction)
+    # Made before it is invoked: an error report needs the console with `-C` and `--color`.
     context: click.Context | None = None
     try:
         with orch23.make_context(

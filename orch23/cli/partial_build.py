@@ -68,6 +68,7 @@ class PartialBuild(Struct, frozen=True, kw_only=True):
             OutdatedIndexError: another build ran.
 
         """
+        # The snapshot and the index were read before the lock was taken.
         if not self.stale_snapshot.is_current(str(store.root)) or not store.local.records.is_indexed():
             raise OutdatedIndexError
 
@@ -104,6 +105,7 @@ def _edited(before: str, after: str, read_stages: StageReader) -> Mapping[str, S
     from orch23.load.stage_texts import are_valid_alone, edit_between  # noqa: PLC0415 - loads the YAML reader
 
     edit = edit_between(before, after)
+    # Only edits inside of stages are read alone: a new, removed or moved stage changes the plan.
     if edit is None or list(edit.before.stages) != list(edit.after.stages):
         return None
     if not 0 < len(edit.names) <= _MAX_EDITED or not are_valid_alone(edit.after, edit.names):

@@ -129,6 +129,7 @@ def open_project(settings: ProjectSettings) -> Project:
     """
     store = open_store(settings.root, settings.meter)
     tools, facts = _machinery(settings, store)
+    # The index has pipelines by the digest of their text: a stored one is not parsed again.
     try:
         loaded = _load(settings, compiled=store.pipelines)
     except InvalidPipelineError as error:
@@ -145,6 +146,7 @@ def open_partial(settings: ProjectSettings, stale_snapshot: StaleSnapshot) -> Pr
     None if the part is not known, or is nearly everything.
     """
     store = open_store(settings.root, settings.meter)
+    # The index of a foreign store may be forged, and would hide stages from the build.
     found = (
         partial_build(stale_snapshot, store, lambda text: _declared(settings, text)) if not store.is_foreign else None
     )
@@ -216,6 +218,7 @@ def _with_the_rest(error: InvalidPipelineError, store: ProjectStore, tools: Plan
     parsed = error.parsed
     if parsed is None or parsed.partial is None:
         return error
+    # One run should report every error of the file, not only the first kind of errors.
     names = {path.split("/")[1] for path in parsed.partial.locations if path.startswith("stages/")}
     more = errors_of_sound_stages(parsed.partial, store, tools, names=names, unread=parsed.unread)
     known = [*error.diagnostics, *more]

@@ -13,13 +13,14 @@ from orch23.model.event import EVENT_KINDS
 
 _COMMANDS_HEAD = """# Commands
 
-What `orch23` can be told. This page is generated from the commands themselves (`make docs`); do not edit it by hand.
-What a command was asked for goes to stdout; progress, warnings and complaints go to stderr. Exit codes: exit-codes.md.
+The commands of `orch23`, generated from the code (`make docs`); do not edit this page by hand. Results go to stdout;
+progress, warnings and errors go to stderr. Exit codes: exit-codes.md.
 """
 
 
 def commands_page() -> str:
-    """Return the reference of all commands as Markdown: each one's help text."""
+    """Return the help texts of all commands as Markdown."""
+    # A fixed width: the page must not depend on the terminal in which it is generated.
     context = click.Context(orch23, info_name=PROGRAM_NAME, terminal_width=100, **orch23.context_settings)
     parts = [_COMMANDS_HEAD, f"\n```\n{orch23.get_help(context).rstrip()}\n```\n"]
     for title, text in command_helps(context, orch23):
@@ -28,7 +29,7 @@ def commands_page() -> str:
 
 
 def command_helps(context: click.Context, group: click.Group) -> Iterator[tuple[str, str]]:
-    """Give every command's full name and its help text, commands of groups after their group."""
+    """Give the full name and the help text of every command; commands of a group after the group."""
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         if command is None:
@@ -41,7 +42,7 @@ def command_helps(context: click.Context, group: click.Group) -> Iterator[tuple[
 
 _EVENTS_HEAD: Final = """# Events
 
-What happens in a run is written to `logs/RUN.jsonl`, one event a line, and to stdout by `orch23 build --output jsonl`.
+A run writes its events to `logs/RUN.jsonl`, one event a line; `orch23 build --output jsonl` writes them to stdout.
 This page is generated from `orch23/model/event.py` (`make docs`); do not edit it by hand.
 
 Each line is a JSON object:
@@ -51,16 +52,16 @@ Each line is a JSON object:
 | `v` | whole number | The version of the format, 1. |
 | `seq` | whole number | The number of the line, from 1. |
 | `ts` | text | The time, UTC, to the millisecond. |
-| `level` | `debug`, `info`, `warning` or `error` | How much it matters to a person. |
+| `level` | `debug`, `info`, `warning` or `error` | How important it is. |
 | `type` | text | The type of the event, one of those below. |
-| `role` | text | The stage that it is about; `orch23` where it is about none. |
-| `message` | text | The event in words, for people. They may change. |
+| `role` | text | The stage; `orch23` for an event of the whole run. |
+| `message` | text | The event in words, for users. They may change. |
 | `data` | object | The facts of the event, as below. |
 | `sum` | text | The beginning of the SHA-256 of the line up to `,"sum"`. |
 
 Within a version, types and facts are only added: ignore those that you do not know. Secrets are replaced before an
-event is written. A run with nothing to do that did not have to decide the stages again has two events, `run_started`
-and `run_finished`, and no `plan`.
+event is written. If a snapshot shows that nothing changed, a run has only two events, `run_started` and
+`run_finished`.
 """
 
 
@@ -75,7 +76,7 @@ def events_page() -> str:
 
 
 def _table(form: type[Struct], objects: dict[str, type[Struct]]) -> Iterator[str]:
-    """Give the facts of a type, and note in `objects` the types of those that are objects themselves."""
+    """Give the rows of a type's facts, and add the types of facts that are objects to `objects`."""
     described = inspect.type_info(form)
     assert isinstance(described, inspect.StructType)
     if described.fields:

@@ -113,6 +113,7 @@ def project_needs(root: Path, logs: Path, environ: Mapping[str, str]) -> GcRoots
 
 def _by_journals(found: _Found, logs: Path, name: str) -> None:
     """Add the results of the newest run and of interrupted runs: the lock file may not have them yet."""
+    # Results of a run are in the lock file when it ends; a run that was killed has them only in its journal.
     runs = [newest_journal(logs, name), *(lines for _, lines in interrupted_journals(logs, name))]
     for line in (line for lines in runs for line in lines):
         match line.event.data:
@@ -129,6 +130,7 @@ def _by_plan(found: _Found, settings: ProjectSettings, name: str) -> None:
             seen = preview(open_read_session(project))
         finally:
             project.git.close()
+    # Damage stops `gc`: it could remove what is needed. A pipeline with errors keeps what its lock file names.
     except CorruptStateError:
         raise
     except Orch23Error as error:

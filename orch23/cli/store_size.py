@@ -42,6 +42,7 @@ def warn_about_size(store: ProjectStore, build: Build, environ: Mapping[str, str
     from orch23.cli.retention import lock_file_needs  # noqa: PLC0415 - only for a store over its limit
     from orch23.store.garbage_collection import GcLimits  # noqa: PLC0415 - likewise
 
+    # Only the plan of this pipeline is known: a full plan of each pipeline, as in `gc`, would slow down every build.
     keys = frozenset(record.key for record in build.session.state.results.values())
     try:
         chosen = collector_of(store).select(lock_file_needs(store.root, keys), GcLimits(max_bytes=cap))

@@ -21,7 +21,6 @@ from orch23.model.errors import (
     custom_exit_code,
 )
 from orch23.model.event import Event, StageFinished
-from orch23.model.pipeline import Stage
 from orch23.model.plan import Decision, Edited, Fresh, Restore, VerifyOnly
 from orch23.model.record import Record
 from orch23.model.stage_status import StageStatus
@@ -49,11 +48,13 @@ def accept(build: Build, stage: str) -> int:
         raise NotFoundError(Diagnostic("E823", f"no stage is named `{stage}`", hint="`orch23 status` shows the stages"))
     edits = {name: paths for name in names if (paths := _edited_paths(decisions[name]))}
     if not edits:
-        message = f"nothing of `{stage}` was edited: it is {', '.join(sorted({decisions[n].label for n in names}))}"
+        message = f"no output of `{stage}` was edited: it is {', '.join(sorted({decisions[n].label for n in names}))}"
         raise UsageError(Diagnostic("E642", message, hint="`accept` is for outputs that plan shows as `edited`"))
     code: int = ExitCode.OK
     for name, paths in _owners(build, edits, names).items():
-        code = max(code, _accept_one(build, name, paths, _recorded(decisions[name])))
+        decision = decisions[name]
+        recorded = decision.record if isinstance(decision, Edited | VerifyOnly | Fresh | Restore) else None
+        code = max(code, _accept_one(build, name, paths, recorded))
     return code
 
 
@@ -64,11 +65,6 @@ def _edited_paths(decision: Decision) -> tuple[str, ...]:
             return paths
         case _:
             return ()
-
-
-def _recorded(decision: Decision) -> Record | None:
-    """Return the stage's result of today's key, apart from the edit, or None."""
-    return decision.record if isinstance(decision, Edited | VerifyOnly | Fresh | Restore) else None
 
 
 def _owners(build: Build, edits: Mapping[str, tuple[str, ...]], names: list[str]) -> dict[str, tuple[str, ...]]:
@@ -88,9 +84,7 @@ def _owners(build: Build, edits: Mapping[str, tuple[str, ...]], names: list[str]
 
 def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Record | None) -> int:
     session, state = build.session, build.session.state
-    node = state.plan.nodes[name]
-    link = node.chain if isinstance(node, Stage) else None
-    _settle_before(build, name, state.plan.chains[link.chain][: link.index] if link else ())
+    _settle_before(build, name, state.plan.earlier_items(name))
     texts = {path: session.store.workspace.read(path) or b"" for path in paths}
     secret = guard_edit(
         build.worker.safeguards.secrets, {path: data.decode("utf-8", "replace") for path, data in texts.items()}

@@ -347,7 +347,7 @@ def _unmet(condition: Condition, *, is_folder: bool) -> Diagnostic:
     if is_folder and not absent and not folder:
         hint = f"write `{condition.path}/`: then there must be a file below it"
         return Diagnostic("E318", f"requires {condition.kind} {condition.path}: it is a folder", hint=hint)
-    return Diagnostic("E318", message, hint="no model was asked; make it so, or drop the condition")
+    return Diagnostic("E318", message, hint="no model was called; create or remove the file, or drop the condition")
 
 
 class ProcessStepRunner(StepRunner):

@@ -92,15 +92,12 @@ class Bases(Struct, frozen=True):
 
     def _older_versions(self, stage: Stage, path: str) -> list[FileEntry | None]:
         """Return what earlier items of the chain started from at a path and made there, and the original."""
-        state, link = self.state, stage.chain
-        earlier = state.plan.chains[link.chain][: link.index] if link else ()
+        state, earlier = self.state, self.state.plan.earlier_items(stage.name)
         results = [state.results[name] for name in earlier if name in state.results]
-        versions = [record.outputs[path] for record in results if path in record.outputs]
-        return (
-            [state.original(path), *(state.start_version(name, path) for name in earlier), *versions]
-            if versions
-            else []
-        )
+        versions: list[FileEntry | None] = [record.outputs[path] for record in results if path in record.outputs]
+        if not versions:
+            return []
+        return [state.original(path), *(state.start_version(name, path) for name in earlier), *versions]
 
     def _has_users_bytes(self, path: str, there: FileEntry, start: FileEntry | None) -> bool:
         """Return whether runs made the file on disk from bytes of the user that the stage would not start from."""
@@ -139,8 +136,8 @@ class Bases(Struct, frozen=True):
 
     def _follows_the_disk(self, stage: Stage) -> bool:
         """Return whether no earlier item has a new result in this build: that one is not on disk yet."""
-        state, link = self.state, stage.chain
-        for name in state.plan.chains[link.chain][: link.index] if link else ():
+        state = self.state
+        for name in state.plan.earlier_items(stage.name):
             today, former = state.results.get(name), state.former.get(name)
             if today is None or name in state.unsettled:
                 return False
@@ -150,11 +147,8 @@ class Bases(Struct, frozen=True):
 
     def _is_new(self, name: str, stage: Stage) -> bool:
         """Return whether the lock file has no result of the stage, nor of another item of its chain."""
-        state = self.state
-        if self._kept_failure(name) is not None:
-            return False
-        items = state.plan.chains[stage.chain.chain] if stage.chain is not None else ()
-        return name not in state.former and not any(item in state.former for item in items)
+        items = self.state.plan.chains[stage.chain.chain] if stage.chain is not None else (name,)
+        return self._kept_failure(name) is None and not any(item in self.state.former for item in items)
 
 
 def _lineage(path: str, entry: FileEntry | None, makers: Mapping[str, list[Record]]) -> Iterator[str]:

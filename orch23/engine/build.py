@@ -349,7 +349,7 @@ class Build(Struct, kw_only=True, dict=True):
             self._walk.decide(name)
             return
         text = f"{', '.join(paths)} changed {self._restarts[name]} times while the stage was prepared"
-        restless = Diagnostic("E711", text, hint="stop what writes there, and build again")
+        restless = Diagnostic("E711", text, hint="stop the program that writes there, and build again")
         self._results.end(name, stopped_by(resolved.key, restless))
 
     def _succeed(self, name: str, resolved: ResolvedStage, done: StageResult) -> None:

@@ -83,9 +83,9 @@ def _schema(step: "LLMStep", sources: AuthorTexts) -> Json:
         return None
 
 
-_REPLAY_HINT = "build without --replay to ask the model, or undo the change"
-_MODE_HINT = "the stage says `mode: replay`; `orch23 build --resample {stage}` asks the model, or undo the change"
-_OFFLINE_HINT = "build without --offline to ask the model, undo the change, or name a provider on this machine"
+_REPLAY_HINT = "build without --replay to call the model, or undo the change"
+_MODE_HINT = "the stage says `mode: replay`; `orch23 build --resample {stage}` calls the model, or undo the change"
+_OFFLINE_HINT = "build without --offline to call the model, undo the change, or name a provider on this machine"
 
 
 class CallListener(Protocol):

@@ -299,7 +299,9 @@ class StageDecider(Struct):
             return False
         if self.state.ownership.is_known(path, entry):
             return self._was_given_up(path, entry, chained=chained)
-        return not chained or (entry != self.state.original(path) and not self._was_base(path, entry))
+        bases = (record.bases.get(path) for record in self.state.locked.owning(path))
+        was_base = any(base is not None and base.start == entry for base in bases)
+        return not chained or (not was_base and entry != self.state.original(path))
 
     def _was_given_up(self, path: str, entry: FileEntry, *, chained: bool) -> bool:
         """Return whether recorded bytes belong to the user now: released, or committed after their stage ended."""
@@ -309,10 +311,6 @@ class StageDecider(Struct):
         if self.state.ownership.is_released(path, entry):
             return True
         return chained and bool(having) and self.state.ownership.equals_head(path, entry)
-
-    def _was_base(self, path: str, entry: FileEntry) -> bool:
-        bases = (record.bases.get(path) for record in self.state.locked.owning(path))
-        return any(base is not None and base.start == entry for base in bases)
 
     def _are_decided(self, paths: tuple[str, ...]) -> bool:
         """Return whether the user committed all of these edits, or had them accepted or released."""

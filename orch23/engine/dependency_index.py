@@ -85,7 +85,7 @@ class DependencyIndex:
         """Read the head of a table."""
         self._index, self._table = index, table
         self.head = self._value(_HEAD, IndexHead)
-        self.row = cache(self._row)
+        self.row = cache(lambda name: self._value(_STAGE + _bytes(name), StageRow))
 
     def family(self, name: str) -> ForeachStage | None:
         """Return the foreach of this name, or None."""
@@ -121,9 +121,6 @@ class DependencyIndex:
         nodes = [_decoded(data, StageRow).node for key, data in rows if key.startswith(_STAGE)]
         others = [_decoded(data, _Other).node for key, data in rows if key.startswith(_OTHER)]
         return {node.name: node for node in (*nodes, *others)}
-
-    def _row(self, name: str) -> StageRow:
-        return self._value(_STAGE + _bytes(name), StageRow)
 
     def _names(self, kind: bytes, name: str) -> tuple[str, ...]:
         data = self._get(kind + _bytes(name))

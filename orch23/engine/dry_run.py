@@ -200,7 +200,9 @@ def preview(session: Session, selection: Selection = ALL_STAGES) -> Preview:
     check_ownership(session)
     dry_run = DryRun(session.decider, selection)
     decisions = dry_run.run()
-    dead = _removable(session) if selection.selects_all else ()
+    # Files with protected names are not removed unless a stage of today declares them.
+    declared = DeclaredByPlan(session)
+    obsolete = ObsoleteFiles(session.state).replacements() if selection.selects_all else ()
     released = ObsoleteFiles(session.state).released() if selection.selects_all else {}
     plan = session.state.plan
     skipped = selection.skipped(plan)
@@ -208,7 +210,7 @@ def preview(session: Session, selection: Selection = ALL_STAGES) -> Preview:
         plan=plan,
         decisions=decisions,
         decided_stages=dry_run.decided_stages,
-        obsolete=dead,
+        obsolete=tuple(path for path in obsolete if declared.refusal(path) is None),
         released=released,
         skipped=skipped,
     )
@@ -235,9 +237,3 @@ def replan(session: Session, lock: LockFile, selection: Selection) -> tuple[Mapp
         overwrite_edited=before.overwrite_edited,
     )
     return DryRun(decider, selection).run(), state
-
-
-def _removable(session: Session) -> tuple[str, ...]:
-    """Return the files of ended stages that a build removes. Protected names that no stage declares are not removed."""
-    declared = DeclaredByPlan(session)
-    return tuple(path for path in ObsoleteFiles(session.state).replacements() if declared.refusal(path) is None)

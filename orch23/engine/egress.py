@@ -75,8 +75,8 @@ E_SECRET_SENT = "E601"  # noqa: S105 - a code
 E_SECRET_STORED = "E602"  # noqa: S105 - a code
 E_SECRET_IN_RESPONSE = "E603"  # noqa: S105 - a code
 
-_TAKE_OUT = "take it out of there, or write `llm.secrets: redact` to send the prompt without it; see docs/secrets.md"
-_BELONGS = "keep it in the environment of whoever runs orch23; what a stage is made of is stored and committed"
+_TAKE_OUT = "remove it, or set `llm.secrets: redact` to send the prompt without it; see docs/secrets.md"
+_BELONGS = "keep it in the environment: the definition of a stage is stored and committed"
 
 
 class TrackedText:
@@ -118,8 +118,12 @@ def guard_request(
         return request, ()
     if is_llm(step) and step.secrets == "redact":
         return _redacted(secrets, request), ()
+    places = [
+        (name, place) for name in _names(found) for place in _places(secrets, name, request, stage, this, sources)
+    ]
     return request, tuple(
-        _sent(place, name) for name in _names(found) for place in _places(secrets, name, request, stage, this, sources)
+        Diagnostic(E_SECRET_SENT, f"the prompt would send a secret: {name}", subject=place, hint=_TAKE_OUT)
+        for name, place in places
     )
 
 
@@ -228,10 +232,6 @@ def _rendered(request: Request) -> Iterator[_Text]:
     for message in request.messages:
         yield _Text("the rendered prompt", message.content, is_file=False)
     yield _Text("the schema as it is sent", _json(request.schema), is_file=False)
-
-
-def _sent(place: str, name: str) -> Diagnostic:
-    return Diagnostic(E_SECRET_SENT, f"the prompt would send a secret: {name}", subject=place, hint=_TAKE_OUT)
 
 
 def _stored(part: str, name: str) -> Diagnostic:

@@ -93,7 +93,7 @@ def _with_tokens(found: Estimate, ground: EstimateBasis, tariff: Tariff | None, 
 
 def possible_calls(node: Stage | ForeachStage, decision: Decision, *, recorded: bool) -> CallRange:
     """Return how many requests a stage may send."""
-    if not _asks(node):
+    if not (is_llm(node.step) if isinstance(node, Stage) else node.kind == "llm"):
         return CallRange()
     attempts = _calls_of_attempts(node)
     match decision:
@@ -109,10 +109,6 @@ def possible_calls(node: Stage | ForeachStage, decision: Decision, *, recorded: 
             return CallRange()
         case _ as never:
             assert_never(never)
-
-
-def _asks(node: Stage | ForeachStage) -> bool:
-    return is_llm(node.step) if isinstance(node, Stage) else node.kind == "llm"
 
 
 def _calls_of_attempts(node: Stage | ForeachStage) -> int:

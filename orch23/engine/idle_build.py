@@ -13,7 +13,6 @@ from orch23.engine.dry_run import replan
 from orch23.engine.partial_plan import Part
 from orch23.engine.project_state import ProjectState
 from orch23.model.event import RunFinished, RunStarted
-from orch23.model.pipeline import Pipeline
 from orch23.model.plan import Decision, Fresh
 from orch23.model.record import LockFile
 from orch23.snapshot.stat_snapshot import EMPTY_DIRECTORY, EXISTS, StatSnapshot, signature
@@ -143,13 +142,10 @@ def table_of(
         declared = frozenset(one.name for one in (*plan.pipeline.stages, *plan.pipeline.skipped))
         if len(found.wanted) <= FEWEST or found.lock.retained or not is_cut(text, declared):
             return Table()
-        pipeline = _without_stages(plan.pipeline)
+        # Each stage has a row of its own, so that an edit reads only the rows of the stages that it affects.
+        folders = plan.pipeline.transcript_folders
+        pipeline = replace(plan.pipeline, stages=(), skipped=(), locations={}, transcripts=folders)
         head = IndexHead(token, pipeline, found.began, dict(found.ended.stages), tuple(read))
         return Table(fresh=all_rows(head, text, plan, found.wanted, reads, records, found.lock.records))
     except (OutdatedIndexError, UnicodeError, TypeError):  # a value that cannot be written
         return Table()
-
-
-def _without_stages(pipeline: Pipeline) -> Pipeline:
-    folders = pipeline.transcript_folders
-    return replace(pipeline, stages=(), skipped=(), locations={}, transcripts=folders)

@@ -17,7 +17,7 @@ from orch23.model.pipeline import StopConditions
 from orch23.providers.prices import FREE_TARIFF, Prices, Tariff, decimal_text, unknown_price_error, worst_case
 from orch23.store.history import UsageTotals
 
-_ONWARD = "a further build goes on where this one stopped"
+_ONWARD = "the next build continues where this one stopped"
 _NOTHING = UsageTotals()
 
 
@@ -278,7 +278,7 @@ def wall_time_error(limit_s: float, stage: str | None = None) -> Diagnostic:
     """Return the error that the wall time of the run, or of one stage, is over."""
     owner = "the stage" if stage else "the run"
     hint = f"raise stop_conditions.max_wall of {owner}; {_ONWARD}"
-    return Diagnostic("E504", f"max_wall of {owner} is {limit_s:g} s, and they are over", hint=hint, subject=stage)
+    return Diagnostic("E504", f"{owner} exceeded max_wall, which is {limit_s:g} s", hint=hint, subject=stage)
 
 
 def _is_counted(response: Response) -> bool:

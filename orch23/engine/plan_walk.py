@@ -39,7 +39,7 @@ def unknown_executor_errors(pipeline: Pipeline) -> list[Diagnostic]:
     if pipeline.executor == LOCAL_EXECUTOR or pipeline.executor in executors_of(pipeline.plugins):
         return []
     known = ", ".join((LOCAL_EXECUTOR, *executors_of(pipeline.plugins)))
-    hint = f"there are: {known}; another is of a plugin that `plugins` names"
+    hint = f"the executors are: {known}; a plugin that `plugins` names may have others"
     message = f"no executor is named `{pipeline.executor}`"
     return [Diagnostic("E846", message, pipeline.locate("executor"), hint)]
 
@@ -90,7 +90,7 @@ def missing_list(plan: Plan, node: ForeachStage, is_folder: Callable[[str], bool
     if is_folder(source):
         hint = "name a file below it that holds the list"
         return Expansion((), (Diagnostic("E822", f"`{source}` is a folder", place, hint),))
-    hint = "create it, or give it to the outputs of the stage that makes it"
+    hint = "create it, or add it to `outputs` of the stage that makes it"
     return Expansion((), (Diagnostic("E822", f"`{source}` does not exist, and no stage makes it", place, hint),))
 
 

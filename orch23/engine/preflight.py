@@ -6,12 +6,13 @@ Looks at the machine and the recordings; asks nobody, imports no client library,
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.engine.attempt import StepRequirements, step_runner
+from orch23.engine.attempt import step_runner
 from orch23.engine.conversation import Conversations, RequestBuilder, find_recorded, model_of_attempt
 from orch23.engine.decisions import DecidedStage
 from orch23.engine.dry_run import Preview
@@ -79,7 +80,7 @@ class SandboxPreflight(Struct, frozen=True, kw_only=True):
             if isinstance(decision, Expand):
                 if missing is not None and may_have_process(seen.plan.nodes[name]):
                     yield name, missing
-            elif decided is not None and _may_run_process(decided):
+            elif isinstance(decision, Run | VerifyOnly | Maybe) and decided and has_process(decided.resolved.stage):
                 stage = decided.resolved.stage
                 if not stage.sandbox:
                     yield stage.family, self.refused
@@ -108,12 +109,7 @@ def may_use_sandbox(node: Stage | ForeachStage) -> bool:
     return may_call_program(node) or (kept and may_have_process(node))
 
 
-def _may_run_process(decided: DecidedStage) -> bool:
-    """Return whether a stage may run a process, also one whose inputs do not all exist yet."""
-    return isinstance(decided.decision, Run | VerifyOnly | Maybe) and has_process(decided.resolved.stage)
-
-
-_ANOTHER = "or ask another with --provider and --model"
+_ANOTHER = "use another one with --provider and --model"
 
 
 class CallPreflight(Struct, frozen=True, kw_only=True):
@@ -151,7 +147,8 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         seen = look()
         asking = self._unrecorded(seen) if asked else []
         found = [(resolved.stage, one) for resolved, missing in asking for one in self._errors(resolved, missing)]
-        needs = [(stage, self._needs(stage)) for stage in others if isinstance(seen.decisions.get(stage.name), Run)]
+        running = [stage for stage in others if isinstance(seen.decisions.get(stage.name), Run)]
+        needs = [(stage, step_runner(stage.step).needs(stage.step, self.contents)) for stage in running]
         barred = [
             (stage, one.offline_error) for stage, one in needs if one.offline_error and self.conversations.offline
         ]
@@ -172,15 +169,12 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         keys = {stage.family: ("llm", "provider") if stage.step.asks_model else (stage.kind,) for stage, _ in found}
         places = {name: self.pipeline.locate("stages", name, *key) for name, key in keys.items()}
         named = [(stage.family, one) for stage, one in found]
-        return _grouped(named, lambda name, _: places[name], "`{}` would ask too")
+        return _grouped(named, lambda name, _: places[name], "`{}` needs it too")
 
     def _may_be_refused(self, stage: Stage) -> bool:
         """Return whether a step without a model could be refused, whatever the store has."""
         grants = stage.step.grants
         return bool(grants) and (self.conversations.offline or bool(self._not_granted(grants)))
-
-    def _needs(self, stage: Stage) -> StepRequirements:
-        return step_runner(stage.step).needs(stage.step, self.contents)
 
     def _not_granted(self, grants: Iterable[Grant]) -> list[Grant]:
         return [grant for grant in grants if not self.conversations.setting.is_granted(grant)]
@@ -212,9 +206,8 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         """Return the grants that these steps lack. A program that does not exist needs none."""
         setting = self.conversations.setting
         found: dict[Grant, None] = {}
-        for step in {
-            _asked_of(step): step for step in steps if adapter_of(step) is not None and step.mode != "replay"
-        }.values():
+        calling = (step for step in steps if adapter_of(step) is not None and step.mode != "replay")
+        for step in {_grant_fields(step): step for step in calling}.values():
             with contextlib.suppress(ProviderError):
                 grant = grant_for(step, setting)
                 if grant is not None and not setting.is_granted(grant):
@@ -256,14 +249,15 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         step = replace(step, model=model_of_attempt(resolved, step, 1))
         if self._is_barred(step):
             hint = "build without --offline, undo the change, or name a provider on this machine with --provider"
-            message = f"no answer is recorded, and {step.provider} {step.model} is beyond this machine"
+            message = f"no response is recorded, and {step.provider} {step.model} is not on this machine"
             how = self.conversations.difference_from_nearest(resolved, missing)
-            message += f"; next to the nearest, {how}" if how else ""
+            message += f"; compared to the nearest recording, {how}" if how else ""
             yield Diagnostic(codes.OFFLINE, message, hint=hint)
             return
         setting = self.conversations.setting
         for one in readiness_errors(step, setting.environ, setting.root):
-            yield one if "--provider" in (one.hint or "") else replace(one, hint=_joined(one.hint, _ANOTHER))
+            hint = f"{one.hint}, or {_ANOTHER}" if one.hint else _ANOTHER
+            yield one if "--provider" in (one.hint or "") else replace(one, hint=hint)
         unconfined = self._no_sandbox(step)
         if unconfined is not None:
             yield unconfined
@@ -305,9 +299,8 @@ def _step_of(node: Stage | ForeachStage) -> "Iterator[LLMStep]":
         yield replace(step, model=first[0]) if first else step
 
 
-def _asked_of(step: "LLMStep") -> tuple[object, ...]:
-    """Return the fields of a step that decide which grant it needs."""
-    return (step.provider, step.base_url, step.command, step.read, step.pass_env, step.network)
+_grant_fields = attrgetter("provider", "base_url", "command", "read", "pass_env", "network")
+"""The fields of an llm step that decide which grant it needs."""
 
 
 def _caps(node: ForeachStage) -> bool:
@@ -330,7 +323,3 @@ def _grouped(
     for one, (first, *others) in stages.items():
         related = tuple(Related(also.format(name), place(name, one)) for name in others)
         yield replace(one, location=one.location or place(first, one), subject=first, related=related)
-
-
-def _joined(hint: str | None, more: str) -> str:
-    return f"{hint}, {more}" if hint else more.removeprefix("or ")

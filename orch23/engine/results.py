@@ -154,12 +154,12 @@ def _held(end: StageOutcome, red: Outcomes) -> StageOutcome:
     by = [name for name, one in red.items() if one.status in (StageStatus.FAILED, StageStatus.EDITED)] or list(red)
     told = [f"{name} {red[name].status}" for name in by[:_MOST_NAMES]]
     more = f" and {len(by) - _MOST_NAMES} more" if len(by) > _MOST_NAMES else ""
-    return replace(end, status=StageStatus.WITHHELD, text=f"held back: {', '.join(told)}{more}", by=tuple(by))
+    return replace(end, status=StageStatus.WITHHELD, text=f"withheld: {', '.join(told)}{more}", by=tuple(by))
 
 
 def _edited(end: StageOutcome, foreign: tuple[str, ...]) -> StageOutcome:
     """Return the outcome of a stage whose files the user edited during the build."""
-    text = f"left as they are, since somebody edited them meanwhile: {', '.join(foreign)}"
+    text = f"not replaced, because they were edited during the build: {', '.join(foreign)}"
     return StageOutcome(status=StageStatus.EDITED, text=text, code=ExitCode.DECISION, key=end.key, paths=foreign)
 
 

@@ -15,7 +15,7 @@ from orch23.model.paths import match, match_any, may_overlap, normalize_pattern
 from orch23.model.pipeline import ForeachStage, Pipeline, SliceInput, Stage
 from orch23.model.plan import AffectedStage, Plan
 from orch23.model.record import Facts, LockFile, Manifest, same_result
-from orch23.plan.nodes import may_read, reads_of, writes_of
+from orch23.plan.nodes import Node, may_read, reads_of, writes_of
 from orch23.plan.planner import build_plan
 from orch23.resolve.prompts import AuthorTexts
 from orch23.resolve.resolution import resolve_stage
@@ -173,7 +173,8 @@ class _Seen(Struct, frozen=True):
     versioned: tuple[str, ...]
 
     def entry(self, path: str) -> FileEntry | None:
-        return None if self._is_own(path) else self._at(path).entry(path)
+        is_own = self.stage.chain is None and match_any(self.stage.outputs, path)
+        return None if is_own else self._at(path).entry(path)
 
     def matching(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
         return tuple(path for path in self.moment.listing(pattern, exclude) if self.entry(path) is not None)
@@ -193,9 +194,6 @@ class _Seen(Struct, frozen=True):
         if made.today is not None and path in made.paths and match_any(self.versioned, path):
             return made.today
         return self.moment
-
-    def _is_own(self, path: str) -> bool:
-        return self.stage.chain is None and match_any(self.stage.outputs, path)
 
 
 ViewOf: TypeAlias = Callable[[Plan], RevisionView]
@@ -286,9 +284,6 @@ def _unexpanded(node: ForeachStage, moment: RevisionView, variables: Mapping[str
     return found
 
 
-_Node = Stage | ForeachStage
-
-
 def compare_manifests(
     then: PlanManifests | None, now: PlanManifests, settled: Collection[str]
 ) -> tuple[tuple[AffectedStage, ...], tuple[str, ...]]:
@@ -297,9 +292,9 @@ def compare_manifests(
     Without a past revision every stage is new. A stage is not affected by one that it only names in `needs`. Results of
     `settled` stages are known today: these are compared, so their changes are reasons of their own.
     """
-    before: Mapping[str, _Node] = then.plan.nodes if then is not None else {}
+    before: Mapping[str, Node] = then.plan.nodes if then is not None else {}
     removed = tuple(name for name in before if name not in now.plan.nodes)
-    writers: dict[str, _Node] = {name: before[name] for name in removed}
+    writers: dict[str, Node] = {name: before[name] for name in removed}
     known = {*settled, *removed}
     found: list[AffectedStage] = []
     for name in now.plan.order:
@@ -313,7 +308,7 @@ def compare_manifests(
 
 
 def _one(
-    name: str, then: PlanManifests | None, now: PlanManifests, writers: Mapping[str, _Node], known: Collection[str]
+    name: str, then: PlanManifests | None, now: PlanManifests, writers: Mapping[str, Node], known: Collection[str]
 ) -> AffectedStage | None:
     """Return a stage if it is affected; `writers` are the affected stages whose results it may read."""
     if then is None or name not in then.manifests:
@@ -330,7 +325,7 @@ def _one(
     return AffectedStage(stage=name, why="downstream", after=tuple(dict.fromkeys(untold))) if untold else None
 
 
-def _is_compared(then: PlanManifests, now: PlanManifests, name: str, writer: _Node) -> bool:
+def _is_compared(then: PlanManifests, now: PlanManifests, name: str, writer: Node) -> bool:
     """Return whether comparing manifests shows every change in the files that a writer makes."""
     node = now.plan.nodes[name]
     if isinstance(node, ForeachStage):
@@ -364,14 +359,10 @@ def _other_versions(then: PlanManifests, now: PlanManifests, name: str) -> tuple
 
 def _earlier(plan: Plan, name: str) -> tuple[str, ...]:
     """Return the earlier items of a stage's chain whose files it starts from or reads."""
-    node = plan.nodes[name]
-    if not isinstance(node, Stage) or node.chain is None:
-        return ()
-    before = plan.chains[node.chain.chain][: node.chain.index]
-    return tuple(one for one in before if _reads(plan, name, plan.nodes[one]))
+    return tuple(one for one in plan.earlier_items(name) if _reads(plan, name, plan.nodes[one]))
 
 
-def _reads(plan: Plan, name: str, writer: _Node) -> bool:
+def _reads(plan: Plan, name: str, writer: Node) -> bool:
     """Return whether a stage may read what another makes: inputs, its list, or earlier versions of its chain."""
     node, chains = plan.nodes[name], plan.chains
     if isinstance(node, Stage) and node.chain is not None and isinstance(writer, Stage) and writer.chain is not None:

@@ -249,7 +249,7 @@ class LlmEvents(Struct, kw_only=True):
             previous_bytes=utf8_size(self.context.previous or ""),
             brief_bytes=utf8_size(self.context.feedback.excerpt) if self.context.feedback else 0,
         )
-        self.report.emit(data, f"asking {request.provider} {request.model}")
+        self.report.emit(data, f"calling {request.provider} {request.model}")
 
     def received(self, text: str) -> None:
         """Report a part of a response, if live output is enabled."""
@@ -275,7 +275,7 @@ class LlmEvents(Struct, kw_only=True):
             stop=response.stop,
             provenance=response.provenance,
         )
-        text = "answered from the transcripts" if response.replayed else "answered"
+        text = "response from the transcripts" if response.replayed else "response received"
         self.report.emit(data, text)
 
     def _keep(self, name: str, text: str) -> None:

@@ -129,7 +129,7 @@ class PartialPriorState(Struct):
         self._data = read_regular(place) or b""
         if not self._is_unchanged() and digest_bytes(self._data).sha256 != self.sha256:
             message = "the lock file was changed since the last build"
-            hint = "build again: the whole of it is read then"
+            hint = "build again: the whole lock file is read then"
             raise CorruptStateError(Diagnostic(E_LOCK_DAMAGED, message, Location(str(place), 1, 1), hint))
         return read_lock_records(place, self.stages, self._data, is_known=True), RunHistory()
 

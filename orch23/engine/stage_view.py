@@ -182,7 +182,7 @@ class StageView(Struct, frozen=True):
     def has_started_from(self, path: str, entry: FileEntry) -> bool:
         """Return whether the stage, or an earlier item of its chain, starts from these bytes as its base."""
         state, link = self.state, self.state.link(self.name)
-        before = [self.name] if link is None else state.plan.chains[link.chain][: link.index + 1]
+        before = [self.name] if link is None else [*state.plan.earlier_items(self.name), self.name]
         if any(state.moved_bases.get(one, {}).get(path) == entry for one in before):
             return True
         # Version 0 as it was when the stage was resolved: the file may have changed since.

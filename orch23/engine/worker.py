@@ -132,7 +132,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         failure = self._attempts(resolved).verify_recorded(outputs, claim.deleted)
         if failure is None:
             return _holds(claim)
-        hint = f"no model was asked: `--resample {resolved.stage.name}` asks for a new result"
+        hint = f"no model was called: `--resample {resolved.stage.name}` requests a new result"
         problems = (*failure.diagnostics, Diagnostic("E696", _UNVERIFIED, hint=hint))
         failure = replace(failure, diagnostics=problems)
         return replace(_holds(claim), failure=failure, note=_UNVERIFIED, outputs={}, claim=None)

@@ -70,10 +70,7 @@ class StagePools(Struct):
         return tuple(sorted(named if only_waits else named | {_JOBS}))
 
     def _has_room(self, pools: tuple[str, ...]) -> bool:
-        return all(self._taken.get(pool, 0) < self._size(pool) for pool in pools)
-
-    def _size(self, pool: str) -> int:
-        return self.jobs if pool == _JOBS else self.sizes[pool]
+        return all(self._taken.get(pool, 0) < (self.jobs if pool == _JOBS else self.sizes[pool]) for pool in pools)
 
 
 _IDLE = "orch23-idle"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct, field
 
-from orch23.model.diagnostic import Diagnostic, nearest_names
+from orch23.model.diagnostic import Diagnostic, did_you_mean
 from orch23.model.digest import FileEntry, Json
 from orch23.model.event import Event
 from orch23.model.llm import OnTruncated, Provider, Request
@@ -18,41 +18,41 @@ if TYPE_CHECKING:
 
 
 class ScriptedCase(Struct, frozen=True):
-    """Scripted answers by attempt, for requests that hold the text `when`; every request holds the empty one."""
+    """Scripted responses by attempt, for requests that contain the text `when`; by default for every request."""
 
     texts: tuple[str, ...]
     when: str = ""
 
 
 SCRIPTED_PROVENANCE = "scripted: written by hand, no model was asked"
-"""Where a scripted answer is from, as its record says."""
+"""The origin of a scripted response, in its record."""
 
 ScriptedResponses: TypeAlias = Mapping[str, Sequence[ScriptedCase]]
-"""Stage or `stage@item` -> its cases, of which the first that fits a request counts."""
+"""Stage or `stage@item` -> its cases. The first that matches a request counts."""
 
 ReadScriptedResponses: TypeAlias = Callable[[str], ScriptedResponses]
 """Reads the file that `llm.answers` names (YAML, relative to the root)."""
 
 Pricing: TypeAlias = Literal["free", "unknown", "anthropic", "openai"]
-"""Whose prices hold: nobody's, since asking costs nothing; nobody knows; or a vendor's, as the price table calls it."""
+"""The prices of a provider: free, unknown, or those of a vendor in the price table."""
 
 
 class ProjectFiles(Protocol):
     """The files of the project, as digests."""
 
     def entry(self, path: str) -> FileEntry | None:
-        """Return what is at a path; None if that is not a regular file."""
+        """Return the entry at a path; None if it is not a regular file."""
 
     def listing(self, pattern: str) -> tuple[str, ...]:
         """Return the paths of the regular files that a pattern matches."""
 
 
 class ProgramCall(Struct, frozen=True, kw_only=True):
-    """One call of a program that answers. Its working directory holds copies of `files` and nothing else.
+    """One call of a program. Its working directory has copies of `files` and nothing else.
 
     `program` is the path of the executable outside of the project; None if `argv[0]` is one of `files`. `reads` are
-    absolute paths that it may read. Of stdout `stdout_bytes` are taken, of stderr `stderr_bytes`; a program that prints
-    more is killed. `on_output` gets what it prints on stdout, as it comes.
+    absolute paths that it may read. A program that prints more than `stdout_bytes` or `stderr_bytes` is killed.
+    `on_output` gets its stdout as it comes.
     """
 
     argv: tuple[str, ...]
@@ -69,7 +69,7 @@ class ProgramCall(Struct, frozen=True, kw_only=True):
 
 
 class ProgramResult(Struct, frozen=True, kw_only=True):
-    """How a program ended. `fault` says why it was killed, if it was; `stderr` is the last part of what it printed."""
+    """The result of a program. `fault` is why it was killed, if it was; `stderr` is the end of its stderr."""
 
     exit_code: int
     stdout: bytes
@@ -82,7 +82,7 @@ class ProgramRunner(Protocol):
     """Runs programs in a sandbox."""
 
     def missing(self) -> Diagnostic | None:
-        """Return why no program can be run on this machine; None where they can."""
+        """Return why no program can run on this machine; None if they can."""
 
     def run(self, call: ProgramCall) -> ProgramResult:
         """Run a program to its end.
@@ -90,16 +90,16 @@ class ProgramRunner(Protocol):
         Raises:
             OSError: it cannot be started.
             ConfigurationError: there is no sandbox to run it in.
-            SafetyError: a file of the project changed meanwhile, and it may have been the program.
+            SafetyError: a file of the project changed meanwhile, and the program may have changed it.
 
         """
 
     def close(self) -> None:
-        """End all that run, and start no more."""
+        """End all running programs, and start no more."""
 
 
 class Closable(Protocol):
-    """What providers of one run share and what has to be ended with the run: a server, programs, connections."""
+    """A resource that the providers of one run share and that ends with the run: a server, programs, connections."""
 
     def close(self) -> None:
         """End it. A build that ends leaves no call running."""
@@ -109,12 +109,12 @@ Shared = TypeVar("Shared", bound=Closable)
 
 
 class ProviderContext(Struct, frozen=True, kw_only=True):
-    """What the adapters of a run make their providers from.
+    """The context in which the adapters of a run make their providers.
 
-    `is_granted` tells whether the user has consented to something; `files` are those of the project; `runner` runs
-    programs, for a build alone. `trust_command` is what the user runs to consent. `submitted` maps fingerprints to the
-    ids of answers that a provider is working on since an interrupted run; they are paid for and only have to be
-    collected. `notice` takes events, such as the id of a new one.
+    `is_granted` returns whether the user has consented to a grant; `files` are those of the project; `runner` runs
+    programs, only in a build. `trust_command` is the command to consent. `submitted` maps fingerprints to the ids of
+    responses that a provider has worked on since an interrupted run; they are paid for and only have to be collected.
+    `notice` takes events, such as the id of a new one.
     """
 
     environ: Mapping[str, str]
@@ -130,7 +130,7 @@ class ProviderContext(Struct, frozen=True, kw_only=True):
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def share(self, kind: type[Shared], make: Callable[[], Shared]) -> Shared:
-        """Return the one thing of a kind that the providers of this run share, made at the first call."""
+        """Return the shared instance of a class, made at the first call."""
         with self._lock:
             found = self._shared.get(kind)
             if not isinstance(found, kind):
@@ -138,7 +138,7 @@ class ProviderContext(Struct, frozen=True, kw_only=True):
             return found
 
     def close(self) -> None:
-        """End all that is shared."""
+        """Close all shared resources."""
         with self._lock:
             shared = list(self._shared.values())
         for one in (*shared, self.runner):
@@ -147,7 +147,7 @@ class ProviderContext(Struct, frozen=True, kw_only=True):
 
 
 class CallContext(Struct, frozen=True):
-    """Who asks: the step, the stage, the attempt (from 1)."""
+    """The caller: the step, the stage, the attempt (from 1)."""
 
     step: "LLMStep"
     stage: str
@@ -170,13 +170,13 @@ def _no_consent(step: "LLMStep", environ: Mapping[str, str], root: Path, files: 
 
 
 class Adapter(Struct, frozen=True, kw_only=True):
-    """One provider. All but `make` is known without asking anybody and without importing a client library.
+    """One provider. All fields but `make` work without a call and without importing a client library.
 
-    `takes` are the fields of `llm` that only some providers have; `parameters` are hashed, explicit where they have a
-    default; `endpoint` and `api` say who is asked, never with a key or an absolute path; `wire` reduces the step's
-    JSON schema (None if it has none) to what is sent. `check` is what is wrong with a step wherever it runs, `ready`
-    what keeps it from being asked on this machine now; `remote` says that asking leaves the machine, or may. `consent`
-    is what the user has to consent to before a step is asked; None where that is nothing.
+    `takes` are the fields of `llm` that only some providers have. `parameters` are hashed, so defaults are explicit.
+    `endpoint` and `api` identify the server, never with a key or an absolute path. `wire` reduces the step's JSON
+    schema (None if it has none) to the one that is sent. `check` returns the errors of a step on any machine, `ready`
+    those on this machine now. `remote`: a call leaves the machine, or may. `consent` is the grant that the user must
+    give before a call; None if none is needed.
     """
 
     make: Callable[[ProviderContext, CallContext], Provider]
@@ -195,11 +195,10 @@ class Adapter(Struct, frozen=True, kw_only=True):
 
 def nearest_hint(name: str, known: Sequence[str]) -> str:
     """Return a hint with the nearest of the known names, or with all of them."""
-    close = nearest_names(name, known)
-    return f"did you mean `{close[0]}`?" if close else f"known are: {', '.join(known)}"
+    return did_you_mean(name, known) or f"use one of: {', '.join(known)}"
 
 
 def seed_of(request: Request) -> Mapping[str, Json]:
-    """Return the seed to send, if the request has one: a further sample has a further seed, or it would be the same."""
+    """Return the seed to send, if the request has one. Each sample has its own seed, or it would be the same text."""
     seed = request.params.get("seed")
     return {"seed": seed + request.sample} if isinstance(seed, int) else {}

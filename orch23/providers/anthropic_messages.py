@@ -59,9 +59,8 @@ API_VERSION = "2026-10-21"
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
 THINKING_MODES = ("adaptive", "disabled")
 MIN_THINKING_TOKENS = 1024
-MIN_CACHED_CHARACTERS = (
-    2_000  # characters; the API caches no prefix under 1024 tokens, and marks of shorter ones are void
-)
+# The API caches no prefix under 1024 tokens, and ignores marks on shorter ones.
+MIN_CACHED_CHARACTERS = 2_000
 STALL_S = 120.0
 _CONNECT_S = 15.0
 _LEAST_S = 0.001
@@ -76,7 +75,7 @@ _STOPS: Mapping[str, StopReason] = {
 
 
 class AnthropicMessages(Struct, frozen=True, kw_only=True):
-    """The provider. `shares_system` says that other stages send the same system text, and so may use its cache."""
+    """The provider. `shares_system`: other stages send the same system text, and so can use its cache."""
 
     url: str
     key: str
@@ -92,18 +91,18 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
         return f"AnthropicMessages(url={self.url!r})"
 
     def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
-        """Ask the model.
+        """Call the model.
 
         Raises:
             ConfigurationError: there is no key, or no library.
-            TransportError: there is no usable answer.
+            TransportError: there is no usable response.
             ProviderError: the build has ended.
 
         """
         missing = _missing(self.key)
         if missing:
             raise ConfigurationError(*missing)
-        import anthropic  # noqa: F401, PLC0415 - heavy: importing it is no part of the time that the provider has
+        import anthropic  # noqa: F401, PLC0415 - 1.5 s, which must not count against `llm.timeout`
 
         if self.warm_up is not None:
             self.warm_up.start_once(warm_up_anthropic)
@@ -127,7 +126,7 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
         """Return the final message of one stream.
 
         Raises:
-            TransportError: the SDK, or the HTTP library below it, complains; or the stream is none of the API's.
+            TransportError: the SDK or the HTTP library failed, or the stream does not match the API.
 
         """
         import anthropic  # noqa: PLC0415 - heavy
@@ -160,10 +159,10 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
     def _listen(
         self, stream: "MessageStream[None]", until: float, on_text: Callable[[str], None]
     ) -> "ParsedMessage[None]":
-        """Take all events of a stream, as long as there is time.
+        """Read all events of a stream until the deadline.
 
         Raises:
-            TransportError: an event is none of the API's, or there was none, or the time is up.
+            TransportError: an event does not match the API, there was none, or the time is up.
 
         """
         received, event = 0, None
@@ -179,15 +178,15 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
             except UNEXPECTED_ERRORS as error:
                 raise invalid_event(self.url, error) from None
             if event is None:
-                raise incomplete_error(self.url, "it ended before it began")
+                raise incomplete_error(self.url, "it ended before its first event")
             if event.type == "text":
                 received += len(event.text)
                 if received > MAX_RESPONSE_CHARACTERS:
-                    raise too_long_error(self.url, f"an answer of more than {MAX_RESPONSE_CHARACTERS:,} characters")
+                    raise too_long_error(self.url, f"more than {MAX_RESPONSE_CHARACTERS:,} characters")
                 on_text(event.text)
 
     def _stalled(self) -> TransportError:
-        return incomplete_error(self.url, f"not a byte came for {self.stall_s:g} s")
+        return incomplete_error(self.url, f"nothing was received for {self.stall_s:g} s")
 
     def _timeouts(self, until: float) -> "Timeout":
         import anthropic  # noqa: PLC0415 - heavy
@@ -225,7 +224,7 @@ def stream_arguments(request: Request, *, shares_system: bool = False) -> dict[s
 
 
 def _is_marked(request: Request) -> bool:
-    """Say whether the first message is sent in two blocks: the API takes none that is blank."""
+    """Return whether the first message is sent in two blocks. The API refuses a blank block."""
     text, stable = request.messages[0].content, request.stable
     head, tail = text[:stable], text[stable:]
     long_enough = len(request.system) + stable >= MIN_CACHED_CHARACTERS
@@ -241,12 +240,12 @@ def _blocks(message: Message, stable: int) -> list[dict[str, Any]]:
 def make_anthropic_client(
     url: str, key: str, timeout: "Timeout", sockets: CallSockets, trust: TlsContexts
 ) -> "Anthropic":
-    """Return a client of the SDK to which the environment says nothing of who is asked.
+    """Return a client of the SDK that does not depend on the environment.
 
-    The SDK reads eight of its own variables and a file of profiles; with key and address given, all but
-    ANTHROPIC_CUSTOM_HEADERS are out. No retries of its own, which would hide requests; no redirects, which would take
-    the prompt elsewhere; one connection a call, since a kept one may be dead. Proxies are the machine's affair, but
-    what is said to this machine stays on it.
+    The SDK reads eight variables of its own and a file of profiles; with key and address given, it ignores all but
+    ANTHROPIC_CUSTOM_HEADERS. It makes no retries, which would hide requests; follows no redirects, which would send the
+    prompt elsewhere; and opens one connection for each call, since a kept one may be dead. It uses the machine's
+    proxies, but not for addresses of this machine.
     """
     import anthropic  # noqa: PLC0415 - heavy
 
@@ -271,15 +270,15 @@ def make_anthropic_client(
             event_hooks={"request": [follow], "response": [lambda reply: limit_reply(reply, url, sockets)]},
         ),
     )
-    client._custom_headers = headers  # noqa: SLF001 - no argument keeps ANTHROPIC_CUSTOM_HEADERS out
+    client._custom_headers = headers  # noqa: SLF001 - no argument disables ANTHROPIC_CUSTOM_HEADERS
     return client
 
 
 def _response(message: "ParsedMessage[None]", url: str, request: Request, duration_s: float) -> Response:
-    """Read the final message.
+    """Return the response of the final message.
 
     Raises:
-        TransportError: it did not end, or not for a reason that is known.
+        TransportError: it has no stop reason, or an unknown one.
 
     """
     import anthropic  # noqa: PLC0415 - heavy
@@ -308,12 +307,12 @@ def _response(message: "ParsedMessage[None]", url: str, request: Request, durati
 
 
 def _usage(usage: "SdkUsage") -> Usage:
-    """Count all input: the API counts what it read from and wrote to the cache apart."""
+    """Return the usage. The API counts cached input separately; here it is part of the input."""
     read, written = token_count(usage.cache_read_input_tokens), token_count(usage.cache_creation_input_tokens)
     return Usage(token_count(usage.input_tokens) + read + written, token_count(usage.output_tokens), read, written)
 
 
-# ---- what is known without asking -------------------------------------------------------------------
+# ---- what is known without a call -------------------------------------------------------------------
 
 
 def _url(step: LLMStep) -> str:
@@ -336,12 +335,9 @@ def _key(environ: Mapping[str, str]) -> str:
 
 
 def _parameters(step: LLMStep) -> Mapping[str, Json]:
-    found: dict[str, Json] = {"max_tokens": step.max_tokens}
-    if step.effort is not None:
-        found["effort"] = step.effort
-    if step.thinking is not None:
-        found["thinking"] = _thinking(step.thinking)
-    return found
+    effort: dict[str, Json] = {} if step.effort is None else {"effort": step.effort}
+    thinking = {} if step.thinking is None else {"thinking": _thinking(step.thinking)}
+    return {"max_tokens": step.max_tokens, **effort, **thinking}
 
 
 def _thinking(value: str) -> dict[str, Json]:
@@ -355,20 +351,20 @@ def _check(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tupl
         message = f"the provider `anthropic` has no effort `{step.effort}`"
         found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, message, hint=nearest_hint(step.effort, EFFORTS)))
     if step.thinking is not None and (wrong := _thinking_fault(step.thinking, step.max_tokens)):
-        hint = 'give `adaptive`, `disabled`, or the most tokens to think with, in quotes: "4096"'
+        hint = 'write `adaptive`, `disabled`, or the maximum of thinking tokens, in quotes: "4096"'
         found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, f"`thinking: {step.thinking}` {wrong}", hint=hint))
     if step.base_url is not None and (wrong := url_fault(step.base_url)):
-        hint = f"give it as {ANTHROPIC_URL}, and the key in {ANTHROPIC_KEY} alone"
+        hint = f"write it as {ANTHROPIC_URL}, and set the key only in {ANTHROPIC_KEY}"
         found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, f"`base_url` {wrong}", hint=hint))
     return tuple(found)
 
 
 def _thinking_fault(value: str, max_tokens: int) -> str | None:
     if not value.isdecimal():
-        return None if value in THINKING_MODES else "is nothing that the provider `anthropic` knows"
+        return None if value in THINKING_MODES else "is not a mode of the provider `anthropic`"
     if int(value) < MIN_THINKING_TOKENS:
-        return f"is under {MIN_THINKING_TOKENS} tokens, the least"
-    return None if int(value) < max_tokens else f"is not under `max_tokens: {max_tokens}`, of which it is a part"
+        return f"is under {MIN_THINKING_TOKENS} tokens, the minimum"
+    return None if int(value) < max_tokens else f"is not under `max_tokens: {max_tokens}`, which includes it"
 
 
 def _ready(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tuple[Diagnostic, ...]:
@@ -377,16 +373,16 @@ def _ready(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tupl
 
 
 def _missing(key: str) -> tuple[Diagnostic, ...]:
-    """Say what keeps everyone from being asked: the key, the library."""
+    """Return an error for a missing key and for a missing library."""
     found = []
     if not key:
-        hint = f"set {ANTHROPIC_KEY}, or build with --replay from recorded answers"
+        hint = f"set {ANTHROPIC_KEY}, or build with --replay from recorded responses"
         found.append(
             Diagnostic(codes.NO_KEY, f"the provider `anthropic` needs {ANTHROPIC_KEY}, which is not set", hint=hint)
         )
     elif not (key.isascii() and key.isprintable()) or " " in key:
-        hint = "set it to the key alone"
-        found.append(Diagnostic(codes.NO_KEY, f"{ANTHROPIC_KEY} holds a character that no key has", hint=hint))
+        hint = "set it to the key and nothing else"
+        found.append(Diagnostic(codes.NO_KEY, f"{ANTHROPIC_KEY} has a character that no key has", hint=hint))
     if importlib.util.find_spec("anthropic") is None:
         hint = "`pip install 'anthropic>=2,<3'` into the Python that runs orch23"
         found.append(Diagnostic(codes.NO_LIBRARY, "the library `anthropic` is not installed", hint=hint))

@@ -1,7 +1,7 @@
 """Handle Anthropic's SDK: map its errors to faults, and warm it up during the first call.
 
-The SDK makes them when a first answer comes, which takes as long as to read twenty; and where eight answers come at
-once, eight times. No connection is made: the HTTP library has a transport for that.
+The SDK builds its validators at the first response, which takes as long as reading twenty responses; and eight times if
+eight responses arrive at once. The warm-up makes no connection: it uses the mock transport of the HTTP library.
 """
 
 import contextlib
@@ -38,10 +38,10 @@ _STATUS_OF_ERROR: Mapping[str, int] = {
 
 
 def check_event_stream(url: str, response: Any) -> None:
-    """Refuse a reply that is no stream of events, and watch one that is: the SDK passes over events without a name.
+    """Refuse a reply that is not an event stream, and check each event of one: the SDK skips events without a name.
 
     Raises:
-        TransportError: it is not; asking again would give the same page.
+        TransportError: it is not an event stream; a retry would return the same page.
 
     """
     kind = response.headers.get("content-type", "no content type")
@@ -50,41 +50,40 @@ def check_event_stream(url: str, response: Any) -> None:
         response.iter_bytes = lambda *args, **more: require_event_names(pieces(*args, **more))
         return
     said = printable_line(response.read().decode("utf-8", "replace"))
-    message = f"{url} answered 200 with {printable_line(kind)}, no stream of events: {said}"
-    charged = "json" in kind  # then something answered, and did not stream
+    message = f"{url} replied 200 with {printable_line(kind)}, not an event stream: {said}"
+    charged = "json" in kind  # a model may have responded without streaming
     raise TransportError(invalid_reply_diagnostic(message), charged=charged, status=200)
 
 
 def invalid_event(url: str, error: Exception) -> TransportError:
-    """Return the fault of an event that is none of the API's: damaged on its way, so the next one may be whole."""
-    message = (
-        f"an event of the answer of {url} is none of the API's: {printable_line(str(error)) or type(error).__name__}"
-    )
+    """Return the error of an event that does not match the API. It was damaged in transit, so a retry may succeed."""
+    what = printable_line(str(error)) or type(error).__name__
+    message = f"an event of the response of {url} does not match the API: {what}"
     return TransportError(invalid_reply_diagnostic(message), transient=True, charged=True)
 
 
 def api_error(url: str, error: "APIStatusError", *, charged: bool) -> TransportError:
-    """Return the fault of an error of the API, as a reply of its own or in the middle of a stream."""
+    """Return the error for an API error, in a reply of its own or in the middle of a stream."""
     status = _STATUS_OF_ERROR.get(str(error.type), 500) if charged else error.status_code
     said = error.api_message or (error.body if isinstance(error.body, str) else "")
     return status_error(url, status, said, dict(error.response.headers), charged=charged)
 
 
 def context_full_error(request: Request) -> TransportError:
-    """Return the fault of a full context: more `max_tokens` do not help, and a revision would be longer still."""
-    message = f"the context of {request.model} is full: prompt and answer do not fit into it together"
+    """Return the error of a full context. A higher `max_tokens` does not help, and a retry prompt would be longer."""
+    message = f"the context of {request.model} is full: prompt and response do not fit into it together"
     hint = "give the stage fewer or shorter inputs, or another model"
     return TransportError(Diagnostic(codes.BAD_REQUEST, message, hint=hint), charged=True)
 
 
 class WarmUp(Struct):
-    """What the providers of a run share, so that it is done once, and while they wait."""
+    """The warm-up of a run: it is done once, while the providers wait for their responses."""
 
     _begun: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def start_once(self, act: Callable[[], object]) -> None:
-        """Do it in a thread, unless it was begun. Nobody waits for it, and its failure is nobody's."""
+        """Start it in a thread, unless it was started. No one waits for it, and its failure is ignored."""
         with self._lock:
             if self._begun:
                 return
@@ -92,7 +91,7 @@ class WarmUp(Struct):
         threading.Thread(target=_quietly, args=(act,), name="warm-up", daemon=True).start()
 
     def close(self) -> None:
-        """Begin none any more."""
+        """Start none any more."""
         with self._lock:
             self._begun = True
 
@@ -115,7 +114,7 @@ _EVENTS: Sequence[Mapping[str, Any]] = (
 
 
 def warm_up_anthropic() -> str:
-    """Read the answer as a real one is read, and return its text."""
+    """Read a made-up response as a real one is read, and return its text."""
     import anthropic  # noqa: PLC0415 - heavy
     import httpx2  # noqa: PLC0415 - heavy
 
@@ -123,8 +122,10 @@ def warm_up_anthropic() -> str:
     headers = {"content-type": "text/event-stream"}
     transport = httpx2.MockTransport(lambda _: httpx2.Response(200, headers=headers, content=text.encode()))
     with (
-        httpx2.Client(transport=transport, trust_env=False) as nobody,
-        anthropic.Anthropic(api_key="none", base_url="http://127.0.0.1", max_retries=0, http_client=nobody) as client,
+        httpx2.Client(transport=transport, trust_env=False) as client_of_mock,
+        anthropic.Anthropic(
+            api_key="none", base_url="http://127.0.0.1", max_retries=0, http_client=client_of_mock
+        ) as client,
         client.messages.stream(model="m", max_tokens=1, messages=[{"role": "user", "content": "a"}]) as stream,
     ):
         return stream.get_final_text()

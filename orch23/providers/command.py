@@ -29,17 +29,17 @@ MAX_STDOUT_BYTES = 4 * 1_048_576
 MAX_STDERR_BYTES = 16 << 20
 _STDERR_KEPT = 64_000
 _MARGIN = 16_000
-"""A secret that the cut of what is kept has split is in it, and nothing of it is shown."""
+"""Characters that are dropped where stderr was cut: a secret that the cut has split is not recognized."""
 
 _SHOWN_LINES = 12
-_OF_THE_MACHINE = frozenset(
+_MACHINE_ERRORS = frozenset(
     {errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.EINTR}
-)  # says nothing of the program
+)  # the machine failed, not the program
 _SIGNALS = 128  # a process that dies of signal n has the exit code 128 + n
 
 
 class ResolvedProgram(Struct, frozen=True):
-    """A program as it is on disk now. `path` is None if it is a file of the project: then it is one of `files`."""
+    """A program as it is on disk now. `path` is None if it is a file of the project, one of `files`."""
 
     argv: tuple[str, ...]
     path: Path | None
@@ -61,30 +61,28 @@ class CommandProvider(Struct, frozen=True, kw_only=True):
         Raises:
             ConsentError: the user has not consented to the program as it is now.
             ConfigurationError: there is no sandbox to run it in.
-            SafetyError: a file of the project changed meanwhile, and it may have been the program.
-            ProviderError: it could not be started, failed, printed too much or no UTF-8, or its time was up.
+            SafetyError: a file of the project changed meanwhile, and the program may have changed it.
+            ProviderError: it could not be started, failed, printed too much or not UTF-8, or took too long.
 
         """
         started = self.clock()
         end = self._run(request_stdin(request), deadline_s, on_text)
         if end.fault:
-            raise ProviderError(self._complaint(*_fault(end)))
+            raise ProviderError(self._error(*_fault(end)))
         if end.exit_code != 0:
             why = _exit_text(end.exit_code)
-            raise ProviderError(self._complaint(codes.PROVIDER_FAILED, why, _last_lines(end.stderr)))
+            raise ProviderError(self._error(codes.PROVIDER_FAILED, why, _last_lines(end.stderr)))
         try:
             text = end.stdout.decode("utf-8")
         except UnicodeDecodeError:
-            raise ProviderError(
-                self._complaint(codes.PROVIDER_FAILED, "answered something that is no UTF-8 text")
-            ) from None
+            raise ProviderError(self._error(codes.PROVIDER_FAILED, "printed text that is not UTF-8")) from None
         return Response(text=text, duration_s=self.clock() - started, provenance=f"command {self.step.command[0]}")
 
-    def _run(self, question: bytes, deadline_s: float, on_text: Callable[[str], None]) -> ProgramResult:
+    def _run(self, stdin: bytes, deadline_s: float, on_text: Callable[[str], None]) -> ProgramResult:
         setting, step = self.setting, self.step
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         if setting.runner is None:
-            message = "BUG: there is nothing to run programs with"
+            message = "BUG: there is no runner for programs"
             raise TypeError(message)
         try:
             program = resolve_program(step, setting.environ, setting.root, setting.files)
@@ -98,7 +96,7 @@ class CommandProvider(Struct, frozen=True, kw_only=True):
                     reads=program.reads,
                     env={name: setting.environ[name] for name in step.pass_env if name in setting.environ},
                     network=step.network,
-                    stdin=question,
+                    stdin=stdin,
                     timeout_s=deadline_s,
                     stdout_bytes=MAX_STDOUT_BYTES,
                     stderr_bytes=MAX_STDERR_BYTES,
@@ -106,22 +104,22 @@ class CommandProvider(Struct, frozen=True, kw_only=True):
                 )
             )
         except OSError as error:
-            if error.errno in _OF_THE_MACHINE:
+            if error.errno in _MACHINE_ERRORS:
                 raise
             why = f"could not be started: {error.strerror or error}"
-            raise ProviderError(self._complaint(codes.PROGRAM_NOT_FOUND, why)) from None
+            raise ProviderError(self._error(codes.PROGRAM_NOT_FOUND, why)) from None
 
-    def _complaint(self, code: str, why: str, printed: str = "") -> Diagnostic:
+    def _error(self, code: str, why: str, printed: str = "") -> Diagnostic:
         message = f"`{self.step.command[0]}` {why}" + (f":\n{printed}" if printed else "")
         hint = (
-            "run the command of `llm.command` by hand to see more; it gets no file, no variable and no network that "
-            "`llm.read`, `llm.pass_env` and `llm.network` do not name"
+            "run the command of `llm.command` by hand to see more; it gets only the files, variables and network that "
+            "`llm.read`, `llm.pass_env` and `llm.network` name"
         )
         return Diagnostic(code, message, hint=hint)
 
 
 def request_stdin(request: Request) -> bytes:
-    """Return what a program is told: `{"model", "system", "messages", "params", "schema"}`."""
+    """Return the JSON for a program's stdin: `{"model", "system", "messages", "params", "schema"}`."""
     body = {
         "model": request.model,
         "system": request.system,
@@ -133,9 +131,9 @@ def request_stdin(request: Request) -> bytes:
 
 
 def resolve_program(step: LLMStep, environ: Mapping[str, str], root: Path, files: ProjectFiles) -> ResolvedProgram:
-    """Return the program that a step names, with all that it is given and the grant that it needs.
+    """Return the program of a step, with its files and the grant that it needs.
 
-    It is given the arguments that are files of the project, and what `read` names.
+    It gets those arguments that are files of the project, and the paths in `read`.
 
     Raises:
         OSError: it cannot be read.
@@ -174,13 +172,13 @@ def resolve_program(step: LLMStep, environ: Mapping[str, str], root: Path, files
 
 
 def _project_file(text: str, files: ProjectFiles) -> Iterator[tuple[str, FileEntry]]:
-    """Give the normal path and the digest of what is a regular file of the project; nothing of anything else."""
+    """Yield the normal path and the entry of a regular file of the project; nothing for anything else."""
     path = os.path.normpath(text) if text else ""
     if not path or path.startswith(("/", "..")) or path == "." or "\0" in path:
         return
     try:
         entry = files.entry(path)
-    except (SafetyError, OSError, ValueError):  # a link, a name that is too long: not a file that can be given
+    except (SafetyError, OSError, ValueError):  # a link, or a name that is too long
         return
     if entry is not None:
         yield path, entry
@@ -211,26 +209,26 @@ def _hashed(path: Path, _stamp: tuple[int, ...]) -> str:
 
 
 def _fault(end: ProgramResult) -> tuple[str, str]:
-    """Return the code of a kill, and what to say of it."""
+    """Return the diagnostic code of a killed program, and the reason."""
     match end.fault:
         case "time":
-            return codes.TIMED_OUT, "gave no answer in time, and was killed"
+            return codes.TIMED_OUT, "did not respond in time and was killed"
         case "output" if len(end.stdout) > MAX_STDOUT_BYTES:
-            return codes.RESPONSE_TOO_LONG, f"printed more than {MAX_STDOUT_BYTES:,} bytes, and was killed"
+            return codes.RESPONSE_TOO_LONG, f"printed more than {MAX_STDOUT_BYTES:,} bytes and was killed"
         case "output":
-            return codes.RESPONSE_TOO_LONG, f"printed more than {MAX_STDERR_BYTES:,} bytes on stderr, and was killed"
+            return codes.RESPONSE_TOO_LONG, f"printed more than {MAX_STDERR_BYTES:,} bytes on stderr and was killed"
         case "limit":
             return codes.RESPONSE_TOO_LONG, f"was killed: {end.excess}"
         case _:
-            return codes.PROVIDER_FAILED, "was killed, since the build ends"
+            return codes.PROVIDER_FAILED, "was killed: the build ended"
 
 
 def _exit_text(code: int) -> str:
-    return f"was killed by signal {code - _SIGNALS}" if code > _SIGNALS else f"ended with exit code {code}"
+    return f"was killed by signal {code - _SIGNALS}" if code > _SIGNALS else f"exited with {code}"
 
 
 def _last_lines(err: bytes) -> str:
-    """Return the last of what was printed, without secrets; where its beginning was cut off, a margin goes as well."""
+    """Return the last lines of stderr, without secrets; if it was cut, without a margin at the cut."""
     text = redacted(err[-_STDERR_KEPT:].decode("utf-8", "replace"))
     if len(err) >= _STDERR_KEPT:
         text = text[_MARGIN:]
@@ -245,7 +243,7 @@ def _check(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tupl
     del environ, root
     if step.command:
         return ()
-    hint = "give it as `command: [program, argument]`"
+    hint = "write `command: [program, argument]`"
     return (Diagnostic(codes.PROGRAM_NOT_FOUND, "the provider `command` needs a command", hint=hint),)
 
 
@@ -258,7 +256,7 @@ def _ready(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tupl
         found = shutil.which(program, path=environ.get("PATH", "")) is not None
     if found:
         return ()
-    where = "no program that can be run" if "/" in program else "not on PATH"
+    where = "not an executable file" if "/" in program else "not on PATH"
     return (
         Diagnostic(codes.PROGRAM_NOT_FOUND, f"`{program}` is {where}", hint="install it, or correct `llm.command`"),
     )

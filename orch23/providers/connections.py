@@ -1,4 +1,4 @@
-"""Open connections and TLS contexts of a run. Deadlines and the end of a build cut them."""
+"""Open connections and TLS contexts of a run. Deadlines and the end of a build shut them down."""
 
 import contextlib
 import os
@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 
 class CallSockets(Struct):
-    """The connections of one call, to be cut from another thread: closing a socket would not wake its reader.
+    """The connections of one call, which another thread can shut down.
 
-    Each is kept as a descriptor of its own, since TLS takes the socket of the connection over.
+    Closing a socket does not wake a thread that reads from it; shutting it down does. Each connection is kept as a
+    duplicated descriptor, since TLS takes over the socket object.
     """
 
     is_shut_down: bool = False
@@ -29,14 +30,14 @@ class CallSockets(Struct):
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def trace(self, name: str, info: Any) -> None:
-        """Take what the HTTP library tells of a request, and keep each connection as soon as there is one."""
+        """Handle a trace event of the HTTP library: keep each connection as soon as it is open."""
         stream = info.get("return_value") if name.endswith("connect_tcp.complete") else None
         found = stream.get_extra_info("socket") if stream is not None else None
         if isinstance(found, socket.socket):
             self.add(found)
 
     def add(self, connection: socket.socket) -> None:
-        """Keep a connection, so that it is cut in time."""
+        """Keep a connection, so that it can be shut down."""
         kept = socket.socket(fileno=os.dup(connection.fileno()))
         with self._lock:
             self._open.append(kept)
@@ -45,7 +46,7 @@ class CallSockets(Struct):
             _shut(kept)
 
     def shut_down(self) -> None:
-        """Cut all connections, also those that come about later."""
+        """Shut down all connections, also those that open later."""
         with self._lock:
             self.is_shut_down = True
             sockets = list(self._open)
@@ -53,7 +54,7 @@ class CallSockets(Struct):
             _shut(one)
 
     def close(self) -> None:
-        """Give the descriptors back; the call is over."""
+        """Close the descriptors: the call is over."""
         with self._lock:
             sockets, self._open = self._open, []
         for one in sockets:
@@ -61,7 +62,7 @@ class CallSockets(Struct):
 
 
 class OpenCalls(Struct):
-    """The calls of a run; closed, it breaks all of them off, and lets no further one begin."""
+    """The open calls of a run. `close` ends all of them and refuses new ones."""
 
     _under_way: list[CallSockets] = field(default_factory=list)
     _ended: threading.Event = field(default_factory=threading.Event)
@@ -69,7 +70,7 @@ class OpenCalls(Struct):
 
     @contextlib.contextmanager
     def track(self, seconds: float) -> Iterator[CallSockets]:
-        """Give a place for the connections of one call: cut after so many seconds, and at the end of the build.
+        """Yield the connections of one call. They are shut down after `seconds`, and at the end of the build.
 
         Raises:
             ProviderError: the build has ended, before the call or during it.
@@ -94,20 +95,18 @@ class OpenCalls(Struct):
             sockets.close()
 
     def wait(self, seconds: float) -> None:
-        """Sleep, but not beyond the end of the build.
+        """Sleep, at most until the end of the build.
 
         Raises:
             ProviderError: the build has ended.
 
         """
         if self._ended.wait(seconds):
-            hint = "build again to go on"
-            raise ProviderError(
-                Diagnostic(codes.PROVIDER_FAILED, "the build ended before there was an answer", hint=hint)
-            )
+            message = "the build ended before the response"
+            raise ProviderError(Diagnostic(codes.PROVIDER_FAILED, message, hint="build again to continue"))
 
     def close(self) -> None:
-        """Break off what is under way, and let nothing more begin."""
+        """End all open calls and refuse new ones."""
         with self._lock:
             self._ended.set()
             calls = list(self._under_way)
@@ -116,23 +115,23 @@ class OpenCalls(Struct):
 
 
 def _shut(one: socket.socket) -> None:
-    """Wake whoever reads. Under TLS too the plain connection is meant: no farewell is waited for."""
+    """Wake the thread that reads. Under TLS too it is the plain connection: nothing waits for a close message."""
     with contextlib.suppress(OSError):  # it is closed already
         one.shutdown(socket.SHUT_RDWR)
 
 
 class TlsContexts(Struct):
-    """The TLS contexts of a run. One is used by many connections at once; it is never changed once it is made."""
+    """The TLS context of a run. All connections share it; it does not change once it is made."""
 
     _machine: "ssl.SSLContext | None" = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def context_for(self, url: str) -> "ssl.SSLContext":
-        """Return what a connection to an address is held to: what the machine trusts.
+        """Return the context for an address, with the certificates that the machine trusts.
 
-        Plain HTTP on this machine knows no certificates, and none are read for it.
+        Plain HTTP to this machine needs no certificates, and none are read for it.
         """
-        import ssl  # noqa: PLC0415 - only a run that asks somebody needs it
+        import ssl  # noqa: PLC0415 - only a run that calls a server needs it
 
         if is_loopback(url) and url.startswith("http://"):
             return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -144,6 +143,6 @@ class TlsContexts(Struct):
             return self._machine
 
     def close(self) -> None:
-        """Forget them."""
+        """Drop the context."""
         with self._lock:
             self._machine = None

@@ -36,12 +36,12 @@ _END_S = 5.0
 _MAX_BODY = 4 * 1_048_576
 _STOPS: Mapping[str, StopReason] = {"stop": "end", "length": "max_tokens"}
 _INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "SYSTEMROOT")
-_AGAIN = "build again: the server of the model is started anew; a shorter prompt may help a small model"
-_WAYS_OUT = "install both: `pip install 'orch23[local]'` and `orch23 model install smollm2`"
+_AGAIN = "build again, which restarts the model's server; a shorter prompt may help a small model"
+_INSTALL_HINT = "install both: `pip install 'orch23[local]'` and `orch23 model install smollm2`"
 
 
 class _Running(Struct, frozen=True):
-    """A child that answers: where it listens, and what it must be told to do so."""
+    """A running child process: where it listens, and its bearer token."""
 
     process: subprocess.Popen[str]
     host: str
@@ -50,17 +50,17 @@ class _Running(Struct, frozen=True):
 
 
 class LocalServer:
-    """The child process, started at the first request and shared by all stages of a run; it holds one model."""
+    """The child processes of a run, one for each model, started at the first request and shared by all stages."""
 
     def __init__(self, environ: Mapping[str, str], argv: Callable[[str], Sequence[str]] | None = None) -> None:
-        """Remember how to start it; `argv` gives the command line for a model, in tests of another server."""
+        """Make the servers of a run. `argv` returns the command line for a model; tests replace it."""
         self._environ = environ
         self._argv = argv or (lambda model: server_argv(model, environ))
         self._lock = threading.Lock()
         self._running: dict[str, _Running] = {}
 
     def running(self, model: str) -> _Running:
-        """Return the child that serves a model, and start it if it is not there (any more).
+        """Return the child that serves a model; start it if it does not run.
 
         Raises:
             ConfigurationError: llama.cpp or the weights are missing.
@@ -78,7 +78,7 @@ class LocalServer:
             return started
 
     def close(self) -> None:
-        """End the child, if there is one."""
+        """End all children."""
         with self._lock:
             for running in self._running.values():
                 _stop(running.process)
@@ -86,16 +86,16 @@ class LocalServer:
 
 
 class LocalProvider(Struct, frozen=True):
-    """The provider: one request to the shared server, which answers one at a time."""
+    """The provider: one request to the shared server, which handles one at a time."""
 
     server: LocalServer
 
     def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
-        """Ask the model.
+        """Call the model.
 
         Raises:
             ConfigurationError: llama.cpp or the weights are missing.
-            ProviderError: the server does not answer as it should, or not in time.
+            ProviderError: the server failed, or did not respond in time.
 
         """
         until = time.monotonic() + deadline_s
@@ -108,7 +108,7 @@ class LocalProvider(Struct, frozen=True):
 
 
 def local_request_body(request: Request) -> dict[str, Json]:
-    """Return the body of `/v1/chat/completions`: the one endpoint of llama.cpp where seed and schema work."""
+    """Return the body of `/v1/chat/completions`, the only endpoint of llama.cpp where seed and schema work."""
     messages: list[Json] = [{"role": "system", "content": request.system}] if request.system else []
     messages += [{"role": m.role, "content": m.content} for m in request.messages]
     body: dict[str, Json] = {"messages": messages, "stream": False, "cache_prompt": False}
@@ -120,23 +120,23 @@ def local_request_body(request: Request) -> dict[str, Json]:
 
 
 def server_argv(model: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the command line of the child, or say what is missing.
+    """Return the command line of the child.
 
     Raises:
-        ConfigurationError: with both ways out.
+        ConfigurationError: llama.cpp or the weights are missing.
 
     """
     weights = local_model.installed_weights(model, local_model.user_data_dir(environ))
     missing = _missing(model, environ)
     if missing or weights is None:
         raise ConfigurationError(*missing)
-    threads = max(1, (os.cpu_count() or 2) // 2)  # its threads spin: more of them collapse on a busy machine
+    threads = max(1, (os.cpu_count() or 2) // 2)  # its threads spin, so more of them are slower on a busy machine
     script = str(Path(__file__).with_name("local_server.py"))
     return (sys.executable, "-P", script, str(weights), str(threads), str(CONTEXT_TOKENS))
 
 
 def _start(argv: Sequence[str], environ: Mapping[str, str]) -> _Running:
-    """Start the child and wait for its line. It gets no key and no proxy of the caller's environment."""
+    """Start the child and wait until it is ready. It gets no key and no proxy from the environment."""
     token = secrets.token_urlsafe(32)
     process = subprocess.Popen(
         argv,
@@ -155,8 +155,8 @@ def _start(argv: Sequence[str], environ: Mapping[str, str]) -> _Running:
     if word == "ready" and url.hostname is not None and url.port is not None:
         return _Running(process, url.hostname, url.port, token)
     _stop(process)
-    why = rest.strip() if word == "failed" else "it ended, or took too long, before it was ready"
-    raise ProviderError(Diagnostic(codes.PROVIDER_FAILED, f"the local model does not start: {why}", hint=_WAYS_OUT))
+    why = rest.strip() if word == "failed" else "it ended or took too long before it was ready"
+    raise ProviderError(Diagnostic(codes.PROVIDER_FAILED, f"the local model does not start: {why}", hint=_INSTALL_HINT))
 
 
 def _first_line(process: subprocess.Popen[str], token: str) -> str:
@@ -173,12 +173,12 @@ def _first_line(process: subprocess.Popen[str], token: str) -> str:
 
 
 def _stop(process: subprocess.Popen[str]) -> None:
-    """End the child: closing its stdin is the sign, a signal the reminder."""
+    """End the child: close its stdin, then kill it if it does not exit."""
     if process.stdin is not None:
         try:
             process.stdin.close()
         except OSError:
-            process.kill()  # it is gone already, or the pipe is: the wait below settles it
+            process.kill()  # the child has exited, or the pipe is broken: `wait` handles both
     try:
         process.wait(_END_S)
     except subprocess.TimeoutExpired:
@@ -194,30 +194,30 @@ def _post(running: _Running, body: Mapping[str, Json], timeout_s: float) -> Json
             Diagnostic(codes.TIMED_OUT, "the local model was not ready in time", hint="raise `llm.timeout`")
         )
     status, data, why = 0, b"", ""
-    with OpenCalls().track(timeout_s) as sockets:  # the timeout of a socket begins anew with each byte
+    with OpenCalls().track(timeout_s) as sockets:  # a socket's own timeout starts again with each byte
         try:
             status, data = _exchange(running, json.dumps(body), timeout_s, sockets)
         except (OSError, http.client.HTTPException) as error:
             why = type(error).__name__
         if sockets.is_shut_down or why == TimeoutError.__name__:
-            message = f"the local model gave no answer within {timeout_s:.0f} s"
+            message = f"the local model did not respond within {timeout_s:.0f} s"
             raise ProviderError(Diagnostic(codes.TIMED_OUT, message, hint="raise `llm.timeout`"))
     if why:
         message = f"the local model's server cannot be reached: {why}"
         raise ProviderError(Diagnostic(codes.PROVIDER_FAILED, message, hint=_AGAIN))
     text = data.decode("utf-8", "replace")
     if status != http.client.OK:
-        message = f"the local model's server says {status}: {printable_line(text)}"
+        message = f"the local model's server replied {status}: {printable_line(text)}"
         raise ProviderError(Diagnostic(codes.PROVIDER_FAILED, message, hint=_AGAIN))
     try:
         return parse_json(text, max_bytes=_MAX_BODY)
     except StrictJsonError as error:
-        message = f"the local model's server gave no JSON: {error}"
+        message = f"the local model's server replied without JSON: {error}"
         raise ProviderError(Diagnostic(codes.PROVIDER_FAILED, message, hint=_AGAIN)) from None
 
 
 def _exchange(running: _Running, body: str, timeout_s: float, sockets: CallSockets) -> tuple[int, bytes]:
-    """Send a request; return the status of the reply and what of its body is under the limit."""
+    """Send a request; return the status of the reply and its body, up to the limit."""
     connection = http.client.HTTPConnection(running.host, running.port, timeout=timeout_s)
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {running.token}"}
     try:
@@ -260,7 +260,7 @@ def _missing(model: str, environ: Mapping[str, str]) -> tuple[Diagnostic, ...]:
         ways.append(f"`orch23 model install {model}`")
     if not missing:
         return ()
-    message = f"the local model cannot be asked: {' and '.join(missing)}"
+    message = f"the local model cannot run: {' and '.join(missing)}"
     return (Diagnostic(codes.NO_LOCAL_MODEL, message, hint=f"install with {' and '.join(ways)}"),)
 
 

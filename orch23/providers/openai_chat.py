@@ -21,9 +21,9 @@ from orch23.providers.openai_client import (
 from orch23.providers.server_replies import MAX_RESPONSE_CHARACTERS, join_text, json_at, text_at
 
 _STREAM = "text/event-stream"
-_UNFINISHED = "it is not complete"
+_UNFINISHED = "it has no finish reason"
 _BROKEN = frozenset({codes.UNREACHABLE, codes.INVALID_REPLY})
-"""What, after good parts of a stream, says no more of the server than that this one answer was spoilt on its way."""
+"""After valid parts of a stream these errors mean only that this response was damaged in transit."""
 
 _STOPS: Mapping[str, StopReason] = {"stop": "end", "length": "max_tokens", "content_filter": "refusal"}
 
@@ -35,76 +35,78 @@ class ChatCompletions(Struct, frozen=True, kw_only=True):
     limit_field: str = "max_tokens"
 
     def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
-        """Ask the model.
+        """Call the model.
 
         Raises:
-            TransportError: there was no whole answer.
+            TransportError: there was no complete response.
             ProviderError: the build has ended.
 
         """
         began = self.connection.clock()
         until = began + deadline_s
-        answer = _Answer()
+        partial = _PartialResponse()
         try:
-            self._listen(request, until, answer, on_text)
+            self._listen(request, until, partial, on_text)
         except TransportError as fault:
-            broke_off = answer.began and fault.diagnostic.code in _BROKEN
+            broke_off = partial.began and fault.diagnostic.code in _BROKEN
             raise (incomplete_error(self.connection.server.url, _UNFINISHED) if broke_off else fault) from None
-        text, stop = self._judged(answer, until)
+        text, stop = self._judged(partial, until)
         return Response(
             text=text,
             stop=stop,
-            usage=token_usage(answer.usage, "prompt", "completion"),
+            usage=token_usage(partial.usage, "prompt", "completion"),
             duration_s=self.connection.clock() - began,
-            provenance=f"openai {answer.model or request.model}",
-            model=answer.model,
+            provenance=f"openai {partial.model or request.model}",
+            model=partial.model,
             client=openai_version(),
         )
 
-    def _listen(self, request: Request, until: float, answer: "_Answer", on_text: Callable[[str], None]) -> None:
+    def _listen(
+        self, request: Request, until: float, partial: "_PartialResponse", on_text: Callable[[str], None]
+    ) -> None:
         with self.connection.open(until) as client:
             create: Any = client.chat.completions.create
             stream = create(**chat_request_body(request, self.limit_field))
             kind = stream.response.headers.get("content-type", "")
             if not kind.startswith(_STREAM):
-                what = f"it sent {kind or 'something without a type'} in place of a stream"
+                what = f"it sent {kind or 'a reply without a type'}, not a stream"
                 raise invalid_reply_error(what, self.connection.server.url)
             for chunk in self._chunks(stream):
-                said = answer.take(chunk)
-                if answer.length > MAX_RESPONSE_CHARACTERS:
-                    what = f"an answer of more than {MAX_RESPONSE_CHARACTERS:,} characters"
+                said = partial.take(chunk)
+                if partial.length > MAX_RESPONSE_CHARACTERS:
+                    what = f"more than {MAX_RESPONSE_CHARACTERS:,} characters"
                     raise too_long_error(self.connection.server.url, what)
                 on_text(said)
 
     def _chunks(self, stream: Iterable[Any]) -> Iterator[Json]:
         for chunk in stream:
             if not hasattr(chunk, "to_dict"):
-                what = "a part of the stream is no JSON object"
+                what = "a part of the stream is not a JSON object"
                 raise invalid_reply_error(what, self.connection.server.url)
             yield chunk.to_dict(mode="json", warnings=False)
 
-    def _judged(self, answer: "_Answer", until: float) -> tuple[str, StopReason]:
-        """Return the text of an answer that has ended, and why it ended."""
-        if answer.finish is None:
+    def _judged(self, partial: "_PartialResponse", until: float) -> tuple[str, StopReason]:
+        """Return the text and the stop reason of a stream that has ended."""
+        if partial.finish is None:
             raise (
                 timeout_error()
                 if self.connection.clock() >= until
                 else incomplete_error(self.connection.server.url, _UNFINISHED)
             )
         try:
-            text, refusal = answer.text, answer.refusal
+            text, refusal = partial.text, partial.refusal
         except ValueError:
             what = "half of a character is missing"
             raise incomplete_error(self.connection.server.url, what) from None
         if refusal:
             return refusal, "refusal"
-        if answer.finish not in _STOPS:
-            raise unknown_stop_error(answer.finish)
-        return text, _STOPS[answer.finish]
+        if partial.finish not in _STOPS:
+            raise unknown_stop_error(partial.finish)
+        return text, _STOPS[partial.finish]
 
 
-class _Answer(Struct):
-    """An answer as it comes in."""
+class _PartialResponse(Struct):
+    """A response of which parts have arrived."""
 
     finish: str | None = None
     usage: Json = None
@@ -116,16 +118,16 @@ class _Answer(Struct):
 
     @property
     def text(self) -> str:
-        """Give what the model has said so far."""
+        """The text so far."""
         return join_text(self._texts)
 
     @property
     def refusal(self) -> str:
-        """Give what it says when it refuses."""
+        """The text of a refusal so far."""
         return join_text(self._refusals)
 
     def take(self, chunk: Json) -> str:
-        """Take one part of the stream, and return what it adds. The last ones have no choice, but the usage."""
+        """Add one part of the stream, and return its text. The last part has no choice, only the usage."""
         self.began = True
         self.model = recordable_model(text_at(chunk, "model")) or self.model
         usage, choice = json_at(chunk, "usage"), json_at(chunk, "choices", 0)

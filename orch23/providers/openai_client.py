@@ -41,14 +41,14 @@ def response_format(schema: Json) -> dict[str, Json]:
 
 
 def is_object_schema(schema: Json) -> bool:
-    """Say whether the answer is an object: the vendor takes no other schema."""
+    """Return whether the response is an object: the vendor accepts no other schema."""
     return isinstance(schema, Mapping) and schema.get("type") == "object"
 
 
 def is_strict_schema(schema: Json) -> bool:
-    """Say whether a schema keeps the further rules of strict outputs; one that breaks them would be refused.
+    """Return whether a schema follows the rules of strict outputs; the vendor refuses one that does not.
 
-    The root is an object, all properties of all objects are required, nothing is nested deeper than ten times.
+    The root is an object, all properties of all objects are required, and there are at most ten levels.
     """
     return is_object_schema(schema) and _is_fit(schema, 0)
 
@@ -72,7 +72,7 @@ def _is_fit(schema: Json, depth: int) -> bool:
 OPENAI_KEY = "OPENAI_API_KEY"
 _CONNECT_S = 15.0
 _STALL_S = 300.0  # a model on a slow machine reads a long prompt for minutes before its first word
-_LATER_S = 5.0  # than the deadline, which cuts the connection and so says what it was
+_LATER_S = 5.0  # later than the deadline, which shuts the connection down and gives the better message
 _LEAST_S = 0.001
 _NO_CREDIT = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
 _SERVERS_OWN = frozenset({"server_error", "overloaded", "overloaded_error", "rate_limit_exceeded", "timeout"})
@@ -80,7 +80,7 @@ _SERVERS_STATUS = frozenset({"408", "409", "429", "500", "502", "503", "504", "5
 
 
 class ServerAccess(Struct, frozen=True):
-    """Who is asked: the normal address, and the key that it gets."""
+    """A server: its normal address, and its key."""
 
     url: str
     key: str
@@ -91,7 +91,7 @@ class ServerAccess(Struct, frozen=True):
 
 
 class ServerConnection(Struct, frozen=True, kw_only=True):
-    """The way to a server: who it is, what else is under way, what is trusted, and the clock of all deadlines."""
+    """The connection to a server: its address, the open calls, the TLS contexts, and the clock of all deadlines."""
 
     server: ServerAccess
     calls: OpenCalls = field(default_factory=OpenCalls)
@@ -99,15 +99,15 @@ class ServerConnection(Struct, frozen=True, kw_only=True):
     clock: Callable[[], float] = time.monotonic
 
     def seconds_left(self, until: float) -> float:
-        """Return the seconds until a deadline, never none."""
+        """Return the seconds until a deadline, always more than 0."""
         return max(_LEAST_S, until - self.clock())
 
     @contextlib.contextmanager
     def open(self, until: float) -> Iterator["OpenAI"]:
-        """Give a client for one call. At the deadline, and when the build ends, its connections are cut.
+        """Yield a client for one call. Its connections are shut down at the deadline, and when the build ends.
 
         Raises:
-            TransportError: whatever the library raised meanwhile.
+            TransportError: the library raised an exception.
             ProviderError: the build has ended.
 
         """
@@ -123,10 +123,10 @@ class ServerConnection(Struct, frozen=True, kw_only=True):
 
 
 def make_openai_client(server: ServerAccess, timeout_s: float, sockets: CallSockets, trust: TlsContexts) -> "OpenAI":
-    """Return a client that knows nothing of the environment: the library would take six of its variables.
+    """Return a client that does not depend on the environment: the library would read six variables.
 
-    It retries nothing (that would hide requests), follows no redirect (the prompt goes to the address that is in the
-    fingerprint and nowhere else), and takes no proxy on the way to this machine itself.
+    It makes no retries (they would hide requests), follows no redirects (the prompt goes only to the address in the
+    fingerprint), and uses no proxy for addresses of this machine.
     """
     import openai  # noqa: PLC0415 - heavy
 
@@ -145,28 +145,28 @@ def make_openai_client(server: ServerAccess, timeout_s: float, sockets: CallSock
         admin_api_key="",
         organization="",
         project="",
-        webhook_secret="",  # it is for what we do not use
+        webhook_secret="",  # not used
         base_url=server.url,
         timeout=openai.Timeout(min(timeout_s + _LATER_S, _STALL_S), connect=_CONNECT_S),
         max_retries=0,
         http_client=connections,
     )
     client.organization = client.project = client.admin_api_key = None  # an empty text would be sent as a header
-    client._custom_headers = {}  # noqa: SLF001 - those of OPENAI_CUSTOM_HEADERS, which no argument keeps out
+    client._custom_headers = {}  # noqa: SLF001 - no argument disables OPENAI_CUSTOM_HEADERS
     return client
 
 
-# ---- what goes wrong ------------------------------------------------------------------------------
+# ---- errors ------------------------------------------------------------------------------
 
 
 def invalid_reply_error(what: str, url: str) -> TransportError:
-    """Return the fault of a reply that is none of the interface."""
-    message = f"{url} gave no answer of OpenAI's interface: {printable_line(what)}"
+    """Return the error of a reply that does not match the interface."""
+    message = f"the reply of {url} does not match OpenAI's interface: {printable_line(what)}"
     return TransportError(invalid_reply_diagnostic(message), charged=True)
 
 
 def transport_error(error: Exception, url: str) -> TransportError:
-    """Return what an exception of the library means to whoever decides whether to ask again."""
+    """Return the error for an exception of the library: whether to retry, and whether it is charged."""
     import httpx2  # noqa: PLC0415 - heavy
     import openai  # noqa: PLC0415 - heavy
 
@@ -179,22 +179,22 @@ def transport_error(error: Exception, url: str) -> TransportError:
             return unreachable_error(url, error.__cause__ or error)
         case openai.APIError():  # in the middle of a stream
             return server_error(server_message(error.body), str(error.code or ""), str(error.type or ""))
-        case ValueError() | RecursionError():  # what reading JSON may raise: also too deep, also a number too long
-            return invalid_reply_error("a line of it is no JSON", url)
+        case ValueError() | RecursionError():  # of the JSON reader: also nested too deeply, or a number too long
+            return invalid_reply_error("a line is not JSON", url)
         case _:
             return library_error(error, "openai")
 
 
 def server_error(what: str, *marks: str) -> TransportError:
-    """Return the fault of a request that was taken and failed; its marks (code, type) say if a later one may not."""
+    """Return the error of a request that failed at the server. `marks` (code, type) decide whether it is transient."""
     transient = any(mark in _SERVERS_OWN or mark in _SERVERS_STATUS for mark in marks)
-    hint = "build again; if it fails the same way, ask another model or change the prompt"
+    hint = "build again; if it fails the same way, use another model or change the prompt"
     diagnostic = Diagnostic(codes.PROVIDER_FAILED, f"the provider failed: {what}", hint=hint)
     return TransportError(diagnostic, transient=transient, charged=True)
 
 
 def server_message(body: object) -> str:
-    """Return the server's own words in an error, short and on one line."""
+    """Return the server's message in an error, short and on one line."""
     error = body.get("error", body) if isinstance(body, Mapping) else body
     found = error.get("message") if isinstance(error, Mapping) else error
     return printable_line(found) if isinstance(found, str) else ""
@@ -203,25 +203,25 @@ def server_message(body: object) -> str:
 def _status_fault(status: int, body: object, headers: Mapping[str, str], url: str) -> TransportError:
     fault = status_error(url, status, server_message(body), {name.lower(): value for name, value in headers.items()})
     if fault.transient and _is_without_credit(body):
-        hint = "fill the account of the key, or name another provider"
+        hint = "add credit to the account of the key, or use another provider"
         return TransportError(Diagnostic(codes.BAD_REQUEST, fault.diagnostic.message, hint=hint), status=status)
     return fault
 
 
 def _is_without_credit(body: object) -> bool:
-    """Say whether a 429 means an empty account: waiting does not fill it."""
+    """Return whether a 429 means an empty account: then a retry does not help."""
     error = body.get("error", body) if isinstance(body, Mapping) else None
     return isinstance(error, Mapping) and not _NO_CREDIT.isdisjoint({str(error.get("code")), str(error.get("type"))})
 
 
-# ---- what is sent and what comes back --------------------------------------------------------------
+# ---- replies --------------------------------------------------------------
 
 
 def parse_reply(text: str, url: str) -> Mapping[str, Json]:
     """Return the JSON object of a reply.
 
     Raises:
-        TransportError: it is something else, such as a web page.
+        TransportError: it is not a JSON object, but for example a web page.
 
     """
     try:
@@ -229,16 +229,16 @@ def parse_reply(text: str, url: str) -> Mapping[str, Json]:
     except StrictJsonError as error:
         raise invalid_reply_error(str(error), url) from None
     if not isinstance(value, Mapping):
-        what = "it is no JSON object"
+        what = "it is not a JSON object"
         raise invalid_reply_error(what, url)
     return value
 
 
-def token_usage(usage: Json, sent: str, answered: str) -> Usage:
-    """Return the tokens of a `usage` object, of which the two interfaces differ in the names of what went each way."""
+def token_usage(usage: Json, sent: str, received: str) -> Usage:
+    """Return the tokens of a `usage` object. The two interfaces have different names for input and output."""
     return Usage(
         input_tokens=token_count_at(usage, f"{sent}_tokens"),
-        output_tokens=token_count_at(usage, f"{answered}_tokens"),
+        output_tokens=token_count_at(usage, f"{received}_tokens"),
         cache_read_tokens=token_count_at(usage, f"{sent}_tokens_details", "cached_tokens"),
         cache_write_tokens=token_count_at(usage, f"{sent}_tokens_details", "cache_write_tokens"),
     )

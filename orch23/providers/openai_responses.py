@@ -42,9 +42,9 @@ _STOPS: Mapping[str, StopReason] = {"max_output_tokens": "max_tokens", "content_
 
 
 class SubmittedResponses(Struct):
-    """The responses that servers work on for a run. Closed with the run, it cancels those that nobody waits for then.
+    """The submitted responses of a run. `close` cancels those that are not complete.
 
-    A run that crashes does not get here: what it submitted goes on, and the next run collects it.
+    A run that crashes cancels nothing: the server continues, and the next run collects the responses.
     """
 
     cancel_timeout_s: float = 0.5
@@ -53,7 +53,7 @@ class SubmittedResponses(Struct):
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, response_id: str, cancel: Callable[[], None]) -> None:
-        """Know of one that is worked on; cancel it if the run is over by now."""
+        """Add a response; cancel it at once if the run is over."""
         with self._lock:
             self._cancels[response_id] = cancel
             closed = self._closed
@@ -61,12 +61,12 @@ class SubmittedResponses(Struct):
             cancel()
 
     def drop(self, response_id: str) -> None:
-        """Forget one: it has ended, or is left to the next run."""
+        """Remove a response: it has ended, or the next run collects it."""
         with self._lock:
             self._cancels.pop(response_id, None)
 
     def close(self) -> None:
-        """Cancel what is still worked on, all at once; what a server has not heard by then, the next run collects."""
+        """Cancel all open responses in parallel. The next run collects those that are not cancelled in time."""
         with self._lock:
             self._closed = True
             cancels = [threading.Thread(target=cancel, daemon=True) for cancel in self._cancels.values()]
@@ -89,11 +89,11 @@ class ResponsesApi(Struct, frozen=True, kw_only=True):
     first_poll_s: float = 0.25
 
     def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
-        """Answer a request, with what an earlier run submitted where that is still to be had.
+        """Return the response, that of an earlier run if the server still has it.
 
         Raises:
-            TransportError: it could not be submitted, or it failed at the server: then it may be submitted again.
-            ProviderError: it was submitted, and could not be collected. A later build tries to.
+            TransportError: it could not be submitted, or it failed at the server. A retry may submit it again.
+            ProviderError: it was submitted and could not be collected. A later build tries again.
 
         """
         began = self.connection.clock()
@@ -128,10 +128,10 @@ class ResponsesApi(Struct, frozen=True, kw_only=True):
         return parse_reply(reply.text, self.connection.server.url)
 
     def _await(self, reply: Json, request: Request, until: float) -> Json:
-        """Return the ended response that a submitted one becomes. Its id is on disk before anything else happens."""
+        """Return a submitted response that has ended. Its id is stored first, so a killed build loses nothing."""
         response_id = text_at(reply, "id")
         if not response_id:
-            what = "a response that is not ready, and has no id"
+            what = "the response is not ready and has no id"
             raise invalid_reply_error(what, self.connection.server.url)
         data = CallSubmitted(fingerprint=request.fingerprint(), response_id=response_id, provider=request.provider)
         self.emit(Event(data, f"submitted as {response_id}", self.stage))
@@ -139,15 +139,15 @@ class ResponsesApi(Struct, frozen=True, kw_only=True):
             return self._collect(response_id, until, self.first_poll_s)
         except TransportError as fault:
             if fault.status == _GONE:
-                message = f"{self.connection.server.url} took the request as {response_id} and knows nothing of it now"
-                hint = "a server without background responses is asked with `llm.api: chat`"
+                message = f"{self.connection.server.url} accepted the request as {response_id} and no longer has it"
+                hint = "for a server without background responses, set `llm.api: chat`"
                 raise ProviderError(Diagnostic(codes.NOT_COLLECTED, message, hint=hint)) from None
             raise ProviderError(fault.diagnostic) from None
 
     # ---- collecting -----------------------------------------------------------------------
 
     def _resume(self, response_id: str | None, until: float) -> Json:
-        """Return the ended response that an earlier run submitted; None if there is none, or nothing came of it."""
+        """Return the ended response that an earlier run submitted; None if there is none, or it failed."""
         if response_id is None:
             return None
         try:
@@ -159,8 +159,8 @@ class ResponsesApi(Struct, frozen=True, kw_only=True):
         if text_at(reply, "status") in _ENDED:
             return reply
         became = text_at(reply, "status") or "gone"
-        if became != "cancelled":  # by the run that submitted it, when it was interrupted
-            text = f"the answer that an earlier run submitted as {response_id} is {became}: it is asked for anew"
+        if became != "cancelled":  # the interrupted run cancelled it: no warning
+            text = f"the response {response_id}, submitted by an earlier run, is {became}; sending the request again"
             data = Warned(code=codes.NOT_COLLECTED, response_id=response_id)
             self.emit(Event(data, text, self.stage, "warning"))
         return None
@@ -179,7 +179,7 @@ class ResponsesApi(Struct, frozen=True, kw_only=True):
         return reply
 
     def _poll(self, response_id: str, until: float, wait_s: float) -> Json:
-        """Ask for a response until it has ended. A fault of one poll is not one of the response: a few may follow."""
+        """Poll until a response has ended. A few failed polls in a row are allowed: they do not affect the response."""
         faults = 0
         while True:
             self.connection.calls.wait(min(wait_s, self.connection.seconds_left(until)))
@@ -205,7 +205,7 @@ class ResponsesApi(Struct, frozen=True, kw_only=True):
         return parse_reply(reply.text, self.connection.server.url)
 
     def _cancel(self, response_id: str) -> None:
-        """Tell the server that nobody waits any more, so that it stops working and charging. The build may be over."""
+        """Cancel a response, so that the server stops working and charging. The build may be over."""
         line = replace(self.connection, calls=OpenCalls())
         with suppress(TransportError), line.open(line.clock() + _CANCEL_S) as client:
             client.responses.with_raw_response.cancel(response_id)
@@ -213,13 +213,13 @@ class ResponsesApi(Struct, frozen=True, kw_only=True):
     # ---- reading --------------------------------------------------------------------------
 
     def _judged(self, reply: Json) -> tuple[str, StopReason]:
-        """Return the text of an ended response, and why it ended."""
+        """Return the text and the stop reason of an ended response."""
         status = text_at(reply, "status")
         if status == "failed":
             error = json_at(reply, "error")
             raise server_error(server_message(error), text_at(error, "code"))
         if status == "cancelled":
-            what = "somebody cancelled the response"
+            what = "the response was cancelled"
             raise server_error(what)
         if status not in _ENDED:
             what = f"a response of status {status!r}" if status else "it has no status"
@@ -231,7 +231,7 @@ class ResponsesApi(Struct, frozen=True, kw_only=True):
             return text, "end"
         reason = text_at(reply, "incomplete_details", "reason")
         if reason not in _STOPS:
-            raise unknown_stop_error(reason or "it is incomplete, and does not say why")
+            raise unknown_stop_error(reason or "incomplete, without a reason")
         return text, _STOPS[reason]
 
 
@@ -258,13 +258,13 @@ def responses_request_body(request: Request) -> dict[str, Json]:
 
 
 def _is_full(usage: Usage, request: Request) -> bool:
-    """Say whether an answer took all the room there was: llama.cpp calls it completed even where it was cut off."""
-    room = request.params.get("max_tokens")
-    return isinstance(room, int) and usage.output_tokens >= room
+    """Return whether a response used all its tokens: llama.cpp reports a truncated response as completed."""
+    limit = request.params.get("max_tokens")
+    return isinstance(limit, int) and usage.output_tokens >= limit
 
 
 def _texts(reply: Json) -> tuple[str, str]:
-    """Return what the model says at last, and what it says when it refuses; remarks on the way are neither."""
+    """Return the final text and the text of a refusal, without commentary."""
     messages = [item for item in list_at(reply, "output") if text_at(item, "type") == "message"]
     final = [item for item in messages if text_at(item, "phase") != "commentary"]
     parts = [part for item in final for part in list_at(item, "content")]

@@ -1,4 +1,4 @@
-"""Prices of requests: stated in the pipeline, from a vendor's table, or unknown."""
+"""Prices of requests: set in the pipeline, from a vendor's table, or unknown."""
 
 import json
 from collections.abc import Mapping
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 
 Rate: TypeAlias = tuple[tuple[int, Decimal], ...]
-"""Dollars for a million tokens, each with the number of input tokens above which it holds for all tokens of a request.
+"""Dollars for a million tokens, each with the number of input tokens above which it applies to the whole request.
 
-They ascend by that number; the first is -1, so that one of them always holds.
+They ascend by that number. The first number is -1, so one price always applies.
 """
 
 _MILLION = Decimal(1_000_000)
-_FRAME_TOKENS = 1024  # what a server adds around a request: its own instructions for a schema, special tokens
-_MESSAGE_TOKENS = 16  # and around each message
+_FRAME_TOKENS = 1024  # that a server adds to a request: instructions for a schema, special tokens
+_MESSAGE_TOKENS = 16  # that it adds to each message
 
 
 class Tariff(Struct, frozen=True, kw_only=True):
-    """What the tokens of one model cost. `source` names the price table and its version."""
+    """The prices of one model's tokens. `source` is the price table and its version."""
 
     input: Rate
     output: Rate
@@ -40,9 +40,9 @@ class Tariff(Struct, frozen=True, kw_only=True):
     source: str
 
     def cost(self, usage: Usage) -> Decimal:
-        """Return the price of a request in US dollars: cached input at its own rates, the rest of it at that of input.
+        """Return the price of a request in US dollars: cached input at its own rates, other input at that of input.
 
-        A count of cached tokens that is more than all input is a provider's mistake; it is charged as it stands.
+        A count of cached tokens over that of all input is the provider's mistake; it is charged as it is.
         """
         above = usage.input_tokens
         plain = max(0, usage.input_tokens - usage.cache_read_tokens - usage.cache_write_tokens)
@@ -54,7 +54,7 @@ class Tariff(Struct, frozen=True, kw_only=True):
         ) / _MILLION
 
     def max_cost(self, input_tokens: int, output_tokens: int) -> Decimal:
-        """Return the most that so many tokens can cost, whatever part of the input goes through a cache."""
+        """Return the maximum price of so many tokens, whatever part of the input is cached."""
         rates = (self.input, self.cache_read, self.cache_write)
         most = max(_most(rate, input_tokens) for rate in rates)
         return (input_tokens * most + output_tokens * _most(self.output, input_tokens)) / _MILLION
@@ -62,27 +62,27 @@ class Tariff(Struct, frozen=True, kw_only=True):
 
 _NOTHING: Rate = ((-1, Decimal(0)),)
 FREE_TARIFF = Tariff(input=_NOTHING, output=_NOTHING, cache_read=_NOTHING, cache_write=_NOTHING, source="free")
-"""The tariff of providers that nobody pays."""
+"""The tariff of providers that cost nothing."""
 
 
 class WorstCase(Struct, frozen=True):
-    """The most that a request can take: tokens of input and output together, US dollars (None: no price is known)."""
+    """The maximum usage of a request: tokens of input and output together, US dollars (None: unknown price)."""
 
     tokens: int
     cost: Decimal | None
 
 
 class Prices(Struct, frozen=True):
-    """The prices of a run. `own` are those of the pipeline, for `provider/model` or `model`: they come first.
+    """The prices of a run. `own` are those of the pipeline, for `provider/model` or `model`: they take precedence.
 
-    `plugins` are the pipeline's: their providers say what they cost, too.
+    `plugins` are those of the pipeline: their providers have a pricing too.
     """
 
     own: Mapping[str, Price] = field(default_factory=dict)
     plugins: tuple[str, ...] = ()
 
     def tariff_of(self, provider: str, model: str) -> Tariff | None:
-        """Return the tariff of a model at a provider; None where nobody knows it."""
+        """Return the tariff of a model at a provider; None if it is unknown."""
         stated = self.own.get(f"{provider}/{model}") or self.own.get(model)
         if stated is not None:
             return _stated(stated)
@@ -97,10 +97,10 @@ class Prices(Struct, frozen=True):
 
 
 def worst_case(request: Request, tariff: Tariff | None) -> WorstCase:
-    """Return the most that a request can take, without a tokenizer and without asking anybody.
+    """Return the maximum usage of a request, without a tokenizer and without a call.
 
-    Each token of a byte-level tokenizer stands for at least one byte, so a text has no more tokens than bytes in UTF-8.
-    The answer has no more than `max_tokens`, thinking included; where a request does not say, its price is not known.
+    Each token of a byte-level tokenizer has at least one byte, so a text has at most as many tokens as bytes in UTF-8.
+    A response has at most `max_tokens`, thinking included. Without that parameter the price is unknown.
     """
     texts = [request.system, *(message.content for message in request.messages)]
     if request.schema is not None:
@@ -114,9 +114,9 @@ def worst_case(request: Request, tariff: Tariff | None) -> WorstCase:
 
 
 def unpriced_error(step: "LLMStep", pipeline: Pipeline, *models: str) -> Diagnostic | None:
-    """Return what is wrong with asking a step under a limit of cost: a price that nobody knows. None if all are known.
+    """Return an error if a price is unknown, so that a limit of cost cannot be kept; None if all are known.
 
-    `models` are those of the stage's `retry.escalate`, if any; they are asked in place of the step's own.
+    `models` are those of the stage's `retry.escalate`, which replace the step's own.
     """
     prices = Prices(pipeline.prices, pipeline.plugins)
     for model in models or (step.model,):
@@ -126,14 +126,14 @@ def unpriced_error(step: "LLMStep", pipeline: Pipeline, *models: str) -> Diagnos
 
 
 def unknown_price_error(provider: str, model: str, stage: str | None = None) -> Diagnostic:
-    """Complain that a limit of cost cannot be kept."""
-    message = f"the price of {provider} `{model}` is not known, so `max_cost_usd` could not be kept; nothing was sent"
-    hint = f"state it under `prices: {{{model}: {{input: …, output: …}}}}`, or remove the limit"
+    """Return the error that a limit of cost cannot be kept."""
+    message = f"the price of {provider} `{model}` is not known, so `max_cost_usd` cannot be kept; nothing was sent"
+    hint = f"set it under `prices: {{{model}: {{input: …, output: …}}}}`, or remove the limit"
     return Diagnostic(codes.UNKNOWN_PRICE, message, hint=hint, subject=stage)
 
 
 def decimal_text(amount: Decimal) -> str:
-    """Return an amount exactly, as a decimal string without an exponent and without zeros that say nothing."""
+    """Return an amount exactly, as a decimal string without an exponent and trailing zeros."""
     return format(amount.normalize(), "f") if amount else "0"
 
 
@@ -151,21 +151,21 @@ def _stated(price: Price) -> Tariff:
 
 
 def _tabled(vendor: str, model: str) -> Tariff | None:
-    """Return what the packaged table says. It is read from its own files: nothing is ever fetched to update it."""
+    """Return the tariff of the packaged table. It is read from files of the package, never updated over the network."""
     import genai_prices  # noqa: PLC0415 - heavy
 
     try:
         found = genai_prices.calc_price(genai_prices.Usage(), model, provider_id=vendor).model_price
     except LookupError:
         return None
-    asked, answered = _rate(found.input_mtok), _rate(found.output_mtok)
-    if asked is None or answered is None:  # such as speech, at a price for characters: no price of these tokens
+    sent, received = _rate(found.input_mtok), _rate(found.output_mtok)
+    if sent is None or received is None:  # such as speech, which is priced by characters
         return None
     return Tariff(
-        input=asked,
-        output=answered,
-        cache_read=_rate(found.cache_read_mtok) or asked,
-        cache_write=_rate(found.cache_write_mtok) or asked,
+        input=sent,
+        output=received,
+        cache_read=_rate(found.cache_read_mtok) or sent,
+        cache_write=_rate(found.cache_write_mtok) or sent,
         source=f"genai-prices {genai_prices.__version__}",
     )
 
@@ -179,10 +179,10 @@ def _rate(price: "Decimal | TieredPrices | None") -> Rate | None:
 
 
 def _at(rate: Rate, input_tokens: int) -> Decimal:
-    """Return the price that holds for a request with so many tokens of input."""
+    """Return the price for a request with so many tokens of input."""
     return [price for above, price in rate if input_tokens > above][-1]
 
 
 def _most(rate: Rate, input_tokens: int) -> Decimal:
-    """Return the dearest price that holds for a request with at most so many tokens of input."""
+    """Return the highest price for a request with at most so many tokens of input."""
     return max(price for above, price in rate if input_tokens > above)

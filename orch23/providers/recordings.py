@@ -16,55 +16,55 @@ from orch23.model.llm import Exchange, ExchangeOutcome, Provider, RecordingMode,
 
 
 class TranscriptStore(Protocol):
-    """The port to recorded exchanges. `transcripts` names the committed folder that is looked at first, if any."""
+    """The port to recorded exchanges. `transcripts` is the committed directory that is read first, if any."""
 
     def get(self, fingerprint: str, transcripts: str | None, /) -> Exchange | None:
-        """Return the exchange of a request."""
+        """Return the exchange of a request; None if there is none."""
 
     def put(self, exchange: Exchange, transcripts: str | None, /) -> None:
-        """Keep an exchange durably, in place of an earlier one of the same request."""
+        """Store an exchange durably; it replaces an earlier one of the same request."""
 
     def nearest(self, stage: str, parts: Mapping[str, Json], transcripts: str | None, /) -> Exchange | None:
-        """Return the exchange of a stage that is most like these parts, and is another."""
+        """Return another exchange of a stage, the most similar one to these parts of a request."""
 
 
 class UniqueCalls:
-    """Sees to it that a run asks each request once, though several stages ask it at the same time.
+    """Makes a run call each request once, even if several stages need it at the same time.
 
-    `taken` are the fingerprints whose answers `record` takes as its own: those that this run recorded, and those that
-    an interrupted one had asked for anew.
+    `taken` are the fingerprints that an interrupted run had recorded again. In the mode `record` these and the ones
+    of this run are not recorded once more.
     """
 
     def __init__(self, taken: Container[str] = frozenset()) -> None:
-        """Start a run that takes over these fingerprints."""
+        """Start a run that continues an interrupted one with these fingerprints."""
         self._taken = taken
         self._recorded: set[str] = set()
         self._locks: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
 
     def __contains__(self, fingerprint: object) -> bool:
-        """Say whether an answer is the run's own."""
+        """Return whether this run, or the one that it continues, recorded the response."""
         return fingerprint in self._recorded or fingerprint in self._taken
 
     @contextmanager
     def calling(self, fingerprint: str) -> Iterator[None]:
-        """Let one thread at a time ask for a request."""
+        """Let one thread at a time call a request."""
         with self._lock:
             lock = self._locks.setdefault(fingerprint, threading.Lock())
         with lock:
             yield
 
     def add(self, fingerprint: str) -> None:
-        """Note that the run recorded an answer."""
+        """Note that the run recorded a response."""
         self._recorded.add(fingerprint)
 
 
 class RecordingProvider(Struct, frozen=True, kw_only=True):
-    """A provider with a memory: one stage's view of the transcripts.
+    """A provider that records: one stage's view of the transcripts.
 
-    `mode` is that of the step, or of the whole build. `cached` takes every answer that is recorded, whatever became of
-    it: so an unchanged failed build costs nothing and fails the same way. `record` asks for a further sample of what
-    is recorded, and takes only what is its own by `unique_calls`. In `replay`, `inner` is one that refuses.
+    `mode` is that of the step, or of the whole build. `cached` uses every recorded response, also a refused one: an
+    unchanged failed build costs nothing and fails the same way. `record` requests another sample of what is recorded,
+    and uses only responses of this run, by `unique_calls`. In `replay`, `inner` refuses every call.
     """
 
     inner: Provider
@@ -75,10 +75,10 @@ class RecordingProvider(Struct, frozen=True, kw_only=True):
     unique_calls: UniqueCalls = field(default_factory=UniqueCalls)
 
     def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
-        """Return the recorded answer, or the provider's, which is on disk before this returns.
+        """Return the recorded response, or the provider's, which is on disk before this returns.
 
         Raises:
-            ProviderError: the provider failed, or may not be asked.
+            ProviderError: the provider failed, or may not be called.
 
         """
         known = self.find(request)
@@ -86,7 +86,7 @@ class RecordingProvider(Struct, frozen=True, kw_only=True):
             return _replayed(known)
         fingerprint = request.fingerprint()
         with self.unique_calls.calling(fingerprint):
-            known = self.find(request)  # by now, another stage may have asked the same thing
+            known = self.find(request)  # while this thread waited, another stage may have made the same call
             if known is not None:
                 return _replayed(known)
             response = self.inner.complete(request, deadline_s, on_text)
@@ -95,26 +95,26 @@ class RecordingProvider(Struct, frozen=True, kw_only=True):
         return response
 
     def find(self, request: Request) -> Exchange | None:
-        """Return the recorded exchange that answers a request, None where the provider would be asked."""
+        """Return the recorded exchange that answers a request; None if the provider would be called."""
         found = self.store.get(request.fingerprint(), self.transcripts)
         return None if found is None or self._is_excluded(found) else found
 
     def is_excluded(self, request: Request) -> bool:
-        """Say whether a request has a recorded answer that is not to be used: then its next sample is asked for."""
+        """Return whether a request has a recorded response that must not be used: then its next sample is requested."""
         found = self.store.get(request.fingerprint(), self.transcripts)
         return found is not None and self._is_excluded(found)
 
     def supersede(self, fingerprint: str) -> None:
-        """Note that a later sample stands in for an answer. Not before there is one: a failed call changes nothing."""
+        """Mark a response as replaced by a later sample. Call it after that exists: a failed call changes nothing."""
         found = self.store.get(fingerprint, self.transcripts)
         if found is not None and not found.superseded:
             self.store.put(replace(found, superseded=True), self.transcripts)
 
     def settle(self, fingerprint: str, outcome: ExchangeOutcome, diagnostics: tuple[str, ...]) -> None:
-        """Write what became of an answer.
+        """Record the outcome of a response.
 
-        Two kinds of answers keep the outcome that they have: in `replay` all, since replaying changes no file, and
-        those that another stage had asked for, since the two may judge them differently.
+        Two kinds keep their outcome: in `replay` all, since a replay changes no file; and those that another stage
+        requested, since the two stages may judge them differently.
         """
         known = self.store.get(fingerprint, self.transcripts)
         if self.mode == "replay" or known is None or (known.outcome != "pending" and known.stage != self.stage):
@@ -163,17 +163,10 @@ def _exchange(fingerprint: str, stage: str, request: Request, response: Response
     )
 
 
-class Nearest(Protocol):
-    """The port to what is recorded, for a request that is not."""
-
-    def nearest(self, stage: str, parts: Mapping[str, Json], transcripts: str | None, /) -> Exchange | None:
-        """Return the exchange of a stage that is most like these parts, and is another."""
-
-
 class ReplayOnlyProvider(Struct, frozen=True, kw_only=True):
-    """A provider that is never asked. `code` and `hint` say whose rule that is, and the ways forward."""
+    """A provider that refuses every call. `code` and `hint` say why, and what to do."""
 
-    store: Nearest
+    store: TranscriptStore
     stage: str
     transcripts: str | None
     code: str
@@ -190,8 +183,10 @@ class ReplayOnlyProvider(Struct, frozen=True, kw_only=True):
         del deadline_s, on_text
         near = self.store.nearest(self.stage, request.parts(), self.transcripts)
         if near is None:
-            message = "no answer is recorded for this stage"
+            message = "no response is recorded for this stage"
         else:
             how = describe_difference(near.request, request.parts(), self.redact)
-            message = f"no answer is recorded for this request; next to the nearest ({near.fingerprint[:12]}), {how}"
+            message = (
+                f"no response is recorded for this request; compared with the nearest ({near.fingerprint[:12]}), {how}"
+            )
         raise ProviderError(Diagnostic(self.code, message, subject=self.stage, hint=self.hint))

@@ -49,8 +49,7 @@ def _of_plugins(plugins: tuple[str, ...]) -> Registry[Adapter]:
 
 def adapter_named(provider: str, plugins: tuple[str, ...]) -> Adapter | None:
     """Return the provider of a name: of orch23, else of the plugins of a pipeline; None if there is none."""
-    found = ADAPTERS.get(provider)
-    return found if found is not None else _of_plugins(plugins).get(provider)
+    return ADAPTERS.get(provider) or _of_plugins(plugins).get(provider)
 
 
 def adapter_of(step: "LLMStep") -> Adapter | None:
@@ -59,7 +58,7 @@ def adapter_of(step: "LLMStep") -> Adapter | None:
 
 
 def plugin_of(step: "LLMStep") -> str:
-    """Return name and version of the plugin that a step's provider is of; empty for one of orch23."""
+    """Return name and version of the plugin that has a step's provider; empty for a provider of orch23."""
     added = _of_plugins(step.from_plugins)
     return added.plugin_version(step.provider) if step.provider not in ADAPTERS and step.provider in added else ""
 
@@ -75,54 +74,54 @@ def make_provider(setting: ProviderContext, asking: CallContext) -> Provider:
     """Return the provider of one attempt of a stage. Making it starts nothing and imports no client library.
 
     Raises:
-        KeyError: the provider is unknown; `check` says so before any stage starts.
+        KeyError: the provider is unknown; `step_errors` reports that before any stage starts.
 
     """
     return _adapter(asking.step).make(setting, asking)
 
 
 def request_parameters(setting: ProviderContext, asking: CallContext) -> Mapping[str, Json]:
-    """Return `Request.params`: the parameters, and for `scripted` the digest of the answer that will be given.
+    """Return `Request.params`: the parameters, and for `scripted` the digest of the scripted response.
 
-    So an edited answer is another request, and two attempts with one prompt but two answers are two.
+    So an edited response is another request, and two attempts with one prompt and two responses are two requests.
     """
     step = asking.step
     if step.provider != "scripted":
         return parameters_of(step)
-    from orch23.providers.scripted import ScriptedProvider  # noqa: PLC0415 - as the registry does: where one is scripted
+    from orch23.providers.scripted import ScriptedProvider  # noqa: PLC0415 - as all providers, only if a step uses it
 
     answers = setting.read_answers(step.answers or "")
     return {**parameters_of(step), "answer": ScriptedProvider(answers, asking.stage, asking.attempt).digest()}
 
 
 def step_errors(step: "LLMStep", environ: Mapping[str, str], root: Path | None = None) -> tuple[Diagnostic, ...]:
-    """Return what is wrong with a step wherever it runs: the caller adds the location.
+    """Return the errors of a step on any machine; the caller adds the location.
 
-    Keys, libraries and weights are not looked for: recordings may answer in the provider's place. See `ready`.
+    Keys, libraries and weights are not checked, since recordings may replace calls: see `readiness_errors`.
     """
     adapter = adapter_of(step)
     if adapter is None:
         return (_unknown(step.provider, step.from_plugins),)
     kind = type(step)
     usual = dict(zip(reversed(kind.__struct_fields__), reversed(kind.__struct_defaults__), strict=False))
-    strange = tuple(
-        _strange(name, step.provider)
+    unsupported = tuple(
+        _unsupported(name, step.provider)
         for name in _SPECIFIC
         if name not in adapter.takes and getattr(step, name) != usual[name]
     )
-    return (*strange, *adapter.check(step, environ, root))
+    return (*unsupported, *adapter.check(step, environ, root))
 
 
 def readiness_errors(step: "LLMStep", environ: Mapping[str, str], root: Path | None = None) -> tuple[Diagnostic, ...]:
-    """Return what keeps a sound step from being asked on this machine now: no key, no library, no weights."""
+    """Return why a valid step cannot call its model on this machine now: no key, no library, no weights."""
     return _adapter(step).ready(step, environ, root)
 
 
 def required_grant(step: "LLMStep", environ: Mapping[str, str], root: Path, files: ProjectFiles) -> Grant | None:
-    """Return what the user has to consent to before a sound step is asked; None where that is nothing.
+    """Return the grant that the user must give before a valid step calls its model; None if none is needed.
 
     Raises:
-        ProviderError: its program is not there.
+        ProviderError: its program does not exist.
 
     """
     return _adapter(step).consent(step, environ, root, files)
@@ -131,7 +130,7 @@ def required_grant(step: "LLMStep", environ: Mapping[str, str], root: Path, file
 def unsupported_fields(provider: str, plugins: Callable[[], tuple[str, ...]]) -> frozenset[str]:
     """Return the fields of `llm` that a provider does not take and others do.
 
-    `plugins` returns those of the pipeline. It is called if orch23 does not have the provider.
+    `plugins` returns those of the pipeline. It is called only if orch23 does not have the provider.
 
     Raises:
         InvalidInputError: there is no such provider.
@@ -145,34 +144,34 @@ def unsupported_fields(provider: str, plugins: Callable[[], tuple[str, ...]]) ->
 
 
 def parameters_of(step: "LLMStep") -> Mapping[str, Json]:
-    """Return the parameters that go into the stage key and the fingerprint, explicit where they have a default."""
+    """Return the parameters for the stage key and the fingerprint, with explicit defaults."""
     found = _adapter(step).parameters(step)
     return found if step.structured_output else {**found, "structured_output": False}
 
 
 def endpoint_of(step: "LLMStep") -> str:
-    """Return who is asked, in the form that is hashed: the alias if there is one, never a key or an absolute path."""
+    """Return the server as it is hashed: the alias if there is one, never a key or an absolute path."""
     return step.endpoint_alias or _adapter(step).endpoint(step)
 
 
 def api_version_of(step: "LLMStep") -> str:
-    """Return the interface that is spoken, with its version."""
+    """Return the interface of the calls, with its version."""
     return _adapter(step).api(step)
 
 
 def is_remote(step: "LLMStep") -> bool:
-    """Say whether asking leaves the machine, or may."""
+    """Return whether a call leaves the machine, or may."""
     return _adapter(step).remote(step)
 
 
 def wire_schema_of(step: "LLMStep", schema: Json) -> Json:
-    """Return the reduced schema that is sent, from that of the step's file (None if it has none); None for none."""
+    """Return the reduced schema that is sent; None for none. `schema` is the step's, None if it has none."""
     return _adapter(step).wire(step, schema) if step.structured_output else None
 
 
 def truncation_policy(step: "LLMStep") -> OnTruncated:
-    """Return what follows an answer that was cut off: what the step says, or else the provider's default."""
-    return step.on_truncated if step.on_truncated is not None else _adapter(step).on_truncated
+    """Return what to do after a truncated response: by the step, or else by the provider."""
+    return step.on_truncated or _adapter(step).on_truncated
 
 
 def _unknown(name: str, plugins: tuple[str, ...]) -> Diagnostic:
@@ -180,25 +179,26 @@ def _unknown(name: str, plugins: tuple[str, ...]) -> Diagnostic:
     return Diagnostic(codes.UNKNOWN_PROVIDER, f"there is no provider `{name}`", hint=hint)
 
 
-def _strange(name: str, provider: str) -> Diagnostic:
+def _unsupported(name: str, provider: str) -> Diagnostic:
     takers = [other for other, adapter in sorted(ADAPTERS.items()) if name in adapter.takes]
-    hint = f"remove it; taken by: {', '.join(takers)}" if takers else "remove it; no provider of this version takes it"
-    return Diagnostic(codes.UNSUPPORTED_PARAMETER, f"the provider `{provider}` does not take `{name}`", hint=hint)
+    hint = (
+        f"remove it; these have it: {', '.join(takers)}" if takers else "remove it; no provider of this version has it"
+    )
+    return Diagnostic(codes.UNSUPPORTED_PARAMETER, f"the provider `{provider}` does not have `{name}`", hint=hint)
 
 
 def server_grant(url: str, vendor_url: str, key: str) -> Grant | None:
     """Return the grant to send prompts and the key of a variable to an address; None for the vendor's own server."""
-    return (
-        None if url_origin(url) == url_origin(vendor_url) else Grant(kind="server", name=url_origin(url), keys=(key,))
-    )
+    origin = url_origin(url)
+    return None if origin == url_origin(vendor_url) else Grant(kind="server", name=origin, keys=(key,))
 
 
 def grant_for(step: "LLMStep", setting: ProviderContext) -> Grant | None:
-    """Return what asking a sound step needs; None where that is nothing."""
+    """Return the grant that a valid step needs; None if none is needed."""
     return required_grant(step, setting.environ, setting.root, setting.files)
 
 
 def not_granted_error(grant: Grant, trust_command: str) -> Diagnostic:
-    """Return the complaint that a grant is missing, with the command that gives it."""
-    hint = f"read what it is, then run `{trust_command}`: it lists and allows what this pipeline needs"
+    """Return the error that a grant is missing, with the command that gives it."""
+    hint = f"read what it does, then run `{trust_command}`: it lists and allows what this pipeline needs"
     return Diagnostic(codes.NOT_GRANTED, f"you have not allowed this project to {grant}", hint=hint)

@@ -22,17 +22,17 @@ from orch23.steps.llm.spec import LLMStep
 
 
 class ScriptedProvider(Struct, frozen=True):
-    """The answer of one attempt (from 1) of one stage: of the first case whose `when` the request holds."""
+    """The scripted responses of one attempt (from 1) of one stage."""
 
     answers: ScriptedResponses
     stage: str
     attempt: int
 
     def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
-        """Return the scripted answer.
+        """Return the response of the first case whose `when` the request contains.
 
         Raises:
-            ProviderError: no case fits the request, or its list is too short.
+            ProviderError: no case matches the request, or its list is too short.
 
         """
         del deadline_s
@@ -46,7 +46,7 @@ class ScriptedProvider(Struct, frozen=True):
         return Response(text=text, provenance=SCRIPTED_PROVENANCE)
 
     def digest(self) -> Json:
-        """Return what stands for the answer in the request: its digest, or that of what each case has to say."""
+        """Return the digest of the response; with several cases, the digest of all of them."""
         cases = _cases(self.answers, self.stage)
         texts = [_text(case, self.attempt) for case in cases]
         if any(case.when for case in cases):
@@ -54,19 +54,18 @@ class ScriptedProvider(Struct, frozen=True):
         return digest_bytes(texts[0].encode()).sha256 if texts and texts[0] is not None else None
 
     def _missing(self, cases: Sequence[ScriptedCase], case: ScriptedCase | None) -> Diagnostic:
-        message = f"there is no scripted answer for attempt {self.attempt}"
+        message = f"there is no scripted response for attempt {self.attempt}"
         if case is not None:
             message += f", only {len(case.texts)}" if case.texts else ", nor any for this stage"
         else:
-            message += ": the request holds the text of no `when`" if cases else ", nor any for this stage"
+            message += ": the request contains the text of no `when`" if cases else ", nor any for this stage"
         hint = f"add it under `{self.stage}` in the file that `llm.answers` names"
         return Diagnostic(codes.NO_SCRIPTED_RESPONSE, message, subject=self.stage, hint=hint)
 
 
 def _cases(answers: ScriptedResponses, stage: str) -> Sequence[ScriptedCase]:
-    """Return what a stage is answered; an item's own wins over its stage's."""
-    own = answers.get(stage)
-    return own if own is not None else answers.get(stage.partition("@")[0], ())
+    """Return the cases of a stage. An item's own cases replace those of its stage."""
+    return answers.get(stage, answers.get(stage.partition("@")[0], ()))
 
 
 def _text(case: ScriptedCase, attempt: int) -> str | None:
@@ -79,9 +78,9 @@ def _make(setting: ProviderContext, asking: CallContext) -> Provider:
 
 def _check(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tuple[Diagnostic, ...]:
     del environ
-    hint = "give it as `answers: FILE`, a mapping of stage to a list of answers"
+    hint = "write `answers: FILE`, a mapping from stage to a list of responses"
     if not step.answers:
-        return (Diagnostic(codes.NO_SCRIPTED_RESPONSE, "the provider `scripted` needs a file of answers", hint=hint),)
+        return (Diagnostic(codes.NO_SCRIPTED_RESPONSE, "the provider `scripted` needs a file of responses", hint=hint),)
     if root is not None and not (root / step.answers).is_file():
         return (Diagnostic(codes.NO_SCRIPTED_RESPONSE, f"there is no file `{step.answers}`", hint=hint),)
     return ()

@@ -1,7 +1,7 @@
 """Read the reply of a server: limit its size, split its events, get values from its JSON.
 
-The libraries have no limits of their own. They decompress a reply to any size, collect an event without end, append to
-it line by line, and look at the time only between two events.
+The client libraries have no limits. They decompress a reply to any size, collect an endless event, append to it line
+by line, and check the time only between two events.
 """
 
 import re
@@ -19,11 +19,11 @@ from orch23.providers.faults import (
     too_long_error,
 )
 
-_MOST_TOKENS = 10**12  # far beyond any request: a number that is more is no count
+_MOST_TOKENS = 10**12  # far more than any request has: a larger number is not a count
 
 
 def json_at(value: Json, *path: str | int) -> Json:
-    """Return what lies at a path of a JSON value, None where there is nothing."""
+    """Return the value at a path of a JSON value; None if there is none."""
     for step in path:
         if isinstance(step, int):
             value = value[step] if isinstance(value, list | tuple) and len(value) > step else None
@@ -33,24 +33,24 @@ def json_at(value: Json, *path: str | int) -> Json:
 
 
 def list_at(value: Json, *path: str | int) -> tuple[Json, ...]:
-    """Return the list at a path, an empty one where there is none."""
+    """Return the list at a path; an empty one if there is none."""
     found = json_at(value, *path)
     return tuple(found) if isinstance(found, list | tuple) else ()
 
 
 def text_at(value: Json, *path: str | int) -> str:
-    """Return the text at a path, an empty one where there is none."""
+    """Return the text at a path; an empty one if there is none."""
     found = json_at(value, *path)
     return found if isinstance(found, str) else ""
 
 
 def token_count_at(value: Json, *path: str | int) -> int:
-    """Return the number of tokens at a path, 0 where there is none."""
+    """Return the number of tokens at a path; 0 if there is none."""
     return token_count(json_at(value, *path))
 
 
 def token_count(value: object) -> int:
-    """Return a number of tokens; 0, as where nobody counted, for all that is none. Less would give money back."""
+    """Return a number of tokens; 0 for anything else. A negative number would reduce the cost of the run."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MOST_TOKENS else 0
 
 
@@ -58,10 +58,10 @@ _NOTHING = (b"", b"[DONE]")
 
 
 def require_event_names(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Pass the pieces on, as long as each event that has data has a name.
+    """Yield the pieces, as long as each event with data has a name.
 
     Raises:
-        ValueError: one has none. Its name was lost on the way, and a part of the answer would be lost with it.
+        ValueError: an event has none. Its name was lost, and the library would drop a part of the response.
 
     """
     rest, named, filled = b"", False, False
@@ -82,10 +82,10 @@ def require_event_names(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def join_text(texts: Iterable[str]) -> str:
-    """Return the pieces of an answer as one text; a character of which each half came in a piece of its own is whole.
+    """Return the pieces of a response as one text; the two halves of a character may be in two pieces.
 
     Raises:
-        ValueError: one half of a character never came: such a text cannot be written down.
+        ValueError: half of a character is missing: such a text cannot be stored.
 
     """
     text = "".join(texts)
@@ -94,7 +94,7 @@ def join_text(texts: Iterable[str]) -> str:
 
 MAX_REPLY_BYTES = 4 * 1_048_576
 MAX_STREAM_BYTES = 64 * 1_048_576
-"""Of a stream, which takes up to 350 bytes a token: 128,000 tokens are 45 MB."""
+"""The limit of a stream. It has up to 350 bytes for each token: 128,000 tokens are 45 MB."""
 
 MAX_EVENT_BYTES = 4 * 1_048_576
 MAX_EVENT_LINES = 1_000
@@ -110,14 +110,14 @@ _ENDS_OF_EVENTS = (b"\n\n", b"\n\r\n", b"\r\r")
 _LONGEST_END = 3
 
 IDENTITY_ENCODING = {"accept-encoding": "identity"}
-"""The header that asks for plain replies. A compressed one is refused: 1 MiB of it may be 1 GiB of text."""
+"""The header that requests plain replies. Compressed ones are refused: 1 MiB may become 1 GiB of text."""
 
 
 def limit_reply(response: Any, url: str, sockets: CallSockets) -> None:
-    """Limit what a client library can read of a reply that has just begun; an event hook of the HTTP library.
+    """Limit what a client library can read of a reply; an event hook of the HTTP library.
 
-    The body of an error is cut at its limit: its status says what matters. Reading any other beyond its limit raises
-    TransportError. The text is UTF-8, whatever codec the reply names.
+    The body of an error reply is cut at its limit: the status is enough. Reading any other body beyond its limit raises
+    TransportError. The text is UTF-8, whatever encoding the reply names.
 
     Raises:
         TransportError: the reply has too many headers, or is compressed.
@@ -128,7 +128,7 @@ def limit_reply(response: Any, url: str, sockets: CallSockets) -> None:
         raise too_long_error(url, f"{len(headers.raw):,} headers, more than {MAX_HEADERS}")
     coding = headers.get("content-encoding", "").strip().lower()
     if coding not in _PLAIN:
-        said = f"the reply is compressed ({coding}), which was not asked for"
+        said = f"the reply is compressed ({coding}), which was not requested"
         raise status_error(url, status, said, dict(headers), charged=status < _CLIENT_ERRORS)
     response.encoding = "utf-8"
     pieces = _timely(response.iter_bytes(), url, sockets)
@@ -142,27 +142,27 @@ def limit_reply(response: Any, url: str, sockets: CallSockets) -> None:
 
 
 def split_events(pieces: Iterable[bytes], url: str) -> Iterator[bytes]:
-    r"""Give a stream of server-sent events event by event, with `\n` as the end of each line.
+    r"""Yield a stream of server-sent events event by event, with `\n` as the end of each line.
 
-    So no reader has to put an event together, piece by piece.
+    So no client library has to join an event from its pieces.
 
     Raises:
         TransportError: an event is too long, or nested too deeply.
 
     """
-    held = bytearray()
+    buffered = bytearray()
     for piece in pieces:
-        begin = max(0, len(held) - _LONGEST_END)
-        held += piece
-        end = max(at + len(mark) if (at := held.rfind(mark, begin)) >= 0 else 0 for mark in _ENDS_OF_EVENTS)
+        begin = max(0, len(buffered) - _LONGEST_END)
+        buffered += piece
+        end = max(at + len(mark) if (at := buffered.rfind(mark, begin)) >= 0 else 0 for mark in _ENDS_OF_EVENTS)
         if end:
-            whole = bytes(held[:end])
-            del held[:end]
+            whole = bytes(buffered[:end])
+            del buffered[:end]
             yield from _events(whole, url)
-        if len(held) > MAX_EVENT_BYTES:
+        if len(buffered) > MAX_EVENT_BYTES:
             raise too_long_error(url, f"an event of more than {MAX_EVENT_BYTES:,} bytes")
-    if held:
-        yield from _events(bytes(held), url)
+    if buffered:
+        yield from _events(bytes(buffered), url)
 
 
 def _events(data: bytes, url: str) -> Iterator[bytes]:
@@ -187,7 +187,7 @@ def _is_too_deep(event: bytes) -> bool:
 
 
 def _timely(pieces: Iterable[bytes], url: str, sockets: CallSockets) -> Iterator[bytes]:
-    """Stop reading when the connections are cut: what had arrived may take long to read, and is not the whole."""
+    """Stop reading when the connections are shut down: what has arrived may take long to read and is incomplete."""
     for piece in pieces:
         if sockets.is_shut_down:
             break

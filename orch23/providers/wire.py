@@ -1,8 +1,8 @@
 """Reduce a JSON schema to the wire schema: the subset that structured output supports.
 
-The wire schema is in the fingerprint, so it is made without the client library of any vendor. It is flat: references
-are written out. What cannot be said in it is left to the description, where a model may read it; a schema that the
-reduced form would contradict (free keys of an object, a value of any type, recursion) is not sent at all.
+The wire schema is in the fingerprint, so it does not depend on the client library of any vendor. It is flat: references
+are expanded. Rules that the subset lacks are added to the description, where a model can read them. A schema that the
+subset would contradict (free keys of an object, a value of any type, recursion) is not sent at all.
 """
 
 import json
@@ -22,7 +22,7 @@ MAX_UNIONS = 16
 
 _PLAIN_TYPES = ("string", "integer", "number", "boolean", "null")
 _FORMATS = ("date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid")
-_UNSAID = frozenset({"$schema", "$id", "$anchor", "$comment", "$defs", "definitions", "readOnly", "writeOnly"})
+_DROPPED_KEYS = frozenset({"$schema", "$id", "$anchor", "$comment", "$defs", "definitions", "readOnly", "writeOnly"})
 
 _TEXT: Mapping[str, Json] = {"type": "string"}
 _TEXT_OR_NULL: Sequence[Json] = [{"type": "string"}, {"type": "null"}]
@@ -62,18 +62,18 @@ FILES_SCHEMA: Mapping[str, Json] = {
     "required": ["summary", "writes", "deletes", "error"],
     "additionalProperties": False,
 }
-"""The envelope of `returns: files`: all fields required, no path named, so that it is the same for every stage."""
+"""The envelope of `returns: files`. It names no path and requires all fields, so every stage has the same one."""
 
 
 def wire_schema(step: "LLMStep", schema: Json) -> Json:
-    """Return what is sent for a step: the envelope for files, its own schema reduced for JSON, nothing for text."""
+    """Return the schema that is sent for a step: the envelope for files, its own reduced for JSON, none for text."""
     if step.returns == "files":
         return FILES_SCHEMA
     return reduce_schema(schema) if step.returns == "json" else None
 
 
 def reduce_schema(schema: Json) -> Json:
-    """Return a schema in the reduced form, or None where that form would refuse what the schema wants."""
+    """Return a schema in the reduced form; None if that would refuse values that the schema allows."""
     if not isinstance(schema, Mapping):
         return None
     reduction = _Reduction(schema)
@@ -88,11 +88,11 @@ def reduce_schema(schema: Json) -> Json:
 
 
 class _InexpressibleError(Exception):
-    """The reduced form has no words for this."""
+    """The reduced form cannot express this schema."""
 
 
 class _Reduction:
-    """One walk through a schema, which is bounded, since references are written out."""
+    """One walk through a schema, with limits: expanded references can grow exponentially."""
 
     def __init__(self, root: Mapping[str, Json]) -> None:
         self._root = root
@@ -100,7 +100,7 @@ class _Reduction:
         self._depth = 0
 
     def reduce(self, schema: Json) -> dict[str, Json]:
-        """Return one node reduced. A reference to what it stands in never ends, and so is too deep."""
+        """Return one node, reduced. A reference to an enclosing node exceeds the depth limit."""
         self._nodes += 1
         self._depth += 1
         if not isinstance(schema, Mapping) or self._nodes > MAX_SCHEMA_NODES or self._depth > MAX_SCHEMA_DEPTH:
@@ -115,7 +115,7 @@ class _Reduction:
             rest = {key: value for key, value in schema.items() if key != "$ref"}
             return self.reduce({**self._resolved(reference), **rest})
         node = dict(schema)
-        for key in _UNSAID:
+        for key in _DROPPED_KEYS:
             node.pop(key, None)
         branches = _list(node.get("allOf"))
         if len(branches) == 1 and isinstance(branches[0], Mapping):
@@ -124,7 +124,7 @@ class _Reduction:
         return _described(*self._form(node))
 
     def _form(self, node: dict[str, Json]) -> tuple[dict[str, Json], dict[str, Json]]:
-        """Return the form of a node and what is left of it, which no form says."""
+        """Return the reduced form of a node, and the keys that it cannot express."""
         fixed = _fixed(node)
         if fixed:
             node.pop("type", None)
@@ -148,7 +148,7 @@ class _Reduction:
         return form, node
 
     def _kinds(self, kinds: Sequence[Json], node: dict[str, Json]) -> tuple[dict[str, Json], dict[str, Json]]:
-        """Say a list of types as a union; what is said of texts is said of the branch of texts alone."""
+        """Return a list of types as a union. Rules of texts go to the branch of texts."""
         said: dict[str, Json] = {key: node.pop(key) for key in ("title", "description") if key in node}
         branches: list[Json] = [self.reduce({"type": kind, **({} if kind == "null" else node)}) for kind in kinds]
         if not branches:
@@ -179,12 +179,12 @@ class _Reduction:
 
     def _array(self, node: dict[str, Json]) -> tuple[dict[str, Json], dict[str, Json]]:
         form: dict[str, Json] = {"type": "array", "items": self.reduce(node.pop("items", None))}
-        if node.get("minItems") in (0, 1):  # it may be anything, also what no set holds
+        if node.get("minItems") in (0, 1):  # not a set: the value may be unhashable
             form["minItems"] = node.pop("minItems")
         return form, node
 
     def _resolved(self, reference: str) -> Mapping[str, Json]:
-        """Return what a reference into this very document means."""
+        """Return the target of a reference into the same document."""
         if not reference.startswith("#"):
             raise _InexpressibleError
         found: Json = self._root
@@ -196,7 +196,7 @@ class _Reduction:
 
 
 def _fixed(node: dict[str, Json]) -> dict[str, Json]:
-    """Take the values out that a node lists, if they are plain ones."""
+    """Remove `enum` and `const` from a node, if their values are scalars, and return them."""
     values = _list(node.get("enum"))
     fixed: dict[str, Json] = {}
     if values and all(_is_plain(value) for value in values):
@@ -207,7 +207,7 @@ def _fixed(node: dict[str, Json]) -> dict[str, Json]:
 
 
 def _described(form: dict[str, Json], rest: dict[str, Json]) -> dict[str, Json]:
-    """Return a form with its title and description; what no form says is appended to the description."""
+    """Return a form with its title and description; keys that it cannot express are appended to the description."""
     description, title = rest.pop("description", None), rest.pop("title", None)
     if isinstance(title, str):
         form["title"] = title
@@ -222,7 +222,7 @@ def _described(form: dict[str, Json], rest: dict[str, Json]) -> dict[str, Json]:
 
 
 def _nodes(schema: Json) -> Iterator[Mapping[str, Json]]:
-    """Go through all nodes of a reduced schema."""
+    """Yield all nodes of a reduced schema."""
     node = _mapping(schema)
     yield node
     for below in (*_mapping(node.get("properties")).values(), *_list(node.get("anyOf"))):

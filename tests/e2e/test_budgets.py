@@ -110,7 +110,7 @@ def test_a_model_that_always_takes_the_most_never_passes_the_budget(project: Pro
         assert set(charged(bill)) == {each}, "the size that the other tests reckon with"
         assert len(charged(bill)) == 9000 // each, "all that fits is asked for"
         assert sum(charged(bill)) <= 9000
-        for said in ("E502", "$0.009", dollars(each), "--budget", "a further build goes on"):
+        for said in ("E502", "$0.009", dollars(each), "--budget", "the next build continues"):
             assert said in stopped.err, said
         assert sorted(ends(project).values()) == ["built"] * 7 + ["cancelled"] * 13
         finished = last(project, "run_finished")

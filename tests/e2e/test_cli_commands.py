@@ -126,7 +126,7 @@ def test_a_list_that_is_no_yaml_is_told_with_its_place_and_no_code_within_the_co
         (("log",), 66, "there are no runs"),
         (("show", "copy"), 66, "no result yet"),
         (("help", "E999"), 66, "E999"),
-        (("accept", "copy"), 64, "nothing of `copy` was edited"),
+        (("accept", "copy"), 64, "no output of `copy` was edited"),
     ],
 )
 def test_what_makes_no_sense_is_said(two: Project, argv: tuple[str, ...], code: int, said: str) -> None:

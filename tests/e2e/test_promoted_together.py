@@ -196,7 +196,7 @@ def test_what_is_fresh_stays_fresh_and_what_waits_is_told_with_the_way_out(proje
     outcome = project.build("-k")
     assert ends(project)["layers@api"] == "fresh"
     assert outcome.err.count("layers@store") == 2, "a line of its own, and a name in the block at the end"
-    assert "held back: layers@page failed" in outcome.err
+    assert "withheld: layers@page failed" in outcome.err
     assert "3 stages" not in outcome.err
     assert "4 stages: 1 fresh, 1 held, 1 failed, 1 blocked" in outcome.err
     assert "in the store, but not in the workspace: layers@store" in outcome.err

@@ -60,7 +60,7 @@ def test_a_failing_acceptance_leaves_the_workspace_as_it_was(project: Project, a
         "acceptance": "failed",
         "report": "blocked",
     }
-    assert "held back: acceptance failed" in outcome.err
+    assert "withheld: acceptance failed" in outcome.err
     assert "app  withheld: its stages are promoted together" in outcome.err
 
 

@@ -63,7 +63,7 @@ def test_all_that_is_missing_is_named_before_anything_starts(project: Project) -
     assert "E407 prog" in found
     assert "pipeline.yaml:7:7" in found["E412 a"]
     assert "pipeline.yaml:9:" in found["E412 a"]
-    assert "`each` would ask too" in found["E412 a"]
+    assert "`each` needs it too" in found["E412 a"]
     assert "pipeline.yaml:8:12" in found["E412 b"] or "pipeline.yaml:8:7" in found["E412 b"]
     for block in found.values():
         assert re.search(r"= help: .*--provider", block), block
@@ -168,8 +168,8 @@ def test_offline_refuses_what_would_leave_the_machine_before_anything_starts(pro
     assert refused.code == 5
     found = blocks(refused)
     assert set(found) == {"E423 a", "E423 prog"}
-    assert "`b` would ask too" in found["E423 a"]
-    assert "`each` would ask too" in found["E423 a"]
+    assert "`b` needs it too" in found["E423 a"]
+    assert "`each` needs it too" in found["E423 a"]
     assert "--offline" in found["E423 a"]
     untouched(project)
 

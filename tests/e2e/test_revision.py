@@ -327,7 +327,8 @@ def test_a_cut_off_answer_is_an_attempt_that_is_told_so(project: Project, model)
     stage(project, llm={"returns": "files", "max_tokens": 100}, retry=1)
     assert project.build().code == 0
     assert kinds(project) == ["llm_output_invalid", ""]
-    assert "[E219]: the answer was cut off at 100 tokens. Fix: answer in fewer than 100 tokens" in prompts(provider)[1]
+    error = "[E219]: the response was cut off at 100 tokens. Fix: respond in fewer than 100 tokens"
+    assert error in prompts(provider)[1]
     assert [request.params["max_tokens"] for request in provider.requests] == [100, 100]
 
 

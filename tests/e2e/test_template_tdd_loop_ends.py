@@ -85,7 +85,7 @@ def test_a_provider_that_fails_is_an_error_of_generation(tdd: Project) -> None:
     assert failed.code == 1
     told = state(tdd)
     assert told["state"] == "FAILED"
-    assert "there is no scripted answer" in told["last_error"]
+    assert "there is no scripted response" in told["last_error"]
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ def run(
 ) -> int:
     """Accept outputs that the user edited."""
     project, stage = open_one_stage(console, args)
+    # Verification runs steps, but accepting an edit calls no model: `replay` refuses each call.
     request = BuildRequest(replay=True, allow_unsandboxed=allow_unsandboxed)
     with prepared_build(project, request, FORMATS["plain"].make(build_view(console, project))) as build:
         code = accept(build, stage)

@@ -108,6 +108,7 @@ def _compare(project: Project, revision: GitRevision, name: str) -> AffectedStag
     lock, lock_then = read_lock(place), _lock_at(revision, place.relative_to(root).as_posix())
     before = _pipeline_at(project, revision)
     current_results, is_dead = _current_results(project)
+    # Results that a build would take today count as built, even if the lock file is older.
     lock = LockFile({**lock.records, **current_results})
     keying = ManifestReader(
         facts_of=tools.facts_of,

@@ -43,6 +43,7 @@ def verify(console: Console, *, exit_code: bool, as_json: bool) -> int:
     store = open_store(project_root(console), console.progress)
     found = StoreVerification(results=0, stored_files=0, recorded_answers=0, damaged=())
     if store.folder.is_dir():
+        # Under the build lock: no build adds files meanwhile.
         with store.build_lock():
             store.sweep()
             found = verify_store(store)

@@ -59,19 +59,23 @@ def plan_removal(session: Session, stages: Collection[str]) -> OutputRemoval:
     records += _kept_failures(session, stages)
     removal = OutputRemoval(refusal=DeclaredByPlan(session).refusal)
     for path in sorted({path for record in records for path in record.outputs}):
-        current = session.store.workspace.entry(path)
-        original = _original(records, path)
-        if current is None or current == original:
-            continue
-        if removal.refusal(path) is not None:
-            removal.refused.append(path)
-        elif not session.state.ownership.is_known(path, current):
-            removal.modified[path] = original
-        elif session.state.ownership.is_accepted(path, current):
-            removal.accepted[path] = original
-        else:
-            removal.target[path] = original
+        _classify(session, removal, path, _original(records, path))
     return removal
+
+
+def _classify(session: Session, removal: OutputRemoval, path: str, original: FileEntry | None) -> None:
+    """Add an output to the removal, unless it is missing or is the original already."""
+    current = session.store.workspace.entry(path)
+    if current is None or current == original:
+        return
+    if removal.refusal(path) is not None:
+        removal.refused.append(path)
+    elif not session.state.ownership.is_known(path, current):
+        removal.modified[path] = original
+    elif session.state.ownership.is_accepted(path, current):
+        removal.accepted[path] = original
+    else:
+        removal.target[path] = original
 
 
 def _is_selected(name: str, stages: Collection[str]) -> bool:
@@ -110,6 +114,7 @@ def remove_unmodified_outputs(project: Project) -> RemovalResult:
 
 def _promote(session: Session, removal: OutputRemoval, forced: dict[str, FileEntry | None]) -> PromotionResult:
     store, target = session.store, {**removal.target, **forced}
+    # An edit is removed on request, but only its user could write it again: its bytes go where nothing is deleted.
     for path in forced:
         digest = store.add_file(path)
         store.exchanges.put_original(store.contents.get(digest), None)

@@ -26,11 +26,10 @@ def stages(context: click.Context, _parameter: click.Parameter, incomplete: str)
     here = Path(str(context.find_root().params.get("directory") or "."))
     named = [str(one) for one in context.params.get("arguments") or () if str(one).endswith(PIPELINE_SUFFIXES)]
     pipeline = find_project(here, tuple(named)).pipeline
-    found = [name for name in _names_in(pipeline) if name.startswith(incomplete)] if pipeline is not None else []
-    items = [CompletionItem(name) for name in found]
+    names = _names_in(pipeline) if pipeline is not None else []
     if not named:
-        items += [CompletionItem(path) for path in _pipelines(here) if path.startswith(incomplete)]
-    return items
+        names += _pipelines(here)
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
 def shipped_templates(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

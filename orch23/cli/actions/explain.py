@@ -145,6 +145,7 @@ def _text(session: Session, path: str, value: Json) -> str | None:
         place = link or path
         entry = session.store.workspace.entry(place)
         data = session.store.workspace.read(place) if entry is not None and entry.digest.sha256 == sha256 else None
+    # A diff of a huge or binary file helps no one, and takes long.
     if data is None or len(data) > _MAX_TEXT_BYTES or b"\0" in data:
         return None
     return data.decode("utf-8", errors="replace")
@@ -200,17 +201,20 @@ def _causes(seen: Preview, name: str, depth: int, visited: set[str]) -> list[Cau
             found = [Cause(name, depth, _waits(decision, waiting))] if waiting else []
             return found + [cause for up in waiting for cause in _causes(seen, up, depth + 1, visited)]
         case Run(reasons=reasons) | VerifyOnly(reasons=reasons) | Restore(reasons=reasons):
-            found = []
-            for reason in reasons:
-                maker = _maker(seen, name, reason)
-                found.append(Cause(name, depth, f"{reason_text(reason)}{_whose(seen, reason, maker)}"))
-                if maker is not None and not isinstance(seen.decisions.get(maker), Fresh):
-                    found += _causes(seen, maker, depth + 1, visited)
-            return found
+            return [cause for reason in reasons for cause in _causes_of_reason(seen, name, reason, depth, visited)]
         case Edited(paths=paths):
             return [Cause(name, depth, f"{', '.join(paths)} was edited by hand")]
         case _:
             return []
+
+
+def _causes_of_reason(seen: Preview, name: str, reason: Reason, depth: int, visited: set[str]) -> list[Cause]:
+    """Return the cause of one reason, and the causes of the stage that makes its file, if that is not fresh."""
+    maker = _maker(seen, name, reason)
+    found = [Cause(name, depth, f"{reason_text(reason)}{_whose(seen, reason, maker)}")]
+    if maker is not None and not isinstance(seen.decisions.get(maker), Fresh):
+        found += _causes(seen, maker, depth + 1, visited)
+    return found
 
 
 def _waits(decision: Decision, waiting: tuple[str, ...]) -> str:

@@ -25,6 +25,7 @@ def run(console: Console, *, topic: str | None) -> int:
         console.write_out(f"{root.get_help()}\n")
         return ExitCode.OK
     group = root.command
+    # Commands first: no command looks like a code.
     command = group.get_command(root, topic) if isinstance(group, click.Group) else None
     if command is not None:
         with click.Context(command, info_name=topic, parent=root) as below:

@@ -12,6 +12,7 @@ from orch23.cli.discovery import find_project, is_project_root
 from orch23.cli.opening import project_root
 from orch23.cli.project_loading import ProjectSettings, open_project
 from orch23.model.errors import ExitCode, Orch23Error
+from orch23.model.step import Grant
 from orch23.providers.local_model import installed_weights, known_models, user_data_dir
 from orch23.report.diagnostics import visible
 from orch23.templates.changes import ExistingPolicy, TemplateChange
@@ -65,17 +66,23 @@ def _allow(console: Console, changes: Sequence[TemplateChange], root: Path) -> N
     grants = []
     for path, data in files.items():
         if path.endswith((".yaml", ".yml")) and (b"command:" in data or b"base_url:" in data):
-            try:
-                project = open_project(ProjectSettings(root=root, pipeline_path=root / path, environ=console.environ))
-                needed = needed_grants(project)
-            except Orch23Error:  # not a valid pipeline yet: a build asks for consent
-                continue
-            project.git.close()
+            # The user chose the template, but has not seen other files that its pipelines would run.
+            needed = _needed_grants(ProjectSettings(root=root, pipeline_path=root / path, environ=console.environ))
             grants += [grant for grant in needed if files.keys() >= set(grant.files)]
     consent = Consent.of(root, console.environ)
     if grants and consent.grants.path is not None:
         consent.store_grants(grants)
         console.write_err(f"allowed for this project:\n{grants_text(grants)}")
+
+
+def _needed_grants(settings: ProjectSettings) -> Sequence[Grant]:
+    try:
+        project = open_project(settings)
+        needed = needed_grants(project)
+    except Orch23Error:  # not a valid pipeline yet: a build asks for consent
+        return ()
+    project.git.close()
+    return needed
 
 
 def _existing(*, keep: bool, overwrite: bool) -> ExistingPolicy:

@@ -128,6 +128,7 @@ def replay_first_request(project: Project, step: "LLMStep", stage: str, request:
     refusing = ReplayOnlyProvider(
         store=exchanges, stage=stage, transcripts=step.transcripts, code=NOT_RECORDED, hint="", redact=lambda text: text
     )
+    # `record` calls again and ignores older recordings, except those of an interrupted run.
     own = read_history(project.store.logs, project.pipeline.file).reusable if step.mode == "record" else ()
     recorded = RecordingProvider(
         inner=refusing,

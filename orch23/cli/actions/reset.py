@@ -46,10 +46,12 @@ def forget_results(root: Path) -> list[str]:
     names = [name for name in (*_FOLDERS, *_FILES, "VERSION") if os.path.lexists(store / name)]
     for name in names:
         if name == "rooms":
+            # Processes of a killed build may still write there, and its directories may be read-only.
             kill_leftovers(store / name)
             remove_tree(store / name)
         else:
             remove_path(store / name)
+    # VERSION is not a result: it is written again, and not reported.
     described = {**_FOLDERS, **_FILES}
     return [f"removed {described[name]}" for name in names if name in described]
 
@@ -82,27 +84,34 @@ def retaining_ownership(root: Path, locks: Collection[Path], lines: list[str]) -
     store, kept = _opened(root), []
     if store is not None:
         store.promoter.recover()
-        kept = [record for held in store.records.survey() if (record := _on_disk(store, held.record)) is not None]
-    read: list[tuple[Path, str, LockFile]] = []
-    for path in locks:
-        try:
-            read.append((path, lock_pipeline(path), read_lock(path)))
-        except CorruptStateError:
-            lines.append(f"kept {path.relative_to(root).as_posix()}: it is damaged")
+        kept = [record for known in store.records.survey() if (record := _on_disk(store, known.record)) is not None]
+    read = _read_locks(root, locks, lines)
     accepted = [record for _, _, lock in read for record in lock.owner_records().values() if record.accepted]
     if store is not None:
         for record in (*kept, *accepted):
             _keep_accepted(store, record)
     yield
+    # The store is new now: the records of owners are written again, and the lock files lose their results.
     store = open_store(root)
     for record in kept:
         store.records.put(record)
     for path, name, lock in read:
         if lock.records:
             retained = {stage: _ownership_record(record) for stage, record in lock.owner_records().items()}
-            place = path.relative_to(root).as_posix()
-            write_lock(root, place, LockFile({}, retained), name)
-            lines.append(f"removed the results in {place}")
+            write_lock(root, path, LockFile({}, retained), name)
+            lines.append(f"removed the results in {path}")
+
+
+def _read_locks(root: Path, locks: Collection[Path], lines: list[str]) -> list[tuple[str, str, LockFile]]:
+    """Return path, pipeline name and records of each lock file that can be read; add a line for each other one."""
+    read = []
+    for lock in locks:
+        path = lock.relative_to(root).as_posix()
+        try:
+            read.append((path, lock_pipeline(lock), read_lock(lock)))
+        except CorruptStateError:
+            lines.append(f"kept {path}: it is damaged")
+    return read
 
 
 def _opened(root: Path) -> ProjectStore | None:
@@ -115,6 +124,7 @@ def _opened(root: Path) -> ProjectStore | None:
 
 def _ownership_record(record: Record) -> Record:
     """Return a record that keeps the owner of files, but no result: its key is not the key of any stage."""
+    # These aspects find the record of a renamed stage or item; all others would make a stage fresh.
     identity = {name: record.manifest[name] for name in ("kind", "outputs", "item") if name in record.manifest}
     key = record.key if record.failed else retained_key(record.key)
     return replace(record, key=key, manifest=identity, exchanges=(), failed=True)
@@ -164,6 +174,7 @@ def run(console: Console, *, args: PipelineArguments, outputs: bool) -> int:
     found = found_project(console, args.arguments)
     check_stage_count(found.stages, 0)
     locks = locks_to_reset(root, required_pipeline(found) if args.arguments else None)
+    # `open_store` refuses a store of another version; the lock alone can be taken in any store.
     with BuildLock(root / STORE_NAME / "lock"):
         if project is not None:
             project.store.promoter.recover(project.refusal)

@@ -118,6 +118,7 @@ class _Search(Struct, frozen=True):
             return artifacts
         for source in self._exchanges():
             exchange, files = source.exchange, _FILES[self.request.view]
+            # Verification output is not in an exchange: only prompt and response can be shown.
             parts = {"prompt.txt": _sent(exchange), "response.txt": exchange.response}
             found = [(name, self._readable(parts[name])) for name in files if name in parts]
             facts: dict[str, Json] = {
@@ -132,23 +133,25 @@ class _Search(Struct, frozen=True):
         raise self._not_found()
 
     def _artifacts(self) -> ShowResult | None:
-        stage, attempt = self.request.stage, self.request.attempt
-        for run in _runs(self.project, self.request):
-            place = AttemptFiles(self.project.store.logs / run).attempt_folder(stage, 1).parent
-            silent = self._silent_attempts(run)
-            attempts = sorted({*_attempts(place), *silent})
-            number = attempt or (attempts[-1] if attempts else None)
-            if number not in attempts:
-                continue
-            kept = place / f"attempt-{number}"
-            texts = [(name, _read(kept / name)) for name in _names(kept, self.request.view)]
-            parts = [(name, self._readable(text)) for name, text in texts if text is not None]
-            if parts or number in silent:
-                provenance = self._provenance(run, number)
-                whose = f" ({visible(provenance)})" if provenance else ""
-                facts: dict[str, Json] = {"stage": stage, "run": run, "attempt": number, "provenance": provenance}
-                return ShowResult(_joined(parts, f"attempt {number} of {run}{whose}"), facts)
-        return None
+        return next((found for run in _runs(self.project, self.request) if (found := self._artifacts_of(run))), None)
+
+    def _artifacts_of(self, run: str) -> ShowResult | None:
+        stage = self.request.stage
+        place = AttemptFiles(self.project.store.logs / run).attempt_folder(stage, 1).parent
+        silent = self._silent_attempts(run)
+        attempts = sorted({*_attempts(place), *silent})
+        number = self.request.attempt or (attempts[-1] if attempts else None)
+        if number not in attempts:
+            return None
+        folder = place / f"attempt-{number}"
+        texts = [(name, _read(folder / name)) for name in _names(folder, self.request.view)]
+        parts = [(name, self._readable(text)) for name, text in texts if text is not None]
+        if not parts and number not in silent:
+            return None
+        provenance = self._provenance(run, number)
+        origin = f" ({visible(provenance)})" if provenance else ""
+        facts: dict[str, Json] = {"stage": stage, "run": run, "attempt": number, "provenance": provenance}
+        return ShowResult(_joined(parts, f"attempt {number} of {run}{origin}"), facts)
 
     def _silent_attempts(self, run: str) -> frozenset[int]:
         """Return finished attempts of a stage without a model: an attempt that printed nothing left no file."""
@@ -165,13 +168,15 @@ class _Search(Struct, frozen=True):
                 if self.request.attempt in (None, attempt):
                     facts: dict[str, Json] = {"run": run, "attempt": attempt}
                     yield from self._stored(response.fingerprint, facts, f"attempt {attempt} of {run}")
-        if self.request.run is not None or self.request.attempt is not None:
-            return
+        if self.request.run is None and self.request.attempt is None:
+            yield from self._exchanges_without_run()
+
+    def _exchanges_without_run(self) -> Iterator[_Source]:
+        """Give what the lock file and the transcripts have: a fresh clone has no journals."""
         record = _known_record(self.session, self.request.stage)
         for fingerprint in reversed(record.exchanges if record else ()):
             yield from self._stored(fingerprint, {}, f"exchange {fingerprint[:12]}")
-        decided = self.seen.decided_stages.get(self.request.stage)
-        first = first_request(self.project, decided)
+        first = first_request(self.project, self.seen.decided_stages.get(self.request.stage))
         if first is not None and self.step is not None:
             for exchange in reversed(replay_first_request(self.project, self.step, self.request.stage, first).found):
                 yield _Source(exchange, {}, f"exchange {exchange.fingerprint[:12]}, which the next build uses")

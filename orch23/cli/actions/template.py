@@ -75,6 +75,7 @@ def _write(root: Path, changes: Sequence[TemplateChange]) -> None:
             store.sweep()
             with store.writing_into({change.path.rpartition("/")[0] for change in changes}):
                 apply_changes(root, changes)
+            # The first line of each template names this file to editors.
             text = json.dumps(published_schema(), indent=2, ensure_ascii=False) + "\n"
             write_atomic(root / SCHEMA_FILE, text.encode())
     except OSError as error:
@@ -85,8 +86,8 @@ def _write(root: Path, changes: Sequence[TemplateChange]) -> None:
 def report_conflicts(console: Console, outlook: TemplateDryRun, root: Path) -> ExitCode:
     """Report the files that the user must decide about, and return the exit code."""
     conflicts = outlook.of(ChangeKind.CONFLICT)
-    problems = [_merge_conflict(one, line) for one in conflicts for line in one.lines]
     kept = [one for one in conflicts if not one.lines]
+    problems = [_merge_conflict(one, line) for one in conflicts for line in one.lines]
     if outlook.former:
         hint = "apply the changes that you want by hand"
         problems += [
@@ -94,18 +95,19 @@ def report_conflicts(console: Console, outlook: TemplateDryRun, root: Path) -> E
             for one in kept
         ]
     elif kept:
-        names = ", ".join(f"{one.path} ({one.note})" if one.note else one.path for one in kept)
-        hint = "`--keep` keeps your files and writes the others, `--overwrite` replaces them"
-        if outlook.source.name in project_templates(root):
-            hint = f"the project has it already: `orch23 template update {outlook.source.name}`; otherwise {hint}"
-        problems.append(
-            Diagnostic(
-                FILES_EXIST, f"files of `{outlook.source.name}` exist already: {names}; nothing was written", hint=hint
-            )
-        )
+        problems.append(_files_exist(outlook, kept, root))
     sources = {one.path: one.after.data.decode("utf-8", "replace") for one in conflicts if one.after is not None}
     console.write_diagnostics(problems, sources)
     return ExitCode.DECISION
+
+
+def _files_exist(outlook: TemplateDryRun, existing: Sequence[TemplateChange], root: Path) -> Diagnostic:
+    template = outlook.source.name
+    names = ", ".join(f"{one.path} ({one.note})" if one.note else one.path for one in existing)
+    hint = "`--keep` keeps your files and writes the others, `--overwrite` replaces them"
+    if template in project_templates(root):
+        hint = f"the project has it already: `orch23 template update {template}`; otherwise {hint}"
+    return Diagnostic(FILES_EXIST, f"files of `{template}` exist already: {names}; nothing was written", hint=hint)
 
 
 def _merge_conflict(one: TemplateChange, line: int) -> Diagnostic:
@@ -222,6 +224,7 @@ def _dry_runs(
     names = (name,) if name is not None else project_templates(root)
     if not names:
         raise no_template_error(root)
+    # Answers and versions belong to one template: others have other questions.
     if len(names) > 1 and (data or ref is not None):
         message = f"--data and --ref need the name of a template: {' or '.join(names)}"
         raise click.UsageError(message)

@@ -78,9 +78,9 @@ def test_online_each_model_is_asked_for_once_and_no_other_way(project: Project, 
 @pytest.mark.parametrize(
     ("status", "said", "told"),
     [
-        (404, "no such model", "answered 404: no such model"),
-        (401, f"the key {KEY} is bad", "answered 401: the key "),
-        (529, "busy", "answered 529: busy"),
+        (404, "no such model", "replied 404: no such model"),
+        (401, f"the key {KEY} is bad", "replied 401: the key "),
+        (529, "busy", "replied 529: busy"),
     ],
 )
 def test_what_a_vendor_answers_is_told_without_the_key(

@@ -236,7 +236,7 @@ def test_a_request_over_a_limit_of_the_run_is_refused_with_the_way_out(
     assert not isinstance(refused.value, StageLimitError)
     assert problem.code == code
     assert way_out in (problem.hint or "")
-    assert "a further build goes on" in (problem.hint or "")
+    assert "the next build continues" in (problem.hint or "")
     if code != "E501":
         assert f"{MOST:,}" in problem.message.replace(f"${MOST}", f"{MOST:,}"), "what it could take"
         assert "10" in problem.message, "what is spent"

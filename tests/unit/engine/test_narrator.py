@@ -26,7 +26,7 @@ def test_while_a_stage_is_held_its_time_stands_still() -> None:
     now[0] = 12.5
     events.withheld("a@1", "k", ["a@2", "a@3"])
     now[0] = 99.0
-    events.ended("a@1", StageOutcome(status=StageStatus.WITHHELD, text="held back: a@2 failed", by=("a@2",)), None)
+    events.ended("a@1", StageOutcome(status=StageStatus.WITHHELD, text="withheld: a@2 failed", by=("a@2",)), None)
     held, ended = screen.events[1:]
     assert (held.type, held.message, held.facts()["for"]) == ("stage_held", "waits for a@2, a@3", ("a@2", "a@3"))
     assert (ended.facts()["status"], ended.facts()["duration_s"], ended.facts()["by"]) == ("held", 2.5, ("a@2",))

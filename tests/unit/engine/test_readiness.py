@@ -104,7 +104,7 @@ def fetch(name: str = "f") -> Stage:
 def test_a_missing_key_stops_the_build_and_is_reported_once_for_all_stages() -> None:
     problems = Bench(asks("a", step=VENDOR), asks("b", step=VENDOR), environ={}).refused()
     (no_key,) = [one for one in problems if one.code == "E412"]
-    assert (no_key.subject, [one.message for one in no_key.related]) == ("a", ["`b` would ask too"])
+    assert (no_key.subject, [one.message for one in no_key.related]) == ("a", ["`b` needs it too"])
     assert "--replay" in (no_key.hint or "")
     assert "--provider" in (no_key.hint or "")
 

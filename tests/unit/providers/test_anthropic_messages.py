@@ -167,12 +167,12 @@ def test_each_error_has_its_code_and_what_was_turned_away_is_not_charged(
     fault = failed(reply)
     assert (fault.diagnostic.code, fault.transient, fault.charged) == (code, transient, reply.status == 500)
     assert fault.status == reply.status
-    assert f"answered {reply.status}" in fault.diagnostic.message
+    assert f"replied {reply.status}" in fault.diagnostic.message
 
 
 def test_the_servers_words_and_its_wait_are_handed_on() -> None:
     fault = failed(error_reply(429, "rate_limit_error", "slow down", {"retry-after": "7"}))
-    assert fault.diagnostic.message.endswith("answered 429: slow down")
+    assert fault.diagnostic.message.endswith("replied 429: slow down")
     assert fault.retry_after_s == 7.0
 
 
@@ -242,7 +242,7 @@ def test_what_the_library_does_not_say_it_raises_is_a_fault_in_one_line(error: E
         AnthropicMessages(url="http://127.0.0.1:1", key="k").complete(request(), LONG, lambda _n: None)
     fault = caught.value
     assert (fault.diagnostic.code, fault.transient, fault.charged) == (codes.PROVIDER_FAILED, False, True)
-    assert f"`anthropic` gave up: {type(error).__name__}: {error}" in fault.diagnostic.message
+    assert f"`anthropic` failed: {type(error).__name__}: {error}" in fault.diagnostic.message
 
 
 def test_halves_of_a_character_in_two_events_are_one() -> None:

@@ -39,7 +39,7 @@ def test_each_status_has_its_code_and_its_consequence(status: int, code: str, tr
         status in {500, 502, 504},
         status,
     )
-    assert fault.diagnostic.message == f"https://x answered {status}: says no"
+    assert fault.diagnostic.message == f"https://x replied {status}: says no"
     assert fault.diagnostic.hint
     assert fault.retry_after_s == (3.0 if transient else None)
 

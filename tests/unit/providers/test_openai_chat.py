@@ -251,7 +251,7 @@ def test_what_the_library_does_not_say_it_raises_is_a_fault_in_one_line() -> Non
     with OpenAIServer() as server, patch.object(openai.OpenAI, "post", side_effect=AttributeError("gone")):
         found = fault(server)
     assert (found.diagnostic.code, found.transient, found.charged) == (codes.PROVIDER_FAILED, False, True)
-    assert "`openai` gave up: AttributeError: gone" in found.diagnostic.message
+    assert "`openai` failed: AttributeError: gone" in found.diagnostic.message
 
 
 def test_halves_of_a_character_in_two_chunks_are_one() -> None:

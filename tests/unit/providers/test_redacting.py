@@ -87,7 +87,7 @@ def test_a_secret_at_the_limit_of_what_is_shown_of_a_server_is_not_cut_in_two(be
             REQUEST, 1.0, lambda _count: None
         )
     message = failed.value.diagnostics[0].message
-    assert message.startswith(f"server answered 400: {'x' * before}"[:200])
+    assert message.startswith(f"server replied 400: {'x' * before}"[:200])
     assert [KEY[:length] for length in range(3, len(KEY)) if f"x{KEY[:length]}" in message] == []
 
 
@@ -95,4 +95,4 @@ def test_a_secret_of_several_lines_is_taken_out_before_they_are_made_one() -> No
     redact = Secrets({"MY_KEY": "one two\nthree four\nfive six"}).redact
     with pytest.raises(ProviderError) as failed:
         RedactingProvider(Echoes("<one two\nthree four\nfive six>"), redact).complete(REQUEST, 1.0, lambda _count: None)
-    assert failed.value.diagnostics[0].message == "server answered 400: <[redacted MY_KEY]>"
+    assert failed.value.diagnostics[0].message == "server replied 400: <[redacted MY_KEY]>"

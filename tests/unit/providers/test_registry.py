@@ -62,7 +62,7 @@ def test_a_plain_step_has_no_complaint(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "hint"),
-    [("locl", "did you mean `local`?"), ("open-ai", "did you mean `openai`?"), ("x", "known")],
+    [("locl", "did you mean `local`?"), ("open-ai", "did you mean `openai`?"), ("x", "use one of")],
 )
 def test_an_unknown_provider_has_a_way_out(name: str, hint: str) -> None:
     (diagnostic,) = registry.step_errors(msgspec.structs.replace(STEPS["local"], provider=name), {})

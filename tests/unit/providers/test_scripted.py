@@ -47,7 +47,7 @@ def test_a_case_that_fits_is_not_left_for_the_next_one_when_its_list_ends() -> N
 
 
 def test_a_request_that_fits_no_case_is_told_as_such() -> None:
-    with pytest.raises(ProviderError, match="holds the text of no `when`"):
+    with pytest.raises(ProviderError, match="contains the text of no `when`"):
         ask("test", 1)
 
 

@@ -88,7 +88,7 @@ def test_each_further_try_is_told_with_its_cause() -> None:
 def test_after_three_tries_the_last_fault_stands_with_its_code_and_the_number(code: str) -> None:
     line = Line(fault(), fault(), fault(code))
     diagnostic = refused(line)
-    assert (diagnostic.code, diagnostic.message, diagnostic.hint) == (code, "it says no (asked 3 times)", "wait")
+    assert (diagnostic.code, diagnostic.message, diagnostic.hint) == (code, "it says no (after 3 tries)", "wait")
     assert len(line.deadlines) == 3
     assert len(line.events) == 2
 
@@ -127,7 +127,7 @@ def test_a_wait_beyond_the_deadline_is_not_begun() -> None:
 def test_a_delay_of_ours_beyond_the_deadline_ends_in_the_fault_itself() -> None:
     line = Line(fault(), fault(), takes_s=1.0)
     diagnostic = refused(line, deadline_s=5.0)
-    assert (diagnostic.code, diagnostic.message) == (codes.OVERLOADED, "it says no (asked 2 times)")
+    assert (diagnostic.code, diagnostic.message) == (codes.OVERLOADED, "it says no (after 2 tries)")
     assert line.slept == [1.0]
 
 

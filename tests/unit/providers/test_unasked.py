@@ -21,6 +21,12 @@ class Store:
         self.sought.append((stage, transcripts))
         return self.near
 
+    def get(self, fingerprint, transcripts):
+        raise AssertionError
+
+    def put(self, exchange, transcripts):
+        raise AssertionError
+
 
 def refusal(near: Exchange | None, asked: Request):
     store = Store(near)
@@ -41,13 +47,13 @@ def refusal(near: Exchange | None, asked: Request):
 
 
 def test_where_nothing_is_recorded_it_says_so() -> None:
-    assert refusal(None, request("x")) == "no answer is recorded for this stage"
+    assert refusal(None, request("x")) == "no response is recorded for this stage"
 
 
 def test_else_it_says_how_the_nearest_differs_without_secrets() -> None:
     then = request("one\ntwo hush")
     near = Exchange(fingerprint="f" * 64, stage="code@T1", request=then.parts(), response="")
     assert refusal(near, request("one\nthree hush")) == (
-        "no answer is recorded for this request; next to the nearest (ffffffffffff), "
+        "no response is recorded for this request; compared with the nearest (ffffffffffff), "
         "the prompt differs at line 2: 'three [redacted]' was 'two [redacted]'"
     )
