@@ -5,14 +5,14 @@ from collections.abc import Mapping
 LOAD_CODES: Mapping[str, tuple[str, str]] = {
     "E801": (
         "the text is not YAML",
-        "The YAML reader stopped here, and did not read the rest. Most often a value needs quotes "
-        "(it contains `: `, starts with `*`, `{`, `[`, `@` or `%`, or is a `${{ }}` inside `[]` or `{}`), or a line is "
-        "indented by another number of spaces than the lines around it.",
+        "The YAML reader stopped here, and did not read the rest. Most often a value needs quotes (it contains `: `, "
+        "starts with `*`, `{`, `[`, `@` or `%`, or is a `${{ }}` inside `[]` or `{}`), or a line is indented by "
+        "another number of spaces than the lines around it.",
     ),
     "E802": (
         "unknown key",
-        "The key is not allowed here, so it would have no effect. Correct its spelling, or move it to the right mapping; "
-        "`orch23 schema` and docs/pipeline-reference.md list the keys of each mapping.",
+        "The key is not allowed here, so it would have no effect. Correct its spelling, or move it to the right "
+        "mapping; `orch23 schema` and docs/pipeline-reference.md list the keys of each mapping.",
     ),
     "E803": (
         "a key appears twice",
@@ -25,8 +25,8 @@ LOAD_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E805": (
         "text that cannot be read",
-        "The file is not UTF-8, contains a control character, or is larger or nested more deeply than the limits allow. "
-        "Save it as UTF-8, remove the character, or move data into other files.",
+        "The file is not UTF-8, contains a control character, or is larger or nested more deeply than the limits "
+        "allow. Save it as UTF-8, remove the character, or move data into other files.",
     ),
     "E806": (
         "a key that is not a string",
@@ -34,8 +34,8 @@ LOAD_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E807": (
         "a number out of range",
-        "The number does not fit in 64 bits, so not every reader would keep it exactly. Put it in quotes to keep it as "
-        "text.",
+        "The number does not fit in 64 bits, so not every reader would keep it exactly. Put it in quotes to keep it "
+        "as text.",
     ),
     "E810": ("a required key is missing", "Add the key in the message; docs/pipeline-reference.md describes it."),
     "E811": (
@@ -45,13 +45,13 @@ LOAD_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E812": (
         "a value that is not allowed",
-        "The value has the right type, but is not allowed here: a misspelt word, a number out of range, a name with a "
-        "character that is not allowed, an empty list. The message shows the values that are allowed.",
+        "The value has the right type, but is not allowed here: a misspelt word, a number out of range, a name with "
+        "a character that is not allowed, an empty list. The message shows the values that are allowed.",
     ),
     "E813": (
         "a key of a later version",
-        "The key is part of the pipeline language, but this version of orch23 does not support it. It is refused, not "
-        "ignored. Remove it, or use a newer version of orch23.",
+        "The key is part of the pipeline language, but this version of orch23 does not support it. It is refused, "
+        "not ignored. Remove it, or use a newer version of orch23.",
     ),
     "E814": (
         "exactly one of several keys is needed",
@@ -60,24 +60,24 @@ LOAD_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E815": (
         "a duration, count or amount that cannot be read",
-        "A duration is a number of seconds, or a number with a unit: `300s`, `45m`, `2h`, `1h30m`. A count is a whole "
-        "number that may end in `k` (thousands) or `M` (millions): `600k`. An amount of US dollars is a number or a "
-        "decimal in quotes: `2.50`, `'0.000125'`.",
+        "A duration is a number of seconds, or a number with a unit: `300s`, `45m`, `2h`, `1h30m`. A count is a "
+        "whole number that may end in `k` (thousands) or `M` (millions): `600k`. An amount of US dollars is a number "
+        "or a decimal in quotes: `2.50`, `'0.000125'`.",
     ),
     "E816": (
         "a pool that is not defined",
-        "A stage uses a pool by its name, and `pools` at the top of the file must have the size of that pool. Correct the "
-        "name, or add it: `pools: {NAME: 1}`.",
+        "A stage uses a pool by its name, and `pools` at the top of the file must have the size of that pool. "
+        "Correct the name, or add it: `pools: {NAME: 1}`.",
     ),
     "E840": (
         "an undefined name in an expression",
-        "A `${{ }}` uses a name that does not exist here. Expressions can use `vars`, and in a foreach the item by the "
-        "name in `as`. Declare the var, or correct the spelling.",
+        "A `${{ }}` uses a name that does not exist here. Expressions can use `vars`, and in a foreach the item by "
+        "the name in `as`. Declare the var, or correct the spelling.",
     ),
     "E841": (
         "an expression that fails",
-        "The text between `${{` and `}}` is not a Jinja expression, its evaluation failed, or its result is not a plain "
-        "value. Inside a longer text it must give a string, number or boolean. `$${{` writes a literal `${{`.",
+        "The text between `${{` and `}}` is not a Jinja expression, its evaluation failed, or its result is not a "
+        "plain value. Inside a longer text it must give a string, number or boolean. `$${{` writes a literal `${{`.",
     ),
     "E842": (
         "vars that use each other",
@@ -85,8 +85,8 @@ LOAD_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E843": (
         "an unknown var is set",
-        "`--set` or the `--vars` file sets a var that the pipeline does not declare under `vars`. Correct its name, or "
-        "declare it with a default.",
+        "`--set` or the `--vars` file sets a var that the pipeline does not declare under `vars`. Correct its name, "
+        "or declare it with a default.",
     ),
     "E844": (
         "a plugin is not installed",
@@ -96,34 +96,34 @@ LOAD_CODES: Mapping[str, tuple[str, str]] = {
     "E845": (
         "an object of a plugin cannot be used",
         "An entry point of a distribution that `plugins` names cannot be imported, or does not have the type of its "
-        "group: `orch23.checks` has values of `Check`, `orch23.steps` classes of `Step`. Or the name of a kind of step "
-        "is already a key of stages or of steps of `verify`. The message has the plugin and the reason. Report it to the "
-        "author of the plugin, or remove it from `plugins`. docs/plugins.md describes each group.",
+        "group: `orch23.checks` has values of `Check`, `orch23.steps` classes of `Step`. Or the name of a kind of "
+        "step is already a key of stages or of steps of `verify`. The message has the plugin and the reason. Report "
+        "it to the author of the plugin, or remove it from `plugins`. docs/plugins.md describes each group.",
     ),
     "E847": (
         "the code of a plugin failed",
-        "A check, a step, a provider, an executor or an output format of a distribution that `plugins` names raised an "
-        "exception. The message has the plugin with its version, the exception, and the function and line of the "
+        "A check, a step, a provider, an executor or an output format of a distribution that `plugins` names raised "
+        "an exception. The message has the plugin with its version, the exception, and the function and line of the "
         "plugin. The stage that used it has failed; other stages are not affected. Report it to the author of the "
         "plugin, install another version, or remove it from `plugins`.",
     ),
     "E850": (
         "a path that is not allowed",
-        "Paths in a pipeline are relative to the root of the project, with `/` between names, and stay below the root: "
-        "not absolute, no `..`, no backslash, not empty. The path of one file has no wildcard either. A path that "
-        "starts with `!` excludes files in `inputs` and `verify.inputs`, where a pattern or listing before it can "
-        "match them, and is refused where it would have no effect; `./!name` is a file of that name.",
+        "Paths in a pipeline are relative to the root of the project, with `/` between names, and stay below the "
+        "root: not absolute, no `..`, no backslash, not empty. The path of one file has no wildcard either. A path "
+        "that starts with `!` excludes files in `inputs` and `verify.inputs`, where a pattern or listing before it "
+        "can match them, and is refused where it would have no effect; `./!name` is a file of that name.",
     ),
     "E851": (
         "an output outside the write scope",
-        "The stage has an output that `allowed_paths.write` does not allow. Add the path to `allowed_paths.write`, or "
-        "remove that key: then the outputs are the write scope.",
+        "The stage has an output that `allowed_paths.write` does not allow. Add the path to `allowed_paths.write`, "
+        "or remove that key: then the outputs are the write scope.",
     ),
     "E852": (
         "a protected output",
-        "The stage has an output that its own `allowed_paths.protect` forbids; `protect` wins over `write`. Remove one of "
-        "the two. Or it declares a file that no stage may write: of version control, of `.orch23` or of `logs/`. "
-        "Choose another path.",
+        "The stage has an output that its own `allowed_paths.protect` forbids; `protect` wins over `write`. Remove "
+        "one of the two. Or it declares a file that no stage may write: of version control, of `.orch23` or of "
+        "`logs/`. Choose another path.",
     ),
     "E853": (
         "an output is named twice",
@@ -146,19 +146,19 @@ LOAD_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E857": (
         "an item decides more than it may",
-        "The items of a foreach over a file are data that a model may have written. They may set plain relative paths "
-        "and arguments, but not a program, a shell text, the environment, a provider, a URL, a prompt or a limit. "
-        "Write that part out in the pipeline.",
+        "The items of a foreach over a file are data that a model may have written. They may set plain relative "
+        "paths and arguments, but not a program, a shell text, the environment, a provider, a URL, a prompt or a "
+        "limit. Write that part out in the pipeline.",
     ),
     "E858": (
         "an item names a protected file",
-        "Files that configure tools, tests or orch23 itself are written only if the author of the pipeline named them "
-        "literally under `allowed_paths.write`. Name the file there, or let the item name another.",
+        "Files that configure tools, tests or orch23 itself are written only if the author of the pipeline named "
+        "them literally under `allowed_paths.write`. Name the file there, or let the item name another.",
     ),
     "E859": (
         "a variable that a stage may not set",
-        "`env` may not hold secrets (they would be stored with the results), nor the variables that orch23 sets itself "
-        "or that change how programs are loaded. Credentials stay in the environment of orch23.",
+        "`env` may not hold secrets (they would be stored with the results), nor the variables that orch23 sets "
+        "itself or that change how programs are loaded. Credentials stay in the environment of orch23.",
     ),
     "E860": (
         "data that does not fit its schema",
@@ -167,8 +167,8 @@ LOAD_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E861": (
         "a schema that cannot be used",
-        "The file is not a JSON schema of draft 7, or refers to a schema outside of it. Correct the schema; `$ref` may "
-        "only refer to the same file, as in `#/definitions/name`.",
+        "The file is not a JSON schema of draft 7, or refers to a schema outside of it. Correct the schema; `$ref` "
+        "may only refer to the same file, as in `#/definitions/name`.",
     ),
     "E862": (
         "no such pipeline file",
@@ -177,8 +177,8 @@ LOAD_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "W801": (
         "a retry limit was clamped",
-        "`retry.max` is the number of attempts after the first, from 0 to 50. The nearest of these is used. Write that "
-        "number, or split the stage so that it needs fewer attempts.",
+        "`retry.max` is the number of attempts after the first, from 0 to 50. The nearest of these is used. Write "
+        "that number, or split the stage so that it needs fewer attempts.",
     ),
     "W802": (
         "fields of another provider were dropped",
@@ -188,8 +188,8 @@ LOAD_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "W803": (
         "exit_codes names no diagnostic",
-        "A key of `exit_codes` is the code of a diagnostic or its beginning, as in `{E201: 4, E2: 2}`. No code starts "
-        "with this key, so it has no effect. docs/diagnostics.md lists the codes.",
+        "A key of `exit_codes` is the code of a diagnostic or its beginning, as in `{E201: 4, E2: 2}`. No code "
+        "starts with this key, so it has no effect. docs/diagnostics.md lists the codes.",
     ),
     "W804": (
         "a promotion group with one stage",
