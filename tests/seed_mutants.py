@@ -58,9 +58,7 @@ NO_WRITE_FENCE = M(
 ASKED_AGAIN = M(
     RECORDED, "        return None if found is None or self._is_excluded(found) else found\n", "        return None\n"
 )
-NO_TIMEOUT = M(
-    PROCESS, "    if now >= deadline and exited_at is None:", "    if now >= deadline and exited_at is not None:"
-)
+NO_TIMEOUT = M(PROCESS, '    return "timed_out" if now >= deadline else None', "    return None")
 TIMEOUT_UNTOLD = M(
     RUNNING, 'failed = command_failed("timeout", command,', 'failed = command_failed("verify_failed", command,'
 )
@@ -619,8 +617,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "S4-05": (
-        M(VERIFICATION, "        found = errors(told)\n", "        found = told\n"),
-        M(VERIFICATION, "        self._warn(told)\n", ""),
+        M(VERIFICATION, "        found = errors(diagnostics)\n", "        found = diagnostics\n"),
+        M(VERIFICATION, "        self._warn(diagnostics)\n", ""),
     ),
     "S4-06": (NO_RESPONSE_TEXT, NO_FAILURE_TEXT),
     "S4-07": (
@@ -871,8 +869,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(WORK, "      brief: {limit: 2000, head: 1200, tail: 700}\n", ""),
         M(
             FAILURE,
-            "    brief = replace(failure.feedback, excerpt=excerpt, constraints=_constraints(stage))",
-            "    brief = replace(failure.feedback, excerpt=excerpt)",
+            "    feedback = replace(failure.feedback, excerpt=excerpt, constraints=_constraints(stage))",
+            "    feedback = replace(failure.feedback, excerpt=excerpt)",
         ),
     ),
     "S4-54": (

@@ -70,7 +70,7 @@ class IndexHead(msgspec.Struct, frozen=True):
 
 
 class OutdatedIndexError(Exception):
-    """The index does not tell which stages an edit affects: all stages have to be decided."""
+    """The index does not show which stages an edit affects: all stages have to be decided."""
 
 
 class DependencyIndex:
@@ -85,6 +85,7 @@ class DependencyIndex:
         """Read the head of a table."""
         self._index, self._table = index, table
         self.head = self._value(_HEAD, IndexHead)
+        # Walking through the graph reads the row of a stage once for each of its neighbours.
         self.row = cache(lambda name: self._value(_STAGE + _bytes(name), StageRow))
 
     def family(self, name: str) -> ForeachStage | None:
@@ -171,6 +172,7 @@ def all_rows(
         if isinstance(node, ForeachStage) or name not in seen:
             rows[_OTHER + _bytes(name)] = _encode(_Other(node))
             continue
+        # Sorted, since the order of a set differs from process to process.
         looked = tuple(sorted(reads.get(name, ())))
         row = StageRow(
             node,
@@ -278,7 +280,7 @@ def _beside(
 
 
 def _is_open(node: Stage | ForeachStage) -> bool:
-    """Return whether only the result of a node tells which files it makes."""
+    """Return whether only the result of a node shows which files it makes."""
     return isinstance(node, ForeachStage) or node.chain is not None or any(map(is_glob, writes_of(node)))
 
 

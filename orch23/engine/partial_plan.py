@@ -81,6 +81,7 @@ def part_of(since: Since, store: ProjectStore, edited_stages: EditedStages) -> P
     root, changed = store.root, [*since.changed]
     try:
         rows = DependencyIndex(store.index, since.table)
+        # A build that was killed may have written the index without its snapshot, or the other way round.
         if rows.head.token != since.token or not store.local.records.is_indexed():
             return None
         digests = {one: _known(since.digest_of(one)) for one in rows.head.read if one not in changed}
@@ -117,8 +118,8 @@ def _edited(rows: DependencyIndex, found: Mapping[str, Stage] | None) -> dict[st
 
 def _ties(stage: Stage) -> tuple[object, ...]:
     """Return the facts of a stage that its place in the plan, or the first event of a run, depends on."""
-    asked = (stage.step.provider, stage.step.model) if is_llm(stage.step) else ()
-    return (graph_facts_of(stage), stage.kind, stage.retry.max, asked)
+    model = (stage.step.provider, stage.step.model) if is_llm(stage.step) else ()
+    return (graph_facts_of(stage), stage.kind, stage.retry.max, model)
 
 
 class Reach(Struct, frozen=True):
@@ -161,8 +162,8 @@ def reach(
 ) -> Reach:
     """Return the stages that a change of these paths may affect, and those whose declarations were edited.
 
-    A path is a file, or the whole path of a listed directory. Only a stage that makes a file can tell what its removal
-    means.
+    A path is a file, or the whole path of a listed directory. Only a stage that makes a file can
+    determine what its removal means.
 
     Raises:
         OutdatedIndexError: that is not known, or these are more than half of all stages.
@@ -182,6 +183,7 @@ def reach(
         more = _following(rows, waiting.pop()) - found
         found |= more
         waiting += more
+        # ADR 31: then all stages are decided.
         if 2 * len(found) > total:
             raise OutdatedIndexError
     around = _around(rows, found)

@@ -126,6 +126,7 @@ class PartialPriorState(Struct):
 
         """
         place = self.lock_path
+        # Read before the change time is checked: that shows a change between the two.
         self._data = read_regular(place) or b""
         if not self._is_unchanged() and digest_bytes(self._data).sha256 != self.sha256:
             message = "the lock file was changed since the last build"
@@ -152,7 +153,7 @@ class PartialPriorState(Struct):
 
 
 CheckProvider = Callable[["LLMStep"], tuple[Diagnostic, ...]]
-"""Say what keeps a stage's provider from being asked, as far as can be known before any stage starts."""
+"""Return the errors of a stage's provider that are known before any stage starts."""
 
 
 class PlanningTools(Struct, frozen=True, kw_only=True):
@@ -215,6 +216,7 @@ def open_session(  # noqa: PLR0913 - what a build knows, each with its own name
     elif problems := [*_without_plan(pipeline, tools), *missing_input_errors(plan, store)]:
         raise InvalidInputError(*problems)
     lock, history = memory.read()
+    # A lock file comes with a clone: a forged record must not make a stage remove files that it may not write.
     lock = without_impossible_records(_with_interrupted(lock, history, store), plan, store.records)
     state = ProjectState(
         plan,
@@ -327,7 +329,7 @@ def _expand_sources(decider: StageDecider, check: CheckProvider) -> None:
                 problems += _item_providers(state.plan.pipeline, expansion.stages, check)
         if plan is not None:
             state.extend(plan)
-    if not problems:  # what nobody makes any more is taken away, so it is no input
+    if not problems:  # files that no stage makes any more are removed, so they are no inputs
         exists = {path: ObsoleteFiles(state).has_lasting_file(path) for path in literal_reads(state.plan)}
         problems += missing_inputs_errors(state.plan, exists, state.store.workspace.is_folder)
     if problems:

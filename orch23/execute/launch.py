@@ -19,7 +19,8 @@ from orch23.execute.supervisor import ProcessSpec
 from orch23.model.action import DEFAULT_LIMITS, Action, StepLimits
 from orch23.model.diagnostic import Diagnostic
 
-_ALLOWED = {("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")}  # orch23 itself sets it in the action of a pytest step
+# orch23 itself sets it in the action of a pytest step.
+_ALLOWED = {("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")}
 _COVERAGE = ".coverage"
 _COMPILERS = ("compileall", "py_compile")
 _CACHES = {
@@ -29,6 +30,7 @@ _CACHES = {
     "PYTHONPYCACHEPREFIX": "pycache",
     "RUFF_CACHE_DIR": ".ruff_cache",
 }
+# They change the dynamic loader, pytest, git or orch23 itself, give access to keys, or are not portable names.
 _REFUSED = re.compile(
     r"LD_.*|PYTEST_.*|GIT_.*|ORCH23_.*|SSH_AUTH_SOCK|HOME|TMPDIR"
     r"|(?:.*[^A-Za-z0-9_].*)|[0-9].*|",
@@ -66,7 +68,8 @@ def cache_variables(seen: SandboxDir, action: Action) -> dict[str, str]:
         del moved["PYTHONPYCACHEPREFIX"]
     if any(path.rpartition("/")[2].startswith(_COVERAGE) for path in action.writable):
         del moved["COVERAGE_FILE"]
-    return {**moved, "PYTHONNOUSERSITE": "1"}  # tests can write below HOME, so no packages are loaded from there
+    # Tests can write below HOME, so no packages are loaded from there.
+    return {**moved, "PYTHONNOUSERSITE": "1"}
 
 
 def process_environment(seen: SandboxDir, interpreter: Path, declared: Mapping[str, str]) -> dict[str, str]:
@@ -82,7 +85,8 @@ def process_environment(seen: SandboxDir, interpreter: Path, declared: Mapping[s
         **declared,
         "HOME": str(seen.home),
         "TMPDIR": str(seen.tmp),
-        "GIT_CEILING_DIRECTORIES": str(seen.root),  # without it git would find the project's own repository
+        # Without it git would find the project's own repository above the sandbox directory.
+        "GIT_CEILING_DIRECTORIES": str(seen.root),
         MARKER_VARIABLE: seen.marker,
     }
 
@@ -154,7 +158,7 @@ class Launcher(Protocol):
         """Return the sandbox directory with the paths that a process in it has to use."""
 
     def prepare(self, launch: Launch) -> AbstractContextManager[Launch]:
-        """Give the launch that runs this one confined, until the process has ended.
+        """Yield the launch that runs this one confined, until the process has ended.
 
         Raises:
             LaunchRefusedError: it cannot, or must not, be run.
@@ -174,7 +178,7 @@ class PlainLauncher:
 
     @contextmanager
     def prepare(self, launch: Launch) -> Iterator[Launch]:
-        """Give the launch itself."""
+        """Yield the launch itself."""
         yield launch
 
 

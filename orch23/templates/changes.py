@@ -4,6 +4,8 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TypeAlias
 
@@ -20,34 +22,34 @@ NEW_SUFFIX = ".new"
 
 
 class TemplateFile(Struct, frozen=True):
-    """The bytes of a file, and whether it may be run."""
+    """The bytes of a file, and whether it is executable."""
 
     data: bytes
     executable: bool = False
 
 
 class NotAFile(Struct, frozen=True):
-    """What is at a path and is no regular file."""
+    """A path with something that is not a regular file; `what` completes the sentence "the path ..."."""
 
     what: str
 
 
 PathState: TypeAlias = TemplateFile | NotAFile | None
-"""What the project has at a path."""
+"""What the project has at a path; None for nothing."""
 
 MergeTexts: TypeAlias = Callable[[bytes, bytes, bytes], tuple[bytes | None, tuple[int, ...]]]
-"""Mine, base, theirs -> the merged text (None if it is not to merge) and the lines at which conflicts begin."""
+"""Mine, base, theirs -> the merged text (None if one of them is not a text) and the first lines of its conflicts."""
 
 
 class MergeFunctions(Struct, frozen=True):
-    """How texts come together, and the free path beside a path, for a file that is no text."""
+    """How to merge texts, and how to name a free path beside a path, for a file that is not a text."""
 
     texts: MergeTexts
     beside: Callable[[str], str]
 
 
 class ChangeKind(StrEnum):
-    """What becomes of a file."""
+    """What `init` or `template update` does with a file."""
 
     CREATE = "create"
     SAME = "same"
@@ -60,15 +62,22 @@ class ChangeKind(StrEnum):
 
 
 class ExistingPolicy(StrEnum):
-    """What is to be done with files of other content that `init` finds."""
+    """What `init` does with existing files of other content."""
 
     STOP = "stop"
     KEEP = "keep"
     OVERWRITE = "overwrite"
 
 
+_EXISTING = {
+    ExistingPolicy.STOP: ChangeKind.CONFLICT,
+    ExistingPolicy.KEEP: ChangeKind.KEEP,
+    ExistingPolicy.OVERWRITE: ChangeKind.OVERWRITE,
+}
+
+
 class TemplateChange(Struct, frozen=True, kw_only=True):
-    """What becomes of one path. `after` is what is written there, None for nothing or, with DELETE, a removal."""
+    """The change of one path. `after` is the file to write; with None nothing is written, and DELETE removes it."""
 
     path: str
     kind: ChangeKind
@@ -79,7 +88,7 @@ class TemplateChange(Struct, frozen=True, kw_only=True):
 
     @property
     def changes(self) -> bool:
-        """Say whether the project is another afterwards."""
+        """Return whether the project is different afterwards."""
         return self.after is not None or self.kind is ChangeKind.DELETE
 
 
@@ -87,7 +96,7 @@ def init_changes(
     rendered: Mapping[str, TemplateFile], there: Mapping[str, PathState], existing: ExistingPolicy
 ) -> tuple[TemplateChange, ...]:
     """Return what a template changes in a project that does not have it yet."""
-    return tuple(_laid(path, file, there.get(path), existing) for path, file in sorted(rendered.items()))
+    return tuple(_init_change(path, file, there.get(path), existing) for path, file in sorted(rendered.items()))
 
 
 def update_changes(
@@ -96,80 +105,69 @@ def update_changes(
     there: Mapping[str, PathState],
     merging: MergeFunctions,
 ) -> tuple[TemplateChange, ...]:
-    """Return what a newer version changes in a project that has an older one, and edits of its own."""
+    """Return what a newer version changes in a project with an older one (`base`), and with edits of its own."""
     paths = sorted(base.keys() | theirs.keys())
-    changes = (_updated(path, base.get(path), theirs.get(path), there.get(path), merging) for path in paths)
-    return tuple(one for part in changes for one in part)
+    changes = (_update_changes(path, base.get(path), theirs.get(path), there.get(path), merging) for path in paths)
+    return tuple(chain.from_iterable(changes))
 
 
-def _laid(path: str, file: TemplateFile, mine: PathState, existing: ExistingPolicy) -> TemplateChange:
+def _init_change(path: str, file: TemplateFile, mine: PathState, existing: ExistingPolicy) -> TemplateChange:
     if mine is None:
         return TemplateChange(path=path, kind=ChangeKind.CREATE, after=file)
     if isinstance(mine, NotAFile):
         return TemplateChange(path=path, kind=ChangeKind.CONFLICT, before=mine, note=mine.what)
-    if mine.data == file.data:
-        return TemplateChange(path=path, kind=ChangeKind.SAME, before=mine)
-    match existing:
-        case ExistingPolicy.KEEP:
-            return TemplateChange(path=path, kind=ChangeKind.KEEP, before=mine)
-        case ExistingPolicy.OVERWRITE:
-            return TemplateChange(path=path, kind=ChangeKind.OVERWRITE, before=mine, after=file)
-        case ExistingPolicy.STOP:
-            return TemplateChange(path=path, kind=ChangeKind.CONFLICT, before=mine)
+    kind = ChangeKind.SAME if mine.data == file.data else _EXISTING[existing]
+    after = file if kind is ChangeKind.OVERWRITE else None
+    return TemplateChange(path=path, kind=kind, before=mine, after=after)
 
 
-def _updated(
+def _update_changes(
     path: str, base: TemplateFile | None, theirs: TemplateFile | None, mine: PathState, merging: MergeFunctions
 ) -> tuple[TemplateChange, ...]:
+    change = partial(TemplateChange, path=path, before=mine)
     if theirs in (base, mine):
-        return (TemplateChange(path=path, kind=ChangeKind.SAME, before=mine),)
+        return (change(kind=ChangeKind.SAME),)
     if isinstance(mine, NotAFile):
-        return (TemplateChange(path=path, kind=ChangeKind.CONFLICT, before=mine, note=mine.what),)
+        return (change(kind=ChangeKind.CONFLICT, note=mine.what),)
     if mine is None:
         if base is None:
-            return (TemplateChange(path=path, kind=ChangeKind.CREATE, after=theirs),)
-        return (TemplateChange(path=path, kind=ChangeKind.KEEP, note="you removed it"),)
+            return (change(kind=ChangeKind.CREATE, after=theirs),)
+        return (change(kind=ChangeKind.KEEP, note="you removed it"),)
+    is_unedited = base is not None and mine.data == base.data
     if theirs is None:
-        if base is not None and mine.data == base.data:
-            return (TemplateChange(path=path, kind=ChangeKind.DELETE, before=mine),)
-        return (
-            TemplateChange(
-                path=path, kind=ChangeKind.KEEP, before=mine, note="the template has it no longer; you edited it"
-            ),
-        )
-    if base is not None and mine.data == base.data:
-        return (TemplateChange(path=path, kind=ChangeKind.UPDATE, before=mine, after=theirs),)
-    return _merged(path, base, theirs, mine, merging)
+        if is_unedited:
+            return (change(kind=ChangeKind.DELETE),)
+        return (change(kind=ChangeKind.KEEP, note="removed from the template, but you edited it"),)
+    if is_unedited:
+        return (change(kind=ChangeKind.UPDATE, after=theirs),)
+    return _merge_changes(path, base, theirs, mine, merging)
 
 
-def _merged(
+def _merge_changes(
     path: str, base: TemplateFile | None, theirs: TemplateFile, mine: TemplateFile, merging: MergeFunctions
 ) -> tuple[TemplateChange, ...]:
+    change = partial(TemplateChange, path=path, before=mine)
     if mine.data == theirs.data:
-        return (TemplateChange(path=path, kind=ChangeKind.SAME, before=mine),)
+        return (change(kind=ChangeKind.SAME),)
     data, lines = merging.texts(mine.data, base.data if base is not None else b"", theirs.data)
     if data is None:
         beside = TemplateChange(path=merging.beside(path), kind=ChangeKind.CREATE, after=theirs)
-        return (
-            TemplateChange(path=path, kind=ChangeKind.CONFLICT, before=mine, note=f"no text; see {beside.path}"),
-            beside,
-        )
-    kept = data == mine.data
-    kind = ChangeKind.CONFLICT if lines else ChangeKind.KEEP if kept else ChangeKind.MERGE
-    after = None if kept else TemplateFile(data, mine.executable or theirs.executable)
-    return (TemplateChange(path=path, kind=kind, before=mine, after=after, lines=lines),)
+        return change(kind=ChangeKind.CONFLICT, note=f"not a text file; see {beside.path}"), beside
+    clean = ChangeKind.KEEP if data == mine.data else ChangeKind.MERGE
+    after = None if data == mine.data else TemplateFile(data, mine.executable or theirs.executable)
+    return (change(kind=ChangeKind.CONFLICT if lines else clean, after=after, lines=lines),)
 
 
-_RUN = 0o100
+_EXECUTABLE = 0o100
 
 
 def read_paths(root: Path, paths: Iterable[str]) -> dict[str, PathState]:
-    """Return what the project has at some paths."""
-    return {path: _look(root, path) for path in paths}
+    """Return what the project has at each path."""
+    return {path: _state(root, path) for path in paths}
 
 
 def apply_changes(root: Path, changes: Iterable[TemplateChange]) -> None:
-    """Write what changes, in the order given."""
+    """Write and delete the files of the changes, in their order."""
     for change in changes:
         if change.after is not None:
             replace_file(root, change.path, change.after.data, 0o755 if change.after.executable else 0o644)
@@ -183,55 +181,55 @@ def read_rendered(folder: Path) -> Mapping[str, TemplateFile]:
     """Return the files of a rendered template, by path.
 
     Raises:
-        SafetyError: one of them is no regular file, or would lie where no template may write.
+        SafetyError: one of them is not a regular file, or has a path that a template may not write.
 
     """
-    found: dict[str, TemplateFile] = {}
-    wrong: list[Diagnostic] = []
+    files: dict[str, TemplateFile] = {}
+    errors: list[Diagnostic] = []
     for path in _below(folder):
         name = path.relative_to(folder).as_posix()
-        why = _refused(path, name)
-        if why is None:
-            found[name] = TemplateFile(path.read_bytes(), bool(path.stat().st_mode & _RUN))
-            continue
-        hint = "nothing was written; tell the template's author"
-        wrong.append(Diagnostic(FORBIDDEN_PATH, f"the template brings {name!r}, which {why}", hint=hint))
-    if wrong:
-        raise SafetyError(*wrong)
-    return found
+        fault = _fault(path, name)
+        if fault is None:
+            files[name] = TemplateFile(path.read_bytes(), bool(path.stat().st_mode & _EXECUTABLE))
+        else:
+            hint = "nothing was written; report it to the author of the template"
+            errors.append(Diagnostic(FORBIDDEN_PATH, f"the template has {name!r}, which {fault}", hint=hint))
+    if errors:
+        raise SafetyError(*errors)
+    return files
 
 
-def _look(root: Path, path: str) -> PathState:
+def _state(root: Path, path: str) -> PathState:
     names, name = split_path(path)
     try:
         with open_directory(root, names) as parent:
             descriptor = open_regular(name, parent)
             if descriptor is not None:
-                executable = bool(os.fstat(descriptor).st_mode & _RUN)
+                executable = bool(os.fstat(descriptor).st_mode & _EXECUTABLE)
                 return TemplateFile(read_and_close(descriptor), executable)
             mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
     except FileNotFoundError:
         return None
     except NotADirectoryError:
         return NotAFile("a folder above it is a file")
-    except SafetyError:
+    except SafetyError:  # a link could lead out of the project
         return NotAFile("a folder above it is a link")
     except OSError as error:
         return NotAFile(f"cannot be read: {error.strerror}")
-    return NotAFile(
-        "is a link" if stat.S_ISLNK(mode) else "is a folder" if stat.S_ISDIR(mode) else "is no regular file"
-    )
+    kinds = {stat.S_IFLNK: "is a link", stat.S_IFDIR: "is a folder"}
+    return NotAFile(kinds.get(stat.S_IFMT(mode), "is not a regular file"))
 
 
 def _below(folder: Path) -> Iterator[Path]:
+    """Yield all files, and links to folders, which `os.walk` counts among the folders."""
     for here, folders, files in os.walk(folder):
         links = [name for name in folders if (Path(here) / name).is_symlink()]
         yield from (Path(here) / name for name in sorted((*files, *links)))
 
 
-def _refused(path: Path, name: str) -> str | None:
+def _fault(path: Path, name: str) -> str | None:
     if not stat.S_ISREG(path.lstat().st_mode):
-        return "is no regular file"
+        return "is not a regular file"
     if sealed_reason(name) is not None:
-        return "is where no template may write"
+        return "is a path that a template may not write"
     return unsafe_reason(name)

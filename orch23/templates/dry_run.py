@@ -30,7 +30,7 @@ _LINE = "^{}: *['\"]?([^'\"\n]*)['\"]?$"
 
 
 class TemplateDryRun(Struct, frozen=True, kw_only=True):
-    """What would become of a project's files."""
+    """The changes that `init` or `template update` would make; `former` is the version before an update."""
 
     source: TemplateSource
     rendered: RenderedTemplate
@@ -43,7 +43,7 @@ class TemplateDryRun(Struct, frozen=True, kw_only=True):
 
 
 class AnswerOptions(Struct, frozen=True, kw_only=True):
-    """How the questions of a template are answered: `ask` on a terminal, `defaults` for what `data` leaves open."""
+    """How the questions of a template are answered: by `data`, then on the terminal (`ask`) or by the `defaults`."""
 
     data: Mapping[str, str]
     suggested: Mapping[str, str]
@@ -60,37 +60,37 @@ def dry_run_init(
     existing: ExistingPolicy,
     environ: Mapping[str, str],
 ) -> TemplateDryRun:
-    """Return what `init` would do.
+    """Return the changes of `init`.
 
     Raises:
-        Orch23Error: as `fetched` and `rendered`; a question has no answer.
+        Orch23Error: as `fetched_template` and `render_versions`; or a question has no answer.
 
     """
     wanted = RenderRequest(ref=ref, data=answering.data, suggested=answering.suggested, ask=answering.ask)
     with fetched_template(source, environ) as folder:
-        (made,) = render_versions(source, (wanted,), folder, root, environ)
-    if made.unanswered and not (answering.ask or answering.defaults):
-        raise UsageError(_unanswered(source, made))
-    changes = init_changes(made.files, read_paths(root, made.files), existing)
-    return TemplateDryRun(source=source, rendered=made, changes=_answers_last(changes, source))
+        (rendered,) = render_versions(source, (wanted,), folder, root, environ)
+    if rendered.unanswered and not (answering.ask or answering.defaults):
+        raise UsageError(_unanswered(source, rendered))
+    changes = init_changes(rendered.files, read_paths(root, rendered.files), existing)
+    return TemplateDryRun(source=source, rendered=rendered, changes=_answers_last(changes, source))
 
 
 def dry_run_update(
     name: str, root: Path, data: Mapping[str, str], *, ref: str | None, environ: Mapping[str, str]
 ) -> TemplateDryRun:
-    """Return what an update would do: the version that the project has, and the newer one, both with its answers.
+    """Return the changes of an update, from the version that the project has to a newer one, with the same answers.
 
     Raises:
-        Orch23Error: as `fetched` and `rendered`; the project does not have the template.
+        Orch23Error: as `fetched_template` and `render_versions`; or the project does not have the template.
 
     """
-    last = _answers(root, name)
-    address, former = (_said(last, key) for key in ("_src_path", "_commit"))
+    last = _read_answers(root, name)
+    address, former = (_copier_line(last, key) for key in ("_src_path", "_commit"))
     if not address or not former:
-        hint = f"`orch23 init {name}` writes it anew"
-        message = f"{_PREFIX}{name}{_SUFFIX} does not say where the template comes from"
+        hint = f"`orch23 init {name}` writes it again"
+        message = f"{_PREFIX}{name}{_SUFFIX} lacks the address or the version of the template"
         raise NotFoundError(Diagnostic(codes.NOT_IN_PROJECT, message, hint=hint))
-    # Its name here stays, wherever its repository has moved.
+    # The name of the answers file stays the same if the repository is renamed.
     source = replace(find_source(address, root), name=name)
     with fetched_template(source, environ) as folder:
         wanted = (RenderRequest(ref=former, last=last), RenderRequest(ref=ref, last=last, data=data))
@@ -98,17 +98,17 @@ def dry_run_update(
         labels = ("yours", f"template {base.version}", f"template {theirs.version}")
         git = find_git(environ)
 
-        def merged(mine: bytes, old: bytes, new: bytes) -> tuple[bytes | None, tuple[int, ...]]:
-            done = merge_texts((mine, old, new), labels, folder, git)
-            return done.data, done.lines
+        def merge(mine: bytes, old: bytes, new: bytes) -> tuple[bytes | None, tuple[int, ...]]:
+            merged = merge_texts((mine, old, new), labels, folder, git)
+            return merged.data, merged.lines
 
         def beside(path: str) -> str:
             names = (f"{path}{NEW_SUFFIX}{number}" for number in ("", *range(2, 1000)))
             return next(name for name in names if name not in theirs.files and read_paths(root, [name])[name] is None)
 
-        merging = MergeFunctions(texts=merged, beside=beside)
+        merging = MergeFunctions(texts=merge, beside=beside)
         there = read_paths(root, base.files.keys() | theirs.files.keys())
-        # What the template was told is its own: it is written, not merged.
+        # The answers file belongs to the template: it is written, not merged.
         there[source.answers_file] = base.files.get(source.answers_file)
         changes = update_changes(base.files, theirs.files, there, merging)
     return TemplateDryRun(source=source, rendered=theirs, changes=_answers_last(changes, source), former=base.version)
@@ -121,15 +121,15 @@ def project_templates(root: Path) -> tuple[str, ...]:
 
 
 def no_template_error(root: Path, name: str | None = None) -> NotFoundError:
-    """Return the complaint that a project does not have a template, or none at all."""
+    """Return the error that a project does not have a template, or, without a name, any template."""
     has = project_templates(root)
-    hint = f"it has {', '.join(has)}" if has else "`orch23 init` brings one"
+    hint = f"it has {', '.join(has)}" if has else "`orch23 init` adds one"
     wanted = f" `{name}`" if name is not None else ""
     return NotFoundError(Diagnostic(codes.NOT_IN_PROJECT, f"this project has no template{wanted}", hint=hint))
 
 
 def project_marker_files(root: Path) -> dict[str, TemplateFile]:
-    """Return the files that say where a project's root is, if nothing there says it."""
+    """Return the file that marks the root of a project; nothing if a file or a git repository marks it already."""
     if (root / "orch23.toml").exists() or (root / ".git").exists():
         return {}
     return {
@@ -137,7 +137,7 @@ def project_marker_files(root: Path) -> dict[str, TemplateFile]:
     }
 
 
-def _answers(root: Path, name: str) -> bytes:
+def _read_answers(root: Path, name: str) -> bytes:
     if name in project_templates(root):
         path = f"{_PREFIX}{name}{_SUFFIX}"
         there = read_paths(root, [path])[path]
@@ -146,20 +146,21 @@ def _answers(root: Path, name: str) -> bytes:
     raise no_template_error(root, name)
 
 
-def _said(answers: bytes, key: str) -> str:
-    """Return one of the two lines that are copier's own; as text, since a commit may look like a number."""
+def _copier_line(answers: bytes, key: str) -> str:
+    """Return the value of a line of copier. It is not parsed as YAML, since a commit can look like a number."""
     found = re.search(_LINE.format(key), answers.decode("utf-8", "replace"), re.MULTILINE)
     return found[1].strip() if found else ""
 
 
 def _answers_last(changes: tuple[TemplateChange, ...], source: TemplateSource) -> tuple[TemplateChange, ...]:
-    """Put the answers behind all that they speak of, so that a run that was cut off is seen as not done."""
+    """Sort the answers file last: if the command is interrupted, the project does not look complete."""
     return tuple(sorted(changes, key=lambda one: one.path == source.answers_file))
 
 
-def _unanswered(source: TemplateSource, made: RenderedTemplate) -> Diagnostic:
-    asked = "; ".join(
-        f"{name} ({made.questions[name].get('help', 'no help')}) [{made.answers.get(name)}]" for name in made.unanswered
+def _unanswered(source: TemplateSource, rendered: RenderedTemplate) -> Diagnostic:
+    questions = "; ".join(
+        f"{name} ({rendered.questions[name].get('help', 'no help')}) [{rendered.answers.get(name)}]"
+        for name in rendered.unanswered
     )
-    hint = f"`--defaults` takes what stands in brackets; `--data {made.unanswered[0]}=...` answers one"
-    return Diagnostic(codes.UNANSWERED, f"nobody is here to answer `{source.name}`: {asked}", hint=hint)
+    hint = f"`--defaults` takes the values in brackets; `--data {rendered.unanswered[0]}=...` answers one question"
+    return Diagnostic(codes.UNANSWERED, f"questions of `{source.name}` have no answer: {questions}", hint=hint)

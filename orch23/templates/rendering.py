@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from orch23.execute.cleanup import temporary_folder
 from orch23.execute.copier_runner import CopierCall, clone_bundle, clone_mirror, render_templates
@@ -23,13 +24,13 @@ from orch23.templates import codes
 from orch23.templates.changes import TemplateFile, read_rendered
 from orch23.templates.source import TemplateSource
 
-# Ends the answers of last time, so that those which a template has written anew can be told from them.
+# Appended to the answers of the last time: a file that still has it was not written by the template.
 _LAST = b"\n# of last time\n"
-_OURS = re.compile(r"v([0-9]+)")
+_BUILTIN_VERSION = re.compile(r"v([0-9]+)")
 
 
 class RenderRequest(Struct, frozen=True, kw_only=True):
-    """One version of a template to render. `last` is the answers file of the project, `ref` None the newest version."""
+    """A version of a template to render: the newest one without `ref`. `last` is the answers file of the project."""
 
     ref: str | None = None
     data: Mapping[str, str] = field(default_factory=dict)
@@ -39,7 +40,7 @@ class RenderRequest(Struct, frozen=True, kw_only=True):
 
 
 class RenderedTemplate(Struct, frozen=True, kw_only=True):
-    """A rendered version: its files, and what is known of its questions."""
+    """A rendered version: its files, its questions and their answers."""
 
     version: str
     files: Mapping[str, TemplateFile]
@@ -51,22 +52,20 @@ class RenderedTemplate(Struct, frozen=True, kw_only=True):
 
 @contextmanager
 def fetched_template(source: TemplateSource, environ: Mapping[str, str]) -> Iterator[Path]:
-    """Give a temporary folder with all versions of a template in it.
+    """Yield a temporary folder with a git mirror of a template: all its versions.
 
     Raises:
         NotFoundError: git cannot read the repository.
-        ConfigurationError: there is no git.
+        ConfigurationError: git is not installed.
 
     """
     with temporary_folder("template") as folder:
-        into = folder / "mirror"
-        if source.bundle is not None:
-            failed = clone_bundle(source.bundle, into, environ)
-        else:
-            failed = clone_mirror(source.url, into, environ)
-        if failed is not None:
+        mirror = folder / "mirror"
+        bundle = source.bundle
+        fault = clone_mirror(source.url, mirror, environ) if bundle is None else clone_bundle(bundle, mirror, environ)
+        if fault is not None:
             hint = f"try `git ls-remote {source.url}`"
-            message = f"the template `{source.name}` cannot be fetched: {failed}"
+            message = f"the template `{source.name}` cannot be fetched: {fault}"
             raise NotFoundError(Diagnostic(codes.NOT_FETCHED, message, hint=hint))
         yield folder
 
@@ -77,14 +76,14 @@ def render_versions(
     """Return versions of a template that was fetched into a folder, rendered for the project at `root`.
 
     Raises:
-        Orch23Error: a version is not there, an answer does not fit, or the template has a fault.
+        Orch23Error: a version does not exist, an answer is invalid, or the template has an error.
 
     """
     for one in wanted:
         _refuse_newer(source, one.ref)
     calls = []
     for number, one in enumerate(wanted):
-        # Templates may ask for the name of the project's folder.
+        # Templates can use the name of the project's folder as a default answer.
         into = folder / str(number) / (root.name or "project")
         into.mkdir(parents=True)
         if one.last is not None:
@@ -112,10 +111,11 @@ def _read(source: TemplateSource, wanted: RenderRequest, into: Path, result: Map
         raise _fault(source, wanted, result["error"], result["message"])
     unknown = sorted(wanted.data.keys() - result["questions"].keys())
     if unknown:
-        hint = f"it asks for {', '.join(result['questions']) or 'nothing'}"
-        told = [Diagnostic(codes.BAD_ANSWER, f"`{source.name}` has no question `{one}`", hint=hint) for one in unknown]
-        raise UsageError(*told)
-    made = RenderedTemplate(
+        hint = f"its questions are {', '.join(result['questions']) or 'none'}"
+        raise UsageError(
+            *(Diagnostic(codes.BAD_ANSWER, f"`{source.name}` has no question `{one}`", hint=hint) for one in unknown)
+        )
+    rendered = RenderedTemplate(
         version=result["version"],
         files=read_rendered(into),
         answers=result["answers"],
@@ -123,44 +123,41 @@ def _read(source: TemplateSource, wanted: RenderRequest, into: Path, result: Map
         unanswered=tuple(result["unanswered"]),
         message=result["message"],
     )
-    kept = made.files.get(source.answers_file)
-    if kept is None or (wanted.last is not None and kept.data == wanted.last + _LAST):
-        return _with_answers(source, made)
-    return made
+    answers = rendered.files.get(source.answers_file)
+    if answers is None or (wanted.last is not None and answers.data == wanted.last + _LAST):
+        return replace(rendered, files={**rendered.files, source.answers_file: _answers_file(source, rendered)})
+    return rendered
 
 
-def _with_answers(source: TemplateSource, made: RenderedTemplate) -> RenderedTemplate:
-    """Give a template that keeps no answers a file for them, so that it can be updated too. JSON is YAML."""
-    kept = {"_commit": made.version, "_src_path": source.address, **made.answers}
-    lines = (f"{json.dumps(name)[1:-1]}: {json.dumps(value, ensure_ascii=False)}\n" for name, value in kept.items())
-    text = "".join(lines)
-    return RenderedTemplate(
-        version=made.version,
-        files={**made.files, source.answers_file: TemplateFile(text.encode())},
-        answers=made.answers,
-        questions=made.questions,
-        unanswered=made.unanswered,
-        message=made.message,
-    )
+def _answers_file(source: TemplateSource, rendered: RenderedTemplate) -> TemplateFile:
+    """Return the answers file of a template that does not write one itself: without it, there is no update."""
+    answers = {"_commit": rendered.version, "_src_path": source.address, **rendered.answers}
+    # A value is written as JSON, which is YAML.
+    lines = (f"{json.dumps(name)[1:-1]}: {json.dumps(value, ensure_ascii=False)}\n" for name, value in answers.items())
+    return TemplateFile("".join(lines).encode())
 
 
 def _refuse_newer(source: TemplateSource, ref: str | None) -> None:
-    """Refuse a version of one of our templates that this orch23 does not bring, in words that say why."""
+    """Refuse a version of a built-in template that this orch23 does not have: git would only say that it is missing."""
     if source.version is None or ref is None:
         return
-    asked, last = _OURS.fullmatch(ref), _OURS.fullmatch(source.version)
+    asked, last = _BUILTIN_VERSION.fullmatch(ref), _BUILTIN_VERSION.fullmatch(source.version)
     if asked is not None and last is not None and int(asked[1]) <= int(last[1]):
         return
-    hint = "a newer orch23 may: upgrade it"
-    message = f"this orch23 brings `{source.name}` up to {source.version}, not {ref}"
+    hint = "upgrade orch23: a newer one may have it"
+    message = f"this orch23 has `{source.name}` up to {source.version}, not {ref}"
     raise NotFoundError(Diagnostic(codes.NOT_FETCHED, message, hint=hint))
 
 
 def _fault(source: TemplateSource, wanted: RenderRequest, kind: str, message: str) -> Orch23Error:
-    show = f"`orch23 template show {source.name}` lists the questions" if source.version else "see the template's pages"
+    show = (
+        f"`orch23 template show {source.name}` lists the questions"
+        if source.version
+        else "see the documentation of the template"
+    )
     match kind:
         case "unsafe":
-            hint = "orch23 runs no code of a template; if you trust its author: `copier copy --trust`"
+            hint = "orch23 does not run code of a template; if you trust its author, use `copier copy --trust`"
             return SafetyError(Diagnostic(codes.RUNS_CODE, f"the template `{source.name}`: {message}", hint=hint))
         case "unanswered":
             hint = "`--data NAME=VALUE` answers a question"
@@ -169,10 +166,10 @@ def _fault(source: TemplateSource, wanted: RenderRequest, kind: str, message: st
             return UsageError(Diagnostic(codes.BAD_ANSWER, message, hint=show))
         case "git":
             version = wanted.ref or "its newest version"
-            hint = f"see which there are: `git ls-remote --tags {source.url}`"
-            fault = f"`{source.name}` cannot be had at {version}: {message}"
+            hint = f"list the versions with `git ls-remote --tags {source.url}`"
+            fault = f"`{source.name}` cannot be rendered at {version}: {message}"
             return NotFoundError(Diagnostic(codes.NOT_FETCHED, fault, hint=hint))
         case _:
-            hint = "tell the template's author"
+            hint = "report it to the author of the template"
             fault = f"the template `{source.name}` cannot be rendered: {message}"
             return InvalidInputError(Diagnostic(codes.BROKEN, fault, hint=hint))

@@ -13,12 +13,12 @@ from orch23.model.errors import NotFoundError
 from orch23.templates.codes import NO_TEMPLATE, NOT_FETCHED
 
 TEMPLATES_FOLDER = Path(__file__).parent
-# No registrar gives out names below `.invalid` (RFC 2606), so nobody can ever answer in our place.
+# RFC 2606 reserves `.invalid`, so no one can register the name and serve other templates under it.
 BUILTIN_URL = "https://orch23.invalid/templates/"
 
 
 class BuiltinTemplate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is told of a template without opening it. A question has help, default and choices, as far as given."""
+    """The description of a built-in template. A question may have a help text, a default and choices."""
 
     name: str
     summary: str
@@ -29,12 +29,12 @@ class BuiltinTemplate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def url(self) -> str:
-        """Give the address that answers files hold: the same on every machine."""
+        """Return the address for answers files: the same on every machine."""
         return f"{BUILTIN_URL}{self.name}.git"
 
     @property
     def bundle(self) -> Path:
-        """Give the git bundle that the address means here."""
+        """Return the git bundle in this installation."""
         return TEMPLATES_FOLDER / f"{self.name}.bundle"
 
 
@@ -44,7 +44,7 @@ class _Catalogue(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def builtin_templates() -> Mapping[str, BuiltinTemplate]:
-    """Return the templates by name."""
+    """Return the built-in templates by name."""
     read = decode((TEMPLATES_FOLDER / "catalogue.json").read_bytes(), type=_Catalogue)
     return {one.name: one for one in read.templates}
 
@@ -52,12 +52,12 @@ def builtin_templates() -> Mapping[str, BuiltinTemplate]:
 _SHORT = {"gh:": "https://github.com/", "gl:": "https://gitlab.com/"}
 _REMOTE = re.compile(r"(?:https?|ssh|git|file)://.+|[\w.-]+@[\w.-]+:.+")
 _PASSWORD = re.compile(r"[a-z+]+://[^/@:]*:[^/@]*@")
-_LONGEST_NAME = 100  # a file is named by it
+_MAX_NAME_LENGTH = 100  # the name is part of a file name
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class TemplateSource(Struct, frozen=True, kw_only=True):
-    """A template's repository. `address` is what answers files hold, `url` what git makes of it."""
+    """The repository of a template. `address` is for answers files, `url` for git."""
 
     name: str
     address: str
@@ -67,15 +67,15 @@ class TemplateSource(Struct, frozen=True, kw_only=True):
 
     @property
     def answers_file(self) -> str:
-        """Give the file at the root of a project that says what the template was told."""
+        """Return the file at the root of a project that has the answers to the questions of the template."""
         return f".orch23-{self.name}.answers.yml"
 
 
 def find_source(named: str, here: Path) -> TemplateSource:
-    """Return the template that a name, a URL or a path means.
+    """Return the template of a name, a URL or a path.
 
     Raises:
-        NotFoundError: it means none.
+        NotFoundError: there is no such template, or the URL contains a password.
 
     """
     ours = builtin_templates()
@@ -84,23 +84,27 @@ def find_source(named: str, here: Path) -> TemplateSource:
         one = ours[plain]
         return TemplateSource(name=one.name, address=one.url, url=one.url, bundle=one.bundle, version=one.version)
     if named.startswith(BUILTIN_URL):
-        hint = f"this orch23 brings {', '.join(ours)}; another version of orch23 brought it"
+        hint = f"this orch23 has {', '.join(ours)}; another version of orch23 had it"
         raise NotFoundError(Diagnostic(NO_TEMPLATE, f"there is no template `{plain}`", hint=hint))
     url = _url(named, here)
     if url is None:
         close = nearest_names(named, ours)
-        hint = f"did you mean `{close[0]}`?" if close else f"there are {', '.join(ours)}; others are named by a git URL"
+        hint = (
+            f"did you mean `{close[0]}`?"
+            if close
+            else f"the templates are {', '.join(ours)}; name another one by its git URL"
+        )
         raise NotFoundError(Diagnostic(NO_TEMPLATE, f"there is no template `{named}`", hint=hint))
     if _PASSWORD.match(url):
-        hint = "leave it to git's credential helper: the URL is written into the project"
-        raise NotFoundError(Diagnostic(NOT_FETCHED, "the URL holds a password", hint=hint))
+        hint = "use a credential helper of git: the URL is written into the project"
+        raise NotFoundError(Diagnostic(NOT_FETCHED, "the URL contains a password", hint=hint))
     last = re.split(r"[/:]", url.rstrip("/"))[-1].removesuffix(".git")
-    name = _NOT_IN_NAMES.sub("-", last).strip("-.")[:_LONGEST_NAME] or "template"
+    name = _NOT_IN_NAMES.sub("-", last).strip("-.")[:_MAX_NAME_LENGTH] or "template"
     return TemplateSource(name=name, address=url if url.endswith(".git") else f"git+{url}", url=url)
 
 
 def _url(named: str, here: Path) -> str | None:
-    """Return what git shall clone, or None for what is neither a BUILTIN_URL nor the path of a folder."""
+    """Return the URL for `git clone`; None if the text is neither a URL nor the path of a folder."""
     named = named.removeprefix("git+")
     for short, long in _SHORT.items():
         if named.startswith(short):
@@ -110,5 +114,5 @@ def _url(named: str, here: Path) -> str | None:
     try:
         path = here / Path(named).expanduser()
         return path.resolve().as_uri() if "/" in named and path.exists() else None
-    except (OSError, RuntimeError):  # longer than a path can be; the home of nobody
+    except (OSError, RuntimeError):  # a path that is too long; `~user` without such a user
         return None

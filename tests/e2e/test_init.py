@@ -433,7 +433,7 @@ def test_a_template_brings_no_links(project: Project, tmp_path: Path) -> None:
     repository.commit("1.0")
     refused = init(project, repository.url)
     assert refused.code == 2
-    assert "'link', which is no regular file" in refused.err
+    assert "'link', which is not a regular file" in refused.err
 
 
 def test_a_template_brings_nothing_of_another_repository_of_the_machine(project: Project, tmp_path: Path) -> None:

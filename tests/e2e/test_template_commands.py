@@ -110,7 +110,7 @@ def test_what_the_user_removed_stays_removed_and_what_he_edited_is_not_deleted(
     assert updated.code == 0
     assert (housed.exists("notes.md"), housed.read("old.md")) == (False, "mine\n")
     assert " keep       notes.md  (you removed it)\n" in updated.out
-    assert " keep       old.md  (the template has it no longer; you edited it)\n" in updated.out
+    assert " keep       old.md  (removed from the template, but you edited it)\n" in updated.out
 
 
 def test_a_new_file_of_both_is_a_conflict_and_neither_is_lost(housed: Project, repository: TemplateRepository) -> None:
@@ -128,7 +128,7 @@ def test_what_is_no_text_is_left_and_the_templates_put_beside_it(project: Projec
     updated = project.run("template", "update")
     assert updated.code == 6
     assert (project.files()["logo"], project.files()["logo.new"]) == (b"\0mine", b"\0two")
-    assert "error[E679]: logo was left as it is (no text; see logo.new)" in updated.err
+    assert "error[E679]: logo was left as it is (not a text file; see logo.new)" in updated.err
 
 
 def test_what_is_put_beside_takes_the_place_of_nothing(project: Project, tmp_path: Path) -> None:

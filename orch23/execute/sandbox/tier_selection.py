@@ -73,8 +73,9 @@ def tier_fault(launcher: Launcher) -> str | None:
     except LaunchRefusedError as refused:
         return refused.diagnostic.message
     except OSError as problem:
+        # Not a reason to choose a weaker tier.
         if problem.errno in _MACHINE_ERRORS:
-            raise  # not a reason to choose a weaker tier
+            raise
         return str(problem)
 
 
@@ -167,6 +168,8 @@ def best_tier(programs: Sequence[str] = BWRAP_PATHS, *, namespaces: bool = True)
     present = [Path(name) for name in programs if os.access(name, os.X_OK)]
     if not present:
         failed.append(("bubblewrap", "it is not installed"))
+    # bubblewrap first: it starts faster than orch23's own program, and distributions maintain it. An old one does not
+    # have `--disable-userns`, so each is tried with and without it.
     candidates: list[tuple[str, BubblewrapLauncher | LandlockLauncher]] = [
         (str(program), BubblewrapLauncher(program, nested=nested)) for program in present for nested in (True, False)
     ]
@@ -223,7 +226,8 @@ class SandboxLauncher:
         atexit.register(thread.join)
 
     def _choose_ahead(self) -> None:
-        with contextlib.suppress(Exception):  # the next use of the choice tries again, and reports the error
+        # The next use of the choice tries again, and reports the error.
+        with contextlib.suppress(Exception):
             _ = self.choice
 
     def seen_from_inside(self, sandbox_dir: SandboxDir) -> SandboxDir:
@@ -246,7 +250,8 @@ class SandboxLauncher:
 
 
 _LOCK = threading.Lock()
-_CHOSEN: list[TierChoice] = []  # the machine does not change while this process lives
+# What the machine can do does not change while this process lives.
+_CHOSEN: list[TierChoice] = []
 
 
 def best_tier_once() -> TierChoice:

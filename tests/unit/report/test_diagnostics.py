@@ -14,7 +14,7 @@ SOURCE = "stages:\n  test:\n    need: [generate]\n"
 ONE = Diagnostic("E802", "unknown key `need` in stage `test`", Location("p.yaml", 3, 5, 4), "did you mean `needs`?")
 
 
-def test_the_full_form_shows_the_line_a_caret_and_the_way_out():
+def test_the_full_style_shows_the_line_a_caret_and_the_hint():
     assert render_diagnostics([ONE], {"p.yaml": SOURCE}) == (
         "error[E802]: unknown key `need` in stage `test`\n"
         " --> p.yaml:3:5\n"
@@ -25,7 +25,7 @@ def test_the_full_form_shows_the_line_a_caret_and_the_way_out():
     )
 
 
-def test_related_places_are_shown_with_their_words_and_aligned():
+def test_related_places_are_shown_with_their_messages_and_aligned():
     two = Diagnostic(
         "E803", "twice", Location("p.yaml", 10, 1, 1), related=(Related("first here", Location("p.yaml", 2, 3, 4)),)
     )
@@ -55,7 +55,7 @@ def test_of_many_related_places_some_are_shown_and_the_others_counted():
     assert len(whole["related"]) == 1000
 
 
-def test_without_a_source_or_a_place_the_rest_is_said():
+def test_without_a_source_or_a_place_the_rest_is_shown():
     assert (
         render_diagnostics([ONE], {})
         == "error[E802]: unknown key `need` in stage `test`\n --> p.yaml:3:5\n  = help: did you mean `needs`?\n"
@@ -65,11 +65,11 @@ def test_without_a_source_or_a_place_the_rest_is_said():
     assert render_diagnostics([], {}) == ""
 
 
-def test_several_are_set_apart_by_an_empty_line():
+def test_diagnostics_are_separated_by_an_empty_line():
     assert render_diagnostics([ONE, ONE], {}).count("\n\nerror[E802]") == 1
 
 
-def test_a_place_outside_of_the_source_is_no_excerpt():
+def test_a_place_outside_of_the_source_has_no_excerpt():
     far = Diagnostic("E801", "m", Location("p.yaml", 99, 1))
     assert render_diagnostics([far], {"p.yaml": SOURCE}) == "error[E801]: m\n  --> p.yaml:99:1\n"
 
@@ -86,7 +86,7 @@ def test_a_long_line_is_cut_around_the_place():
     assert shown[caret.index("^") : caret.rindex("^") + 1] == "HERE"
 
 
-def test_colour_is_only_there_when_asked_for():
+def test_colors_are_used_only_on_request():
     assert "\x1b" not in render_diagnostics([ONE], {"p.yaml": SOURCE})
     assert "\x1b[1;31merror[E802]\x1b[0m" in render_diagnostics([ONE], {"p.yaml": SOURCE}, color=True)
 
@@ -123,7 +123,7 @@ def test_no_place_makes_rendering_raise(source, line, column, length):
         render_diagnostics([Diagnostic("E1", "m", Location("p", line, column, length))], {"p": source}, style=style)
 
 
-def test_the_concise_form_is_one_line():
+def test_the_concise_style_is_one_line():
     assert render_diagnostics([ONE], {}, style="concise") == f"{ONE}\n"
     assert render_diagnostics([Diagnostic("E1", "a\nb")], {}, style="concise") == "error[E1]: a b\n"
 
@@ -169,7 +169,7 @@ def test_a_message_of_any_length_fits_a_screen():
     assert len(render_diagnostics([found], {"f": "x"})) < 4 * 1_700
 
 
-def test_the_source_is_split_once_for_all_that_points_into_it():
+def test_a_source_is_split_once_for_all_its_diagnostics():
     class Text(str):
         __slots__ = ()
         splits = 0

@@ -56,7 +56,7 @@ def test_runs_are_one_line_each() -> None:
     assert told == "r2  ok       p.yaml  2 fresh\nr1  damaged\n"
 
 
-def test_a_line_of_the_log_says_when_who_and_what() -> None:
+def test_a_line_of_the_log_has_time_stage_and_message() -> None:
     moment = "2026-11-21T23:48:16.048Z"
     decided = parse_event(
         "stage_decided", "run", role="a", data={"decision": "run", "reasons": [{"code": "first_run"}]}

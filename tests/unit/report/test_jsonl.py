@@ -1,4 +1,4 @@
-"""The copy of the journal holds its very lines."""
+"""The copy of the journal has the same lines."""
 
 from datetime import UTC, datetime
 from pathlib import Path

@@ -66,12 +66,12 @@ def test_each_stage_is_a_case_and_how_it_ended_is_counted() -> None:
     assert suite[3][0].text == "edited by hand: d.txt"
 
 
-def test_a_stage_that_was_decided_twice_is_there_as_it_ended_last() -> None:
+def test_a_stage_that_ended_twice_is_reported_as_it_ended_last() -> None:
     suite = document(ended("a", "failed", "no"), ended("a", "built"))[0]
     assert (suite.get("tests"), suite.get("failures")) == ("1", "0")
 
 
-def test_what_no_document_may_hold_is_shown_in_another_way() -> None:
+def test_characters_that_xml_forbids_are_replaced() -> None:
     failure = document(ended("a", "failed", "x", failure="nul \x00 escape \x1b half \ud800 <tag> & \uffff"))[0][0][0]
     assert failure.text is not None
     assert "\x00" not in failure.text

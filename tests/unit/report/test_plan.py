@@ -191,11 +191,11 @@ def test_the_footer_says_calls_tokens_money_and_time() -> None:
     )
 
 
-def test_where_asking_is_free_there_is_no_line_of_money() -> None:
+def test_free_models_have_no_cost_line() -> None:
     assert footer(FREE, dollars="1") == " LLM calls 0 to 4 · time unknown (first run)"
 
 
-def test_an_unknown_price_is_said_and_is_never_zero() -> None:
+def test_an_unknown_price_is_shown_and_never_zero() -> None:
     unknown = replace(PAID, price="unknown", least_cost=None, likely_cost=None, most_cost=None)
     assert "for first attempts · unknown price · ~20 s" in footer(unknown)
     assert "unknown price; limit $2.00" in footer(unknown, dollars="2")
@@ -215,7 +215,7 @@ def test_a_first_run_does_not_guess_what_a_model_will_write() -> None:
     assert "~4,300+1,400 tokens for first attempts, out unknown of 1, in unknown of 1" in footer(blind, PAID)
 
 
-def test_what_recordings_save_is_said_with_its_cost() -> None:
+def test_the_calls_that_recordings_save_are_shown_with_their_cost() -> None:
     nothing = Decimal(0)
     saved = replace(
         PAID, calls=CallRange(0, 6), input_tokens=0, output_tokens=0, least_cost=nothing, likely_cost=nothing
@@ -250,13 +250,13 @@ def test_the_json_has_every_number_of_an_estimate_and_null_for_what_is_unknown()
     }
 
 
-def test_unknown_calls_are_not_called_zero() -> None:
+def test_unknown_calls_are_not_shown_as_zero() -> None:
     estimates = {"each": Estimate(calls=CallRange(0, None), price="free")}
     told = plan_text(view({"each": Expand(("a",), 0)}, estimates=estimates), PLAIN)
     assert "LLM calls at least 0; the maximum is unknown" in told
 
 
-def test_a_blocked_stage_says_by_whom() -> None:
+def test_a_blocked_stage_names_the_stages_that_block_it() -> None:
     assert " - b      blocked  blocked by a\n" in plan_text(view({"b": Blocked(("a",))}), PLAIN)
 
 

@@ -31,12 +31,12 @@ def screen() -> Screen:
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_what_takes_less_than_a_second_is_told_to_nobody(screen: Screen, terminal: bool) -> None:
+def test_work_of_less_than_a_second_is_not_shown(screen: Screen, terminal: bool) -> None:
     screen.work(screen.line(terminal=terminal), GB, pieces=9, each_s=0.11)
     assert screen.written == []
 
 
-def test_a_terminal_shows_one_line_that_is_overwritten_and_taken_away(screen: Screen) -> None:
+def test_a_terminal_shows_one_line_that_is_overwritten_and_removed(screen: Screen) -> None:
     screen.work(screen.line(terminal=True), GB, pieces=16, each_s=0.25)
     *shown, last = screen.written
     assert shown[0] == "\r\x1b[Khashing in.bin  25% of 1.1 GB"
@@ -67,7 +67,7 @@ def test_many_small_files_are_counted_together(screen: Screen) -> None:
     assert plain.written == ["hashing many files\n"]
 
 
-def test_a_pause_begins_anew(screen: Screen) -> None:
+def test_a_pause_resets_the_count(screen: Screen) -> None:
     line = screen.line(terminal=False)
     for _ in range(20):
         screen.work(line, MB, pieces=2, each_s=0.4)

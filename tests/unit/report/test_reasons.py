@@ -1,4 +1,4 @@
-"""Every reason and every decision has words."""
+"""Every reason and every decision has a text."""
 
 from typing import cast, get_args
 
@@ -12,7 +12,7 @@ RECORD = Record(stage="a", key="k", manifest={})
 
 
 @pytest.mark.parametrize("code", get_args(ReasonCode))
-def test_every_code_has_words_of_its_own(code: str) -> None:
+def test_every_code_has_a_clause(code: str) -> None:
     said = reason_text(Reason(cast("ReasonCode", code), "subject"))
     assert said
     assert "_" not in said
@@ -53,7 +53,7 @@ def test_a_decision_says_why(decision: Decision, said: tuple[str, ...]) -> None:
     assert reason_texts(decision) == said
 
 
-def test_the_first_reason_stands_for_the_others() -> None:
+def test_the_first_reason_is_shown_with_the_number_of_the_others() -> None:
     assert first_reason(()) == ""
     assert first_reason(("a",)) == "a"
     assert first_reason(("a", "b", "c")) == "a, +2 more"

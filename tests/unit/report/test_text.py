@@ -77,7 +77,7 @@ def test_a_build_has_a_line_a_stage_and_a_summary() -> None:
     )
 
 
-def test_failures_come_last_with_place_excerpt_and_way_on() -> None:
+def test_failures_come_last_with_place_excerpt_and_next_step() -> None:
     failed = finished(
         "code",
         "failed",
@@ -101,7 +101,7 @@ def test_failures_come_last_with_place_excerpt_and_way_on() -> None:
     assert told.count("assert 2 == 1") == 1
 
 
-def test_a_stage_that_ended_twice_is_told_as_it_ended_last() -> None:
+def test_a_stage_that_ended_twice_is_shown_as_it_ended_last() -> None:
     told = screen(finished("code", "failed", failure="red"), finished("code", "built"), over(0, "ok"))
     assert "| red" not in told
     assert "code" in told.splitlines()[2]
@@ -109,7 +109,7 @@ def test_a_stage_that_ended_twice_is_told_as_it_ended_last() -> None:
     assert told.count("| red") == 1
 
 
-def test_an_edited_stage_says_what_a_person_can_do() -> None:
+def test_an_edited_stage_says_what_the_user_can_do() -> None:
     edited = finished("a", "edited", "edited by hand: a.txt", paths=["a.txt"])
     told = screen(edited, finished("code", "blocked", "blocked by a"), over(6, "decision"))
     assert "! a  p.yaml:4:3\n  edited by hand: a.txt\n  next: `orch23 accept p.yaml a`" in told
@@ -147,7 +147,7 @@ def test_verbose_says_why_and_shows_attempts_and_fresh_stages() -> None:
     assert " = code  fresh\n" in told
 
 
-def test_restored_files_and_files_taken_away_are_named() -> None:
+def test_restored_and_removed_files_are_named() -> None:
     told = screen(
         parse_event("stage_restored", "restored", role="a", data={"files": ["a.txt"]}),
         finished("a", "restored"),
@@ -184,18 +184,18 @@ def paid(role: str = "code", **data: Any) -> Event:
     return finished(role, "built", duration_s=1.25, attempts=1, outputs=["x.py"], **{**usual, **data})
 
 
-def test_money_stands_in_the_line_and_in_the_sum_with_the_limit() -> None:
+def test_costs_are_shown_for_each_stage_and_as_a_sum_with_the_limit() -> None:
     told = screen(paid(), over(0, "ok", limit="1"))
     assert "2 calls   1 recorded response   1,200+80 tok   $0.0347   x.py\n" in told
     assert "2 calls, 1,200+80 tokens, $0.0347 of $1.00   saved 1 call, $0.02\n" in told
 
 
-def test_what_an_interrupted_run_paid_is_told_since_the_limit_counts_it() -> None:
+def test_the_cost_of_an_interrupted_run_is_shown_since_the_limit_counts_it() -> None:
     told = screen(paid(), over(0, "ok", limit="0.5", before="0.4"))
     assert "$0.0347 of $0.50, $0.40 before it was interrupted   saved" in told
 
 
-def test_what_is_free_costs_no_line() -> None:
+def test_free_calls_have_no_cost_line() -> None:
     told = screen(paid(cost="0", saved="0"), over(0, "ok", limit="1"))
     assert "$" not in told
     assert "price" not in told
@@ -216,7 +216,7 @@ def test_a_build_from_recordings_alone_spends_nothing_and_says_what_it_saved() -
     assert "price unknown" not in screen(paid(cost=None, calls=0), over(0, "ok"))  # nobody was asked
 
 
-def test_requests_that_were_made_again_are_told_in_the_line_of_their_stage_alone() -> None:
+def test_retries_are_shown_only_in_the_line_of_their_stage() -> None:
     told = screen(again(429), again(429), again(None, code="E419"), paid(), paid("a"), over(0, "ok"))
     assert "$0.0347   3 retries: 429, E419   x.py\n" in told
     assert told.count("retr") == 1
@@ -224,9 +224,9 @@ def test_requests_that_were_made_again_are_told_in_the_line_of_their_stage_alone
     assert "1 retry: 503   x.py" in screen(again(503), paid(), over(0, "ok"))
 
 
-def test_verbose_tells_of_each_request_that_is_made_again() -> None:
+def test_verbose_shows_each_retry() -> None:
     assert "   code  429: again in 1 s\n" in screen(again(429), paid(), over(0, "ok"), verbose=True)
 
 
-def test_quiet_says_nothing_of_money() -> None:
+def test_quiet_does_not_show_costs() -> None:
     assert screen(again(429), paid(), over(0, "ok"), quiet=True) == ""

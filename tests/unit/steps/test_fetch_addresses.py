@@ -1,4 +1,4 @@
-"""An address that no step may reach is known in every form in which a program may read it."""
+"""A forbidden address is recognized in every form in which a program may read it."""
 
 import pytest
 

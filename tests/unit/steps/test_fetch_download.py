@@ -1,4 +1,4 @@
-"""A download ends at its deadline, or when the build is asked to stop, whatever the server does."""
+"""A download ends at its deadline, or when the build is stopped, whatever the server does."""
 
 import contextlib
 import hashlib
@@ -73,7 +73,7 @@ def test_a_stopped_build_aborts_its_download(tmp_path, scheme):
 
 
 @pytest.mark.parametrize("is_stopped", [False, True])
-def test_a_lookup_that_hangs_is_not_waited_for(tmp_path, monkeypatch, is_stopped):
+def test_a_lookup_that_hangs_does_not_block_the_download(tmp_path, monkeypatch, is_stopped):
     it, end = outside(tmp_path), threading.Event()
 
     def hang(*_args, **_more):

@@ -1,4 +1,4 @@
-"""What becomes of each file: a table of what the template had, what it has, and what the user made of it."""
+"""The change of each file, by the old template, the new template and the file of the user."""
 
 import pytest
 from hypothesis import given
@@ -73,18 +73,18 @@ def test_a_conflict_is_written_with_its_lines() -> None:
     assert (change.kind, change.lines, change.after) == (ChangeKind.CONFLICT, (1, 7), TemplateFile(b"<<<c\nb\n"))
 
 
-def test_what_is_no_text_stays_and_the_templates_lies_beside_it() -> None:
+def test_a_file_that_is_not_a_text_stays_and_the_new_version_is_beside_it() -> None:
     kept, beside = update(A, B, C, no_text)
     assert (kept.kind, kept.after, kept.path) == (ChangeKind.CONFLICT, None, "x")
     assert (beside.kind, beside.after, beside.path) == (ChangeKind.CREATE, B, "x.new")
 
 
-def test_a_merge_that_gives_mine_writes_nothing() -> None:
+def test_a_merge_that_equals_the_users_file_writes_nothing() -> None:
     (change,) = update(A, B, C, lambda mine, _base, _theirs: (mine, ()))
     assert (change.kind, change.after) == (ChangeKind.KEEP, None)
 
 
-def test_a_merged_program_can_still_be_run() -> None:
+def test_a_merged_program_stays_executable() -> None:
     (change,) = update(A, B, TemplateFile(b"c\n", executable=True))
     assert change.after is not None
     assert change.after.executable
@@ -94,7 +94,7 @@ files = st.none() | st.builds(TemplateFile, st.sampled_from([b"a\n", b"b\n", b"c
 
 
 @given(files, files, files, st.sampled_from([clean, clash, no_text]))
-def test_an_edit_of_the_users_is_never_lost(base, theirs, mine, merge) -> None:
+def test_a_user_edit_is_never_lost(base, theirs, mine, merge) -> None:
     for change in update(base, theirs, mine, merge):
         if change.path != "x" or mine is None or (base is not None and mine.data == base.data):
             continue

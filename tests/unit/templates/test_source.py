@@ -8,7 +8,7 @@ from orch23.model.errors import NotFoundError
 from orch23.templates.source import find_source
 
 
-def test_a_name_is_one_of_ours_and_so_is_its_address(tmp_path: Path) -> None:
+def test_a_name_or_its_address_is_a_built_in_template(tmp_path: Path) -> None:
     named = find_source("quickstart", tmp_path)
     assert named.bundle is not None
     assert named.bundle.is_file()
@@ -38,7 +38,7 @@ def test_a_name_is_one_of_ours_and_so_is_its_address(tmp_path: Path) -> None:
         ("file:///srv/t.git", "t", "file:///srv/t.git", "file:///srv/t.git"),
     ],
 )
-def test_a_url_is_what_git_and_copier_both_understand(tmp_path: Path, given, name, address, url) -> None:
+def test_a_url_is_valid_for_git_and_copier(tmp_path: Path, given, name, address, url) -> None:
     source = find_source(given, tmp_path)
     assert (source.name, source.address, source.url, source.bundle) == (name, address, url, None)
 
@@ -51,13 +51,13 @@ def test_a_path_becomes_a_url(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "given", ["nothing", "./nothing", "https://orch23.invalid/templates/gone.git", "", "-x", "ext::sh -c x", "t"]
 )
-def test_what_means_nothing_is_refused(tmp_path: Path, given: str) -> None:
+def test_an_unknown_name_is_refused(tmp_path: Path, given: str) -> None:
     (tmp_path / "t").mkdir()
     with pytest.raises(NotFoundError, match="E671"):
         find_source(given, tmp_path)
 
 
-def test_a_password_is_not_taken_and_not_told(tmp_path: Path) -> None:
+def test_a_url_with_a_password_is_refused_without_showing_it(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="E672") as refused:
         find_source("https://me:hunter2@acme.example/t.git", tmp_path)
     assert "hunter2" not in str(refused.value)

@@ -1,4 +1,4 @@
-"""An observer behind a redactor hears no secret, wherever in an event it stands."""
+"""A redacting observer passes no secret on, in whatever part of an event it is."""
 
 from orch23.decide.secrets import Secrets
 from orch23.model.digest import Json
@@ -43,7 +43,7 @@ def test_message_role_and_data_are_redacted_at_every_depth_and_nothing_else_is()
     ]
 
 
-def test_one_of_a_fixed_set_of_words_is_not_taken_for_a_secret() -> None:
+def test_a_value_of_an_enum_is_not_redacted() -> None:
     hears, word = Hears(), "interrupted"
     secrets = Secrets({"MY_KEY": word, "OTHER_KEY": "verify_failed"})
     redacted = RedactingObserver(hears, secrets.redact, secrets.may_contain)

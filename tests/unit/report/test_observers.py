@@ -12,7 +12,7 @@ class Listener:
         self.heard.append((self.name, event.type))
 
 
-def test_all_hear_of_an_event_in_order_and_of_none_after_the_run() -> None:
+def test_all_observers_get_an_event_in_order_and_none_after_the_run() -> None:
     heard: list[tuple[str, str]] = []
     fanout = Fanout(Listener("journal", heard), Listener("screen", heard))
     for event in (

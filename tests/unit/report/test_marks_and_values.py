@@ -1,4 +1,4 @@
-"""Signs that a stream can show, numbers that people can read."""
+"""Symbols that a stream can show, and formats of numbers."""
 
 import pytest
 
@@ -9,11 +9,11 @@ from orch23.report.values import format_counts, format_duration, format_size, pl
 @pytest.mark.parametrize(
     ("encoding", "marks"), [("utf-8", UNICODE), ("ascii", ASCII), ("latin-1", ASCII), (None, ASCII), ("nope", ASCII)]
 )
-def test_an_encoding_gets_the_signs_that_it_has(encoding: str | None, marks: object) -> None:
+def test_an_encoding_gets_the_symbols_that_it_has(encoding: str | None, marks: object) -> None:
     assert marks_for(encoding) is marks
 
 
-def test_colours_are_written_only_where_they_are_wanted() -> None:
+def test_colors_are_written_only_on_request() -> None:
     assert Style(color=True).paint("x", "bad") == "\x1b[31mx\x1b[0m"
     assert Style(color=True).paint("x", "plain") == "x"
     assert Style(color=False).paint("x", "bad") == "x"
