@@ -110,6 +110,7 @@ def _choose(console: Console) -> str:
 def _suggested(environ: Mapping[str, str], name: str) -> dict[str, str]:
     """Return the first available provider that the template knows, as the default of its question."""
     choices = builtin_templates()[name].questions.get("provider", {}).get("choices", ())
+    # Only a default: the user may choose another provider.
     available = {
         "anthropic": bool(environ.get("ANTHROPIC_API_KEY")),
         "openai": bool(environ.get("OPENAI_API_KEY")),

@@ -61,6 +61,7 @@ def write_template(console: Console, outlook: TemplateDryRun, root: Path, *, dry
     """
     changes = (*(_marker_changes(root) if first else ()), *outlook.changes)
     _show_changes(console, outlook, changes, root)
+    # All or nothing: half of a template would not run.
     if first and outlook.of(ChangeKind.CONFLICT):
         return False
     if not dry_run:
