@@ -46,7 +46,9 @@ from orch23.resolve.stage_fields import (
 )
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# Values of `env` are part of the key, so they cannot be secrets.
 _SECRET = re.compile(r"(?:.*_)?(?:(?:API|PRIVATE)?KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)", re.IGNORECASE)
+# Variables that decide which code a process loads, or that orch23 sets itself.
 _STEERING = re.compile(r"LD_.*|PYTEST_.*|GIT_.*|PYTHONSTARTUP|PYTHONHOME|SSH_AUTH_SOCK|BASH_ENV|ENV|PATH|HOME|TMPDIR")
 
 
@@ -157,6 +159,7 @@ def render_foreach(
     value: with any, no stage is returned, but all other errors are.
     """
     built: list[BuiltStage] = []
+    # The index counts built items only: a skipped item has no place in the chain, as if it were not in the list.
     index = 0
     for key, value in items:
         names: dict[str, Json] = {"vars": variables, stage.foreach.name: value}
@@ -203,11 +206,11 @@ def _render_item(
     built = make_stage(
         f"{stage.name}@{item.key}", body, item=item, chain=link, unknown=rendered.failed, plugins=stage.plugins
     )
-    refused = _refused_values(stage, body, rendered)
     conflict = on_failure_conflict(group_label(stage.foreach, stage.promote), body.get("on_failure"), at)
-    refused += [] if conflict is None else [conflict]
+    refused = [*_refused_values(stage, body, rendered), *filter(None, (conflict,))]
     if not (refused or built.problems or rendered.errors):
         return BuiltStage(built.stage)
+    # A refused value may be invalid as well: a second error about the same node would only repeat the first.
     others = NodeSet.at(problem.path for problem in refused).unaffected(built.problems)
     errors = [problem for problem in others if problem.severity is Severity.ERROR]
     found = (*at_source(rendered.errors, stage.moved), *at_source((*refused, *errors), rendered.moved, stage.moved))
@@ -287,8 +290,7 @@ def _check_outputs(document: StageDocument, stage: Stage, step: Step | None, at:
 
 def _check_output(scope: WriteScope, path: str, at: Problems, *, may_write_more: bool) -> None:
     """Report an output outside of the write scope, or under `protect`."""
-    # A directory is covered by a pattern that matches any file in it, at any depth: try a file and a nested one.
-    probes = (path,) if not path.endswith("/") else (f"{path}\ue000", f"{path}\ue000/\ue000")
+    probes = _probes(path)
     is_inside = path in scope.write or all(match_any(scope.write, probe) for probe in probes)
     if not is_inside and not may_write_more:
         hint = "add it to `allowed_paths.write`, or remove that key: then the outputs are the write scope"
@@ -296,6 +298,13 @@ def _check_output(scope: WriteScope, path: str, at: Problems, *, may_write_more:
     protecting = (pattern for pattern in scope.protect if all(match(pattern, probe) for probe in probes))
     if (pattern := next(protecting, None)) is not None:
         at.add("", "E852", f"the output `{path}` is under `protect` (`{pattern}`)", "remove one of the two")
+
+
+def _probes(path: str) -> tuple[str, ...]:
+    """Return the paths that patterns must match to cover an output."""
+    # A pattern covers a directory if it matches any file in it, at any depth: try a file and a nested file, with a
+    # private-use character as their names, which no project has.
+    return (f"{path}\ue000", f"{path}\ue000/\ue000") if path.endswith("/") else (path,)
 
 
 def _check_sealed(document: StageDocument, stage: Stage, at: Problems) -> None:
@@ -377,11 +386,11 @@ def _cwd(value: str | UnsetType, at: Problems) -> str:
 
 
 def _scratch(patterns: tuple[str, ...], at: Problems) -> tuple[str, ...]:
-    """Return the name patterns of files that are deleted after the step."""
+    """Return the name patterns of files that are not part of the result."""
     for number, pattern in enumerate(patterns):
         if pattern.startswith("!"):
             message = f"the pattern `{pattern}` starts with `!`, which excludes nothing here"
-            at.add(str(number), "E850", message, "list only what is to be deleted")
+            at.add(str(number), "E850", message, "list only files to leave out of the result")
     return patterns
 
 
