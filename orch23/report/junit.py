@@ -14,8 +14,8 @@ from orch23.report.formats import Format, View
 from orch23.report.stage_text import FinishedStage
 from orch23.report.text import PLAIN_TEXT
 
+# Characters that XML 1.0 forbids, also as an escape: a parser would reject the whole report.
 _ILLEGAL: Final = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML 1.0 forbids, also as an escape: a parser would reject the whole report."""
 
 
 class JUnitReport(Struct, kw_only=True):

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from orch23.steps.pytest.spec import PytestStep
 
 
+# Package names that some distributions install by mistake; no test imports them.
 _NOT_LIBRARIES = frozenset({"test", "tests"})
-"""Package names that some distributions install by mistake; no test imports them."""
 
 
 def shadowing_errors(
