@@ -58,9 +58,7 @@ NO_WRITE_FENCE = M(
 ASKED_AGAIN = M(
     RECORDED, "        return None if found is None or self._is_excluded(found) else found\n", "        return None\n"
 )
-NO_TIMEOUT = M(
-    PROCESS, "    if now >= deadline and exited_at is None:", "    if now >= deadline and exited_at is not None:"
-)
+NO_TIMEOUT = M(PROCESS, '    return "timed_out" if now >= deadline else None', "    return None")
 TIMEOUT_UNTOLD = M(
     RUNNING, 'failed = command_failed("timeout", command,', 'failed = command_failed("verify_failed", command,'
 )

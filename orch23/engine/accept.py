@@ -86,11 +86,13 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
     session, state = build.session, build.session.state
     _settle_before(build, name, state.plan.earlier_items(name))
     texts = {path: session.store.workspace.read(path) or b"" for path in paths}
+    # Accepted files are kept with the transcripts, which are committed.
     secret = guard_edit(
         build.worker.safeguards.secrets, {path: data.decode("utf-8", "replace") for path, data in texts.items()}
     )
     if secret:
         raise InvalidInputError(*secret)
+    # The predicted result of the dry run is replaced by the accepted files.
     state.unsettle(name)
     state.unsettled.discard(name)
     resolved = session.decider.resolve(name)

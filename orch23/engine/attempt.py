@@ -177,6 +177,7 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
         seen: set[str] = set()
         same: list[dict[str, Json]] = []
         for attempt in range(1, retry.max + 2):
+            # Before the attempt is reported: a stage whose wall time is over must not begin another one.
             self.safeguards.begin_attempt(stage.name)
             self._begin(attempt)
             from_tree = last.tree if failure is not None and retry.start_from == "current" else base
@@ -203,6 +204,7 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
 
         Each request is checked again before it is sent, since attempts add to it.
         """
+        # Before inputs are stored, since the store keeps bytes and the lock file, with the manifest, is committed.
         problems, step = guard_manifest(self.safeguards.secrets, self.resolved), self.resolved.stage.step
         if not problems and not self.resolved.broken:
             problems = step_runner(step).forbidden(self, step)
@@ -224,6 +226,7 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
             return "not retryable"
         if failure.kind not in retry.when:
             return f"{failure.kind} is not in retry.when" if retry.max else ""
+        # A proposal that was made before fails as before, and each attempt costs a call.
         limit = retry.no_progress
         if limit and repeated:
             return "no progress: this proposal was made before"

@@ -84,6 +84,7 @@ class Bases(Struct, frozen=True):
         """Return the file on disk if the next run starts from it; None if the base so far stays."""
         state = self.state
         there, start = state.store.workspace.entry(path), state.start_version(stage.name, path)
+        # Never to the original or the result of an earlier item: these are older than its input (ADR 19, rule 5).
         if there is None or there == start or there in self._older_versions(stage, path):
             return None
         is_own = stage.chain is not None and state.declared.in_chain(stage.chain.chain, path)

@@ -51,6 +51,7 @@ from orch23.resolve.resolution import ResolvedStage
 from orch23.store.promotion import PromotionResult
 
 _MAX_RESTARTS = 5
+# A response that arrives after Ctrl-C is paid for: the build waits this long for it.
 _LAST_WORDS_S = 0.7
 _SIGNALLED = 128  # what is added to a signal's number, as in a shell
 _NOT_RUN = StageOutcome(status=StageStatus.BLOCKED, text="not run: another stage failed")
@@ -97,6 +98,7 @@ class Build(Struct, kw_only=True, dict=True):
     _running: set[str] = field(default_factory=set)
     _messages: "queue.SimpleQueue[_Finished | _Stop]" = field(default_factory=queue.SimpleQueue)
     _stopped: RunStop | None = None
+    # A file that changes again and again would otherwise restart its stage for ever.
     _restarts: dict[str, int] = field(default_factory=dict)
     _threads: WorkerThreads = field(default_factory=WorkerThreads)
 
@@ -138,6 +140,7 @@ class Build(Struct, kw_only=True, dict=True):
         until = None if most_s is None else self.clock() + most_s
         self._skip()
         while True:
+            # Ready stages start before results are promoted, so they work while the disk is awaited (ADR 16).
             self._start_ready()
             if self._results.settle(idle=not self._running):
                 continue
@@ -149,6 +152,7 @@ class Build(Struct, kw_only=True, dict=True):
                 message = self._messages.get(timeout=min(waits_s, default=None))
             except queue.Empty:
                 if until is not None and until <= self.clock():
+                    # The loop still waits for responses in progress: they are paid for.
                     until = None
                     over = wall_time_error(most_s or 0.0)
                     self._stop(ExitCode.LIMIT, str(over), (over,))
@@ -173,6 +177,7 @@ class Build(Struct, kw_only=True, dict=True):
                 return
             if isinstance(message, _Stop):
                 return
+            # A cancelled call ends with a transport error: the provider did not fail.
             broken_off = isinstance(message.outcome, ProviderError)
             self._finish(replace(message, outcome=CancelledBuildError()) if broken_off else message)
 
@@ -303,6 +308,7 @@ class Build(Struct, kw_only=True, dict=True):
         def work() -> Callable[[], None]:
             try:
                 outcome: WorkOutcome = self.worker.work(resolved, verify)
+            # A plugin may call sys.exit: in a worker thread that would end the thread without a message to the loop.
             except (Exception, SystemExit) as error:  # noqa: BLE001 - the loop thread raises what it does not know
                 outcome = error
             return partial(self._messages.put, _Finished(name, resolved, outcome))
@@ -337,6 +343,7 @@ class Build(Struct, kw_only=True, dict=True):
             case Exception() | SystemExit() if (fault := plugin_error_of(outcome)) is not None:
                 self._results.end(name, stopped_by(resolved.key, *fault.diagnostics, code=fault.exit_code))
             case _:
+                # A defect of orch23 must end the build with its traceback, and not look like a failed stage.
                 raise outcome if isinstance(outcome, Exception | SystemExit) else TypeError(outcome)
 
     def _decide_again(self, name: str, resolved: ResolvedStage, paths: tuple[str, ...]) -> None:
@@ -389,6 +396,7 @@ class Build(Struct, kw_only=True, dict=True):
             if name in self._walk.wanted or name in state.plan.skipped or end.code
         }
         green = self._stopped is None and all(end.is_green for end in ends.values())
+        # A partial or failed build does not know every result, so it must not remove files of ended stages (ADR 19).
         if green and everything:
             self._end_ownership()
         self.committer.write_lock(

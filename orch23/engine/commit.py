@@ -96,6 +96,7 @@ class Committer(Struct, dict=True):
         state = self.session.state
         target = state.target(name, record)
         self._at_hand({path: entry for path, entry in target.items() if state.on_disk(path) != entry})
+        # Downstream stages are decided on these files although the workspace does not have them yet.
         state.expected |= target
 
     def change(self, records: Mapping[str, Record]) -> WorkspaceChange:
@@ -196,6 +197,7 @@ class Committer(Struct, dict=True):
     def _record(self, resolved: ResolvedStage, done: StageResult, *, failed: bool) -> Record:
         """Store the record of a result, after all its bytes. It is durable when this returns."""
         record = self._record_of(resolved, done, failed=failed)
+        # Bytes before their record: after a power cut, a record whose bytes are missing would restore nothing.
         self.session.store.sync()
         self.session.store.records.put(record)
         return record
@@ -247,6 +249,7 @@ class Committer(Struct, dict=True):
         """Return the git blob ids of files by sha256. Large files are left out."""
         found: dict[str, str] = {}
         for path, entry in files:
+            # A blob id needs the whole file in memory, and git seldom has large files.
             if entry is not None and entry.digest.size_bytes <= _LARGEST_BLOB:
                 with contextlib.suppress(MissingBytesError):
                     found[entry.digest.sha256] = git_blob_id(self.session.state.read(path, entry))
@@ -287,6 +290,7 @@ class Committer(Struct, dict=True):
         """Compare the targets with the workspace. Files that no record knows and that are not version 0 stay."""
         workspace = self.session.store.workspace
         whole = {path: wanted for target in targets.values() for path, wanted in target.items()}
+        # The user may have edited a file since it was read for the decision, so each target is read again.
         workspace.invalidate(whole)
         old = {path: workspace.entry(path) for path in whole}
         refused = self.refused(whole)
@@ -305,10 +309,12 @@ class Committer(Struct, dict=True):
         store, state = self.session.store, self.session.state
         for path, wanted in change.new.items():
             there = change.old[path]
+            # The replaced bytes are stored first: after a kill the user can still get them back.
             if there is not None:
                 self._rescue(path, there)
             if wanted is not None and not store.contents.has(wanted.digest):
                 store.contents.put(state.read(path, wanted))
+        # Before the first write, so that no change of this build is taken for an edit by the user.
         store.workspace.announce_writes(change.new)
         promoted = store.promoter.promote(change.new, change.old, self._declared.refusal)
         store.workspace.note_written(change.new)

@@ -150,6 +150,7 @@ class RecordedConversation(Struct, frozen=True, kw_only=True):
             wider = with_more_tokens(request, response.stop, more)
             if wider is None:
                 break
+            # A truncated response stays recorded: a replay has to take the same way through the samples.
             self.settle(request.fingerprint(), "truncated", ())
             request = self.next_sample(wider)
             response = self._once(request, deadline_s, listener)
@@ -260,9 +261,11 @@ class Conversations(Struct, frozen=True, kw_only=True):
             return self._refusing(asking, NOT_RECORDED, hint)
         if self.offline and is_remote(asking.step):
             return self._refusing(asking, OFFLINE, _OFFLINE_HINT)
+        # Each retry is a request of its own, so the meter is inside of the retries.
         metered = MeteredProvider(inner=make_provider(self.setting, asking), stage=asking.stage, meter=self.meter)
         sleep = self.setting.share(OpenCalls, OpenCalls).wait
         transport = RetryingProvider(inner=metered, stage=asking.stage, emit=self.setting.notice, sleep=sleep)
+        # Outermost, so that nothing is recorded or judged before secrets are removed from it.
         return RedactingProvider(CheckedProvider(transport, self.setting, asking), self.secrets.redact)
 
     def _refusing(self, asking: CallContext, code: str, hint: str) -> ReplayOnlyProvider:

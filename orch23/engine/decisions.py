@@ -50,6 +50,7 @@ class StageDecider(Struct):
     def resolve(self, name: str) -> ResolvedStage:
         """Return a stage with its manifest, by the present state."""
         stage = self.state.stage(name)
+        # Lost bytes are an error of the stages that need them. Others can still be decided and built.
         tree = _LossyTree(self.state, name)
         resolved = resolve_stage(
             stage,
@@ -93,6 +94,7 @@ class StageDecider(Struct):
         resolved = self.resolve(name)
         known = self._known(resolved, need_intermediate=need_intermediate)
         if self._may_start_anew(known, resolved):
+            # A record of an earlier base wins: a reverted input restores its result at no cost (ADR 19, rule 2).
             for start in bases.alternatives(name, identity_of(resolved.manifest), in_force):
                 state.moved_bases[name] = start
                 other = self.resolve(name)
@@ -100,12 +102,14 @@ class StageDecider(Struct):
                     resolved, known = other, self._known(other, need_intermediate=need_intermediate)
                     break
             else:
+                # `for_next_run` compares with the base in force, not with the last alternative.
                 state.moved_bases[name] = in_force
                 state.moved_bases[name] = bases.for_next_run(name, in_force)
                 if state.moved_bases[name] != in_force:
                     resolved = self.resolve(name)
                     known = self._known(resolved, need_intermediate=need_intermediate)
         decision = decide(self._without_started(known))
+        # A result that the user accepted is work of the user: `reset` must not make a model overwrite it.
         if isinstance(decision, Run) and not known.forced and not known.pending_upstream:
             decision = self._accepted_before_reset(resolved) or decision
         return self._owned(resolved, decision)
@@ -211,6 +215,7 @@ class StageDecider(Struct):
         paths = wanted | set(previous.outputs if previous else ())
         edited = () if self.overwrite_edited else self._edits_to_keep(stage, wanted, current)
         disk = {path: state.on_disk(path) for path in (*paths, *edited)}
+        # Only a dry run has unsettled stages: a build waits for them and needs no other records.
         others = (*relatives, *state.locked.of_identity(identity_of(resolved.manifest))) if waiting else ()
         return StageFacts(
             stage=name,
@@ -282,6 +287,7 @@ class StageDecider(Struct):
             for path in needed
             if (entry := target.get(path) or record.outputs.get(path)) is not None
         )
+        # A record that only the lock file has is verified first (ADR 21), so all of its outputs are needed.
         claim = state.is_claim(record)
         lacking = claim and not all(state.has_bytes(path, entry) for path, entry in record.outputs.items())
         laid = (lacking or not available) and rebuild_outputs(state, resolved, record)

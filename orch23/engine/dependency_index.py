@@ -85,6 +85,7 @@ class DependencyIndex:
         """Read the head of a table."""
         self._index, self._table = index, table
         self.head = self._value(_HEAD, IndexHead)
+        # Walking through the graph reads the row of a stage once for each of its neighbours.
         self.row = cache(lambda name: self._value(_STAGE + _bytes(name), StageRow))
 
     def family(self, name: str) -> ForeachStage | None:
@@ -171,6 +172,7 @@ def all_rows(
         if isinstance(node, ForeachStage) or name not in seen:
             rows[_OTHER + _bytes(name)] = _encode(_Other(node))
             continue
+        # Sorted, since the order of a set differs from process to process.
         looked = tuple(sorted(reads.get(name, ())))
         row = StageRow(
             node,

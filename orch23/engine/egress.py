@@ -53,6 +53,7 @@ class NetworkAccess:
         """Call `end` from another thread if the build is asked to stop inside of this context."""
         with self._lock:
             self._open[id(end)] = end
+            # Checked under the lock: otherwise `close` could run between the check and the entry, and end nothing.
             closed = self._is_closed
         try:
             if closed:
@@ -67,6 +68,7 @@ class NetworkAccess:
         with self._lock:
             self._is_closed = True
             ends = list(self._open.values())
+        # Outside of the lock, which the ended threads take when they leave.
         for end in ends:
             end()
 
@@ -112,6 +114,7 @@ def guard_request(
     fixed = secrets.find(_json([request.endpoint, request.model, dict(request.params)]))
     if fixed:
         return request, tuple(_stored(stage.name, name) for name in _names(fixed))
+    # The rendered request is checked, not its parts: rendering can join two harmless texts to a secret.
     texts = (request.system, *(m.content for m in (*request.messages, *request.identity)), _json(request.schema))
     found = [finding for text in texts for finding in secrets.find(text)]
     if not found:
@@ -171,6 +174,7 @@ def _redacted(secrets: Secrets, request: Request) -> Request:
         return tuple(replace(message, content=secrets.redact(message.content)) for message in messages)
 
     messages = clean(request.messages)
+    # The stable part is what a provider caches. It must be a prefix of the redacted text, or nothing.
     head = secrets.redact(request.messages[0].content[: request.stable]) if request.messages else ""
     return replace(
         request,

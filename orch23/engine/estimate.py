@@ -188,6 +188,7 @@ def _most(ground: EstimateBasis, tariff_of: TariffOf) -> Decimal | None:
     step, more, total = node.step, truncation_policy(node.step), Decimal(0)
     brief = Message("user", "." * (MAX_PREVIOUS_LENGTH + step.brief.limit))
     room = request.params.get("max_tokens")
+    # A truncated response is called again with a higher limit, and each of these calls is paid for.
     for attempt in range(1, node.retry.max + 2):
         tariff = tariff_of(*_asked(node, attempt))
         sent = replace(request, messages=(*request.messages, brief)) if attempt > 1 else request

@@ -75,11 +75,13 @@ class FactFinder(Struct):
         """
         known = (one for one in self._interpreters if Interpreter.of(one).declared == wanted.declared)
         path, version, pytest = self._interpreter(next(known, wanted.declared))
+        # The interpreter may have been replaced since the decision: its result would not match its key.
         check_interpreter(wanted, Path(path), InterpreterFacts(version, pytest or None))
         return Path(path)
 
     def _interpreter(self, declared: str | None) -> tuple[str, str, str]:
         if declared not in self._interpreters:
+            # Before the search: if a candidate appears meanwhile, its signature differs in the next build.
             self._look_at(interpreter_candidates(declared, self.root, self.environ))
             path = find_interpreter(declared, self.root, self.environ)
             self._look_at(interpreter_files(path))

@@ -127,12 +127,14 @@ class Ledger(Struct, kw_only=True):
         most = UsageTotals(1, worst.tokens, worst.cost or Decimal(0))
         with self._changed:
             own = self._stages.setdefault(stage, _Account(stage, limits, self.before.get(stage, _NOTHING)))
+            # Calls in progress usually take less than reserved: a request that does not fit now may fit when one ends.
             while self._has_to_wait(own, most):
                 self._changed.wait(self._left_s(stage))
             reservation = _Reservation(request.fingerprint(), most, tariff)
             reserved = CallReserved(
                 fingerprint=reservation.fingerprint, calls=most.calls, tokens=most.tokens, cost=reservation.cost(most)
             )
+            # The reservation is in the journal before the request is sent: after a crash it counts in full.
             self.notice(Event(reserved, f"up to {most.tokens:,} tokens", stage, "debug"))
             own.held, self._run.held = own.held.plus(most), self._run.held.plus(most)
             self._under_way[stage] = reservation
@@ -142,6 +144,7 @@ class Ledger(Struct, kw_only=True):
         tariff = self.prices.tariff_of(request.provider, request.model)
         if tariff is None:
             return replace(response, cost=None, prices="")
+        # A `command` provider reports no tokens: the whole reservation counts, since nothing else is known.
         if _is_counted(response) or tariff is FREE_TARIFF:
             return replace(response, cost=decimal_text(tariff.cost(response.usage)), prices=tariff.source)
         most = worst_case(request, tariff).cost
@@ -218,6 +221,7 @@ class Ledger(Struct, kw_only=True):
         if refusal is not None:  # a stage has one request under way at most: nothing of its own could make room
             raise StageLimitError(refusal)
         refusal = self._run.misfit(most)
+        # While other calls are in progress they may free budget; without any, the request can never fit.
         if refusal is not None and not self._under_way:
             raise LimitError(refusal)
         return refusal is not None

@@ -228,6 +228,7 @@ _STATUSES: Final[Mapping[ExitCode, RunStatus]] = {
     ExitCode.DECISION: "decision",
 }
 
+# The exit code of a run with several failures is the first of these that a stage has.
 _GRAVITY = (
     ExitCode.SAFETY,
     ExitCode.CORRUPT,

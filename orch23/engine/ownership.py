@@ -78,6 +78,7 @@ def is_proven(record: Record, records: ResultIndex) -> bool:
 
     Of a result that `reset` dropped, the store has the part that was on disk then.
     """
+    # The digest of a key does not cover the outputs: a forged record has the right key with other files.
     if not record.failed:
         return any(_content(record) == _content(one) for one in records.by_key(record.key))
     retained = (one for one in records.by_identity(identity_of(record.manifest)) if one.key == record.key)
@@ -269,6 +270,7 @@ class Ownership(Struct):
     def equals_head(self, path: str, entry: FileEntry) -> bool:
         """Return whether the file on disk is this one, and HEAD has the same bytes."""
         blob = self._blob(path)
+        # Compared by bytes, not by `git status`: that runs configured filters and hooks (ADR 19, rule 8).
         data = self.store.workspace.read(path) if blob is not None else None
         if blob is None or data is None or digest_bytes(data) != entry.digest:
             return False
@@ -301,6 +303,7 @@ class Ownership(Struct):
         """Return the outputs of a record that the user wrote. Old records do not list them: the exchange means all."""
         if record.accepted or len(record.exchanges) != 1:
             return record.accepted
+        # The record does not say in which folder its transcript is.
         for folder in (*self.pipeline.transcript_folders, None):
             try:
                 exchange = self.store.exchanges.get(record.exchanges[0], folder)

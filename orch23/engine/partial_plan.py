@@ -81,6 +81,7 @@ def part_of(since: Since, store: ProjectStore, edited_stages: EditedStages) -> P
     root, changed = store.root, [*since.changed]
     try:
         rows = DependencyIndex(store.index, since.table)
+        # A build that was killed may have written the index without its snapshot, or the other way round.
         if rows.head.token != since.token or not store.local.records.is_indexed():
             return None
         digests = {one: _known(since.digest_of(one)) for one in rows.head.read if one not in changed}
@@ -182,6 +183,7 @@ def reach(
         more = _following(rows, waiting.pop()) - found
         found |= more
         waiting += more
+        # ADR 31: then all stages are decided.
         if 2 * len(found) > total:
             raise OutdatedIndexError
     around = _around(rows, found)

@@ -261,6 +261,7 @@ class PlanWalk:
         stuck = tuple(up for up in upstream if self._visitor.blocks(up, node))
         if stuck and name not in self.wanted:
             self._visitor.not_selected(name, None)
+        # An edited chain is decided although it is blocked: it ends as `edited`, whatever its upstream does.
         elif stuck and (isinstance(node, ForeachStage) or not self._decider.is_edited_chain(node)):
             self._visitor.blocked(name, stuck)
         elif isinstance(node, ForeachStage):
@@ -360,6 +361,7 @@ def _needs_intermediate(decider: StageDecider, stage: Stage) -> bool:
     state = decider.state
     if stage.chain is None or len(state.plan.chains[stage.chain.chain]) == 1:
         return False
+    # Each item would walk through the rest of its chain, which is quadratic: the result is kept for the chain.
     if stage.chain.chain in decider.stale_chains:
         return decider.stale_chains[stage.chain.chain]
     walked: list[str] = []

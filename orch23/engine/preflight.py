@@ -61,6 +61,7 @@ class SandboxPreflight(Struct, frozen=True, kw_only=True):
 
         """
         nodes = [node for node in plan.nodes.values() if may_have_process(node)]
+        # The preview decides every stage; a build that cannot be refused must not pay for that.
         if self.allowed or self.is_elsewhere or not nodes:
             return
         missing = self.missing()

@@ -155,6 +155,7 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
             ConfigurationError: the process could not be started at all.
 
         """
+        # By name, so that a build of shell stages does not import pytest steps (ADR 18).
         how: ProcessHooks = load_object(step.run)
         distrusted = how.distrusted(step, self, files)
         if distrusted:
@@ -170,6 +171,7 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
                 judged = self._judge(how, step, files, command, result)
                 if isinstance(judged, FinishedProcess):
                     return judged
+                # The tree of a verifying step is read-only (ADR 24). A refused write shows only in the output.
                 if action.writable is not None:
                     judged = with_refused_writes(judged, self.redact(result.output.text))
                 return replace(judged, printed=self.redact(result.output.text))

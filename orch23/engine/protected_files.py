@@ -94,10 +94,12 @@ def undeclared_tool_files(plan: Plan, stage: str, paths: Iterable[str]) -> Diagn
 
     A name in an item of a list file does not count: the pipeline's author did not write it.
     """
+    # First the names alone: most results have no such file, and need no index of patterns.
     found = [path for path in paths if tool_file_name(path) is not None]
     if not found:
         return None
     node = plan.nodes[stage]
+    # The items of a list in a file are data: only names that the pipeline's author wrote count.
     family = next((one for one in plan.pipeline.stages if one.name == stage.partition("@")[0]), node)
     is_typed = isinstance(family, Stage) or bool(family.foreach.values)
     declared = DeclaredPatterns(writes_of(node if is_typed else family))
@@ -131,6 +133,7 @@ class TestTrust(Struct, frozen=True):
     def _shadows(self, step: "PytestStep", files: Mapping[str, FileEntry]) -> Iterator[Diagnostic]:
         from orch23.steps.pytest.trust import shadowing_errors  # noqa: PLC0415 - for steps of pytest alone
 
+        # Many modules of one tree have the same maker.
         asks = cache(partial(depends_on_model, self.state.plan))
         yield from shadowing_errors(
             step,

@@ -163,6 +163,7 @@ def _edited(end: StageOutcome, foreign: tuple[str, ...]) -> StageOutcome:
     return StageOutcome(status=StageStatus.EDITED, text=text, code=ExitCode.DECISION, key=end.key, paths=foreign)
 
 
+# See ADR 16: a result is written behind if it took at most this long, and one transaction commits up to _MOST of
 _SOON_S = 0.15
 _MOST = 256
 _PATIENCE_S, _MOST_PATIENCE_S = 0.3, 2.0
@@ -347,6 +348,8 @@ class StageResults(Struct, kw_only=True, dict=True):
 
     def _then(self, steps: Iterator[Outcomes]) -> None:
         """Promote deferred results, then apply steps, each of which may promote files and end stages."""
+        # A stage must not be reported as done before the results that it may depend on are on disk: after a crash, the
+        # journal would say more than the workspace has.
         self._flush()
         for ends in steps:
             for name, end in ends.items():
@@ -362,6 +365,7 @@ class StageResults(Struct, kw_only=True, dict=True):
         self._gathering.committed(self.clock() - began)
         for name, end in (ends or {}).items():
             self._note(name, end)
+        # One file that cannot be promoted must not keep back the others, so each result is promoted alone.
         for success in members.values() if ends is None else ():
             self._then(self._taking(success))
         return True
@@ -387,6 +391,7 @@ class StageResults(Struct, kw_only=True, dict=True):
         try:
             ends = {name: blocked_by(stuck)} if stuck else self._together.add(name, success, self._group(name))
         except MissingBytesError as lost:
+            # The caller decides the stage again: it still can run.
             if success.how == "restored":
                 raise
             ends = {name: missing_bytes_outcome(name, success.outcome.key, lost)}
@@ -420,6 +425,7 @@ class StageResults(Struct, kw_only=True, dict=True):
 
     def _note(self, name: str, end: StageOutcome) -> None:
         self.set_status(name, end.status)
+        # The ledger knows all calls of the stage by now, also those of failed attempts.
         end = replace(end, cost=self.cost_of(name))
         self.outcomes[name] = end
         self.failed += end.status is StageStatus.FAILED

@@ -67,6 +67,7 @@ class LiveOutput(Struct, frozen=True):
         def hear(line: str, *, cut: bool = False) -> None:
             nonlocal told
             told += 1
+            # A program in a loop prints millions of lines: each would be an event in the journal.
             if told <= MAX_LINES:
                 text, is_cut = displayable_part(line, self.redact, cut=cut)
                 self.notice(Event(event(text, is_cut), f"{text}..." if is_cut else text, self.stage, "debug"))

@@ -126,6 +126,7 @@ class PartialPriorState(Struct):
 
         """
         place = self.lock_path
+        # Read before the change time is checked: that shows a change between the two.
         self._data = read_regular(place) or b""
         if not self._is_unchanged() and digest_bytes(self._data).sha256 != self.sha256:
             message = "the lock file was changed since the last build"
@@ -215,6 +216,7 @@ def open_session(  # noqa: PLR0913 - what a build knows, each with its own name
     elif problems := [*_without_plan(pipeline, tools), *missing_input_errors(plan, store)]:
         raise InvalidInputError(*problems)
     lock, history = memory.read()
+    # A lock file comes with a clone: a forged record must not make a stage remove files that it may not write.
     lock = without_impossible_records(_with_interrupted(lock, history, store), plan, store.records)
     state = ProjectState(
         plan,

@@ -237,6 +237,7 @@ def _together(failures: list[Failure]) -> Failure:
     if len(failures) == 1:
         return failures[0]
     text = "\n".join(f"{f.feedback.command or f.kind}:\n{f.feedback.excerpt}" for f in failures)
+    # A violation of limits must end the stage even if an earlier failure could be retried.
     gravest = min(failures, key=lambda one: (not one.safety, one.retryable))
     codes = (f.feedback.exit_code for f in failures)
     joint = joined_failure(gravest.kind, failures, text, exit_code=next((c for c in codes if c is not None), None))

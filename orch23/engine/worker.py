@@ -89,6 +89,7 @@ class Worker(Struct, frozen=True, kw_only=True):
 
         """
         if verify is not None and verify.claim and is_llm(resolved.stage.step):
+            # Calling a model again would cost money and give another result: what is there is verified as it is.
             return self._verify_claim(self._with_newest(resolved), verify.record)
         attempts = self._attempts(resolved)
         forbidden = attempts.forbidden()

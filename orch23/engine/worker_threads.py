@@ -49,6 +49,7 @@ class StagePools(Struct):
 
     def admit(self) -> str | None:
         """Return the first queued stage with a place in each of its pools, and take these places."""
+        # One queue for each combination of pools: a stage that waits for a full pool does not block others.
         heads = [(queue[0][0], pools) for pools, queue in self._queues.items() if queue and self._has_room(pools)]
         if not heads:
             return None
@@ -92,6 +93,7 @@ class WorkerThreads(Struct):
             self._idle -= 1
             return
         self._count += 1
+        # Daemon threads: a thread that hangs in a library must not keep the process alive after Ctrl-C.
         threading.Thread(target=self._take, name=_IDLE, daemon=True).start()
 
     def finished(self) -> None:

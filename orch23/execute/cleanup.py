@@ -336,8 +336,7 @@ def _leftovers(sandbox_dirs: Path, markers: Collection[str], found: Mapping[int,
     `found` (pid -> start time) are those of earlier rounds: one that dies after its parent cannot be recognized any
     more, but still writes where it was writing.
     """
-    everything = map(process_tree.process_info, process_tree.process_ids())
-    living = [one for one in everything if one is not None and one.state not in "ZX" and one.pid != os.getpid()]
+    living = [one for one in process_tree.living_processes() if one.pid != os.getpid()]
     known = {
         one.pid for one in living if found.get(one.pid) == one.started or _belongs_to(one.pid, sandbox_dirs, markers)
     }

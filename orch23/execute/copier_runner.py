@@ -86,29 +86,12 @@ def render_templates(
     """
     requests, results = folder / "calls.json", folder / "results.json"
     requests.write_text(json.dumps([asdict(call) for call in calls]), encoding="utf-8")
-    settings = {
-        f"url.{mirrored}.insteadOf": url,
-        "core.hooksPath": "/dev/null",
-        "init.defaultBranch": "main",
-        "protocol.allow": "never",
-        # "user" allows the mirror, but no submodules, which could be any folder of the machine.
-        "protocol.file.allow": "user",
-        "advice.detachedHead": "false",
-    }
-    child = _hermetic(environ, folder)
-    # It overrides `protocol.*`, and does not distinguish submodules.
-    del child["GIT_ALLOW_PROTOCOL"]
-    child["GIT_CONFIG_COUNT"] = str(len(settings))
-    # copier may be installed below the user's home, and HOME is another folder now.
-    child["PYTHONUSERBASE"] = site.getuserbase()
-    for number, (name, value) in enumerate(settings.items()):
-        child |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
     is_interactive = any(call.ask for call in calls)
     try:
         ended = subprocess.run(
             [sys.executable, "-P", "-W", "ignore", str(_CHILD), str(requests), str(results)],
             cwd=folder,
-            env=child,
+            env=_copier_environment(mirrored, url, folder, environ),
             stdin=None if is_interactive else subprocess.DEVNULL,
             stdout=sys.__stderr__ if is_interactive else subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -127,6 +110,27 @@ def render_templates(
     except ValueError as error:
         # The child writes values of the template, and a default may be NaN.
         return [{"error": "broken", "message": f"the result of copier is not valid JSON: {error}"}]
+
+
+def _copier_environment(mirrored: Path, url: str, folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    settings = {
+        f"url.{mirrored}.insteadOf": url,
+        "core.hooksPath": "/dev/null",
+        "init.defaultBranch": "main",
+        "protocol.allow": "never",
+        # "user" allows the mirror, but no submodules, which could be any folder of the machine.
+        "protocol.file.allow": "user",
+        "advice.detachedHead": "false",
+    }
+    child = _hermetic(environ, folder)
+    # It overrides `protocol.*`, and does not distinguish submodules.
+    del child["GIT_ALLOW_PROTOCOL"]
+    child["GIT_CONFIG_COUNT"] = str(len(settings))
+    # copier may be installed below the user's home, and HOME is another folder now.
+    child["PYTHONUSERBASE"] = site.getuserbase()
+    for number, (name, value) in enumerate(settings.items()):
+        child |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
+    return child
 
 
 def merge_texts(

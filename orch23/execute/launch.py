@@ -19,7 +19,8 @@ from orch23.execute.supervisor import ProcessSpec
 from orch23.model.action import DEFAULT_LIMITS, Action, StepLimits
 from orch23.model.diagnostic import Diagnostic
 
-_ALLOWED = {("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")}  # orch23 itself sets it in the action of a pytest step
+# orch23 itself sets it in the action of a pytest step.
+_ALLOWED = {("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")}
 _COVERAGE = ".coverage"
 _COMPILERS = ("compileall", "py_compile")
 _CACHES = {
@@ -66,7 +67,8 @@ def cache_variables(seen: SandboxDir, action: Action) -> dict[str, str]:
         del moved["PYTHONPYCACHEPREFIX"]
     if any(path.rpartition("/")[2].startswith(_COVERAGE) for path in action.writable):
         del moved["COVERAGE_FILE"]
-    return {**moved, "PYTHONNOUSERSITE": "1"}  # tests can write below HOME, so no packages are loaded from there
+    # Tests can write below HOME, so no packages are loaded from there.
+    return {**moved, "PYTHONNOUSERSITE": "1"}
 
 
 def process_environment(seen: SandboxDir, interpreter: Path, declared: Mapping[str, str]) -> dict[str, str]:
@@ -82,7 +84,8 @@ def process_environment(seen: SandboxDir, interpreter: Path, declared: Mapping[s
         **declared,
         "HOME": str(seen.home),
         "TMPDIR": str(seen.tmp),
-        "GIT_CEILING_DIRECTORIES": str(seen.root),  # without it git would find the project's own repository
+        # Without it git would find the project's own repository above the sandbox directory.
+        "GIT_CEILING_DIRECTORIES": str(seen.root),
         MARKER_VARIABLE: seen.marker,
     }
 

@@ -11,6 +11,7 @@ from typing import BinaryIO, Literal, Protocol, TypeAlias
 from msgspec import Struct
 
 from orch23.execute import process_tree
+from orch23.execute.cleanup import closing_fd
 from orch23.execute.supervisor import LeaderExit, ProcessSpec, acquire_supervisor, release_supervisor
 
 _READ_BYTES = 1 << 16
@@ -128,20 +129,10 @@ def run_process(
     capture = _Capture(output, log, on_output)
     error_capture = None if errors is None else _Capture(errors, None, None)
     captures: dict[int, _Capture] = {}
-    writing: list[int] = []
     began = time.monotonic()
     try:
-        try:
-            for one in (capture,) if error_capture is None else (capture, error_capture):
-                reading, far = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-                captures[reading] = one
-                writing.append(far)
-                os.set_blocking(far, True)
-            start = _OwnChild if process.confinement is None else _Supervised
-            started = start(process, (writing[0], writing[-1]), output.file_bytes)
-        finally:
-            for descriptor in writing:
-                os.close(descriptor)
+        streams = (capture,) if error_capture is None else (capture, error_capture)
+        started = _start(process, streams, captures, output.file_bytes)
         try:
             if process.on_start is not None:
                 process.on_start(started.tree)
@@ -169,6 +160,25 @@ def run_process(
         lost=leader_exit.lost,
         errors=b"" if error_capture is None else bytes(error_capture.tail),
     )
+
+
+def _start(
+    process: ProcessSpec, streams: Iterable[_Capture], captures: dict[int, _Capture], file_bytes: int
+) -> "_OwnChild | _Supervised":
+    """Start a process, and add to `captures` the descriptors from which its streams can be read."""
+    writing: list[int] = []
+    try:
+        for one in streams:
+            reading, theirs = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+            captures[reading] = one
+            writing.append(theirs)
+            # The flag is that of the process too, and few programs expect a stdout that does not block.
+            os.set_blocking(theirs, True)
+        start = _OwnChild if process.confinement is None else _Supervised
+        return start(process, (writing[0], writing[-1]), file_bytes)
+    finally:
+        for descriptor in writing:
+            os.close(descriptor)
 
 
 class _OwnChild:
@@ -230,34 +240,28 @@ def _follow(
 ) -> tuple[EndReason, str]:
     """Read the output until there is a reason to stop. The leader is not reaped, so its pid cannot be reused."""
     leader = os.pidfd_open(started.tree.leader)
-    try:
-        with selectors.DefaultSelector() as selector:
-            for reading in captures:
-                selector.register(reading, selectors.EVENT_READ)
-            selector.register(leader, selectors.EVENT_READ)
-            exited_at: float | None = None
-            checked_at = time.monotonic()
-            while True:
-                ready = {key.fd for key, _ in selector.select(_patience(deadline, exited_at))}
-                now = time.monotonic()
-                for reading in ready & captures.keys():
-                    if not _read(reading, captures[reading]):
-                        selector.unregister(reading)
-                if leader in ready:
-                    selector.unregister(leader)
-                    exited_at = now
-                if (reason := _stop_reason(captures.values(), cancel, deadline, exited_at, now)) is not None:
-                    return reason, ""
-                open_streams = captures.keys() & (selector.get_map() or {}).keys()
-                if exited_at is not None and (not open_streams or now >= exited_at + _AFTER_LEADER_S):
-                    return "exited", ""
-                if exited_at is None and now >= checked_at + _CHECK_EVERY_S:
-                    excess = exceeded_limit(started.find_members())
-                    if excess is not None:
-                        return "overgrown", excess
-                    checked_at = time.monotonic()
-    finally:
-        os.close(leader)
+    with closing_fd(leader), selectors.DefaultSelector() as selector:
+        for descriptor in (*captures, leader):
+            selector.register(descriptor, selectors.EVENT_READ)
+        exited_at: float | None = None
+        checked_at = time.monotonic()
+        while True:
+            ready = {key.fd for key, _ in selector.select(_patience(deadline, exited_at))}
+            now = time.monotonic()
+            for reading in ready & captures.keys():
+                if not _read(reading, captures[reading]):
+                    selector.unregister(reading)
+            if leader in ready:
+                selector.unregister(leader)
+                exited_at = now
+            streams_open = not captures.keys().isdisjoint(selector.get_map() or {})
+            reason = _stop_reason(captures.values(), cancel, deadline, now, exited_at, streams_open=streams_open)
+            if reason is not None:
+                return reason, ""
+            if exited_at is None and now >= checked_at + _CHECK_EVERY_S:
+                if (excess := exceeded_limit(started.find_members())) is not None:
+                    return "overgrown", excess
+                checked_at = time.monotonic()
 
 
 def _patience(deadline: float, exited_at: float | None) -> float:
@@ -267,15 +271,22 @@ def _patience(deadline: float, exited_at: float | None) -> float:
 
 
 def _stop_reason(
-    captures: Iterable[_Capture], cancel: StopSignal, deadline: float, exited_at: float | None, now: float
+    captures: Iterable[_Capture],
+    cancel: StopSignal,
+    deadline: float,
+    now: float,
+    exited_at: float | None,
+    *,
+    streams_open: bool,
 ) -> EndReason | None:
     if any(one.flooded for one in captures):
         return "flooded"
-    if cancel.is_set() and exited_at is None:
+    if exited_at is not None:
+        # A daemon may keep the streams open: then the output of two more seconds is read.
+        return "exited" if not streams_open or now >= exited_at + _AFTER_LEADER_S else None
+    if cancel.is_set():
         return "cancelled"
-    if now >= deadline and exited_at is None:
-        return "timed_out"
-    return None
+    return "timed_out" if now >= deadline else None
 
 
 def _read(reading: int, capture: _Capture) -> bool:

@@ -159,6 +159,19 @@ def kill_tree(tree: ProcessTree) -> tuple[int, ...]:
     deadline = time.monotonic() + _KILL_WITHIN_S
     if tree.namespace_init is not None:
         _kill_namespace(tree.namespace_init)
+    return _kill_members(tree, deadline)
+
+
+def kill_strays() -> tuple[int, ...]:
+    """Kill processes that could not be assigned to a step while several ran; call it when no step runs.
+
+    Return the pids that are left.
+    """
+    no_step = ProcessTree(leader=-1, marker="", limit=-1)
+    return _kill_members(no_step, time.monotonic() + _KILL_WITHIN_S)
+
+
+def _kill_members(tree: ProcessTree, deadline: float) -> tuple[int, ...]:
     children: Callable[[int], list[int]] = _children
     while left := _members(tree, children):
         if time.monotonic() > deadline:
@@ -170,25 +183,10 @@ def kill_tree(tree: ProcessTree) -> tuple[int, ...]:
     return ()
 
 
-def kill_strays() -> tuple[int, ...]:
-    """Kill processes that could not be assigned to a step while several ran; call it when no step runs.
-
-    Return the pids that are left.
-    """
-    no_step = ProcessTree(leader=-1, marker="", limit=-1)
-    deadline = time.monotonic() + _KILL_WITHIN_S
-    while left := _members(no_step, _children):
-        for process in left:
-            kill_process(process)
-        if time.monotonic() > deadline:
-            return tuple(process.pid for process in left)
-        time.sleep(_PAUSE_S)
-    return ()
-
-
 def children_if_asleep(pid: int) -> list[int] | None:
     """Return the children of a sleeping process; [] if it is gone, None if it does not sleep yet or has no children."""
-    children = _children(pid)  # before the state: a sleep before the process had children does not count
+    # Before the state: a sleep from before the process had children does not count.
+    children = _children(pid)
     process = process_info(pid)
     if process is None:
         return []
@@ -222,7 +220,8 @@ def _kill_namespace(init: int) -> None:
     dead = select.poll()
     dead.register(init, select.POLLIN)
     dead.poll(_KILL_WITHIN_S * 1000)
-    with contextlib.suppress(ChildProcessError):  # its parent may have reaped it
+    # Its parent may have reaped it.
+    with contextlib.suppress(ChildProcessError):
         os.waitid(os.P_PIDFD, init, os.WEXITED | os.WNOHANG)
 
 
@@ -375,6 +374,12 @@ def _snapshot() -> Callable[[int], list[int]]:
 def process_ids() -> list[int]:
     """Return the ids of all processes of the machine."""
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def living_processes() -> list[ProcessInfo]:
+    """Return all processes of the machine that have not ended."""
+    everything = map(process_info, process_ids())
+    return [process for process in everything if process is not None and process.state not in "ZX"]
 
 
 def process_info(pid: int) -> ProcessInfo | None:

@@ -24,7 +24,8 @@ from orch23.providers.adapter import ProgramCall, ProgramResult
 from orch23.store.safe_files import is_temp
 
 _OWN_FOLDERS = frozenset({".orch23", "logs"})
-_GIT_NAMES = frozenset({"hooks", "config"})  # of `.git`: git itself writes to the others at any command
+# Of `.git` only these are compared: git itself writes to the others at any command.
+_GIT_NAMES = frozenset({"hooks", "config"})
 
 
 class ProjectStamp(NamedTuple):
@@ -159,7 +160,8 @@ class LocalProgramRunner(Struct, kw_only=True):
 
     def _discard_used(self) -> None:
         while self._used:
-            with contextlib.suppress(IndexError):  # another thread was quicker
+            # Another thread may take the last one in between.
+            with contextlib.suppress(IndexError):
                 self.sandbox_dirs.discard(self._used.pop())
 
     def _run(self, call: ProgramCall) -> ProgramResult:

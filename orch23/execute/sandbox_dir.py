@@ -32,7 +32,8 @@ _EMPTY_PARTS = ("home", "tmp")
 _WORK = "work"
 _OWNER_ONLY = 0o700
 
-_Access: TypeAlias = tuple[int, int, int]  # mode, user, group
+# Mode, user and group.
+_Access: TypeAlias = tuple[int, int, int]
 
 
 class InputSource(Protocol):

@@ -213,7 +213,8 @@ def _scan_directory(scan: _Scan, folder: int, prefix: str, depth: int) -> None:
     left = scan.limits.entries - scan.entries
     with os.scandir(folder) as entries:
         wanted = (entry.name for entry in entries if not scan.is_scratch(f"{prefix}{entry.name}"))
-        names = sorted(islice(wanted, left + 1))  # one more is too many: there may be millions
+        # One more than allowed is enough to refuse the tree, and a hostile one may have millions.
+        names = sorted(islice(wanted, left + 1))
     scan.entries += len(names)
     if len(names) > left:
         message = f"more than {scan.limits.entries} files and directories"

@@ -128,12 +128,14 @@ class Supervisor:
         try:
             send_message(self._control, END_REQUEST)
             status, survivors = self._receive()
-        except OSError:  # it was killed, or stopped
+        except OSError:
+            # The supervisor was killed, or stopped.
             self._process.kill()
             self.close()
             return LeaderExit(-signal.SIGKILL, _kill_orphans(tree), lost=True)
+        # The supervisor goes on killing them, and starts no other step.
         if survivors:
-            self._control.close()  # it goes on killing, and starts no other step
+            self._control.close()
         return LeaderExit(os.waitstatus_to_exitcode(status), tuple(survivors))
 
     def close(self) -> None:

@@ -25,7 +25,7 @@ def failing(tier: str, user: str, package: str) -> dict[str, str]:
 
 @pytest.mark.parametrize(("user", "package"), [("self", "pytest"), ("nobody", "")])
 @pytest.mark.parametrize("tier", ["bubblewrap", "namespaces"])
-def test_nothing_honest_breaks_in_namespaces(tier: str, user: str, package: str) -> None:
+def test_no_normal_program_breaks_in_namespaces(tier: str, user: str, package: str) -> None:
     need(tier)
     assert failing(tier, user, package) == {}
 

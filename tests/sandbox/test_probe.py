@@ -38,7 +38,7 @@ def test_there_are_enough_attacks() -> None:
 
 @pytest.mark.parametrize("user", USERS)
 @pytest.mark.parametrize("tier", TIERS)
-def test_nobody_gets_out(tier: str, user: str) -> None:
+def test_no_attack_gets_out(tier: str, user: str) -> None:
     need(tier)
     found = probed(tier, user)
     assert set(found["tried"]) == set(table())
@@ -54,7 +54,7 @@ def test_a_network_opens_the_internet_alone(tier: str, user: str) -> None:
 
 
 @pytest.mark.parametrize("user", USERS)
-def test_the_probe_sees_whoever_gets_out(user: str) -> None:
+def test_the_probe_sees_every_attack_that_gets_out(user: str) -> None:
     """Without a sandbox every attack that needs nothing but this user's rights succeeds, and is seen."""
     found = probed("none", user)
     assert len(found["escaped"]) >= 50

@@ -252,7 +252,8 @@ class _Descriptors:
             init = int(child[1])
             process_tree.note_namespace(tree, init)
             _limit(tree, init, self._limits)
-            if _is_readable(self._begin, _START_WITHIN_S):  # the command has started, or no process is left to report
+            # Readable: the command has started, or no process is left to report that.
+            if _is_readable(self._begin, _START_WITHIN_S):
                 for command in _started_by(init):
                     _limit(tree, command, self._limits)
         with contextlib.suppress(ConnectionError):

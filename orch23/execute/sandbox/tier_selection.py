@@ -73,8 +73,9 @@ def tier_fault(launcher: Launcher) -> str | None:
     except LaunchRefusedError as refused:
         return refused.diagnostic.message
     except OSError as problem:
+        # Not a reason to choose a weaker tier.
         if problem.errno in _MACHINE_ERRORS:
-            raise  # not a reason to choose a weaker tier
+            raise
         return str(problem)
 
 
@@ -223,7 +224,8 @@ class SandboxLauncher:
         atexit.register(thread.join)
 
     def _choose_ahead(self) -> None:
-        with contextlib.suppress(Exception):  # the next use of the choice tries again, and reports the error
+        # The next use of the choice tries again, and reports the error.
+        with contextlib.suppress(Exception):
             _ = self.choice
 
     def seen_from_inside(self, sandbox_dir: SandboxDir) -> SandboxDir:
@@ -246,7 +248,8 @@ class SandboxLauncher:
 
 
 _LOCK = threading.Lock()
-_CHOSEN: list[TierChoice] = []  # the machine does not change while this process lives
+# What the machine can do does not change while this process lives.
+_CHOSEN: list[TierChoice] = []
 
 
 def best_tier_once() -> TierChoice:

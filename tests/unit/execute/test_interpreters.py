@@ -99,7 +99,7 @@ def test_outside_an_environment_the_resolved_name_or_the_library_says_it(tmp_pat
     assert interpreter_facts(other).version == "3.10"
 
 
-def test_a_wrapper_script_says_nothing_and_that_is_told(tmp_path: Path) -> None:
+def test_a_wrapper_script_has_no_version_and_that_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
         interpreter_facts(program(tmp_path / "shims/python"))
     assert [d.code for d in caught.value.diagnostics] == ["E481"]
@@ -141,7 +141,7 @@ def test_a_worker_finds_an_interpreter_of_another_machine_by_its_version(tmp_pat
     assert problem.message.endswith("the stage needs Python 3.11, this is Python 3.12 with pytest 8")
 
 
-def test_two_paths_that_stages_name_are_told_apart_on_the_machine_of_the_project(tmp_path: Path) -> None:
+def test_two_paths_of_stages_differ_on_the_machine_of_the_project(tmp_path: Path) -> None:
     one, other = (environment(tmp_path / name, "version = 3.12.4\n", "8.3.1") for name in ("one", "other"))
     finder = FactFinder(tmp_path, {})
     for path, found in (("./one", one), (str(other), other)):

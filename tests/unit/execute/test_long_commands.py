@@ -12,7 +12,7 @@ from orch23.resolve.commands import SHELL_COMMAND, shorten_command
 from tests.doubles import memory
 from tests.sandbox.probe import launcher
 from tests.sandbox.users import need
-from tests.unit.execute.test_local import Source
+from tests.unit.execute.test_local_executor import Source
 
 pytestmark = pytest.mark.slow  # processes run
 
@@ -77,7 +77,7 @@ def test_what_bash_says_of_a_long_text_names_no_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("arguments", [("x" * LIMIT,), ("x" * 2000,) * 2000])
-def test_arguments_that_are_too_long_are_told_with_the_limit(
+def test_arguments_that_are_too_long_are_reported_with_the_limit(
     tier: str, arguments: tuple[str, ...], tmp_path: Path
 ) -> None:
     outcome, _ = run(tier, tmp_path, "sh", "-c", "true", *arguments)

@@ -71,13 +71,13 @@ def shell(
     return run(tmp_path, "bash", "-c", script, timeout_s=timeout_s, cancel=cancel)
 
 
-def test_output_of_both_streams_is_one_in_order_and_the_exit_code_is_told(tmp_path: Path) -> None:
+def test_both_streams_are_one_in_order_and_the_exit_code_is_reported(tmp_path: Path) -> None:
     end = shell(tmp_path, "echo one; echo two >&2; echo three; exit 7")
     assert (end.reason, end.exit_code, end.head + end.tail) == ("exited", 7, b"one\ntwo\nthree\n")
     assert end.log is None
 
 
-def test_a_signal_is_told_as_a_shell_tells_it(tmp_path: Path) -> None:
+def test_a_signal_is_reported_as_in_a_shell(tmp_path: Path) -> None:
     assert shell(tmp_path, "kill -TERM $$").exit_code == 128 + signal.SIGTERM
 
 
@@ -335,19 +335,19 @@ def test_strays_are_ended_when_no_step_runs(tmp_path: Path, tag: str) -> None:
     helper.wait()
 
 
-def test_steps_of_a_build_that_was_killed_are_found_and_nobody_else_is_touched(tmp_path: Path, tag: str) -> None:
-    rooms = tmp_path / "rooms"
+def test_steps_of_a_killed_build_are_found_and_no_other_process_is_touched(tmp_path: Path, tag: str) -> None:
+    sandbox_dirs = tmp_path / "rooms"
     first, second, other = (secrets.token_hex(8) for _ in range(3))
-    (rooms / first).mkdir(parents=True)
-    (rooms / f"{second}.own").mkdir()
+    (sandbox_dirs / first).mkdir(parents=True)
+    (sandbox_dirs / f"{second}.own").mkdir()
     sleep = f"exec sleep {tag}"
-    fake = ["-c", f"sleep {tag}; :", "--bind", f"{rooms}/{first}", "/room"]
+    fake = ["-c", f"sleep {tag}; :", "--bind", f"{sandbox_dirs}/{first}", "/room"]
     started = {
         "step": ({"ORCH23_ROOM": first}, ["sh", "-c", f"env -i sleep {tag}; :"], tmp_path),
         "step of which only a part is left": ({"ORCH23_ROOM": second}, ["sh", "-c", sleep], tmp_path),
         "bwrap": ({}, ["bwrap", *fake], tmp_path),
-        "shell in a room": ({"PWD": f"{rooms}/{first}"}, ["sh", "-c", sleep], rooms / first),
-        "names a room": ({"ROOM": f"{rooms}/{first}"}, ["sh", *fake], tmp_path),
+        "shell in a sandbox directory": ({"PWD": f"{sandbox_dirs}/{first}"}, ["sh", "-c", sleep], sandbox_dirs / first),
+        "names a sandbox directory": ({"ROOM": f"{sandbox_dirs}/{first}"}, ["sh", *fake], tmp_path),
         "step of another project": ({"ORCH23_ROOM": other}, ["sh", "-c", sleep], tmp_path),
         "bwrap of another project": ({}, ["bwrap", "-c", f"sleep {tag}; :", "--bind", f"/rooms/{first}"], tmp_path),
     }
@@ -360,14 +360,14 @@ def test_steps_of_a_build_that_was_killed_are_found_and_nobody_else_is_touched(t
     try:
         while len(alive(tag)) < len(processes):
             time.sleep(0.005)
-        found = kill_leftovers(rooms)
+        found = kill_leftovers(sandbox_dirs)
         ended = {"step", "step of which only a part is left", "bwrap"}
         for name in ended:
             processes[name].wait(20)
         assert {name for name in processes if processes[name].poll() is not None} == ended
         assert {processes[name].pid for name in ended} <= set(found)
         assert len(alive(tag)) == len(processes) - len(ended)
-        assert kill_leftovers(rooms) == ()
+        assert kill_leftovers(sandbox_dirs) == ()
     finally:
         for process in processes.values():
             with contextlib.suppress(ProcessLookupError):
@@ -377,15 +377,15 @@ def test_steps_of_a_build_that_was_killed_are_found_and_nobody_else_is_touched(t
 
 @pytest.mark.slow
 def test_a_step_that_a_killed_build_had_not_executed_yet_is_ended_too(tmp_path: Path, tag: str) -> None:
-    room = secrets.token_hex(8)
-    (tmp_path / "rooms" / room).mkdir(parents=True)
+    sandbox_dir = secrets.token_hex(8)
+    (tmp_path / "rooms" / sandbox_dir).mkdir(parents=True)
     code = f"""
 import os, signal, time
 signal.pthread_sigmask(signal.SIG_BLOCK, {{{int(process_tree._MARK)}}})
 if os.fork() == 0:
     print(os.getpid(), flush=True)
     time.sleep(0.3)
-    os.execve("/bin/sleep", ["sleep", "{tag}"], {{"{process_tree.MARKER_VARIABLE}": "{room}"}})
+    os.execve("/bin/sleep", ["sleep", "{tag}"], {{"{process_tree.MARKER_VARIABLE}": "{sandbox_dir}"}})
 """
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as build:
         assert build.stdout is not None

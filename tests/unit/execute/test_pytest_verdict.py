@@ -23,7 +23,7 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
     made.executor.close()
 
 
-def test_an_honest_run_is_green_and_its_report_has_no_times_and_no_room(judge: Judge) -> None:
+def test_a_normal_run_is_green_and_its_report_has_no_times_and_no_paths(judge: Judge) -> None:
     files = {
         "pkg/__init__.py": "",
         "pkg/a.py": "def f(x): return x + 1\n",
@@ -62,7 +62,7 @@ def test_a_syntax_error_in_a_test_file_is_one_complaint(judge: Judge) -> None:
     assert verdict.failing == ("test_a.py SyntaxError",)
 
 
-def test_a_wrong_option_is_told_with_pytests_own_words(judge: Judge) -> None:
+def test_a_wrong_option_is_reported_with_pytests_message(judge: Judge) -> None:
     verdict = judge.verdict({"test_a.py": GREEN}, PytestStep(args=("--no-such-option",)))
     assert [d.code for d in verdict.diagnostics] == ["E320"]
     assert "--no-such-option" in verdict.excerpt
@@ -96,7 +96,7 @@ def test_workers_of_xdist_report_too(judge: Judge) -> None:
     assert red.failing == ("test_b.py::test_it AssertionError",)
 
 
-def test_a_module_that_was_loaded_from_outside_the_room_fails_the_run(judge: Judge, tmp_path: Path) -> None:
+def test_a_module_that_was_loaded_from_outside_the_sandbox_fails_the_run(judge: Judge, tmp_path: Path) -> None:
     """An editable install puts another checkout on the path; the tests would be green for code that is not promoted."""
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "todo.py").write_text("X = 1\n")

@@ -19,12 +19,12 @@ WRITABLE = ("out/", "logs/a.log")
 
 
 @pytest.fixture
-def room(tmp_path: Path) -> SandboxDir:
-    room = SandboxDir(tmp_path / "room", "feed")
+def sandbox_dir(tmp_path: Path) -> SandboxDir:
+    sandbox_dir = SandboxDir(tmp_path / "room", "feed")
     for folder in ("tests", "logs", "out"):
-        (room.work / folder).mkdir(parents=True)
-    (room.work / "tests/test_a.py").write_text("assert 1 == 2")
-    return room
+        (sandbox_dir.work / folder).mkdir(parents=True)
+    (sandbox_dir.work / "tests/test_a.py").write_text("assert 1 == 2")
+    return sandbox_dir
 
 
 def rewrite(test: Path) -> None:
@@ -65,17 +65,17 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-def changed(room: SandboxDir, act: Callable[[Path], object]) -> tuple[str, ...]:
-    before = stamp_tree(room, WRITABLE)
-    test = room.work / "tests/test_a.py"
-    while test.stat().st_ctime_ns == _now(room):  # the clock of the file system may stand still for some ms
+def changed(sandbox_dir: SandboxDir, act: Callable[[Path], object]) -> tuple[str, ...]:
+    before = stamp_tree(sandbox_dir, WRITABLE)
+    test = sandbox_dir.work / "tests/test_a.py"
+    while test.stat().st_ctime_ns == _now(sandbox_dir):  # the clock of the file system may stand still for some ms
         pass
     act(test)
-    return compare_read_only(room, WRITABLE, (), before).touched
+    return compare_read_only(sandbox_dir, WRITABLE, (), before).touched
 
 
-def _now(room: SandboxDir) -> int:
-    probe = room.root / "probe"
+def _now(sandbox_dir: SandboxDir) -> int:
+    probe = sandbox_dir.root / "probe"
     probe.touch()
     stamp = probe.stat().st_ctime_ns
     probe.unlink()
@@ -83,33 +83,33 @@ def _now(room: SandboxDir) -> int:
 
 
 @pytest.mark.parametrize("how", CHANGES)
-def test_what_is_changed_is_noticed_also_where_it_was_put_back(room: SandboxDir, how: str) -> None:
+def test_what_is_changed_is_noticed_also_where_it_was_put_back(sandbox_dir: SandboxDir, how: str) -> None:
     act, path = CHANGES[how]
-    assert path in changed(room, act)
+    assert path in changed(sandbox_dir, act)
 
 
-def test_what_is_writable_may_change(room: SandboxDir) -> None:
-    make_writable_files(room, WRITABLE)
+def test_what_is_writable_may_change(sandbox_dir: SandboxDir) -> None:
+    make_writable_files(sandbox_dir, WRITABLE)
 
     def act(_: Path) -> None:
-        (room.work / "out/a/b").mkdir(parents=True)
-        (room.work / "out/a/b/c").write_text("x")
-        (room.work / "logs/a.log").write_text("x")
+        (sandbox_dir.work / "out/a/b").mkdir(parents=True)
+        (sandbox_dir.work / "out/a/b/c").write_text("x")
+        (sandbox_dir.work / "logs/a.log").write_text("x")
 
-    assert changed(room, act) == ()
-
-
-def test_a_tree_that_is_gone_was_changed_as_a_whole(room: SandboxDir) -> None:
-    assert changed(room, lambda _: room.work.rename(room.root / "moved")) == (".",)
+    assert changed(sandbox_dir, act) == ()
 
 
-def test_files_are_made_where_they_are_missing_and_told_if_nobody_wrote_them(room: SandboxDir) -> None:
-    (room.work / "logs/b.log").touch()
-    made = make_writable_files(room, ("logs/a.log", "logs/b.log", "logs/c.log", "out/"))
+def test_a_tree_that_is_gone_was_changed_as_a_whole(sandbox_dir: SandboxDir) -> None:
+    assert changed(sandbox_dir, lambda _: sandbox_dir.work.rename(sandbox_dir.root / "moved")) == (".",)
+
+
+def test_missing_files_are_created_and_reported_if_they_stay_empty(sandbox_dir: SandboxDir) -> None:
+    (sandbox_dir.work / "logs/b.log").touch()
+    made = make_writable_files(sandbox_dir, ("logs/a.log", "logs/b.log", "logs/c.log", "out/"))
     assert made == ("logs/a.log", "logs/c.log")
-    assert int((room.work / "logs/a.log").stat().st_mtime) == SANDBOX_EPOCH
-    (room.work / "logs/c.log").write_text("")
-    assert compare_read_only(room, (), made, None).unused == ("logs/a.log",)
+    assert int((sandbox_dir.work / "logs/a.log").stat().st_mtime) == SANDBOX_EPOCH
+    (sandbox_dir.work / "logs/c.log").write_text("")
+    assert compare_read_only(sandbox_dir, (), made, None).unused == ("logs/a.log",)
 
 
 def test_folders_are_needed_for_what_is_writable() -> None:

@@ -45,7 +45,7 @@ def test_what_is_unsigned_repeated_dropped_or_cut_ends_the_report() -> None:
         assert last_event(verified_lines(data, KEY)) == "forged"
 
 
-def test_too_much_is_told() -> None:
+def test_too_long_a_report_is_reported() -> None:
     assert last_event(verified_lines(signed(b"{}"), KEY, too_long=True)) == "too_long"
 
 
@@ -64,7 +64,7 @@ def test_the_key_goes_through_the_socket_and_not_through_the_environment() -> No
     assert channel.finish() == b'{"x":1}\n'
 
 
-def test_a_channel_that_nobody_used_has_no_report() -> None:
+def test_an_unused_channel_has_no_report() -> None:
     channel = ReportChannel()
     assert channel.finish() is None
     started = ReportChannel()

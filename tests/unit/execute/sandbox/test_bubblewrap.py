@@ -115,9 +115,11 @@ def test_only_the_first_process_of_a_namespace_is_taken_for_one() -> None:
         process_tree.forget_tree(tree)
 
 
-def test_a_command_begins_when_it_is_told_to_and_not_where_nobody_is_left(tmp_path: Path) -> None:
-    room = SandboxDir(tmp_path, "m")
-    launch = Launch(argv=("touch", "ran"), env={}, cwd=tmp_path, sandbox_dir=room, interpreter=Path(sys.executable))
+def test_a_command_begins_with_permission_and_not_when_orch23_has_ended(tmp_path: Path) -> None:
+    sandbox_dir = SandboxDir(tmp_path, "m")
+    launch = Launch(
+        argv=("touch", "ran"), env={}, cwd=tmp_path, sandbox_dir=sandbox_dir, interpreter=Path(sys.executable)
+    )
     for told in (False, True):
         near, far = socket.socketpair()
         with (
@@ -157,7 +159,7 @@ def test_a_process_is_waited_for_until_it_sleeps_beside_what_it_started() -> Non
     assert process_tree.children_if_asleep(sleeps.pid) == []
 
 
-def test_a_command_is_told_to_begin_only_when_the_sandbox_is_tied_to_this_process(
+def test_a_command_may_begin_only_when_the_sandbox_is_tied_to_this_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What it would do before could go on after a death of this process."""

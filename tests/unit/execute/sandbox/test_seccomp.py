@@ -66,7 +66,7 @@ def asked(
 
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("name", ["mount", "ptrace", "bpf", "keyctl", "setns", "reboot", "io_uring_setup", "fsopen"])
-def test_what_nobody_honest_needs_is_refused(name: str, machine: str) -> None:
+def test_calls_that_no_program_needs_are_refused(name: str, machine: str) -> None:
     assert asked(name, machine=machine) == EPERM
 
 

@@ -97,7 +97,7 @@ def test_a_bubblewrap_that_confines_nothing_is_found_out(tmp_path: Path, monkeyp
     assert "could be" in found.why or "a test program exited" in found.why
 
 
-def test_a_bubblewrap_that_may_not_is_told_in_its_own_words(tmp_path: Path) -> None:
+def test_a_bubblewrap_that_fails_is_reported_with_its_message(tmp_path: Path) -> None:
     need("landlock")
     found = best_tier([fake(tmp_path, "#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")])
     assert "No permissions to create new namespace" in found.why
@@ -150,7 +150,7 @@ def test_a_tree_that_can_be_written_though_it_is_read_only_is_found_out(tier: st
     assert tier_fault(Forgetful()) == "a read-only tree could be written"
 
 
-def test_it_is_tried_once_and_whoever_asks_meanwhile_waits() -> None:
+def test_the_self_test_runs_once_and_other_callers_wait() -> None:
     asked: list[str] = []
 
     def slow() -> TierChoice:
@@ -188,11 +188,11 @@ def test_a_process_that_ends_earlier_leaves_no_test_half_done() -> None:
 
 
 def test_nothing_is_started_without_a_tier_unless_it_is_allowed(tmp_path: Path) -> None:
-    room = SandboxDir(tmp_path, "m")
+    sandbox_dir = SandboxDir(tmp_path, "m")
     with pytest.raises(LaunchRefusedError) as refused:
         SandboxLauncher(lambda: TierChoice(None, (("a", "b"),))).prepare(None)  # type: ignore[arg-type]  # never looked at
     assert refused.value.diagnostic.code == "E483"
-    assert SandboxLauncher(lambda: TierChoice(None), allowed=True).seen_from_inside(room) == room
+    assert SandboxLauncher(lambda: TierChoice(None), allowed=True).seen_from_inside(sandbox_dir) == sandbox_dir
 
 
 def test_one_process_tries_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +208,7 @@ def test_one_process_tries_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert calls == [1]
 
 
-def test_what_cannot_be_confined_is_told_and_not_started(tmp_path: Path) -> None:
+def test_a_process_that_cannot_be_confined_is_reported_and_not_started(tmp_path: Path) -> None:
     with tempfile.TemporaryFile() as no_ruleset:
         confinement = Confinement(no_ruleset.fileno(), network=False)
         process = ProcessSpec(

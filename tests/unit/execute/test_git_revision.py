@@ -28,7 +28,7 @@ def repository(tmp_path: Path) -> Path:
     return root
 
 
-def test_head_is_asked_for_paths_and_not_for_patterns(repository: Path) -> None:
+def test_head_is_read_by_paths_and_not_by_patterns(repository: Path) -> None:
     found = GitRepository(root=repository).committed(["a.txt", "sub/b.txt", "*.txt", "sub", "no.txt"])
     assert found == {"a.txt": git_blob_id(b"committed"), "sub/b.txt": git_blob_id(b"below")}
 
@@ -67,7 +67,7 @@ def test_where_git_has_nothing_nothing_is_committed(tmp_path: Path, state: str) 
 
 
 @pytest.mark.slow
-def test_many_paths_are_asked_for(repository: Path) -> None:
+def test_many_paths_are_read(repository: Path) -> None:
     names = [f"{number}.txt" for number in range(1200)]
     for name in names:
         (repository / name).write_text(name)

@@ -123,7 +123,7 @@ def test_a_closed_place_within_the_system_is_left_out_and_what_is_beside_it_is_n
     assert closed_in_system((tmp_path, system)) == ()
 
 
-def test_an_environment_that_was_made_anew_is_looked_at_again(tmp_path: Path) -> None:
+def test_an_environment_that_was_created_again_is_read_again(tmp_path: Path) -> None:
     first, second = (program(tmp_path / f"versions/{name}/bin/python3") for name in ("3.11", "3.12"))
     python = environment(tmp_path / "venv", first)
     assert interpreter_paths(python, ()) == (tmp_path / "venv", tmp_path / "versions/3.11")

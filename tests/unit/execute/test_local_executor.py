@@ -56,9 +56,9 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.source = Source({"a.txt": b"alpha\n", "sub/b.txt": b"beta\n"})
         self.kept = memory()
-        self.rooms = SandboxDirs(folder, self.source)
+        self.sandbox_dirs = SandboxDirs(folder, self.source)
         self.executor = LocalExecutor(
-            sandbox_dirs=self.rooms, contents=self.kept, workers=2, output_limits=OutputLimits(log_bytes=1 << 20)
+            sandbox_dirs=self.sandbox_dirs, contents=self.kept, workers=2, output_limits=OutputLimits(log_bytes=1 << 20)
         )
 
     def action(self, *argv: str, **more: object) -> Action:
@@ -84,10 +84,10 @@ def world(tmp_path: Path) -> Iterator[World]:
     world = World(tmp_path / "rooms")
     yield world
     world.executor.close()
-    assert list((tmp_path / "rooms").glob("*")) == []  # every room is gone, whatever happened in it
+    assert list((tmp_path / "rooms").glob("*")) == []  # every sandbox_dir is gone, whatever happened in it
 
 
-def test_the_difference_of_the_tree_is_told_and_the_bytes_are_kept(world: World) -> None:
+def test_the_changes_of_the_tree_are_reported_and_the_bytes_stored(world: World) -> None:
     script = (
         "echo new > new; echo changed > a.txt; rm sub/b.txt; chmod +x new; mkdir -p __pycache__; echo x > __pycache__/y"
     )
@@ -127,7 +127,7 @@ def test_the_environment_is_made_from_nothing(world: World, monkeypatch: pytest.
     names = {line.partition("=")[0] for line in text.splitlines()}
     expected = "PATH HOME TMPDIR LANG TZ PYTHONHASHSEED PYTHONDONTWRITEBYTECODE SOURCE_DATE_EPOCH MODE ORCH23_ROOM"
     assert names == {*expected.split(), "GIT_CEILING_DIRECTORIES"}
-    assert "HOME=/room/home" in text  # one name for every room, or no two runs would print the same
+    assert "HOME=/room/home" in text  # one name for every sandbox_dir, or no two runs would print the same
 
 
 def test_the_working_directory_is_made_and_used(world: World) -> None:
@@ -239,7 +239,7 @@ def test_a_sandbox_is_one_method(tmp_path: Path) -> None:
             yield replace(launch, argv=("echo", str(launch.network), *launch.argv))
 
     world = World(tmp_path / "rooms")
-    executor = LocalExecutor(sandbox_dirs=world.rooms, contents=world.kept, workers=1, launcher=Loud())
+    executor = LocalExecutor(sandbox_dirs=world.sandbox_dirs, contents=world.kept, workers=1, launcher=Loud())
     outcome = executor.run(world.action("true", network=True))
     executor.close()
     assert isinstance(outcome, Completed)
@@ -247,7 +247,7 @@ def test_a_sandbox_is_one_method(tmp_path: Path) -> None:
     assert (executor.sandbox, world.executor.sandbox) == ("loud", "none")
 
 
-def test_a_room_is_not_looked_at_while_a_process_that_cannot_be_killed_may_change_it(
+def test_a_tree_is_not_scanned_while_a_process_that_was_not_killed_may_change_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def with_survivor(*args: Any, **more: Any) -> ProcessOutcome:
@@ -263,7 +263,7 @@ def test_a_room_is_not_looked_at_while_a_process_that_cannot_be_killed_may_chang
     assert outcome.result.written == {}
 
 
-def test_an_interpreter_that_this_machine_lacks_is_told_and_nothing_is_run(world: World, tmp_path: Path) -> None:
+def test_a_missing_interpreter_is_reported_and_nothing_is_run(world: World, tmp_path: Path) -> None:
     missing = Diagnostic("E480", "no Python interpreter '3.99'")
     asked: list[Interpreter] = []
 
@@ -271,7 +271,7 @@ def test_an_interpreter_that_this_machine_lacks_is_told_and_nothing_is_run(world
         asked.append(wanted)
         raise ConfigurationError(missing)
 
-    executor = LocalExecutor(sandbox_dirs=world.rooms, contents=world.kept, workers=1, interpreters=find)
+    executor = LocalExecutor(sandbox_dirs=world.sandbox_dirs, contents=world.kept, workers=1, interpreters=find)
     outcome = executor.run(world.action("touch", str(tmp_path / "ran"), python=Interpreter("3.99", "3.99")))
     executor.close()
     assert outcome == EngineUnavailable(missing.message, diagnostic=missing)
@@ -309,16 +309,16 @@ def test_a_long_command_and_a_tool_of_the_name_of_its_file_are_refused(world: Wo
 def test_folders_serve_again_only_after_a_trusted_step_that_was_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, sandbox: bool, kept: bool
 ) -> None:
-    rooms = SandboxDirs(tmp_path / "rooms", Source({}))
-    executor = LocalExecutor(sandbox_dirs=rooms, contents=memory(), workers=workers)
+    sandbox_dirs = SandboxDirs(tmp_path / "rooms", Source({}))
+    executor = LocalExecutor(sandbox_dirs=sandbox_dirs, contents=memory(), workers=workers)
     action = Action(argv=("true",), inputs={}, sandbox=sandbox)
     cleared: list[SandboxDir] = []
-    monkeypatch.setattr(rooms, "recycle", cleared.append)
+    monkeypatch.setattr(sandbox_dirs, "recycle", cleared.append)
     assert isinstance(executor.run(action), Completed)
     executor.close()
     assert (cleared != []) is kept
     monkeypatch.undo()
-    for room in cleared:
-        rooms.recycle(room)
-    rooms.close()
+    for sandbox_dir in cleared:
+        sandbox_dirs.recycle(sandbox_dir)
+    sandbox_dirs.close()
     assert list((tmp_path / "rooms").iterdir()) == []

@@ -88,23 +88,23 @@ import os, sys, tempfile
 from pathlib import Path
 from orch23.execute.sandbox_dir import SandboxDirs
 with tempfile.TemporaryDirectory() as folder:
-    rooms = SandboxDirs(Path(folder), None)
-    room = rooms.stage({})
+    sandbox_dirs = SandboxDirs(Path(folder), None)
+    sandbox_dir = sandbox_dirs.stage({})
     for path in ("locked/inner/x", "read_only/y"):
-        (room.work / path).parent.mkdir(parents=True)
-        (room.work / path).write_text("x")
-        (room.work / path).chmod(0)
+        (sandbox_dir.work / path).parent.mkdir(parents=True)
+        (sandbox_dir.work / path).write_text("x")
+        (sandbox_dir.work / path).chmod(0)
     for path in ("locked/inner", "locked", "read_only"):
-        (room.work / path).chmod(0 if path != "read_only" else 0o500)
-    room.work.chmod(0)
-    room.root.chmod(0)
-    found = rooms.scan(room, {})
+        (sandbox_dir.work / path).chmod(0 if path != "read_only" else 0o500)
+    sandbox_dir.work.chmod(0)
+    sandbox_dir.root.chmod(0)
+    found = sandbox_dirs.scan(sandbox_dir, {})
     assert sorted(found.written) == ["locked/inner/x", "read_only/y"], found
     assert found.violations == (), found
     for path in ("locked/inner", "locked", "."):
-        (room.work / path).chmod(0)
-    room.root.chmod(0)
-    rooms.discard(room)
+        (sandbox_dir.work / path).chmod(0)
+    sandbox_dir.root.chmod(0)
+    sandbox_dirs.discard(sandbox_dir)
     assert os.listdir(folder) == [], os.listdir(folder)
 """
 

@@ -115,7 +115,7 @@ def gone(pid: int) -> bool:
     return False
 
 
-def test_the_request_is_on_stdin_and_the_answer_on_stdout(tmp_path: Path) -> None:
+def test_the_request_is_on_stdin_and_the_response_on_stdout(tmp_path: Path) -> None:
     response = run(tmp_path, "import sys; d = sys.stdin.buffer.read(); sys.stdout.buffer.write(d)")
     assert json.loads(response.text) == {
         "model": "tiny",
@@ -138,7 +138,7 @@ def test_it_runs_in_an_empty_directory_with_the_variables_that_are_named(
     assert said[3].startswith(str(tmp_path / ".orch23" / "rooms"))
 
 
-def test_a_program_that_does_not_read_may_still_answer(tmp_path: Path) -> None:
+def test_a_program_that_does_not_read_may_still_respond(tmp_path: Path) -> None:
     long = Request(
         provider="command", model="m", endpoint="e", system="x" * 2_000_000, messages=(), identity=(), params={}
     )
@@ -146,7 +146,7 @@ def test_a_program_that_does_not_read_may_still_answer(tmp_path: Path) -> None:
     assert run(tmp_path, code, request=long).text == "hi\n"
 
 
-def test_large_questions_and_answers_do_not_block_each_other(tmp_path: Path) -> None:
+def test_large_requests_and_responses_do_not_block_each_other(tmp_path: Path) -> None:
     long = Request(
         provider="command", model="m", endpoint="e", system="x" * 1_000_000, messages=(), identity=(), params={}
     )
@@ -207,12 +207,12 @@ def test_a_child_left_behind_is_killed_too(tmp_path: Path) -> None:
     assert gone(int(run(tmp_path, code).text))
 
 
-def test_an_endless_answer_is_cut_off(tmp_path: Path) -> None:
+def test_an_endless_response_is_cut_off(tmp_path: Path) -> None:
     code = f"import sys\nwhile True: sys.stdout.write('y' * {MAX_STDOUT_BYTES // 4})"
     assert failure(tmp_path, code).code == codes.RESPONSE_TOO_LONG
 
 
-def test_an_answer_that_is_no_text_is_a_failure(tmp_path: Path) -> None:
+def test_a_response_that_is_not_text_is_a_failure(tmp_path: Path) -> None:
     assert "UTF-8" in failure(tmp_path, "import sys; sys.stdout.buffer.write(b'\\xff')").message
 
 
@@ -283,13 +283,13 @@ def test_in_a_sandbox_what_it_writes_is_gone_and_its_files_stay(tmp_path: Path, 
     (tmp_path / "tools").mkdir()
     (tmp_path / "tools" / "ask.py").write_text(program)
     command = provider(tmp_path, sys.executable, "tools/ask.py", launcher=launcher)
-    rooms, runner = tmp_path / ".orch23" / "rooms", command.setting.runner
+    sandbox_dirs, runner = tmp_path / ".orch23" / "rooms", command.setting.runner
     assert runner is not None
     assert [command.complete(REQUEST, 20.0, lambda _n: None).text for _ in range(2)] == ["done\n", "done\n"]
     assert (tmp_path / "tools" / "ask.py").read_text() == program
-    assert len([*rooms.iterdir()]) == 1, "of the last program, whose answer is to be recorded first"
+    assert len([*sandbox_dirs.iterdir()]) == 1, "of the last program, whose answer is to be recorded first"
     runner.close()
-    assert not [*rooms.iterdir()]
+    assert not [*sandbox_dirs.iterdir()]
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)

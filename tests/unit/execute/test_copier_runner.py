@@ -39,7 +39,7 @@ def test_what_is_no_text_is_not_merged(tmp_path: Path) -> None:
     assert merged(tmp_path, b"\0mine", b"\0theirs", b"\0base").data is None
 
 
-def test_a_repository_that_is_not_there_is_told_in_gits_words(tmp_path: Path) -> None:
+def test_a_missing_repository_is_reported_with_the_message_of_git(tmp_path: Path) -> None:
     said = clone_mirror((tmp_path / "nothing").as_uri(), tmp_path / "mirror", os.environ)
     assert said is not None
     assert "nothing" in said
@@ -51,7 +51,7 @@ def test_a_program_is_no_protocol(tmp_path: Path) -> None:
     assert not (tmp_path / "witness").exists()
 
 
-def test_nothing_of_the_users_reaches_what_renders_and_all_it_leaves_lies_in_the_folder(tmp_path: Path) -> None:
+def test_rendering_sees_no_settings_of_the_user_and_writes_in_its_folder_only(tmp_path: Path) -> None:
     (tmp_path / "git").write_text(f"#!/bin/sh\nenv > {tmp_path}/seen\n")
     (tmp_path / "git").chmod(0o755)
     users = {"ANTHROPIC_API_KEY": "x", "GIT_DIR": "x", "GIT_CONFIG_PARAMETERS": "x", "HOME": "/root", "TMPDIR": "/tmp"}

@@ -19,7 +19,7 @@ def test_work_is_done_in_turn_by_another_thread_and_all_of_it_before_the_end() -
     assert threading.get_ident() not in {thread for _, thread in done}
 
 
-def test_where_much_waits_whoever_comes_cleans_up_himself() -> None:
+def test_a_caller_cleans_up_itself_when_much_is_waiting() -> None:
     cleaner, done = BackgroundCleaner(), list[int]()
     gate, begun = threading.Event(), threading.Event()
 
@@ -37,7 +37,7 @@ def test_where_much_waits_whoever_comes_cleans_up_himself() -> None:
     assert len(done) == 5
 
 
-def test_what_goes_wrong_is_told_at_the_end_and_keeps_nothing_else_from_being_done() -> None:
+def test_an_error_is_raised_at_the_end_and_other_work_is_done() -> None:
     cleaner, done = BackgroundCleaner(), list[str]()
 
     def broken() -> None:

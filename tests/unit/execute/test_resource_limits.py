@@ -41,7 +41,7 @@ def run(executor: LocalExecutor, script: str, limits: StepLimits = LIMITS) -> Ac
 
 
 @pytest.mark.parametrize("where", ["$PWD", "$TMPDIR", "$HOME"])
-def test_a_room_that_fills_the_disk_is_stopped(executor: LocalExecutor, where: str) -> None:
+def test_a_step_that_fills_the_disk_is_stopped(executor: LocalExecutor, where: str) -> None:
     result = run(executor, f"i=0; while :; do i=$((i+1)); head -c 2000000 /dev/zero > {where}/$i; sleep 0.01; done")
     assert [(d.code, d.message) for d in result.violations] == [
         ("E620", "killed: its sandbox directory held more than 8388608 bytes (`limits.disk`)")
@@ -74,13 +74,13 @@ def test_a_step_that_prints_all_the_time_is_watched_too(executor: LocalExecutor)
     assert [d.code for d in result.violations] == ["E620"]
 
 
-def test_a_room_is_not_measured_as_long_as_nothing_is_taken(tmp_path: Path, monkeypatch) -> None:
+def test_a_directory_is_not_measured_while_no_space_is_taken(tmp_path: Path, monkeypatch) -> None:
     growth = ResourceMonitor(tmp_path, StepLimits())
     monkeypatch.setattr(os, "scandir", None)
     assert growth.exceeded_limit([os.getpid()]) is None
 
 
-def test_a_room_too_deep_to_be_measured_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_too_deep_to_be_measured_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = os.open(tmp_path, os.O_RDONLY)
     for _ in range(600):
         os.mkdir("d", dir_fd=here)
@@ -93,21 +93,21 @@ def test_a_room_too_deep_to_be_measured_is_refused(tmp_path: Path, monkeypatch: 
     assert growth.exceeded_limit([]) == "its folders are nested too deep to be measured"
 
 
-def test_only_the_room_is_measured_when_a_folder_becomes_a_link_meanwhile(tmp_path: Path, monkeypatch) -> None:
-    room, outside = tmp_path / "room", tmp_path / "outside"
-    (room / "sub").mkdir(parents=True)
+def test_only_the_sandbox_directory_is_measured_when_a_folder_becomes_a_link(tmp_path: Path, monkeypatch) -> None:
+    sandbox_dir, outside = tmp_path / "room", tmp_path / "outside"
+    (sandbox_dir / "sub").mkdir(parents=True)
     outside.mkdir()
     for number in range(10):
         (outside / str(number)).touch()
     monkeypatch.setattr("orch23.execute.resource_limits._STEP_ENTRIES", -(1 << 60))
-    growth = ResourceMonitor(room, StepLimits(files=5))
+    growth = ResourceMonitor(sandbox_dir, StepLimits(files=5))
     look = os.scandir
     looked: list[object] = []
 
     def swap_before_the_second_look(folder):
         if looked:
-            (room / "sub").rename(room / "aside")
-            (room / "sub").symlink_to(outside)
+            (sandbox_dir / "sub").rename(sandbox_dir / "aside")
+            (sandbox_dir / "sub").symlink_to(outside)
         looked.append(folder)
         return look(folder)
 

@@ -1,0 +1,107 @@
+"""The folders of a sandbox directory are reused for the next step if the step did not change them."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from orch23.execute.sandbox_dir import SandboxDirs
+from orch23.execute.sandbox_tree import SANDBOX_EPOCH, SandboxDir
+from orch23.model.digest import FileEntry, digest_bytes
+
+FILES = {"src/a.txt": b"alpha", "src/deep/b.txt": b"beta", "other/c.txt": b"gamma"}
+FIRST = ("src/a.txt", "src/deep/b.txt")
+SECOND = ("src/a.txt", "other/c.txt")
+
+
+class Source:
+    """The bytes of FILES."""
+
+    def copy_into(self, path: str, entry: FileEntry, target: Path) -> bool:
+        del entry
+        target.write_bytes(FILES[path])
+        return True
+
+
+@pytest.fixture
+def sandbox_dirs(tmp_path: Path) -> SandboxDirs:
+    return SandboxDirs(tmp_path / "rooms", Source())
+
+
+def stage(sandbox_dirs: SandboxDirs, paths: tuple[str, ...]) -> SandboxDir:
+    sandbox_dir = sandbox_dirs.stage({path: FileEntry(digest_bytes(FILES[path])) for path in paths}, ".", ("out/",))
+    assert isinstance(sandbox_dir, SandboxDir)
+    return sandbox_dir
+
+
+def tree(sandbox_dir: SandboxDir) -> set[str]:
+    return {str(path.relative_to(sandbox_dir.root)) for path in sandbox_dir.root.rglob("*")}
+
+
+def test_reused_folders_hold_what_new_ones_would(sandbox_dirs: SandboxDirs) -> None:
+    first = stage(sandbox_dirs, FIRST)
+    (first.work / "out/made.txt").write_text("x")
+    (first.work / "stray.txt").write_text("x")
+    os.utime(first.work / "src", (1, 1))
+    inode = first.root.stat().st_ino
+    sandbox_dirs.recycle(first)
+    second = stage(sandbox_dirs, SECOND)
+    assert second.root.stat().st_ino == inode
+    assert second.marker != first.marker
+    alone = SandboxDirs(sandbox_dirs.folder.parent / "others", Source())
+    assert tree(second) == tree(stage(alone, SECOND))
+    times = {path.stat().st_mtime_ns for path in (second.work, *second.work.rglob("*"))}
+    assert times == {SANDBOX_EPOCH * 10**9}
+    sandbox_dirs.discard(second)
+    sandbox_dirs.close()
+    assert list(sandbox_dirs.folder.iterdir()) == []
+
+
+def _link(sandbox_dir: SandboxDir) -> None:
+    (sandbox_dir.work / "src").rename(sandbox_dir.work / "src2")
+    (sandbox_dir.work / "src").symlink_to("src2")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda sandbox_dir: (sandbox_dir.home / ".cache").write_text("x"),
+        lambda sandbox_dir: (sandbox_dir.tmp / "x").mkdir(),
+        lambda sandbox_dir: (sandbox_dir.root / "pytest.ini").write_text("[pytest]\n"),
+        lambda sandbox_dir: (sandbox_dir.root / "pytest.ini").unlink(),
+        lambda sandbox_dir: (sandbox_dir.root / "conftest.py").write_text(""),
+        lambda sandbox_dir: (sandbox_dir.work / "src").chmod(0o500),
+        lambda sandbox_dir: sandbox_dir.work.chmod(0o755),
+        lambda sandbox_dir: sandbox_dir.home.chmod(0o755),
+        lambda sandbox_dir: (sandbox_dir.work / "more").mkdir(),
+        lambda sandbox_dir: (sandbox_dir.work / "out").rmdir(),
+        _link,
+    ],
+)
+def test_folders_that_a_step_changed_are_not_reused(
+    sandbox_dirs: SandboxDirs, change: Callable[[SandboxDir], object]
+) -> None:
+    first = stage(sandbox_dirs, FIRST)
+    change(first)
+    sandbox_dirs.recycle(first)
+    assert list(sandbox_dirs.folder.iterdir()) == []
+    second = stage(sandbox_dirs, FIRST)
+    assert tree(second) == tree(stage(SandboxDirs(sandbox_dirs.folder.parent / "others", Source()), FIRST))
+
+
+def test_two_sandbox_directories_at_once_never_share_a_folder(sandbox_dirs: SandboxDirs) -> None:
+    sandbox_dirs.recycle(stage(sandbox_dirs, FIRST))
+    one, other = stage(sandbox_dirs, FIRST), stage(sandbox_dirs, FIRST)
+    assert one.root != other.root
+    assert tree(one) == tree(other)
+
+
+def test_a_skeleton_that_was_filled_meanwhile_is_not_used(sandbox_dirs: SandboxDirs) -> None:
+    first = stage(sandbox_dirs, FIRST)
+    sandbox_dirs.recycle(first)
+    (first.work / "src/deep/late.txt").write_text("x")
+    second = stage(sandbox_dirs, SECOND)
+    assert second.root != first.root
+    assert not first.root.exists()
+    assert "work/src/deep" not in tree(second)
