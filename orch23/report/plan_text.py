@@ -74,15 +74,19 @@ def _tokens(calling: Sequence[Estimate]) -> str:
 def _money(calling: Sequence[Estimate], limit: Decimal | None) -> str:
     priced = [one for one in calling if one.price == "known"]
     unpriced = sum(one.price == "unknown" for one in calling)
-    parts = []
-    if priced:
-        likely, most = _sum(one.likely_cost for one in priced), _sum(one.most_cost for one in priced)
-        parts += [f"~{format_money(likely)}"] if likely else []
-        parts += ["maximum unknown" if most is None else f"at most {format_money(most)}"]
+    parts = _price_range(priced)
     if unpriced:
         parts += [f"unknown price of {pluralize(unpriced, 'stage')}" if priced else "unknown price"]
-    limits = [] if limit is None else [f"limit {format_money(limit)}"]
-    return "; ".join([*([", ".join(parts)] if parts else []), *limits])
+    text = f"limit {format_money(limit)}" if limit is not None else ""
+    return "; ".join(filter(None, (", ".join(parts), text)))
+
+
+def _price_range(priced: Sequence[Estimate]) -> list[str]:
+    if not priced:
+        return []
+    likely, most = _sum(one.likely_cost for one in priced), _sum(one.most_cost for one in priced)
+    at_most = "maximum unknown" if most is None else f"at most {format_money(most)}"
+    return [f"~{format_money(likely)}", at_most] if likely else [at_most]
 
 
 def _sum(amounts: Iterable[Decimal | None]) -> Decimal | None:
@@ -200,11 +204,14 @@ def _line(
 
 
 def _footer(view: PlanView) -> list[str]:
-    sure = [path for line in view.lines if isinstance(line.decision, Run | Restore) for path in line.outputs]
-    maybe = [path for line in view.lines if isinstance(line.decision, Maybe | Expand) for path in line.outputs]
-    writes = [*([first_names(sure)] if sure else []), *([f"({first_names(maybe)})"] if maybe else [])]
-    out = [f" would write {' '.join(writes)}"] if writes else []
+    sure, maybe = _outputs(view, (Run, Restore)), _outputs(view, (Maybe, Expand))
+    writes = " ".join(filter(None, (sure, f"({maybe})" if maybe else "")))
+    out = [f" would write {writes}"] if writes else []
     return [*estimate_lines(view), *out, *_groups(view), *_exposed(view), *_dead(view), *_released(view)]
+
+
+def _outputs(view: PlanView, decisions: tuple[type[Decision], ...]) -> str:
+    return first_names(path for line in view.lines if isinstance(line.decision, decisions) for path in line.outputs)
 
 
 def _groups(view: PlanView) -> list[str]:

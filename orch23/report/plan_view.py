@@ -241,16 +241,14 @@ def _is_confined(node: Stage | ForeachStage) -> bool:
 
 def _would_write(node: Stage | ForeachStage, decision: Decision) -> tuple[str, ...]:
     match decision:
-        case Run() | Maybe() | VerifyOnly():
-            return node.outputs if isinstance(node, Stage) else ()
         case Restore(record=record):
             return tuple(sorted(record.outputs))
-        case Expand():
-            return tuple(path for path in node.writes if not is_glob(path)) if isinstance(node, ForeachStage) else ()
-        case Fresh() | Blocked() | Edited() | Skipped():
+        case Run() | Maybe() | VerifyOnly() if isinstance(node, Stage):
+            return node.outputs
+        case Expand() if isinstance(node, ForeachStage):
+            return tuple(path for path in node.writes if not is_glob(path))
+        case _:
             return ()
-        case _ as never:
-            assert_never(never)
 
 
 def reason_text(reason: Reason) -> str:

@@ -193,12 +193,12 @@ def _edited(pipeline: Pipeline, end: FinishedStage) -> str:
 
 def _withheld(pipeline: Pipeline, ends: Sequence[FinishedStage], style: Style) -> list[str]:
     """Return a block for each withheld promotion group: its finished stages, the failed ones, and what to do."""
-    named = {stage.name: stage.promote for stage in pipeline.stages if stage.promote is not None}
     groups: defaultdict[str, list[FinishedStage]] = defaultdict(list)
+    named = {stage.name: stage.promote for stage in pipeline.stages}
     for end in ends:
         if end.status is StageStatus.WITHHELD:
             stage = end.name.partition("@")[0]
-            groups[named.get(stage) or stage].append(end)
+            groups[named.get(stage) or stage].append(end)  # a foreach without a named group is one by itself
     mark, tone = status_sign(StageStatus.WITHHELD, style.marks)
     build = _command(pipeline, "build")
     return [

@@ -73,9 +73,9 @@ def answer_from_snapshot(argv: list[str]) -> "int | StaleSnapshot | None":
 
     Return the snapshot and the differences if something has changed, and None if the command needs a full decision.
     """
-    if not argv or argv[0] not in ("build", "plan") or _COMPLETE in os.environ:
-        return None
-    if argv[0] == "plan" and any(argument.startswith("-") for argument in argv):
+    answer = {"build": _build, "plan": _plan}.get(argv[0] if argv else "")
+    has_option = any(argument.startswith("-") for argument in argv)
+    if answer is None or (answer is _plan and has_option) or _COMPLETE in os.environ:
         return None
     try:
         here = os.getcwd()
@@ -85,7 +85,7 @@ def answer_from_snapshot(argv: list[str]) -> "int | StaleSnapshot | None":
             return None
         os.chdir(root)
         try:
-            return _build(identity) if argv[0] == "build" else _plan(identity)
+            return answer(identity)
         finally:
             os.chdir(here)
     except (OSError, ValueError, LookupError):  # the full program reports it
