@@ -617,8 +617,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "S4-05": (
-        M(VERIFICATION, "        found = errors(told)\n", "        found = told\n"),
-        M(VERIFICATION, "        self._warn(told)\n", ""),
+        M(VERIFICATION, "        found = errors(diagnostics)\n", "        found = diagnostics\n"),
+        M(VERIFICATION, "        self._warn(diagnostics)\n", ""),
     ),
     "S4-06": (NO_RESPONSE_TEXT, NO_FAILURE_TEXT),
     "S4-07": (
@@ -869,8 +869,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(WORK, "      brief: {limit: 2000, head: 1200, tail: 700}\n", ""),
         M(
             FAILURE,
-            "    brief = replace(failure.feedback, excerpt=excerpt, constraints=_constraints(stage))",
-            "    brief = replace(failure.feedback, excerpt=excerpt)",
+            "    feedback = replace(failure.feedback, excerpt=excerpt, constraints=_constraints(stage))",
+            "    feedback = replace(failure.feedback, excerpt=excerpt)",
         ),
     ),
     "S4-54": (

@@ -47,7 +47,7 @@ def declare_command(name: str, group: click.Group | None = None) -> Callable[[De
 
     Its action is `run` of the module in `actions` with the same name as the declaration's module; in a group, the
     function with the same name as the declaration. The action gets the console and all parameters by name. Those of
-    `PipelineArguments` come together, as `args`.
+    `PipelineArguments` come together, as `args`. It returns an exit code, or None for success.
     """
 
     def declare(declaration: Declaration) -> click.Command:

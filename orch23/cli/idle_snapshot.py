@@ -17,7 +17,7 @@ from orch23.cli.project_loading import Project
 from orch23.decide.secrets import secrets_from
 from orch23.engine.build import Build
 from orch23.engine.dependency_index import OutdatedIndexError
-from orch23.engine.idle_build import AtRest, Table, at_rest, look_back, table_of
+from orch23.engine.idle_build import IdleBuild, Table, add_read_paths, idle_build_of, table_of
 from orch23.model.digest import digest_bytes
 from orch23.model.errors import SafetyError
 from orch23.model.event import (
@@ -102,7 +102,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         began, ended = self._began, self._ended
         if began is None or ended is None or identity is None or not self._may_write(ended):
             return
-        idle = at_rest(build, began, ended, self.project.part, moved=self._has_worked)
+        idle = idle_build_of(build, began, ended, self.project.part, moved=self._has_worked)
         output = self._idle_output(idle) if idle is not None else ""
         if idle is None or "\x1b" in output:  # with colors it would depend on the terminal
             return
@@ -140,7 +140,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         if not all(_is_unchanged(store.workspace, file, sha256) for file, sha256 in read_once.items()):
             return None
         snapshot = StatSnapshot(self.console.began_ns)
-        if not self._add_program(snapshot) or not look_back(snapshot, store, self.project.facts.looked_at):
+        if not self._add_program(snapshot) or not add_read_paths(snapshot, store, self.project.facts.looked_at):
             return None
         snapshot.environ = environment_digests(os.environ)
         if partial is None:
@@ -151,7 +151,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         except OutdatedIndexError:  # the index was removed meanwhile
             return None
 
-    def _write(self, snapshot: StatSnapshot, idle: AtRest | None) -> None:
+    def _write(self, snapshot: StatSnapshot, idle: IdleBuild | None) -> None:
         """Write a snapshot, and its table of the index: without `idle` or with a secret in it, an empty one.
 
         The caller holds the build lock; the working directory is the root.
@@ -178,7 +178,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         )
         write_snapshot(snapshot)
 
-    def _idle_output(self, idle: AtRest) -> str:
+    def _idle_output(self, idle: IdleBuild) -> str:
         """Return what a build with nothing to do writes: the output of this one or, if it worked, of the next one."""
         if not self._has_worked or self.idle_screen is None:
             return "".join(self.console.err_written)

@@ -62,7 +62,7 @@ def _run(argv: Sequence[str], stale_snapshot: StaleSnapshot | None) -> int:
 
         reported = report_error(error, _console(context))
         return main(argv) if reported is None else reported
-    return code if isinstance(code, int) else ExitCode.OK
+    return code if isinstance(code, int) else ExitCode.OK  # an action returns None for success
 
 
 def _console(context: click.Context | None) -> Console:

@@ -1,10 +1,8 @@
 """What `gc` keeps: the limits of `--keep`, and what lock files, runs and plans need."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-
-from msgspec import Struct, field
 
 from orch23.cli.project_loading import ProjectSettings, open_project, open_read_session
 from orch23.engine.dry_run import preview
@@ -13,7 +11,6 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import CorruptStateError, Orch23Error, UsageError
 from orch23.model.event import StageDecided, StageFinished, StageStarted, StageWithheld
 from orch23.model.plan import Fresh, Restore, VerifyOnly
-from orch23.model.record import Record
 from orch23.store.garbage_collection import GcLimits, GcRoots
 from orch23.store.lock_file import find_lock_files, read_lock
 from orch23.store.project_store import DEFAULT_CAP_BYTES, KEEP_VARIABLE
@@ -24,6 +21,7 @@ _AGE = re.compile(r"(\d{1,6}(?:\.\d{1,6})?) ?([mhdw])", re.ASCII)
 _POWERS = "BKMGT"
 _SECONDS = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _NS = 1_000_000_000
+_WITH_KEY = (StageDecided, StageStarted, StageWithheld, StageFinished)
 
 
 def parse_keep(texts: Sequence[str], now_ns: int, *, answers: bool = False) -> GcLimits:
@@ -70,19 +68,15 @@ def _limit(text: str) -> tuple[str, int]:
 
 def lock_file_needs(root: Path, keys: frozenset[str]) -> GcRoots:
     """Return what the lock files of a project need, and some keys. Fast: no pipeline is planned."""
-    locks, pipelines = find_lock_files(root)
-    locks |= {lock_path(root, name) for name in pipelines}
-    records = tuple(record for path in sorted(locks) for record in read_lock(path).records.values())
+    return _lock_needs(root, *find_lock_files(root), keys)
+
+
+def _lock_needs(
+    root: Path, locks: Collection[Path], pipelines: Collection[str], keys: frozenset[str] = frozenset()
+) -> GcRoots:
+    paths = sorted({*locks, *(lock_path(root, name) for name in pipelines)})
+    records = tuple(record for path in paths for record in read_lock(path).records.values())
     return GcRoots(keys=keys | {record.key for record in records}, records=records)
-
-
-class _Found(Struct):
-    """The roots that were found so far, as in `GcRoots`."""
-
-    keys: set[str] = field(default_factory=set)
-    records: list[Record] = field(default_factory=list)
-    stale: set[str] = field(default_factory=set)
-    notes: list[str] = field(default_factory=list)
 
 
 def project_needs(root: Path, logs: Path, environ: Mapping[str, str]) -> GcRoots:
@@ -92,38 +86,28 @@ def project_needs(root: Path, logs: Path, environ: Mapping[str, str]) -> GcRoots
         CorruptStateError: a lock file or a journal is damaged, so the roots are not known.
 
     """
-    found = _Found()
     locks, pipelines = find_lock_files(root)
     pipelines |= {name for path in journal_paths(logs) if (name := journal_pipeline(path)) and (root / name).is_file()}
-    locks |= {lock_path(root, name) for name in pipelines}
-    for path in sorted(locks):
-        for record in read_lock(path).records.values():
-            found.keys.add(record.key)
-            found.records.append(record)
+    parts = [_lock_needs(root, locks, pipelines)]
     for name in sorted(pipelines):
-        _by_journals(found, logs, name)
-        _by_plan(found, ProjectSettings(root=root, pipeline_path=root / name, environ=environ), name)
+        settings = ProjectSettings(root=root, pipeline_path=root / name, environ=environ)
+        parts += [_journal_needs(logs, name), _plan_needs(settings, name)]
     return GcRoots(
-        keys=frozenset(found.keys),
-        records=tuple(found.records),
-        stale=frozenset(found.stale),
-        notes=tuple(found.notes),
+        keys=frozenset(key for part in parts for key in part.keys),
+        records=tuple(record for part in parts for record in part.records),
+        stale=frozenset(stage for part in parts for stage in part.stale),
+        notes=tuple(note for part in parts for note in part.notes),
     )
 
 
-def _by_journals(found: _Found, logs: Path, name: str) -> None:
-    """Add the results of the newest run and of interrupted runs: the lock file may not have them yet."""
+def _journal_needs(logs: Path, name: str) -> GcRoots:
     # Results of a run are in the lock file when it ends; a run that was killed has them only in its journal.
     runs = [newest_journal(logs, name), *(lines for _, lines in interrupted_journals(logs, name))]
-    for line in (line for lines in runs for line in lines):
-        match line.event.data:
-            case StageDecided(key=key) | StageStarted(key=key) | StageWithheld(key=key) | StageFinished(key=key):
-                found.keys.add(key)
-            case _:
-                pass
+    events = (line.event.data for lines in runs for line in lines)
+    return GcRoots(keys=frozenset(data.key for data in events if isinstance(data, _WITH_KEY)))
 
 
-def _by_plan(found: _Found, settings: ProjectSettings, name: str) -> None:
+def _plan_needs(settings: ProjectSettings, name: str) -> GcRoots:
     try:
         project = open_project(settings)
         try:
@@ -135,12 +119,10 @@ def _by_plan(found: _Found, settings: ProjectSettings, name: str) -> None:
         raise
     except Orch23Error as error:
         why = error.diagnostics[0].message
-        found.notes.append(f"{name} cannot be planned ({why}): what its lock file and its last run need is kept")
-        return
-    found.keys |= {decided.resolved.key for decided in seen.decided_stages.values()}
-    for stage, decision in seen.decisions.items():
-        if isinstance(decision, Fresh | Restore | VerifyOnly):
-            found.records.append(decision.record)
-            found.keys.add(decision.record.key)
-        if not isinstance(decision, Fresh):
-            found.stale.add(stage.partition("@")[0])
+        note = f"{name} cannot be planned ({why}): what its lock file and its last run need is kept"
+        return GcRoots(notes=(note,))
+    decisions = seen.decisions.values()
+    records = tuple(one.record for one in decisions if isinstance(one, Fresh | Restore | VerifyOnly))
+    keys = {decided.resolved.key for decided in seen.decided_stages.values()}
+    stale = (stage.partition("@")[0] for stage, one in seen.decisions.items() if not isinstance(one, Fresh))
+    return GcRoots(keys=frozenset(keys | {record.key for record in records}), records=records, stale=frozenset(stale))

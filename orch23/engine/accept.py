@@ -31,7 +31,7 @@ from orch23.store.promotion import refused_path_errors
 def accept(build: Build, stage: str) -> int:
     """Verify and record the edited outputs of a stage, and return the exit code.
 
-    In a chain, the last item that makes a path stands for it.
+    In a chain, the last item that makes a path is recorded with the edit.
 
     Raises:
         InvalidInputError: the edit has a secret.

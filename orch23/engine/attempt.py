@@ -75,8 +75,8 @@ ValidateBySchema: TypeAlias = Callable[[str, Json], tuple[Diagnostic, ...]]
 class Conversing(Protocol):
     """Opens the conversations with models."""
 
-    def open(self, resolved: ResolvedStage, attempt: int, asked: set[str]) -> RecordedConversation:
-        """Return the conversation of one attempt. `asked` are the fingerprints that the stage's attempts share."""
+    def open(self, resolved: ResolvedStage, attempt: int, used: set[str]) -> RecordedConversation:
+        """Return the conversation of one attempt. `used` are the fingerprints that the stage's attempts share."""
 
 
 class Models(Struct, frozen=True, kw_only=True):
@@ -181,10 +181,10 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
             self.safeguards.begin_attempt(stage.name)
             self._begin(attempt)
             from_tree = last.tree if failure is not None and retry.start_from == "current" else base
-            laid = last.exchanges if retry.start_from == "current" else ()
+            exchanges = last.exchanges if retry.start_from == "current" else ()
             earlier: frozenset[str] = last.written if retry.start_from == "current" else frozenset()
             turn = AttemptInput(
-                attempt=attempt, start=from_tree, exchanges=laid, failure=failure, previous_response=last.response
+                attempt=attempt, start=from_tree, exchanges=exchanges, failure=failure, previous_response=last.response
             )
             last = step_runner(stage.step).attempt(self, stage.step, turn)
             last = replace(last, written=(earlier | last.written) & last.tree.keys())
@@ -274,19 +274,19 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
         self.report.emit(data, f"attempt {attempt} of {retry.max + 1}")
 
     def _end(self, attempt: int, failure: Failure | None) -> None:
-        brief = failure.feedback if failure else None
+        feedback = failure.feedback if failure else None
         if failure is not None:
             command = f"$ {shorten_command(failure.feedback.command)}\n" if failure.feedback.command else ""
             text = f"{failure.summary}\n{command}\n{failure.feedback.excerpt}\n"
             self.report.keep(attempt, "failure.txt", text)
         data = AttemptFinished(
             attempt=attempt,
-            passed=brief is None,
+            passed=feedback is None,
             failure_kind=failure.kind if failure else "",
-            command=brief.command if brief else "",
-            exit_code=brief.exit_code if brief else 0,
-            failing=tuple(brief.failing) if brief else (),
-            excerpt=brief.excerpt if brief else "",
+            command=feedback.command if feedback else "",
+            exit_code=feedback.exit_code if feedback else 0,
+            failing=tuple(feedback.failing) if feedback else (),
+            excerpt=feedback.excerpt if feedback else "",
         )
         self.report.emit(data, f"attempt {attempt} {'failed: ' + failure.summary if failure else 'passed'}")
 
@@ -316,7 +316,7 @@ class StepRunner:
         """Run a step once.
 
         Raises:
-            CancelledBuildError: the build was asked to stop.
+            CancelledBuildError: the build was interrupted.
             MissingBytesError: the store lost the bytes of an input.
             ConfigurationError: it could not be started at all.
             ProviderError: the provider failed.

@@ -208,7 +208,7 @@ def rebuild_outputs(state: ProjectState, resolved: ResolvedStage, record: Record
 
 def _lay_one(resolved: ResolvedStage, exchange: Exchange, tree: dict[str, bytes]) -> bool:
     """Apply one exchange to the tree; return whether that was possible."""
-    from orch23.decide.proposal import judge_response  # noqa: PLC0415 - for answers of models alone
+    from orch23.decide.proposal import judge_response  # noqa: PLC0415 - only for responses of models
 
     stage = resolved.stage
     if exchange.outcome == "accepted_by_hand":

@@ -376,13 +376,13 @@ class Build(Struct, kw_only=True, dict=True):
     def _end_ownership(self) -> None:
         """Remove the files that only ended stages own, and report those that belong to the user from now on."""
         obsolete = ObsoleteFiles(self.session.state)
-        dead, released = obsolete.replacements(), obsolete.released()
-        buried = self.committer.remove_obsolete(dead) if dead else PromotionResult()
-        if buried.removed or buried.written:
+        replacements, released = obsolete.replacements(), obsolete.released()
+        removed = self.committer.remove_obsolete(replacements) if replacements else PromotionResult()
+        if removed.removed or removed.written:
             text = "files of stages that have ended were removed"
-            self._events.promoted("orch23", text, PromotionResult(removed=(*buried.removed, *buried.written)))
-        if buried.edited:
-            self._events.warn(f"files of stages that have ended were left as they are: {', '.join(buried.edited)}")
+            self._events.promoted("orch23", text, PromotionResult(removed=(*removed.removed, *removed.written)))
+        if removed.edited:
+            self._events.warn(f"files of stages that have ended were left as they are: {', '.join(removed.edited)}")
         if released:
             text = "files of stages that have ended stay as sources"
             self._events.emit(FilesReleased(files=tuple(released), stages=tuple(released.values())), text)

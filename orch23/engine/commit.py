@@ -145,12 +145,12 @@ class Committer(Struct, dict=True):
             path for path, entry in given.items() if view.input_of(path) != entry and path not in resolved.base
         )
 
-    def remove_obsolete(self, dead: Mapping[str, FileEntry | None]) -> PromotionResult:
+    def remove_obsolete(self, replacements: Mapping[str, FileEntry | None]) -> PromotionResult:
         """Remove obsolete files, or restore their replacements; keep files whose replacement is lost."""
-        found = {path: entry for path, entry in dead.items() if entry is None or self._obtain(path, entry)}
+        found = {path: entry for path, entry in replacements.items() if entry is None or self._obtain(path, entry)}
         change = self._compare({"": found})
         promoted = self._make(change) if change.new or change.foreign else PromotionResult()
-        left = (*change.refused, *sorted(dead.keys() - found.keys()))
+        left = (*change.refused, *sorted(replacements.keys() - found.keys()))
         return replace(promoted, edited=(*promoted.edited, *left))
 
     def refused(self, target: _Target) -> dict[str, str]:
@@ -272,10 +272,10 @@ class Committer(Struct, dict=True):
         return found
 
     def _keep_laid(self, record: Record) -> None:
-        laid = self.session.state.rebuilt
+        rebuilt = self.session.state.rebuilt
         for entry in record.outputs.values():
-            if entry.digest.sha256 in laid and not self.session.store.contents.has(entry.digest):
-                self.session.store.contents.put(laid[entry.digest.sha256])
+            if entry.digest.sha256 in rebuilt and not self.session.store.contents.has(entry.digest):
+                self.session.store.contents.put(rebuilt[entry.digest.sha256])
 
     def _at_hand(self, target: _Target) -> None:
         """Make sure that the store has these files, undamaged."""

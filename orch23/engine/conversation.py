@@ -1,8 +1,8 @@
 """Build the request of an attempt and get its response: from recordings or from the provider.
 
-From the outside in: an answer that was cut off is asked for again with more room; the transcripts answer where they
-may, and record what a provider answers; secrets are taken out of it; faults of the transport are tried again; each
-request reserves its worst case; the adapter asks. Where nobody may be asked, a refusal stands in for the last three.
+From the outside in: a truncated response is requested again with more tokens; the transcripts respond where they may,
+and record new responses; secrets are removed from these; transport errors are retried; each request reserves its
+maximum cost; the adapter calls the model. Where no call is allowed, an error replaces the last three.
 """
 
 from collections.abc import Mapping
@@ -171,7 +171,7 @@ class RecordedConversation(Struct, frozen=True, kw_only=True):
             while self.skipped:
                 self.recorded.supersede(self.skipped.pop())
         except BaseException:
-            self.meter.forfeit(self.call.stage)  # an answer that came and could not be kept: nobody settles it
+            self.meter.forfeit(self.call.stage)  # the response may have been charged, but could not be recorded
             raise
         if not response.replayed:
             self.meter.settle(self.call.stage, response)
@@ -181,10 +181,10 @@ class RecordedConversation(Struct, frozen=True, kw_only=True):
 
 def with_more_tokens(request: Request, stop: str, more: OnTruncated) -> Request | None:
     """Return a truncated request with a higher token limit; None if its response is complete."""
-    room = request.params.get("max_tokens")
-    if stop != "max_tokens" or not isinstance(room, int):
+    limit = request.params.get("max_tokens")
+    if stop != "max_tokens" or not isinstance(limit, int):
         return None
-    return replace(request, params={**request.params, "max_tokens": room * more.factor})
+    return replace(request, params={**request.params, "max_tokens": limit * more.factor})
 
 
 class RecordedResponses(Struct, frozen=True, kw_only=True):
@@ -227,25 +227,25 @@ class Conversations(Struct, frozen=True, kw_only=True):
     offline: bool = False
     resample: frozenset[str] = field(default_factory=frozenset)
 
-    def open(self, resolved: ResolvedStage, attempt: int, asked: set[str]) -> RecordedConversation:
-        """Return the conversation of one attempt of an llm stage. `asked` is shared by the stage's attempts."""
+    def open(self, resolved: ResolvedStage, attempt: int, used: set[str]) -> RecordedConversation:
+        """Return the conversation of one attempt of an llm stage. `used` is shared by the stage's attempts."""
         stage = resolved.stage
         step = stage.step
         if not is_llm(step):
             message = f"BUG: {stage.name} is no llm stage"
             raise TypeError(message)
-        asking = CallContext(step, stage.name, attempt)
+        call = CallContext(step, stage.name, attempt)
         mode = self._mode(step, stage.name, stage.family)
         recorded = RecordingProvider(
-            inner=self._inner(asking, mode),
+            inner=self._inner(call, mode),
             store=self.exchanges,
             stage=stage.name,
             mode=mode,
             transcripts=step.transcripts,
             unique_calls=self.once,
         )
-        params = request_parameters(self.setting, asking)
-        return RecordedConversation(recorded=recorded, meter=self.meter, call=asking, params=params, used=asked)
+        params = request_parameters(self.setting, call)
+        return RecordedConversation(recorded=recorded, meter=self.meter, call=call, params=params, used=used)
 
     def difference_from_nearest(self, resolved: ResolvedStage, request: Request) -> str:
         """Describe how a request differs from the nearest recorded one of its stage; empty if there is none."""
@@ -254,25 +254,25 @@ class Conversations(Struct, frozen=True, kw_only=True):
         near = self.exchanges.nearest(stage.name, parts, place)
         return describe_difference(near.request, parts, self.secrets.redact) if near else ""
 
-    def _inner(self, asking: CallContext, mode: RecordingMode) -> Provider:
+    def _inner(self, call: CallContext, mode: RecordingMode) -> Provider:
         """Return the provider for requests that are not recorded."""
         if mode == "replay":
-            hint = _REPLAY_HINT if self.replay else _MODE_HINT.format(stage=asking.stage)
-            return self._refusing(asking, NOT_RECORDED, hint)
-        if self.offline and is_remote(asking.step):
-            return self._refusing(asking, OFFLINE, _OFFLINE_HINT)
+            hint = _REPLAY_HINT if self.replay else _MODE_HINT.format(stage=call.stage)
+            return self._refusing(call, NOT_RECORDED, hint)
+        if self.offline and is_remote(call.step):
+            return self._refusing(call, OFFLINE, _OFFLINE_HINT)
         # Each retry is a request of its own, so the meter is inside of the retries.
-        metered = MeteredProvider(inner=make_provider(self.setting, asking), stage=asking.stage, meter=self.meter)
+        metered = MeteredProvider(inner=make_provider(self.setting, call), stage=call.stage, meter=self.meter)
         sleep = self.setting.share(OpenCalls, OpenCalls).wait
-        transport = RetryingProvider(inner=metered, stage=asking.stage, emit=self.setting.notice, sleep=sleep)
+        transport = RetryingProvider(inner=metered, stage=call.stage, emit=self.setting.notice, sleep=sleep)
         # Outermost, so that nothing is recorded or judged before secrets are removed from it.
-        return RedactingProvider(CheckedProvider(transport, self.setting, asking), self.secrets.redact)
+        return RedactingProvider(CheckedProvider(transport, self.setting, call), self.secrets.redact)
 
-    def _refusing(self, asking: CallContext, code: str, hint: str) -> ReplayOnlyProvider:
+    def _refusing(self, call: CallContext, code: str, hint: str) -> ReplayOnlyProvider:
         return ReplayOnlyProvider(
             store=self.exchanges,
-            stage=asking.stage,
-            transcripts=asking.step.transcripts,
+            stage=call.stage,
+            transcripts=call.step.transcripts,
             code=code,
             hint=hint,
             redact=self.secrets.redact,

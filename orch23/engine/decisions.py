@@ -239,7 +239,7 @@ class StageDecider(Struct):
     def _edits_to_keep(self, stage: Stage, wanted: Collection[str], current: Collection[Record]) -> tuple[str, ...]:
         """Return the user's edits that results of today's key would overwrite."""
         state, edited = self.state, self._edits_of(stage)
-        if stage.name not in state.former:  # without a record, only the wanted paths tell which files are its own
+        if stage.name not in state.former:  # without a record, only the wanted paths show which files are its own
             others = (path for path in sorted(wanted) if path not in edited)
             edited = (*edited, *(path for path in others if self._is_edited(path, chained=stage.chain is not None)))
         if not current:
@@ -290,8 +290,8 @@ class StageDecider(Struct):
         # A record that only the lock file has is verified first (ADR 21), so all of its outputs are needed.
         claim = state.is_claim(record)
         lacking = claim and not all(state.has_bytes(path, entry) for path, entry in record.outputs.items())
-        laid = (lacking or not available) and rebuild_outputs(state, resolved, record)
-        return Candidate(record=record, target=target, is_available=available or laid, is_claim=claim)
+        rebuilt = (lacking or not available) and rebuild_outputs(state, resolved, record)
+        return Candidate(record=record, target=target, is_available=available or rebuilt, is_claim=claim)
 
     def _edited_paths(self, names: list[str]) -> tuple[str, ...]:
         stages, former = [self.state.stage(name) for name in names], self.state.former

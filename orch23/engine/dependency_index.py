@@ -70,7 +70,7 @@ class IndexHead(msgspec.Struct, frozen=True):
 
 
 class OutdatedIndexError(Exception):
-    """The index does not tell which stages an edit affects: all stages have to be decided."""
+    """The index does not show which stages an edit affects: all stages have to be decided."""
 
 
 class DependencyIndex:
@@ -280,7 +280,7 @@ def _beside(
 
 
 def _is_open(node: Stage | ForeachStage) -> bool:
-    """Return whether only the result of a node tells which files it makes."""
+    """Return whether only the result of a node shows which files it makes."""
     return isinstance(node, ForeachStage) or node.chain is not None or any(map(is_glob, writes_of(node)))
 
 

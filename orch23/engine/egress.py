@@ -45,12 +45,12 @@ class NetworkAccess:
 
     @property
     def is_closed(self) -> bool:
-        """Return whether the build was asked to stop."""
+        """Return whether the build was interrupted."""
         return self._is_closed
 
     @contextlib.contextmanager
     def cancellable(self, end: Callable[[], None]) -> Iterator[None]:
-        """Call `end` from another thread if the build is asked to stop inside of this context."""
+        """Call `end` from another thread if the build is interrupted inside of this context."""
         with self._lock:
             self._open[id(end)] = end
             # Checked under the lock: otherwise `close` could run between the check and the entry, and end nothing.

@@ -37,7 +37,7 @@ CHARACTERS_PER_TOKEN = 4
 
 
 TariffOf: TypeAlias = Callable[[str, str], Tariff | None]
-"""Know the tariff of a provider and model; None where nobody does."""
+"""Return the tariff of a provider and model; None if it is unknown."""
 
 
 class EstimateBasis(Struct, frozen=True, kw_only=True):
@@ -142,14 +142,14 @@ def _first(ground: EstimateBasis) -> tuple[tuple[int, int | None] | None, int]:
     The input is that of the request as it is rendered today, else the median of earlier ones. The output is always a
     median: nothing else tells how much a model will write.
     """
-    answers = ground.past.tokens
+    responses = ground.past.tokens
     from statistics import median_low  # noqa: PLC0415 - likewise
 
-    written = median_low([one[1] for one in answers]) if answers else None
+    written = median_low([one[1] for one in responses]) if responses else None
     if ground.request is not None:
-        return (-(-_characters(ground.request) // CHARACTERS_PER_TOKEN), written), len(answers)
-    if answers:
-        return (median_low([one[0] for one in answers]), written), len(answers)
+        return (-(-_characters(ground.request) // CHARACTERS_PER_TOKEN), written), len(responses)
+    if responses:
+        return (median_low([one[0] for one in responses]), written), len(responses)
     return None, 0
 
 
@@ -173,8 +173,8 @@ def _asked(node: Stage | ForeachStage, attempt: int) -> tuple[str, str]:
             return "", ""
         models = node.retry.escalate or (step.model,)
         return step.provider, models[min(attempt, len(models)) - 1]
-    asked = _llm(node)
-    return str(asked.get("provider", "")), str(asked.get("model", ""))
+    llm = _llm(node)
+    return str(llm.get("provider", "")), str(llm.get("model", ""))
 
 
 def _most(ground: EstimateBasis, tariff_of: TariffOf) -> Decimal | None:
@@ -186,14 +186,18 @@ def _most(ground: EstimateBasis, tariff_of: TariffOf) -> Decimal | None:
     if not isinstance(node, Stage) or not is_llm(node.step) or request is None:
         return None
     step, more, total = node.step, truncation_policy(node.step), Decimal(0)
-    brief = Message("user", "." * (MAX_PREVIOUS_LENGTH + step.brief.limit))
-    room = request.params.get("max_tokens")
+    feedback = Message("user", "." * (MAX_PREVIOUS_LENGTH + step.brief.limit))
+    limit_of_tokens = request.params.get("max_tokens")
     # A truncated response is called again with a higher limit, and each of these calls is paid for.
     for attempt in range(1, node.retry.max + 2):
         tariff = tariff_of(*_asked(node, attempt))
-        sent = replace(request, messages=(*request.messages, brief)) if attempt > 1 else request
-        for cut in range(more.retries + 1 if isinstance(room, int) else 1):
-            params = {**sent.params, "max_tokens": room * more.factor**cut} if isinstance(room, int) else sent.params
+        sent = replace(request, messages=(*request.messages, feedback)) if attempt > 1 else request
+        for cut in range(more.retries + 1 if isinstance(limit_of_tokens, int) else 1):
+            params = (
+                {**sent.params, "max_tokens": limit_of_tokens * more.factor**cut}
+                if isinstance(limit_of_tokens, int)
+                else sent.params
+            )
             cost = worst_case(replace(sent, params=params), tariff).cost
             if cost is None:
                 return None

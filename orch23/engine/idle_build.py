@@ -22,7 +22,7 @@ FEWEST = 64
 """Of fewer stages all are decided each time: that is quick, and each is reported."""
 
 
-class AtRest(Struct, frozen=True, kw_only=True):
+class IdleBuild(Struct, frozen=True, kw_only=True):
     """A build with nothing to do: its decisions, the state they were made in, its first and its last event.
 
     `wanted` are the selected stages, `lock` is the lock file that it finds.
@@ -36,7 +36,9 @@ class AtRest(Struct, frozen=True, kw_only=True):
     lock: LockFile
 
 
-def at_rest(build: Build, began: RunStarted, ended: RunFinished, part: Part | None, *, moved: bool) -> AtRest | None:
+def idle_build_of(
+    build: Build, began: RunStarted, ended: RunFinished, part: Part | None, *, moved: bool
+) -> IdleBuild | None:
     """Return the decisions and events of the next build; None if it has something to do, or that is not known.
 
     `began` and `ended` are the first and the last event of this build. If it `moved` anything, all stages are decided
@@ -57,7 +59,7 @@ def at_rest(build: Build, began: RunStarted, ended: RunFinished, part: Part | No
     counts.update(fresh=len(wanted), skipped=len(selection.skipped(state.plan)))
     stages = {status: number for status, number in counts.items() if number}
     lock, spec = build.committer.written_lock_sha256, _spec_of(session.store, began.spec_file, part)
-    return AtRest(
+    return IdleBuild(
         decisions=decisions,
         state=state,
         began=replace(began, lock=lock, spec_hash=spec, at_rest=UNSET),
@@ -80,7 +82,7 @@ def _spec_of(store: ProjectStore, file: str, part: Part | None) -> str:
     return part.began.spec_hash
 
 
-def look_back(looks: StatSnapshot, store: ProjectStore, others: Mapping[Path, str]) -> bool:
+def add_read_paths(snapshot: StatSnapshot, store: ProjectStore, others: Mapping[Path, str]) -> bool:
     """Add the paths that decisions depend on; return False if one changed since, or is too recent to be trusted.
 
     A file that changed within the clock resolution of the file system may have changed again. `others` are further
@@ -89,15 +91,15 @@ def look_back(looks: StatSnapshot, store: ProjectStore, others: Mapping[Path, st
     blobs = store.local.contents
     files = [store.folder / "promote.json", *sorted(map(blobs.path_of, blobs.read_digests))]
     records = str(store.local.records.folder)
-    looks.outside[records] = signature(records, EXISTS)  # without them the lock file is not believed
-    looks.outside[str(store.sandbox_dirs)] = (
+    snapshot.outside[records] = signature(records, EXISTS)  # without these the lock file is not trusted
+    snapshot.outside[str(store.sandbox_dirs)] = (
         EMPTY_DIRECTORY  # once this build has gone; what a killed one leaves is to be swept
     )
-    if not all(looks.add_path(str(path)) for path in files):
+    if not all(snapshot.add_path(str(path)) for path in files):
         return False
-    if not all(looks.add_path(str(path)) and looks.outside[str(path)] == was for path, was in others.items()):
+    if not all(snapshot.add_path(str(path)) and snapshot.outside[str(path)] == was for path, was in others.items()):
         return False
-    return store.workspace.add_to_snapshot(looks)
+    return store.workspace.add_to_snapshot(snapshot)
 
 
 # ---- the table of the dependency index -------------------------------------------------------------
@@ -119,7 +121,7 @@ class Table(Struct, frozen=True, kw_only=True):
 
 
 def table_of(
-    found: AtRest,
+    found: IdleBuild,
     part: Part | None,
     *,
     token: str,

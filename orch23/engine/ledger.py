@@ -140,7 +140,7 @@ class Ledger(Struct, kw_only=True):
             self._under_way[stage] = reservation
 
     def with_cost(self, request: Request, response: Response) -> Response:
-        """Return an answer with what it cost: in full what was reserved, if the provider does not say what it took."""
+        """Return a response with its cost: the whole reservation, if the provider does not report tokens."""
         tariff = self.prices.tariff_of(request.provider, request.model)
         if tariff is None:
             return replace(response, cost=None, prices="")
@@ -218,7 +218,9 @@ class Ledger(Struct, kw_only=True):
             raise CancelledBuildError
         self._left_s(own.owner)
         refusal = own.misfit(most)
-        if refusal is not None:  # a stage has one request under way at most: nothing of its own could make room
+        if (
+            refusal is not None
+        ):  # a stage has one request in progress at most, so none of its own can end and make it fit
             raise StageLimitError(refusal)
         refusal = self._run.misfit(most)
         # While other calls are in progress they may free budget; without any, the request can never fit.

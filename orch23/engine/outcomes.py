@@ -84,8 +84,8 @@ def failure_of(
     """Return a failure with these errors."""
     found = tuple(diagnostics)
     lines = tuple(diagnostic_line(d) for d in found)
-    brief = RetryFeedback(kind=kind, excerpt="\n".join(lines), diagnostics=lines)
-    return Failure(feedback=brief, diagnostics=found, safety=safety, retryable=retryable)
+    feedback = RetryFeedback(kind=kind, excerpt="\n".join(lines), diagnostics=lines)
+    return Failure(feedback=feedback, diagnostics=found, safety=safety, retryable=retryable)
 
 
 def command_failed(
@@ -99,7 +99,7 @@ def command_failed(
 ) -> Failure:
     """Return the failure of a process: its command, its exit code and its normalised output."""
     found = tuple(diagnostics)
-    brief = RetryFeedback(
+    feedback = RetryFeedback(
         kind=kind,
         command=command,
         exit_code=exit_code,
@@ -107,7 +107,7 @@ def command_failed(
         failing=tuple(sorted(failing)),
         diagnostics=tuple(diagnostic_line(d) for d in found),
     )
-    return Failure(feedback=brief, diagnostics=found)
+    return Failure(feedback=feedback, diagnostics=found)
 
 
 def acceptance_failed(failed: Sequence[Failure], passed: Iterable[tuple[str, str]]) -> Failure:
@@ -136,14 +136,14 @@ def fit_feedback(failure: Failure, stage: Stage) -> Failure:
     """Shorten the excerpt to the stage's limits and add the write scope."""
     limits = stage.step.brief if is_llm(stage.step) else BriefLimits()
     excerpt = shorten(failure.feedback.excerpt, limits)
-    brief = replace(failure.feedback, excerpt=excerpt, constraints=_constraints(stage))
-    return replace(failure, feedback=brief)
+    feedback = replace(failure.feedback, excerpt=excerpt, constraints=_constraints(stage))
+    return replace(failure, feedback=feedback)
 
 
 def failure_identity(failure: Failure) -> dict[str, Json]:
     """Return what is equal in two equal failures: named tests and errors, else the output."""
-    brief = failure.feedback
-    return {**brief.identity(), "excerpt": "" if brief.failing or brief.diagnostics else brief.excerpt}
+    feedback = failure.feedback
+    return {**feedback.identity(), "excerpt": "" if feedback.failing or feedback.diagnostics else feedback.excerpt}
 
 
 def _constraints(stage: Stage) -> tuple[str, ...]:
@@ -211,7 +211,7 @@ class StageUsage(Struct, frozen=True, kw_only=True):
 
 
 NO_USAGE = StageUsage()
-"""Of every stage that asked no model."""
+"""Of a stage that called no model."""
 
 
 E_MISSING_BYTES = "E710"

@@ -150,10 +150,10 @@ class OtherPipelines:
     def owner(self, path: str) -> PathOwner | None:
         """Return the owner of a path in another pipeline that still declares it as an output, or None."""
         for claim in self._all().get(path, ()):
-            asked = (claim.pipeline, claim.stage, path)
-            if asked not in self._declared:
-                self._declared[asked] = self.declares(*asked)
-            if self._declared[asked]:
+            declaration = (claim.pipeline, claim.stage, path)
+            if declaration not in self._declared:
+                self._declared[declaration] = self.declares(*declaration)
+            if self._declared[declaration]:
                 return claim
         return None
 
@@ -199,7 +199,7 @@ class GitFiles(Protocol):
     """The files of the project in git."""
 
     was_used: bool
-    """Whether any of the questions below was asked since this was set to false."""
+    """Whether a method below was called since this was set to false."""
 
     def committed(self, paths: Collection[str]) -> Mapping[str, str]:
         """Return the blob ids in HEAD of these paths; a path that is not in HEAD is left out."""

@@ -118,8 +118,8 @@ def _edited(rows: DependencyIndex, found: Mapping[str, Stage] | None) -> dict[st
 
 def _ties(stage: Stage) -> tuple[object, ...]:
     """Return the facts of a stage that its place in the plan, or the first event of a run, depends on."""
-    asked = (stage.step.provider, stage.step.model) if is_llm(stage.step) else ()
-    return (graph_facts_of(stage), stage.kind, stage.retry.max, asked)
+    model = (stage.step.provider, stage.step.model) if is_llm(stage.step) else ()
+    return (graph_facts_of(stage), stage.kind, stage.retry.max, model)
 
 
 class Reach(Struct, frozen=True):
@@ -162,8 +162,8 @@ def reach(
 ) -> Reach:
     """Return the stages that a change of these paths may affect, and those whose declarations were edited.
 
-    A path is a file, or the whole path of a listed directory. Only a stage that makes a file can tell what its removal
-    means.
+    A path is a file, or the whole path of a listed directory. Only a stage that makes a file can
+    determine what its removal means.
 
     Raises:
         OutdatedIndexError: that is not known, or these are more than half of all stages.

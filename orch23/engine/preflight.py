@@ -1,6 +1,6 @@
 """Refuse a build, before it starts, whose stages could not run: sandbox, keys, consent, prices.
 
-Looks at the machine and the recordings; asks nobody, imports no client library, writes nothing.
+Looks at the machine and the recordings; calls no model, imports no client library, writes nothing.
 """
 
 import contextlib
@@ -141,13 +141,13 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         """
         others = [node for node in plan.nodes.values() if isinstance(node, Stage) and self._may_be_refused(node)]
         of_others = (grant for stage in others for grant in self._not_granted(stage.step.grants))
-        asked = () if self.conversations.replay else tuple(llm_steps(plan))
-        wanted = dict.fromkeys((*self._ungranted(asked), *of_others))
-        if not (wanted or others) and not any(map(self._is_suspect, asked)):
+        steps = () if self.conversations.replay else tuple(llm_steps(plan))
+        wanted = dict.fromkeys((*self._ungranted(steps), *of_others))
+        if not (wanted or others) and not any(map(self._is_suspect, steps)):
             return
         seen = look()
-        asking = self._unrecorded(seen) if asked else []
-        found = [(resolved.stage, one) for resolved, missing in asking for one in self._errors(resolved, missing)]
+        calling = self._unrecorded(seen) if steps else []
+        found = [(resolved.stage, one) for resolved, missing in calling for one in self._errors(resolved, missing)]
         running = [stage for stage in others if isinstance(seen.decisions.get(stage.name), Run)]
         needs = [(stage, step_runner(stage.step).needs(stage.step, self.contents)) for stage in running]
         barred = [
@@ -155,7 +155,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         ]
         if not (found or barred):
             lacking = [(stage, one) for stage, need in needs for one in self._not_granted(need.grants)]
-            self._check_consent(seen, wanted, [resolved.stage for resolved, _ in asking], lacking)
+            self._check_consent(seen, wanted, [resolved.stage for resolved, _ in calling], lacking)
             return
         is_offline = all(one.code == codes.OFFLINE for _, one in found)
         kind = ProviderError if is_offline else ConfigurationError
@@ -181,13 +181,13 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         return [grant for grant in grants if not self.conversations.setting.is_granted(grant)]
 
     def _check_consent(
-        self, seen: Preview, wanted: Collection[Grant], asking: Sequence[Stage], others: Sequence[tuple[Stage, Grant]]
+        self, seen: Preview, wanted: Collection[Grant], calling: Sequence[Stage], others: Sequence[tuple[Stage, Grant]]
     ) -> None:
         """Refuse a build whose stages would surely run without consent, unless the user consents now.
 
         The user is asked once for all grants, also for those of stages that only may run: refusing these stops nothing.
         """
-        lacking = [(stage, grant) for stage in asking for grant in self._ungranted(_step_of(stage))]
+        lacking = [(stage, grant) for stage in calling for grant in self._ungranted(_step_of(stage))]
         lacking += others
         may_ask = any(
             isinstance(decision, Maybe | Expand) and self._lacks(seen.plan.nodes[name])
@@ -237,9 +237,9 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
             conversation = self.conversations.open(resolved, 1, set())
             if conversation.mode == "replay":
                 return None
-            questions = RequestBuilder(self.conversations.secrets, self.sources, self.pipeline.vars)
-            request, problems = questions.build(resolved, step, this, conversation.params)
-        except (Orch23Error, MissingBytesError):  # whatever it is, the stage fails of it and asks nobody
+            requests = RequestBuilder(self.conversations.secrets, self.sources, self.pipeline.vars)
+            request, problems = requests.build(resolved, step, this, conversation.params)
+        except (Orch23Error, MissingBytesError):  # the stage fails with this error and calls no model
             return None
         return None if request is None or problems else find_recorded(conversation.recorded, step, request).missing
 

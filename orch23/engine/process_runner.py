@@ -70,8 +70,8 @@ def with_refused_writes(failure: Failure, printed: str) -> Failure:
         return failure
     lines = tuple(map(diagnostic_line, found))
     excerpt = "\n".join((failure.feedback.excerpt.rstrip(), "", *lines))
-    brief = replace(failure.feedback, excerpt=excerpt, diagnostics=(*failure.feedback.diagnostics, *lines))
-    return replace(failure, feedback=brief, diagnostics=(*failure.diagnostics, *found))
+    feedback = replace(failure.feedback, excerpt=excerpt, diagnostics=(*failure.feedback.diagnostics, *lines))
+    return replace(failure, feedback=feedback, diagnostics=(*failure.diagnostics, *found))
 
 
 def _is_of_tree(line: str) -> bool:
@@ -86,7 +86,7 @@ _PATH = "check that the program exists: PATH is set by orch23, not inherited"
 
 
 class CancelledBuildError(Exception):
-    """The build was asked to stop while the stage ran."""
+    """The build was interrupted while the stage ran."""
 
 
 Files = Mapping[str, FileEntry]
@@ -150,7 +150,7 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
         """Run a step on these files and judge its result. `verifies`: it is a step of `verify`.
 
         Raises:
-            CancelledBuildError: the build was asked to stop.
+            CancelledBuildError: the build was interrupted.
             MissingBytesError: the store lost the bytes of an input.
             ConfigurationError: the process could not be started at all.
 
@@ -164,8 +164,8 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
             how.launch(step, self), files, writable_paths(self.stage, step, files.keys(), verifies=verifies)
         )
         command = display_command(action.argv)
-        hear = self.live.step_lines(shorten_command(command))
-        outcome = self.executor.run(action, hear)
+        listener = self.live.step_lines(shorten_command(command))
+        outcome = self.executor.run(action, listener)
         match outcome:
             case Completed(result=result):
                 judged = self._judge(how, step, files, command, result)

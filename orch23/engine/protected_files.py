@@ -134,13 +134,13 @@ class TestTrust(Struct, frozen=True):
         from orch23.steps.pytest.trust import shadowing_errors  # noqa: PLC0415 - for steps of pytest alone
 
         # Many modules of one tree have the same maker.
-        asks = cache(partial(depends_on_model, self.state.plan))
+        is_of_model = cache(partial(depends_on_model, self.state.plan))
         yield from shadowing_errors(
             step,
             self.resolved.stage.cwd,
             files.keys(),
             interpreter=Path(self.resolved.facts.interpreter),
-            is_of_model=lambda path: (maker := self._maker(path, files[path])) is not None and asks(maker),
+            is_of_model=lambda path: (maker := self._maker(path, files[path])) is not None and is_of_model(maker),
         )
 
     def _settings(self, step: "PytestStep", files: Mapping[str, FileEntry]) -> Iterator[Diagnostic]:

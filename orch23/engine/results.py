@@ -94,9 +94,9 @@ class AtomicGroups(Struct):
         """Return the outcomes of stages that wait in vain. A result that is already in place counts as fresh."""
         found = {}
         for name, success in self._waiting.items():
-            stands = success.how == "fresh" and self.committer.is_in_place(name, success.record)
+            in_place = success.how == "fresh" and self.committer.is_in_place(name, success.record)
             red = {other: ends[other] for other in groups[name] if other in ends and not ends[other].is_green}
-            found[name] = success.outcome if stands else _held(success.outcome, red)
+            found[name] = success.outcome if in_place else _held(success.outcome, red)
         return found
 
     # ---- parts ----------------------------------------------------------------------------
@@ -152,9 +152,9 @@ def _part(promoted: PromotionResult, paths: Collection[str]) -> PromotionResult:
 def _held(end: StageOutcome, red: Outcomes) -> StageOutcome:
     """Return the outcome of a stage that is withheld because of others: failed or edited ones, if there are any."""
     by = [name for name, one in red.items() if one.status in (StageStatus.FAILED, StageStatus.EDITED)] or list(red)
-    told = [f"{name} {red[name].status}" for name in by[:_MOST_NAMES]]
+    listed = [f"{name} {red[name].status}" for name in by[:_MOST_NAMES]]
     more = f" and {len(by) - _MOST_NAMES} more" if len(by) > _MOST_NAMES else ""
-    return replace(end, status=StageStatus.WITHHELD, text=f"withheld: {', '.join(told)}{more}", by=tuple(by))
+    return replace(end, status=StageStatus.WITHHELD, text=f"withheld: {', '.join(listed)}{more}", by=tuple(by))
 
 
 def _edited(end: StageOutcome, foreign: tuple[str, ...]) -> StageOutcome:
@@ -235,19 +235,19 @@ class StageResults(Struct, kw_only=True, dict=True):
     _statuses: dict[str, StageStatus] = field(default_factory=dict)
 
     @cached_property
-    def _together(self) -> AtomicGroups:
+    def _groups(self) -> AtomicGroups:
         return AtomicGroups(self.committer, self.events)
 
     @cached_property
-    def _gathering(self) -> WriteBehind:
+    def _write_behind(self) -> WriteBehind:
         return WriteBehind(self.clock)
 
-    # ---- what the loop asks ---------------------------------------------------------------
+    # ---- queries of the loop --------------------------------------------------------------
 
     @property
     def may_wait_s(self) -> float | None:
         """How long the loop may wait before it calls `settle` again, in seconds; None if there is no limit."""
-        return self._gathering.left_s
+        return self._write_behind.left_s
 
     def blocks(self, up: str, node: Stage | ForeachStage) -> bool:
         """Return whether an upstream node ended without a result; a user edit blocks only nodes that may read it."""
@@ -268,7 +268,7 @@ class StageResults(Struct, kw_only=True, dict=True):
         self._flush()
         return self._stuck(stage.name)
 
-    # ---- what the loop tells --------------------------------------------------------------
+    # ---- reports of the loop -------------------------------------------------------------
 
     def set_status(self, name: str, status: StageStatus) -> None:
         """Set the status of a stage."""
@@ -319,7 +319,7 @@ class StageResults(Struct, kw_only=True, dict=True):
         )
         success = PassedStage(resolved=resolved, record=record, outcome=end, how="promoted")
         if cheap:
-            self._gather(success)
+            self._defer(success)
         else:
             self._then(self._taking(success))
 
@@ -336,7 +336,7 @@ class StageResults(Struct, kw_only=True, dict=True):
 
         Running stages continue meanwhile.
         """
-        return (idle or self._gathering.is_due) and self._flush()
+        return (idle or self._write_behind.is_due) and self._flush()
 
     def close(self, rest: StageOutcome) -> Mapping[str, StageOutcome]:
         """End all selected stages without an outcome as `rest`; return the outcomes in the order of the plan."""
@@ -357,12 +357,12 @@ class StageResults(Struct, kw_only=True, dict=True):
 
     def _flush(self) -> bool:
         """Promote all deferred results, in one transaction if possible; return whether there were any."""
-        members = self._gathering.drain()
+        members = self._write_behind.drain()
         if not members:
             return False
         began = self.clock()
-        ends = self._together.promote_all(members)
-        self._gathering.committed(self.clock() - began)
+        ends = self._groups.promote_all(members)
+        self._write_behind.committed(self.clock() - began)
         for name, end in (ends or {}).items():
             self._note(name, end)
         # One file that cannot be promoted must not keep back the others, so each result is promoted alone.
@@ -370,10 +370,10 @@ class StageResults(Struct, kw_only=True, dict=True):
             self._then(self._taking(success))
         return True
 
-    def _gather(self, success: PassedStage) -> None:
+    def _defer(self, success: PassedStage) -> None:
         name = success.resolved.stage.name
         self.set_status(name, StageStatus.DEFERRED)
-        self._gathering.add(success)
+        self._write_behind.add(success)
         self.events.deferred(name)
         self.walk.release(name)
 
@@ -389,13 +389,13 @@ class StageResults(Struct, kw_only=True, dict=True):
         name = success.resolved.stage.name
         stuck = self._stuck(name)  # by what was found only when it was to be promoted
         try:
-            ends = {name: blocked_by(stuck)} if stuck else self._together.add(name, success, self._group(name))
+            ends = {name: blocked_by(stuck)} if stuck else self._groups.add(name, success, self._group(name))
         except MissingBytesError as lost:
             # The caller decides the stage again: it still can run.
             if success.how == "restored":
                 raise
             ends = {name: missing_bytes_outcome(name, success.outcome.key, lost)}
-        if name in self._together.waiting:
+        if name in self._groups.waiting:
             self.set_status(name, StageStatus.WITHHELD)
         yield ends
         self.walk.release(name)
@@ -411,15 +411,15 @@ class StageResults(Struct, kw_only=True, dict=True):
     def _completing(self) -> Iterator[Outcomes]:
         """Promote each group of which all members wait."""
         plan = self.committer.session.state.plan
-        held = {plan.group_of(name): name for name in self._together.waiting}
+        held = {plan.group_of(name): name for name in self._groups.waiting}
         for name in held.values():
-            yield self._together.complete(self._group(name))
+            yield self._groups.complete(self._group(name))
 
     def _closing(self, rest: StageOutcome) -> Iterator[Outcomes]:
-        waiting, wanted = self._together.waiting, self.walk.wanted
+        waiting, wanted = self._groups.waiting, self.walk.wanted
         order = self.committer.session.state.plan.order
         yield {name: rest for name in order if name not in self.outcomes and name not in waiting and name in wanted}
-        yield self._together.withheld(self.outcomes, {name: self._group(name) for name in waiting})
+        yield self._groups.withheld(self.outcomes, {name: self._group(name) for name in waiting})
 
     # ---- parts ----------------------------------------------------------------------------
 
@@ -439,9 +439,9 @@ class StageResults(Struct, kw_only=True, dict=True):
 
     def _group(self, name: str) -> tuple[str, ...]:
         """Return the selected stages that a stage is promoted with and that have no outcome yet."""
-        together = self.committer.session.state.plan.promoted_with(name)
-        asked = (other for other in together if other in self.walk.wanted)
-        return tuple(other for other in asked if other not in self.outcomes or self.outcomes[other].is_awaited)
+        group = self.committer.session.state.plan.promoted_with(name)
+        selected = (other for other in group if other in self.walk.wanted)
+        return tuple(other for other in selected if other not in self.outcomes or self.outcomes[other].is_awaited)
 
     def _warn_of_changes(self, resolved: ResolvedStage) -> None:
         changed = self.committer.changed_inputs(resolved)

@@ -168,7 +168,7 @@ class _Seen(Struct, frozen=True):
     Files of the stage's own chain, or of one after it, count as unchanged: the version that it saw is not known.
     """
 
-    moment: RevisionView
+    view: RevisionView
     stage: Stage
     versioned: tuple[str, ...]
 
@@ -177,10 +177,10 @@ class _Seen(Struct, frozen=True):
         return None if is_own else self._at(path).entry(path)
 
     def matching(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
-        return tuple(path for path in self.moment.listing(pattern, exclude) if self.entry(path) is not None)
+        return tuple(path for path in self.view.listing(pattern, exclude) if self.entry(path) is not None)
 
     def listed(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
-        return self.moment.sources(pattern, exclude)
+        return self.view.sources(pattern, exclude)
 
     def versions(self) -> dict[str, FileEntry]:
         return {}
@@ -190,14 +190,14 @@ class _Seen(Struct, frozen=True):
         return self._at(place).read(place) or b""
 
     def _at(self, path: str) -> RevisionView | RevisionArtifacts:
-        made = self.moment.artifacts
+        made = self.view.artifacts
         if made.today is not None and path in made.paths and match_any(self.versioned, path):
             return made.today
-        return self.moment
+        return self.view
 
 
 ViewOf: TypeAlias = Callable[[Plan], RevisionView]
-"""Return a moment by its plan, which says whose version of a file is the last."""
+"""Return the view of a revision for a plan, which decides whose version of a file is the last."""
 
 
 class PlanManifests(Struct, frozen=True):
@@ -215,7 +215,7 @@ class ManifestReader(Struct, frozen=True, kw_only=True):
     sources_of: Callable[[RevisionView], AuthorTexts]
     read_yaml: YamlReader
 
-    def manifests_of(self, pipeline: Pipeline, moment_of: ViewOf) -> PlanManifests:
+    def manifests_of(self, pipeline: Pipeline, view_of: ViewOf) -> PlanManifests:
         """Return every manifest of a pipeline at a revision.
 
         Raises:
@@ -223,43 +223,43 @@ class ManifestReader(Struct, frozen=True, kw_only=True):
             ConfigurationError: an interpreter or a declared tool is missing.
 
         """
-        plan = self._expanded(pipeline, moment_of)
-        moment = moment_of(plan)
-        sources = self.sources_of(moment)
+        plan = self._expanded(pipeline, view_of)
+        view = view_of(plan)
+        sources = self.sources_of(view)
         return PlanManifests(
-            plan, moment.artifacts, {name: self._manifest(plan, name, moment, sources) for name in plan.order}
+            plan, view.artifacts, {name: self._manifest(plan, name, view, sources) for name in plan.order}
         )
 
-    def past_manifests_of(self, pipeline: Pipeline, moment_of: ViewOf) -> PlanManifests | None:
+    def past_manifests_of(self, pipeline: Pipeline, view_of: ViewOf) -> PlanManifests | None:
         """Return every manifest at a past revision; None if the pipeline was invalid then, or needs lost files."""
         try:
-            return self.manifests_of(pipeline, moment_of)
+            return self.manifests_of(pipeline, view_of)
         except (InvalidInputError, ConfigurationError, SafetyError):
             return None
 
-    def _expanded(self, pipeline: Pipeline, moment_of: ViewOf) -> Plan:
+    def _expanded(self, pipeline: Pipeline, view_of: ViewOf) -> Plan:
         """Return the plan with the items of each list that exists. Errors in lists that a stage made are ignored."""
 
         def text_of(plan: Plan, node: ForeachStage) -> str | None:
             source = node.foreach.source
-            data = b"" if source is None else moment_of(plan).read(source)
+            data = b"" if source is None else view_of(plan).read(source)
             return None if data is None else data.decode("utf-8", errors="replace")
 
         plan, problems = build_plan(pipeline)
         if plan is None:
             raise InvalidInputError(*problems)
         for one in expand_each(plan, text_of, self.read_yaml):
-            if one.problems and one.node.foreach.source not in moment_of(one.plan).artifacts.paths:
+            if one.problems and one.node.foreach.source not in view_of(one.plan).artifacts.paths:
                 raise InvalidInputError(*one.problems)
             plan = one.plan
         return plan
 
-    def _manifest(self, plan: Plan, name: str, moment: RevisionView, sources: AuthorTexts) -> Manifest:
+    def _manifest(self, plan: Plan, name: str, view: RevisionView, sources: AuthorTexts) -> Manifest:
         node, variables = plan.nodes[name], plan.pipeline.vars
         if isinstance(node, ForeachStage):
-            return _unexpanded(node, moment, variables)
+            return _unexpanded(node, view, variables)
         facts = self.facts_of(node)
-        tree = _Seen(moment, node, versioned_patterns(plan, node))
+        tree = _Seen(view, node, versioned_patterns(plan, node))
         return resolve_stage(node, tree, facts, sources, variables=variables, read_yaml=self.read_yaml).manifest
 
 
@@ -271,16 +271,16 @@ def versioned_patterns(plan: Plan, node: Stage) -> tuple[str, ...]:
     return tuple(dict.fromkeys(pattern for name in names for pattern in writes_of(plan.nodes[name])))
 
 
-def _unexpanded(node: ForeachStage, moment: RevisionView, variables: Mapping[str, Json]) -> Manifest:
+def _unexpanded(node: ForeachStage, view: RevisionView, variables: Mapping[str, Json]) -> Manifest:
     """Return what is known of a foreach without its list: its text, the vars, and the files it may read."""
     found: dict[str, Json] = {
         "command": {"body": node.body, "over": repr(replace(node.foreach, together=False)), "vars": dict(variables)}
     }
     own = writes_of(node)
     for pattern in reads_of(node):
-        for path in moment.listing(pattern):
-            if path not in moment.artifacts.paths and not match_any(own, path):
-                found[f"input:{path}"] = str(moment.entry(path))
+        for path in view.listing(pattern):
+            if path not in view.artifacts.paths and not match_any(own, path):
+                found[f"input:{path}"] = str(view.entry(path))
     return found
 
 

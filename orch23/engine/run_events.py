@@ -38,7 +38,7 @@ from orch23.resolve.prompts import AttemptContext, AuthorTexts
 from orch23.store.promotion import PromotionResult
 
 MAX_LINES = 1_000
-"""Of one step, or one answer: more are not reported."""
+"""The most lines of one step or one response that are reported."""
 
 
 class LiveOutput(Struct, frozen=True):
@@ -62,20 +62,20 @@ class LiveOutput(Struct, frozen=True):
         return LineSplitter(self._reported(lambda line, cut: LlmText(attempt=attempt, line=line, cut=cut)))
 
     def _reported(self, event: Callable[[str, bool], EventData]) -> LineListener:
-        told = 0
+        count = 0
 
-        def hear(line: str, *, cut: bool = False) -> None:
-            nonlocal told
-            told += 1
+        def listener(line: str, *, cut: bool = False) -> None:
+            nonlocal count
+            count += 1
             # A program in a loop prints millions of lines: each would be an event in the journal.
-            if told <= MAX_LINES:
+            if count <= MAX_LINES:
                 text, is_cut = displayable_part(line, self.redact, cut=cut)
                 self.notice(Event(event(text, is_cut), f"{text}..." if is_cut else text, self.stage, "debug"))
-            elif told == MAX_LINES + 1:
+            elif count == MAX_LINES + 1:
                 text = f"more than {MAX_LINES:,} lines: the rest is not shown"
                 self.notice(Event(event("", True), text, self.stage, "debug"))  # noqa: FBT003 - a fact of the event
 
-        return hear
+        return listener
 
 
 def _ignore(line: str, *, cut: bool = False) -> None:

@@ -153,7 +153,7 @@ class PartialPriorState(Struct):
 
 
 CheckProvider = Callable[["LLMStep"], tuple[Diagnostic, ...]]
-"""Say what keeps a stage's provider from being asked, as far as can be known before any stage starts."""
+"""Return the errors of a stage's provider that are known before any stage starts."""
 
 
 class PlanningTools(Struct, frozen=True, kw_only=True):
@@ -329,7 +329,7 @@ def _expand_sources(decider: StageDecider, check: CheckProvider) -> None:
                 problems += _item_providers(state.plan.pipeline, expansion.stages, check)
         if plan is not None:
             state.extend(plan)
-    if not problems:  # what nobody makes any more is taken away, so it is no input
+    if not problems:  # files that no stage makes any more are removed, so they are no inputs
         exists = {path: ObsoleteFiles(state).has_lasting_file(path) for path in literal_reads(state.plan)}
         problems += missing_inputs_errors(state.plan, exists, state.store.workspace.is_folder)
     if problems:

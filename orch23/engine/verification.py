@@ -123,8 +123,8 @@ class Verifier(Struct, frozen=True, kw_only=True):
                 failed.append(ran)
             else:
                 return ran, printed
-        told = [(ran.command, ran.result.output.text) for ran in passed]
-        return (acceptance_failed(failed, told) if failed else None), printed
+        outputs = [(ran.command, ran.result.output.text) for ran in passed]
+        return (acceptance_failed(failed, outputs) if failed else None), printed
 
     def _check(self, step: CheckStep, result: Files) -> Failure | None:
         check = self.checks[step.name]
@@ -135,11 +135,11 @@ class Verifier(Struct, frozen=True, kw_only=True):
             listings=self.resolved.listings,
             options=step.options,
         )
-        told: Any = check.run(given)
-        if not isinstance(told, tuple) or not all(isinstance(one, Diagnostic) for one in told):
+        diagnostics: Any = check.run(given)
+        if not isinstance(diagnostics, tuple) or not all(isinstance(one, Diagnostic) for one in diagnostics):
             raise self.checks.unusable(step.name, "it did not return a tuple of `Diagnostic`")
-        self._warn(told)
-        found = errors(told)
+        self._warn(diagnostics)
+        found = errors(diagnostics)
         if not found:
             return None
         failure = failure_of("verify_failed", found)
@@ -147,9 +147,9 @@ class Verifier(Struct, frozen=True, kw_only=True):
             "verify_failed", f"check {step.name}", exit_code=None, output=failure.feedback.excerpt, diagnostics=found
         )
 
-    def _warn(self, told: tuple[Diagnostic, ...]) -> None:
+    def _warn(self, diagnostics: tuple[Diagnostic, ...]) -> None:
         """Report the warnings of a check, which fail nothing."""
-        for one in told:
+        for one in diagnostics:
             if one.severity is Severity.WARNING:
                 self.report.emit(Warned(code=one.code), diagnostic_line(one), "warning")
 
@@ -157,12 +157,12 @@ class Verifier(Struct, frozen=True, kw_only=True):
         return {path: self.runner.tree.read(path, entry) for path, entry in files.items()}
 
     def _report(self, step: VerifyStep, failure: Failure | None, attempt: int, printed: str) -> None:
-        brief = failure.feedback if failure else None
+        feedback = failure.feedback if failure else None
         data = CheckResult(
             step=_name(step),
             passed=failure is None,
-            exit_code=brief.exit_code if brief else 0,
-            excerpt=_begin(brief.excerpt) if brief else "",
+            exit_code=feedback.exit_code if feedback else 0,
+            excerpt=_begin(feedback.excerpt) if feedback else "",
             attempt=attempt,
             printed=printed,
         )

@@ -82,7 +82,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         If the recorded result has edits of the user, or only the lock file has it, the stage ends with that failure.
 
         Raises:
-            CancelledBuildError: the build was asked to stop.
+            CancelledBuildError: the build was interrupted.
             InputsChangedError: a source input changed since it was resolved; nothing was started.
             MissingBytesError: the bytes of an input are lost.
             ProviderError, LimitError, ConfigurationError: an error that stops more than this stage.

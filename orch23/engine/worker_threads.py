@@ -1,6 +1,6 @@
 """Queue stages until their pools have a free place, and run their work in threads.
 
-A stage that waits stands in nobody's way: whoever came later and finds its places free goes first.
+A stage that waits for a pool does not block others: a later one with free places goes first.
 """
 
 import queue
@@ -109,6 +109,6 @@ class WorkerThreads(Struct):
         this = threading.current_thread()
         while (piece := self._work.get()) is not None:
             this.name, work = piece
-            tell = work()
+            report = work()
             this.name = _IDLE
-            tell()
+            report()

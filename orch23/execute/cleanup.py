@@ -34,7 +34,7 @@ _REFUSED = frozenset({errno.EPERM, errno.EACCES})
 
 @contextlib.contextmanager
 def closing_fd(descriptor: int) -> Iterator[int]:
-    """Give a descriptor, and close it at the end."""
+    """Yield a descriptor, and close it at the end."""
     try:
         yield descriptor
     finally:

@@ -30,6 +30,7 @@ _CACHES = {
     "PYTHONPYCACHEPREFIX": "pycache",
     "RUFF_CACHE_DIR": ".ruff_cache",
 }
+# They change the dynamic loader, pytest, git or orch23 itself, give access to keys, or are not portable names.
 _REFUSED = re.compile(
     r"LD_.*|PYTEST_.*|GIT_.*|ORCH23_.*|SSH_AUTH_SOCK|HOME|TMPDIR"
     r"|(?:.*[^A-Za-z0-9_].*)|[0-9].*|",
@@ -157,7 +158,7 @@ class Launcher(Protocol):
         """Return the sandbox directory with the paths that a process in it has to use."""
 
     def prepare(self, launch: Launch) -> AbstractContextManager[Launch]:
-        """Give the launch that runs this one confined, until the process has ended.
+        """Yield the launch that runs this one confined, until the process has ended.
 
         Raises:
             LaunchRefusedError: it cannot, or must not, be run.
@@ -177,7 +178,7 @@ class PlainLauncher:
 
     @contextmanager
     def prepare(self, launch: Launch) -> Iterator[Launch]:
-        """Give the launch itself."""
+        """Yield the launch itself."""
         yield launch
 
 

@@ -227,6 +227,7 @@ class LocalExecutor:
     def _copy_tools(self, sandbox_dir: SandboxDir, action: Action) -> tuple[str, ...]:
         """Copy the tools beside the tree, where the process can read them. Return those whose bytes are missing."""
         lost = []
+        # Outside of the tree: a step could replace the pytest plugin there by a link.
         if action.tools:
             sandbox_dir.tools.mkdir(mode=0o700, parents=True)
         for name, entry in action.tools.items():
@@ -354,7 +355,7 @@ def _with_shown_path(sandbox_dir: SandboxDir, data: bytes) -> bytes:
 
 @contextlib.contextmanager
 def _decoded_lines(sandbox_dir: SandboxDir, on_line: LineListener | None) -> Iterator[Callable[[bytes], None] | None]:
-    """Give a function that takes output bytes and reports their lines, without the path of the sandbox directory."""
+    """Yield a function that takes output bytes and reports their lines, without the path of the sandbox directory."""
     if on_line is None:
         yield None
         return

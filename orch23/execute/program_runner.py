@@ -241,7 +241,7 @@ def _violation(program: str, tier: str, paths: list[str]) -> Diagnostic:
 
 @contextlib.contextmanager
 def _open_in_memory(data: bytes) -> Iterator[int]:
-    """Give the descriptor of a file in memory with the data."""
+    """Yield the descriptor of a file in memory with the data."""
     descriptor = os.memfd_create("orch23-request")
     try:
         view = memoryview(data)

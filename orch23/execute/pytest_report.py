@@ -68,6 +68,7 @@ class ReportChannel:
 
 def verified_lines(data: bytes, key: bytes, *, too_long: bool = False) -> bytes | None:
     """Return the JSON lines without signatures. An event `forged` replaces the first unsigned line and the rest."""
+    # Each signature covers the number of its line, so that a line cannot be repeated, dropped or moved.
     lines: list[bytes] = []
     for number, line in enumerate(data.splitlines()):
         body = line[_MAC_HEX + 1 :]

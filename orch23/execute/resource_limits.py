@@ -10,6 +10,7 @@ from pathlib import Path
 from orch23.execute.cleanup import closing_fd, open_below, open_subdirectory
 from orch23.model.action import StepLimits
 
+# The highest oom_score_adj: if memory runs out, the kernel kills the step before orch23.
 _KILLED_FIRST = b"1000"
 _MAX_DEPTH = 500
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -26,6 +27,7 @@ def apply_limits(pid: int, limits: StepLimits) -> None:
     """
     with contextlib.suppress(OSError), open(f"/proc/{pid}/oom_score_adj", "wb", buffering=0) as file:
         file.write(_KILLED_FIRST)
+    # Only on request: Node.js, Go and Java reserve much more address space than they use.
     if limits.address_space is not None:
         with contextlib.suppress(OSError, ValueError):
             resource.prlimit(pid, resource.RLIMIT_AS, (limits.address_space, limits.address_space))

@@ -5,39 +5,39 @@ from collections.abc import Mapping
 LOAD_CODES: Mapping[str, tuple[str, str]] = {
     "E801": (
         "the text is not YAML",
-        "The YAML reader stopped here; nothing after this place was looked at. Most often a value needs quotes "
-        "(it holds `: `, starts with `*`, `{`, `[`, `@` or `%`, or is a `${{ }}` inside `[]` or `{}`), or a line is "
-        "indented by another number of spaces than its neighbours.",
+        "The YAML reader stopped here, and did not read the rest. Most often a value needs quotes (it contains `: `, "
+        "starts with `*`, `{`, `[`, `@` or `%`, or is a `${{ }}` inside `[]` or `{}`), or a line is indented by "
+        "another number of spaces than the lines around it.",
     ),
     "E802": (
         "unknown key",
-        "The key is none that may stand here, so it would have no effect. Correct its spelling, or move it to where it "
-        "belongs; `orch23 schema` and docs/pipeline-reference.md list the keys of each place.",
+        "The key is not allowed here, so it would have no effect. Correct its spelling, or move it to the right "
+        "mapping; `orch23 schema` and docs/pipeline-reference.md list the keys of each mapping.",
     ),
     "E803": (
         "a key appears twice",
-        "One mapping holds the same key two times, and YAML readers differ in which of the two counts. Remove one.",
+        "One mapping has the same key two times, and YAML readers differ in which of the two they use. Remove one.",
     ),
     "E804": (
         "a feature of YAML that is not allowed",
-        "Anchors, aliases, merge keys, tags and several documents in one file are refused: they make a file mean "
+        "Anchors, aliases, merge keys, tags and several documents in one file are refused: with them a file means "
         "something else than it shows. Write values out, make them vars, or put what stages share under `defaults`.",
     ),
     "E805": (
         "text that cannot be read",
-        "The file is not UTF-8, holds a control character, or is larger or more deeply nested than any pipeline needs. "
-        "Save it as UTF-8, remove the character, or move data into files of its own.",
+        "The file is not UTF-8, contains a control character, or is larger or nested more deeply than the limits "
+        "allow. Save it as UTF-8, remove the character, or move data into other files.",
     ),
     "E806": (
-        "a key that is no string",
+        "a key that is not a string",
         "Keys are strings. A number, `true`, `null`, a list or a mapping as a key needs quotes, as in `'1': value`.",
     ),
     "E807": (
         "a number out of range",
-        "The number does not fit in 64 bits, so not every reader would keep it exactly. Put it in quotes to keep "
-        "its text.",
+        "The number does not fit in 64 bits, so not every reader would keep it exactly. Put it in quotes to keep it "
+        "as text.",
     ),
-    "E810": ("a required key is missing", "Add the key that is named; docs/pipeline-reference.md says what it means."),
+    "E810": ("a required key is missing", "Add the key in the message; docs/pipeline-reference.md describes it."),
     "E811": (
         "a value of the wrong type",
         "The value is, for example, a string where a list is needed. `[x]` makes a list; quotes make a string; only "
@@ -45,87 +45,85 @@ LOAD_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E812": (
         "a value that is not allowed",
-        "The value has the right type, but is not one of those that are allowed here: a misspelt word, a number out of "
-        "bounds, a name with a character it may not have, an empty list. The message names what is allowed.",
+        "The value has the right type, but is not allowed here: a misspelt word, a number out of range, a name with "
+        "a character that is not allowed, an empty list. The message shows the values that are allowed.",
     ),
     "E813": (
         "a key of a later version",
-        "The key is part of the pipeline language, but this version of orch23 does not have it yet. It is refused, not "
-        "ignored. Remove it, or use a newer orch23.",
+        "The key is part of the pipeline language, but this version of orch23 does not support it. It is refused, "
+        "not ignored. Remove it, or use a newer version of orch23.",
     ),
     "E814": (
         "exactly one of several keys is needed",
-        "A stage is exactly one of `llm`, `shell`, `pytest`, `render` and `fetch`; a verify step exactly one of "
-        "`check`, `shell`, `pytest` and `ensures`; a foreach has `from` or `in`. Keep one; make two stages where two "
-        "are needed.",
+        "A stage has exactly one of `llm`, `shell`, `pytest`, `render` and `fetch`; a verify step has exactly one of "
+        "`check`, `shell`, `pytest` and `ensures`; a foreach has `from` or `in`. Keep one, or make two stages.",
     ),
     "E815": (
         "a duration, count or amount that cannot be read",
-        "A duration is a number of seconds, or a number with a unit: `300s`, `45m`, `2h`, `1h30m`. A count is a whole "
-        "number that may end in `k` (thousands) or `M` (millions): `600k`. An amount of US dollars is a number or a "
-        "decimal in quotes: `2.50`, `'0.000125'`.",
+        "A duration is a number of seconds, or a number with a unit: `300s`, `45m`, `2h`, `1h30m`. A count is a "
+        "whole number that may end in `k` (thousands) or `M` (millions): `600k`. An amount of US dollars is a number "
+        "or a decimal in quotes: `2.50`, `'0.000125'`.",
     ),
     "E816": (
-        "a pool that the file does not have",
-        "A stage takes a place in a pool by a name under `pools`, and the file must say there how large that pool is. "
+        "a pool that is not defined",
+        "A stage uses a pool by its name, and `pools` at the top of the file must have the size of that pool. "
         "Correct the name, or add it: `pools: {NAME: 1}`.",
     ),
     "E840": (
         "an undefined name in an expression",
-        "A `${{ }}` uses a name that does not exist here. Expressions see `vars`, and within a foreach the item by the "
-        "name that `as` gives it. Declare the var, or correct the spelling.",
+        "A `${{ }}` uses a name that does not exist here. Expressions can use `vars`, and in a foreach the item by "
+        "the name in `as`. Declare the var, or correct the spelling.",
     ),
     "E841": (
         "an expression that fails",
-        "The text between `${{` and `}}` is no Jinja expression, or evaluating it failed, or its result is no plain "
-        "value. Inside a longer text it must give a string, number or boolean. `$${{` writes a literal `${{`.",
+        "The text between `${{` and `}}` is not a Jinja expression, its evaluation failed, or its result is not a "
+        "plain value. Inside a longer text it must give a string, number or boolean. `$${{` writes a literal `${{`.",
     ),
     "E842": (
-        "vars that need each other",
-        "These vars are defined by each other in a circle, so none has a value. Write one of them out.",
+        "vars that use each other",
+        "These vars are defined by each other in a cycle, so none has a value. Write the value of one of them out.",
     ),
     "E843": (
         "an unknown var is set",
-        "`--set` or the `--vars` file sets a var that the pipeline does not declare under `vars`. Correct its name, or "
-        "declare it with a default.",
+        "`--set` or the `--vars` file sets a var that the pipeline does not declare under `vars`. Correct its name, "
+        "or declare it with a default.",
     ),
     "E844": (
         "a plugin is not installed",
-        "`plugins` of the pipeline names a distribution that the Python which runs orch23 does not have. Install it "
-        "into the same environment, or take it off the list.",
+        "`plugins` of the pipeline names a distribution that is not installed in the Python environment of orch23. "
+        "Install it there, or remove it from the list.",
     ),
     "E845": (
-        "what a plugin adds cannot be used",
-        "An entry point of a distribution that `plugins` names cannot be imported, or is not of the type that its "
-        "group needs: `orch23.checks` has values of `Check`, `orch23.steps` classes of `Step`. Or the name of a kind "
-        "of step is one that a stage or a step of `verify` has already. The message names the plugin and the reason. "
-        "Report it to the author of the plugin, or remove it from `plugins`. docs/plugins.md says what each group "
-        "needs.",
+        "an object of a plugin cannot be used",
+        "An entry point of a distribution that `plugins` names cannot be imported, or does not have the type of its "
+        "group: `orch23.checks` has values of `Check`, `orch23.steps` classes of `Step`. Or the name of a kind of "
+        "step is already a key of stages or of steps of `verify`. The message has the plugin and the reason. Report "
+        "it to the author of the plugin, or remove it from `plugins`. docs/plugins.md describes each group.",
     ),
     "E847": (
         "the code of a plugin failed",
-        "A check, a step, a provider, an executor or an output format of a distribution that `plugins` names raised an "
-        "exception. The message has the plugin with its version, the exception, and the function and line of the "
-        "plugin. A stage that it concerns has failed; other stages are not affected. Report it to the author of the "
+        "A check, a step, a provider, an executor or an output format of a distribution that `plugins` names raised "
+        "an exception. The message has the plugin with its version, the exception, and the function and line of the "
+        "plugin. The stage that used it has failed; other stages are not affected. Report it to the author of the "
         "plugin, install another version, or remove it from `plugins`.",
     ),
     "E850": (
-        "a path that may not be used",
-        "Paths in a pipeline are relative to the root of the project, with `/` between names, and stay below the root: "
-        "not absolute, no `..`, no backslash, not empty. Where one file is meant, no wildcard either. A path that "
-        "starts with `!` excludes files in `inputs` and `verify.inputs`, where a pattern or listing before it can "
-        "match them, and is refused where it would have no effect; `./!name` is a file of that name.",
+        "a path that is not allowed",
+        "Paths in a pipeline are relative to the root of the project, with `/` between names, and stay below the "
+        "root: not absolute, no `..`, no backslash, not empty. The path of one file has no wildcard either. A path "
+        "that starts with `!` excludes files in `inputs` and `verify.inputs`, where a pattern or listing before it "
+        "can match them, and is refused where it would have no effect; `./!name` is a file of that name.",
     ),
     "E851": (
-        "an output outside the fence",
-        "The stage promises an output that its `allowed_paths.write` does not let it write. Add the path to "
-        "`allowed_paths.write`, or leave that key out: then the outputs are the fence.",
+        "an output outside the write scope",
+        "The stage has an output that `allowed_paths.write` does not allow. Add the path to `allowed_paths.write`, "
+        "or remove that key: then the outputs are the write scope.",
     ),
     "E852": (
         "a protected output",
-        "The stage promises an output that its own `allowed_paths.protect` forbids; protect is stronger than write. "
-        "Remove one of the two. Or it declares what no stage may write: a file of version control, of `.orch23` or of "
-        "`logs/`. Let it write elsewhere.",
+        "The stage has an output that its own `allowed_paths.protect` forbids; `protect` wins over `write`. Remove "
+        "one of the two. Or it declares a file that no stage may write: of version control, of `.orch23` or of "
+        "`logs/`. Choose another path.",
     ),
     "E853": (
         "an output is named twice",
@@ -133,68 +131,65 @@ LOAD_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E854": (
         "a stage reads its own output",
-        "An input of the stage is also its output, so each run would make the next one necessary. Give the result "
-        "another name, or remove the input; only `llm` stages may start from what they made before.",
+        "An input of the stage is also its output, so each run would make the next one necessary. Give the output "
+        "another name, or remove the input; only `llm` stages may start from their former output.",
     ),
     "E855": (
         "outputs that do not fit the step",
         "`render`, and `llm` with `returns: json`, `text` or `code`, make exactly one file: name exactly one literal "
-        "output. `llm` with `returns: files` needs outputs or an `allowed_paths.write`, or it could write nothing.",
+        "output. `llm` with `returns: files` needs outputs or `allowed_paths.write`, or it could not write a file.",
     ),
     "E856": (
         "keys that do not go together",
         "Two keys contradict each other, such as a `schema` without `returns: json`, or `retry.escalate` on a stage "
-        "that "
-        "asks no model. The message names both; remove one or change the other.",
+        "that calls no model. The message names both; remove one or change the other.",
     ),
     "E857": (
-        "an item decides what it may not decide",
-        "The items of a foreach over a file are data that a model may have written. They may fill in plain relative "
-        "paths and arguments; never a program, a shell text, the environment, a provider, a URL, a prompt or a limit. "
-        "Write that part out in the pipeline.",
+        "an item decides more than it may",
+        "The items of a foreach over a file are data that a model may have written. They may set plain relative "
+        "paths and arguments, but not a program, a shell text, the environment, a provider, a URL, a prompt or a "
+        "limit. Write that part out in the pipeline.",
     ),
     "E858": (
         "an item names a protected file",
-        "Files that configure tools, tests or orch23 itself are written only if the author of the pipeline named them "
-        "literally under `allowed_paths.write`. Name the file there, or let the item name another.",
+        "Files that configure tools, tests or orch23 itself are written only if the author of the pipeline named "
+        "them literally under `allowed_paths.write`. Name the file there, or let the item name another.",
     ),
     "E859": (
         "a variable that a stage may not set",
-        "`env` may not hold secrets (they would be stored with the results), nor the variables that orch23 sets itself "
-        "or that change how programs are loaded. Credentials stay in the environment of orch23.",
+        "`env` may not hold secrets (they would be stored with the results), nor the variables that orch23 sets "
+        "itself or that change how programs are loaded. Credentials stay in the environment of orch23.",
     ),
     "E860": (
         "data that does not fit its schema",
-        "The data breaks the JSON schema that it is declared with. The message says where and what; correct the "
-        "data, or "
+        "The data does not match its JSON schema. The message has the location and the reason; correct the data, or "
         "the schema if the data is right.",
     ),
     "E861": (
         "a schema that cannot be used",
-        "The file is no JSON schema of draft 7, or refers to a schema outside of it. Correct the schema; `$ref` may "
-        "only "
-        "point inside the same file, as in `#/definitions/name`.",
+        "The file is not a JSON schema of draft 7, or refers to a schema outside of it. Correct the schema; `$ref` "
+        "may only refer to the same file, as in `#/definitions/name`.",
     ),
     "E862": (
         "no such pipeline file",
-        "The pipeline, or the file of vars, does not exist or cannot be read. Check the path; it is taken from the "
-        "current directory, and the file must lie within the project.",
+        "The pipeline, or the file of vars, does not exist or cannot be read. Check the path: it is relative to the "
+        "current directory, and the file must be in the project.",
     ),
     "W801": (
         "a retry limit was clamped",
-        "`retry.max` is the number of attempts after the first, from 0 to 50. The nearest of these is used; write that "
-        "one, or split the stage so that fewer attempts will do.",
+        "`retry.max` is the number of attempts after the first, from 0 to 50. The nearest of these is used. Write "
+        "that number, or split the stage so that it needs fewer attempts.",
     ),
     "W802": (
         "fields of another provider were dropped",
-        "`--provider` and `--model` put another provider or model in the place of what the llm stages say. Fields that "
-        "only the former provider takes, the address at which it was found, and the models of `retry.escalate` would "
-        "mean nothing to the new one. To keep them, change the pipeline instead.",
+        "`--provider` and `--model` replace the provider and the model of llm stages. Fields that only the former "
+        "provider takes, its address, and the models of `retry.escalate` are dropped, since they have no meaning for "
+        "the new one. To keep them, change the pipeline instead.",
     ),
     "W803": (
         "exit_codes names no diagnostic",
-        "A name in `exit_codes` is the code of a diagnostic or its beginning, as in `{E201: 4, E2: 2}`. No code begins "
-        "like this one, so it never decides. docs/diagnostics.md lists the codes.",
+        "A key of `exit_codes` is the code of a diagnostic or its beginning, as in `{E201: 4, E2: 2}`. No code "
+        "starts with this key, so it has no effect. docs/diagnostics.md lists the codes.",
     ),
     "W804": (
         "a promotion group with one stage",

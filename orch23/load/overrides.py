@@ -166,24 +166,30 @@ def _undeclared(name: str, known: tuple[str, ...], place: Location | None, sourc
 
 def _evaluated(given: Mapping[str, _Given]) -> tuple[dict[str, Json], list[Diagnostic], frozenset[str]]:
     """Evaluate each var after those it uses. Return the values, the errors and the names without a value."""
-    values: dict[str, Json] = {}
     uses = {name: _uses(one, given) for name, one in given.items()}
     cycles = _cycles(uses)
     diagnostics = [_cycle_error(cycle, given) for cycle in cycles]
     broken = {name for cycle in cycles for name in cycle}
+    values: dict[str, Json] = {}
     while waiting := [name for name in given if name not in values and name not in broken]:
         for name in waiting:
             if uses[name] & broken:
                 broken.add(name)
             elif uses[name] <= values.keys():
-                one = given[name]
-                value, errors = (one.value, ()) if one.is_text else render_tree(one.value, {"vars": values}, "")
-                diagnostics += [Diagnostic(e.code, e.message, one.place, e.hint) for e in errors]
+                value, errors = _evaluated_one(given[name], values)
+                diagnostics += errors
                 if errors:
                     broken.add(name)
                 else:
                     values[name] = value
     return {name: values[name] for name in given if name in values}, diagnostics, frozenset(broken)
+
+
+def _evaluated_one(one: _Given, values: Mapping[str, Json]) -> tuple[Json, list[Diagnostic]]:
+    if one.is_text:
+        return one.value, []
+    value, problems = render_tree(one.value, {"vars": values}, "")
+    return value, [Diagnostic(problem.code, problem.message, one.place, problem.hint) for problem in problems]
 
 
 def _uses(one: _Given, given: Mapping[str, _Given]) -> set[str]:
@@ -223,4 +229,4 @@ def _cycle_error(cycle: tuple[str, ...], given: Mapping[str, _Given]) -> Diagnos
     words = " -> ".join(f"`{name}`" for name in (*cycle, cycle[0]))
     related = tuple(Related(f"`{name}` is defined here", given[name].place) for name in cycle[1:])
     first = given[cycle[0]].place
-    return Diagnostic("E842", f"vars need each other: {words}", first, "write one of them out", related=related)
+    return Diagnostic("E842", f"vars use each other: {words}", first, "write one of them out", related=related)

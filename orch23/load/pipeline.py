@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from orch23.load.loaded import InvalidPipelineError, LoadedPipeline, ParsedPipeline
 from orch23.load.overrides import NO_MODEL_OVERRIDE, ModelOverride, ModelOverrides, read_variables
 from orch23.load.stage_bodies import LoadContext, read_stage
-from orch23.load.stored_pipelines import stored_pipelines
+from orch23.load.stored_pipelines import stages_and_skipped, stored_pipelines
 from orch23.load.yaml_text import PIPELINE_LIMITS, LazyLocations, ParsedText, decode_text, parse_yaml, too_large_error
 from orch23.model.diagnostic import Diagnostic, Location, Severity, did_you_mean, errors
 from orch23.model.digest import Digest, Json, digest_bytes
@@ -66,16 +66,14 @@ def load_pipeline(
         InvalidInputError: everything that is wrong with the pipeline (an InvalidPipelineError, with the texts).
 
     """
-    pipeline_file = _read(path, root)
-    vars_source = None if vars_file is None else _read(vars_file, root)
-    files = (pipeline_file,) if vars_source is None else (pipeline_file, vars_source)
+    files = [_read(one, root) for one in (path, vars_file) if one is not None]
     sources = {one.name: one.text for one in files}
     digests = {one.name: one.digest for one in files}
     if refused := [diagnostic for one in files for diagnostic in one.diagnostics]:
         raise InvalidPipelineError(*refused, sources=sources)
-    file = pipeline_file.name
-    text = pipeline_file.text if text is None else text
-    vars_name, vars_text = ("", None) if vars_source is None else (vars_source.name, vars_source.text)
+    file = files[0].name
+    text = files[0].text if text is None else text
+    vars_name, vars_text = ("", None) if vars_file is None else (files[1].name, files[1].text)
     parse = partial(parse_pipeline, file=file, sets=sets, vars_text=vars_text, vars_name=vars_name, override=override)
     stored = stored_pipelines(cache, file, sets or {}, vars_name, vars_text, override)
     known = None if stored is None else stored.get(text, parse)
@@ -175,11 +173,12 @@ def parse_pipeline(
         *context.overrides.notes(),
     )
     name = tree.get("name")
+    stages, skipped = stages_and_skipped(read)
     pipeline = Pipeline(
         name=name if isinstance(name, str) else _stem(file),
         file=file,
-        stages=tuple(one for one in read if not isinstance(one, SkippedStage)),
-        skipped=tuple(one for one in read if isinstance(one, SkippedStage)),
+        stages=stages,
+        skipped=skipped,
         vars=variables.values,
         plugins=plugins.installed,
         locations=parsed.positions,

@@ -1,6 +1,6 @@
 """Keep parsed pipelines between commands; after an edit read only the stages whose lines differ."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 from msgspec import Struct
@@ -11,9 +11,11 @@ from orch23.load.overrides import ModelOverride
 from orch23.load.stage_texts import StageTexts, TextEdit, are_valid_alone, edit_between, shift_locations
 from orch23.load.yaml_text import LazyLocations
 from orch23.model.diagnostic import Location
-from orch23.model.pipeline import Pipeline, SkippedStage
+from orch23.model.pipeline import ForeachStage, Pipeline, SkippedStage, Stage
 from orch23.model.plan import CompileCache
 from orch23.steps.registry import decode_step
+
+_NO_STAGES = ParsedPipeline(Pipeline(name="", file="", stages=()))
 
 
 class _Stored(Struct, frozen=True, array_like=True):
@@ -94,30 +96,46 @@ def _edited(stored: _Stored, text: str, parse: Callable[[str], ParsedPipeline]) 
         return None
     known = {one.name: one for one in (*stored.pipeline.stages, *stored.pipeline.skipped)}
     if set(edit.before.stages) != set(known) or 2 * len(edit.names) > len(known):
-        return None  # with most stages edited, one parse of the whole text is faster
-    upper = shift_locations(stored.upper, edit.before, edit.after)
-    if edit.names:
-        changed = _changed_stages(edit, parse)
-        if changed is None:
-            return None
-        known |= {one.name: one for one in (*changed.stages, *changed.skipped)}
-        only = StageTexts(edit.after.head, {name: edit.after.stages[name] for name in edit.names}, edit.after.tail)
-        in_stages = {path: place for path, place in _upper(changed).items() if path.startswith("stages/")}
-        upper |= shift_locations(in_stages, only, edit.after)
+        return None  # most stages are edited, so that the whole text is parsed
+    changed = _changed_stages(edit, parse)
+    if changed is None:
+        return None
+    pipeline, locations = changed
+    known |= {one.name: one for one in (*pipeline.stages, *pipeline.skipped)}
     found = [known[name] for name in edit.after.stages]
     if any(one.promote is not None for one in found):
         return None
-    stages = tuple(one for one in found if not isinstance(one, SkippedStage))
-    skipped = tuple(one for one in found if isinstance(one, SkippedStage))
+    upper = shift_locations(stored.upper, edit.before, edit.after) | locations
+    stages, skipped = stages_and_skipped(found)
     return _Stored(text, replace(stored.pipeline, stages=stages, skipped=skipped), upper, stored.origins)
 
 
-def _changed_stages(edit: TextEdit, parse: Callable[[str], ParsedPipeline]) -> Pipeline | None:
-    """Return the pipeline with the changed stages alone; None if they cannot be parsed alone, or have an error."""
+def stages_and_skipped(
+    nodes: Iterable[Stage | ForeachStage | SkippedStage],
+) -> tuple[tuple[Stage | ForeachStage, ...], tuple[SkippedStage, ...]]:
+    """Return the stages, and those that their `if` switches off."""
+    stages: list[Stage | ForeachStage] = []
+    skipped: list[SkippedStage] = []
+    for node in nodes:
+        if isinstance(node, SkippedStage):
+            skipped.append(node)
+        else:
+            stages.append(node)
+    return tuple(stages), tuple(skipped)
+
+
+def _changed_stages(
+    edit: TextEdit, parse: Callable[[str], ParsedPipeline]
+) -> tuple[Pipeline, dict[str, Location]] | None:
+    """Return a pipeline with the changed stages alone, and their locations; None if they cannot be parsed alone."""
     if not are_valid_alone(edit.after, edit.names):
         return None
-    parsed = parse(edit.after.alone(edit.names))
-    return None if parsed.diagnostics else parsed.pipeline
+    parsed = parse(edit.after.alone(edit.names)) if edit.names else _NO_STAGES
+    if parsed.pipeline is None or parsed.diagnostics:
+        return None
+    only = StageTexts(edit.after.head, {name: edit.after.stages[name] for name in edit.names}, edit.after.tail)
+    in_stages = {path: place for path, place in _upper(parsed.pipeline).items() if path.startswith("stages/")}
+    return parsed.pipeline, shift_locations(in_stages, only, edit.after)
 
 
 def _upper(pipeline: Pipeline) -> dict[str, Location]:

@@ -55,8 +55,7 @@ _SYNTAX: tuple[tuple[str, str, str | None], ...] = (
 def syntax_error(error: "yaml.MarkedYAMLError", text: str, file: str) -> Diagnostic:
     """Return what a syntax error of PyYAML means, where it is, and how to fix it."""
     problem, context = error.problem or "", error.context or ""
-    unknown = ("", f"this is not YAML: {problem}", None)
-    _, message, hint = next((entry for entry in _SYNTAX if entry[0] in problem), unknown)
+    message, hint = _message_and_hint(problem)
     mark: Mark = error.problem_mark or error.context_mark
     if mark is None:
         return Diagnostic("E801", message, Location(file, 1, 1), hint)
@@ -73,12 +72,19 @@ def syntax_error(error: "yaml.MarkedYAMLError", text: str, file: str) -> Diagnos
     if "${{" in line:
         where = Location(file, where.line, line.index("${{") + 1, 3)
         return Diagnostic("E801", message, where, QUOTE_EXPRESSION_HINT)
-    is_flow = "flow" in context
-    if opened is not None and is_flow and any(map(str.strip, (line[where.column - 1 :], *lines[where.line :]))):
-        return Diagnostic("E801", message, where, hint, related=(Related("opened here", opened),))
-    if opened is not None and (is_flow or ("quoted" in context and "escape" not in problem)):
-        where = opened  # the text ends without the closing sign: the end says nothing, the opening sign does
-    return Diagnostic("E801", message, where, hint)
+    if opened is None or ("flow" not in context and ("quoted" not in context or "escape" in problem)):
+        return Diagnostic("E801", message, where, hint)
+    is_at_end = not any(map(str.strip, (line[where.column - 1 :], *lines[where.line :])))
+    if is_at_end or "flow" not in context:  # the end of the text says nothing; the sign that is not closed does
+        return Diagnostic("E801", message, opened, hint)
+    return Diagnostic("E801", message, where, hint, related=(Related("opened here", opened),))
+
+
+def _message_and_hint(problem: str) -> tuple[str, str | None]:
+    for words, message, hint in _SYNTAX:
+        if words in problem:
+            return message, hint
+    return f"this is not YAML: {problem}", None
 
 
 def _location(file: str, mark: Mark) -> Location:

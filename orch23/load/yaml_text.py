@@ -301,12 +301,17 @@ class _Building:
         if isinstance(plain, _OutOfRange):
             self._report("E807", plain.message, event, "put it in quotes to keep it as text")
         value: Json = event.value if isinstance(plain, _OutOfRange) else plain
-        frame = self._frames[-1] if self._frames else None
-        if frame is not None and isinstance(frame.value, dict) and frame.key is None:
+        frame = self._awaiting_key()
+        if frame is not None:
             self._key(frame, event, value)
             return True
         self._add(value, event)
         return self._within_limits(event)
+
+    def _awaiting_key(self) -> _Frame | None:
+        """Return the innermost mapping if its next event is a key, or None."""
+        frame = self._frames[-1] if self._frames else None
+        return frame if frame is not None and frame.key is None and isinstance(frame.value, dict) else None
 
     def _key(self, frame: _Frame, event: _Event, value: Json) -> None:
         """Take the next key of a mapping; a refused one still gets its value read."""
@@ -339,8 +344,7 @@ class _Building:
 
     def _start(self, event: _Event) -> bool:
         self._refuse_properties(event)
-        frame = self._frames[-1] if self._frames else None
-        if frame is not None and isinstance(frame.value, dict) and frame.key is None:
+        if self._awaiting_key() is not None:
             hint = QUOTE_EXPRESSION_HINT if self._starts(event, "{") else "a key is one word or a quoted string"
             self._report("E806", "a key may not be a list or a mapping", event, hint)
             self.tree = None
@@ -364,8 +368,8 @@ class _Building:
         name = f"*{event.anchor}"
         hint = f'write the value out; if a pattern is meant, put it in quotes: "{name}"'
         self._report("E804", f"aliases (`{name}`) are not allowed", event, hint)
-        frame = self._frames[-1] if self._frames else None
-        if frame is not None and isinstance(frame.value, dict) and frame.key is None:
+        frame = self._awaiting_key()
+        if frame is not None:
             frame.key, frame.skip = name, True
         else:
             self._add(None, event)

@@ -45,41 +45,38 @@ DEFAULT_RETRY_WHEN: tuple[FailureKind, ...] = (
 # ---- inputs: a closed union -------------------------------------------------------------------
 
 
-class PathInput(Struct, frozen=True, omit_defaults=True, tag=True):
+class _OneFile:
+    """An input that is one file."""
+
+    __slots__ = ()
+    path: str
+
+    @property
+    def pattern(self) -> str:
+        """Return the path of the file."""
+        return self.path
+
+    @property
+    def text(self) -> str:
+        """Return the input as it is written."""
+        return self.path
+
+
+class PathInput(_OneFile, Struct, frozen=True, omit_defaults=True, tag=True):
     """A literal file. A missing one is an error unless `optional`; `schema` is checked before anything runs."""
 
     path: str
     optional: bool = False
     schema: str | None = None
 
-    @property
-    def pattern(self) -> str:
-        """Return the path."""
-        return self.path
 
-    @property
-    def text(self) -> str:
-        """Return the input as it is written."""
-        return self.path
-
-
-class OrderInput(Struct, frozen=True, omit_defaults=True, tag=True):
+class OrderInput(_OneFile, Struct, frozen=True, omit_defaults=True, tag=True):
     """A literal file for order only: the stage runs after the one that makes it. A missing one is an error.
 
     Its content is not part of the key. Only the step of the stage gets it, not the verification.
     """
 
     path: str
-
-    @property
-    def pattern(self) -> str:
-        """Return the path."""
-        return self.path
-
-    @property
-    def text(self) -> str:
-        """Return the input as it is written."""
-        return self.path
 
 
 class GlobInput(Struct, frozen=True, omit_defaults=True, tag=True):
@@ -113,17 +110,12 @@ class ListInput(Struct, frozen=True, omit_defaults=True, tag=True):
         return self.pattern
 
 
-class SliceInput(Struct, frozen=True, omit_defaults=True, tag=True):
+class SliceInput(_OneFile, Struct, frozen=True, omit_defaults=True, tag=True):
     """A part of a file: `#Heading` of a Markdown file, or `#/pointer` of a JSON or YAML file."""
 
     path: str
     selector: str
     optional: bool = False
-
-    @property
-    def pattern(self) -> str:
-        """Return the path of the file."""
-        return self.path
 
     @property
     def text(self) -> str:

@@ -69,6 +69,7 @@ def compile_plan(facts: PlanNodes) -> tuple[CompiledGraph | None, tuple[Diagnost
     group_cycles = promotion_cycle_errors(
         pipeline, nodes, graph, {group: names for group, names in groups.items() if group in named}
     )
+    # With the edges of groups, such a cycle would be reported a second time, as a cycle of stages.
     if group_cycles:
         problems += group_cycles
     else:

@@ -136,6 +136,7 @@ def missing_inputs_errors(
 
     `exists` has an entry for each path of `literal_reads`.
     """
+    # One search for the whole plan: comparing each input with the writes of each stage upstream takes quadratic time.
     search = _MissingInputs(plan, exists, is_folder)
     return tuple(
         problem for node in plan.nodes.values() if isinstance(node, Stage) for problem in search.errors_of(node)
@@ -192,13 +193,12 @@ class _MissingInputs(Struct, frozen=True, dict=True):
 
     def _is_made(self, stage: Stage, path: str, makers: tuple[str, ...]) -> bool:
         """Return whether a stage that runs before this one may make a path, or may have made it in an earlier run."""
-        if not makers and not path.endswith("/"):
-            return False
         yields_to = self.plan.upstream_of_chains.get(stage.name, frozenset())
         return (
             not set(makers).isdisjoint(self.plan.upstream[stage.name])
             or (stage.chain is not None and stage.name in makers)  # an earlier item of its chain may have made it
             or any(node.name in makers and node.name not in yields_to for node in self.plan.unexpanded)
+            # A foreach without items today is not among the nodes, but it is what makes the folder.
             or (path.endswith("/") and bool(self.declared.writers_of(path)))
         )
 

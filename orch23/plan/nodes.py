@@ -104,6 +104,7 @@ class WriterIndex:
         self._patterns: defaultdict[str, list[str]] = defaultdict(list)
         self._by_prefix: defaultdict[str, list[str]] = defaultdict(list)
         self._chains = {name: chain for name, node in nodes.items() if (chain := chain_of(node)) is not None}
+        # Of a pattern and a chain, the nodes outside of the chain. It is needed once for each of the chain's items.
         self._others: dict[tuple[str, str], list[str]] = {}
         for name, node in nodes.items():
             for pattern in writes_of(node):

@@ -40,6 +40,7 @@ def _cached_graph(facts: PlanNodes, cache: CompileCache | None) -> tuple[Compile
     made_of = _made_of(facts) if cache is not None else b""
     if cache is None or not made_of:
         return _compile(facts)
+    # Under one name a cache keeps one plan: the newest of this file with these foreach expanded.
     name = "\0".join((facts.pipeline.file, *sorted(facts.expansions)))
     stored = cache.get(name, made_of)
     graph = _stored_graph(stored) if stored is not None else None

@@ -58,6 +58,8 @@ def reachable_goals(graph: StageGraph, goals: Collection[str]) -> Mapping[str, i
     The graph is walked once, backwards, one strongly connected component at a time.
     """
     bits = {goal: 1 << number for number, goal in enumerate(goals)}
+    # One search for each goal would take the product of goals and edges. One walk over the components, with the goals
+    # as bits of an int, finds all of them.
     components = nx.condensation(graph)
     members: dict[int, set[str]] = {one: components.nodes[one]["members"] for one in components}
     own = {one: functools.reduce(operator.or_, (bits.get(name, 0) for name in names)) for one, names in members.items()}
@@ -99,13 +101,7 @@ def promotion_cycle_errors(
     if not groups:
         return []
     group_of = {name: group for group, names in groups.items() for name in names}
-    merged: StageGraph = nx.DiGraph()
-    for edge in graph.edges:
-        before, after = (
-            f"group {group_of[name]}" if name in group_of else name for name in edge
-        )  # no name has a space
-        if before != after:
-            merged.add_edge(before, after)
+    merged = _merged_by_group(graph, group_of)
     if nx.is_directed_acyclic_graph(merged) or not nx.is_directed_acyclic_graph(graph):
         return []  # a cycle of `graph` itself has its own error
     found: dict[frozenset[str], Diagnostic] = {}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 SHELL_COMMAND = ("bash", "-euo", "pipefail", "-c")
-"""What runs a command that is one text."""
+"""The program and options that run a command written as one text."""
 
 _MOST_SHOWN, _HEAD, _TAIL = 400, 240, 80
 REPORTER_MODULE = "orch23_reporter"
@@ -31,7 +31,7 @@ EMPTY_PYTEST_CONFIG = "orch23.ini"
 
 
 def display_command(argv: tuple[str, ...]) -> str:
-    """Return a command as a person would type it, without what orch23 added to a pytest command."""
+    """Return a command as a user would type it, without the options that orch23 adds to pytest."""
     if REPORTER_MODULE in argv:
         own = argv.index("addopts=") + 1
         return shlex.join((PYTHON, "-m", "pytest", *argv[own:]))
@@ -39,7 +39,7 @@ def display_command(argv: tuple[str, ...]) -> str:
 
 
 def shorten_command(command: str) -> str:
-    """Return a command as it is printed: of a long one its beginning and its end."""
+    """Return a command for messages: of a long command only the beginning and the end."""
     if len(command) <= _MOST_SHOWN:
         return command
     return f"{command[:_HEAD]}... {len(command) - _HEAD - _TAIL:,} characters ...{command[-_TAIL:]}"
@@ -62,7 +62,10 @@ _PYTEST_VALUES = frozenset({"-k", "-m", "--tb", "--maxfail"})
 
 
 def command_step(command: str, allow: Sequence[str]) -> "ShellStep | PytestStep | str":
-    """Return what a command runs, or why it is refused. pytest is run as a step of that name: by its own report."""
+    """Return the step that runs a command, or why it is refused.
+
+    pytest runs as a pytest step, so that its report and not only its exit status decides.
+    """
     refused = _text_fault(command) or _operator_fault(command)
     if refused is not None:
         return refused
@@ -73,7 +76,7 @@ def command_step(command: str, allow: Sequence[str]) -> "ShellStep | PytestStep 
     if not argv:
         return "it is empty"
     if "/" in argv[0] or "\\" in argv[0] or ".." in argv[0]:
-        return f"the program `{argv[0]}` is a path; programs are named plainly"
+        return f"the program `{argv[0]}` is a path; write its name alone"
     if argv[0] not in allow:
         return f"the program `{argv[0]}` is not allowed; allowed are {', '.join(f'`{name}`' for name in allow)}"
     if argv[0] == "pytest":
@@ -87,24 +90,24 @@ def command_step(command: str, allow: Sequence[str]) -> "ShellStep | PytestStep 
 
 def _text_fault(command: str) -> str | None:
     if len(command) > MAX_COMMAND_LENGTH:
-        return f"it has {len(command):,} characters; the most is {MAX_COMMAND_LENGTH:,}"
-    return "it holds a control character" if _CONTROL.search(command) else None
+        return f"it has {len(command):,} characters; at most {MAX_COMMAND_LENGTH:,} are allowed"
+    return "it has a control character" if _CONTROL.search(command) else None
 
 
 def _operator_fault(command: str) -> str | None:
-    """Return what only a shell would understand: an operator outside of quotes, or a substitution that they let by."""
+    """Return an error for text that only a shell would interpret: operators, and substitutions even inside quotes."""
     for sign in shell_signs(command):
         if sign.char == "`" or command.startswith("$(", sign.at):
-            return f"it holds {'a backtick' if sign.char == '`' else '`$(`'}, and no shell runs it"
+            return f"it has {'a backtick' if sign.char == '`' else '`$(`'}, and no shell runs it"
         if not sign.quote and sign.char in _OPERATORS:
-            return f"it holds the shell operator `{sign.char}`, and no shell runs it"
+            return f"it has the shell operator `{sign.char}`, and no shell runs it"
         if not sign.quote and sign.char == "\n":
             return "it has more than one line"
     return None
 
 
 def _pytest(words: Sequence[str]) -> "PytestStep | str":
-    """Return a pytest step of a model's arguments: paths, and options that can change no verdict."""
+    """Return a pytest step with the arguments of a model: paths, and options that cannot change a test result."""
     args: list[str] = []
     paths: list[str] = []
     rest = iter(words)
@@ -120,7 +123,7 @@ def _pytest(words: Sequence[str]) -> "PytestStep | str":
         elif word in _PYTEST_VALUES:
             value = next(rest, None)
             if value is None:
-                return f"the option `{word}` lacks its value"
+                return f"the option `{word}` needs a value"
             args += [word, value]
         else:
             return f"the option `{word}` of pytest is not allowed; allowed are -q -v -x -s -l -r -k -m --tb --maxfail"
@@ -132,7 +135,7 @@ def _pytest(words: Sequence[str]) -> "PytestStep | str":
 def _test_path_fault(word: str) -> str | None:
     path = word.partition("::")[0]
     if path.startswith(("/", "~")) or ".." in path.split("/") or is_glob(path.rstrip("/")):
-        return f"`{path}` is no plain path below the working directory"
+        return f"`{path}` is not a plain path below the working directory"
     return None
 
 
@@ -140,10 +143,10 @@ def _test_path_fault(word: str) -> str | None:
 
 
 def read_commands(body: "CommandsDocument", at: Problems) -> CommandsStep | None:
-    """Return a `commands` step: where its commands come from, and which programs they may name."""
+    """Return a `commands` step: the source of its commands, and the programs that they may run."""
     for number, name in enumerate(body.allow):
         if not _NAME.fullmatch(name) or name in _SHELLS:
-            why = "runs other commands" if name in _SHELLS else "is no plain name of a program"
+            why = "runs other commands" if name in _SHELLS else "is not the plain name of a program"
             at.add(f"allow/{number}", "E812", f"`{name}` {why}", "allow programs such as python or pytest")
     if isinstance(body.source, str):
         return _of_slice(body.source, body.allow, at)
@@ -156,18 +159,18 @@ def _of_slice(text: str, allow: tuple[str, ...], at: Problems) -> CommandsStep |
     path, _, pointer = text.partition("#")
     if not pointer.startswith("/"):
         hint = "write a list, or name one: plan.json#/commands"
-        at.add("from", "E812", f"`from` is {describe_value(text)}, which is no list of commands", hint)
+        at.add("from", "E812", f"`from` is {describe_value(text)}, which is not a list of commands", hint)
         return None
     literal = at.path_at("from", path)
     return None if literal is None else CommandsStep(allow=allow, source=SliceInput(literal, pointer.strip()))
 
 
 def _faults(given: Json, allow: Sequence[str]) -> list[tuple[str, str]]:
-    """Return what is refused of a list of commands, each with its place below the list."""
+    """Return why commands of a list are refused, each with its path below the list."""
     if isinstance(given, str) or not isinstance(given, Sequence):
         return [("", f"the commands are {describe_value(given)}; they must be a list")]
     if len(given) > MAX_COMMANDS:
-        return [("", f"there are {len(given)} commands; the most is {MAX_COMMANDS}")]
+        return [("", f"there are {len(given)} commands; at most {MAX_COMMANDS} are allowed")]
     found = []
     for number, command in enumerate(given):
         refused = command_step(command, allow) if isinstance(command, str) else f"it is {describe_value(command)}"
@@ -180,32 +183,34 @@ def _faults(given: Json, allow: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def command_steps(step: CommandsStep) -> "tuple[ShellStep | PytestStep, ...]":
-    """Return what the commands of a step run; one that is refused runs nothing: whoever read it has complained."""
+    """Return the steps that run the commands of a step. Refused commands are left out: they are reported already."""
     found = (command_step(command, step.allow) for command in step.commands)
     return tuple(one for one in found if not isinstance(one, str))
 
 
 def resolve_commands(stage: Stage, slices: Mapping[tuple[str, str], str]) -> tuple[Stage, list[Diagnostic]]:
-    """Return a stage with the commands that its steps take from files, and what is refused of them.
+    """Return a stage with the commands that its steps read from files, and errors for refused commands.
 
-    `slices` are the texts of the inputs of its verification, by path and pointer; one that is missing is complained of
-    elsewhere.
+    `slices` are the texts of the inputs of its verification, by path and pointer. A missing one is reported elsewhere.
     """
     problems: list[Diagnostic] = []
     steps = list(stage.verify.steps)
     for number, step in enumerate(steps):
-        if not isinstance(step, CommandsStep) or step.source is None:
-            continue
-        text = slices.get((step.source.path, step.source.selector))
-        given = [] if text is None else parse_json(text)
-        faults = _faults(given, step.allow)
-        name = f"{step.source.path}#{step.source.selector}"
-        problems += [
-            Diagnostic(E_REFUSED_COMMAND, f"{name}{at}: {why}", hint=f"correct `{step.source.path}`")
-            for at, why in faults
-        ]
-        if not faults and isinstance(given, Sequence):
-            steps[number] = replace(step, commands=tuple(str(command) for command in given))
+        if isinstance(step, CommandsStep) and step.source is not None:
+            steps[number], found = _resolved(step, step.source, slices)
+            problems += found
     if steps == list(stage.verify.steps):
         return stage, problems
     return replace(stage, verify=replace(stage.verify, steps=tuple(steps))), problems
+
+
+def _resolved(
+    step: CommandsStep, source: SliceInput, slices: Mapping[tuple[str, str], str]
+) -> tuple[CommandsStep, list[Diagnostic]]:
+    text = slices.get((source.path, source.selector))
+    given = [] if text is None else parse_json(text)
+    faults = _faults(given, step.allow)
+    if not faults and isinstance(given, Sequence):
+        step = replace(step, commands=tuple(map(str, given)))
+    hint = f"correct `{source.path}`"
+    return step, [Diagnostic(E_REFUSED_COMMAND, f"{source.text}{at}: {why}", hint=hint) for at, why in faults]

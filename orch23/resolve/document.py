@@ -1,8 +1,9 @@
 """The pipeline language: every key with its type, rules, default and meaning, declared once.
 
-A document is what a user writes, after its expressions are evaluated. The JSON schema, the reference page, the lists of
-known keys and the reader follow from these classes. What needs more than the document itself (paths, names of other
-stages, the item of a foreach) is checked by the readers beside this module. Each kind of step declares its own key.
+A document is a part of a pipeline file after its expressions are evaluated. The JSON schema, the reference page, the
+lists of known keys and the conversion are generated from these classes. Rules that need more than one document (paths,
+names of other stages, the item of a foreach) are checked by the other modules of this package. Each kind of step
+declares its own key.
 """
 
 from collections.abc import Mapping
@@ -36,19 +37,21 @@ class InputDocument(OneOf, frozen=True, kw_only=True, forbid_unknown_fields=True
     exactly_one = ("path", "list")
 
     path: Annotated[Text | UnsetType, Meta(description="The file or slice.")] = UNSET
-    optional: Annotated[bool | UnsetType, Meta(description="A missing file is no error. Default: `false`.")] = UNSET
+    optional: Annotated[bool | UnsetType, Meta(description="Whether the file may be missing. Default: `false`.")] = (
+        UNSET
+    )
     schema: Annotated[
         Text | UnsetType,
         Meta(
-            description="A JSON schema (draft 7) that the file is held to before anything runs. YAML or JSON files "
-            "only."
+            description="A JSON schema (draft 7) that the file must match before anything runs. Only for YAML and "
+            "JSON files."
         ),
     ] = UNSET
     list: Annotated[
         Text | UnsetType,
         Meta(
-            description="A pattern whose matching paths, sorted, are the input: no content, and nothing that this "
-            "pipeline made."
+            description="A pattern. The input is the sorted list of matching paths, without their contents and without "
+            "files that this pipeline made."
         ),
     ] = UNSET
 
@@ -57,32 +60,34 @@ InputEntry: TypeAlias = Annotated[
     Annotated[str, Meta(min_length=1, description="A file, a glob, a slice or an exclusion.")] | InputDocument,
     Meta(
         description="A literal file, a glob (`src/**/*.py`, `src/`), a slice (`spec.md#Heading`, `plan.json#/tasks/0`: "
-        "only that part counts and is staged), an exclusion (`!src/vendor/**`), or one of these mappings."
+        "the stage sees only that part), an exclusion (`!src/vendor/**`), or one of these mappings."
     ),
 ]
 
 
 class ConditionsDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """By kind."""
+    """Conditions by kind."""
 
     file_exists: Annotated[
         Paths | UnsetType,
-        Meta(description="These files must exist; below a directory, ending in `/`, at least one."),
+        Meta(description="These files must exist. A directory, ending in `/`, must have at least one file."),
     ] = UNSET
     file_absent: Annotated[
         Paths | UnsetType,
-        Meta(description="These files must not exist; below a directory, ending in `/`, none."),
+        Meta(description="These files must not exist. A directory, ending in `/`, must have no file."),
     ] = UNSET
 
 
 class ConditionDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One condition."""
 
-    kind: Annotated[ConditionKind, Meta(description="What must hold.")]
+    kind: Annotated[ConditionKind, Meta(description="The condition.")]
     path: Annotated[Text, Meta(description="A path relative to the root of the project.")]
 
 
-Conditions: TypeAlias = ConditionsDocument | Annotated[tuple[ConditionDocument, ...], Meta(description="One by one.")]
+Conditions: TypeAlias = (
+    ConditionsDocument | Annotated[tuple[ConditionDocument, ...], Meta(description="A list of conditions.")]
+)
 
 
 # ---- verification -----------------------------------------------------------------------------
@@ -98,16 +103,17 @@ class CommandsDocument(Document, frozen=True, kw_only=True, forbid_unknown_field
             Meta(description="The commands."),
         ],
         Meta(
-            description="The list of commands: an expression of the item, a pointer into a file "
+            description="The list of commands: an expression with the item, a pointer into a file "
             "(`plan.json#/commands`), or the list itself."
         ),
     ]
     allow: Annotated[
-        tuple[Annotated[str, Meta(min_length=1, description="A plain name.")], ...],
+        tuple[Annotated[str, Meta(min_length=1, description="A program name without a path.")], ...],
         Meta(
             min_length=1,
-            description="The programs that may be named. `python` is the project's interpreter; `pytest` is judged as "
-            "a pytest step is.",
+            description="The programs that the commands may run. `python` is the project's interpreter; `pytest` runs "
+            "as "
+            "a pytest step.",
         ),
     ]
 
@@ -115,136 +121,145 @@ class CommandsDocument(Document, frozen=True, kw_only=True, forbid_unknown_field
 class VerifyStepDocument(
     OneOf, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"if_": "if", "options": "with"}
 ):
-    """One step of verification, without those that are kinds of steps: `stage_form` adds the keys of those."""
+    """One step of verification. `stage_form` adds a key for each kind of step."""
 
     exactly_one = ("check", "ensures", "commands")
 
-    check: Annotated[Text | UnsetType, Meta(description="A validator, by name.")] = UNSET
+    check: Annotated[Text | UnsetType, Meta(description="The name of a check.")] = UNSET
     options: Annotated[dict[str, Any] | UnsetType, Meta(description="Options of the check.")] = UNSET
     ensures: Annotated[
-        Conditions | UnsetType, Meta(description="Files that the result must have, or must not have.")
+        Conditions | UnsetType, Meta(description="Files that the result must have or must not have.")
     ] = UNSET
     if_: Annotated[
         IfCondition,
-        Meta(
-            description="`true` or `false`, as a rule an expression of vars. A step that it switches off is left out."
-        ),
+        Meta(description="`true` or `false`, usually an expression of vars. With `false`, the step is left out."),
     ] = True
     commands: Annotated[
         CommandsDocument | UnsetType,
         Meta(
-            description="Commands that a model wrote, each a program with arguments: no shell runs them, and all must "
-            "succeed. A failure is of the kind `acceptance_failed`."
+            description="Commands that a model wrote, each a program with arguments. They run without a shell, and all "
+            "must succeed. A failure has the kind `acceptance_failed`."
         ),
     ] = UNSET
 
 
-STEPS_MEANING = Meta(description="Checks run first, then in order to the first failure.")
+STEPS_MEANING = Meta(description="Checks run first. The other steps run in order and stop at the first failure.")
 VerifySteps: TypeAlias = Annotated[tuple[VerifyStepDocument, ...], STEPS_MEANING]
 
 
 class VerifyDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """With inputs of its own."""
+    """Verification with inputs of its own."""
 
-    inputs: Annotated[tuple[InputEntry, ...], Meta(description="Inputs for these steps only; no model sees them.")] = ()
+    inputs: Annotated[
+        tuple[InputEntry, ...], Meta(description="Inputs for these steps only. Models do not see them.")
+    ] = ()
     steps: VerifySteps = ()
-    all: Annotated[bool, Meta(description="Run all steps, also after a failure.")] = False
+    all: Annotated[bool, Meta(description="Run all steps, even after a failure.")] = False
 
 
 # ---- stages -----------------------------------------------------------------------------------
 
 
 class AllowedPathsDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The fence: where the stage may write."""
+    """Where the stage may write."""
 
     write: Annotated[
         tuple[Path, ...] | UnsetType,
         Meta(
-            description="Patterns that may be written; a protected name must be spelled in one. Default: the outputs."
+            description="Patterns of files that the stage may write. A protected name must be written out in one of "
+            "them. "
+            "Default: the outputs."
         ),
     ] = UNSET
     protect: Annotated[
-        tuple[Path, ...], Meta(description="Patterns that may not be written; stronger than `write`.")
+        tuple[Path, ...],
+        Meta(description="Patterns of files that the stage may not write, even if `write` matches them."),
     ] = ()
-    delete: Annotated[tuple[Path, ...], Meta(description="Patterns that may be deleted. Default: none.")] = ()
+    delete: Annotated[
+        tuple[Path, ...], Meta(description="Patterns of files that the stage may delete. Default: none.")
+    ] = ()
     read: Annotated[
         tuple[Path, ...],
         Meta(
-            description="Patterns that items may name as inputs. Default: the project without protected and ignored "
-            "names."
+            description="Patterns of files that items may name as inputs. Default: all files of the project without "
+            "protected and ignored names."
         ),
     ] = ()
 
 
 class RetryDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"start_from": "from"}):
-    """How many, when and how."""
+    """How often to retry, when, and how."""
 
     max: Annotated[int, Meta(description=f"Attempts after the first, 0 to {MAX_RETRIES}.")] = 0
     when: Annotated[
         tuple[Annotated[FailureKind, Meta(description="A kind of failure.")], ...] | UnsetType,
-        Meta(
-            description="The kinds of failure that are worth another attempt. Default: "
-            f"{', '.join(DEFAULT_RETRY_WHEN)}."
-        ),
+        Meta(description=f"The kinds of failure that start another attempt. Default: {', '.join(DEFAULT_RETRY_WHEN)}."),
     ] = UNSET
     prompt: Annotated[
-        Text | UnsetType, Meta(description="A Jinja2 file for later attempts. Default: the first prompt.")
+        Text | UnsetType,
+        Meta(description="The prompt file (Jinja2) of later attempts. Default: the prompt of the first."),
     ] = UNSET
     start_from: Annotated[
         Literal["current", "baseline"],
-        Meta(description="current: patch the last attempt. baseline: start over."),
+        Meta(description="current: start from the files of the last attempt. baseline: start over."),
     ] = "current"
     no_progress: Annotated[
         Annotated[int, Meta(ge=1)] | UnsetType,
-        Meta(description="Give up after the same failure this often in a row."),
+        Meta(description="Stop after this many equal failures in a row."),
     ] = UNSET
     escalate: Annotated[
         tuple[Annotated[str, Meta(min_length=1, description="A model's name.")], ...],
-        Meta(description="Models by attempt instead of `llm.model`; the last one repeats."),
+        Meta(
+            description="The models of the attempts, instead of `llm.model`. The last model is used for all later "
+            "attempts."
+        ),
     ] = ()
 
 
 class StopConditionsDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What ends the attempts of this stage; the limits of the run hold as well."""
+    """Limits for all attempts of this stage. The limits of the run apply too."""
 
     max_cost_usd: Annotated[
         Amount | UnsetType,
-        Meta(description="The most that requests may cost, in US dollars. What does not fit is not sent."),
+        Meta(
+            description="The maximum cost of requests to models, in US dollars. A request that could exceed it is not "
+            "sent."
+        ),
     ] = UNSET
-    max_tokens: Annotated[Count | UnsetType, Meta(description="The most tokens, of prompts and answers together.")] = (
+    max_tokens: Annotated[
+        Count | UnsetType, Meta(description="The maximum number of tokens of prompts and responses.")
+    ] = UNSET
+    max_llm_calls: Annotated[Count | UnsetType, Meta(description="The maximum number of requests to models.")] = UNSET
+    max_wall: Annotated[Duration | UnsetType, Meta(description="The maximum time of all attempts of the stage.")] = (
         UNSET
     )
-    max_llm_calls: Annotated[Count | UnsetType, Meta(description="The most requests to models.")] = UNSET
-    max_wall: Annotated[
-        Duration | UnsetType, Meta(description="The longest that all attempts of the stage may take.")
-    ] = UNSET
 
 
 class RunStopConditionsDocument(StopConditionsDocument, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What ends a run; the next build goes on from there."""
+    """Limits for a run. The next build continues from there."""
 
-    max_wall: Annotated[Duration | UnsetType, Meta(description="The longest a run may take.")] = UNSET
+    max_wall: Annotated[Duration | UnsetType, Meta(description="The maximum time of a run.")] = UNSET
     max_failed_stages: Annotated[
-        Count, Meta(description="How many stages may fail before the run ends; `-k` lifts the limit.")
+        Count, Meta(description="The number of failed stages that ends the run. `-k` removes the limit.")
     ] = 1
 
 
 class LimitsDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much of the machine each process of the stage may use."""
+    """Resources that each process of the stage may use."""
 
-    memory: Annotated[Size, Meta(description="Memory of all its processes together.")] = "8GiB"
-    processes: Annotated[Count, Meta(description="Processes at once.")] = 4096
+    memory: Annotated[Size, Meta(description="Memory of the process and its child processes.")] = "8GiB"
+    processes: Annotated[Count, Meta(description="Processes at the same time.")] = 4096
     files: Annotated[
-        Count, Meta(description="Files and directories in its sandbox directory, temporary ones included.")
+        Count, Meta(description="Files and directories in its sandbox directory, including temporary ones.")
     ] = "1M"
-    disk: Annotated[Size, Meta(description="Bytes on disk in its sandbox directory, temporary files included.")] = (
+    disk: Annotated[Size, Meta(description="Bytes on disk in its sandbox directory, including temporary files.")] = (
         "8GiB"
     )
     address_space: Annotated[
         Size | UnsetType,
         Meta(
             description="Address space of each process (RLIMIT_AS). Node.js, Go and Java reserve much more than they "
-            "use, and fail with it. Default: no limit."
+            "use, and fail with a limit. Default: no limit."
         ),
     ] = UNSET
 
@@ -256,7 +271,7 @@ class ForeachDocument(
     forbid_unknown_fields=True,
     rename={"source": "from", "values": "in", "name": "as"},
 ):
-    """Make one stage an item of a list. Exactly one of `from` and `in`."""
+    """Make one stage for each item of a list. Exactly one of `from` and `in`."""
 
     exactly_one = ("source", "values")
 
@@ -265,84 +280,92 @@ class ForeachDocument(
     ] = UNSET
     values: Annotated[
         tuple[Annotated[Any, Meta(description="One item: any value.")], ...] | UnsetType,
-        Meta(description="A list written here. It may be empty: then there are no items."),
+        Meta(description="The list itself. It may be empty."),
     ] = UNSET
     key: Annotated[
         Text | UnsetType,
-        Meta(description="The field of an item that names it. Items that are strings name themselves."),
+        Meta(description="The field of an item with its key. An item that is a string is its own key."),
     ] = UNSET
     name: Annotated[
         str,
         Meta(
             pattern=r"^(?!vars$)[A-Za-z_][A-Za-z0-9_]*" + END_OF_TEXT,
-            description="What expressions call the item.",
+            description="The name of the item in expressions.",
             extra_json_schema=LITERAL_NODE,
         ),
     ] = "item"
     order: Annotated[
         Literal["sequential", "parallel"],
-        Meta(description="sequential: items form a chain and may edit the same files. parallel: they may not."),
+        Meta(
+            description="sequential: items run one after another and may edit the same files. parallel: they may not."
+        ),
     ] = "parallel"
     needs: Annotated[
-        Text | UnsetType, Meta(description="A field of an item that lists the keys of items it waits for.")
+        Text | UnsetType, Meta(description="The field of an item with the keys of the items that it waits for.")
     ] = UNSET
     promote: Annotated[
         Text | UnsetType,
         Meta(
-            description="together: no result reaches the workspace before all items are up to date; then all do, in "
-            "one transaction. A name: the same, with all other stages of that promotion group, as `promote` of the "
-            "stage. each: every item by itself. Default: `each`."
+            description="together: all results reach the workspace in one transaction, once all items are up to date. "
+            "A name: the same, together with all other stages of that promotion group, like `promote` of the stage. "
+            "each: each item by itself. Default: `each`."
         ),
     ] = UNSET
 
 
-VERIFY_MEANING = Meta(description="What a result must pass before it reaches the workspace.")
+VERIFY_MEANING = Meta(description="The steps that must succeed before a result reaches the workspace.")
 
 
 class CommonDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a stage says for itself or takes from the defaults."""
+    """Keys of a stage that may also be in `defaults`."""
 
     cwd: Annotated[
         Text | UnsetType,
-        Meta(description="Where processes run, and what paths in a model's answer are relative to. Default: the root."),
+        Meta(
+            description="The working directory of processes. Paths in a model's response are relative to it. Default: "
+            "the "
+            "root."
+        ),
     ] = UNSET
-    allowed_paths: Annotated[
-        AllowedPathsDocument | UnsetType, Meta(description="The fence: where the stage may write.")
-    ] = UNSET
+    allowed_paths: Annotated[AllowedPathsDocument | UnsetType, Meta(description="Where the stage may write.")] = UNSET
     verify: Annotated[VerifySteps | VerifyDocument, VERIFY_MEANING] = ()
     requires: Annotated[
-        Conditions, Meta(description="What must hold before the stage runs; a model is not asked otherwise.")
+        Conditions, Meta(description="Conditions that must hold before the stage runs and before a model is called.")
     ] = ()
-    ensures: Annotated[Conditions, Meta(description="What must hold of the result.")] = ()
+    ensures: Annotated[Conditions, Meta(description="Conditions that the result must meet.")] = ()
     retry: Annotated[
-        Annotated[int, Meta(description="How many.")] | RetryDocument,
-        Meta(description=f"Attempts after the first, 0 to {MAX_RETRIES} (more is clamped, with a warning)."),
+        Annotated[int, Meta(description="The number.")] | RetryDocument,
+        Meta(
+            description=f"Attempts after the first, 0 to {MAX_RETRIES}. A larger number counts as {MAX_RETRIES}, with "
+            "a "
+            "warning."
+        ),
     ] = 0
     stop_conditions: Annotated[
         StopConditionsDocument | UnsetType,
-        Meta(description="What ends the attempts of this stage; the limits of the run hold as well."),
+        Meta(description="Limits for all attempts of this stage. The limits of the run apply too."),
     ] = UNSET
     on_failure: Annotated[
         Literal["rollback", "keep"],
         Meta(
-            description="rollback: nothing reaches the workspace. keep: what the last attempt wrote within its write "
-            "scope does, marked failed; also if its command failed or ran out of time."
+            description="rollback: nothing reaches the workspace. keep: the files that the last attempt wrote within "
+            "its write scope do, marked as failed, even if its command failed or timed out."
         ),
     ] = "rollback"
     promote: Annotated[
         Text,
         Meta(
-            description="The name of a promotion group: no result of its stages reaches the workspace before all of "
-            "them are up to date; then all do, in one transaction. Stages of the group see each other's new results. "
-            "`each`: the stage by itself. Never part of the key."
+            description="The name of a promotion group: all results of its stages reach the workspace in one "
+            "transaction, once all of them are up to date. Stages of the group see each other's new results. "
+            "`each`: the stage by itself. Not part of the key."
         ),
     ] = "each"
     timeout: Annotated[Duration, Meta(description="How long each process may take.")] = "300s"
     limits: Annotated[
         LimitsDocument | UnsetType,
         Meta(
-            description="How much of the machine each process of the stage, with all that it starts, may use. A "
-            "process that uses more is killed, and the stage fails with exit status 2. Never part of the key."
+            description="Resources that each process of the stage, with its child processes, may use. A process that "
+            "uses more is killed, and the stage fails with exit status 2. Not part of the key."
         ),
     ] = UNSET
     env: Annotated[
@@ -350,87 +373,94 @@ class CommonDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=
             str,
             Annotated[
                 str | int | float | bool,
-                Meta(description="The value; numbers and booleans are written as in YAML."),
+                Meta(description="The value. Numbers and booleans are converted to text as in YAML."),
             ],
         ]
         | UnsetType,
-        Meta(description="Variables for the stage's processes. No secrets: they would be part of the key."),
+        Meta(
+            description="Environment variables of the stage's processes. Do not put secrets here: the values are part "
+            "of the key."
+        ),
     ] = UNSET
     python: Annotated[
         Text | UnsetType,
         Meta(
-            description="The interpreter that `python` means. Default: the active virtual environment, else `.venv` in "
-            "the root, else orch23's own."
+            description="The interpreter for `python`. Default: that of the active virtual environment, of `.venv` in "
+            "the root, or of orch23 itself, in this order."
         ),
     ] = UNSET
     tools: Annotated[
-        tuple[Annotated[str, Meta(min_length=1, description="A program's name.")], ...],
-        Meta(description="Programs whose version is part of the key."),
+        tuple[Annotated[str, Meta(min_length=1, description="The name of a program.")], ...],
+        Meta(description="Programs whose versions are part of the key."),
     ] = ()
     pools: Annotated[
         tuple[Annotated[str, Meta(min_length=1, description="A name under `pools` of the file.")], ...],
-        Meta(description="Pools of the file that the stage takes a place in while it runs, besides that of its kind."),
+        Meta(
+            description="Pools of the file in which the stage counts while it runs, in addition to the pool of its "
+            "kind."
+        ),
     ] = ()
     scratch: Annotated[
         tuple[Annotated[str, Meta(min_length=1, description="A pattern.")], ...] | UnsetType,
         Meta(
-            description="Name patterns of files that are thrown away. Steps of `verify` and pytest stages may write "
-            "what is named literally (a folder ends with `/`), and nothing else of their tree but the outputs of a "
-            "pytest stage."
+            description="Name patterns of files that are not part of the result. Steps of `verify` and pytest stages "
+            "may write files that are named literally here (a folder ends with `/`), the outputs of a pytest stage, "
+            "and nothing else."
         ),
     ] = UNSET
     cache: Annotated[
         bool | UnsetType,
-        Meta(description="Whether a result may be used again. Default: true, but false with `network: true`."),
+        Meta(description="Whether a result may be reused. Default: true, or false with `network: true`."),
     ] = UNSET
     network: Annotated[bool, Meta(description="Let the stage's processes use the network.")] = False
     sandbox: Annotated[
         Literal["on", "off"],
         Meta(
-            description="Whether the stage's processes are confined. `off` runs only with `--allow-unsandboxed` on the "
+            description="Whether the stage's processes run in a sandbox. `off` needs `--allow-unsandboxed` on the "
             "command line."
         ),
     ] = "on"
-    salt: Annotated[str | int | float | UnsetType, Meta(description="Any text; another one makes the stage stale.")] = (
-        UNSET
-    )
+    salt: Annotated[
+        str | int | float | UnsetType, Meta(description="Any text. A different text makes the stage stale.")
+    ] = UNSET
 
 
 class DefaultsDocument(CommonDocument, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What every stage has unless it says otherwise. Mappings are merged, the stage wins."""
+    """Defaults of all stages. Mappings are merged with those of a stage; the stage wins."""
 
     later = ("matrix", "approve", "pinned", "samples")
 
 
 class StageDocument(CommonDocument, OneOf, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"if_": "if"}):
-    """A unit of work, but for what it does: `stage_form` adds the keys of kinds of steps."""
+    """A stage. `stage_form` adds a key for each kind of step."""
 
     later = ("matrix", "approve", "pinned", "samples")
 
-    desc: Annotated[str, Meta(description="What the stage is for. Never part of the key.")] = ""
+    desc: Annotated[str, Meta(description="A description of the stage. Not part of the key.")] = ""
     foreach: Annotated[
         ForeachDocument | UnsetType,
-        Meta(description="Make one stage an item of a list. Exactly one of `from` and `in`."),
+        Meta(description="Make one stage for each item of a list. Exactly one of `from` and `in`."),
     ] = UNSET
     if_: Annotated[
         IfCondition,
         Meta(
-            description="`true` or `false`, as a rule an expression of vars: `${{ vars.docs }}`. A stage that it "
-            "switches off is skipped, as if it were not declared. Never part of the key."
+            description="`true` or `false`, usually an expression of vars: `${{ vars.docs }}`. With `false`, the stage "
+            "is skipped, as if it were not declared. Not part of the key."
         ),
     ] = True
     needs: Annotated[
-        tuple[Annotated[str, Meta(min_length=1, description="A stage's name.")], ...],
-        Meta(description="Stages that come first, without any file of theirs being read."),
+        tuple[Annotated[str, Meta(min_length=1, description="The name of a stage.")], ...],
+        Meta(description="Stages that run before this one although it reads none of their files."),
     ] = ()
     inputs: Annotated[
         tuple[InputEntry, ...],
         Meta(
-            description="What the stage reads. Nothing else of the project is in its sandbox directory. `!PATTERN` "
+            description="The files that the stage reads. Its sandbox directory has no other files of the project. "
+            "`!PATTERN` "
             "removes files from the globs and listings before it in the list; a later entry can add them again."
         ),
     ] = ()
     outputs: Annotated[
         tuple[Path, ...],
-        Meta(description="What the stage makes: literal files, or directories ending in `/`."),
+        Meta(description="The files that the stage makes: literal files, or directories ending in `/`."),
     ] = ()

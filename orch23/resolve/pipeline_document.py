@@ -34,43 +34,44 @@ from orch23.steps.registry import kinds_of
 
 
 class PriceDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The price of one model, in US dollars for a million tokens."""
+    """The price of one model, in US dollars per million tokens."""
 
-    input: Annotated[TokenRate, Meta(description="A million tokens of prompts.")]
-    output: Annotated[TokenRate, Meta(description="A million tokens of answers.")]
+    input: Annotated[TokenRate, Meta(description="Per million tokens of prompts.")]
+    output: Annotated[TokenRate, Meta(description="Per million tokens of responses.")]
     cache_read: Annotated[
         TokenRate | UnsetType,
-        Meta(description="A million tokens read from the provider's prompt cache. Default: as `input`."),
+        Meta(description="Per million tokens read from the provider's prompt cache. Default: the price of `input`."),
     ] = UNSET
     cache_write: Annotated[
-        TokenRate | UnsetType, Meta(description="A million tokens written to it. Default: as `input`.")
+        TokenRate | UnsetType,
+        Meta(description="Per million tokens written to the prompt cache. Default: the price of `input`."),
     ] = UNSET
 
 
 _NAMED_LITERALLY: dict[str, Any] = {
     **LITERAL_NODE,
-    "x-form": "write the name itself, of letters, digits and . _ -; an expression cannot be here",
+    "x-form": "write the name itself, with letters, digits and . _ -; an expression is not allowed here",
 }
 
 
 class SettingsDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What holds for a whole run, and may hold expressions of vars."""
+    """Settings of a whole run. They may have expressions of vars."""
 
     stop_conditions: Annotated[
         RunStopConditionsDocument | UnsetType,
-        Meta(description="What ends a run; the next build goes on from there."),
+        Meta(description="Limits for a run. The next build continues from there."),
     ] = UNSET
     prices: Annotated[
         Mapping[Annotated[str, Meta(min_length=1, description="a model's name, or PROVIDER/MODEL")], PriceDocument]
         | UnsetType,
         Meta(
-            description="What models cost, where the packaged price table does not know it or does not hold: by "
-            "`MODEL` or `PROVIDER/MODEL`."
+            description="Prices of models that are missing or wrong in the packaged price table, by `MODEL` or "
+            "`PROVIDER/MODEL`."
         ),
     ] = UNSET
     jobs: Annotated[
         Annotated[int, Meta(ge=1)] | UnsetType,
-        Meta(description="How many stages may run at once. Default: the number of cores."),
+        Meta(description="Maximum number of stages that run at the same time. Default: the number of cores."),
     ] = UNSET
     pools: Annotated[
         Mapping[
@@ -78,12 +79,12 @@ class SettingsDocument(Document, frozen=True, kw_only=True, forbid_unknown_field
                 str,
                 Meta(pattern=NAME_PATTERN, description="a kind of step, or a name made of letters, digits and . _ -"),
             ],
-            Annotated[int, Meta(ge=1, description="How many stages at once, 1 or more.")],
+            Annotated[int, Meta(ge=1, description="Maximum number of stages, 1 or more.")],
         ]
         | UnsetType,
         Meta(
-            description="How many stages of a kind of step (`llm`, `shell`), or of a name that stages give under "
-            "`pools`, may run at once. Never part of the key."
+            description="Maximum number of stages that run at the same time, by kind of step (`llm`, `shell`) or by a "
+            "name under `pools` of stages. Not part of the key."
         ),
     ] = UNSET
     exit_codes: Annotated[
@@ -100,14 +101,14 @@ class SettingsDocument(Document, frozen=True, kw_only=True, forbid_unknown_field
                 Meta(
                     ge=MIN_CUSTOM_EXIT_CODE,
                     le=MAX_CUSTOM_EXIT_CODE,
-                    description=f"The number to end with, {MIN_CUSTOM_EXIT_CODE} to {MAX_CUSTOM_EXIT_CODE}.",
+                    description=f"The exit status, {MIN_CUSTOM_EXIT_CODE} to {MAX_CUSTOM_EXIT_CODE}.",
                 ),
             ],
         ]
         | UnsetType,
         Meta(
-            description="Numbers of your own to end with, by the diagnostic that stopped the run: a code or its "
-            "beginning, the longest first. `{E201: 4, E1: 2, E4: 3}`. 0, 2 for safety, 129, 130 and 143 stay."
+            description="Exit statuses by the diagnostic that stopped the run: a code or its beginning; the longest "
+            "match wins. `{E201: 4, E1: 2, E4: 3}`. 0, 2 for safety, 129, 130 and 143 cannot be changed."
         ),
     ] = UNSET
     plugins: Annotated[
@@ -124,17 +125,16 @@ class SettingsDocument(Document, frozen=True, kw_only=True, forbid_unknown_field
         ],
         Meta(
             extra_json_schema=LITERAL_NODE,
-            description="Installed distributions that this pipeline can use the checks, providers, kinds of steps, "
-            "executors and output formats of. Their names and versions are part of the keys of the stages that use "
-            "them.",
+            description="Installed distributions whose checks, providers, kinds of steps, executors and output formats "
+            "this pipeline can use. Their names and versions are part of the keys of the stages that use them.",
         ),
     ] = ()
     executor: Annotated[
         str,
         Meta(
             pattern=DISTRIBUTION_PATTERN,
-            description="Who runs the processes of stages: `local` is this machine; another name is that of an "
-            "executor which a plugin has.",
+            description="What runs the processes of stages: `local` for this machine, or the name of an executor of a "
+            "plugin.",
             extra_json_schema=_NAMED_LITERALLY,
         ),
     ] = "local"
@@ -154,7 +154,7 @@ class PipelineDocument(SettingsDocument, frozen=True, kw_only=True, forbid_unkno
     version: Annotated[
         Literal[1], Meta(description="The version of the pipeline language.", extra_json_schema=LITERAL_NODE)
     ]
-    name: Annotated[Name | UnsetType, Meta(description="What the pipeline is called. Default: the file's name.")] = (
+    name: Annotated[Name | UnsetType, Meta(description="The name of the pipeline. Default: the name of the file.")] = (
         UNSET
     )
     vars: Annotated[
@@ -169,11 +169,11 @@ class PipelineDocument(SettingsDocument, frozen=True, kw_only=True, forbid_unkno
             Any,
         ]
         | UnsetType,
-        Meta(description="Values for `${{ vars.NAME }}`. A var may use a var."),
+        Meta(description="Values for `${{ vars.NAME }}`. A var may use other vars."),
     ] = UNSET
     defaults: Annotated[
         DefaultsDocument | UnsetType,
-        Meta(description="What every stage has unless it says otherwise. Mappings are merged, the stage wins."),
+        Meta(description="Defaults of all stages. Mappings are merged with those of a stage; the stage wins."),
     ] = UNSET
     stages: Annotated[Mapping[_StageName, StageDocument], Meta(min_length=1, description="The stages, by name.")]
 
@@ -200,10 +200,10 @@ class KindsInUse(Struct, frozen=True, kw_only=True):
 
 @cache
 def all_kinds(plugins: tuple[str, ...] = ()) -> KindsInUse:
-    """Return all kinds that a pipeline with these plugins can use. Loads them.
+    """Load and return all kinds that a pipeline with these plugins can use.
 
     Raises:
-        ConfigurationError: what a plugin adds cannot be a kind of step.
+        ConfigurationError: an object of a plugin cannot be a kind of step.
 
     """
     names = _names(plugins)
@@ -211,30 +211,32 @@ def all_kinds(plugins: tuple[str, ...] = ()) -> KindsInUse:
 
 
 def kinds_in(tree: Json, plugins: tuple[str, ...]) -> KindsInUse:
-    """Return the kinds that occur in a parsed pipeline; others are not loaded.
+    """Load and return the kinds that occur in a parsed pipeline.
 
     Raises:
-        ConfigurationError: what a plugin adds cannot be a kind of step.
+        ConfigurationError: an object of a plugin cannot be a kind of step.
 
     """
     names = _names(plugins)
-    whole = tree if isinstance(tree, Mapping) else {}
-    stages, defaults = whole.get("stages"), whole.get("defaults")
-    bodies = [body for body in (stages.values() if isinstance(stages, Mapping) else ()) if isinstance(body, Mapping)]
-    keys = {key for body in bodies for key in body}
-    usual = defaults if isinstance(defaults, Mapping) else {}
+    whole = _as_mapping(tree)
+    defaults = _as_mapping(whole.get("defaults"))
+    bodies = [_as_mapping(body) for body in _as_mapping(whole.get("stages")).values()]
+    keys = frozenset(key for body in bodies for key in body)
+    steps = frozenset(keys for body in (*bodies, defaults) for keys in _keys_of_verify(body))
     return KindsInUse(
         plugins=plugins,
-        stages=tuple(name for name in names if name in keys),
-        defaults=tuple(name for name in names if name in usual),
-        verify=_kinds_of_verify(
-            plugins, frozenset(keys for body in (*bodies, usual) for keys in _keys_of_verify(body))
-        ),
+        stages=tuple(filter(keys.__contains__, names)),
+        defaults=tuple(filter(defaults.__contains__, names)),
+        verify=_kinds_of_verify(plugins, steps),
     )
 
 
+def _as_mapping(node: Json) -> Mapping[str, Json]:
+    return node if isinstance(node, Mapping) else {}
+
+
 def kinds_in_stage(body: Mapping[str, Json], plugins: tuple[str, ...]) -> KindsInUse:
-    """Return the kinds that occur in the body of a stage; all, where it does not have exactly one."""
+    """Return the kinds that occur in the body of a stage; all kinds, if it does not have exactly one."""
     names = _names(plugins)
     written = tuple(name for name in names if name in body)
     stages = written if len(written) == 1 else names
@@ -244,7 +246,7 @@ def kinds_in_stage(body: Mapping[str, Json], plugins: tuple[str, ...]) -> KindsI
 
 
 def _keys_of_verify(body: Mapping[str, Json]) -> Iterator[frozenset[str]]:
-    """Give the keys of each step of the `verify` of a stage, or of the defaults."""
+    """Yield the keys of each step of the `verify` of a stage, or of the defaults."""
     verify = body.get("verify")
     steps = verify.get("steps") if isinstance(verify, Mapping) else verify
     if isinstance(steps, Sequence) and not isinstance(steps, str):
@@ -253,9 +255,9 @@ def _keys_of_verify(body: Mapping[str, Json]) -> Iterator[frozenset[str]]:
 
 @cache
 def _kinds_of_verify(plugins: tuple[str, ...], steps: frozenset[frozenset[str]]) -> tuple[str, ...]:
-    """Return the kinds that occur in steps with these keys; all that can verify where a step has none of them.
+    """Return the kinds that occur in steps with these keys; all kinds that can verify, if a step has none of them.
 
-    So an error about its keys names those that it could have.
+    The error about such a step then names all keys that it may have.
     """
     occurring = tuple(name for name in _names(plugins) if any(name in keys for keys in steps))
     able = _verifying(plugins, occurring)
@@ -264,7 +266,7 @@ def _kinds_of_verify(plugins: tuple[str, ...], steps: frozenset[frozenset[str]])
 
 
 def _verifying(plugins: tuple[str, ...], names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return which of these kinds can be steps of `verify`."""
+    """Return the kinds that can be steps of `verify`."""
     return tuple(name for name in names if issubclass(kinds_of(plugins)[name], VerifyStep))
 
 
@@ -273,14 +275,14 @@ def _names(plugins: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names of all kinds of steps.
 
     Raises:
-        ConfigurationError: a plugin has one under the name of something else in a stage or in `verify`.
+        ConfigurationError: a plugin has a kind whose name is a key of stages or of steps of `verify`.
 
     """
     kinds = kinds_of(plugins)
+    owners: dict[type[Document], str] = {StageDocument: "a stage", VerifyStepDocument: "a step of `verify`"}
     for name in kinds.added:
-        taken = [one for one in (StageDocument, VerifyStepDocument) if name in (*keys_of(one), *one.later)]
-        if taken:
-            where = "a stage" if taken[0] is StageDocument else "a step of `verify`"
+        where = next((where for owner, where in owners.items() if name in (*keys_of(owner), *owner.later)), None)
+        if where is not None:
             raise kinds.unusable(name, f"`{name}` is already a key of {where}; a kind of step needs another name")
         if not (name.isascii() and name.isidentifier()) or iskeyword(name) or hasattr(StageDocument, name):
             why = "a kind of step needs a name of letters, digits and `_` that is not reserved"
@@ -299,7 +301,7 @@ def pipeline_form(kinds: KindsInUse) -> type[PipelineDocument]:
     stages = _annotated[_mapping[_StageName, stage_form(kinds)], Meta(min_length=1, description="The stages, by name.")]
     usual = _annotated[
         _defaults_form(kinds) | UnsetType,
-        Meta(description="What every stage has unless it says otherwise. Mappings are merged, the stage wins."),
+        Meta(description="Defaults of all stages. Mappings are merged with those of a stage; the stage wins."),
     ]
     fields = [("defaults", usual, UNSET), ("stages", stages)]
     return _derived("PipelineDocument", fields, PipelineDocument, {"__doc__": PipelineDocument.__doc__})
@@ -307,14 +309,14 @@ def pipeline_form(kinds: KindsInUse) -> type[PipelineDocument]:
 
 @cache
 def stage_form(kinds: KindsInUse) -> type[StageDocument]:
-    """Return the class of stages that do something of these kinds, verified by steps of these kinds."""
+    """Return the class of stages whose steps, and steps of `verify`, are of these kinds."""
     names = kinds.stages
     fields = [
         (name, _annotated[one.form | UnsetType, Meta(description=one.description)], UNSET)
         for name in names
         for one in (language_of(kinds_of(kinds.plugins)[name]),)
     ]
-    doc = f"A unit of work: exactly one of {_listed(names)}, and what it reads and makes."
+    doc = f"A stage: exactly one of {_listed(names)}, with its inputs and outputs."
     namespace = {"exactly_one": names, "__doc__": doc}
     return _derived("StageDocument", [*fields, _verify_field(kinds)], StageDocument, namespace)
 

@@ -1,7 +1,8 @@
 """Put data into prompts as blocks whose delimiters the data cannot contain.
 
-A block is an opening line, the text exactly as it is, and a closing line. Both lines hold a fence: hexadecimal digits
-that occur nowhere in the texts between them, and that follow from these texts, so that every machine makes the same.
+A block is an opening line, the text exactly as it is, and a closing line. Both lines have a delimiter: hexadecimal
+digits that occur nowhere in the text between them. So the data cannot end its own block and continue as instructions.
+The digits are computed from the data, so that every machine renders the same prompt.
 """
 
 import hashlib
@@ -16,23 +17,23 @@ _DIGITS = 12
 
 
 class BlockInput(Protocol):
-    """An input as a prompt sees it."""
+    """An input of a prompt."""
 
     @property
     def path(self) -> str:
-        """Give its path."""
+        """Return its path."""
 
     @property
     def slice(self) -> str:
-        """Give the part of the file that it is, empty for the whole."""
+        """Return which part of the file it is; empty for the whole file."""
 
     @property
     def text(self) -> str:
-        """Give its text."""
+        """Return its text."""
 
 
 class DataBlock(Struct, frozen=True):
-    """One piece of data: what it is, where it is from (empty for what is no file), its text."""
+    """One piece of data: what it is, its text, and its path and slice (empty if it is not from a file)."""
 
     kind: str
     text: str
@@ -41,12 +42,12 @@ class DataBlock(Struct, frozen=True):
 
 
 def render_blocks(blocks: Iterable[DataBlock]) -> str:
-    """Return blocks as they stand in a prompt, with an empty line between them; no line end after the last."""
+    """Return the text of blocks, with an empty line between them and no line end after the last."""
     found = tuple(blocks)
     heads = [_head(block) for block in found]
-    fence = _fence(heads, [block.text for block in found])
+    delimiter = _delimiter(heads, [block.text for block in found])
     return "\n\n".join(
-        f"--- begin {fence}: {head} ---\n{block.text}\n--- end {fence} ---"
+        f"--- begin {delimiter}: {head} ---\n{block.text}\n--- end {delimiter} ---"
         for head, block in zip(heads, found, strict=True)
     )
 
@@ -55,7 +56,7 @@ def render_blocks(blocks: Iterable[DataBlock]) -> str:
 
 
 def block(value: object, kind: str | None = None) -> str:
-    """Return an input, or a text of the given kind, as a block; of nothing, nothing."""
+    """Return an input, or a text of the given kind, as a block; an empty text for no value."""
     if value is None or value == "":
         return ""
     if isinstance(value, jinja2.Undefined):
@@ -69,7 +70,7 @@ def block(value: object, kind: str | None = None) -> str:
 
 
 def blocks(value: object, kind: str | None = None) -> str:
-    """Return a list of inputs, such as `inputs` or `own`, as blocks behind one fence; of nothing, nothing."""
+    """Return a list of inputs, such as `inputs` or `own`, as blocks with one delimiter; an empty text for no value."""
     if value is None:
         return ""
     if isinstance(value, jinja2.Undefined):
@@ -77,7 +78,7 @@ def blocks(value: object, kind: str | None = None) -> str:
     found = list(value) if isinstance(value, Iterable) and not isinstance(value, str) else [None]
     inputs = [one for one in found if _is_input(one)]
     if len(inputs) != len(found):
-        message = "`blocks` needs a list of inputs, such as `inputs` or `own`; for one of them there is `block`"
+        message = "`blocks` needs a list of inputs, such as `inputs` or `own`; use `block` for one of them"
         raise TypeError(message)
     return render_blocks([_of_input(one, kind) for one in inputs])
 
@@ -94,11 +95,11 @@ def _of_input(one: BlockInput, kind: str | None) -> DataBlock:
 def _kind(kind: object) -> str:
     if isinstance(kind, str) and kind and not isinstance(kind, jinja2.Undefined):
         return kind
-    message = "`block` of a text needs to know what it is: `brief.excerpt | block('what failed')`"
+    message = "`block` of a text needs a name for it: `brief.excerpt | block('what failed')`"
     raise TypeError(message)
 
 
-# ---- lines and fence ----------------------------------------------------------------------------
+# ---- lines and delimiter ------------------------------------------------------------------------
 
 
 def _head(block: DataBlock) -> str:
@@ -109,20 +110,20 @@ def _head(block: DataBlock) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a text in JSON's quotes, on one line whatever it holds, and readable where it can be."""
+    """Return a text as a JSON string on one line, with characters that are not printable escaped."""
     quoted = json.dumps(text, ensure_ascii=False)
     return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in quoted)
 
 
-def _fence(heads: list[str], texts: list[str]) -> str:
-    """Return digits that occur in none of the texts nor heads, the same for the same ones."""
+def _delimiter(heads: list[str], texts: list[str]) -> str:
+    """Return digits that occur in none of the texts and heads. The same arguments give the same digits."""
     digits = ""
     while True:
         digits += _sha256("\n".join((digits, *heads)))
         for length in range(_DIGITS, len(digits) + 1):
-            fence = digits[:length]
-            if not any(fence in text for text in (*texts, *heads)):
-                return fence
+            delimiter = digits[:length]
+            if not any(delimiter in text for text in (*texts, *heads)):
+                return delimiter
 
 
 def _sha256(text: str) -> str:

@@ -1,8 +1,8 @@
 """Render prompts and templates, and build the request of an attempt.
 
-The same prompt is rendered three ways: for the key (no brief, no previous answer, no own outputs), as it is sent, and
-as its identity (the brief reduced to kind, command and failing ids), which is what the fingerprint takes. Where a
-stage may be asked again it is rendered twice more, for how many of its characters stay the same.
+The same prompt is rendered three ways: for the key (without retry feedback, previous response and own outputs), for the
+request, and for its identity (the feedback reduced to kind, command and failing ids), from which the fingerprint is
+computed. If the stage may be retried, it is rendered twice more, to count the characters that all attempts share.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -26,14 +26,14 @@ MAX_PREVIOUS_LENGTH = 20_000
 
 
 class AuthorTexts(Protocol):
-    """Files that the author of the pipeline wrote: prompts, templates, schemas."""
+    """Files that belong to a pipeline: prompts, templates, schemas."""
 
     def text(self, path: str) -> tuple[str | None, Diagnostic | None]:
-        """Return a file's text, or None and what is wrong."""
+        """Return a file's text, or None with an error."""
 
 
 class PromptInput(Struct, frozen=True):
-    """One input as a prompt sees it: place, digest, `text`, `value`, and whether it is the base of a chain."""
+    """One input of a prompt: path, slice, digest, `text`, `value`, and whether it is the base of a chain."""
 
     path: str
     slice: str
@@ -43,21 +43,21 @@ class PromptInput(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """Read the text when it is asked for."""
+        """Read the text."""
         return self.read()
 
     @property
     def value(self) -> Json:
-        """Read the text as JSON, which every slice by a pointer is.
+        """Read the text as JSON. Every slice by a pointer is JSON.
 
         Raises:
-            ValueError: it is none.
+            ValueError: it is not JSON.
 
         """
         try:
             return parse_json(self.text)
         except StrictJsonError as error:
-            message = f"the `value` of `{self.path}` is asked for, which is no JSON: {error}"
+            message = f"`value` of `{self.path}` cannot be used, because it is not JSON: {error}"
             raise ValueError(message) from None
 
 
@@ -71,19 +71,19 @@ class PromptInputs:
     """The inputs of a prompt: a list, and a lookup by path or by `path#slice`."""
 
     def __init__(self, items: tuple[PromptInput, ...]) -> None:
-        """Keep the items in declared order."""
+        """Set the items, in declared order."""
         self._items = items
 
     def __iter__(self) -> Iterator[PromptInput]:
-        """Go through them in declared order."""
+        """Iterate in declared order."""
         return iter(self._items)
 
     def __len__(self) -> int:
-        """Count them."""
+        """Return the number of inputs."""
         return len(self._items)
 
     def __getitem__(self, key: str | int) -> PromptInput:
-        """Return the input at a position, or the one of that path or `path#slice`."""
+        """Return the input at a position, or with a path or `path#slice`."""
         if isinstance(key, int):
             return self._items[key]
         for one in self._items:
@@ -93,7 +93,7 @@ class PromptInputs:
 
 
 class AttemptContext(Struct, frozen=True, kw_only=True):
-    """What one attempt adds to a prompt."""
+    """The values that one attempt adds to a prompt."""
 
     attempt: int = 1
     previous: str | None = None
@@ -107,7 +107,7 @@ class AttemptContext(Struct, frozen=True, kw_only=True):
 def key_texts(
     stage: Stage, step: "LLMStep", given: tuple[PromptInput, ...], sources: AuthorTexts, variables: Mapping[str, Json]
 ) -> tuple[str, str, tuple[Diagnostic, ...]]:
-    """Return prompt and system text as they stand in the key, and what is wrong with them."""
+    """Return prompt and system text as they are part of the key, and errors."""
     names = _names(stage, given, variables, schema=_schema(step, sources))
     prompt, problems = _render(step.prompt, names, sources)
     system, more = _render(step.system, names, sources) if step.system else ("", ())
@@ -117,10 +117,10 @@ def key_texts(
 def texts_digest(
     step: "LLMStep", given: tuple[PromptInput, ...], sources: AuthorTexts, variables: Mapping[str, Json]
 ) -> str:
-    """Return the digest of all that a prompt is rendered from, but for the contents of the inputs and the item.
+    """Return the digest of everything that a prompt is rendered from, without the contents of the inputs and the item.
 
-    With an equal digest and equal other aspects of the manifest, the prompt is the same. It can be compared where bytes
-    of an input are lost, so that the prompt itself cannot be rendered.
+    With an equal digest and equal other aspects of the manifest, the prompt is the same. So prompts can be compared
+    even if the bytes of an input are lost and the prompt cannot be rendered.
     """
     paths = [getattr(step, key) for key in step.author_keys]
     files = [sources.text(path)[0] if path else None for path in paths]
@@ -130,7 +130,7 @@ def texts_digest(
 def render_template(
     stage: Stage, template: str, given: tuple[PromptInput, ...], sources: AuthorTexts, variables: Mapping[str, Json]
 ) -> tuple[str | None, tuple[Diagnostic, ...]]:
-    """Return the text that a template of a stage makes, or what is wrong."""
+    """Return the text of a rendered template of a stage, or errors."""
     return _render(template, _names(stage, given, variables, schema=None), sources)
 
 
@@ -145,7 +145,7 @@ def make_request(
     params: Mapping[str, Json],
     wire_schema: Json = None,
 ) -> tuple[Request | None, tuple[Diagnostic, ...]]:
-    """Return the request of one attempt, or what is wrong with its prompt."""
+    """Return the request of one attempt, or the errors of its prompt."""
     template = stage.retry.prompt if this.feedback is not None and stage.retry.prompt else step.prompt
     names = _names(stage, this.given, variables, schema=_schema(step, sources))
     names["attempt"] = this.attempt
@@ -180,9 +180,9 @@ def _stable(
 ) -> int:
     """Count the leading characters of a prompt, by whole lines, that all attempts of its stage share.
 
-    They have to be the same number at every attempt, or a provider would keep what no other attempt asks for. So it
-    is not this attempt that is compared with an earlier one, but a first one with one that knows of a failure and
-    finds other files of the stage's own. None, where there is one attempt at most.
+    The number must be the same at every attempt, or the provider would cache a prefix that no other attempt sends. So
+    a first attempt is compared with one that has feedback and other own files, whatever this attempt is. It is 0 for a
+    stage without retries.
     """
     if not stage.retry.max:
         return 0
@@ -194,7 +194,7 @@ def _stable(
     if earlier is None or revised is None:
         return 0
     texts = (earlier, revised, text)
-    low, high = min(texts), max(texts)  # what these two share, the third one shares too
+    low, high = min(texts), max(texts)  # in sorted order, the first and the last share the least
     differs = next((at for at, pair in enumerate(zip(low, high, strict=False)) if pair[0] != pair[1]), len(low))
     return low.rfind("\n", 0, differs) + 1
 
@@ -202,7 +202,7 @@ def _stable(
 def _names(
     stage: Stage, given: tuple[PromptInput, ...], variables: Mapping[str, Json], *, schema: str | None
 ) -> dict[str, object]:
-    names: dict[str, object] = {
+    return {
         "vars": variables,
         "item": stage.item.value if stage.item else None,
         "inputs": PromptInputs(given),
@@ -212,23 +212,22 @@ def _names(
         "attempt": 1,
         "schema": schema,
     }
-    return names
 
 
 def _schema(step: "LLMStep", sources: AuthorTexts) -> str | None:
     return sources.text(step.schema)[0] if step.schema else None
 
 
-def _reduced(brief: RetryFeedback | None) -> RetryFeedback | None:
-    """Keep of a brief what is the same for the same failure: the excerpt gives way to the failing ids."""
-    if brief is None:
+def _reduced(feedback: RetryFeedback | None) -> RetryFeedback | None:
+    """Return the part of feedback that is the same for the same failure: failing ids instead of the excerpt."""
+    if feedback is None:
         return None
     return replace(
-        brief,
-        excerpt="\n".join(sorted(brief.failing)),
+        feedback,
+        excerpt="\n".join(sorted(feedback.failing)),
         exit_code=None,
         constraints=(),
-        diagnostics=brief.diagnostic_codes(),
+        diagnostics=feedback.diagnostic_codes(),
     )
 
 
@@ -236,7 +235,7 @@ def _render(path: str, names: Mapping[str, object], sources: AuthorTexts) -> tup
     text, problem = sources.text(path)
     if text is None:
         return None, (problem,) if problem else ()
-    from orch23.resolve.templates import TemplateFileError, render_text  # noqa: PLC0415 - jinja2, where one is there
+    from orch23.resolve.templates import TemplateFileError, render_text  # noqa: PLC0415 - it loads jinja2
 
     try:
         return render_text(text, names, path), ()

@@ -1,6 +1,6 @@
 """Convert plain values to documents of the language, or report everything that is wrong.
 
-msgspec says quickly that a value is sound. Where it is not, jsonschema says what is wrong and where, all of it.
+msgspec converts a valid value fast, but reports one error only. For an invalid value, jsonschema finds all errors.
 """
 
 import re
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 
 _OF_SEVERAL: Final = frozenset({"E835", "E856"})
-"""Errors of a key beside others: if one of these is broken or unknown, they say nothing."""
+"""Errors about several keys together: not reported if one of these keys is broken or unknown."""
 
 CODES_OF_KEYS: Final = frozenset({"E810", "E814", "E855"})
-"""Errors of which keys or entries there are, whatever these hold."""
+"""Errors about missing or extra keys or entries. They do not depend on the values."""
 
 _STAGE: Final = re.compile("stages/[^/]*")
 
 E_NOT_EXACTLY_ONE: Final = "E814"
-"""The error of a mapping that has none or several of the keys of which exactly one is needed."""
+"""The error of a mapping that needs exactly one of some keys, and has none or several."""
 
 _DISAGREE: Final = ("BUG: the schema accepts what the classes refuse", "report it as an error of orch23")
 
@@ -36,7 +36,7 @@ _Document = TypeVar("_Document", bound=Document)
 
 
 def has_valid_form(tree: Json, plugins: tuple[str, ...] = ()) -> bool:
-    """Return whether a parsed pipeline has the form of one. Expressions are taken for values of the right type."""
+    """Return whether a parsed tree has the form of a pipeline. Expressions count as values of the right type."""
     form = pipeline_form(kinds_in(tree, plugins))
     if _converted(tree, form) is not None:
         return True
@@ -46,7 +46,7 @@ def has_valid_form(tree: Json, plugins: tuple[str, ...] = ()) -> bool:
 
 
 def form_errors(tree: Json, plugins: tuple[str, ...] = ()) -> "tuple[SchemaError, ...]":
-    """Return what is wrong with the form of a parsed pipeline, whose expressions are not evaluated yet."""
+    """Return the form errors of a parsed pipeline whose expressions are not evaluated yet."""
     if has_valid_form(tree, plugins):
         return ()
     from orch23.resolve.schema import relaxed_schema  # noqa: PLC0415 - likewise
@@ -55,24 +55,24 @@ def form_errors(tree: Json, plugins: tuple[str, ...] = ()) -> "tuple[SchemaError
     return language_errors(tree, relaxed_schema(plugins)) or (SchemaError("", None, "E811", *_DISAGREE),)
 
 
-def path_of_error(complaint: "SchemaError") -> str:
-    """Return the path of the node or key that is meant."""
-    return "/".join(part for part in (complaint.path, complaint.key) if part)
+def path_of_error(error: "SchemaError") -> str:
+    """Return the path of the node or key with the error."""
+    return "/".join(part for part in (error.path, error.key) if part)
 
 
 def is_missing_kind(code: str, path: str, mappings: Container[str]) -> bool:
-    """Return whether an error is that one of these stages has no step, or one of these mappings an unknown key."""
+    """Return whether an error is a missing step of one of these stages, or an unknown key of one of these mappings."""
     return path in mappings if code == E_NOT_EXACTLY_ONE else code == "E802" and path.rpartition("/")[0] in mappings
 
 
 def read_document(
     tree: Json, kind: type[_Document], at: str, unknown: Container[str] = ()
 ) -> tuple[_Document | None, list[Problem]]:
-    """Return a mapping at path `at` as a document, with everything that is wrong with its form.
+    """Return a mapping at path `at` as a document, with all form errors.
 
-    Its expressions are evaluated; a key that became null is as good as absent. Nodes whose value depends on an item
-    (`unknown`, their paths) are taken for values of the right type, and so are broken ones, so that the rest can be
-    read too. The document is None where that does not help.
+    Its expressions are evaluated; a key whose value is null counts as absent. Nodes whose value depends on an item
+    (`unknown`, their paths) and broken nodes are replaced by values of the right type, so that the rest is checked
+    too. The document is None if that is not possible.
     """
     found = _converted(tree, kind)
     if found is not None:
@@ -88,7 +88,7 @@ def read_document(
 
 
 class NodeSet(Struct, frozen=True):
-    """Some nodes of a document, by their paths, and all nodes that hold one of them."""
+    """Some nodes of a document, by their paths, and all nodes above them."""
 
     paths: frozenset[str]
     above: frozenset[str]
@@ -100,7 +100,7 @@ class NodeSet(Struct, frozen=True):
         return cls(found, frozenset(above for path in found for above in _and_above(path)))
 
     def touches(self, path: str) -> bool:
-        """Return whether a node is one of these, in one of them, or holds one of them."""
+        """Return whether a node is one of these, or below or above one of them."""
         return path in self.above or any(above in self.paths for above in _and_above(path))
 
     def unaffected(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
@@ -119,7 +119,7 @@ NO_NODES_BROKEN: Final = NodeSet.at(())
 
 
 def _mapping_of(path: str) -> str:
-    """Return the mapping that has the key at a path, or above the item of a list at a path."""
+    """Return the path of the nearest mapping above a node."""
     above, _, name = path.rpartition("/")
     while name.isdigit():
         above, _, name = above.rpartition("/")
@@ -127,14 +127,14 @@ def _mapping_of(path: str) -> str:
 
 
 def _and_above(path: str) -> Iterator[str]:
-    """Yield a path and those of the nodes that hold it."""
+    """Yield a path and the paths of all nodes above it."""
     while path:
         yield path
         path = path.rpartition("/")[0]
 
 
 def independent_problems(wrong: Sequence[Problem], found: Sequence[Problem]) -> list[Problem]:
-    """Return the problems that do not follow from those of the form."""
+    """Return the problems that are not consequences of form errors."""
     if not wrong:
         return list(found)
     every = NodeSet.at(one.path for one in wrong)
@@ -150,7 +150,7 @@ def _converted(tree: Json, kind: type[_Document]) -> _Document | None:
 
 
 def _problems(tree: Json, kind: type[Document], at: str) -> list[Problem]:
-    """Return what is wrong with a mapping, by its schema. The messages need to know where it is in the file."""
+    """Return what is wrong with a mapping, by its schema. The tree is nested at `at`, which the messages name."""
     from orch23.resolve.schema import schema_of  # noqa: PLC0415 - likewise
     from orch23.resolve.schema_errors import language_errors  # noqa: PLC0415 - jsonschema, where something is wrong
 

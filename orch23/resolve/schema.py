@@ -1,7 +1,7 @@
 """Generate the JSON schema and the reference page of the pipeline language.
 
-msgspec gives a schema of draft 2020-12. Editors read draft 7, which differs in the place of definitions and in what may
-stand beside a `$ref`. What msgspec cannot express, that exactly one of some keys is needed, is added here.
+msgspec generates a schema of draft 2020-12. Editors read draft 7, in which definitions have another place and a `$ref`
+has no keys beside it. What msgspec cannot express, that exactly one of some keys is needed, is added here.
 """
 
 import functools
@@ -26,7 +26,7 @@ _BELOW: Final = ("items", "additionalProperties")
 
 @functools.cache
 def pipeline_schema(plugins: tuple[str, ...] = ()) -> JsonSchema:
-    """Return the schema of pipelines whose expressions are evaluated, draft 7. It is shared: do not change it.
+    """Return the schema (draft 7) of pipelines whose expressions are evaluated. It is cached: do not change it.
 
     `plugins` add kinds of steps to it.
     """
@@ -41,7 +41,7 @@ def pipeline_schema(plugins: tuple[str, ...] = ()) -> JsonSchema:
 
 @functools.cache
 def published_schema(plugins: tuple[str, ...] = ()) -> JsonSchema:
-    """Return the schema of pipeline files for editors: where a scalar or list may be, an expression may be too."""
+    """Return the schema of pipeline files for editors: where a scalar or list is allowed, an expression is too."""
     whole = pipeline_schema(plugins)
     out = _relaxed(whole, whole, _or_expression)
     out["definitions"] = {name: _relaxed(node, whole, _or_expression) for name, node in whole["definitions"].items()}
@@ -50,9 +50,9 @@ def published_schema(plugins: tuple[str, ...] = ()) -> JsonSchema:
 
 @functools.cache
 def relaxed_schema(plugins: tuple[str, ...] = ()) -> JsonSchema:
-    """Return the same rules without references, in the form that messages are made from.
+    """Return the same rules without references, in the form that error messages are made from.
 
-    `if` and `else` say of a value that is no expression what it should be, and nothing of expressions.
+    `if` and `else` apply the rules only to values that are not expressions.
     """
     whole = pipeline_schema(plugins)
     return _relaxed(_inlined(whole, whole), whole, _unless_expression)
@@ -78,7 +78,7 @@ def _definitions(root: type[Document]) -> Mapping[str, JsonSchema]:
 
 
 def _classes(hint: Any) -> Iterator[type[Document]]:
-    """Give the classes that a type is, or is made of."""
+    """Yield the classes that a type is, or has as parts."""
     if isinstance(hint, type) and issubclass(hint, Document):
         yield hint
         for below in get_type_hints(hint, include_extras=True).values():
@@ -111,7 +111,7 @@ def _of_class(kind: type[Document], node: JsonSchema) -> JsonSchema:
 
 
 def _choices(kind: type[Document]) -> Mapping[frozenset[Any], tuple[Any, ...]]:
-    """Return the words of each choice as they are declared; msgspec sorts them."""
+    """Return the values of each choice in declared order: msgspec sorts them."""
     found: dict[frozenset[Any], tuple[Any, ...]] = {}
 
     def look(hint: Any) -> None:
@@ -140,22 +140,24 @@ def _draft7(node: JsonSchema, choices: Mapping[frozenset[Any], tuple[Any, ...]])
             case "items" | "additionalProperties" | "propertyNames" if isinstance(value, dict):
                 out[key] = _draft7(value, choices)
             case "default" if value in ([], (), ""):
-                pass  # what is not given is empty
+                pass  # a key that is not given is empty
             case _:
                 out[key] = value
     return out
 
 
 def _union(branches: list[JsonSchema]) -> JsonSchema:
-    """Return scalars as one node with several types, all else as alternatives: scalars, mappings, lists."""
+    """Return scalars as one node with several types, others as alternatives: scalars, mappings, lists."""
     if any(branch.get("type") not in _SCALARS for branch in branches):
         order = {"array": 2, None: 1}
         return {"oneOf": sorted(branches, key=lambda branch: order.get(branch.get("type"), 0))}
-    kinds = [branch["type"] for branch in branches]
-    out: JsonSchema = {"type": [kind for kind in kinds if kind != "integer" or "number" not in kinds]}
+    out: JsonSchema = {}
     for branch in branches:  # each rule is of one type; those of whole numbers and numbers are the same
-        out |= {key: value for key, value in branch.items() if key != "type"}
-    return out | ({"type": out["type"][0]} if len(out["type"]) == 1 else {})
+        out |= branch
+    kinds = [branch["type"] for branch in branches]
+    if "number" in kinds:
+        kinds = [kind for kind in kinds if kind != "integer"]
+    return {"type": kinds[0] if len(kinds) == 1 else kinds} | {key: out[key] for key in out if key != "type"}
 
 
 # ---- expressions ------------------------------------------------------------------------------
@@ -164,7 +166,7 @@ _Wrap: TypeAlias = Callable[[JsonSchema], JsonSchema]
 
 
 def _or_expression(node: JsonSchema) -> JsonSchema:
-    """Return a node that may be an expression too; editors show the description beside the alternatives."""
+    """Return a node that also allows an expression. Editors show the description next to the alternatives."""
     outside: JsonSchema = {key: node[key] for key in ("description", "default") if key in node}
     return {**outside, "anyOf": [{key: value for key, value in node.items() if key not in outside}, _EXPRESSION]}
 
@@ -174,25 +176,31 @@ def _unless_expression(node: JsonSchema) -> JsonSchema:
 
 
 def _relaxed(node: JsonSchema, whole: JsonSchema, wrap: _Wrap) -> JsonSchema:
-    """Return a subschema that also takes an expression, unless only a mapping may be there, or it must be literal."""
+    """Return a subschema that also allows an expression, unless only a mapping is allowed, or it must be literal."""
     if "x-literal" in node:
         return {key: value for key, value in node.items() if key != "x-literal"}
-    out = {key: value for key, value in node.items() if key != "definitions"}
-    if "properties" in node:
-        out["properties"] = {name: _relaxed(below, whole, wrap) for name, below in node["properties"].items()}
-    for key in _BELOW:
-        if isinstance(node.get(key), dict):
-            out[key] = _relaxed(node[key], whole, wrap)
-    if "oneOf" in node:
-        out["oneOf"] = [_branch(branch, whole, wrap) for branch in node["oneOf"]]
+    out = _map_below(node, lambda below: _relaxed(below, whole, wrap), lambda branch: _branch(branch, whole, wrap))
     return out if _is_mapping(node, whole) or _takes_text(node) else wrap(out)
 
 
 def _branch(branch: JsonSchema, whole: JsonSchema, wrap: _Wrap) -> JsonSchema:
-    """Return an alternative relaxed from within: around all of them there is room already."""
+    """Return an alternative relaxed below itself: the node with the alternatives allows an expression already."""
     if branch.get("type") == "array":
         return {**branch, "items": _relaxed(branch["items"], whole, wrap)}
     return _relaxed(branch, whole, wrap) if branch.get("type") == "object" else branch
+
+
+def _map_below(node: JsonSchema, change: _Wrap, change_branch: _Wrap) -> JsonSchema:
+    """Return a node with all subschemas directly below it changed, and without definitions."""
+    out = {key: value for key, value in node.items() if key != "definitions"}
+    if "properties" in out:
+        out["properties"] = {name: change(below) for name, below in out["properties"].items()}
+    for key in _BELOW:
+        if isinstance(out.get(key), dict):
+            out[key] = change(out[key])
+    if "oneOf" in out:
+        out["oneOf"] = [change_branch(branch) for branch in out["oneOf"]]
+    return out
 
 
 def _is_mapping(node: JsonSchema, whole: JsonSchema) -> bool:
@@ -200,7 +208,7 @@ def _is_mapping(node: JsonSchema, whole: JsonSchema) -> bool:
 
 
 def _takes_text(node: JsonSchema) -> bool:
-    """Return whether any text is fine at a node, so that an expression is."""
+    """Return whether a node allows any text, and so an expression."""
     if "oneOf" in node:
         return any(_takes_text(branch) for branch in node["oneOf"])
     kinds = node.get("type", ())
@@ -212,7 +220,7 @@ def _takes_text(node: JsonSchema) -> bool:
 
 
 def dereference(node: JsonSchema, whole: JsonSchema) -> JsonSchema:
-    """Return what a node refers to, with the node's own description; a node without a reference as it is."""
+    """Return the target of a node's reference, with the node's own description; without a reference the node."""
     reference = node.get("$ref") or next((part["$ref"] for part in node.get("allOf", ()) if "$ref" in part), None)
     if reference is None:
         return node
@@ -221,16 +229,12 @@ def dereference(node: JsonSchema, whole: JsonSchema) -> JsonSchema:
 
 
 def _inlined(node: JsonSchema, whole: JsonSchema) -> JsonSchema:
-    """Return a node with all references written out: the language has no mapping inside of itself."""
-    out = {key: value for key, value in dereference(node, whole).items() if key != "definitions"}
-    if "properties" in out:
-        out["properties"] = {name: _inlined(below, whole) for name, below in out["properties"].items()}
-    for key in _BELOW:
-        if isinstance(out.get(key), dict):
-            out[key] = _inlined(out[key], whole)
-    if "oneOf" in out:
-        out["oneOf"] = [_inlined(branch, whole) for branch in out["oneOf"]]
-    return out
+    """Return a node with all references replaced. The language is not recursive, so this ends."""
+
+    def inline(below: JsonSchema) -> JsonSchema:
+        return _inlined(below, whole)
+
+    return _map_below(dereference(node, whole), inline, inline)
 
 
 _HEAD: Final = """# Pipeline reference
@@ -238,7 +242,7 @@ _HEAD: Final = """# Pipeline reference
 Every key of a pipeline file, version 1. This page is generated from `orch23/resolve/document.py`, which declares
 the language (`orch23 schema` prints the same as a JSON schema); do not edit it by hand.
 
-Wherever a string, number, boolean or list may stand, a `${{ }}` expression may stand instead, except where a key says
+Wherever a string, number, boolean or list is allowed, a `${{ }}` expression is allowed too, except where a key says
 "No expression".
 """
 
@@ -258,21 +262,20 @@ def reference_page() -> str:
 
 
 def _sections(whole: JsonSchema) -> Iterator[tuple[str, JsonSchema]]:
-    """Give every mapping of the language that has keys of its own, with its title, each once."""
-    yield "The file", whole
-    for name in ("stage", "defaults"):
-        yield f"`{name}`" if name == "defaults" else "A stage", whole["definitions"][name]
-    seen: dict[str, None] = {}
-    stage = whole["definitions"]["stage"]
-    for owner in (whole, stage, whole["definitions"]["llm"]):
-        for key, node in owner["properties"].items():
-            for below in _mappings(node, whole):
-                title = f"`llm.{key}`" if owner is whole["definitions"]["llm"] else f"`{key}`"
-                title += " of a stage" if owner is stage and key in whole["properties"] else ""
-                if "properties" in below and title not in seen and key not in ("defaults", "stages"):
-                    seen[title] = None
-                    yield title, below
+    """Yield every mapping of the language that has keys of its own, with its title, each once."""
     definitions = whole["definitions"]
+    yield "The file", whole
+    yield "A stage", definitions["stage"]
+    yield "`defaults`", definitions["defaults"]
+    seen = {"`defaults`", "`stages`"}
+    owners = ((whole, "", ""), (definitions["stage"], "", " of a stage"), (definitions["llm"], "llm.", ""))
+    for owner, prefix, suffix in owners:
+        for key, node in owner["properties"].items():
+            title = f"`{prefix}{key}`" + (suffix if key in whole["properties"] else "")
+            below = next((one for one in _mappings(node, whole) if "properties" in one), None)
+            if below is not None and title not in seen:
+                seen.add(title)
+                yield title, below
     yield "A model's price in `prices`", definitions["price"]
     yield "An input", definitions["input"]
     yield "A step of `verify`", definitions["verify_step"]
@@ -299,20 +302,18 @@ def _row(name: str, node: JsonSchema, owner: JsonSchema, whole: JsonSchema) -> s
 
 
 def _kind(node: JsonSchema, whole: JsonSchema) -> str:
-    """Return in a few words what may stand at a node."""
+    """Return in a few words which values a node allows."""
     node = dereference(node, whole)
-    if "const" in node:
-        return f"`{node['const']}`"
-    if "enum" in node:
-        return " or ".join(f"`{value}`" for value in node["enum"])
-    branches = [branch for branch in node.get("oneOf", ()) if "type" in branch or "$ref" in branch or "enum" in branch]
+    if "const" in node or "enum" in node:
+        return " or ".join(f"`{value}`" for value in node.get("enum", [node.get("const")]))
+    branches = [branch for branch in node.get("oneOf", ()) if branch.keys() & {"type", "$ref", "enum"}]
     if branches:
         return " or ".join(_kind(branch, whole) for branch in branches)
     kinds = node.get("type", "any value")
-    words = [_WORDS.get(kind, kind) for kind in ([kinds] if isinstance(kinds, str) else kinds)]
     if kinds == "array":
-        return f"list of {_kind(node['items'], whole)}" if _kind(node["items"], whole) != "any value" else "list"
-    return " or ".join(words)
+        items = _kind(node["items"], whole)
+        return "list" if items == "any value" else f"list of {items}"
+    return " or ".join(_WORDS.get(kind, kind) for kind in ([kinds] if isinstance(kinds, str) else kinds))
 
 
 _WORDS: Final = {"object": "mapping", "integer": "whole number", "boolean": "`true` or `false`", "array": "list"}

@@ -263,10 +263,12 @@ def group_label(foreach: Foreach, group: str | None) -> str | None:
 
 def read_step(stage: StageDocument, plugins: tuple[str, ...], at: Problems) -> Step | None:
     """Return the step of a stage, or None with a problem."""
-    for name in stage.exactly_one:
-        if getattr(stage, name) is not UNSET:
-            return _read_kind(name, stage, plugins, at)
-    return None
+    name = _given_kind(stage)
+    return None if name is None else _read_kind(name, stage, plugins, at)
+
+
+def _given_kind(document: StageDocument | VerifyStepDocument) -> str | None:
+    return next((name for name in document.exactly_one if getattr(document, name) is not UNSET), None)
 
 
 def _read_kind(
@@ -356,7 +358,7 @@ def _verify_step(document: VerifyStepDocument, plugins: tuple[str, ...], at: Pro
         return EnsuresStep(read_conditions(document.ensures, at.below("ensures")))
     if document.commands is not UNSET:
         return read_commands(document.commands, at.below("commands"))
-    name = next((name for name in document.exactly_one if getattr(document, name) is not UNSET), None)
+    name = _given_kind(document)
     step = None if name is None else _read_kind(name, document, plugins, at)
     if name is None or not isinstance(step, VerifyStep):
         return None

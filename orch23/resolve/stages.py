@@ -203,9 +203,8 @@ def _render_item(
     built = make_stage(
         f"{stage.name}@{item.key}", body, item=item, chain=link, unknown=rendered.failed, plugins=stage.plugins
     )
-    refused = _refused_values(stage, body, rendered)
     conflict = on_failure_conflict(group_label(stage.foreach, stage.promote), body.get("on_failure"), at)
-    refused += [] if conflict is None else [conflict]
+    refused = [*_refused_values(stage, body, rendered), *filter(None, (conflict,))]
     if not (refused or built.problems or rendered.errors):
         return BuiltStage(built.stage)
     others = NodeSet.at(problem.path for problem in refused).unaffected(built.problems)
@@ -287,8 +286,7 @@ def _check_outputs(document: StageDocument, stage: Stage, step: Step | None, at:
 
 def _check_output(scope: WriteScope, path: str, at: Problems, *, may_write_more: bool) -> None:
     """Report an output outside of the write scope, or under `protect`."""
-    # A directory is covered by a pattern that matches any file in it, at any depth: try a file and a nested one.
-    probes = (path,) if not path.endswith("/") else (f"{path}\ue000", f"{path}\ue000/\ue000")
+    probes = _probes(path)
     is_inside = path in scope.write or all(match_any(scope.write, probe) for probe in probes)
     if not is_inside and not may_write_more:
         hint = "add it to `allowed_paths.write`, or remove that key: then the outputs are the write scope"
@@ -296,6 +294,13 @@ def _check_output(scope: WriteScope, path: str, at: Problems, *, may_write_more:
     protecting = (pattern for pattern in scope.protect if all(match(pattern, probe) for probe in probes))
     if (pattern := next(protecting, None)) is not None:
         at.add("", "E852", f"the output `{path}` is under `protect` (`{pattern}`)", "remove one of the two")
+
+
+def _probes(path: str) -> tuple[str, ...]:
+    """Return the paths that patterns must match to cover an output."""
+    # A pattern covers a directory if it matches any file in it, at any depth: try a file and a nested file, with a
+    # private-use character as their names, which no project has.
+    return (f"{path}\ue000", f"{path}\ue000/\ue000") if path.endswith("/") else (path,)
 
 
 def _check_sealed(document: StageDocument, stage: Stage, at: Problems) -> None:
@@ -377,11 +382,11 @@ def _cwd(value: str | UnsetType, at: Problems) -> str:
 
 
 def _scratch(patterns: tuple[str, ...], at: Problems) -> tuple[str, ...]:
-    """Return the name patterns of files that are deleted after the step."""
+    """Return the name patterns of files that are not part of the result."""
     for number, pattern in enumerate(patterns):
         if pattern.startswith("!"):
             message = f"the pattern `{pattern}` starts with `!`, which excludes nothing here"
-            at.add(str(number), "E850", message, "list only what is to be deleted")
+            at.add(str(number), "E850", message, "list only files to leave out of the result")
     return patterns
 
 

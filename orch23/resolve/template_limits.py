@@ -1,7 +1,7 @@
 """Limit the steps and the memory of templates and expressions.
 
-A template has no endless loop, but loops in loops, and texts and lists that double themselves, are without end all the
-same. Loops, calls and filters spend steps of a budget; whatever grows is weighed before it is made.
+A template cannot loop forever, but nested loops, and texts and lists that double themselves, can take hours or all
+memory. So loops, calls and filters spend steps of a budget, and the size of a value is checked before it is made.
 """
 
 import functools
@@ -32,11 +32,11 @@ _Value: TypeAlias = Any
 
 
 class TemplateLimitError(ValueError):
-    """What a template would do or make is without bound."""
+    """A template takes too many steps, or makes a value that is too large."""
 
 
 class _Budget(Struct):
-    """What is left of the steps of one rendering."""
+    """The steps that one rendering may still take."""
 
     left: int = MAX_TEMPLATE_STEPS
 
@@ -46,7 +46,7 @@ _BUDGET: ContextVar[_Budget | None] = ContextVar("orch23_template_budget", defau
 
 @contextmanager
 def step_budget() -> Iterator[None]:
-    """Let what is rendered here spend one budget."""
+    """Give everything that is rendered in this context one budget."""
     token = _BUDGET.set(_Budget())
     try:
         yield
@@ -55,10 +55,10 @@ def step_budget() -> Iterator[None]:
 
 
 def spend_steps(steps: int) -> None:
-    """Take steps off the budget of the rendering that is under way.
+    """Subtract steps from the budget of the current rendering.
 
     Raises:
-        TooMuchError: it is spent.
+        TemplateLimitError: the budget is spent.
 
     """
     now = _BUDGET.get()
@@ -71,10 +71,10 @@ def spend_steps(steps: int) -> None:
 
 
 def check_size(value: _Value) -> _Value:
-    """Return a value as it is, unless there is too much of it, counting what is in it as often as it is there.
+    """Return a value unchanged if it is not too large. A value that is contained twice counts twice.
 
     Raises:
-        TooMuchError: it holds too many values or characters.
+        TemplateLimitError: it has too many values or characters.
 
     """
     values, characters, open_ = 0, 0, [value]
@@ -100,7 +100,7 @@ def check_size(value: _Value) -> _Value:
 
 
 def check_output(value: _Value) -> _Value:
-    """Return what a template writes as it is, unless there is too much of it, or something in it is not defined."""
+    """Return a value that a template writes unchanged, if it is not too large and nothing in it is undefined."""
     check_size(value)
     open_ = [value] if isinstance(value, Mapping | list | tuple) else []
     while open_:
@@ -115,12 +115,12 @@ def check_output(value: _Value) -> _Value:
 
 
 def _refuse(what: str, limit: int) -> None:
-    message = f"a value would hold over {limit:,} {what}"
+    message = f"a value would have over {limit:,} {what}"
     raise TemplateLimitError(message)
 
 
 def count_rounds(value: _Value) -> _Value:
-    """Return what a loop goes through, each round of it a step."""
+    """Return the iterable of a loop, and spend a step for each round."""
     if isinstance(value, jinja2.Undefined):
         return value
     if isinstance(value, Sized):
@@ -136,7 +136,7 @@ def _counting(value: Iterable[_Value]) -> Iterator[_Value]:
 
 
 def join_limited(parts: Iterable[str]) -> str:
-    """Join the parts of a text up to the cap: of a macro, a block, a `{% set %}`."""
+    """Join the parts of a text up to the maximum: of a macro, a block, a `{% set %}`."""
     out, size = [], 0
     for part in parts:
         size += len(part)
@@ -147,7 +147,7 @@ def join_limited(parts: Iterable[str]) -> str:
 
 
 def check_call(function: _Value, arguments: Iterable[_Value]) -> None:
-    """Hold a call to its bounds: one step, and a text that it makes is weighed before."""
+    """Spend the steps of a call, and check the size of the text that a method of a text would return."""
     given = tuple(arguments)
     spend_steps(
         _STEPS_A_CALL + sum(len(one) for one in given if isinstance(one, list | tuple | str)) // _CHARACTERS_A_STEP
@@ -165,7 +165,7 @@ def check_call(function: _Value, arguments: Iterable[_Value]) -> None:
 
 
 def add_limited(left: _Value, right: _Value) -> _Value:
-    """Add; texts and lists are weighed."""
+    """Add two values; the size of texts and lists is checked."""
     if isinstance(left, str | list | tuple):
         check_size(left)
         check_size(right)
@@ -173,7 +173,7 @@ def add_limited(left: _Value, right: _Value) -> _Value:
 
 
 def multiply_limited(left: float, right: float) -> int | float:
-    """Multiply numbers."""
+    """Multiply two numbers; the size of an integer is checked."""
     if isinstance(left, int) and isinstance(right, int) and left.bit_length() + right.bit_length() > MAX_INTEGER_BITS:
         message = f"a number would have over {MAX_INTEGER_BITS} bits"
         raise TemplateLimitError(message)
@@ -184,7 +184,7 @@ def multiply_limited(left: float, right: float) -> int | float:
 
 
 def limit_filter(name: str, function: _Filter) -> _Filter:
-    """Return a filter that weighs what it is given, and what it would make of it."""
+    """Return a filter that checks the size of its arguments and of its result."""
     check = _CHECKS.get(name)
 
     @functools.wraps(function)
@@ -248,7 +248,7 @@ _CHECKS: Mapping[str, Callable[..., None]] = {
 
 
 class LimitInserter(NodeTransformer):
-    """Puts the filters that weigh and count into a template that was read."""
+    """Inserts the filters that check sizes and count rounds into a parsed template."""
 
     def visit_For(self, node: nodes.For) -> nodes.For:  # noqa: N802 - Jinja's name
         """Count the rounds of a loop."""
@@ -257,23 +257,23 @@ class LimitInserter(NodeTransformer):
         return node
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Concat:  # noqa: N802 - likewise
-        """Weigh what is put together."""
+        """Check the size of a concatenation."""
         self.generic_visit(node)
         node.nodes = [_filtered(one, SIZE_FILTER) for one in node.nodes]
         return node
 
     def visit_List(self, node: nodes.List) -> nodes.Expr:  # noqa: N802 - likewise
-        """Weigh a list: it may hold itself twice."""
+        """Check the size of a list: `{% set l = [l, l] %}` doubles it."""
         self.generic_visit(node)
         return _filtered(node, SIZE_FILTER) if node.items else node
 
     def visit_Dict(self, node: nodes.Dict) -> nodes.Expr:  # noqa: N802 - likewise
-        """Weigh a mapping."""
+        """Check the size of a mapping."""
         self.generic_visit(node)
         return _filtered(node, SIZE_FILTER) if node.items else node
 
     def visit_Tuple(self, node: nodes.Tuple) -> nodes.Expr:  # noqa: N802 - likewise
-        """Weigh a tuple that is no target."""
+        """Check the size of a tuple that is not the target of an assignment."""
         self.generic_visit(node)
         return _filtered(node, SIZE_FILTER) if node.items and node.ctx == "load" else node
 

@@ -1,8 +1,7 @@
 """Set up Jinja as a sandbox, and render prompt and template files in it.
 
-`WILD` is what stands for a value that is not known yet; here it is made sure that nothing known is made of it.
-
-Text of a spec or of a model is only ever a value here, never a template.
+`UNKNOWN` is a value that is not known yet: members and filters of it are unknown too, so nothing is decided from it.
+Text of a spec or of a model is only a value here, never a template.
 """
 
 import functools
@@ -30,24 +29,24 @@ _FILTERS_TEXT = """
     truncate unique upper wordcount
 """
 _FILTERS = frozenset(_FILTERS_TEXT.split())
-# Of prompts and templates alone: a value of a pipeline is no text with data in it.
+# For prompts and templates only: values of a pipeline do not contain blocks of data.
 _OF_FILES = {"block": prompt_blocks.block, "blocks": prompt_blocks.blocks}
 _GUARDS = {
     template_limits.SIZE_FILTER: template_limits.check_size,
     template_limits.COUNT_FILTER: template_limits.count_rounds,
 }
 TEMPLATE_GLOBALS = frozenset({"range"})
-# Methods that make a text of any size from a number.
+# Methods that make a text of any size from a number: `"".center(10**9)` would take 1 GB.
 _WIDE_METHODS = frozenset({"format", "format_map", "center", "ljust", "rjust", "zfill", "expandtabs"})
 
 
 class _Missing(jinja2.StrictUndefined):
-    """An undefined value that says what could have been meant."""
+    """An undefined value whose error suggests a similar name."""
 
     __slots__ = ()
 
     def _near(self) -> str | None:
-        """Return a hint from the members of the mapping that lacks this one."""
+        """Return a hint with the nearest member of the mapping that lacks this one."""
         owner = self._undefined_obj
         name = self._undefined_name
         return did_you_mean(name, owner) if isinstance(owner, Mapping) and isinstance(name, str) else None
@@ -64,13 +63,13 @@ class _Missing(jinja2.StrictUndefined):
 
 
 class _Environment(ImmutableSandboxedEnvironment):
-    """Jinja without what could read files, spend memory by a number, or give two answers for one question."""
+    """Jinja without features that read files, allocate memory by a number, or are not deterministic."""
 
     intercepted_binops = frozenset({"+", "*", "**", "%"})
     concat = staticmethod(template_limits.join_limited)
 
     def compile(self, source: str | nodes.Template, *args: Any, **kwargs: Any) -> Any:
-        """Compile a template with what counts its steps and weighs its values."""
+        """Compile a template with the filters that count its steps and check the size of its values."""
         name, filename = (*args, None, None)[:2]
         read = self.parse(source, name, filename) if isinstance(source, str) else source
         guarded = template_limits.LimitInserter().visit(read)
@@ -83,7 +82,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         return super().call(context, called, *args, **kwargs)
 
     def getattr(self, obj: object, attribute: str) -> object:
-        """Prefer a mapping's member over its method, so that a var may be called `items`."""
+        """Prefer a mapping's member to its method, so that a var may be named `items`."""
         if obj is UNKNOWN:
             return UNKNOWN
         if isinstance(obj, Mapping) and attribute in obj:
@@ -93,7 +92,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         return super().getattr(obj, attribute)
 
     def getitem(self, obj: object, argument: object) -> object:
-        """Take a member; anything taken from the unknown is unknown."""
+        """Return a member; members of the unknown value are unknown."""
         if obj is UNKNOWN or argument is UNKNOWN or (isinstance(obj, str) and UNKNOWN_MARK in obj):
             return UNKNOWN
         if argument in _WIDE_METHODS and not isinstance(obj, Mapping):
@@ -101,7 +100,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         return super().getitem(obj, argument)
 
     def call_binop(self, context: object, operator: str, left: object, right: object) -> object:
-        """Add what is not too large, and multiply numbers only: a text times a number may be of any size."""
+        """Add values that are not too large, and multiply only numbers: a text times a number could have any size."""
         del context
         if operator == "+":
             return template_limits.add_limited(left, right)
@@ -117,74 +116,72 @@ class _Environment(ImmutableSandboxedEnvironment):
 
 
 def _under(value: object, prefix: object) -> object:
-    """Join a path, the `path` of a condition, or each of a list of these, below a prefix."""
+    """Return a path, a condition, or a list of these with a prefix before each path."""
     if not isinstance(prefix, str):
         message = "`under` needs a prefix that is a string"
         raise TypeError(message)
+    if isinstance(value, jinja2.Undefined):
+        str(value)  # raises
     base = prefix.rstrip("/")
-    if isinstance(value, Unknown):
-        return f"{base}/{UNKNOWN_MARK}"
-    if isinstance(value, str):
+    if isinstance(value, str | Unknown):
         return f"{base}/{value}"
     if isinstance(value, Mapping) and "path" in value:
         return {**value, "path": _under(value["path"], prefix)}
-    if isinstance(value, Iterable) and not isinstance(value, Mapping | jinja2.Undefined):
+    if isinstance(value, Iterable) and not isinstance(value, Mapping):
         return [_under(element, prefix) for element in value]
-    if isinstance(value, jinja2.Undefined):
-        str(value)  # raises
     message = "`under` needs a path, a condition, or a list of them"
     raise TypeError(message)
 
 
 def _as_json(value: object, indent: int | None = None) -> str:
-    """Return a value as JSON in its own order. Jinja's filter would sort it and write `<`, `&` and `'` as for HTML."""
+    """Return a value as JSON in its own order. Jinja's filter would sort keys and escape `<`, `&` and `'` for HTML."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent, default=_plain)
 
 
 def _plain(value: object) -> object:
-    """Show json the mappings and sequences that are not dict and list."""
+    """Convert mappings and sequences that are not dict and list, for `json.dumps`."""
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, Sequence):
         return list(value)
     if isinstance(value, jinja2.Undefined):
         str(value)  # raises
-    message = "`tojson` needs what JSON has: texts, numbers, booleans, lists and mappings"
+    message = "`tojson` needs texts, numbers, booleans, lists and mappings"
     raise TypeError(message)
 
 
-def _knows_wild(function: Callable[..., object]) -> Callable[..., object]:
-    """Let a filter pass the unknown on instead of making something known of it."""
+def _passes_unknown(function: Callable[..., object]) -> Callable[..., object]:
+    """Return a filter that returns the unknown value if an argument is unknown."""
 
     @functools.wraps(function)
     def wrapped(*args: object, **kwargs: object) -> object:
-        return UNKNOWN if _is_wild([*args, *kwargs.values()]) else function(*args, **kwargs)
+        return UNKNOWN if _has_unknown([*args, *kwargs.values()]) else function(*args, **kwargs)
 
     return wrapped
 
 
-def _is_wild(values: Collection[object]) -> bool:
+def _has_unknown(values: Collection[object]) -> bool:
     return any(
         value is UNKNOWN
         or (isinstance(value, str) and UNKNOWN_MARK in value)
-        or (isinstance(value, list | tuple) and _is_wild(value))
+        or (isinstance(value, list | tuple) and _has_unknown(value))
         for value in values
     )
 
 
 @functools.cache
 def expression_environment() -> ImmutableSandboxedEnvironment:
-    """Return the environment of expressions; what is evaluated in it leaves nothing behind."""
+    """Return the environment of expressions. Evaluations do not change it."""
     made = template_environment().overlay()
     left_out = {*_OF_FILES, *_GUARDS}
-    made.filters = {name: _knows_wild(function) for name, function in made.filters.items() if name not in left_out}
+    made.filters = {name: _passes_unknown(function) for name, function in made.filters.items() if name not in left_out}
     made.filters |= {"under": _under, **_GUARDS}
     return made
 
 
 @functools.cache
 def template_environment() -> ImmutableSandboxedEnvironment:
-    """Return the environment of prompt and template files; nothing in it is unknown."""
+    """Return the environment of prompt and template files, which have no unknown values."""
     made = _Environment(
         undefined=_Missing,
         keep_trailing_newline=True,
@@ -200,14 +197,14 @@ def template_environment() -> ImmutableSandboxedEnvironment:
 
 
 def first_line_of_error(error: Exception) -> str:
-    """Return the first line of an error's own words."""
+    """Return the first line of an error's message."""
     text = str(error.message) if isinstance(error, jinja2.TemplateError) and error.message else str(error)
     words = text.split("\n", 1)[0].split("; did you mean", 1)[0] or type(error).__name__
     return words.replace("'end of print statement'", "end")
 
 
 def hint_of_error(error: Exception, names: Mapping[str, object]) -> str | None:
-    """Return a way out of an error, where its words give one."""
+    """Return a hint for an error, if its message allows one."""
     text = str(error)
     _, found, near = text.partition("; did you mean")
     if found:
@@ -227,7 +224,7 @@ class TemplateFileError(Exception):
     """A prompt or template file that cannot be rendered; `line` counts from 1, in the file `name`."""
 
     def __init__(self, line: int, message: str, hint: str | None = None, name: str = "") -> None:
-        """Keep place, fact and way out."""
+        """Set location, message and hint."""
         super().__init__(f"{name}:{line}: {message}")
         self.line, self.message, self.hint, self.name = line, message, hint, name
 
@@ -238,7 +235,7 @@ def render_text(
     """Render a prompt or template file. `{% include %}` and `{% import %}` work through `load`, if it is given.
 
     Raises:
-        TemplateProblem: the template is malformed, uses what is not defined, or makes more than 4 MiB.
+        TemplateFileError: the template is malformed, uses an undefined name, or renders more than 4 MiB.
 
     """
     loader = jinja2.FunctionLoader(load if load is not None else _nothing)
@@ -257,7 +254,7 @@ def render_text(
     except jinja2.TemplateNotFound as error:
         hint = "only files that the stage may see can be included"
         raise TemplateFileError(_line_of(error, name), f"there is no template `{error.name}`", hint, name) from None
-    except Exception as error:  # noqa: BLE001 - a template may raise anything; all of it is its author's to mend
+    except Exception as error:  # noqa: BLE001 - a template may raise anything; its author has to fix it
         raise TemplateFileError(
             _line_of(error, name), first_line_of_error(error), hint_of_error(error, names), name
         ) from None
@@ -265,7 +262,7 @@ def render_text(
 
 @functools.lru_cache(maxsize=_COMPILED)
 def _compiled(source: str, name: str) -> CodeType:
-    """Return the code of a template: a prompt is rendered several times a stage, and by many items of a foreach."""
+    """Return the code of a template. It is cached: each stage, and each item, renders its prompt several times."""
     return template_environment().compile(source, name, name)
 
 
@@ -276,7 +273,7 @@ def _joined(parts: Iterable[str], name: str) -> str:
     for part in parts:
         size += len(part)
         if size > MAX_RENDERED_TEXT:
-            raise TemplateFileError(1, f"the text is over {MAX_RENDERED_TEXT} characters", "give it less to show", name)
+            raise TemplateFileError(1, f"the text is over {MAX_RENDERED_TEXT} characters", "shorten its inputs", name)
         out.append(part)
     return "".join(out)
 
@@ -287,7 +284,7 @@ def _nothing(name: str) -> None:
 
 
 def _line_of(error: BaseException, name: str) -> int:
-    """Return the line of the template where an error rose; Jinja compiles with the lines of the source."""
+    """Return the line of the template that raised an error; Jinja compiles with the lines of the source."""
     line, trace = 1, error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == name:

@@ -332,7 +332,7 @@ def test_help_explains_the_codes_of_the_plugins_of_a_pipeline(project: Project, 
     name = install(CODE.replace("acme_checks", "{name}"), ENTRIES.replace("acme_checks", "{name}"))
     outcome = project.run("help", "ACME1")
     assert outcome.code == 66
-    assert "those of a plugin are known where it is installed and pipeline.yaml names it in `plugins`" in outcome.err
+    assert "codes of a plugin need the plugin in `plugins` of pipeline.yaml" in outcome.err
     project.write({"pipeline.yaml": f"version: 1\nplugins: [{name}]\n"})
     outcome = project.run("help", "acme1")
     assert outcome.code == 0, outcome.err

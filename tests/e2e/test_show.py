@@ -107,7 +107,7 @@ def test_a_stage_restored_without_a_run_is_shown_from_the_transcripts(built: Pro
     assert "model  echo" in show(built, "say", "--key")
     assert "+a spec" in show(built, "say", "--diff"), "its bytes are made again from the answer"
     missing = built.run("show", "say", "--cost")
-    assert (missing.code, "no run asked a model" in missing.err) == (66, True)
+    assert (missing.code, "no model was called for `say` in any run" in missing.err) == (66, True)
 
 
 def test_a_failed_stage_has_all_but_a_result(built: Project) -> None:
@@ -132,7 +132,7 @@ def test_an_item_is_shown_by_its_name_and_a_foreach_names_its_items(built: Proje
         green(built.run("show", "each@x", f"--{view}"))
     family = built.run("show", "each", "--response")
     assert family.code == 66
-    assert "name one of its items: each@x, each@y" in family.err
+    assert "name an item: each@x, each@y" in family.err
     assert facts(built, "each", "--cost")["runs"][0]["calls"] == 2
 
 

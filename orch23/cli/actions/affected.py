@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 from orch23.cli.console import Console
 from orch23.cli.declaration import PipelineArguments
@@ -110,26 +109,21 @@ def _compare(project: Project, revision: GitRevision, name: str) -> AffectedStag
     current_results, is_dead = _current_results(project)
     # Results that a build would take today count as built, even if the lock file is older.
     lock = LockFile({**lock.records, **current_results})
-    keying = ManifestReader(
+    reader = ManifestReader(
         facts_of=tools.facts_of,
         sources_of=lambda view: AuthorFiles(root, view),
         read_yaml=tools.read_yaml,
     )
-    disk, paths, bytes_of = (
-        project.store.workspace,
-        artifact_paths((before, pipeline), (lock, lock_then)),
-        _bytes_of(project, revision),
+    disk, bytes_of = project.store.workspace, _bytes_of(project, revision)
+    paths = artifact_paths((before, pipeline), (lock, lock_then))
+    artifacts = partial(RevisionArtifacts, paths=paths, bytes_of=bytes_of)
+    now = reader.manifests_of(
+        pipeline, lambda plan: RevisionView(disk, artifacts(plan=plan, lock=lock, files=disk, is_dead=is_dead))
     )
-    made_now = partial(RevisionArtifacts, paths=paths, lock=lock, files=disk, bytes_of=bytes_of, is_dead=is_dead)
-    now = keying.manifests_of(pipeline, lambda plan: RevisionView(disk, made_now(plan=plan)))
-    made_then = partial(
-        RevisionArtifacts, paths=paths, lock=lock_then, files=revision, bytes_of=bytes_of, today=now.artifacts
-    )
-    then = (
-        None
-        if before is None
-        else keying.past_manifests_of(before, lambda plan: RevisionView(revision, made_then(plan=plan)))
-    )
+    then = None
+    if before is not None:
+        old = partial(artifacts, lock=lock_then, files=revision, today=now.artifacts)
+        then = reader.past_manifests_of(before, lambda plan: RevisionView(revision, old(plan=plan)))
     stages, removed = compare_manifests(then, now, current_results)
     return AffectedStages(
         name=pipeline.name,
@@ -180,7 +174,8 @@ def _pipeline_at(project: Project, revision: GitRevision) -> Pipeline | None:
     text = _text_at(revision, file)
     if text is None:
         return None
-    vars_name = "" if settings.vars_file is None else _below(settings.vars_file, settings.root)
+    vars_file = settings.vars_file
+    vars_name = "" if vars_file is None else vars_file.resolve().relative_to(settings.root.resolve()).as_posix()
     return parse_pipeline(
         text,
         file,
@@ -206,7 +201,3 @@ def _text_at(revision: GitRevision, path: str) -> str | None:
         return None
     text, refused = decode_text(data, path)
     return None if refused else text
-
-
-def _below(path: Path, root: Path) -> str:
-    return path.resolve().relative_to(root.resolve()).as_posix()

@@ -20,7 +20,7 @@ _NAMES = {
 }
 
 
-def stats(console: Console, *, as_json: bool) -> int:
+def stats(console: Console, *, as_json: bool) -> None:
     """Show what the store holds, by kind."""
     found = count_stored(open_store(project_root(console)))
     total, limit = sum(one.size_bytes for one in found), size_limit(console.environ)
@@ -28,14 +28,13 @@ def stats(console: Console, *, as_json: bool) -> int:
         kinds: dict[str, Json] = {one.kind: {"number": one.number, "size_bytes": one.size_bytes} for one in found}
         body: dict[str, Json] = {"orch23_cache_stats": CACHE_VERSION, "size_bytes": total, "cap_bytes": limit}
         console.write_out(json_document({**body, "kinds": kinds}))
-        return ExitCode.OK
+        return
     numbers = [f"{one.number:,}" for one in found]
     width, name_width = max(map(len, numbers)), max(map(len, _NAMES.values()))
     for number, one in zip(numbers, found, strict=True):
         console.write_out(f"{number:>{width}}  {_NAMES[one.kind]:<{name_width}}  {format_size(one.size_bytes):>9}\n")
     note = "" if limit is None else f"; `orch23 gc` keeps {format_size(limit)}"
     console.write_out(f"{'':>{width}}  {'total':<{name_width}}  {format_size(total):>9}{note}\n")
-    return ExitCode.OK
 
 
 def verify(console: Console, *, exit_code: bool, as_json: bool) -> int:

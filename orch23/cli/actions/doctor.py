@@ -25,7 +25,7 @@ from orch23.execute.sandbox.restricted import LandlockLauncher
 from orch23.execute.sandbox.tier_selection import INSTALL_HINT, NAMESPACES_HINT, TierChoice, best_tier_once
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
-from orch23.model.errors import ExitCode, InvalidInputError, NotFoundError, Orch23Error
+from orch23.model.errors import InvalidInputError, NotFoundError, Orch23Error
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage
 from orch23.providers.faults import redacted_messages
@@ -175,7 +175,9 @@ def model_findings(
             if grant is not None:
                 found = _failed_by(found.name, not_granted_error(grant, trust_command))
             elif found.ok and online and can_find_models(step):
-                found = _looked_up(found.name, step, environ)
+                error = find_model(step, environ)
+                name = found.name
+                found = _failed_by(name, error) if error else DoctorFinding(name, f"{_address(step)} has it")
         yield replace(found, value=secrets.redact(found.value), hint=secrets.redact(found.hint))
 
 
@@ -197,11 +199,6 @@ def _finding(step: "LLMStep", environ: Mapping[str, str], root: Path) -> DoctorF
     if not can_find_models(step):
         return DoctorFinding(name, "usable")
     return DoctorFinding(name, f"called at {_address(step)}")
-
-
-def _looked_up(name: str, step: "LLMStep", environ: Mapping[str, str]) -> DoctorFinding:
-    wrong = find_model(step, environ)
-    return DoctorFinding(name, f"{_address(step)} has it") if wrong is None else _failed_by(name, wrong)
 
 
 def _failed_by(name: str, error: Diagnostic) -> DoctorFinding:
@@ -244,21 +241,20 @@ def run(
     args: PipelineArguments,
     online: bool,
     as_json: bool,
-) -> int:
+) -> None:
     """Check the machine, the project and its models."""
     root = project_root(console, args.arguments)
     found = [*examine(root, console.environ), *_of_pipeline(console, args, online=online)]
     if as_json:
         rows: list[Json] = [{"name": one.name, "ok": one.ok, "value": one.value, "hint": one.hint} for one in found]
         console.write_out(json_document({"orch23_doctor": DOCTOR_VERSION, "facts": rows}))
-        return ExitCode.OK
+        return
     style = console.out_style
     width = max(len(one.name) for one in found)
     for one in found:
         mark = style.paint(style.marks.done, "good") if one.ok else style.paint(style.marks.edited, "notice")
         hint = f"  ({visible(one.hint)})" if one.hint else ""
         console.write_out(f"{mark} {visible(one.name):<{width}}  {visible(one.value)}{hint}\n")
-    return ExitCode.OK
 
 
 def _of_pipeline(console: Console, args: PipelineArguments, *, online: bool) -> list[DoctorFinding]:

@@ -16,7 +16,7 @@ from orch23.engine.dry_run import Preview, preview
 from orch23.engine.session import Session
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, Json, digest_json
-from orch23.model.errors import ExitCode, MissingBytesError, NotFoundError
+from orch23.model.errors import MissingBytesError, NotFoundError
 from orch23.model.llm import Request
 from orch23.model.paths import match_any
 from orch23.model.plan import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
@@ -203,7 +203,7 @@ def _causes(seen: Preview, name: str, depth: int, visited: set[str]) -> list[Cau
         case Run(reasons=reasons) | VerifyOnly(reasons=reasons) | Restore(reasons=reasons):
             return [cause for reason in reasons for cause in _causes_of_reason(seen, name, reason, depth, visited)]
         case Edited(paths=paths):
-            return [Cause(name, depth, f"{', '.join(paths)} was edited by hand")]
+            return [Cause(name, depth, f"{', '.join(paths)} was edited")]
         case _:
             return []
 
@@ -218,7 +218,7 @@ def _causes_of_reason(seen: Preview, name: str, reason: Reason, depth: int, visi
 
 
 def _waits(decision: Decision, waiting: tuple[str, ...]) -> str:
-    verb = "is blocked by" if isinstance(decision, Blocked) else "waits for what is written by"
+    verb = "is blocked by" if isinstance(decision, Blocked) else "waits for outputs of"
     return f"{verb} {', '.join(waiting)}"
 
 
@@ -246,7 +246,7 @@ def run(
     *,
     args: PipelineArguments,
     as_json: bool,
-) -> int:
+) -> None:
     """Show why a stage's key changed."""
     project, name = open_one_stage(console, args)
     found = explain_stage(project, open_read_session(project), name)
@@ -258,4 +258,3 @@ def run(
         console.write_out(explain_json(found[0]))
     else:
         console.write_out("\n".join(explain_text(one, console.out_style) for one in found))
-    return ExitCode.OK

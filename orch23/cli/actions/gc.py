@@ -9,7 +9,6 @@ from orch23.cli.retention import parse_keep, project_needs
 from orch23.cli.store_size import record_size
 from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.digest import Json
-from orch23.model.errors import ExitCode
 from orch23.report.values import format_size, json_document, pluralize
 from orch23.store.garbage_collection import GcLimits, GcRoots, GcSelection, collector_of
 from orch23.store.project_store import ProjectStore, open_store
@@ -17,7 +16,7 @@ from orch23.store.project_store import ProjectStore, open_store
 GC_VERSION = 1
 
 
-def run(console: Console, *, dry_run: bool, keep: tuple[str, ...], forget_paid_answers: bool, as_json: bool) -> int:
+def run(console: Console, *, dry_run: bool, keep: tuple[str, ...], forget_paid_answers: bool, as_json: bool) -> None:
     """Remove unneeded data from the store."""
     limits = parse_keep(keep, time.time_ns(), answers=forget_paid_answers)
     store = open_store(project_root(console), console.progress)
@@ -28,7 +27,6 @@ def run(console: Console, *, dry_run: bool, keep: tuple[str, ...], forget_paid_a
     console.write_diagnostics(tuple(notes))
     text = _document(selected, roots, limits, dry_run=dry_run) if as_json else _text(selected, limits, dry_run=dry_run)
     console.write_out(text)
-    return ExitCode.OK
 
 
 def _select(store: ProjectStore, environ: Mapping[str, str], limits: GcLimits) -> tuple[GcRoots, GcSelection]:

@@ -6,7 +6,6 @@ from orch23.cli.opening import open_for_command
 from orch23.cli.project_loading import open_read_session
 from orch23.engine.dry_run import preview
 from orch23.model.digest import Json
-from orch23.model.errors import ExitCode
 from orch23.model.pipeline import ForeachStage
 from orch23.model.plan import Plan
 from orch23.report.diagnostics import visible
@@ -99,10 +98,9 @@ def run(
     args: PipelineArguments,
     form: str,
     as_json: bool,
-) -> int:
+) -> None:
     """Show stages and their dependencies."""
     project, _ = open_for_command(console, args, most_stages=0)
     plan = preview(open_read_session(project)).plan
     formats = {"text": graph_text, "mermaid": graph_mermaid, "dot": graph_dot, "json": graph_json}
     console.write_out(formats["json" if as_json else form](plan))
-    return ExitCode.OK

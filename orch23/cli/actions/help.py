@@ -3,6 +3,7 @@
 import difflib
 import textwrap
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 
 import click
 
@@ -11,50 +12,41 @@ from orch23.cli.console import Console
 from orch23.cli.group import COMMAND_NAMES
 from orch23.cli.opening import named_plugins
 from orch23.model.diagnostic import Diagnostic, nearest_names
-from orch23.model.errors import ExitCode, InvalidInputError, NotFoundError
+from orch23.model.errors import InvalidInputError, NotFoundError
 from orch23.model.plugins import plugin_codes
 
 _WIDTH = 88
 _NEAREST = 3
 
 
-def run(console: Console, *, topic: str | None) -> int:
+def run(console: Console, *, topic: str | None) -> None:
     """Explain a diagnostic code or a command."""
     root = click.get_current_context().find_root()
+    # Commands first: no command looks like a code.
+    command = root.command.get_command(root, topic) if topic and isinstance(root.command, click.Group) else None
     if topic is None:
         console.write_out(f"{root.get_help()}\n")
-        return ExitCode.OK
-    group = root.command
-    # Commands first: no command looks like a code.
-    command = group.get_command(root, topic) if isinstance(group, click.Group) else None
-    if command is not None:
+    elif command is None:
+        _explain(console, topic)
+    else:
         with click.Context(command, info_name=topic, parent=root) as below:
             console.write_out(f"{below.get_help()}\n")
-        return ExitCode.OK
-    return _explain(console, topic)
 
 
-def _explain(console: Console, topic: str) -> int:
+def _explain(console: Console, topic: str) -> None:
     known, code, plugin = diagnostic_codes(), topic.upper(), ""
     if code in known:
         title, text = known[code]
     else:
-        of_plugins = _codes_of_plugins(console)
+        of_plugins: Mapping[str, tuple[str, str, str]] = {}
+        with suppress(InvalidInputError):  # a plugin is not installed
+            of_plugins = plugin_codes(named_plugins(console))
         if code not in of_plugins:
             hint = _hint(topic, [*known, *of_plugins])
             raise NotFoundError(Diagnostic("E663", f"no code or command is named {topic}", hint=hint))
         title, text, plugin = of_plugins[code]
     origin = f"\n\nIt is a code of the plugin {plugin}." if plugin else ""
     console.write_out(f"{code}: {title}\n\n{textwrap.fill(text, _WIDTH)}{origin}\n")
-    return ExitCode.OK
-
-
-def _codes_of_plugins(console: Console) -> Mapping[str, tuple[str, str, str]]:
-    """Return the codes of the default pipeline's plugins; none if a plugin is not installed."""
-    try:
-        return plugin_codes(named_plugins(console))
-    except InvalidInputError:
-        return {}
 
 
 def _hint(topic: str, codes: Collection[str]) -> str:

@@ -2,7 +2,6 @@
 
 from orch23.cli.console import Console
 from orch23.cli.opening import project_root, select_run
-from orch23.model.errors import ExitCode
 from orch23.model.paths import LOGS_FOLDER
 from orch23.report.runs import log_line
 from orch23.report.values import json_document
@@ -10,17 +9,14 @@ from orch23.store.run_logs import list_runs, read_journal
 from orch23.store.run_state import fold_events
 
 
-def run(console: Console, *, run: str | None, as_json: bool, as_state: bool) -> int:
+def run(console: Console, *, run: str | None, as_json: bool, as_state: bool) -> None:
     """Show the events of a run."""
     logs = project_root(console) / LOGS_FOLDER
     known = [found.run_id for found in list_runs(logs)]
     path = logs / f"{select_run(known, run)}.jsonl"
     if as_json:
         console.write_out(path.read_text(encoding="utf-8", errors="replace"))
-        return ExitCode.OK
-    lines = read_journal(path)
-    if as_state:
-        console.write_out(json_document(fold_events(lines).to_json()))
-        return ExitCode.OK
-    console.write_out("".join(log_line(line.ts, line.event) for line in lines))
-    return ExitCode.OK
+    elif as_state:
+        console.write_out(json_document(fold_events(read_journal(path)).to_json()))
+    else:
+        console.write_out("".join(log_line(line.ts, line.event) for line in read_journal(path)))

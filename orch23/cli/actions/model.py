@@ -3,7 +3,7 @@
 from orch23.cli.console import Console
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
-from orch23.model.errors import ExitCode, NotFoundError
+from orch23.model.errors import NotFoundError
 from orch23.providers.codes import UNKNOWN_MODEL
 from orch23.providers.local_model import install_model as fetch
 from orch23.providers.local_model import installed_weights, known_models, user_data_dir
@@ -12,7 +12,7 @@ from orch23.report.values import format_size, json_document
 MODELS_VERSION = 1
 
 
-def list_models(console: Console, *, as_json: bool) -> int:
+def list_models(console: Console, *, as_json: bool) -> None:
     """List models that can be installed."""
     data = user_data_dir(console.environ)
     rows = [(one, installed_weights(one.name, data)) for one in known_models()]
@@ -28,21 +28,19 @@ def list_models(console: Console, *, as_json: bool) -> int:
             for one, path in rows
         ]
         console.write_out(json_document({"orch23_models": MODELS_VERSION, "models": listed}))
-        return ExitCode.OK
+        return
     for one, path in rows:
         state = f"installed: {path}" if path is not None else "not installed"
         console.write_out(f"{one.name}  {one.title}  {format_size(one.size_bytes)}  {one.license}  {state}\n")
-    return ExitCode.OK
 
 
-def install(console: Console, *, name: str) -> int:
+def install(console: Console, *, name: str) -> None:
     """Install a model."""
     path = fetch(name, user_data_dir(console.environ), lambda line: console.write_err(f"{line}\n"))
     console.write_out(f"{path}\n")
-    return ExitCode.OK
 
 
-def remove(console: Console, *, name: str) -> int:
+def remove(console: Console, *, name: str) -> None:
     """Remove an installed model."""
     known = [one.name for one in known_models()]
     if name not in known:
@@ -51,7 +49,6 @@ def remove(console: Console, *, name: str) -> int:
     path = installed_weights(name, user_data_dir(console.environ))
     if path is None:
         console.write_out(f"{name} is not installed\n")
-        return ExitCode.OK
-    path.unlink()
-    console.write_out(f"removed {path}\n")
-    return ExitCode.OK
+    else:
+        path.unlink()
+        console.write_out(f"removed {path}\n")

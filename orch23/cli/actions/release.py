@@ -5,12 +5,12 @@ from orch23.cli.declaration import PipelineArguments
 from orch23.cli.opening import open_for_command
 from orch23.engine.ownership import release_files
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import ExitCode, NotFoundError, UsageError
+from orch23.model.errors import NotFoundError, UsageError
 from orch23.report.diagnostics import visible
 from orch23.snapshot.fast_path import remove_snapshots
 
 
-def run(console: Console, *, args: PipelineArguments) -> int:
+def run(console: Console, *, args: PipelineArguments) -> None:
     """Turn outputs of stages into source files."""
     project, stages = open_for_command(console, args)
     if not stages:
@@ -34,4 +34,3 @@ def run(console: Console, *, args: PipelineArguments) -> int:
         if any(node.name == stage.partition("@")[0] for node in project.pipeline.stages):
             note = f"`{visible(stage)}` is still declared: remove it, or the next build owns these files again"
             console.write_err(f"note: {note}\n")
-    return ExitCode.OK

@@ -17,7 +17,7 @@ from orch23.engine.session import lock_path
 from orch23.execute.cleanup import kill_leftovers, remove_tree
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
-from orch23.model.errors import CorruptStateError, ExitCode, MissingBytesError, NotFoundError, SafetyError
+from orch23.model.errors import CorruptStateError, MissingBytesError, NotFoundError, SafetyError
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.record import LockFile, Record, retained_key
 from orch23.store.access import BuildLock, remove_path
@@ -164,7 +164,7 @@ def rename_damaged_journals(root: Path) -> list[str]:
     return lines
 
 
-def run(console: Console, *, args: PipelineArguments, outputs: bool) -> int:
+def run(console: Console, *, args: PipelineArguments, outputs: bool) -> None:
     """Delete all results; keep recorded responses."""
     root = project_root(console, args.arguments)
     lines = []
@@ -183,7 +183,6 @@ def run(console: Console, *, args: PipelineArguments, outputs: bool) -> int:
             lines += forget_results(root)
         lines += rename_damaged_journals(root)
     console.write_out("".join(f"{line}\n" for line in lines) or "there was nothing to delete\n")
-    return ExitCode.OK
 
 
 def _remove_outputs(project: Project) -> list[str]:

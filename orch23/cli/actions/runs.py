@@ -3,7 +3,6 @@
 from orch23.cli.console import Console
 from orch23.cli.opening import project_root
 from orch23.model.digest import Json
-from orch23.model.errors import ExitCode
 from orch23.model.paths import LOGS_FOLDER
 from orch23.report.runs import runs_text
 from orch23.report.values import json_document
@@ -12,7 +11,7 @@ from orch23.store.run_logs import list_runs
 RUNS_VERSION = 1
 
 
-def run(console: Console, *, as_json: bool) -> int:
+def run(console: Console, *, as_json: bool) -> None:
     """List runs, newest first."""
     found = list_runs(project_root(console) / LOGS_FOLDER)
     if as_json:
@@ -30,4 +29,3 @@ def run(console: Console, *, as_json: bool) -> int:
         console.write_out(json_document({"orch23_runs": RUNS_VERSION, "runs": rows}))
     else:
         console.write_out(runs_text(found))
-    return ExitCode.OK

@@ -17,7 +17,7 @@ from orch23.engine.dry_run import Preview, preview
 from orch23.engine.session import Session
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
-from orch23.model.errors import ExitCode, MissingBytesError, NotFoundError
+from orch23.model.errors import MissingBytesError, NotFoundError
 from orch23.model.event import AttemptFinished, Event, LlmResponse
 from orch23.model.llm import Exchange
 from orch23.model.pipeline import ForeachStage
@@ -113,9 +113,10 @@ class _Search(Struct, frozen=True):
 
     def find(self) -> ShowResult:
         """Return the texts of the newest attempt that has any: artifacts first, then recorded exchanges."""
-        artifacts = self._artifacts()
-        if artifacts is not None:
-            return artifacts
+        for run in _runs(self.project, self.request):
+            artifacts = self._artifacts(run)
+            if artifacts is not None:
+                return artifacts
         for source in self._exchanges():
             exchange, files = source.exchange, _FILES[self.request.view]
             # Verification output is not in an exchange: only prompt and response can be shown.
@@ -132,10 +133,7 @@ class _Search(Struct, frozen=True):
             return ShowResult(_joined(found, f"{source.title}{whose}"), facts)
         raise self._not_found()
 
-    def _artifacts(self) -> ShowResult | None:
-        return next((found for run in _runs(self.project, self.request) if (found := self._artifacts_of(run))), None)
-
-    def _artifacts_of(self, run: str) -> ShowResult | None:
+    def _artifacts(self, run: str) -> ShowResult | None:
         stage = self.request.stage
         place = AttemptFiles(self.project.store.logs / run).attempt_folder(stage, 1).parent
         silent = self._silent_attempts(run)
@@ -158,7 +156,7 @@ class _Search(Struct, frozen=True):
         if self.step is not None or self.request.view != "all":
             return frozenset()
         events = _events(self.project, run, self.request.stage)
-        return frozenset(one.data.attempt for one in events if isinstance(one.data, AttemptFinished))
+        return frozenset(event.data.attempt for event in events if isinstance(event.data, AttemptFinished))
 
     def _exchanges(self) -> Iterator[_Source]:
         """Give exchanges: of runs, newest first; of the last result; of the first request of the next build."""
@@ -189,7 +187,7 @@ class _Search(Struct, frozen=True):
 
     def _responses(self, run: str) -> list[LlmResponse]:
         events = _events(self.project, run, self.request.stage)
-        return [one.data for one in events if isinstance(one.data, LlmResponse)]
+        return [event.data for event in events if isinstance(event.data, LlmResponse)]
 
     def _provenance(self, run: str, attempt: int) -> str:
         """Return which provider and model responded in an attempt; empty if none did."""
@@ -351,11 +349,10 @@ def run(
     attempt: int | None,
     run: str | None,
     as_json: bool,
-) -> int:
+) -> None:
     """Show prompts, responses and outputs of a stage."""
     project, stage = open_one_stage(console, args)
     result = find_kept(project, ShowRequest(stage=stage, view=view or "all", attempt=attempt, run=run))
     console.write_out(
         json_document({"orch23_show": 1, **result.facts, "text": result.text}) if as_json else result.text
     )
-    return ExitCode.OK

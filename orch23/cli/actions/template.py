@@ -154,7 +154,7 @@ TEMPLATES_VERSION = 1
 _EXPRESSIONS = ("[[", "[%", "{{", "{%")
 
 
-def list_templates(console: Console, *, as_json: bool) -> int:
+def list_templates(console: Console, *, as_json: bool) -> None:
     """List the templates of orch23."""
     templates = builtin_templates()
     if as_json:
@@ -163,28 +163,26 @@ def list_templates(console: Console, *, as_json: bool) -> int:
             for one in templates.values()
         ]
         console.write_out(json_document({"orch23_templates": TEMPLATES_VERSION, "templates": rows}))
-        return ExitCode.OK
+        return
     width = max(len(name) for name in templates)
     for one in templates.values():
         console.write_out(f"{one.name:<{width}}  {one.version:<4}  {one.summary}\n")
-    return ExitCode.OK
 
 
-def show(console: Console, *, name: str) -> int:
+def show(console: Console, *, name: str) -> None:
     """Show questions, files and next steps."""
     source = find_source(name, console.here)
     builtin = builtin_templates().get(source.name) if source.bundle is not None else None
     if builtin is not None:
         console.write_out(f"{builtin.name} {builtin.version}  {builtin.summary}\n")
         _show_template(console, builtin.questions, builtin.files, f"next: {builtin.next}")
-        return ExitCode.OK
+        return
     answering = AnswerOptions(data={}, suggested={}, ask=False, defaults=True)
     seen = dry_run_init(
         source, console.here.resolve(), answering, ref=None, existing=ExistingPolicy.STOP, environ=console.environ
     ).rendered
     console.write_out(visible(f"{source.name} {seen.version}  {source.url}") + "\n")
     _show_template(console, seen.questions, tuple(sorted(seen.files)), seen.message)
-    return ExitCode.OK
 
 
 def complete_own(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -7,7 +7,6 @@ from orch23.cli.console import Console
 from orch23.cli.declaration import PipelineArguments
 from orch23.cli.opening import open_for_command
 from orch23.model.digest import Json
-from orch23.model.errors import ExitCode
 from orch23.report.diagnostics import visible
 from orch23.report.values import json_document
 
@@ -20,7 +19,7 @@ def run(
     args: PipelineArguments,
     origin: bool,
     as_json: bool,
-) -> int:
+) -> None:
     """Show the variables of a pipeline."""
     project, _ = open_for_command(console, args, most_stages=0)
     values, origins = project.pipeline.vars, project.loaded.origins
@@ -31,7 +30,6 @@ def run(
         console.write_out(json_document({"orch23_vars": VARS_VERSION, "vars": rows}))
     else:
         console.write_out(_text(values, origins if origin else {}))
-    return ExitCode.OK
 
 
 def _text(values: Mapping[str, Json], origins: Mapping[str, str]) -> str:

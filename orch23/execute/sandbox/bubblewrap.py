@@ -93,7 +93,7 @@ class BubblewrapLauncher(Struct, frozen=True):
 
     @contextlib.contextmanager
     def prepare(self, launch: Launch) -> Iterator[Launch]:
-        """Give the launch of bwrap, which starts the command of this one.
+        """Yield the launch of bwrap, which starts the command of this one.
 
         Raises:
             OSError: the program is missing, or no descriptor is left.
@@ -181,7 +181,7 @@ def _mounts(
     for path in hidden:
         yield from ("--perms", "0755", "--size", str(_HIDDEN_TMPFS_BYTES), "--tmpfs", path)
     yield from ("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev")
-    # /proc/1/exe would give access to bwrap's own file, on a writable mount of the host.
+    # Through /proc/1/exe a step could change the mode and times of bwrap's file, on a writable mount of the host.
     yield from ("--perms", "0555", "--size", "4096", "--tmpfs", "/proc/1")
     for folder, size in _TMPFS_SIZES:
         yield from ("--perms", "1777", "--size", str(size), "--tmpfs", folder)

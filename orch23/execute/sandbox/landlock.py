@@ -41,7 +41,7 @@ def abi() -> int:
 
 @contextlib.contextmanager
 def ruleset(rules: Iterable[tuple[str, int]]) -> Iterator[int]:
-    """Give the descriptor of a ruleset: these rights below these paths, if they exist, and no other rights.
+    """Yield the descriptor of a ruleset: these rights below these paths, if they exist, and no other rights.
 
     It does not restrict TCP, of which Landlock knows only ports: the seccomp filter does.
 

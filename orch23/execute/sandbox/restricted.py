@@ -13,6 +13,7 @@ from orch23.execute.sandbox import landlock, visible_paths
 from orch23.execute.sandbox_tree import SandboxDir, writable_parts
 from orch23.execute.supervisor import Confinement
 
+# Not /dev/shm: it is shared with all processes of the machine, and counts for no limit.
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full")
 _RANDOM_DEVICES: Final = ("/dev/random", "/dev/urandom")
 
@@ -32,12 +33,13 @@ class LandlockLauncher(Struct, frozen=True):
 
     @contextlib.contextmanager
     def prepare(self, launch: Launch) -> Iterator[Launch]:
-        """Give the launch with the restrictions of its process.
+        """Yield the launch with the restrictions of its process.
 
         Raises:
             OSError: the kernel has no Landlock, or no descriptor is left.
 
         """
+        # A ruleset for each launch: it contains the sandbox directory, and rules cannot be removed.
         with landlock.ruleset(self._rules(launch)) as rules:
             yield replace(launch, confinement=Confinement(rules, launch.network))
 

@@ -198,7 +198,8 @@ def _rules_if_shared() -> Iterator[_Rule]:
     yield from (_Rule(name, (_Test(at, 0, negated=True),)) for name, at in _ON_PROCESSES)
     yield from (_Rule(name, (_Test(0, kind),)) for name, kind in _ON_USERS)
     yield from (_Rule(name, (_Test(at, _S_ISUID_S_ISGID, any_bit=True),)) for name, at in _MODES)
-    # Files of the sandbox directory belong to this user already. A change to this user succeeds without doing anything.
+    # A change to this user succeeds without doing anything: files of the sandbox directory are this user's already.
+    # A refusal would break `cp -a` and `tar`, and the call could change the group of files outside.
     for name, at in _OWNERS:
         for argument, own in ((at, os.getuid()), (at + 1, os.getgid())):
             yield _Rule(name, tuple(_Test(argument, one, negated=True) for one in (_WHOLE, own)))

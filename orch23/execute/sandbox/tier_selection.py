@@ -168,6 +168,8 @@ def best_tier(programs: Sequence[str] = BWRAP_PATHS, *, namespaces: bool = True)
     present = [Path(name) for name in programs if os.access(name, os.X_OK)]
     if not present:
         failed.append(("bubblewrap", "it is not installed"))
+    # bubblewrap first: it starts faster than orch23's own program, and distributions maintain it. An old one does not
+    # have `--disable-userns`, so each is tried with and without it.
     candidates: list[tuple[str, BubblewrapLauncher | LandlockLauncher]] = [
         (str(program), BubblewrapLauncher(program, nested=nested)) for program in present for nested in (True, False)
     ]

@@ -1,4 +1,4 @@
-"""Scripted answers are read as lists of texts or of cases, and everything else is named by its stage."""
+"""Scripted responses are lists of texts or of cases; every other form is reported with its stage."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ def read(text: str) -> Mapping[str, object]:
     return read_scripted_responses(OneFile(text), "answers.yaml")
 
 
-def test_a_list_of_texts_is_one_case_that_fits_always() -> None:
+def test_a_list_of_texts_is_one_case_that_always_matches() -> None:
     assert read("code: [one, two]\nempty: []\n") == {
         "code": (ScriptedCase(("one", "two")),),
         "empty": (ScriptedCase(()),),
@@ -50,7 +50,7 @@ def test_cases_keep_their_order_and_need_no_when() -> None:
         "[{whne: x, answers: []}]",
     ],
 )
-def test_what_is_neither_is_refused_with_the_name_of_its_stage(wrong: str) -> None:
+def test_an_invalid_entry_is_reported_with_its_stage(wrong: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
         read(f"good: [x]\nbad: {wrong}\n")
     (found,) = caught.value.diagnostics

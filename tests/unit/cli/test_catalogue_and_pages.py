@@ -1,4 +1,4 @@
-"""Every code that occurs is in one table, and the generated pages are what the program says today."""
+"""Every diagnostic code is in exactly one table, and the generated pages are up to date."""
 
 import ast
 import os
@@ -71,7 +71,7 @@ def test_every_code_has_a_title_and_an_explanation(code: str) -> None:
     assert text.endswith((".", ".`")), code
 
 
-def test_help_knows_every_code(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_explains_every_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["help", "e802"]) == ExitCode.OK
     assert capsys.readouterr().out.startswith("E802: unknown key\n\n")
     assert main(["help", "E80"]) == ExitCode.NOT_FOUND

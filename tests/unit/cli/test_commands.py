@@ -1,4 +1,4 @@
-"""Each command has one declaration, which loads nothing, and one action, which takes what is declared."""
+"""Each command has one declaration, which loads nothing, and one action, which takes the declared parameters."""
 
 import ast
 import inspect
@@ -53,14 +53,14 @@ def test_an_action_takes_the_console_and_exactly_what_its_command_declares(path:
     assert [name for name, one in taken.items() if one.default is not one.empty] == []
 
 
-def test_each_word_is_a_file_of_declarations_and_one_of_actions() -> None:
+def test_each_command_has_a_declaration_file_and_an_action_file() -> None:
     assert {path.stem for path in CLI.glob("commands/*.py")} - {"__init__"} == set(COMMAND_NAMES)
     beside = {"__init__", "completing"}
     assert {path.stem for path in CLI.glob("actions/*.py")} - beside == set(COMMAND_NAMES)
 
 
 @pytest.mark.parametrize("name", COMMAND_NAMES)
-def test_a_declaration_imports_what_is_light_at_its_top_and_does_nothing(name: str) -> None:
+def test_a_declaration_imports_only_light_modules_and_does_nothing(name: str) -> None:
     tree = ast.parse((CLI / f"commands/{name}.py").read_text())
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
     named = {one.names[0].name if isinstance(one, ast.Import) else one.module for one in imports}

@@ -1,4 +1,4 @@
-"""The doctor looks at libraries, keys and models, shows no key, and asks a vendor only when it is told to."""
+"""`doctor` checks libraries, keys and models, shows no key, and calls a vendor only with --online."""
 
 import importlib.metadata
 import json
@@ -53,7 +53,7 @@ def test_a_vendor_needs_a_library_and_a_key(project: Project, monkeypatch: pytes
 
 @pytest.mark.slow
 @pytest.mark.parametrize("provider", ["anthropic", "openai"])
-def test_online_each_model_is_asked_for_once_and_no_other_way(project: Project, provider: str) -> None:
+def test_online_each_model_is_looked_up_once(project: Project, provider: str) -> None:
     more = "    retry: {max: 1, escalate: [m-1, m-2]}\n  b:\n    outputs: [b.txt]\n"
     with loopback(json_reply({"id": "m-1"}), json_reply({"id": "m-2"})) as server:
         llm = f"{{provider: {provider}, model: m-1, prompt: p.j2, base_url: '{server.url}', returns: text}}"
@@ -83,7 +83,7 @@ def test_online_each_model_is_asked_for_once_and_no_other_way(project: Project, 
         (529, "busy", "replied 529: busy"),
     ],
 )
-def test_what_a_vendor_answers_is_told_without_the_key(
+def test_the_response_of_a_vendor_is_shown_without_the_key(
     project: Project, provider: str, status: int, said: str, told: str
 ) -> None:
     with loopback(json_reply({"type": "error", "error": {"type": "t", "message": said}}, status)) as server:
@@ -96,7 +96,7 @@ def test_what_a_vendor_answers_is_told_without_the_key(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("provider", ["anthropic", "openai"])
-def test_a_page_or_silence_is_no_model(project: Project, provider: str) -> None:
+def test_a_web_page_or_no_response_is_not_a_model(project: Project, provider: str) -> None:
     with loopback(json_reply("<html>welcome</html>")) as server:
         asking(project, provider, server)
         page = findings(project, "--online", env=KEYS)[f"model {provider} m-1"]
@@ -107,7 +107,7 @@ def test_a_page_or_silence_is_no_model(project: Project, provider: str) -> None:
     assert "cannot be reached" in str(gone["value"])
 
 
-def test_who_is_not_ready_is_not_asked(project: Project) -> None:
+def test_a_provider_that_is_not_ready_is_not_called(project: Project) -> None:
     with loopback() as server:
         found = findings(asking(project, "anthropic", server), "--online")
     assert found["model anthropic m-1"]["ok"] is False
@@ -115,7 +115,7 @@ def test_who_is_not_ready_is_not_asked(project: Project) -> None:
     assert server.asked == []
 
 
-def test_models_of_items_are_models_too(project: Project) -> None:
+def test_models_of_foreach_items_are_checked(project: Project) -> None:
     text = """version: 1
 defaults: {llm: {provider: openai, prompt: p.j2, returns: text}}
 stages:
@@ -130,7 +130,7 @@ stages:
     ]
 
 
-def test_without_a_pipeline_the_machine_is_looked_at_all_the_same(project: Project) -> None:
+def test_without_a_pipeline_the_machine_is_checked(project: Project) -> None:
     assert findings(project)["pipeline"]["ok"] is True
     online = findings(project, "--online")["pipeline"]
     assert (online["ok"], "doctor --online PIPELINE" in str(online["hint"])) == (False, True)
@@ -143,7 +143,7 @@ def test_without_a_pipeline_the_machine_is_looked_at_all_the_same(project: Proje
     assert not project.exists("logs")
 
 
-def test_flags_say_whom_it_is_about(project: Project) -> None:
+def test_provider_and_model_flags_choose_the_checked_model(project: Project) -> None:
     with loopback(json_reply({"id": "m-9"})) as server:
         asking(project, "openai", server)
         found = findings(project, "--model", "m-9", "--online", env=KEYS)

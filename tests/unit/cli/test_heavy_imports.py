@@ -1,4 +1,4 @@
-"""A command loads what it needs: no library, and no room, that only other stages or commands need."""
+"""A command loads no library and no package that only other stages or commands need."""
 
 import hashlib
 import os
@@ -70,13 +70,13 @@ def of_kinds_besides(*kinds: str) -> frozenset[str]:
     return frozenset(name for kind, names in OF_KINDS.items() if kind not in kinds for name in names)
 
 
-def test_a_plan_of_shell_stages_loads_nothing_that_only_other_stages_or_commands_need(tmp_path: Path) -> None:
+def test_a_plan_of_shell_stages_loads_no_module_of_other_stages_or_commands(tmp_path: Path) -> None:
     libraries = LIBRARIES - OF_ESTIMATES - OF_GRAPHS
     needs_not = (libraries, OF_MODELS, OF_CHECKS, OF_SHOWING, of_kinds_besides("shell"))
     assert needless(loaded_by(tmp_path, "plan"), *needs_not) == []
 
 
-def test_a_build_of_shell_stages_loads_nothing_that_only_other_stages_or_commands_need(tmp_path: Path) -> None:
+def test_a_build_of_shell_stages_loads_no_module_of_other_stages_or_commands(tmp_path: Path) -> None:
     assert "networkx" in loaded_by(tmp_path, "build"), "the first build compiles the plan"
     assert (tmp_path / "y").read_text() == "x"
     (tmp_path / "y").unlink()
@@ -97,7 +97,7 @@ def test_a_build_of_shell_stages_loads_nothing_that_only_other_stages_or_command
         (STAGES, ("shell",)),
     ],
 )
-def test_a_build_loads_the_kinds_of_steps_that_occur(tmp_path: Path, stages: str, kinds: tuple[str, ...]) -> None:
+def test_a_build_loads_only_the_step_kinds_of_its_stages(tmp_path: Path, stages: str, kinds: tuple[str, ...]) -> None:
     stages = stages.replace("stages:", "defaults: {sandbox: off}\nstages:", "defaults" not in stages)
     for command in (["plan"], ["build"], ["status"], ["build", "-v"]):
         loaded = loaded_by(tmp_path, *command, stages=stages)
@@ -112,7 +112,7 @@ def test_a_verification_by_pytest_loads_that_kind_and_no_other(tmp_path: Path) -
     assert "orch23.steps.pytest.spec" in loaded
 
 
-def test_with_a_stored_pipeline_and_plan_no_reader_of_yaml_is_loaded(tmp_path: Path) -> None:
+def test_a_stored_pipeline_and_plan_load_no_yaml_reader(tmp_path: Path) -> None:
     assert {"yaml", "networkx"} <= loaded_by(tmp_path, "build")
     (tmp_path / "y").unlink()
     assert needless(loaded_by(tmp_path, "build"), frozenset({"yaml", "networkx"})) == []
@@ -123,17 +123,17 @@ def test_with_a_stored_pipeline_and_plan_no_reader_of_yaml_is_loaded(tmp_path: P
     assert {"yaml", "networkx"} <= loaded_by(tmp_path, "build", stages=STAGES.replace("[x]", "[x, z]"))
 
 
-def test_the_help_of_a_command_loads_no_other_and_nothing_that_builds(tmp_path: Path) -> None:
+def test_the_help_of_a_command_loads_no_other_command_and_no_build_module(tmp_path: Path) -> None:
     assert needless(loaded_by(tmp_path, "build", "--help"), LIBRARIES, OF_BUILDING, OF_OTHERS) == []
 
 
-def test_the_help_of_all_commands_loads_nothing_that_does_their_work(tmp_path: Path) -> None:
+def test_the_help_of_all_commands_loads_no_action(tmp_path: Path) -> None:
     loaded = loaded_by(tmp_path, "--help")
     assert needless(loaded, LIBRARIES, OF_BUILDING) == []
     assert [name for name in loaded if name.startswith("orch23.cli.actions")] == []
 
 
-def test_what_must_not_be_loaded_is_there_to_be_loaded() -> None:
+def test_the_modules_that_must_not_be_loaded_exist() -> None:
     groups = (OF_MODELS, OF_CHECKS, OF_OTHERS, OF_BUILDING, OF_SHOWING)
     ours = [name for group in groups for name in group if "." in name]
     assert all(f"orch23.steps.{kind}.spec" in names for kind, names in OF_KINDS.items())

@@ -1,4 +1,4 @@
-"""The door maps whatever happens to an exit code, and never shows a traceback."""
+"""Everything that happens becomes an exit code, and no traceback is shown."""
 
 import subprocess
 import sys
@@ -31,7 +31,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
 
 
 @pytest.mark.parametrize("kind", [BusyError, ConfigurationError, CorruptStateError, Orch23Error])
-def test_what_stops_the_tool_ends_with_its_code(failing, kind, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_error_exits_with_its_code(failing, kind, capsys: pytest.CaptureFixture[str]) -> None:
     assert failing(kind(Diagnostic("E999", "so it is", hint="do that"))) == kind.exit_code
     assert capsys.readouterr().err == "error[E999]: so it is\n  = help: do that\n"
 
@@ -48,7 +48,7 @@ def test_a_bug_is_one_line_and_its_traceback_a_file(failing, tmp_path: Path, cap
     assert crash.read_text().startswith("Traceback")
 
 
-def test_a_bug_is_told_also_where_nothing_can_be_written(failing, tmp_path: Path, capsys) -> None:
+def test_a_bug_is_reported_even_if_no_file_can_be_written(failing, tmp_path: Path, capsys) -> None:
     (tmp_path / "logs").write_text("a file is in the way")
     assert failing(RuntimeError("x")) == ExitCode.BUG
     assert "could not be written" in capsys.readouterr().err
@@ -60,7 +60,7 @@ def test_an_interrupt_outside_a_build_is_130_and_silent(failing, error, capsys) 
     assert capsys.readouterr().err == ""
 
 
-def test_a_reader_that_has_gone_is_no_error(failing, capsys, monkeypatch) -> None:
+def test_a_closed_pipe_is_not_an_error(failing, capsys, monkeypatch) -> None:
     silenced: list[object] = []
     monkeypatch.setattr("orch23.cli.error_report.redirect_to_devnull", silenced.append)
     assert failing(BrokenPipeError(32, "gone")) == ExitCode.OK
@@ -88,7 +88,7 @@ def test_a_wrong_command_line_is_64_never_2(argv: list[str], capsys: pytest.Capt
     assert "Usage: orch23" in told.err
 
 
-def test_a_misspelt_command_is_recognised(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_misspelled_command_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
     """In a process of its own: there no command is loaded yet."""
     argv = [sys.executable, "-c", "from orch23.entry import run; run()", "statsu"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
@@ -102,7 +102,7 @@ def test_a_misspelt_command_is_recognised(capsys: pytest.CaptureFixture[str]) ->
     assert "did you mean" not in capsys.readouterr().err
 
 
-def test_version_and_help_are_answers(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_and_help_go_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == ExitCode.OK
     assert capsys.readouterr().out.startswith("orch23 ")
     assert main(["build", "--help"]) == ExitCode.OK
@@ -117,7 +117,7 @@ def test_options_come_from_the_environment_too(monkeypatch, tmp_path: Path, caps
     assert main(["runs"]) == ExitCode.USAGE
 
 
-def test_run_ends_the_program_with_the_code_and_does_what_others_asked_for_at_the_end() -> None:
+def test_run_exits_with_the_code_and_runs_exit_handlers() -> None:
     program = (
         "import atexit, sys; from orch23.entry import run; sys.argv[1:] = ['--nope']; "
         "atexit.register(print, 'at the end'); run()"

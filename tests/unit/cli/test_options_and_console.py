@@ -1,4 +1,4 @@
-"""Arguments are read, streams are written to, as a terminal and a pipe need it."""
+"""Arguments, project discovery and streams: terminals, pipes and encodings."""
 
 import errno
 import io
@@ -53,7 +53,7 @@ def test_an_ascii_stream_gets_escapes_and_no_error(monkeypatch: pytest.MonkeyPat
     assert buffer.getvalue() == b"na\\xefve \\u2714\n"
 
 
-def test_a_screen_that_nobody_reads_is_given_up_in_silence() -> None:
+def test_a_screen_without_a_reader_is_ignored() -> None:
     tried: list[str] = []
 
     def write(text: str) -> None:
@@ -66,7 +66,7 @@ def test_a_screen_that_nobody_reads_is_given_up_in_silence() -> None:
     assert tried == ["a"]
 
 
-def test_another_error_of_a_stream_is_no_secret() -> None:
+def test_other_errors_of_a_stream_are_raised() -> None:
     def write(_text: str) -> None:
         raise OSError(errno.ENOSPC, "full")
 
@@ -80,7 +80,7 @@ def taken(here: Path, *arguments: str) -> tuple[Path, tuple[str, ...]]:
     return required_pipeline(found), found.stages
 
 
-def test_a_pipeline_may_stand_anywhere_among_the_stages(tmp_path: Path) -> None:
+def test_a_pipeline_may_be_anywhere_among_the_stages(tmp_path: Path) -> None:
     assert taken(tmp_path, "p.yaml", "a") == (tmp_path / "p.yaml", ("a",))
     assert taken(tmp_path, "a", "x/p.yml", "b") == (tmp_path / "x/p.yml", ("a", "b"))
     with pytest.raises(NotFoundError, match="E661"):
@@ -89,7 +89,7 @@ def test_a_pipeline_may_stand_anywhere_among_the_stages(tmp_path: Path) -> None:
     assert taken(tmp_path, "each@k.yaml") == (tmp_path / "pipeline.yaml", ("each@k.yaml",))
 
 
-def test_a_pipeline_that_is_not_named_is_the_nearest_above_within_the_project(tmp_path: Path) -> None:
+def test_the_default_pipeline_is_the_nearest_in_parents_within_the_project(tmp_path: Path) -> None:
     below = tmp_path / "outer" / "project" / "src"
     below.mkdir(parents=True)
     (tmp_path / "outer" / "pipeline.yaml").touch()
@@ -113,7 +113,7 @@ def test_a_pipeline_that_is_not_named_is_the_nearest_above_within_the_project(tm
     assert find_project(below).root == tmp_path / "outer" / "project"
 
 
-def test_a_pipeline_above_that_is_another_users_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_parent_pipeline_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     below = tmp_path / "mine"
     below.mkdir()
     (tmp_path / "pipeline.yaml").touch()
@@ -126,7 +126,7 @@ def test_a_pipeline_above_that_is_another_users_is_refused(tmp_path: Path, monke
     assert taken(tmp_path) == (tmp_path / "pipeline.yaml", ()), "who stands there has chosen it"
 
 
-def test_a_user_without_a_name_is_told_by_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_a_name_is_reported_by_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "orch23.toml").touch()
     (tmp_path / "mine").mkdir()
     os_user = tmp_path.stat().st_uid
@@ -136,9 +136,7 @@ def test_a_user_without_a_name_is_told_by_number(tmp_path: Path, monkeypatch: py
     assert warning.message.endswith(f"it belongs to another user, with the id {os_user}")
 
 
-def test_a_parent_directory_that_cannot_be_looked_at_has_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_parent_directory_that_cannot_be_read_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine").mkdir()
 
     def refuse(*_: object, **__: object) -> None:
@@ -159,7 +157,7 @@ def test_a_named_pipeline_of_a_folder_below_another_project_is_built_where_it_is
     assert not (project.root / ".orch23").exists()
 
 
-def test_who_names_no_pipeline_is_told_of_one_that_is_there(tmp_path: Path) -> None:
+def test_without_a_pipeline_the_hint_names_an_existing_one(tmp_path: Path) -> None:
     (tmp_path / "pipelines").mkdir()
     for name in ("work.yaml", "work.answers.yaml", "a.template.yaml"):
         (tmp_path / "pipelines" / name).touch()
@@ -167,7 +165,7 @@ def test_who_names_no_pipeline_is_told_of_one_that_is_there(tmp_path: Path) -> N
         taken(tmp_path)
 
 
-def test_the_root_is_found_above(tmp_path: Path) -> None:
+def test_the_root_is_found_in_parent_directories(tmp_path: Path) -> None:
     below = tmp_path / "a" / "b"
     below.mkdir(parents=True)
     (tmp_path / ".git").mkdir()
@@ -212,7 +210,7 @@ other:
 """
 
 
-def test_names_of_stages_are_completed_without_reading_yaml(tmp_path: Path) -> None:
+def test_stage_names_are_completed_without_a_yaml_reader(tmp_path: Path) -> None:
     assert stage_names(PIPELINE) == ["clean-up", "code_2"]
     assert stage_names("stages:\n  last:\n    shell: x") == ["last"]
     assert stage_names("nothing: here\n") == []
@@ -238,7 +236,7 @@ def test_names_of_stages_are_completed_without_reading_yaml(tmp_path: Path) -> N
         f"[tool.orch23]\n{'#' * 1_048_576}",
     ],
 )
-def test_a_project_file_that_is_no_table_of_tools_is_no_root(tmp_path, text: str) -> None:
+def test_a_pyproject_without_the_orch23_table_marks_no_root(tmp_path, text: str) -> None:
     (tmp_path / "pyproject.toml").write_text(text)
     assert not is_project_root(tmp_path)
 
@@ -251,7 +249,7 @@ def test_a_project_file_that_is_no_table_of_tools_is_no_root(tmp_path, text: str
         (KeyboardInterrupt(), ExitCode.SIGINT),
     ],
 )
-def test_a_fault_while_another_is_reported_is_a_line_too(
+def test_an_error_of_an_error_report_is_one_line(
     fault: BaseException, code: ExitCode, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_args: object, **_options: object) -> None:
@@ -264,7 +262,7 @@ def test_a_fault_while_another_is_reported_is_a_line_too(
     assert said.count("\n") == (not isinstance(fault, KeyboardInterrupt))
 
 
-def test_all_items_of_a_foreach_are_named_as_in_needs(tmp_path: Path) -> None:
+def test_all_items_of_a_foreach_can_be_named_as_in_needs(tmp_path: Path) -> None:
     (tmp_path / "pipeline.yaml").write_text("version: 1\n")
     assert taken(tmp_path, "a[*]", "b@x", "c") == (tmp_path / "pipeline.yaml", ("a", "b@x", "c"))
     assert taken(tmp_path, "a[*]", "x.yaml") == (tmp_path / "x.yaml", ("a",))

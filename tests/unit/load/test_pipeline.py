@@ -280,7 +280,7 @@ stages:
   t: {shell: [x, "${{ vars.gone }}"]}
 """
     circle, gone = parse_pipeline(text, "p.yaml").diagnostics
-    assert circle.message == "vars need each other: `a` -> `b` -> `c` -> `a`"
+    assert circle.message == "vars use each other: `a` -> `b` -> `c` -> `a`"
     assert [r.location and r.location.column for r in circle.related] == [28, 48]
     assert (gone.code, place(gone)[0]) == ("E840", 5)
 

@@ -106,7 +106,7 @@ def test_of_nothing_there_is_no_block() -> None:
 @pytest.mark.parametrize(
     ("template", "message"),
     [
-        ("{{ previous | block }}", "needs to know what it is"),
+        ("{{ previous | block }}", "needs a name for it"),
         ("{{ previous | blocks }}", "needs a list of inputs"),
         ("{{ 5 | block('x') }}", "needs an input"),
         ("{{ missing | block('x') }}", "`missing` is not defined"),

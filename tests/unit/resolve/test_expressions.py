@@ -290,5 +290,5 @@ def test_json_is_written_as_it_is_and_not_as_for_html():
     assert render_text("{{ vars.value | tojson(2) }}", names, "p.j2") == json.dumps(value, indent=2, ensure_ascii=False)
     with pytest.raises(TemplateFileError, match="has no `gone`"):
         render_text("{{ vars.gone | tojson }}", names, "p.j2")
-    with pytest.raises(TemplateFileError, match="`tojson` needs what JSON has"):
+    with pytest.raises(TemplateFileError, match="`tojson` needs texts, numbers"):
         render_text("{{ range(3).count | tojson }}", names, "p.j2")

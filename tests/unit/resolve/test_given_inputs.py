@@ -22,7 +22,7 @@ def test_the_value_of_what_is_no_strict_json_is_a_mistake_with_its_place(text: s
     with pytest.raises(TemplateFileError) as caught:
         rendered("\n{{ inputs[0].value }}", "a.md", text)
     assert caught.value.line == 2
-    assert "the `value` of `a.md` is asked for, which is no JSON: line 1" in caught.value.message
+    assert "`value` of `a.md` cannot be used, because it is not JSON: line 1" in caught.value.message
 
 
 def test_the_text_is_not_read_as_json_unless_it_is_asked_for() -> None:

@@ -22,18 +22,18 @@ def test_an_age_is_counted_back_from_now_and_sets_no_size(text: str, age: int) -
     assert parse_keep([text], NOW) == GcLimits(used_since_ns=NOW - age)
 
 
-def test_one_of_each_may_be_given_and_without_any_it_is_the_default() -> None:
+def test_one_size_and_one_age_may_be_given_and_the_default_is_a_size() -> None:
     assert parse_keep(["5GB", "30d"], NOW) == GcLimits(max_bytes=5 * 10**9, used_since_ns=NOW - 30 * DAY)
     assert parse_keep([], NOW, answers=True) == GcLimits(max_bytes=DEFAULT_CAP_BYTES, responses=True)
 
 
 @pytest.mark.parametrize("texts", [["1GB", "2GB"], ["1d", "2d"], ["1d", "x"], ["9" * 400 + "d"]])
-def test_two_of_a_kind_and_anything_else_are_refused(texts: list[str]) -> None:
+def test_two_of_a_kind_and_other_texts_are_usage_errors(texts: list[str]) -> None:
     with pytest.raises(UsageError):
         parse_keep(texts, NOW)
 
 
-def test_a_build_takes_the_size_of_the_environment_and_no_size_where_an_age_was_chosen() -> None:
+def test_the_size_limit_of_a_build_comes_from_the_environment() -> None:
     assert size_limit({}) == DEFAULT_CAP_BYTES
     assert size_limit({"ORCH23_GC_KEEP": "1kB 3d"}) == 1000
     assert size_limit({"ORCH23_GC_KEEP": "3d"}) is None

@@ -66,7 +66,7 @@ def test_a_build_takes_its_vars_from_the_environment(project: Project, variables
     assert project.build(env={**variables, "ORCH23_BUILD_FORCE": "s"}).err.count("1 built") == 1
 
 
-def test_what_is_not_quoted_as_in_a_shell_is_told_with_the_name_of_its_variable(project: Project) -> None:
+def test_wrong_shell_quoting_is_reported_with_the_name_of_the_variable(project: Project) -> None:
     project.write({"pipeline.yaml": PIPELINE})
     outcome = project.build(env={"ORCH23_BUILD_SET": "x='secret"})
     assert outcome.code == 64
@@ -74,12 +74,12 @@ def test_what_is_not_quoted_as_in_a_shell_is_told_with_the_name_of_its_variable(
     assert "secret" not in outcome.err
 
 
-def test_the_version_of_an_installation_in_a_variable_is_no_option(project: Project) -> None:
+def test_a_version_in_a_variable_is_not_an_option(project: Project) -> None:
     project.write({"pipeline.yaml": PIPELINE})
     assert project.build(env={"ORCH23_VERSION": "0.3.0"}).code == 0
 
 
-def test_a_flag_that_names_a_view_is_off_where_its_variable_says_so(project: Project) -> None:
+def test_a_view_flag_is_off_if_its_variable_says_so(project: Project) -> None:
     project.write({"pipeline.yaml": PIPELINE})
     assert project.build().code == 0
     assert "action_format" in project.run("show", "s", env={"ORCH23_SHOW_KEY": "1"}).out

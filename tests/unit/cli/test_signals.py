@@ -26,7 +26,7 @@ def test_the_first_signal_interrupts_and_the_second_stops_at_once() -> None:
     assert handlers() == before
 
 
-def test_a_signal_is_heard_while_the_main_thread_runs_no_python() -> None:
+def test_a_signal_is_handled_while_the_main_thread_runs_no_python() -> None:
     """The C handler alone must be enough: here the signal comes in a thread, and the main one only waits for a lock."""
     asked: queue.SimpleQueue[int] = queue.SimpleQueue()
 
