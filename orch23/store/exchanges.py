@@ -34,8 +34,9 @@ from orch23.store.safe_files import (
 
 EXCHANGE_VERSION = 2
 _CONFLICT = re.compile(rb"^(?:<<<<<<<|>>>>>>>)(?: |\r?$)", re.MULTILINE)
-_MERGED = "it holds the conflict markers of a merge"
-_ONE_SIDE = "take one side whole, `git checkout --ours {name}` or `--theirs`: two answers cannot be mixed"
+_MERGED = "it has the conflict markers of a merge"
+_ONE_SIDE = "take one side of the file: `git checkout --ours {name}` or `--theirs`; two responses cannot be merged"
+_RESTORE = "restore the file from version control, or delete it"
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", re.ASCII)
 
@@ -48,7 +49,7 @@ class _Usage(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Form(Struct, frozen=True, forbid_unknown_fields=True):
-    """The file of an exchange without its checksum."""
+    """The fields of the file of an exchange, without its checksum."""
 
     orch23_exchange: int
     fingerprint: str
@@ -71,7 +72,7 @@ class _Form(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ExchangeFile(Struct, frozen=True):
-    """A file of the local store: where it is, when it was written, its size."""
+    """A file of the local store: its path, the time in nanoseconds when it was written, and its size."""
 
     path: Path
     put_ns: int
@@ -79,14 +80,14 @@ class ExchangeFile(Struct, frozen=True):
 
 
 class Exchanges:
-    """All recorded exchanges. Safe for calls from several threads, since a file is only ever replaced whole.
+    """All recorded exchanges. Safe for calls from several threads, since a file is always replaced as a whole.
 
-    `transcripts` is always a directory, relative to the root, of files that are meant to be committed; it is looked
-    at first. A damaged file of the local store counts as not there, and is told in `healed`.
+    `transcripts` is a directory, relative to the root, of files to commit; it is read first. A damaged file of the
+    local store is ignored and reported in `damaged`; a damaged transcript is an error, since a user can restore it.
     """
 
     def __init__(self, folder: Path, root: Path) -> None:
-        """Take the local folder, made by the first put, and the root that transcripts are relative to."""
+        """Create nothing: the first put creates the local folder. Transcripts are relative to the root."""
         self._folder = folder
         self._root = root
         self.damaged: list[str] = []
@@ -103,7 +104,7 @@ class Exchanges:
         return found or self._read(self._local(fingerprint), fingerprint, committed=False)
 
     def put(self, exchange: Exchange, transcripts: str | None) -> None:
-        """Write an exchange durably to the local store and to the transcripts, where they do not hold it already."""
+        """Write an exchange durably to the local store and to the transcripts, unless they have it already."""
         data = exchange_text(exchange).encode("utf-8")
         self._write(self._local(exchange.fingerprint), data, PRIVATE_FILE_MODE)
         committed = self._committed(exchange.fingerprint, transcripts)
@@ -111,19 +112,19 @@ class Exchanges:
             self._write(committed, data, 0o644)
 
     def nearest(self, stage: str, parts: Mapping[str, Json], transcripts: str | None) -> Exchange | None:
-        """Return the exchange whose request differs least from these parts, and is another: one of the stage's own.
+        """Return the exchange of the stage whose request differs least from these parts, but does differ.
 
-        Where it has none, as when it was renamed or is a new item, one of its family is taken.
+        If the stage has none, as a new item of a foreach, an exchange of another item is returned.
 
         Raises:
             CorruptStateError: a committed transcript is damaged.
 
         """
         best: tuple[tuple[bool, int, int, str], Exchange] | None = None
-        family = stage.partition("@")[0]
+        template = stage.partition("@")[0]
         for exchange in self._all(transcripts):
             others = differing_parts(exchange.request, parts)
-            if exchange.stage.partition("@")[0] != family or not exchange.request or not others:
+            if exchange.stage.partition("@")[0] != template or not exchange.request or not others:
                 continue
             alike = first_difference(_flat(exchange.request.get("messages")), _flat(parts.get("messages")))
             rank = (exchange.stage != stage, len(others), -alike, exchange.fingerprint)
@@ -132,7 +133,7 @@ class Exchanges:
         return None if best is None else best[1]
 
     def usages(self, transcripts: str | None) -> dict[str, list[Usage]]:
-        """Return what all recorded answers took, by stage.
+        """Return the token counts of all recorded responses, by stage.
 
         Raises:
             CorruptStateError: a committed transcript is damaged.
@@ -145,13 +146,13 @@ class Exchanges:
         return found
 
     def put_original(self, data: bytes, transcripts: str | None) -> Digest:
-        """Keep, durably, bytes that a person had before any stage wrote the path; return their digest."""
+        """Store, durably, the bytes of a user's file before a stage edits it; return their digest."""
         digest = digest_bytes(data)
         self._write(self._original(digest, transcripts), data, 0o644 if transcripts else PRIVATE_FILE_MODE)
         return digest
 
     def get_original(self, digest: Digest, transcripts: str | None) -> bytes | None:
-        """Return such bytes, or None.
+        """Return bytes that `put_original` stored, or None.
 
         Raises:
             CorruptStateError: the committed file is damaged.
@@ -164,24 +165,25 @@ class Exchanges:
             if data is not None and digest_bytes(data) == digest:
                 return data
             if data is not None:
-                self._complain(path, "does not match its name", committed=place is not None)
+                self._report(path, "does not match its name", committed=place is not None)
         return None
 
     def exchange_files(self) -> tuple[ExchangeFile, ...]:
-        """Return the files of the local store's exchanges, without reading them."""
+        """Return the files of the exchanges in the local store, without reading them."""
         return tuple(_seen(path for group in _folders(self._folder) for path in _files(group)))
 
     def original_files(self) -> tuple[ExchangeFile, ...]:
-        """Return the local store's files of bytes that a person had, without reading them."""
+        """Return the files of original bytes in the local store, without reading them."""
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             paths = (self._folder / "originals").iterdir()
             return tuple(_seen(sorted(path for path in paths if _SHA256.fullmatch(path.name))))
         return ()
 
     def set_damaged_aside(self) -> None:
-        """Read all that the local store holds. What is damaged is set aside under another name, and told in `healed`.
+        """Read the whole local store, and rename damaged files to `*.damaged`; they are reported in `damaged`.
 
-        It was paid for, or is a person's: somebody may still be able to read it. Only for the holder of the build lock.
+        They are not deleted: a response was paid for, originals are a user's, and a part may be readable. The caller
+        holds the build lock.
         """
         for file in (*self.exchange_files(), *self.original_files()):
             before = len(self.damaged)
@@ -193,7 +195,7 @@ class Exchanges:
                 file.path.rename(file.path.with_name(f"{file.path.name}.damaged"))
 
     def sweep(self) -> None:
-        """Remove what killed processes left. Only for the holder of the build lock."""
+        """Delete the temporary files that killed processes left. The caller holds the build lock."""
         sweep_temps(self._folder)
 
     def _local(self, fingerprint: str) -> Path:
@@ -220,21 +222,21 @@ class Exchanges:
         source = self._open(path, committed=committed)
         if source is None:
             if committed and path.is_dir():
-                self._complain(path, "it is a folder", committed=True)
+                self._report(path, "it is a folder", committed=True)
             return None
         data = read_and_close(source)
         try:
             exchange = parse_exchange(data)
         except ValueError as error:
             merged = _CONFLICT.search(data) is not None
-            self._complain(path, _MERGED if merged else str(error), committed=committed, merged=merged)
+            self._report(path, _MERGED if merged else str(error), committed=committed, merged=merged)
             return None
         if exchange.fingerprint != fingerprint:
-            self._complain(path, "is an exchange of another fingerprint", committed=committed)
+            self._report(path, "is an exchange of another fingerprint", committed=committed)
             return None
         return exchange
 
-    def _complain(self, path: Path, problem: str, *, committed: bool, merged: bool = False) -> None:
+    def _report(self, path: Path, problem: str, *, committed: bool, merged: bool = False) -> None:
         if not committed:
             self.damaged.append(f"exchanges/{path.name}: {problem}")
             return
@@ -243,31 +245,29 @@ class Exchanges:
             Diagnostic(
                 E_TRANSCRIPT,
                 f"the transcript {name} is damaged: {problem}",
-                hint=_ONE_SIDE.format(name=name)
-                if merged
-                else "take the file from version control again, or delete it",
+                hint=_ONE_SIDE.format(name=name) if merged else _RESTORE,
                 subject=name,
             )
         )
 
     def _write(self, path: Path, data: bytes, mode: int) -> None:
-        ours = path.is_relative_to(self._folder)
-        source = self._open(path, committed=not ours)
+        is_local = path.is_relative_to(self._folder)
+        source = self._open(path, committed=not is_local)
         if source is not None and read_and_close(source) == data:
             return
-        if ours:
+        if is_local:
             make_folder(self._folder, PRIVATE_FOLDER_MODE)
             write_atomic(path, data, mode=mode, scratch=self._folder)
         else:
             replace_file(self._root, path.relative_to(self._root).as_posix(), data, mode)
 
     def _open(self, path: Path, *, committed: bool) -> int | None:
-        """Open a file, if it is there; in the project, through no link."""
+        """Open a file if it exists. In the project no link is followed: a clone could bring one."""
         return open_file(self._root, path.relative_to(self._root).as_posix()) if committed else open_regular(path)
 
 
 def exchange_text(exchange: Exchange) -> str:
-    """Return the one text of an exchange: JSON for people, sorted, with a checksum."""
+    """Return the text of an exchange: indented JSON with sorted keys and a checksum, for reviews and diffs."""
     form = _Form(
         orch23_exchange=EXCHANGE_VERSION,
         fingerprint=exchange.fingerprint,
@@ -296,7 +296,7 @@ def parse_exchange(data: bytes) -> Exchange:
     """Return the exchange of a file's bytes.
 
     Raises:
-        ValueError: it is not as `exchange_text` wrote it.
+        ValueError: the bytes are not those that `exchange_text` returned.
 
     """
     body = to_struct(parse_stored(data), JsonObject)
@@ -304,7 +304,7 @@ def parse_exchange(data: bytes) -> Exchange:
         message = "does not match its checksum"
         raise ValueError(message)
     if body.get("orch23_exchange") != EXCHANGE_VERSION:
-        message = f"is of version {body.get('orch23_exchange')!r}"
+        message = f"has version {body.get('orch23_exchange')!r}"
         raise ValueError(message)
     found = to_struct(body, _Form)
     return Exchange(
@@ -329,13 +329,13 @@ def parse_exchange(data: bytes) -> Exchange:
 
 
 def accepted_edit_fingerprint(stage: str, files: Mapping[str, str | None]) -> str:
-    """Return the name of an edit that was accepted by hand: it has no request to be named by."""
+    """Return the fingerprint of an edit that the user accepted: it has no request to compute one from."""
     return hashlib.sha256(digest_json({"accepted": dict(files), "stage": stage}).encode()).hexdigest()
 
 
 def _checked(name: str) -> str:
     if _NAME.fullmatch(name) is None:
-        message = f"BUG: {name!r} is no name of an exchange"
+        message = f"BUG: {name!r} is not the name of an exchange"
         raise ValueError(message)
     return name
 

@@ -1,7 +1,7 @@
 """Hash and copy files: share blocks or copy in the kernel, keep holes, report progress.
 
-No inode is ever shared: what a step writes to its copy changes nothing else. What is hashed of a copy is the copy, so
-it is what its digest says whatever became of the source meanwhile. Memory does not grow with the file.
+No inode is shared: a step that writes to its copy changes no other file. The bytes of the copy are hashed, not those of
+the source, so the digest is right even if the source changes meanwhile. Memory use does not depend on the file size.
 """
 
 import errno
@@ -15,23 +15,19 @@ from orch23.store.safe_files import write_all
 
 FileActivity: TypeAlias = Literal["hashing", "copying", "checking"]
 AdvanceProgress: TypeAlias = Callable[[int], None]
-"""Take how many bytes are done since the last call."""
+"""Called with the number of bytes processed since the last call."""
 
 
 class FileProgress(Protocol):
-    """Whoever wants to know of the progress on files. May be called from any thread."""
+    """Receives the progress of work on files. May be called from any thread."""
 
     def __call__(self, verb: FileActivity, name: str, size_bytes: int, /) -> AdvanceProgress:
-        """Take the beginning of the work on a file, and return what takes its progress."""
+        """Begin the work on a file, and return the function that receives its progress."""
 
 
 def no_progress(_verb: FileActivity, _name: str, _size_bytes: int) -> AdvanceProgress:
-    """Tell nobody."""
-    return _nothing
-
-
-def _nothing(_size_bytes: int) -> None:
-    """Take a step that nobody wants to know of."""
+    """Report no progress."""
+    return lambda _size_bytes: None
 
 
 CHUNK_BYTES = 1 << 20
@@ -43,7 +39,7 @@ _ZEROS = memoryview(bytes(CHUNK_BYTES))
 
 
 def share_blocks(source: int, target: int) -> bool:
-    """Make an empty file hold another's bytes by sharing its blocks; say whether the file system can."""
+    """Let an empty file share the blocks of another file; return False if the file system cannot do it."""
     try:
         fcntl.ioctl(target, _FICLONE, source)
     except OSError as error:
@@ -54,7 +50,7 @@ def share_blocks(source: int, target: int) -> bool:
 
 
 def hash_file(source: int, advance: AdvanceProgress) -> tuple[str, int]:
-    """Return the sha256 and the size of all that is in an open file. Holes are hashed without being read."""
+    """Return the SHA-256 and the size of an open file. Holes are hashed without being read."""
     size = os.fstat(source).st_size
     if size < CHUNK_BYTES:
         data = os.pread(source, size + 1, 0)
@@ -68,7 +64,7 @@ def hash_file(source: int, advance: AdvanceProgress) -> tuple[str, int]:
         at = _hash_hole(hasher, at, start, advance)
         while end is None or at < end:
             found = os.preadv(source, [view if end is None else view[: end - at]], at)
-            if found == 0:  # the end, also where the file was cut off meanwhile
+            if found == 0:  # the end, also if the file was truncated meanwhile
                 break
             hasher.update(view[:found])
             at += found
@@ -77,7 +73,7 @@ def hash_file(source: int, advance: AdvanceProgress) -> tuple[str, int]:
 
 
 def copy_and_hash(source: int, target: int, advance: AdvanceProgress) -> tuple[str, int]:
-    """Make an empty file, open to be read and written, hold another's bytes; return its sha256 and its size."""
+    """Copy an open file to an empty file, open for reading and writing; return the copy's SHA-256 and size."""
     if share_blocks(source, target):
         return hash_file(target, advance)
     size = os.fstat(source).st_size
@@ -103,7 +99,7 @@ def _copy_small(source: int, target: int, size: int, advance: AdvanceProgress) -
     pieces = []
     while piece := os.read(source, size + 1):
         pieces.append(piece)
-        size = CHUNK_BYTES  # it grows while it is read: go on in pieces
+        size = CHUNK_BYTES  # it grows while it is read: continue in chunks
     data = b"".join(pieces)
     write_all(target, data)
     advance(len(data))
@@ -111,7 +107,7 @@ def _copy_small(source: int, target: int, size: int, advance: AdvanceProgress) -
 
 
 def _copy_piece(source: int, target: int, at: int, view: memoryview) -> int:
-    """Copy one piece, and leave in `view` what the target now holds; return its size, 0 at the end."""
+    """Copy one chunk, and read it from the target into `view`; return its size, 0 at the end."""
     try:
         size = os.copy_file_range(source, target, len(view), at, at)
     except OSError as error:
@@ -137,7 +133,7 @@ def _hash_hole(hasher: "hashlib._Hash", at: int, end: int, advance: AdvanceProgr
 
 
 def _extents(source: int) -> Iterator[tuple[int, int | None]]:
-    """Give where data begins and ends, in order, and last the end of the file; (0, None) where there are no holes."""
+    """Yield the start and end of each range of data, then the end of the file; (0, None) for a file without holes."""
     found = os.fstat(source)
     if found.st_size <= CHUNK_BYTES or found.st_blocks * _BLOCK_BYTES >= found.st_size:
         yield 0, None

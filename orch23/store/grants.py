@@ -15,7 +15,7 @@ from orch23.model.parsing import from_struct, parse_stored, to_struct
 from orch23.model.step import Grant
 from orch23.store.safe_files import PRIVATE_FILE_MODE, open_regular, read_and_close, try_unlink, write_atomic
 
-_MOST_BYTES = 1 << 20
+_MAX_BYTES = 1 << 20
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -36,23 +36,24 @@ class _Form(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def user_state_folder(environ: Mapping[str, str]) -> Path | None:
-    """Return the state directory of orch23: below `$XDG_STATE_HOME`, else `~/.local/state`. None without either."""
+    """Return the state directory of orch23: below `$XDG_STATE_HOME`, else `~/.local/state`; None without a home."""
     base, home = environ.get("XDG_STATE_HOME", ""), environ.get("HOME", "")
-    if base.startswith("/"):  # the XDG specification: a relative path is ignored
+    # The XDG specification says that a relative path must be ignored.
+    if base.startswith("/"):
         return Path(base) / "orch23"
     return Path(home) / ".local" / "state" / "orch23" if home.startswith("/") else None
 
 
 class Grants(Struct, frozen=True):
-    """The grants of one project, by its real path. `path` is None where there is no place that a project cannot write.
+    """The grants of one project, by its real path. `path` is None if there is no folder outside of the project.
 
-    Only a regular file of this user that no other user may write is read; everything else is no grant.
+    Only a regular file of this user that no other user may write is read; anything else grants nothing.
     """
 
     path: Path | None
 
     def read(self) -> frozenset[Grant]:
-        """Return all grants; a file that is damaged holds none."""
+        """Return all grants; none from a damaged file."""
         data = None if self.path is None else _own_bytes(self.path)
         if data is None:
             return frozenset()
@@ -62,7 +63,12 @@ class Grants(Struct, frozen=True):
             return frozenset()
 
     def add(self, grants: Iterable[Grant], project: Path) -> None:
-        """Add grants durably. There must be a `path`."""
+        """Add grants durably.
+
+        Raises:
+            ValueError: there is no `path`.
+
+        """
         if self.path is None:
             message = "BUG: there is no state directory"
             raise ValueError(message)
@@ -82,7 +88,8 @@ class Grants(Struct, frozen=True):
 def grants_of(root: Path, environ: Mapping[str, str]) -> Grants:
     """Return the grants of the project at `root`."""
     project, state = root.resolve(), user_state_folder(environ)
-    if state is None or state.resolve().is_relative_to(project):  # a clone could bring its own grants
+    # With a state directory inside of the project, a clone could bring its own grants.
+    if state is None or state.resolve().is_relative_to(project):
         return Grants(None)
     return Grants(state / "grants" / f"{hashlib.sha256(os.fsencode(project)).hexdigest()[:32]}.json")
 
@@ -102,4 +109,4 @@ def _own_bytes(path: Path) -> bytes | None:
     if found.st_uid != os.geteuid() or found.st_mode & _OTHERS_MAY_WRITE:
         os.close(descriptor)
         return None
-    return read_and_close(descriptor, _MOST_BYTES)
+    return read_and_close(descriptor, _MAX_BYTES)

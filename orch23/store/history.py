@@ -22,30 +22,31 @@ from orch23.store.run_logs import JournalLine, interrupted_journals, newest_jour
 
 
 class UsageTotals(Struct, frozen=True):
-    """What requests took: how many they were, their tokens of input and output together, US dollars."""
+    """The number of calls, their input and output tokens together, and their cost in US dollars."""
 
     calls: int = 0
     tokens: int = 0
     cost: Decimal = Decimal(0)
 
     def plus(self, other: "UsageTotals") -> "UsageTotals":
-        """Return both together."""
+        """Return the sum of both."""
         return UsageTotals(self.calls + other.calls, self.tokens + other.tokens, self.cost + other.cost)
 
     def minus(self, other: "UsageTotals") -> "UsageTotals":
-        """Return what is left without the other."""
+        """Return the difference of both."""
         return UsageTotals(self.calls - other.calls, self.tokens - other.tokens, self.cost - other.cost)
 
 
 class RunHistory(Struct, frozen=True, kw_only=True):
-    """`failed` maps a stage to the key it failed with when it last ran. The rest is of an interrupted run, if any.
+    """What earlier runs leave to the next. All fields but `failed` are about an interrupted run, if there is one.
 
-    `unlocked` maps stages it finished to their keys: the lock file does not know of them yet, and is still the one that
-    the run began with (after a switch of branches it is another, and they are not its). `reusable` are the
-    fingerprints that it asked for anew, in place of what was recorded; `spent` says what each of its
-    stages took, never too little: a request of which nobody knows what became of it counts for all that it could take.
-    `submitted` maps fingerprints to ids of answers that a provider took on and that never came: also where the newest
-    run was not interrupted, but could not collect them.
+    - `failed`: for each stage that failed when it last ran, the key that it failed with.
+    - `unlocked`: for each stage that the run finished, its key: the lock file does not have it yet. It is empty if the
+      lock file is not the one that the run began with, as after a switch of branches.
+    - `reusable`: the fingerprints of responses that the run requested in place of recorded ones.
+    - `spent`: what each stage used, never too little: a request without a known outcome counts in full.
+    - `submitted`: for each fingerprint, the id of a response that a provider accepted and that was not received; also
+      of a newest run that was not interrupted, but could not collect them.
     """
 
     failed: Mapping[str, str] = field(default_factory=dict)
@@ -56,10 +57,10 @@ class RunHistory(Struct, frozen=True, kw_only=True):
 
 
 def read_history(logs: Path, pipeline_file: str, lock: str = "") -> RunHistory:
-    """Return what the runs of a pipeline leave to the next. `lock` is the digest of its lock file as it is now.
+    """Return what the runs of a pipeline leave to the next. `lock` is the digest of its lock file today.
 
     Raises:
-        CorruptStateError: the journal that matters is damaged.
+        CorruptStateError: a journal that is needed is damaged.
 
     """
     failed: dict[str, str] = {}
@@ -82,15 +83,15 @@ def read_history(logs: Path, pipeline_file: str, lock: str = "") -> RunHistory:
 
 
 def _fingerprints(lines: tuple[JournalLine, ...]) -> Iterator[str]:
-    """Give what was asked for anew: also where the run ended before it told of the answer, which may be on disk."""
+    """Yield the fingerprints of new calls, also without a response event: the response may be on the disk."""
     for line in lines:
-        told = line.event.data
-        if isinstance(told, LlmRequest | LlmResponse) and told.mode == "record":
-            yield told.fingerprint
+        data = line.event.data
+        if isinstance(data, LlmRequest | LlmResponse) and data.mode == "record":
+            yield data.fingerprint
 
 
 def _submitted(lines: tuple[JournalLine, ...]) -> dict[str, str]:
-    """Return the id of each call that was submitted and neither answered nor settled since; none of a green run."""
+    """Return the id of each submitted call without a response or settlement since; none after a successful run."""
     if lines and isinstance(end := lines[-1].event.data, RunFinished) and end.exit_code == 0:
         return {}
     open_ids: dict[str, str] = {}
@@ -115,7 +116,7 @@ def _finished(lines: tuple[JournalLine, ...]) -> dict[str, str]:
 
 
 def _spent(runs: Iterable[tuple[JournalLine, ...]]) -> dict[str, UsageTotals]:
-    """Return what each stage took in some runs."""
+    """Return what each stage used in some runs."""
     spent: dict[str, UsageTotals] = {}
     for run in runs:
         reserves = any(isinstance(line.event.data, CallReserved) for line in run)
@@ -125,9 +126,9 @@ def _spent(runs: Iterable[tuple[JournalLine, ...]]) -> dict[str, UsageTotals]:
 
 
 def _reserved(run: tuple[JournalLine, ...]) -> Iterator[tuple[str, UsageTotals]]:
-    """Give what was settled as settled, and in full what was reserved and never settled: it may have been charged.
+    """Yield settled amounts, and in full the reserved amounts that were never settled: they may have been charged.
 
-    A stage has one request under way at most.
+    A stage has at most one request in progress.
     """
     unsettled: dict[str, UsageTotals] = {}
     for line in run:
@@ -136,27 +137,27 @@ def _reserved(run: tuple[JournalLine, ...]) -> Iterator[tuple[str, UsageTotals]]
             case CallReserved() as reserved:
                 if stage in unsettled:
                     yield stage, unsettled[stage]
-                unsettled[stage] = _tally(reserved)
+                unsettled[stage] = _totals(reserved)
             case CallSettled() as settled:
                 unsettled.pop(stage, None)
-                yield stage, _tally(settled)
+                yield stage, _totals(settled)
             case _:
                 pass
     yield from unsettled.items()
 
 
 def _answered(run: tuple[JournalLine, ...]) -> Iterator[tuple[str, UsageTotals]]:
-    """Give what answers took in a run of a version that did not reserve."""
+    """Yield the amounts of responses in a run of a version that did not reserve."""
     for line in run:
-        told = line.event.data
-        if isinstance(told, LlmResponse) and told.replayed is False:
-            yield line.event.role, UsageTotals(1, told.input_tokens + told.output_tokens, _amount(told.cost))
+        data = line.event.data
+        if isinstance(data, LlmResponse) and data.replayed is False:
+            yield line.event.role, UsageTotals(1, data.input_tokens + data.output_tokens, _amount(data.cost))
 
 
-def _tally(told: CallReserved | CallSettled) -> UsageTotals:
-    return UsageTotals(told.calls, told.tokens, _amount(told.cost))
+def _totals(call: CallReserved | CallSettled) -> UsageTotals:
+    return UsageTotals(call.calls, call.tokens, _amount(call.cost))
 
 
 def _amount(cost: CostText) -> Decimal:
-    """Return an amount as the journal writes it; what had no price is counted as nothing: nobody knows better."""
+    """Return an amount of the journal; without a price it is 0."""
     return Decimal(cost) if cost is not None else Decimal(0)

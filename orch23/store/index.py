@@ -1,13 +1,11 @@
 """The SQLite index of a store: tables of key-value rows that can be rebuilt at any time.
 
-Without a home directory it stays in the store.
-
-It holds tables of rows. A row is a key and a value, both bytes. Rows are kept in buckets by the hash of their key. A
-bucket has a checksum over its place and its rows. All buckets of a table are there, so a bucket that is missing is
-damage, and a key that is not in its bucket has no row.
+A row has a key and a value, both bytes. Rows are in buckets by the hash of their key. A bucket has a checksum of its
+position and its rows. All buckets of a table exist: a missing bucket is damage, and a key that is not in its bucket has
+no row.
 
 Only the holder of the build lock writes, with a rollback journal. A reader that finds a journal, a damaged bucket, or
-any error of SQLite gets an IndexFaultError; the caller then reads what the index was derived from.
+any error of SQLite gets an IndexFaultError, and reads the files that the index was built from instead.
 """
 
 import contextlib
@@ -33,24 +31,25 @@ NETWORK_FILE_SYSTEMS = frozenset(
         *("lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "smb3", "smbfs"),
     )
 )
-"""Types of file systems on which locks of other machines may not be seen, or are slow."""
+"""Types of file systems on which locks are slow, or do not work between machines."""
 _MOUNTS = "/proc/self/mountinfo"
 
 
 def index_folder(store: Path) -> Path:
-    """Return the folder for the index of a store."""
+    """Return the folder for the index: the store, or on a network file system a folder in the user's cache."""
     if file_system_type(store) not in NETWORK_FILE_SYSTEMS:
         return store
     base = os.environ.get("XDG_CACHE_HOME", "")
     if not base.startswith("/"):
         base = os.path.expanduser("~/.cache")
-    if not base.startswith("/"):  # no HOME, and the user is not in the passwd file, as in some containers
+    # In some containers there is no HOME, and the user is not in the passwd file.
+    if not base.startswith("/"):
         return store
     return Path(base) / "orch23" / "indexes" / hashlib.sha256(os.fsencode(store.resolve())).hexdigest()[:32]
 
 
 def file_system_type(path: Path, mounts: str = _MOUNTS) -> str:
-    """Return the type of the file system that a path is on, as the kernel names it; empty if that is not known."""
+    """Return the kernel's name for the type of file system that a path is on; empty if it is unknown."""
     there = path
     while not there.exists() and there != there.parent:
         there = there.parent
@@ -73,8 +72,8 @@ _ROWS_PER_BUCKET = 8
 _LENGTHS = struct.Struct("<II")
 _SUM = struct.Struct("<I")
 _BUSY_S = 2.0
-_FEW_QUESTIONS = 200
-"""After more questions than this, and than half of its buckets, a table is read as a whole."""
+_MAX_SINGLE_READS = 200
+"""After more reads than this, and than half of its buckets, a table is read as a whole."""
 _SCHEMA = """
 CREATE TABLE tables (name TEXT PRIMARY KEY, buckets INTEGER NOT NULL, sum INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE rows (
@@ -84,26 +83,26 @@ CREATE TABLE rows (
 
 
 class IndexFaultError(Exception):
-    """The index cannot be read, or is not as it was written: it says nothing."""
+    """The index cannot be read, or is damaged."""
 
 
 class StoreIndex:
     """One index file. Safe for calls from several threads; a forked child gets an IndexFaultError."""
 
     def __init__(self, path: Path) -> None:
-        """Take the place of the file; it is opened at the first question."""
+        """Open nothing yet: the file is opened by the first read."""
         self._path = path
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._writes = False
         self._process = 0
         self._buckets: dict[str, int] = {}
-        self._asked: dict[str, int] = {}
+        self._reads: dict[str, int] = {}
         self._whole: dict[str, dict[bytes, bytes]] = {}
 
     @property
     def path(self) -> Path:
-        """Give the place of the file."""
+        """Return the path of the file."""
         return self._path
 
     def get(self, table: str, key: bytes) -> bytes | None:
@@ -117,9 +116,9 @@ class StoreIndex:
             whole = self._whole.get(table)
             if whole is not None:
                 return whole.get(key)
-            count, asked = self._count(table), self._asked.get(table, 0) + 1
-            self._asked[table] = asked
-            if asked > max(_FEW_QUESTIONS, count // 2):
+            count, reads = self._count(table), self._reads.get(table, 0) + 1
+            self._reads[table] = reads
+            if reads > max(_MAX_SINGLE_READS, count // 2):
                 self._whole[table] = dict(self.rows(table))
             return self._bucket(table, count, _number(key, count)).get(key)
 
@@ -140,20 +139,20 @@ class StoreIndex:
         return iter(pairs)
 
     def has_table(self, table: str) -> bool:
-        """Return whether there is such a table, in an index that can be read."""
+        """Return whether the table exists and can be read."""
         with self._lock, contextlib.suppress(IndexFaultError), _faults():
             return self._count(table) > 0
         return False
 
     def tables(self) -> tuple[str, ...]:
-        """Return the names of all tables; none where the index cannot be read. A name that is no text is damage."""
+        """Return the names of all tables; none if the index cannot be read. A name that is not a text is damage."""
         with self._lock, contextlib.suppress(IndexFaultError), _faults():
             found = self._open().execute("SELECT name FROM tables ORDER BY name").fetchall()
             return tuple(name for (name,) in found if isinstance(name, str))
         return ()
 
     def close(self) -> None:
-        """Close the file. The next question opens it again."""
+        """Close the file. The next read opens it again."""
         with self._lock:
             connection, self._connection = self._connection, None
             self._forget()
@@ -162,7 +161,7 @@ class StoreIndex:
 
     def _forget(self) -> None:
         self._buckets.clear()
-        self._asked.clear()
+        self._reads.clear()
         self._whole.clear()
 
     # ---- writing: only for the holder of the build lock -------------------------------------------
@@ -173,9 +172,9 @@ class StoreIndex:
         changed: Mapping[str, Mapping[bytes, bytes | None]] | None = None,
         dropped: tuple[str, ...] = (),
     ) -> None:
-        """Replace tables by `fresh` ones, change rows of others (None removes one), and drop tables, all or nothing.
+        """Replace tables by `fresh` ones, change rows (None deletes a row) and drop tables, in one transaction.
 
-        What cannot be read is replaced by a new file. It is not made durable: nothing is lost with an index.
+        An unreadable file is replaced by a new one. Writes are not durable: an index can be rebuilt.
         """
         with self._lock:
             try:
@@ -203,7 +202,8 @@ class StoreIndex:
         self._forget()
         try:
             connection.execute("BEGIN IMMEDIATE")
-            connection.execute("DELETE FROM tables WHERE typeof(name) != 'text'")  # damage
+            # The name of a table is always a text: another type is damage.
+            connection.execute("DELETE FROM tables WHERE typeof(name) != 'text'")
             for table in (*dropped, *fresh):
                 connection.execute("DELETE FROM rows WHERE name = ?", (table,))
                 connection.execute("DELETE FROM tables WHERE name = ?", (table,))
@@ -220,7 +220,7 @@ class StoreIndex:
                 self._change(connection, table, edits)
             connection.execute("COMMIT")
         except BaseException:
-            self.close()  # which rolls it back
+            self.close()  # this rolls the transaction back
             raise
 
     def _change(self, connection: "sqlite3.Connection", table: str, edits: Mapping[bytes, bytes | None]) -> None:
@@ -238,7 +238,8 @@ class StoreIndex:
 
     def _open(self, *, writing: bool = False) -> "sqlite3.Connection":
         if self._connection is not None and self._process != os.getpid():
-            message = "the index was opened by another process"  # POSIX locks: a child must not even close it
+            # A child must not even close it: that would release the POSIX locks of its parent.
+            message = "the index was opened by another process"
             raise IndexFaultError(message)
         if self._connection is None:
             self._connection = _connect(self._path, writing=writing)
@@ -277,13 +278,13 @@ def _faults() -> Iterator[None]:
         yield
     except IndexFaultError:
         raise
-    except Exception as error:  # whatever SQLite stumbles over in a damaged file
+    except Exception as error:  # a damaged file can make SQLite raise errors of any type
         message = f"the index cannot be read: {error}"
         raise IndexFaultError(message) from error
 
 
 def _connect(path: Path, *, writing: bool) -> "sqlite3.Connection":
-    """Open the file. A reader changes nothing, and does not wait for the recovery that a journal calls for."""
+    """Open the file. A reader does not write, so it cannot do the recovery that a journal asks for."""
     import sqlite3  # noqa: PLC0415 - some Pythons lack it: then there is no index
 
     if not writing:
@@ -293,7 +294,8 @@ def _connect(path: Path, *, writing: bool) -> "sqlite3.Connection":
         _check_regular(path)
         url = f"file:{_escaped(path)}?mode=ro"
         return sqlite3.connect(url, uri=True, timeout=0, isolation_level=None, check_same_thread=False)
-    if os.path.lexists(f"{path}-journal"):  # what was interrupted is not worth a recovery
+    # After an interrupted write the index is built again, which is simpler than a recovery.
+    if os.path.lexists(f"{path}-journal"):
         try_unlink(path)
         try_unlink(f"{path}-journal")
     if not path.parent.is_dir():
@@ -316,7 +318,7 @@ def _connect(path: Path, *, writing: bool) -> "sqlite3.Connection":
 
 
 def _check_regular(path: Path) -> None:
-    """Refuse what is no regular file. It is not opened for that: to close it would drop SQLite's locks."""
+    """Refuse anything but a regular file. It is not opened for this: closing it would release SQLite's locks."""
     if not stat.S_ISREG(os.lstat(path).st_mode):
         message = f"{path.name} is not a regular file"
         raise IndexFaultError(message)
@@ -334,8 +336,8 @@ def _number(key: bytes, count: int) -> int:
 def _sum_of(table: str, count: int, number: int = -1, body: bytes | memoryview = b"") -> int:
     """Return the checksum of a bucket, or of the entry of its table.
 
-    The number of buckets is part of it: a reader that knows the number from before a write must not look for a key in
-    a bucket from after it.
+    It covers the number of buckets: a reader that read this number before a write must not search a bucket that was
+    written after it.
     """
     return zlib.crc32(body, zlib.crc32(f"{table} {count} {number}".encode()))
 

@@ -30,7 +30,7 @@ _STAGES = re.compile(rb'^\s*"?stages"?\s*:|[{,]\s*"?stages"?\s*:', re.MULTILINE)
 
 
 def find_lock_files(root: Path) -> tuple[set[Path], set[str]]:
-    """Return the lock files below the root, and the pipelines: beside a lock, at the root, or in pipelines/."""
+    """Return the lock files below the root, and the pipelines: beside a lock file, at the root, or in pipelines/."""
     locks: set[Path] = set()
     pipelines: set[str] = set()
     for path in _walk(root):
@@ -58,9 +58,9 @@ def is_lock_of_pipeline(root: Path, path: str) -> bool:
     return any(b"version" in text and b"stages" in text for text in beside)
 
 
-def _head_below(root: Path, path: str, most: int) -> bytes:
+def _head_below(root: Path, path: str, max_bytes: int) -> bytes:
     descriptor = open_file(root, path)
-    return b"" if descriptor is None else read_and_close(descriptor, most)
+    return b"" if descriptor is None else read_and_close(descriptor, max_bytes)
 
 
 def _walk(root: Path) -> Iterator[Path]:
@@ -69,7 +69,7 @@ def _walk(root: Path) -> Iterator[Path]:
         folder, is_top = waiting.pop()
         try:
             entries = os.scandir(folder)
-        except OSError:  # not ours to read: no pipeline that could be built
+        except OSError:  # this user cannot read it, so no build reads a pipeline in it
             continue
         with entries:
             for entry in entries:
@@ -81,7 +81,7 @@ def _walk(root: Path) -> Iterator[Path]:
 
 
 def _is_pipeline(path: Path) -> bool:
-    """Say whether a file looks like a pipeline: templates and hidden files are none that a build is made of."""
+    """Return whether a file looks like a pipeline; templates and hidden files are not built."""
     if path.stem.endswith(_TEMPLATE) or path.name.startswith("."):
         return False
     text = _head(path, whole=True)
@@ -97,53 +97,58 @@ def _head(path: Path, *, whole: bool = False) -> bytes:
 
 
 LOCK_VERSION = 1
-_END = "~"  # no stage is called so; it lets the block of every stage end in a comma, so that blocks merge alone
-_NEXT = b'\n  "'  # begins a record, and the end mark: all within a record is indented by more
+# The last entry of `records`; no stage can have this name. With it the block of every stage ends with a comma, so that
+# git can merge two branches that add stages.
+_END = "~"
+# The beginning of a record and of the end mark: lines within a record are indented by more.
+_NEXT = b'\n  "'
 _LAST = b'\n  "~": null\n'
 _EMPTY = b'{\n "orch23_lock": 1,\n "pipeline": "",\n "records": {%b\n  "~": null\n }\n}\n'
-_BREAK, _BREAK_BELOW = "\n", "\n  "  # no value in a JSON text holds a line break
+# A value in a JSON text has no line break, so a block can be indented by replacing all line breaks.
+_BREAK, _BREAK_BELOW = "\n", "\n  "
 _CONFLICT = re.compile(r"^(<{7} |={7}$|>{7} |\|{7} )", re.MULTILINE)
-_WAY_OUT = "take the file from version control again, or delete it and build: the store holds the same records"
+_RESTORE = "restore the file from version control, or delete it and build: the store has the same records"
 
 
 class _Version(Struct, frozen=True):
-    """The field that says how a lock file is to be read."""
+    """The version of a lock file."""
 
     orch23_lock: Any = None
 
 
 class _Named(Struct, frozen=True):
-    """The field that says whose records a lock file holds."""
+    """The name of the pipeline of a lock file."""
 
     pipeline: str
 
 
 class _Form(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A lock file. Each record in it is decoded by itself, so that every damaged one is reported."""
+    """A lock file. Its records are decoded one by one, so that every damaged record is reported."""
 
     orch23_lock: int
     pipeline: str
     records: JsonObject
-    retained: JsonObject = {}  # sorts after `records`: what reads a part of the file relies on it
+    # Sorts after `records`: the functions that read a part of the file rely on it.
+    retained: JsonObject = {}
 
 
 def read_lock(path: Path) -> LockFile:
-    """Return the records of a lock file; a file that is not there holds none.
+    """Return the records of a lock file; none if it does not exist.
 
     Raises:
-        CorruptStateError: it has conflict markers, or is not as it was written; all damaged records are named.
+        CorruptStateError: it has conflict markers or is damaged; the errors name all damaged records.
 
     """
     data = read_regular(path)
     if data is not None:
         return decode_lock(data, str(path))
     if os.path.lexists(path):
-        raise CorruptStateError(_no_file(path))
+        raise CorruptStateError(_not_a_file(path))
     return LockFile()
 
 
 class LockWrite(NamedTuple):
-    """A lock file as it was left: the sha256 of its bytes, in hex, and if it was written, the file that was.
+    """The result of a write: the SHA-256 of the file in hex, and its status if it was written.
 
     It is true if the file was written.
     """
@@ -157,7 +162,7 @@ class LockWrite(NamedTuple):
 
 
 def write_lock(root: Path, path: str, lock: LockFile, pipeline_name: str) -> LockWrite:
-    """Write a lock file below the root, unless it has this text already.
+    """Write a lock file below the root, unless it has the same text already.
 
     Raises:
         SafetyError: a directory of its path is a link.
@@ -171,30 +176,30 @@ def write_lock(root: Path, path: str, lock: LockFile, pipeline_name: str) -> Loc
 
 
 def lock_digest(path: Path) -> str:
-    """Return the sha256 of a lock file as it is, in hex; empty where there is no such file."""
+    """Return the SHA-256 of a lock file in hex; empty if there is no such file."""
     data = read_regular(path)
     return digest_bytes(data).sha256 if data is not None else ""
 
 
 def lock_pipeline(path: Path) -> str:
-    """Return the name of the pipeline that a lock file is of; empty where that cannot be read."""
+    """Return the name of the pipeline of a lock file; empty if it cannot be read."""
     with contextlib.suppress(ValueError):
         return to_struct(parse_stored(read_regular(path) or b""), _Named).pipeline
     return ""
 
 
-def _no_file(path: Path) -> Diagnostic:
-    hint = "move away what is there; without a lock file orch23 asks the store, or builds again"
-    return Diagnostic(E_LOCK_DAMAGED, "the lock file is no regular file", Location(str(path), 1, 1), hint)
+def _not_a_file(path: Path) -> Diagnostic:
+    hint = "move it away; without a lock file orch23 uses the records of the store, or builds again"
+    return Diagnostic(E_LOCK_DAMAGED, "the lock file is not a regular file", Location(str(path), 1, 1), hint)
 
 
 def encode_lock(lock: LockFile, pipeline_name: str) -> str:
-    """Return the one text of these records: sorted, no times, no absolute paths, a checksum in every record."""
+    """Return the text of a lock file: sorted, without times and absolute paths, a checksum in every record."""
     return "".join(_pieces(lock, pipeline_name))
 
 
 def _pieces(lock: LockFile, pipeline_name: str) -> Iterator[str]:
-    """Yield the text of a lock file record by record: as one value they take six times its memory."""
+    """Yield the text of a lock file record by record: all records as one value take six times its memory."""
     yield f'{{\n "orch23_lock": {LOCK_VERSION},\n "pipeline": {_quoted(pipeline_name)},\n "records": '
     yield from _part({**lock.records, _END: None}, failed=False)
     if lock.retained:
@@ -217,12 +222,12 @@ def _quoted(text: str) -> str:
 
 
 def read_lock_records(path: Path, stages: Collection[str], data: bytes, *, is_known: bool = False) -> LockFile:
-    """Return the records of these stages out of the bytes of a lock file that orch23 wrote, and no other.
+    """Return only the records of these stages from the bytes of a lock file that orch23 wrote.
 
-    With `is_known`, a digest has shown that the bytes are those that were written: no record is there twice.
+    With `is_known`, a digest has shown that these are the bytes that orch23 wrote, so no record is there twice.
 
     Raises:
-        CorruptStateError: the file does not hold each of them once, as it was written.
+        CorruptStateError: the file does not have each of these records once, in the form that orch23 writes.
 
     """
     spans = _spans(data, stages, str(path), is_known=is_known)
@@ -232,13 +237,13 @@ def read_lock_records(path: Path, stages: Collection[str], data: bytes, *, is_kn
 def write_lock_records(
     root: Path, path: str, lock: LockFile, pipeline_name: str, read: bytes, *, is_unchanged: bool = False
 ) -> LockWrite:
-    """Put these records in the place of those that the file has of their stages.
+    """Replace the records of some stages in a lock file.
 
-    `read` is the file as it was read before; with `is_unchanged` it still is that. If it is another one now, the sha256
-    is empty: the records of the other stages are then not those that were known.
+    `read` are the bytes as they were read before; with `is_unchanged` they are still those of the file. If the file has
+    changed since, the SHA-256 is empty: the caller does not know the records of the other stages.
 
     Raises:
-        CorruptStateError: the file does not hold each of them once, as it was written.
+        CorruptStateError: the file does not have each of these records once, in the form that orch23 writes.
         SafetyError: a directory of its path is a link.
 
     """
@@ -262,7 +267,7 @@ def write_lock_records(
 def _spans(
     data: bytes, stages: Collection[str], origin: str, *, is_known: bool = False
 ) -> Mapping[str, tuple[int, int]]:
-    """Return where the record of each stage is: from the line break before it up to that at its end."""
+    """Return start and end of the record of each stage, from the line break before it to the one at its end."""
     last = data.rfind(_LAST)
     spans = {}
     for stage in stages:
@@ -270,15 +275,15 @@ def _spans(
         start = data.find(head)
         end = data.find(_NEXT, start + len(head))
         if not 0 <= start < end <= last or (not is_known and data.find(head, start + 1) >= 0):
-            message = f"the record of `{stage}` is not where it was written"
-            hint = "build again: the whole of it is read then"
+            message = f"the record of `{stage}` is not in the form that orch23 writes"
+            hint = "build again: the whole lock file is read then"
             raise CorruptStateError(Diagnostic(E_LOCK_DAMAGED, message, Location(origin, 1, 1), hint))
         spans[stage] = start, end
     return spans
 
 
 def decode_lock(data: bytes, origin: str) -> LockFile:
-    """Return the records of a lock file's bytes; `origin` is what complaints call the file.
+    """Return the records of a lock file's bytes; errors name the file `origin`.
 
     Raises:
         CorruptStateError: as for `read_lock`.
@@ -296,7 +301,7 @@ def decode_lock(data: bytes, origin: str) -> LockFile:
         form = to_struct(body, _Form)
         if _END not in form.records:
             message = "the end mark is missing"
-            raise ValueError(message)  # noqa: TRY301 - one place tells of every kind of damage
+            raise ValueError(message)  # noqa: TRY301 - all kinds of damage are reported below
         retained = _records(form.retained, origin, document)
         return LockFile(_records(form.records, origin, document), retained)
     except ValueError as error:
@@ -313,7 +318,7 @@ def _block(record: Record, *, failed: bool = False) -> JsonObject:
 
 def _records(blocks: Mapping[str, Json], origin: str, document: str) -> dict[str, Record]:
     found: dict[str, Record] = {}
-    complaints: list[Diagnostic] = []
+    errors: list[Diagnostic] = []
     for name, block in blocks.items():
         if name == _END:
             continue
@@ -321,12 +326,12 @@ def _records(blocks: Mapping[str, Json], origin: str, document: str) -> dict[str
             body = to_struct(block, JsonObject)
             if body.pop("sum", None) != digest_json(body):
                 message = "does not match its checksum"
-                raise ValueError(message)  # noqa: TRY301 - one place tells of every kind of damage
+                raise ValueError(message)  # noqa: TRY301 - all kinds of damage are reported below
             found[name] = record_from_json(body)
         except ValueError as error:
-            complaints.append(_bad_record(origin, document, name, error))
-    if complaints:
-        raise CorruptStateError(*complaints)
+            errors.append(_bad_record(origin, document, name, error))
+    if errors:
+        raise CorruptStateError(*errors)
     return found
 
 
@@ -334,7 +339,7 @@ def _conflict(origin: str, document: str, start: int) -> Diagnostic:
     line = document.count("\n", 0, start) + 1
     return Diagnostic(
         E_LOCK_CONFLICT,
-        "the lock file holds conflict markers of git",
+        "the lock file has conflict markers of git",
         Location(origin, line, 1, 7),
         "take either side of each block (git checkout --ours FILE, or --theirs), then build",
     )
@@ -343,16 +348,16 @@ def _conflict(origin: str, document: str, start: int) -> Diagnostic:
 def _unknown_version(origin: str, version: Json) -> Diagnostic:
     return Diagnostic(
         E_LOCK_VERSION,
-        f"the lock file is of version {version!r}, this orch23 writes version {LOCK_VERSION}",
+        f"the lock file has version {version!r}, but this orch23 supports version {LOCK_VERSION}",
         Location(origin, 1, 1),
-        "use the orch23 that wrote it, or delete the file and build",
+        "use the version of orch23 that wrote it, or delete the file and build",
     )
 
 
 def _damaged(origin: str, error: ValueError) -> Diagnostic:
     line, column = (error.lineno, error.colno) if isinstance(error, json.JSONDecodeError) else (1, 1)
     message = f"the lock file cannot be read: {error}"
-    return Diagnostic(E_LOCK_DAMAGED, message, Location(origin, line, column), _WAY_OUT)
+    return Diagnostic(E_LOCK_DAMAGED, message, Location(origin, line, column), _RESTORE)
 
 
 def _bad_record(origin: str, document: str, name: str, error: ValueError) -> Diagnostic:
@@ -362,6 +367,6 @@ def _bad_record(origin: str, document: str, name: str, error: ValueError) -> Dia
         E_LOCK_RECORD,
         f"the record of stage `{name}` {error}",
         Location(origin, line, 3),
-        _WAY_OUT,
+        _RESTORE,
         subject=name,
     )

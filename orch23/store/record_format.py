@@ -9,15 +9,15 @@ from orch23.model.parsing import JsonObject, from_struct, to_struct
 from orch23.model.record import Base, Record
 
 EntryText: TypeAlias = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}:(?:0|[1-9][0-9]{0,15})(?:\+x)?\Z")]
-"""The identity of a file: `<sha256>:<size>`, with `+x` for an executable."""
+"""The entry of a file as text: `<sha256>:<size>`, with `+x` for an executable file."""
 
 _BlobId: TypeAlias = Annotated[str, Meta(pattern=r"\A[0-9a-f]{40}\Z")]
 
 
 class _Form(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The fields of a record. Those with a default are written only if they say something else.
+    """The fields of a record. A field with a default is written only if its value differs.
 
-    A record of an earlier version has none of them and keeps its text.
+    So a record of an earlier version, which has none of these fields, keeps its text and its digest.
     """
 
     stage: str
@@ -35,24 +35,24 @@ class _Form(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
 
 
 def entry_to_json(entry: FileEntry) -> EntryText:
-    """Return the text of a file's identity."""
+    """Return the text of a file's entry."""
     return f"{entry.digest.sha256}:{entry.digest.size_bytes}{'+x' if entry.executable else ''}"
 
 
 def optional_entry_to_json(entry: FileEntry | None) -> EntryText | None:
-    """Return the text of a file's identity, None where there is no file."""
+    """Return the text of a file's entry, None for no file."""
     return None if entry is None else entry_to_json(entry)
 
 
 def entry_from_json(text: EntryText) -> FileEntry:
-    """Return the file's identity that `entry_to_json` wrote."""
+    """Return the entry of a text that `entry_to_json` returned."""
     sha256, _, rest = text.partition(":")
     size = rest.removesuffix("+x")
     return FileEntry(Digest(sha256, int(size)), executable=size != rest)
 
 
 def optional_entry_from_json(text: EntryText | None) -> FileEntry | None:
-    """Return the file's identity that `optional_to_json` wrote."""
+    """Return the entry of a text, None for no file."""
     return None if text is None else entry_from_json(text)
 
 
@@ -80,7 +80,7 @@ def record_to_json(record: Record) -> JsonObject:
 
 
 def record_from_json(value: Json) -> Record:
-    """Return the record that `record_to_json` wrote.
+    """Return the record of a JSON object that `record_to_json` returned.
 
     Raises:
         ValueError: a field is missing, unknown or of the wrong type.

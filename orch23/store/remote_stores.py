@@ -1,72 +1,45 @@
 """Adapt content stores and result stores elsewhere, such as a remote cache, to the store's ports."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import cast
 
-from orch23.model.digest import Digest, FileEntry
-from orch23.model.ports import ContentStore, DescriptorAccess, FileContentStore, ResultIndex, ResultStore, StoredRecord
+from orch23.model.digest import Digest
+from orch23.model.ports import ContentStore, DescriptorAccess, FileContentStore, ResultIndex, ResultStore
 from orch23.model.record import Record
 from orch23.store.file_copy import CHUNK_BYTES
 from orch23.store.safe_files import write_all
 
 
 def with_file_access(contents: ContentStore) -> FileContentStore:
-    """Return the store itself if it transfers files, else one around it that does."""
+    """Return the store itself if it reads and writes open files, else an adapter around it that does."""
     if isinstance(contents, DescriptorAccess):
         return cast("FileContentStore", contents)
     return _Transfers(contents)
 
 
 class _Transfers:
-    """A content store that reads files into chunks and writes chunks to files."""
+    """Adds access to open files to a content store that has only chunks."""
 
     def __init__(self, contents: ContentStore) -> None:
-        """Take the store that has the bytes."""
-        self._contents = contents
-
-    def has(self, digest: Digest) -> bool:
-        """See the port."""
-        return self._contents.has(digest)
-
-    def get(self, digest: Digest) -> bytes:
-        """See the port."""
-        return self._contents.get(digest)
-
-    def put(self, data: bytes) -> Digest:
-        """See the port."""
-        return self._contents.put(data)
-
-    def get_chunks(self, digest: Digest) -> Iterator[bytes]:
-        """See the port."""
-        return self._contents.get_chunks(digest)
-
-    def put_chunks(self, chunks: Iterable[bytes]) -> Digest:
-        """See the port."""
-        return self._contents.put_chunks(chunks)
-
-    def check(self, digest: Digest) -> None:
-        """See the port."""
-        self._contents.check(digest)
-
-    def sync(self) -> None:
-        """See the port."""
-        self._contents.sync()
+        self.has, self.check, self.sync = contents.has, contents.check, contents.sync
+        self.get, self.get_chunks = contents.get, contents.get_chunks
+        self.put, self.put_chunks = contents.put, contents.put_chunks
 
     def adopt(self, descriptor: int, name: str = "") -> Digest:
         """Store the bytes of an open file by its chunks."""
         del name
-        return self._contents.put_chunks(descriptor_chunks(descriptor))
+        return self.put_chunks(descriptor_chunks(descriptor))
 
     def copy_to(self, digest: Digest, descriptor: int, name: str = "") -> None:
         """Write the chunks of a digest to an open file."""
         del name
-        for chunk in self._contents.get_chunks(digest):
+        for chunk in self.get_chunks(digest):
             write_all(descriptor, chunk)
 
 
 def descriptor_chunks(descriptor: int) -> Iterator[bytes]:
-    """Yield the bytes of an open file from its beginning, without moving its position."""
+    """Yield the bytes of an open file from its beginning; the position of the file does not change."""
     at = 0
     while chunk := os.pread(descriptor, CHUNK_BYTES, at):
         at += len(chunk)
@@ -74,16 +47,19 @@ def descriptor_chunks(descriptor: int) -> Iterator[bytes]:
 
 
 class CombinedResults:
-    """Records with a second place for results by stage key. Safe for calls from several threads.
+    """Local records with a second store of results by stage key. Safe for calls from several threads.
 
-    The other place is asked for a key that has no record here. What it returns is written here once it is used, so
-    that a command that only reads writes nothing. Results are put into both. Records of failures, of `reset` and of
-    `release` are not results, and stay here.
+    The second store is used for a key without a local record. Its result becomes a local record when it is used, so
+    that commands that only read write nothing. Results are put into both stores. Records of failures, of `reset` and of
+    `release` are not results, and stay local.
     """
 
     def __init__(self, here: ResultIndex, elsewhere: ResultStore) -> None:
-        """Take the records of this machine, and the other place."""
+        """Use the local records first, then the results elsewhere."""
         self._here, self._elsewhere = here, elsewhere
+        # Only keys are shared: all other lookups are local.
+        self.by_core, self.by_identity, self.having = here.by_core, here.by_identity, here.having
+        self.last, self.labelled, self.owners, self.survey = here.last, here.labelled, here.owners, here.survey
         self._found: dict[str, tuple[Record, ...]] = {}
 
     def has(self, key: str) -> bool:
@@ -91,7 +67,7 @@ class CombinedResults:
         return bool(self.by_key(key))
 
     def by_key(self, key: str) -> Sequence[Record]:
-        """See the port. The other place is asked once for each key."""
+        """See the port. The second store is called once for each key."""
         known = self._here.by_key(key)
         if known:
             return known
@@ -111,7 +87,7 @@ class CombinedResults:
         self._share(record)
 
     def use(self, record: Record) -> None:
-        """Note that a record was used, and keep it here if it is from elsewhere."""
+        """Note that a record was used, and store it locally if it is from elsewhere."""
         if record.key in self._found and not self._here.has(record.key):
             self._here.add(record)
         self._here.use(record)
@@ -119,31 +95,3 @@ class CombinedResults:
     def _share(self, record: Record) -> None:
         if not record.failed:
             self._elsewhere.put(record)
-
-    def by_core(self, core: str) -> Sequence[Record]:
-        """See the port."""
-        return self._here.by_core(core)
-
-    def by_identity(self, identity: str) -> Sequence[Record]:
-        """See the port."""
-        return self._here.by_identity(identity)
-
-    def last(self, stage: str) -> Record | None:
-        """See the port."""
-        return self._here.last(stage)
-
-    def labelled(self, stage: str) -> Sequence[Record]:
-        """See the port."""
-        return self._here.labelled(stage)
-
-    def owners(self, path: str) -> Sequence[Record]:
-        """See the port."""
-        return self._here.owners(path)
-
-    def having(self, path: str, entry: FileEntry) -> Sequence[Record]:
-        """See the port."""
-        return self._here.having(path, entry)
-
-    def survey(self) -> Sequence[StoredRecord]:
-        """See the port."""
-        return self._here.survey()

@@ -48,10 +48,10 @@ INTERRUPTED = "interrupted"
 _SUM_DIGITS = 16
 _END_BYTES = len(b',"sum":"') + _SUM_DIGITS + len(b'"}\n')
 _DURABLE = (CallReserved, CallSubmitted, CallSettled, LlmResponse, StageFinished, RunFinished)
-_WORTH_LITTLE = frozenset({StageStatus.FRESH, StageStatus.SKIPPED, StageStatus.BLOCKED})
-"""Ends that the next run finds again by itself."""
-_FOUND_AGAIN = frozenset({StageStatus.BUILT, StageStatus.RESTORED})
-"""Ends that it finds by the record, unless a model was asked."""
+# A finished stage is not synced if the next run finds the outcome by itself:
+_DERIVED = frozenset({StageStatus.FRESH, StageStatus.SKIPPED, StageStatus.BLOCKED})
+# or by the record, unless responses of a model were used.
+_RECORDED = frozenset({StageStatus.BUILT, StageStatus.RESTORED})
 
 
 class _Line(Struct, frozen=True, forbid_unknown_fields=True):
@@ -76,7 +76,7 @@ class JournalLine(Struct, frozen=True):
 
 
 class RunSummary(Struct, frozen=True, kw_only=True):
-    """One run at a glance. `status` is what `run_finished` said, `interrupted` without one, `damaged` if unreadable."""
+    """The summary of a run. `status` is that of `run_finished`, else `interrupted`, or `damaged` if unreadable."""
 
     run_id: str
     pipeline: str = ""
@@ -87,14 +87,14 @@ class RunSummary(Struct, frozen=True, kw_only=True):
 
 
 class Journal:
-    """Writes `logs/<run>.jsonl`. The file is made with the first event; events may come from any thread.
+    """Writes `logs/<run>.jsonl`. The first event creates the file; events may come from any thread.
 
-    The events after which something would be paid for or counted twice are durable when `notice` returns; each
-    makes those before it durable too.
+    An event is durable when `notice` returns if without it a call could be paid for or counted twice. It makes the
+    events before it durable too.
     """
 
     def __init__(self, logs: Path, run_id: str, clock: Callable[[], datetime]) -> None:
-        """Take the folder, the run's id and the clock. A run of that id that exists is left alone: see `run_id`."""
+        """Choose the file. If there is a run with this id, another id is used: see `run_id`."""
         self.run_id = free_run_id(logs, run_id)
         self.path = logs / f"{self.run_id}.jsonl"
         self._clock = clock
@@ -107,7 +107,7 @@ class Journal:
         """Append one event.
 
         Raises:
-            OSError: the disk refused it; the journal then ends with the event before.
+            OSError: the write failed. The journal then ends with the event before.
 
         """
         with self._lock:
@@ -115,11 +115,11 @@ class Journal:
                 self._descriptor = self._open()
             line = _line_of(event, self._number + 1, format_timestamp(self._clock()))
             self._append(self._descriptor, line)
-            if isinstance(event.data, _DURABLE) and not _is_worth_little(event.data):
+            if isinstance(event.data, _DURABLE) and not _is_found_again(event.data):
                 os.fsync(self._descriptor)
 
     def close(self) -> None:
-        """Close the file; an event after that opens a journal of its own, and should not come."""
+        """Close the file. No event may follow."""
         with self._lock:
             if self._descriptor is not None:
                 os.close(self._descriptor)
@@ -127,9 +127,10 @@ class Journal:
 
     def _open(self) -> int:
         folder = self.path.parent
-        fresh = not folder.exists()
+        is_new = not folder.exists()
         make_folder(folder, PRIVATE_FOLDER_MODE)
-        if fresh:  # prompts and answers will be in it: nothing that `git add .` should take
+        if is_new:
+            # Prompts and responses may be private: `git add .` must not add them.
             write_atomic(folder / ".gitignore", b"*\n", mode=PRIVATE_FILE_MODE)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(self.path, flags, PRIVATE_FILE_MODE)
@@ -137,27 +138,28 @@ class Journal:
         return descriptor
 
     def _append(self, descriptor: int, line: bytes) -> None:
+        # A full disk can leave a part of a line: what follows it would be unreadable.
         if os.fstat(descriptor).st_size != self._good_bytes:
-            os.ftruncate(descriptor, self._good_bytes)  # the torn end of a line that a full disk refused
+            os.ftruncate(descriptor, self._good_bytes)
         write_all(descriptor, line)
         self._good_bytes += len(line)
         self._number += 1
 
 
-def _is_worth_little(data: EventData) -> bool:
+def _is_found_again(data: EventData) -> bool:
     if not isinstance(data, StageFinished):
         return False
-    asked = data.calls or data.recorded or data.by_hand
-    return data.status in _WORTH_LITTLE or (data.status in _FOUND_AGAIN and not asked)
+    used_responses = data.calls or data.recorded or data.by_hand
+    return data.status in _DERIVED or (data.status in _RECORDED and not used_responses)
 
 
 def new_run_id(now: datetime, key8: str) -> str:
-    """Return a run's id: the time it began, and the first digits of what it builds."""
+    """Return the id of a run: the time in UTC when it began, and eight digits for what it builds."""
     return f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}-{key8}"
 
 
 def free_run_id(logs: Path, run_id: str) -> str:
-    """Return the id itself or, if a run has it (two within one second), the id with the first free number."""
+    """Return the id or, if there is a run with it (two in one second), the id with the first free number."""
     candidate, number = run_id, 1
     while (logs / f"{candidate}.jsonl").exists():
         number += 1
@@ -166,16 +168,16 @@ def free_run_id(logs: Path, run_id: str) -> str:
 
 
 def format_timestamp(moment: datetime) -> str:
-    """Return a time as the journal writes it: UTC, to the millisecond."""
+    """Return a time as text: UTC with milliseconds."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def read_journal(path: Path) -> tuple[JournalLine, ...]:
-    """Return the lines of a journal, without an end that was torn off by a crash.
+    """Return the lines of a journal, without an end that a crash left damaged.
 
     Raises:
-        NotFoundError: there is no such journal.
-        CorruptStateError: a line is damaged that is not part of a torn end.
+        NotFoundError: the journal does not exist.
+        CorruptStateError: a line before the end is damaged.
 
     """
     try:
@@ -187,7 +189,7 @@ def read_journal(path: Path) -> tuple[JournalLine, ...]:
 
 
 def parse_journal(data: bytes, origin: str) -> tuple[JournalLine, ...]:
-    """Return the lines of a journal's bytes; `origin` is what complaints call the file.
+    """Return the lines of a journal's bytes; errors name the file `origin`.
 
     Raises:
         CorruptStateError: as for `read_journal`.
@@ -201,18 +203,19 @@ def parse_journal(data: bytes, origin: str) -> tuple[JournalLine, ...]:
         try:
             read = _parse_line(line + b"\n")
             if broken is None and read.seq != len(found) + 1:
-                broken = (number, f"has the number {read.seq} where {len(found) + 1} was due")
+                broken = (number, f"has the number {read.seq} instead of {len(found) + 1}")
         except ValueError as error:
             broken = broken or (number, str(error))
         else:
-            if broken is not None:  # a good line after a bad one: no crash does that
+            # A crash damages the end alone. With a good line after it, the damage has another cause.
+            if broken is not None:
                 raise CorruptStateError(_damaged(origin, *broken))
             found.append(read)
     return tuple(found)
 
 
 def list_runs(logs: Path) -> tuple[RunSummary, ...]:
-    """Return the runs that have a journal, newest first. One that cannot be read is among them, as `damaged`."""
+    """Return all runs with a journal, newest first; a run with an unreadable journal has the status `damaged`."""
     found = []
     for path in journal_paths(logs):
         try:
@@ -226,10 +229,10 @@ def list_runs(logs: Path) -> tuple[RunSummary, ...]:
 
 
 def interrupted_journals(logs: Path, pipeline_file: str) -> tuple[tuple[str, tuple[JournalLine, ...]], ...]:
-    """Return run id and lines of the pipeline's newest runs, newest first, back to one that came to an end.
+    """Return id and lines of the pipeline's newest runs, newest first, up to the last run that was not interrupted.
 
     Raises:
-        CorruptStateError: a journal that would have to be read is damaged.
+        CorruptStateError: one of these journals is damaged.
 
     """
     chain: list[tuple[str, tuple[JournalLine, ...]]] = []
@@ -248,7 +251,7 @@ def interrupted_journals(logs: Path, pipeline_file: str) -> tuple[tuple[str, tup
 
 
 def newest_journal(logs: Path, pipeline_file: str) -> tuple[JournalLine, ...]:
-    """Return the lines of the pipeline's newest run, none if it never ran.
+    """Return the lines of the pipeline's newest run; none if it never ran.
 
     Raises:
         CorruptStateError: that journal is damaged.
@@ -264,7 +267,7 @@ def newest_journal(logs: Path, pipeline_file: str) -> tuple[JournalLine, ...]:
 
 
 def journal_paths(logs: Path) -> list[Path]:
-    """Return the journals, newest first: by their ids, those of one second by their first lines and numbers."""
+    """Return the paths of the journals, newest first: by id, and within one second by first line and number."""
     try:
         names = (path for path in logs.iterdir() if path.suffix == ".jsonl" and is_run_file(LOGS_FOLDER, path.name))
         paths = [path for path in names if path.is_file()]
@@ -275,7 +278,7 @@ def journal_paths(logs: Path) -> list[Path]:
 
 
 def journal_pipeline(path: Path) -> str:
-    """Return the pipeline whose run a journal is of; empty where its first line does not tell."""
+    """Return the pipeline file of a journal's run; empty if its first line cannot be read."""
     first, _ = _ends(path)
     return "" if first is None else _pipeline(first)
 
@@ -292,7 +295,7 @@ def _age(path: Path, *, shared: bool) -> tuple[str, str, int, str]:
 
 
 def _ends(path: Path) -> tuple[JournalLine | None, JournalLine | None]:
-    """Return the first and the last line of a journal, without reading the rest; None for one that is not whole."""
+    """Return the first and the last line of a journal without reading the rest; None for a damaged line."""
     with path.open("rb") as stream:
         first = stream.readline()
         stream.seek(0, 2)
@@ -331,7 +334,7 @@ def _summary(run_id: str, lines: tuple[JournalLine, ...]) -> RunSummary:
 
 
 def _counts(lines: tuple[JournalLine, ...], ended: RunFinished | None) -> Mapping[str, int]:
-    """Return how many stages ended how; a run that did nothing says so at its end alone."""
+    """Return the number of stages by outcome; a run with nothing to do has them in its last event only."""
     ends = Counter(one.event.data.status.value for one in lines if isinstance(one.event.data, StageFinished))
     return ends or (ended.stages if ended else {})
 
@@ -343,7 +346,7 @@ def _parse_line(line: bytes) -> JournalLine:
         raise ValueError(message)
     found = to_struct(parse_stored(inner + b"}"), _Line)
     if found.v != EVENT_VERSION:
-        message = f"is of version {found.v}"
+        message = f"has version {found.v}"
         raise ValueError(message)
     return JournalLine(found.seq, found.ts, parse_event(found.type, found.message, found.role, found.level, found.data))
 
@@ -353,18 +356,17 @@ def _damaged(origin: str, number: int, problem: str) -> Diagnostic:
         E_JOURNAL,
         f"line {number} of the journal {problem}",
         Location(origin, number, 1),
-        "`orch23 reset` sets the journals aside; recorded answers are kept",
+        "`orch23 reset` sets the journals aside; recorded responses are kept",
     )
 
 
 def _line_of(event: Event, number: int, moment: str) -> bytes:
-    """Return the journal's line of an event."""
     inner = line_without_checksum(event, number, moment).encode("utf-8", "backslashreplace")
     return inner + b',"sum":"' + _line_sum(inner) + b'"}\n'
 
 
 def line_without_checksum(event: Event, number: int, moment: str) -> str:
-    """Return the journal's line of an event up to its checksum, which is that of this text."""
+    """Return the journal line of an event without its end. The checksum is that of this text."""
     line = _Line(
         v=EVENT_VERSION,
         seq=number,
@@ -379,7 +381,6 @@ def line_without_checksum(event: Event, number: int, moment: str) -> str:
 
 
 def _line_sum(inner: bytes) -> bytes:
-    """Return the checksum of a line: of everything before the checksum."""
     return hashlib.sha256(inner).hexdigest()[:_SUM_DIGITS].encode("ascii")
 
 
@@ -387,7 +388,7 @@ _UNFIT = re.compile(r"[^A-Za-z0-9._@-]")
 
 
 class AttemptFiles(Struct, frozen=True):
-    """The artifacts of one run. Private to the user: prompts and answers may hold what the project keeps to itself."""
+    """The files of the attempts of one run. Only the user can read them: prompts and responses may be private."""
 
     folder: Path
 
@@ -396,11 +397,12 @@ class AttemptFiles(Struct, frozen=True):
         return self.folder / _UNFIT.sub("_", stage) / f"attempt-{attempt}"
 
     def keep(self, stage: str, attempt: int, name: str, text: str) -> None:
-        """Write one artifact, in place of an earlier one of that name."""
+        """Write a file of an attempt; an earlier one of that name is replaced."""
         path = self.attempt_folder(stage, attempt) / name
         if not self.folder.is_dir():
             make_folder(self.folder, PRIVATE_FOLDER_MODE)
-        for folder in (path.parent.parent, path.parent):  # for people: not worth a wait for the disk
+        # These files are for users and no run reads them: they are not made durable.
+        for folder in (path.parent.parent, path.parent):
             with contextlib.suppress(FileExistsError):
                 folder.mkdir(PRIVATE_FOLDER_MODE)
         path.touch(PRIVATE_FILE_MODE)

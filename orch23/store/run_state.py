@@ -36,14 +36,14 @@ _NO_STAGES = '"stages": {}'
 
 
 class WritesJson(Protocol):
-    """A value that says of itself what is to be written."""
+    """A value with a JSON form."""
 
     def to_json(self) -> dict[str, Json]:
-        """Return it."""
+        """Return the JSON form."""
 
 
 class _Block(Struct, frozen=True):
-    """What is written of one stage: for people, and for the checksum."""
+    """The texts of one stage: indented for the file, canonical for the checksum."""
 
     stage: WritesJson
     shown: str
@@ -51,17 +51,17 @@ class _Block(Struct, frozen=True):
 
 
 class StateEncoder(Struct):
-    """The texts of the states of one run, one after the other."""
+    """Encodes the states of one run. Only the stages that have changed since the last state are encoded again."""
 
     _blocks: dict[str, _Block] = field(default_factory=dict)
 
     def encode(self, head: Mapping[str, Json], stages: Mapping[str, WritesJson]) -> str:
         """Return the JSON of `head` and `stages`, in this order, with the checksum of its canonical form."""
         blocks = {name: self._block(name, stage) for name, stage in stages.items()}
-        told = {name: b"%s:%s" % (canonical_json(name), canonical_json(value)) for name, value in head.items()}
+        fields = {name: b"%s:%s" % (canonical_json(name), canonical_json(value)) for name, value in head.items()}
         inner = b",".join(b"%s:%s" % (canonical_json(name), blocks[name].canonical) for name in sorted(blocks))
-        told["stages"] = b'"stages":{%s}' % inner
-        digest = hashlib.sha256(b"{%s}" % b",".join(told[name] for name in sorted(told))).hexdigest()
+        fields["stages"] = b'"stages":{%s}' % inner
+        digest = hashlib.sha256(b"{%s}" % b",".join(fields[name] for name in sorted(fields))).hexdigest()
         whole = indented_json({**head, "stages": {}, "sum": digest})
         if not blocks:
             return whole
@@ -81,10 +81,12 @@ class StateEncoder(Struct):
 SeedState: TypeAlias = Literal["INIT", "GENERATING", "TESTING", "PATCHING", "SUCCESS", "FAILED"]
 SeedPhase: TypeAlias = Literal["init", "generated", "tested", "complete", "failed"]
 
-# Seed 001's table, and what orch23 has beyond it: a stage may be fresh or restored (INIT to SUCCESS), may only be
-# verified (INIT to TESTING, and to GENERATING if that was red), may go on where an interrupted run stopped (INIT to
-# PATCHING), an answer that cannot be used is asked for again untested (GENERATING or PATCHING to PATCHING), and a
-# stage whose inputs somebody edited while it was prepared is decided anew (any but the last two to INIT).
+# The table of seed 001, with the transitions that orch23 adds:
+# - INIT to SUCCESS: the stage is fresh or restored.
+# - INIT to TESTING, and then to GENERATING: only the verification runs, and it fails.
+# - INIT to PATCHING: the stage continues where an interrupted run stopped.
+# - GENERATING or PATCHING to PATCHING: a response that cannot be used is requested again without a test.
+# - any state but the last two to INIT: inputs were edited while the stage was prepared, so it is decided again.
 LEGAL_TRANSITIONS: Mapping[SeedState, frozenset[SeedState]] = {
     "INIT": frozenset({"INIT", "GENERATING", "TESTING", "PATCHING", "SUCCESS", "FAILED"}),
     "GENERATING": frozenset({"INIT", "TESTING", "PATCHING", "FAILED"}),
@@ -94,17 +96,18 @@ LEGAL_TRANSITIONS: Mapping[SeedState, frozenset[SeedState]] = {
     "FAILED": frozenset(),
 }
 _RESUMABLE = frozenset({INTERRUPTED, "cancelled", "limit", "edited", "decision"})
-_TESTED = frozenset(
-    {"verify_failed", "acceptance_failed"}
-)  # all other failures may come before there is anything to test
+# All other failures can come before there is anything to test.
+_TESTED = frozenset({"verify_failed", "acceptance_failed"})
 _TRANSITIONS = (StageStarted, AttemptStarted, FilesProposed, CheckResult, AttemptFinished, StageWithheld, StageFinished)
 _AT_LEAST_EVERY = timedelta(seconds=1)
 _SHARE = 20
-_ALWAYS_WRITTEN = 64  # so many stages: at 10,000 the file is megabytes, and 40,000 writes of it would take hours
+# Up to this number of stages the file is written after each transition. With 10,000 stages it has megabytes, and 40,000
+# writes of it would take hours.
+_ALWAYS_WRITTEN = 64
 
 
 class StageState(Struct, frozen=True, kw_only=True):
-    """Where one stage stands. `state` is seed 001's, `phase` seed 000's; `attempt` counts from 1, 0 is none yet."""
+    """The state of one stage. `state` is that of seed 001, `phase` that of seed 000; the first `attempt` is 1."""
 
     status: str = "waiting"
     state: SeedState = "INIT"
@@ -119,7 +122,7 @@ class StageState(Struct, frozen=True, kw_only=True):
     files: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Json]:
-        """Return what `state.json` says of a stage."""
+        """Return the entry of a stage in `state.json`."""
         return {
             "status": self.status,
             "state": self.state,
@@ -135,7 +138,7 @@ class StageState(Struct, frozen=True, kw_only=True):
 
 
 class RunState(Struct, frozen=True, kw_only=True):
-    """Where a run stands: its stages, and the fields of seeds 000 and 001, told of the stage last worked on."""
+    """The state of a run: its stages, and the fields of seeds 000 and 001, which describe the stage last worked on."""
 
     run_id: str = ""
     spec_file: str = ""
@@ -149,13 +152,13 @@ class RunState(Struct, frozen=True, kw_only=True):
     stages: Mapping[str, StageState] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Json]:
-        """Return what `state.json` says."""
+        """Return the content of `state.json`."""
         return {**self.head(), "stages": {name: stage.to_json() for name, stage in self.stages.items()}}
 
     def head(self) -> dict[str, Json]:
-        """Return the fields of `state.json` but `stages`, the last. As in the seeds, `attempt` counts from 0.
+        """Return the fields of `state.json` except `stages`. As in the seeds, `attempt` counts from 0.
 
-        `max_retries` is the most of any stage until one has begun.
+        `max_retries` is the maximum over all stages until one has begun.
         """
         retries = max(0, self.focus.attempt - 1)
         state, phase = _overall(self)
@@ -180,7 +183,7 @@ class RunState(Struct, frozen=True, kw_only=True):
 
 
 def fold_events(history: Iterable[JournalLine | Event]) -> RunState:
-    """Return the state that a run's events add up to."""
+    """Return the state of a run after these events."""
     folding = RunStateFold()
     for one in history:
         if isinstance(one, Event):
@@ -191,7 +194,7 @@ def fold_events(history: Iterable[JournalLine | Event]) -> RunState:
 
 
 def with_state(stage: StageState, move: SeedState, name: str) -> StageState:
-    """Return the stage in its next state; the one gate that every transition passes."""
+    """Return the stage in its next state. Every transition is checked here."""
     if move not in LEGAL_TRANSITIONS[stage.state]:
         message = f"BUG: stage {name} cannot go from {stage.state} to {move}"
         raise ValueError(message)
@@ -199,7 +202,7 @@ def with_state(stage: StageState, move: SeedState, name: str) -> StageState:
 
 
 class RunStateFold:
-    """A fold that goes on: events in, state out at any time."""
+    """Computes the state of a run, event by event."""
 
     def __init__(self) -> None:
         """Begin before the first event."""
@@ -223,9 +226,10 @@ class RunStateFold:
             before = self._stages.get(event.role, StageState())
             after = _next(before, event)
             self._stages[event.role] = after
-            if after.status == StageStatus.FAILED:  # the others still run: until the end it is told where it stood
+            if after.status == StageStatus.FAILED:
+                # Other stages still run. Until the run ends, the seeds show the last state before the failure.
                 self._focus = replace(after, state=before.state, phase=before.phase)
-            elif after.state not in ("INIT", "SUCCESS") and after.status != StageStatus.WITHHELD:  # nobody works on it
+            elif after.state not in ("INIT", "SUCCESS") and after.status != StageStatus.WITHHELD:
                 self._focus = after
 
     def state(self) -> RunState:
@@ -239,7 +243,7 @@ class RunStateFold:
         )
 
     def stage_count(self) -> int:
-        """Return how many stages there are, as far as has been heard."""
+        """Return the number of stages, as far as it is known."""
         return max(len(self._stages), self._announced)
 
     def _start(self, began: RunStarted) -> None:
@@ -254,16 +258,15 @@ class RunStateFold:
 
 
 class StateFile:
-    """An observer that keeps `state.json` in step with a run.
+    """An observer that writes `state.json` during a run.
 
-    It is a view: written without waiting for the disk. A run of up to 64 stages writes it after every transition, a
-    bigger one so often that each stage is written out a few times in all, and at the first transition after a second
-    (where writing it takes long, after twenty times that). What a crash leaves unwritten `rebuild` takes from the
-    journal.
+    The file only shows the journal, so it is not made durable. A run of up to 64 stages writes it after every
+    transition. A larger run writes it so often that each stage is encoded a few times in all, and at the first
+    transition after one second, or after 20 times the duration of a write. `rebuild` writes it from the journal.
     """
 
     def __init__(self, path: Path, clock: Callable[[], datetime] | None = None) -> None:
-        """Take the file, made with the first event, and the clock that the journal has too."""
+        """Write nothing before the first event. The clock should be that of the journal."""
         self._path = path
         self._clock = clock or (lambda: datetime.now(UTC))
         self._folding = RunStateFold()
@@ -273,7 +276,7 @@ class StateFile:
         self._text = StateEncoder()
 
     def notice(self, event: Event) -> None:
-        """Take one event, from any thread."""
+        """Add one event; may be called from any thread."""
         with self._lock:
             now = self._clock()
             self._folding.add(event, format_timestamp(now))
@@ -284,7 +287,7 @@ class StateFile:
                 self._due_again = after + max(_AT_LEAST_EVERY, _SHARE * (after - now))
 
     def rebuild(self, journal_path: Path) -> RunState:
-        """Write the file anew from the journal; a corrupt one is set aside as `state.json.corrupt`."""
+        """Write the file from the journal; a damaged file is renamed to `state.json.corrupt`."""
         with self._lock:
             if self._path.exists() and read_state(self._path) is None:
                 self._path.replace(self._path.with_name(f"{self._path.name}.corrupt"))
@@ -312,7 +315,7 @@ class StateFile:
 
 
 def read_state(path: Path) -> Mapping[str, Json] | None:
-    """Return what a `state.json` says, or None if it is missing or not as it was written."""
+    """Return the content of a `state.json`, or None if the file is missing or damaged."""
     try:
         body = to_struct(parse_stored(read_regular(path) or b""), JsonObject)
     except (OSError, ValueError):
@@ -330,7 +333,7 @@ def _overall(run: RunState) -> tuple[SeedState, SeedPhase]:
 
 
 def _last_error(run: RunState) -> str | None:
-    """Return what went wrong last: of the stage last worked on, else of one that failed, else the end of the run."""
+    """Return the error of the stage last worked on, else of a failed stage, else of the run."""
     failed = (stage.error for stage in run.stages.values() if stage.state == "FAILED" and stage.error)
     return run.focus.error or next(failed, None) or run.error
 
@@ -366,21 +369,21 @@ def _attempt(stage: StageState, began: AttemptStarted, name: str) -> StageState:
 
 
 def _checked(stage: StageState, result: CheckResult, message: str) -> StageState:
-    """Return the stage after one step of verification. Only the end of the attempt says that all have passed."""
+    # A passed check changes nothing: only the end of the attempt shows that all checks have passed.
     if result.passed:
         return stage
-    error, told = f"{result.step}: {message}", result.excerpt or message
-    return replace(stage, test_passed=False, exit_code=result.exit_code, output=told, error=error)
+    error, output = f"{result.step}: {message}", result.excerpt or message
+    return replace(stage, test_passed=False, exit_code=result.exit_code, output=output, error=error)
 
 
 def _tested(stage: StageState, ended: AttemptFinished, message: str, name: str) -> StageState:
-    told = ended.excerpt or message
+    output = ended.excerpt or message
     if not ended.passed and stage.state != "TESTING" and ended.failure_kind not in _TESTED:
-        return replace(stage, error=told)
+        return replace(stage, error=output)
     known = stage if stage.state == "TESTING" else with_state(stage, "TESTING", name)
     if ended.passed:
         return replace(known, phase="tested", test_passed=True, exit_code=0, output="", error=None)
-    return replace(known, phase="tested", test_passed=False, exit_code=ended.exit_code, output=told, error=told)
+    return replace(known, phase="tested", test_passed=False, exit_code=ended.exit_code, output=output, error=output)
 
 
 def _finish(stage: StageState, ended: StageFinished, message: str, name: str) -> StageState:
@@ -389,4 +392,4 @@ def _finish(stage: StageState, ended: StageFinished, message: str, name: str) ->
         return replace(with_state(known, "SUCCESS", name), phase="complete", error=None)
     if ended.status is StageStatus.FAILED:
         return replace(with_state(known, "FAILED", name), phase="failed", error=known.error or message)
-    return known  # blocked, edited, cancelled, held: it stands where it stood
+    return known  # blocked, edited, cancelled or withheld: its state does not change

@@ -1,6 +1,6 @@
 """Read durations and token counts of earlier runs from journals, for estimates.
 
-A damaged line is passed over here; whoever builds on a journal reads it with `read_journal`, which complains.
+A damaged line is skipped here: estimates can do without it. `read_journal` reports damage.
 """
 
 import json
@@ -16,13 +16,15 @@ from orch23.model.stage_status import StageStatus
 from orch23.store.run_logs import journal_paths
 
 MAX_RUNS = 5
-_MANY = 64  # so many names are not looked for in each line
-_MOST_BYTES = 8_000_000  # of one journal; a plan does not wait for more
+# With more names than this, it is faster to parse all lines than to search each line for all names.
+_MAX_NAMES = 64
+# Only the first bytes of a journal are read: `plan` must not wait for the journals of very long runs.
+_MAX_JOURNAL_BYTES = 8_000_000
 _KINDS = (b'"type":"stage_finished"', b'"type":"llm_response"')
 
 
 class StageStatistics(Struct, frozen=True, kw_only=True):
-    """What a stage took, newest run first: the seconds of each run that built it, (input, output) of each answer."""
+    """Of a stage, newest run first: the seconds of each build, and the (input, output) tokens of each response."""
 
     durations_s: tuple[float, ...] = ()
     tokens: tuple[tuple[int, int], ...] = ()
@@ -41,7 +43,7 @@ class _Began(Struct, frozen=True):
     pipeline: str
 
 
-class _Answered(Struct, frozen=True):
+class _Response(Struct, frozen=True):
     input_tokens: NaturalNumber = 0
     output_tokens: NaturalNumber = 0
 
@@ -58,29 +60,29 @@ _Form = TypeVar("_Form", bound=Struct)
 
 class _Found(Struct):
     durations_s: list[float] = field(default_factory=list)
-    answers: list[tuple[int, int]] = field(default_factory=list)
+    tokens: list[tuple[int, int]] = field(default_factory=list)
 
 
 def read_statistics(
     logs: Path, pipeline_file: str, stages: Collection[str], newest: int = MAX_RUNS
 ) -> Mapping[str, StageStatistics]:
-    """Return what these stages, and each foreach with all of its items together, took in a pipeline's newest runs."""
+    """Return the statistics of these stages in a pipeline's newest runs; those of a foreach cover all of its items."""
     found: dict[str, _Found] = {}
     families = {json.dumps(name.partition("@")[0], ensure_ascii=False)[:-1].encode() for name in stages}
     about = tuple(b'"role":' + family for family in families)
     for data in _journals_of(logs, pipeline_file, newest):
-        for event in _events(data, about if len(about) < _MANY else (b'"role":',)):
+        for event in _events(data, about if len(about) < _MAX_NAMES else (b'"role":',)):
             for name in dict.fromkeys((event.role, event.role.partition("@")[0])):
                 _note(found.setdefault(name, _Found()), event)
     pasts = {
-        name: StageStatistics(durations_s=tuple(one.durations_s), tokens=tuple(one.answers))
+        name: StageStatistics(durations_s=tuple(one.durations_s), tokens=tuple(one.tokens))
         for name, one in found.items()
     }
     return {name: past for name, past in pasts.items() if past != _NOTHING}
 
 
 def statistics_of(past: Mapping[str, StageStatistics], stage: str) -> StageStatistics:
-    """Return what a stage took; what the other items of its foreach took, where it never ran itself."""
+    """Return the statistics of a stage; if it never ran, those of the other items of its foreach."""
     return past.get(stage) or past.get(stage.partition("@")[0]) or _NOTHING
 
 
@@ -95,7 +97,7 @@ def _journals_of(logs: Path, pipeline_file: str, newest: int) -> Iterator[bytes]
                 began = None if first is None else _decoded(first.data, _Began)
                 if began is None or began.pipeline != pipeline_file:
                     continue
-                yield stream.read(_MOST_BYTES)
+                yield stream.read(_MAX_JOURNAL_BYTES)
         except OSError:
             continue
         left -= 1
@@ -111,14 +113,18 @@ def _events(data: bytes, about: tuple[bytes, ...]) -> Iterator[_Line]:
 
 def _note(found: _Found, event: _Line) -> None:
     if event.type == "llm_response":
-        answer = _decoded(event.data, _Answered)
-        if answer is not None and (answer.input_tokens or answer.output_tokens):
-            found.answers.append((answer.input_tokens, answer.output_tokens))
-        return
-    ended = _decoded(event.data, _Ended)
-    replayed = ended is not None and not ended.calls and ended.recorded > 0  # quick, since no model was called
-    if ended is not None and ended.status is StageStatus.BUILT and not replayed and ended.duration_s is not None:
-        found.durations_s.append(ended.duration_s)
+        response = _decoded(event.data, _Response)
+        if response is not None and (response.input_tokens or response.output_tokens):
+            found.tokens.append((response.input_tokens, response.output_tokens))
+    elif (duration_s := _build_seconds(_decoded(event.data, _Ended))) is not None:
+        found.durations_s.append(duration_s)
+
+
+def _build_seconds(ended: _Ended | None) -> float | None:
+    if ended is None or ended.status is not StageStatus.BUILT:
+        return None
+    # A stage that replayed all of its responses is quick: its duration says nothing about a build that calls a model.
+    return None if ended.recorded > 0 and not ended.calls else ended.duration_s
 
 
 def _parsed(line: bytes) -> _Line | None:
@@ -129,7 +135,7 @@ def _parsed(line: bytes) -> _Line | None:
 
 
 def _decoded(value: Json, form: type[_Form]) -> _Form | None:
-    """Return the fields of an event that are looked for, None if one of them is of another type."""
+    """Return the fields of an event, or None if one of them has another type."""
     try:
         return to_struct(value, form)
     except ValueError:
