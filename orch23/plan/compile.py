@@ -191,6 +191,8 @@ def _firmness(reader: Node, producer: Node, pattern: str) -> EdgeFirmness:
     return EdgeFirmness.CHAIN_PATTERN if is_glob(pattern) else EdgeFirmness.CHAIN_FILE
 
 
+# A planner often reads files that the stages of its plan write. With edges of one rank, that would be a cycle; with
+# three ranks, it reads the files as they were before these stages (ADR 5).
 def _build_graph(nodes: Mapping[str, Node], candidates: list[_Candidate]) -> tuple[StageGraph, list[Edge]]:
     """Return the graph with its edges, added rank by rank, and the edges that are dropped."""
     graph = new_graph(nodes)
@@ -228,10 +230,9 @@ def _order_after_groups(
 
 
 def _order_before_chains(graph: StageGraph, chains: Mapping[str, tuple[str, ...]]) -> None:
-    """Order everything that a chain's items wait for before its first item.
-
-    So a chain can be planned as one unit.
-    """
+    """Order everything that a chain's items wait for before its first item."""
+    # Whether a user edited a chain, and which old versions of its files are needed, is decided once, before its first
+    # item. Items may start later than necessary (ADR 5).
     for chain, items in chains.items():
         if len(items) == 1:
             continue

@@ -231,11 +231,16 @@ def _exchange(running: _Running, body: str, timeout_s: float, sockets: CallSocke
 
 
 def _response(answer: Json, model: str, duration_s: float) -> Response:
-    """Read a chat completion; anything else than its documented shape is a failure of the provider."""
+    """Return the response of a chat completion.
+
+    Raises:
+        ProviderError: the reply does not have the documented form.
+
+    """
     choice = json_at(answer, "choices", 0)
     text = json_at(choice, "message", "content")
     if not isinstance(text, str):
-        message = "the local model's server gave no answer in its reply"
+        message = "the local model's server replied without a text"
         raise ProviderError(Diagnostic(codes.PROVIDER_FAILED, message, hint=_AGAIN))
     finish = json_at(choice, "finish_reason")
     return Response(

@@ -50,6 +50,7 @@ MAX_COMMAND_LENGTH = 4000
 E_REFUSED_COMMAND = "E835"
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*")
+# Programs that run another program: with one of them allowed, the list of allowed programs would mean nothing.
 _SHELLS_TEXT = "sh bash dash zsh ksh fish csh tcsh busybox env xargs sudo nohup timeout eval exec"
 _SHELLS = frozenset(_SHELLS_TEXT.split())
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")

@@ -39,6 +39,7 @@ def evaluate(source: str, names: Mapping[str, ExpressionValue]) -> Json:
         hint = did_you_mean(undefined[0], names) or f"known here: {_listed(sorted(names))}"
         message = f"`{undefined[0]}` is not defined"
         raise EvaluationError(message, hint, E_UNDEFINED)
+    # `${{ t.kind == "x" }}` must not become `false` while `t` is unknown: later it may be `true`.
     if any(names[name] is UNKNOWN for name in used) and not _is_transparent(source):
         return UNKNOWN_MARK
     try:

@@ -14,6 +14,7 @@ from orch23.model.pipeline import Foreach, ForeachStage, SkippedStage, Stage
 from orch23.resolve.slices import SliceError, YamlReader, load_data, resolve_pointer
 from orch23.resolve.stages import render_foreach
 
+# A key is part of the name of a stage, which is also the name of a folder in `logs/`.
 _KEY = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -43,6 +44,7 @@ def expand(
     except SliceError as error:
         return Expansion((), (_problem("E824", foreach, str(error), locate, error.hint),))
     keyed, problems = _keys(foreach, items, locate)
+    # An item with an unusable key does not hide the errors of other items: those with a key are built all the same.
     have_keys = not problems
     rendered = render_foreach(foreach, keyed, variables)
     skipped = tuple(built.skipped for built in rendered if built.skipped is not None)

@@ -174,6 +174,7 @@ class _Walk:
         for number, item in enumerate(tree):
             path, source = f"{at}/{len(out)}", f"{written}/{number}"
             result = self.value(item, path, source)
+            # A list as the value of one item is spliced: `[a, ${{ vars.more }}]` is one flat list.
             if isinstance(item, str) and isinstance(result, list):
                 watched = self.watched.pop(path, None)
                 for element in result:
@@ -211,6 +212,7 @@ class _Walk:
         if self._watch in used:
             self.watched[at] = text
         result = self._joined(pieces)
+        # In the first of two passes, a literal `${{` in the value of a var must not become an expression of the second.
         return _escape(result) if self._defer is not None else result
 
     def _is_lacking(self, used: Collection[str]) -> bool:

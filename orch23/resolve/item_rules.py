@@ -25,6 +25,8 @@ _PROGRAMS: Final = (
 _INTERPRETER: Final = re.compile(rf"(?:{_PROGRAMS})[\d.]*(?:\.exe)?", re.IGNORECASE)
 """Programs that run the text after an option such as `-c` or `-e`. For other programs it is a name or a number."""
 
+# Only interpreters run the text after `-c` or `-e`. For all other programs the value must be a plain path, so that
+# `gcc -c FILE` and `wc -c FILE` work with items.
 _RUNS_TEXT: Final = frozenset({"-c", "-e", "--eval", "-lc", "-ec"})
 _CODE_OPTION: Final = re.compile(
     r"-[A-Za-z0-9]*[ceEpr][A-Za-z0-9]*|--?(?i:eval|exec|execute|expression|print|(?:encoded)?command)"
@@ -191,6 +193,8 @@ def item_errors(body: Mapping[str, Json], watched: Mapping[str, str], at: str) -
 
 def foreach_template_errors(body: Json, watched: Mapping[str, str], at: str) -> list[Problem]:
     """Return an error for each place that no item may decide, whatever the list has: the pipeline must change."""
+    # These are errors of the pipeline. Reported per item, they would fail the stage that makes the list, and a retry of
+    # that stage could not fix them.
     problems: list[Problem] = []
     for path, source in watched.items():
         place = path.removeprefix(at + "/")

@@ -117,6 +117,8 @@ def _quoted(text: str) -> str:
 
 def _delimiter(heads: list[str], texts: list[str]) -> str:
     """Return digits that occur in none of the texts and heads. The same arguments give the same digits."""
+    # Random digits would change the prompt at each build, and with it the key. Text that contains the digits, such as
+    # a prompt quoted in a spec, gets other ones: the hash is extended until they occur nowhere.
     digits = ""
     while True:
         digits += _sha256("\n".join((digits, *heads)))

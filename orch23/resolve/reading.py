@@ -79,6 +79,7 @@ def read_document(
         return found, []
     from orch23.resolve.stand_ins import without_broken, without_unknown  # noqa: PLC0415 - few pipelines need it
 
+    # First without unknown values, then without broken ones: so one run reports all errors, and not the first only.
     known = without_unknown(tree, kind, at, unknown)
     found = _converted(known, kind)
     if found is not None:
@@ -138,7 +139,8 @@ def independent_problems(wrong: Sequence[Problem], found: Sequence[Problem]) -> 
     if not wrong:
         return list(found)
     every = NodeSet.at(one.path for one in wrong)
-    broken = NodeSet.at(one.path for one in wrong if one.code != E_NOT_EXACTLY_ONE)  # else the mapping itself is sound
+    # A mapping with none or several of the keys of which it needs one is not broken itself: its other keys are checked.
+    broken = NodeSet.at(one.path for one in wrong if one.code != E_NOT_EXACTLY_ONE)
     return [one for one in broken.unaffected(found) if one.code not in _OF_SEVERAL or one in every.unaffected((one,))]
 
 

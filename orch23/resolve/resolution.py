@@ -147,6 +147,8 @@ def resolve_stage(
     both = _joined(inputs.slices, verify.slices) if _is_verified_on_files(stage) else {}
     verify_parts, verify_keys = _parts(both, {**inputs.files, **verify.files}, prefix="verify.")
     stage, refused = resolve_commands(stage, {(one.path, one.slice): one.text for one in verify.given if one.slice})
+    # The aspects are contents, not keys of stages upstream: otherwise one reworded response would make everything after
+    # it stale, and two machines would never agree (ADR 3).
     texts = _texts_of(stage, given, sources, variables, read_yaml)
     aspects = _declared(stage, facts) | inputs.aspects | verify.aspects | keys | verify_keys | texts.aspects
     aspects |= {f"base:{path}": str(entry) for path, entry in base.items()}
@@ -337,10 +339,9 @@ def _joined(one: _Slices, other: _Slices) -> _Slices:
 
 
 def _parts(slices: _Slices, whole: Container[str], *, prefix: str) -> tuple[dict[str, bytes], dict[str, Json]]:
-    """Return the files of which only slices are inputs, and the aspects of how pointers lead to these slices.
-
-    A step `0` of a pointer means a key of a mapping or a position in a list: the composed file differs.
-    """
+    """Return the files of which only slices are inputs, and the aspects of how pointers lead to these slices."""
+    # A composed file is made of selectors and texts, which are in the key already. Only a step such as `0` leaves open
+    # whether it is a key of a mapping or a position in a list; then the key says it.
     given = {path: ones for path, ones in slices.items() if path not in whole}
     named = ((f"{prefix}keys:{path}#{one.selector}", one) for path, ones in given.items() for one in ones)
     keys: dict[str, Json] = {aspect: list(one.keys) for aspect, one in named if one.keys}

@@ -81,6 +81,7 @@ def schema_errors_of(validator: Any, value: Json, extra_keys: ExtraKeys) -> tupl
     """Return everything in a value that breaks a schema; for alternatives, what breaks the one of the value's type."""
     found: dict[SchemaError, None] = {}
     errors = [meant for error in validator.iter_errors(value) for meant in _meant(error)]
+    # A value of the wrong type breaks other rules too, such as `minimum`. Only its type is reported.
     mistyped = {tuple(error.absolute_path) for error in errors if error.validator == "type"}
     for error in errors:
         if error.validator == "type" or tuple(error.absolute_path) not in mistyped:

@@ -74,6 +74,7 @@ def _is_unknown(entry: str | InputDocument) -> bool:
 
 def _without(at: Problems, key: str, entry: str, found: list[Input], *, unknown: bool) -> list[Input]:
     """Return the inputs with an exclusion added to those that it concerns, or report that it has no effect."""
+    # An exclusion without effect is an error: before its pattern in the list, it would silently exclude nothing.
     exclude = _excluded(at, key, entry)
     if not exclude:
         return found

@@ -46,7 +46,9 @@ from orch23.resolve.stage_fields import (
 )
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# Values of `env` are part of the key, so they cannot be secrets.
 _SECRET = re.compile(r"(?:.*_)?(?:(?:API|PRIVATE)?KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)", re.IGNORECASE)
+# Variables that decide which code a process loads, or that orch23 sets itself.
 _STEERING = re.compile(r"LD_.*|PYTEST_.*|GIT_.*|PYTHONSTARTUP|PYTHONHOME|SSH_AUTH_SOCK|BASH_ENV|ENV|PATH|HOME|TMPDIR")
 
 
@@ -157,6 +159,7 @@ def render_foreach(
     value: with any, no stage is returned, but all other errors are.
     """
     built: list[BuiltStage] = []
+    # The index counts built items only: a skipped item has no place in the chain, as if it were not in the list.
     index = 0
     for key, value in items:
         names: dict[str, Json] = {"vars": variables, stage.foreach.name: value}
@@ -207,6 +210,7 @@ def _render_item(
     refused = [*_refused_values(stage, body, rendered), *filter(None, (conflict,))]
     if not (refused or built.problems or rendered.errors):
         return BuiltStage(built.stage)
+    # A refused value may be invalid as well: a second error about the same node would only repeat the first.
     others = NodeSet.at(problem.path for problem in refused).unaffected(built.problems)
     errors = [problem for problem in others if problem.severity is Severity.ERROR]
     found = (*at_source(rendered.errors, stage.moved), *at_source((*refused, *errors), rendered.moved, stage.moved))

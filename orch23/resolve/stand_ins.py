@@ -73,7 +73,8 @@ class _Filling:
     def fill(self, node: Json, kind: _Kind, at: str) -> Json:
         """Return a node with its open texts replaced."""
         if self._is_open(at, node):
-            if self._repairs and self._shape(kind).is_mapping:  # other keys of it may be sound
+            # A broken mapping is kept, without its broken keys: the errors of its other keys are reported too.
+            if self._repairs and self._shape(kind).is_mapping:
                 node = node if isinstance(node, Mapping) else {}
             elif (found := _stand_in(node, kind)) is not node:
                 return found

@@ -182,6 +182,7 @@ def expression_environment() -> ImmutableSandboxedEnvironment:
 @functools.cache
 def template_environment() -> ImmutableSandboxedEnvironment:
     """Return the environment of prompt and template files, which have no unknown values."""
+    # Prompts are text and not HTML, so nothing is escaped.
     made = _Environment(
         undefined=_Missing,
         keep_trailing_newline=True,

@@ -23,6 +23,7 @@ def writable_paths(
     """
     if not (step.judges or verifies):
         return None
+    # Code under test runs in these steps. With its whole tree writable, it could replace the tests that judge it.
     found = set(_scratch(stage, step, inputs))
     if not verifies:
         patterns = {*stage.outputs, *stage.fence.write} - {*step.named_outputs}

@@ -175,7 +175,8 @@ class GarbageCollector:
     def _is_there(self, path: str, entry: FileEntry) -> bool:
         try:
             return self._on_disk(path) == entry
-        except SafetyError:  # it leads through a link today, so the file cannot be compared: keep the record
+        except SafetyError:
+            # It leads through a link today, so the file cannot be compared: keep the record.
             return True
 
 

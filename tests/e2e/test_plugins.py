@@ -178,7 +178,7 @@ def test_what_a_plugin_has_is_looked_up_by_name(tmp_path: Path) -> None:
         assert "other" not in checks
         assert [name for name in checks if name not in available_checks(())] == ["no_word", "odd"]
         assert (checks["no_word"].name, check_revision(checks, "no_word")) == ("no_word", "acme-checks 2.0, revision 3")
-        assert check_revision(checks, "json_schema") == 1
+        assert check_revision(checks, "json_schema") == 2
         with pytest.raises(KeyError):
             checks["other"]
         said = r"`odd` of the plugin acme-checks 2.0 \(orch23.checks\) cannot be used: it must be a `Check`, and is 5"

@@ -42,7 +42,7 @@ TOP = layer("d", depends_on=["c"], uses=["a.py", "c.py"])
 
 
 @pytest.mark.parametrize("value", [plan(BELOW), plan(BELOW, ABOVE, TOP), plan(layer("x"), layer("y"))])
-def test_layers_in_order_are_no_complaint(value: Any) -> None:
+def test_layers_in_order_have_no_error(value: Any) -> None:
     assert found(value) == []
     assert found(value, value) == []
 
@@ -111,7 +111,7 @@ def test_what_is_released_by_name_may_go_and_move() -> None:
 
 
 @pytest.mark.parametrize("before", [b"{", {}, plan(), plan("a"), plan({"name": "c"})])
-def test_what_was_accepted_under_another_shape_binds_nobody(before: Any) -> None:
+def test_an_architecture_accepted_by_another_schema_does_not_count(before: Any) -> None:
     assert found(plan(BELOW), before) == []
 
 
@@ -122,7 +122,7 @@ def complaint(after: Any, before: Any) -> Diagnostic:
     return only
 
 
-def test_a_complaint_says_what_to_keep_and_who_makes_it_now() -> None:
+def test_an_error_has_what_to_keep_and_which_layer_makes_it_now() -> None:
     moved = plan({**BELOW, "files": ["b.py"], "purpose": "Other."}, {**ABOVE, "files": ["c.py", "a.py"]})
     assert complaint(moved, plan(BELOW, ABOVE)).message == "made `a.py`; `c` makes it now"
     other = plan({**BELOW, "purpose": "Other."})
@@ -130,7 +130,7 @@ def test_a_complaint_says_what_to_keep_and_who_makes_it_now() -> None:
 
 
 @pytest.mark.parametrize("options", [{"file": 1}, {"released": "x"}, {"released": [1]}, {"strange": 1}])
-def test_an_option_that_is_wrong_is_told(options: dict[str, Any]) -> None:
+def test_an_invalid_option_is_reported(options: dict[str, Any]) -> None:
     assert [code for code, _ in found(plan(BELOW), **options)] == ["E315"]
 
 

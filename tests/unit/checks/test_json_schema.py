@@ -50,11 +50,11 @@ def _check(
     return JSON_SCHEMA.run(given_)
 
 
-def test_a_document_that_fits_is_no_complaint() -> None:
+def test_a_valid_document_has_no_error() -> None:
     assert _check({"plan.json": {"plan_id": "plan_0001", "tasks": [{"id": "T1", "title": "do"}]}}) == ()
 
 
-def test_every_value_that_does_not_fit_is_told_at_once_by_its_pointer() -> None:
+def test_every_invalid_value_is_reported_at_once_by_its_pointer() -> None:
     bad: Json = {"plan_id": "7", "tasks": [{"id": 1, "title": "much too long"}, {"a/b": 1}], "taks": []}
     found = _check({"plan.json": bad})
     assert [(d.code, d.subject, d.message) for d in found] == [
@@ -157,7 +157,7 @@ def test_what_is_no_strict_json_is_an_error_at_its_place(data: bytes, line: int,
         {"patternProperties": {"(": {}}},
     ],
 )
-def test_an_unusable_schema_is_told_from_an_unfit_output(schema: Data) -> None:
+def test_an_unusable_schema_is_not_an_invalid_output(schema: Data) -> None:
     (only,) = _check({"a.json": {"k": "v"}} if schema != {"pattern": "("} else {"a.json": "v"}, schema)
     assert only.code == "E316"
     assert only.hint
@@ -200,13 +200,13 @@ def test_the_schema_must_be_a_declared_input() -> None:
         ({"files": [1]}, "pattern"),
     ],
 )
-def test_a_wrong_option_is_a_complaint(options: dict[str, Json], said: str) -> None:
+def test_a_wrong_option_is_reported(options: dict[str, Json], said: str) -> None:
     (only,) = _check({"a.json": {}}, {}, options)
     assert only.code == "E315"
     assert said in str(only)
 
 
-def test_all_json_outputs_are_judged_unless_files_says_which() -> None:
+def test_all_json_outputs_are_checked_unless_files_selects_some() -> None:
     outputs: dict[str, Data] = {"a.json": 1, "b/c.json": 1, "d.txt": 1}
     assert [d.subject for d in _check(outputs, False)] == ["a.json#", "b/c.json#"]
     assert [d.subject for d in _check(outputs, False, files="b/")] == ["b/c.json#"]

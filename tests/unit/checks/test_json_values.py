@@ -40,7 +40,7 @@ def test_the_order_is_of_all_keys(order: list[str]) -> None:
     assert found(REPORT, order=order) == [("E335", "a.json")]
 
 
-def test_the_way_out_is_in_the_complaint() -> None:
+def test_the_hint_has_the_required_value() -> None:
     (one,) = JSON_VALUES.run(CheckInput(outputs={"a.json": REPORT.encode()}, options={"values": {"passed": False}}))
     assert (one.message, one.hint) == ("is true, but must be false", "write false")
 
@@ -55,7 +55,7 @@ def test_the_way_out_is_in_the_complaint() -> None:
         (REPORT, {"file": "b.json"}, "E310"),
     ],
 )
-def test_what_cannot_be_judged_is_told(text: str, options: dict[str, Any], code: str) -> None:
+def test_a_file_that_cannot_be_judged_is_reported(text: str, options: dict[str, Any], code: str) -> None:
     assert [one for one, _ in found(text, **options)] == [code]
 
 

@@ -53,7 +53,7 @@ def test_any_other_list_is_refused(value: Any) -> None:
     assert found(value) == ["E317"]
 
 
-def test_the_complaint_names_what_is_there_and_what_belongs_there() -> None:
+def test_the_error_names_the_actual_and_the_expected_paths() -> None:
     data = json.dumps(listed("request.md")).encode()
     given_ = CheckInput(outputs={"a.json": data}, inputs=dict.fromkeys(FILES, b""), options={"inputs": PATTERNS})
     (complaint,) = ONE_PER_INPUT.run(given_)
@@ -62,14 +62,14 @@ def test_the_complaint_names_what_is_there_and_what_belongs_there() -> None:
     assert complaint.subject == "a.json history"
 
 
-def test_what_is_no_json_is_told_as_that() -> None:
+def test_a_reply_that_is_not_json_is_reported() -> None:
     assert found(b"{") == ["E313"]
 
 
 @pytest.mark.parametrize(
     "options", [{"list": 1}, {"field": ""}, {"inputs": "x"}, {"inputs": ["!x"]}, {"file": 3}, {"strange": 1}]
 )
-def test_an_option_that_is_wrong_is_told(options: dict[str, Any]) -> None:
+def test_an_invalid_option_is_reported(options: dict[str, Any]) -> None:
     assert found(listed(*RIGHT), **options) == ["E315"]
 
 

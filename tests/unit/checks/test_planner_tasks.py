@@ -42,7 +42,7 @@ def found(value: Any, **options: Any) -> list[tuple[str, str | None]]:
         plan(task(1, "lib/deep/new.py", "src/data/b.json", "src/contest.py")),
     ],
 )
-def test_a_plan_that_is_right_is_no_complaint(value: Any) -> None:
+def test_a_valid_plan_has_no_error(value: Any) -> None:
     assert found(value) == []
 
 
@@ -84,7 +84,7 @@ def test_the_id_and_the_names_of_tests_are_options() -> None:
 
 
 @pytest.mark.parametrize("options", [{"plan_id": 1}, {"tests": "x"}, {"under": 1}, {"strange": 1}])
-def test_an_option_that_is_wrong_is_told(options: dict[str, Any]) -> None:
+def test_an_invalid_option_is_reported(options: dict[str, Any]) -> None:
     assert [code for code, _ in found(plan(task()), **options)] == ["E315"]
 
 

@@ -18,7 +18,7 @@ def _check(outputs: Mapping[str, str | bytes], **options: Json) -> tuple[Diagnos
     return PYTHON_SYNTAX.run(CheckInput(outputs=data, options=options))
 
 
-def test_python_that_parses_is_no_complaint() -> None:
+def test_python_that_parses_has_no_error() -> None:
     assert (
         _check({"a.py": "x = 1\n", "b/c.py": "", "d.py": "# -*- coding: latin-1 -*-\ns = '\xe9'\n".encode("latin-1")})
         == ()
@@ -57,7 +57,7 @@ def test_python_that_does_not_parse_is_an_error_at_its_place(
     assert only.hint
 
 
-def test_every_bad_file_is_told_at_once() -> None:
+def test_every_bad_file_is_reported_at_once() -> None:
     assert [d.subject for d in _check({"b.py": "(", "a.py": ")", "c.py": "1"})] == ["a.py", "b.py"]
 
 
@@ -133,7 +133,7 @@ def test_a_missing_name_that_is_nearly_there_is_guessed() -> None:
         ({"defines": {"b.py": ["f"]}}, "not a Python output"),
     ],
 )
-def test_a_wrong_option_is_a_complaint(options: dict[str, Json], said: str) -> None:
+def test_a_wrong_option_is_reported(options: dict[str, Json], said: str) -> None:
     (only,) = _check({"a.py": "f = 1\n"}, **options)
     assert only.code == "E315"
     assert said in str(only)

@@ -245,7 +245,7 @@ def test_every_code_of_work_orders_has_both_tables_and_the_gap_stays() -> None:
 
 
 @pytest.mark.parametrize(("code", "plan"), cases(ACCEPTED))
-def test_a_plan_that_is_right_is_no_complaint(code: str, plan: Any) -> None:
+def test_a_valid_plan_has_no_error(code: str, plan: Any) -> None:
     listed = (*LISTED, "scripts/verify.sh") if code == "E105" else LISTED
     assert [str(one) for one in judge(plan, listed) if code != "E003" or one.code != "W101"] == []
 
@@ -285,12 +285,12 @@ def test_the_chain_is_not_followed_while_an_order_cannot_be_read() -> None:
     ]
 
 
-def test_a_contradiction_is_told_once_and_not_as_unsatisfied_besides() -> None:
+def test_a_contradiction_is_reported_once_and_not_as_unsatisfied() -> None:
     plan = manifest(order(preconditions=[*exists("x"), *absent("x"), *exists("x")]))
     assert found(plan) == [("E102", "WO-01 preconditions[0]")]
 
 
-def test_verify_exempt_is_computed_anew_and_the_given_orders_stay_as_they_are() -> None:
+def test_verify_exempt_is_computed_and_the_given_orders_do_not_change() -> None:
     orders = [order(1, verify_exempt=False), order(2, verify_exempt=True), order(3)]
     before = copy.deepcopy(orders)
     computed = with_verify_exempt(orders, ("f2.py", "README.md"), LISTED)
@@ -304,7 +304,7 @@ def test_verify_exempt_is_computed_anew_and_the_given_orders_stay_as_they_are() 
 # ---- options --------------------------------------------------------------------------------------
 
 
-def test_verify_exempt_can_be_asked_for() -> None:
+def test_verify_exempt_can_be_required() -> None:
     assert found(manifest(order()), verify_exempt="required") == [("E005", "WO-01 verify_exempt")]
     assert found(manifest(order(verify_exempt=False)), verify_exempt="required") == []
 
@@ -359,7 +359,7 @@ def test_a_listing_is_chosen_by_its_pattern() -> None:
         {"verfy": "x"},
     ],
 )
-def test_an_option_that_is_wrong_is_told(options: dict[str, Any]) -> None:
+def test_an_invalid_option_is_reported(options: dict[str, Any]) -> None:
     assert [code for code, _ in found(manifest(order()), **options)] == ["E315"]
 
 

@@ -32,7 +32,7 @@ def judged(answer: Answer) -> Judgement:
 
 
 @pytest.mark.parametrize("answer", BAD, ids=lambda answer: answer.name)
-def test_a_bad_answer_is_refused_with_all_its_codes_and_a_way_out_for_each(answer: Answer) -> None:
+def test_a_bad_response_is_refused_with_all_its_codes_and_a_hint_for_each(answer: Answer) -> None:
     judgement = judged(answer)
     assert isinstance(judgement, RefusedResponse), "it was accepted"
     assert sorted({d.code for d in judgement.diagnostics}) == sorted(answer.codes)
@@ -45,7 +45,7 @@ def test_a_bad_answer_is_refused_with_all_its_codes_and_a_way_out_for_each(answe
 
 
 @pytest.mark.parametrize("answer", GOOD, ids=lambda answer: answer.name)
-def test_a_good_answer_is_taken_as_it_is_however_odd(answer: Answer) -> None:
+def test_a_valid_response_is_accepted_however_odd(answer: Answer) -> None:
     judgement = judged(answer)
     assert isinstance(judgement, Proposal), judgement.diagnostics
     if answer.returns == "files":
@@ -62,7 +62,7 @@ def test_the_index_and_the_files_are_the_same() -> None:
     assert len(GOOD) >= 30
 
 
-def test_every_code_of_proposals_has_a_bad_answer() -> None:
+def test_every_code_of_proposals_has_a_bad_response() -> None:
     assert {code for answer in BAD for code in answer.codes} == set(codes.PROPOSAL_CODES)
 
 

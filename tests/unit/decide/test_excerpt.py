@@ -40,7 +40,7 @@ def test_what_differs_from_run_to_run_has_one_form(text: str, form: str) -> None
     assert normalise(form) == form
 
 
-def test_rooms_can_be_named() -> None:
+def test_sandbox_directories_can_be_passed() -> None:
     assert normalise("at /x/y/z/a.py and /x/y", ("/x/y", "/x/y/z/")) == "at /room/a.py and /room"
 
 
@@ -58,7 +58,7 @@ def test_a_line_without_an_end_costs_no_more_than_its_length(unit: str) -> None:
     assert normalise(unit * (400_000 // len(unit)))
 
 
-def test_a_room_is_cut_at_where_its_path_begins() -> None:
+def test_the_path_of_a_sandbox_directory_is_replaced_from_its_start() -> None:
     room = "/home/me/.orch23/rooms/0123456789abcdef"
     text = f"in '{room}/a.py' and ({room}/b) and path={room}"
     assert normalise(text) == "in '/room/a.py' and (/room/b) and path=/room"

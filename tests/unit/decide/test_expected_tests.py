@@ -121,7 +121,7 @@ def test_a_path_leads_to_files_below_it_but_not_through_some_folders(given: str,
     assert found == ({f"{path}::test_x"} if reached else frozenset())
 
 
-def test_a_file_that_does_not_parse_stands_for_itself() -> None:
+def test_the_path_of_a_file_that_does_not_parse_is_its_id() -> None:
     assert expected_tests({"test_a.py": "def broken(:", "test_b.py": "", "test_c.py": "\0"}) == {
         "test_a.py",
         "test_c.py",

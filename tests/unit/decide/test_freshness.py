@@ -65,13 +65,13 @@ def test_a_proven_record_that_is_on_the_disk_is_fresh_beside_a_claim():
     assert decide(known(current=current, disk={"o": B})) == Fresh(proven)
 
 
-def test_a_claim_of_which_nobody_has_the_bytes_is_none():
+def test_a_claim_without_bytes_does_not_count():
     one = record()
     unobtainable = candidate(one, is_available=False, claim=True)
     assert isinstance(decide(known(current=(unobtainable,), previous=one, disk={"o": None})), Run)
 
 
-def test_a_missing_output_is_restored_and_says_so():
+def test_a_missing_output_is_restored_with_that_reason():
     one = record()
     decision = decide(known(current=(candidate(one),), previous=one, disk={"o": None}))
     assert isinstance(decision, Restore)
@@ -105,7 +105,7 @@ def test_a_file_that_the_last_result_owned_and_this_one_lacks_must_be_gone():
     assert isinstance(decide(known(current=current, disk={"o": A, "dropped": None})), Fresh)
 
 
-def test_a_persons_file_where_nothing_is_wanted_is_left_alone():
+def test_a_users_file_where_the_target_has_none_is_left_alone():
     one = record()
     current = (candidate(one, target={"o": A, "dropped": None}),)
     disk = {"o": A, "dropped": B}

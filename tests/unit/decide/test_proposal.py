@@ -119,7 +119,7 @@ def test_what_is_not_strict_json_is_refused_with_its_place(text: str, returns: s
 
 
 @pytest.mark.parametrize("answer", ["", "  \n", "{}", {"writes": []}, {"summary": "nothing to do"}])
-def test_an_answer_that_changes_nothing_is_empty(answer) -> None:
+def test_a_response_without_files_is_empty(answer) -> None:
     judgement = judge(answer)
     assert found(judgement) == [codes.EMPTY]
     assert judgement.outcome == "empty"
@@ -129,7 +129,7 @@ def test_an_answer_that_changes_nothing_is_empty(answer) -> None:
 
 
 @pytest.mark.parametrize("returns", ["files", "json", "text", "code"])
-def test_an_answer_that_was_cut_off_is_truncated(returns: str) -> None:
+def test_a_response_that_was_cut_off_is_truncated(returns: str) -> None:
     for stop in ("max_tokens", "unknown"):
         judgement = judge("```python\nx = 1\n", returns=returns, stop=stop)
         assert found(judgement) == [codes.TRUNCATED]
@@ -141,7 +141,7 @@ def test_a_closed_code_block_is_whole_whatever_chatter_was_cut_off() -> None:
     assert isinstance(proposal, Proposal)
 
 
-def test_a_refusal_is_refused_whatever_it_says() -> None:
+def test_a_refusal_is_refused_with_any_text() -> None:
     for text in ("", "I cannot", '{"src/a.py": ""}'):
         judgement = judge(text, stop="refusal")
         assert found(judgement) == [codes.REFUSED]
@@ -176,7 +176,7 @@ def test_a_refusal_is_refused_whatever_it_says() -> None:
         "src/" + "n" * 300 + ".py",
     ],
 )
-def test_one_unsafe_path_refuses_the_whole_answer(path: str) -> None:
+def test_one_unsafe_path_refuses_the_whole_response(path: str) -> None:
     judgement = judge({"writes": [write("src/good.py"), write(path)]})
     assert codes.UNSAFE_PATH in found(judgement)
     assert judgement.kind == "write_scope_violation"
@@ -211,13 +211,13 @@ def test_a_deleted_file_may_give_way_to_a_directory() -> None:
 
 
 @pytest.mark.parametrize("path", ["a.py", "tests/t.py", "src-evil/a.py", "src/locked.py"])
-def test_outside_the_fence_is_a_scope_violation(path: str) -> None:
+def test_a_path_outside_the_write_scope_is_a_scope_violation(path: str) -> None:
     judgement = judge({path: ""})
     assert found(judgement) == [codes.OUTSIDE_WRITE_SCOPE]
     assert judgement.kind == "write_scope_violation"
 
 
-def test_a_path_from_the_root_is_told_what_was_meant() -> None:
+def test_a_path_from_the_root_gets_the_right_path_as_hint() -> None:
     judgement = judge({"ws/src/a.py": ""})
     assert judgement.diagnostics[0].hint == "paths are relative to `ws`: did you mean `src/a.py`?"
 
@@ -413,7 +413,7 @@ def test_a_shrink_that_keeps_or_moves_the_names_is_fine() -> None:
     assert isinstance(judge({"src/a.py": renamed}, base={"ws/src/a.py": LONG}), Proposal)
 
 
-def test_everything_wrong_is_said_at_once() -> None:
+def test_all_errors_are_reported_at_once() -> None:
     answer = {
         "writes": [
             write("src/a.py", "def f(:\n"),
@@ -435,7 +435,7 @@ def test_everything_wrong_is_said_at_once() -> None:
     assert judgement.kind == "write_scope_violation"
 
 
-def test_a_long_list_of_complaints_is_cut_and_has_one_of_each_code() -> None:
+def test_a_long_list_of_errors_is_limited_and_has_one_of_each_code() -> None:
     answer = {"writes": [write(f"other/{n}.txt") for n in range(200)] + [write("../x"), write("src/a.py", "def f(:")]}
     judgement = judge(answer)
     assert len(judgement.diagnostics) < 60
@@ -522,7 +522,7 @@ def test_data_files_parse_unless_they_did_not_before(path: str, good: str, bad: 
 # ---- json, text, code -------------------------------------------------------------------------
 
 
-def test_json_is_one_file_in_the_order_of_the_answer() -> None:
+def test_json_is_one_file_in_the_order_of_the_response() -> None:
     proposal = judge('{"b": [1, 2.5], "a": "ä"}', returns="json", outputs=("build/plan.json",))
     assert isinstance(proposal, Proposal)
     assert proposal.writes[0].path == "build/plan.json"
@@ -530,7 +530,7 @@ def test_json_is_one_file_in_the_order_of_the_answer() -> None:
 
 
 @pytest.mark.parametrize("returns", ["json", "files"])
-def test_the_validators_complaints_are_part_of_the_refusal(returns: str) -> None:
+def test_the_errors_of_the_validator_are_part_of_the_refusal(returns: str) -> None:
     seen = []
 
     def validate(value) -> tuple[Diagnostic, ...]:
@@ -560,7 +560,7 @@ def test_text_is_kept_with_one_newline_at_its_end() -> None:
         ("```python\r\nx = 1\r\n```", "x = 1\n"),
     ],
 )
-def test_code_is_the_first_block_or_the_whole_answer(text: str, content: str) -> None:
+def test_code_is_the_first_block_or_the_whole_response(text: str, content: str) -> None:
     proposal = judge(text, returns="code")
     assert isinstance(proposal, Proposal), proposal
     assert proposal.writes[0].content == content
@@ -578,7 +578,7 @@ def test_code_is_held_to_the_rules_of_contents() -> None:
     assert set(found(judgement)) == {codes.UNPARSABLE, codes.INCOMPLETE_FILE}
 
 
-def test_a_single_answer_needs_a_single_output() -> None:
+def test_a_single_file_needs_a_single_output() -> None:
     with pytest.raises(ValueError, match="BUG"):
         judge("x = 1", returns="code", outputs=())
 
@@ -601,7 +601,7 @@ JSONISH = st.recursive(
 
 
 @given(JSONISH, st.sampled_from(["files", "json", "text", "code"]))
-def test_no_answer_breaks_the_judge_and_no_proposal_leaves_the_fence(value, returns: str) -> None:
+def test_no_response_makes_the_judge_raise_and_no_proposal_leaves_the_write_scope(value, returns: str) -> None:
     judgement = judge(value, returns=returns)
     if isinstance(judgement, Proposal) and returns == "files":
         assert all(allows_write(FENCE.write, w.path) for w in judgement.writes)

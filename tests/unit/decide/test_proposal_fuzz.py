@@ -168,7 +168,7 @@ def test_some_of_it_is_accepted() -> None:
 
 
 @given(st.one_of(st.text(), ANYTHING.map(json.dumps), ENVELOPES.map(json.dumps)), RETURNS, STOPS)
-def test_no_answer_breaks_the_judge(text: str, returns: str, stop: str) -> None:
+def test_no_response_makes_the_judge_raise(text: str, returns: str, stop: str) -> None:
     judgement = judge(text, returns, stop)
     assert isinstance(judgement, Proposal | RefusedResponse)
     if stop == "refusal":
@@ -179,7 +179,7 @@ def test_no_answer_breaks_the_judge(text: str, returns: str, stop: str) -> None:
 
 
 @given(st.text(alphabet=st.sampled_from("`~ \npython#.x=1(\r\u2028\x0c"), max_size=60), STOPS)
-def test_no_fences_break_the_judge(text: str, stop: str) -> None:
+def test_no_code_fences_make_the_judge_raise(text: str, stop: str) -> None:
     judgement = judge(text, "code", stop)
     if isinstance(judgement, Proposal):
         (write,) = judgement.writes

@@ -91,7 +91,7 @@ def test_a_secret_is_found_and_taken_out_in_every_spelling(spelling: str, value:
         *((name, False) for name in ("AWS_WEB_IDENTITY_TOKEN_FILE", "SECRETARY", "COMPASS", "KEY_TYPE", "")),
     ],
 )
-def test_the_name_of_a_variable_says_whether_it_holds_a_secret(name: str, it_is: bool) -> None:
+def test_the_name_of_a_variable_decides_whether_it_has_a_secret(name: str, it_is: bool) -> None:
     assert is_secret_name(name) is it_is
     assert (name in secrets_from({name: "v3ry-long-value-8"}).values) is it_is
 
@@ -148,7 +148,7 @@ KEYS = {
 
 
 @pytest.mark.parametrize("name", KEYS)
-def test_the_form_of_a_vendors_key_is_known_whoever_it_belongs_to(name: str) -> None:
+def test_the_format_of_a_vendors_key_is_found_in_any_text(name: str) -> None:
     for text in (f"export K={KEYS[name]}", f'"{KEYS[name]}",', f"({KEYS[name]})\n"):
         assert Secrets().find(f"one\n{text}") == (SecretFinding(name, 2),)
         assert Secrets().redact(text) == text.replace(KEYS[name], redaction_mark(name))

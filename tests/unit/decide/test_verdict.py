@@ -66,13 +66,13 @@ def test_red_names_test_error_place_and_text() -> None:
     assert "assert 1 == 2" in verdict.excerpt
 
 
-def test_half_of_a_surrogate_pair_in_a_failure_is_told() -> None:
+def test_half_of_a_surrogate_pair_in_a_failure_is_reported() -> None:
     verdict = judge_pytest(1, report(*passed(X), *failed(Y, text="assert '\ud800'"), status=1), {X, Y}, "")
     assert codes(verdict) == ["E301"]
     assert "\ud800" in verdict.excerpt
 
 
-def test_the_exit_code_alone_says_nothing() -> None:
+def test_the_exit_code_alone_is_not_enough() -> None:
     assert codes(judge_pytest(0, None, {X}, "2 passed")) == ["E308"]
     assert codes(judge_pytest(0, b"", (), "2 passed")) == ["E308"]
     assert codes(judge_pytest(0, report(*passed(X), *failed(Y), status=1), {X, Y}, "")) == ["E308", "E301"]
@@ -129,7 +129,7 @@ def test_expected_tests_must_be_collected() -> None:
     ]
 
 
-def test_a_deselected_test_is_told_as_such() -> None:
+def test_a_deselected_test_is_reported() -> None:
     only = lines(
         {"event": "start"},
         {"event": "deselected", "ids": [f"{Y}[1]"]},
@@ -190,7 +190,7 @@ def test_importorskip_counts_only_for_modules_that_no_stage_makes(*, whole: bool
     assert codes(judge_pytest(0, events, {X, B}, "", lambda module: module == "todo")) == ["E305"]
 
 
-def test_a_run_that_fails_by_a_skip_says_which_test_and_why_and_not_the_summary_of_pytest() -> None:
+def test_a_run_that_fails_by_a_skip_reports_the_test_and_the_reason_without_the_summary() -> None:
     events = report(*passed(X), *skipped(Y, "todo/models.py:7", reason="Nah"))
     verdict = judge_pytest(0, events, {X, Y}, "1 passed, 1 skipped in 0.01s")
     assert Y in verdict.excerpt
@@ -341,7 +341,7 @@ def test_new_tests_have_to_be_collected_and_reported_as_others_are(
     assert verdict.excerpt
 
 
-def test_many_new_tests_that_pass_are_told_in_short() -> None:
+def test_many_new_tests_that_pass_are_summarized() -> None:
     names = tuple(f"test_a.py::test_{n:02}" for n in range(14))
     verdict = judge_failing(0, report(*(e for n in names for e in passed(n)), ids=names), set(names), "")
     assert len([d for d in verdict.diagnostics if d.code == "E322"]) == 11

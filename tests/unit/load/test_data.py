@@ -37,7 +37,7 @@ def test_a_data_file_is_read_as_strictly_as_a_pipeline():
     assert (found.code, str(found.location)) == ("E803", "d.yaml:2:1")
 
 
-def test_good_data_has_no_complaints():
+def test_valid_data_has_no_errors():
     assert validate_data({"tasks": [{"id": "T1", "n": 2, "kind": "a", "tags": ["x"]}]}, SCHEMA, "d.json") == ()
 
 
@@ -65,7 +65,7 @@ def test_broken_data_says_where_and_what(value, subject, words):
     assert words in found.message
 
 
-def test_with_its_text_each_complaint_has_a_place():
+def test_with_its_text_each_error_has_a_location():
     parsed = parse_yaml("tasks:\n  - id: x\n    more: 1\nextra: 2\n", "d.yaml")
     found = validate_data(parsed.tree, SCHEMA, "d.yaml", parsed=parsed)
     assert sorted(str(d.location) for d in found) == ["d.yaml:2:9", "d.yaml:4:1"]
@@ -90,7 +90,7 @@ def test_all_missing_keys_are_named_each_once():
         {"pattern": "("},
     ],
 )
-def test_a_schema_that_cannot_be_used_is_told_and_fetches_nothing(schema):
+def test_an_unusable_schema_is_reported_and_nothing_is_fetched(schema):
     found = validate_data("x", schema, "s.json")
     assert [d.code for d in found] == ["E861"]
 

@@ -228,7 +228,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_malformed_pipeline_is_told_by_code_and_place(name):
+def test_a_malformed_pipeline_is_reported_with_code_and_location(name):
     text, code, line, column = CASES[name]
     start = time.process_time()
     parsed = parse_pipeline(text, "p.yaml")
@@ -258,7 +258,7 @@ def test_no_message_is_that_of_a_library():
             assert len(str(found)) < 700, found
 
 
-def test_everything_is_listed_at_once_in_the_order_of_the_text():
+def test_all_errors_are_reported_at_once_in_the_order_of_the_text():
     text = V + "vars: {a: 1, b: '${{ vars.c }}'}\nnmae: x\nstages:\n"
     text += "  one: {shell: [a], need: [b]}\n  two: {shell: [], cache: no}\n"
     found = [(d.code, d.location and d.location.line) for d in parse_pipeline(text, "p.yaml").diagnostics]
@@ -277,7 +277,7 @@ def test_everything_is_listed_at_once_in_the_order_of_the_text():
         (S + OK + "    matrix: {}\n", "later version"),
     ],
 )
-def test_a_complaint_says_the_way_out(text, hint):
+def test_an_error_has_a_hint(text, hint):
     (found,) = parse_pipeline(text, "p.yaml").diagnostics
     assert hint in (found.hint or "")
 

@@ -106,7 +106,7 @@ def test_every_node_can_be_located():
     assert str(pipeline.locate("stages", "tests", "pytest", "report")) == "pipelines/p.yaml:43:22"
 
 
-def test_a_foreach_without_a_fence_writes_its_outputs_wherever_they_may_be():
+def test_a_foreach_without_a_write_scope_writes_its_outputs_wherever_they_may_be():
     text = "version: 1\nstages:\n  f:\n    foreach: {from: l.json}\n    shell: [a]\n"
     text += "    outputs: ['w/${{ item }}', 'fixed']\n"
     (stage,) = good(text).stages
@@ -250,7 +250,7 @@ def test_the_command_line_wins_over_the_file_and_the_file_over_the_pipeline():
     assert parsed.origins == {"a": "--set", "b": "v.yaml:2", "c": "p.yaml:5"}
 
 
-def test_a_value_of_the_command_line_is_no_expression():
+def test_a_value_of_the_command_line_is_not_an_expression():
     assert good(VARS, sets={"a": "${{ vars.c }}"}).vars["a"] == "${{ vars.c }}"
     for text, value in (("true", True), ("null", None), ("1:30", "1:30"), ("[x]", "[x]"), ("*", "*")):
         assert good("version: 1\nvars: {a: 1}\nstages: {s: {shell: a}}\n", sets={"a": text}).vars == {"a": value}
@@ -265,14 +265,14 @@ def test_setting_what_is_not_declared_is_an_error_with_the_nearest_name():
     ]
 
 
-def test_a_bad_file_of_vars_is_told_like_a_pipeline():
+def test_errors_of_a_vars_file_are_reported_like_those_of_a_pipeline():
     parsed = parse_pipeline(VARS, "p.yaml", vars_text="a: [x\n", vars_name="v.yaml")
     assert [(d.code, str(d.location)) for d in parsed.diagnostics] == [("E801", "v.yaml:1:4")]
     parsed = parse_pipeline(VARS, "p.yaml", vars_text="- a\n", vars_name="v.yaml")
     assert [(d.code, str(d.location)) for d in parsed.diagnostics] == [("E811", "v.yaml:1:1")]
 
 
-def test_a_circle_of_vars_is_told_once_and_its_users_are_not_blamed():
+def test_a_cycle_of_vars_is_reported_once_and_not_for_the_vars_that_use_it():
     text = """version: 1
 vars: {a: "${{ vars.b }}", b: "${{ vars.c }}", c: "${{ vars.a }}", d: "${{ vars.a }}", ok: 1}
 stages:
@@ -331,7 +331,7 @@ def test_a_missing_file_and_one_outside_of_the_root_are_not_found(tmp_path):
         load_pipeline(pipeline, inside, vars_file=inside / "no.yaml")
 
 
-def test_an_invalid_file_raises_all_complaints_with_their_texts(tmp_path):
+def test_an_invalid_file_raises_all_errors_with_their_texts(tmp_path):
     path = write(tmp_path, "p.yaml", "version: 2\nstages: {s: {shel: a}}\n")
     with pytest.raises(InvalidPipelineError) as caught:
         load_pipeline(path, tmp_path)
@@ -341,7 +341,7 @@ def test_an_invalid_file_raises_all_complaints_with_their_texts(tmp_path):
     assert caught.value.sources == {"p.yaml": "version: 2\nstages: {s: {shel: a}}\n"}
 
 
-def test_a_file_that_is_no_text_is_invalid(tmp_path):
+def test_a_file_that_is_not_text_is_invalid(tmp_path):
     path = tmp_path / "p.yaml"
     path.write_bytes(b"version: 1\nname: \xff\n")
     with pytest.raises(InvalidInputError) as caught:
@@ -358,7 +358,7 @@ def test_a_foreach_reads_the_lists_of_commands_that_lie_in_files():
         assert stage.reads == (("in.txt",) if "in.txt" in verify else ()) + ("build/**",)
 
 
-def test_the_other_errors_of_a_stage_are_told_beside_those_of_its_form() -> None:
+def test_errors_of_form_and_other_errors_of_a_stage_are_reported_together() -> None:
     text = """version: 1
 stages:
   s:
@@ -393,7 +393,7 @@ stages:
     ]
 
 
-def test_keys_that_contradict_each_other_are_not_told_where_one_of_them_is_broken() -> None:
+def test_a_contradiction_is_not_reported_if_one_of_its_keys_is_broken() -> None:
     text = """version: 1
 stages:
   s:
@@ -407,6 +407,6 @@ stages:
 
 
 @pytest.mark.parametrize("value", ["0.0", "-1.5", "1000000001.5"])
-def test_a_value_of_the_wrong_type_is_told_once(value: str) -> None:
+def test_a_value_of_the_wrong_type_is_reported_once(value: str) -> None:
     text = f"version: 1\njobs: {value}\nstages: {{s: {{shell: x, limits: {{files: {value}}}}}}}\n"
     assert [one.code for one in parse_pipeline(text, "p.yaml").diagnostics] == ["E811", "E811"]

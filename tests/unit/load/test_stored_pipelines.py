@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from orch23.load.loaded import InvalidPipelineError, LoadedPipeline
 from orch23.load.pipeline import load_pipeline, parse_pipeline
 from orch23.model.pipeline import Pipeline
-from tests.unit.load.test_pieces import TEXT, changed
+from tests.unit.load.test_stage_texts import TEXT, changed
 
 EDITS = (
     lambda text: text.replace("make, a]", "make, --, a]"),
@@ -82,7 +82,7 @@ def test_of_an_edited_text_only_the_edited_stages_are_read(tmp_path: Path, edit)
         TEXT.replace("outputs: [b]", "outputs: [b]\n    promote: alone"),
     ],
 )
-def test_where_more_than_stages_differs_everything_is_read(tmp_path: Path, text: str) -> None:
+def test_if_more_than_stages_differs_the_whole_text_is_parsed(tmp_path: Path, text: str) -> None:
     stored = Stored()
     loaded(tmp_path, TEXT, stored)
     found, plain = loaded(tmp_path, text, stored), loaded(tmp_path, text, None)
@@ -102,7 +102,7 @@ def test_other_options_make_another_pipeline(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @given(st.integers(0, 2**32))
-def test_any_edit_gives_what_reading_everything_gives(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
+def test_any_edit_gives_the_pipeline_of_the_whole_text(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     folder = tmp_path_factory.mktemp("stored")
     chance, stored, text = random.Random(seed), Stored(), TEXT
     loaded(folder, text, stored)

@@ -72,7 +72,7 @@ def test_every_node_has_its_place():
     assert parsed.location_of("stages/code/outputs/9") == parsed.positions["stages/code/outputs"]
 
 
-def test_of_a_sound_text_deeper_places_are_read_once_more_when_they_are_asked_for(monkeypatch):
+def test_deeper_locations_of_a_valid_text_are_parsed_when_they_are_used(monkeypatch):
     text = 'stages:\n  "a":\n    inputs: [x.txt]\n    shell: "true"\nname: demo\n'
     places = parse_yaml(text, "p.yaml").positions
     upper = LazyLocations(text, "p.yaml", places)
@@ -87,7 +87,7 @@ def test_of_a_sound_text_deeper_places_are_read_once_more_when_they_are_asked_fo
     assert len(upper) == len(places)
 
 
-def test_nothing_of_a_text_outlives_what_was_asked_of_it():
+def test_no_object_of_a_parse_outlives_its_result():
     gc.collect()
     gc.disable()
     try:
@@ -172,7 +172,7 @@ HOSTILE = [
         ("a\n--- b", "second document"),
     ],
 )
-def test_broken_syntax_is_told_in_our_words(text, message):
+def test_syntax_errors_have_messages_of_our_own(text, message):
     assert message in parse_yaml(text, "f.yaml").diagnostics[0].message
 
 
@@ -188,7 +188,7 @@ def test_an_unclosed_bracket_shows_where_it_was_opened():
         for n, (text, code) in enumerate(HOSTILE)
     ],
 )
-def test_hostile_text_costs_no_more_than_a_complaint(text, code):
+def test_hostile_text_is_refused_with_an_error(text, code):
     start = time.process_time()
     parsed = parse_yaml(text, "f.yaml")
     assert time.process_time() - start < LIMIT_S
@@ -215,7 +215,7 @@ def test_a_value_of_the_command_line_is_a_scalar_or_a_text():
 
 
 @given(st.text(alphabet=st.sampled_from(list("ab:-[]{},&*!|>'\"%@`#?~ \n\t$.\\01é<")), max_size=80))
-def test_no_text_makes_parsing_raise_and_every_complaint_has_a_place(text):
+def test_no_text_makes_parsing_raise_and_every_error_has_a_location(text):
     parsed = parse_yaml(text, "f.yaml")
     lines = text.split("\n")
     for found in parsed.diagnostics:

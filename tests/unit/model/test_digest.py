@@ -79,7 +79,7 @@ def test_what_json_cannot_say_is_refused(value: Json) -> None:
 
 
 @pytest.mark.parametrize("value", [b"bytes", bytearray(b"x"), {1, 2}, object(), 1j, [b""], Digest("", 0)])
-def test_what_is_no_json_value_is_a_bug_of_the_caller(value: object) -> None:
+def test_a_value_that_is_not_json_is_a_bug_of_the_caller(value: object) -> None:
     with pytest.raises(TypeError, match="BUG"):
         canonical_json(value)  # type: ignore[arg-type]  # that is what is tested
 

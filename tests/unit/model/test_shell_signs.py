@@ -49,7 +49,7 @@ def test_signs_are_a_part_of_the_command_and_quotes_end_where_shlex_says(command
 
 
 @given(COMMANDS)
-def test_what_the_factory_runs_is_no_shell_operator_to_the_planner(command: str) -> None:
+def test_a_command_that_orch23_runs_has_no_shell_operators_for_the_planner(command: str) -> None:
     """Both judge alike where both look: outside of quotes, an operator is refused by each."""
     if not isinstance(command_step(f"python {command}", ("python",)), str):
         assert not set("|&;<>()`") & set("".join(shell_operators(f"python {command}")))

@@ -84,12 +84,12 @@ REQUEST_CHANGES: dict[str, object] = {
 
 
 @pytest.mark.parametrize("name", REQUEST_CHANGES)
-def test_whatever_changes_an_answer_changes_the_fingerprint(name: str) -> None:
+def test_everything_that_changes_a_response_changes_the_fingerprint(name: str) -> None:
     changed = replace(REQUEST, **{name: REQUEST_CHANGES[name]})
     assert changed.fingerprint() != REQUEST.fingerprint()
 
 
-def test_the_messages_as_sent_are_not_in_the_fingerprint_but_what_stands_for_them_is() -> None:
+def test_the_fingerprint_has_the_identity_of_messages_and_not_the_messages_as_sent() -> None:
     assert set(Request.__struct_fields__) == REQUEST_CHANGES.keys() | {"messages", "stable"}
     sent = replace(REQUEST, messages=(Message("user", "a, and a traceback in another Python's words"),))
     assert sent.fingerprint() == REQUEST.fingerprint()

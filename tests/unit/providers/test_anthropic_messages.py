@@ -88,7 +88,7 @@ def failed(*replies, **more) -> TransportError:
 # ---- an answer ------------------------------------------------------------------------------------
 
 
-def test_an_answer_is_read_with_all_that_is_known_of_it() -> None:
+def test_a_response_has_all_its_facts() -> None:
     import anthropic  # noqa: PLC0415 - heavy
 
     heard: list[str] = []
@@ -104,7 +104,7 @@ def test_an_answer_is_read_with_all_that_is_known_of_it() -> None:
     assert heard == ["Hello, ", "world"]
 
 
-def test_thinking_is_no_text_of_the_answer() -> None:
+def test_thinking_is_not_part_of_the_text() -> None:
     content = {"type": "thinking", "thinking": "", "signature": ""}
     block = {"type": "content_block_start", "index": 1, "content_block": content}
     delta = {"type": "content_block_delta", "index": 1, "delta": {"type": "thinking_delta", "thinking": "hm"}}
@@ -120,7 +120,7 @@ def test_the_reasons_to_stop(reason: str, stop: str) -> None:
     assert answered(message_reply("x", stop=reason)).stop == stop
 
 
-def test_a_refusal_is_an_answer_and_its_explanation_stands_in_for_a_missing_text() -> None:
+def test_a_refusal_is_a_response_and_its_explanation_replaces_a_missing_text() -> None:
     details = {"type": "refusal", "category": "cyber", "explanation": "because"}
     response = answered(message_reply(stop="refusal", stop_details=details))
     assert (response.stop, response.text) == ("refusal", "because")
@@ -135,7 +135,7 @@ def test_any_other_reason_is_refused(reason: str) -> None:
     assert reason in fault.diagnostic.message
 
 
-def test_a_full_context_is_a_request_to_change_not_an_answer_that_needs_more_room() -> None:
+def test_a_full_context_is_a_bad_request_and_not_a_truncated_response() -> None:
     fault = failed(message_reply("x", stop="model_context_window_exceeded"))
     assert (fault.diagnostic.code, fault.transient, fault.charged) == (codes.BAD_REQUEST, False, True)
     assert "context of claude-x is full" in fault.diagnostic.message
@@ -202,7 +202,7 @@ def test_a_reply_that_is_no_stream_is_none_of_the_api(reply: Reply, charged: boo
     ],
     ids=["empty", "ends early", "is cut", "no stop reason", "cut in an event"],
 )
-def test_half_an_answer_is_never_used(reply: Reply) -> None:
+def test_an_incomplete_response_is_never_used(reply: Reply) -> None:
     fault = failed(reply)
     assert (fault.diagnostic.code, fault.transient, fault.charged) == (codes.INCOMPLETE_RESPONSE, True, True)
 
@@ -229,7 +229,7 @@ def test_a_message_that_ends_in_no_way_of_the_api_is_charged() -> None:
     assert (fault.diagnostic.code, fault.transient, fault.charged) == (codes.UNKNOWN_STOP, False, True)
 
 
-def test_a_message_that_does_not_say_who_answers_is_an_answer() -> None:
+def test_a_message_without_a_model_is_a_response() -> None:
     found = answered(events_reply(message_events("x", model=None)))  # type: ignore[arg-type]
     assert (found.text, found.model, found.provenance) == ("x", "", "anthropic claude-x")
 
@@ -282,7 +282,7 @@ def test_an_error_in_the_middle_of_a_stream_counts_as_charged(kind: str, code: s
     assert "so sorry" in fault.diagnostic.message
 
 
-def test_a_server_that_takes_a_request_and_says_nothing_may_have_charged_it() -> None:
+def test_a_server_that_accepts_a_request_and_sends_no_reply_may_have_charged_it() -> None:
     fault = failed(NoReply())
     assert (fault.diagnostic.code, fault.transient, fault.charged) == (codes.UNREACHABLE, True, True)
 
@@ -302,7 +302,7 @@ def test_a_server_that_is_not_there_is_not_reached() -> None:
 def test_a_stall_is_cut_long_before_the_deadline(reply) -> None:
     fault = failed(reply, stall_s=1.0)
     assert (fault.diagnostic.code, fault.transient, fault.charged) == (codes.INCOMPLETE_RESPONSE, True, True)
-    assert "not a byte came for 1 s" in fault.diagnostic.message
+    assert "nothing was received for 1 s" in fault.diagnostic.message
 
 
 @pytest.mark.slow
@@ -372,7 +372,7 @@ def test_effort_thinking_schema_and_system_are_sent_where_they_are_set() -> None
     assert found["system"] == "be brief"
 
 
-def test_the_environment_changes_nothing_of_who_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_environment_does_not_change_the_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with loopback() as other:
         for name, value in {
             "ANTHROPIC_API_KEY": "other-key",
@@ -475,7 +475,7 @@ def test_the_ways_of_thinking(thinking) -> None:
     ("more", "said"),
     [
         ({"effort": "hgih"}, "no effort `hgih`"),
-        ({"thinking": "enabled"}, "nothing that the provider `anthropic` knows"),
+        ({"thinking": "enabled"}, "not a mode of the provider `anthropic`"),
         ({"thinking": "1023"}, "under 1024 tokens"),
         ({"thinking": "32000"}, "not under `max_tokens: 32000`"),
         ({"base_url": "https://me:secret@x"}, "user name or a password"),
@@ -486,7 +486,7 @@ def test_the_ways_of_thinking(thinking) -> None:
         ({"api": "chat"}, "`api`"),
     ],
 )
-def test_what_the_api_would_refuse_or_must_not_see_is_a_complaint(more, said: str) -> None:
+def test_parameters_that_the_api_would_refuse_are_errors(more, said: str) -> None:
     (message,) = complaints(**more)
     assert said in message
     assert "secret" not in message
@@ -522,7 +522,7 @@ def test_the_endpoint_has_one_form(base_url, endpoint: str, remote: bool) -> Non
     "environ",
     [{}, {ANTHROPIC_KEY: ""}, {ANTHROPIC_KEY: " \n"}, {ANTHROPIC_KEY: "sk two"}, {ANTHROPIC_KEY: "sk-\u00e9"}],
 )
-def test_a_key_that_is_none_is_said_before_anyone_is_asked(environ) -> None:
+def test_an_invalid_key_is_reported_before_any_call(environ) -> None:
     (diagnostic,) = registry.readiness_errors(STEP, environ)
     assert diagnostic.code == codes.NO_KEY
     assert ANTHROPIC_KEY in diagnostic.message
@@ -541,7 +541,7 @@ def setting(environ) -> ProviderContext:
     )
 
 
-def test_a_provider_without_a_key_is_made_and_asks_nobody() -> None:
+def test_a_provider_without_a_key_is_made_and_calls_no_model() -> None:
     provider = registry.make_provider(setting({}), CallContext(STEP, "code"))
     with pytest.raises(ConfigurationError) as caught:
         provider.complete(request(), LONG, lambda _n: None)
@@ -568,14 +568,14 @@ def test_closing_the_setting_closes_the_calls_of_all_its_providers() -> None:
             provider.complete(request(), LONG, lambda _n: None)
 
 
-def test_the_providers_of_a_run_rehearse_once_and_those_of_another_again() -> None:
+def test_the_providers_of_a_run_share_one_warm_up_and_those_of_another_run_do_not() -> None:
     one, other = setting({ANTHROPIC_KEY: "k"}), setting({ANTHROPIC_KEY: "k"})
-    shared = {id(registry.make_provider(one, CallContext(STEP, name)).rehearsal) for name in ("a", "b")}  # type: ignore[attr-defined]
+    shared = {id(registry.make_provider(one, CallContext(STEP, name)).warm_up) for name in ("a", "b")}  # type: ignore[attr-defined]
     assert len(shared) == 1
-    assert id(registry.make_provider(other, CallContext(STEP, "a")).rehearsal) not in shared  # type: ignore[attr-defined]
+    assert id(registry.make_provider(other, CallContext(STEP, "a")).warm_up) not in shared  # type: ignore[attr-defined]
 
 
-def test_who_is_asked_rehearses_meanwhile() -> None:
+def test_a_call_starts_the_warm_up() -> None:
     begun: list[object] = []
 
     class Watched(WarmUp):
@@ -588,7 +588,7 @@ def test_who_is_asked_rehearses_meanwhile() -> None:
     assert begun == [warm_up_anthropic]
 
 
-def test_nothing_heavy_is_imported_until_someone_is_asked() -> None:
+def test_nothing_heavy_is_imported_before_a_call() -> None:
     script = (
         "import sys; from orch23.providers import registry; from orch23.steps.llm.spec import LLMStep; "
         "step = LLMStep(provider='anthropic', model='m', prompt='p', base_url='http://x', effort='low'); "

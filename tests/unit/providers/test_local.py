@@ -107,7 +107,7 @@ def gone(pid: int) -> bool:
     return False
 
 
-def test_one_server_answers_all_and_ends_with_close(serve) -> None:
+def test_one_server_handles_all_requests_and_ends_with_close(serve) -> None:
     provider = serve()
     response = ask(provider)
     ask(provider)
@@ -119,7 +119,7 @@ def test_one_server_answers_all_and_ends_with_close(serve) -> None:
     assert gone(first["pid"])
 
 
-def test_the_body_has_seed_temperature_and_messages_and_asks_for_no_cache(serve) -> None:
+def test_the_body_has_seed_temperature_and_messages_and_no_cache(serve) -> None:
     ask(serve())
     assert serve.log()[0]["body"] == {
         "messages": [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hello"}],
@@ -131,7 +131,7 @@ def test_the_body_has_seed_temperature_and_messages_and_asks_for_no_cache(serve)
     }
 
 
-def test_a_schema_is_sent_where_json_is_asked_for() -> None:
+def test_a_schema_is_sent_for_json() -> None:
     body = local_request_body(request(returns="json", schema={"type": "object"}, system=""))
     assert body["response_format"] == {"type": "json_schema", "json_schema": {"schema": {"type": "object"}}}
     messages = body["messages"]
@@ -146,13 +146,14 @@ def test_no_key_of_the_environment_reaches_the_child(serve) -> None:
     assert not {"http_proxy", "LLAMA_ARG_SEED", "HOME"} & set(serve.log()[0]["env"])
 
 
-def test_a_cut_answer_says_so(serve) -> None:
+def test_a_truncated_response_is_reported(serve) -> None:
     assert ask(serve("length")).stop == "max_tokens"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("mode", "said"), [("error", "500"), ("html", "no JSON"), ("shape", "no answer"), ("fails", "no such model")]
+    ("mode", "said"),
+    [("error", "500"), ("html", "without JSON"), ("shape", "without a text"), ("fails", "no such model")],
 )
 def test_a_server_that_misbehaves_is_a_provider_failure(serve, mode: str, said: str) -> None:
     with pytest.raises(ProviderError) as caught:
@@ -161,7 +162,7 @@ def test_a_server_that_misbehaves_is_a_provider_failure(serve, mode: str, said: 
     assert said in caught.value.diagnostics[0].message
 
 
-def test_a_server_that_says_nothing_is_a_provider_failure(serve) -> None:
+def test_a_server_without_a_reply_is_a_provider_failure(serve) -> None:
     with pytest.raises(ProviderError, match="does not start"):
         ask(serve("silent"))
 
@@ -203,7 +204,7 @@ def test_the_child_dies_with_its_parent(serve, tmp_path: Path) -> None:
     assert gone(int(done.stdout))
 
 
-def test_what_is_missing_is_said_with_both_ways_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_missing_is_reported_with_both_hints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     with pytest.raises(ConfigurationError) as caught:
         ask(LocalProvider(LocalServer({"XDG_DATA_HOME": str(tmp_path)})))
@@ -245,7 +246,7 @@ def _reason_to_skip() -> str | None:
 
 
 @pytest.mark.skipif(_reason_to_skip() is not None, reason=str(_reason_to_skip()))
-def test_the_real_model_gives_the_same_answer_twice() -> None:
+def test_the_real_model_gives_the_same_response_twice() -> None:
     server = LocalServer(os.environ)
     try:
         asked = (Message("user", "Write a Python function add(a, b)."),)

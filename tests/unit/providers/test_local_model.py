@@ -82,7 +82,7 @@ def test_a_truncated_file_is_not_installed(fetch, tmp_path: Path) -> None:
     assert install_model("smollm2", tmp_path, lambda _line: None, fetch=fetch).read_bytes() == WEIGHTS
 
 
-def test_a_folder_that_cannot_be_written_is_said(fetch, tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_written_is_reported(fetch, tmp_path: Path) -> None:
     (tmp_path / "models").write_text("in the way")
     with pytest.raises(ConfigurationError, match="cannot write"):
         install_model("smollm2", tmp_path, lambda _line: None, fetch=fetch)

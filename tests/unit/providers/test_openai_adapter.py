@@ -54,7 +54,7 @@ def test_the_interface_follows_from_the_address_unless_it_is_named(more, kind, a
     assert registry.api_version_of(step) == api
 
 
-def test_the_vendor_takes_another_name_for_the_room_than_all_others() -> None:
+def test_the_vendor_has_another_name_for_the_token_limit() -> None:
     named = made(replace(STEP, api="chat", base_url="https://API.openai.com:443/v1/"))
     other = made(replace(STEP, base_url=FAR))
     assert isinstance(named, ChatCompletions)
@@ -99,7 +99,7 @@ def test_an_answer_that_was_cut_off_is_asked_for_once_more_with_twice_the_room()
 @pytest.mark.parametrize(
     "url", ["ftp://h", "h/v1", "https://me:secret@h/v1", "https://h/v1?key=secret", "https://h/v1#secret", "http://"]
 )
-def test_an_address_that_cannot_be_asked_is_an_error_that_does_not_repeat_it(url: str) -> None:
+def test_an_invalid_address_is_an_error_that_does_not_repeat_it(url: str) -> None:
     (found,) = registry.step_errors(replace(STEP, base_url=url), {})
     assert found.code == codes.UNSUPPORTED_PARAMETER
     assert "secret" not in str(found)
@@ -143,14 +143,14 @@ def test_the_key_of_the_process_is_not_looked_at(monkeypatch: pytest.MonkeyPatch
     assert made(replace(STEP, base_url=NEAR)).connection.server.key == "none"
 
 
-def test_a_missing_library_has_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_has_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     (found,) = registry.readiness_errors(STEP, KEY)
     assert found.code == codes.NO_LIBRARY
     assert "orch23[openai]" in (found.hint or "")
 
 
-def test_nothing_of_the_library_is_imported_before_somebody_is_asked() -> None:
+def test_nothing_of_the_library_is_imported_before_a_call() -> None:
     program = (
         "import sys; from pathlib import Path; import orch23.cli.main; from orch23.providers import registry as r\n"
         "from orch23.steps.llm.spec import LLMStep; from orch23.providers.adapter import CallContext, ProviderContext\n"
@@ -208,7 +208,7 @@ def test_the_schema_of_the_envelope_is_sent_for_files_and_none_for_text() -> Non
     assert registry.wire_schema_of(replace(STEP, returns="text"), None) is None
 
 
-def test_an_answer_that_is_no_object_has_no_schema_at_the_vendor() -> None:
+def test_a_schema_that_is_not_an_object_is_not_sent_to_the_vendor() -> None:
     listed: Json = {"type": "array", "items": {"type": "string"}}
     step = replace(STEP, returns="json", schema="s.json")
     assert registry.wire_schema_of(step, listed) is None

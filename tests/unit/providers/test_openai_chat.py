@@ -58,7 +58,7 @@ def fault(server: OpenAIServer, *, deadline_s: float = 20.0) -> TransportError:
     return caught.value
 
 
-def test_an_answer_comes_with_its_usage_and_who_gave_it() -> None:
+def test_a_response_has_its_usage_and_provenance() -> None:
     heard: list[str] = []
     with OpenAIServer(chat("fourteen words")) as server:
         answer = chat_of(server).complete(REQUEST, 20.0, heard.append)
@@ -98,12 +98,12 @@ def test_the_body_holds_what_is_set_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize(("finish", "stop"), [("stop", "end"), ("length", "max_tokens"), ("content_filter", "refusal")])
-def test_why_it_ended_is_told(finish: str, stop: str) -> None:
+def test_the_stop_reason_is_reported(finish: str, stop: str) -> None:
     with OpenAIServer(chat("some text", finish)) as server:
         assert ask(server).stop == stop
 
 
-def test_a_refusal_is_none_of_the_answer() -> None:
+def test_a_refusal_is_not_part_of_the_response() -> None:
     refusal = stream(chunk(refusal="I can't "), chunk(refusal="do that."), chunk(finish="stop"), DONE)
     with OpenAIServer(refusal) as server:
         answer = ask(server)
@@ -111,7 +111,7 @@ def test_a_refusal_is_none_of_the_answer() -> None:
 
 
 @pytest.mark.parametrize("finish", ["tool_calls", "function_call", "something_new"])
-def test_a_strange_end_is_no_answer(finish: str) -> None:
+def test_an_unknown_stop_reason_is_an_error(finish: str) -> None:
     with OpenAIServer(chat("some text", finish)) as server:
         found = fault(server)
     assert (found.diagnostic.code, found.transient, found.charged) == (codes.UNKNOWN_STOP, False, True)
@@ -134,7 +134,7 @@ def test_a_stream_may_end_without_its_last_mark_but_not_without_a_reason() -> No
     ],
     ids=["done without a reason", "clean end", "empty", "cut", "cut before the usage"],
 )
-def test_half_an_answer_is_a_fault_that_may_have_been_charged(reply: Reply) -> None:
+def test_an_incomplete_response_may_have_been_charged(reply: Reply) -> None:
     with OpenAIServer(reply) as server:
         found = fault(server)
         assert len(server.asked) == 1
@@ -152,7 +152,7 @@ def test_half_an_answer_is_a_fault_that_may_have_been_charged(reply: Reply) -> N
     ],
     ids=["page", "no stream", "malformed", "no object", "no utf-8"],
 )
-def test_what_is_no_stream_of_chat_completions_is_said_to_be_so(reply: Reply, word: str) -> None:
+def test_a_reply_that_is_not_a_stream_is_reported(reply: Reply, word: str) -> None:
     with OpenAIServer(reply) as server:
         found = fault(server)
         assert len(server.asked) == 1
@@ -187,7 +187,7 @@ def test_chunks_of_a_strange_shape_are_passed_over() -> None:
         (Reply(status=307, headers={"location": "http://127.0.0.1:1/elsewhere"}), codes.INVALID_REPLY, False),
     ],
 )
-def test_a_status_says_what_to_do_and_is_asked_once(reply: Reply, code: str, transient: bool) -> None:
+def test_a_final_status_has_a_hint_and_no_retry(reply: Reply, code: str, transient: bool) -> None:
     with OpenAIServer(reply) as server:
         found = fault(server)
         assert len(server.asked) == 1
@@ -197,13 +197,13 @@ def test_a_status_says_what_to_do_and_is_asked_once(reply: Reply, code: str, tra
     assert str(reply.status) in found.diagnostic.message
 
 
-def test_the_servers_own_words_are_told() -> None:
+def test_the_servers_message_is_reported() -> None:
     with OpenAIServer(error(400, "max_tokens is too large: 32000")) as server:
         assert "max_tokens is too large: 32000" in fault(server).diagnostic.message
 
 
 @pytest.mark.parametrize(("headers", "seconds"), [({"retry_after": "7"}, 7.0), ({"retry_after_ms": "250"}, 0.25)])
-def test_the_wait_that_a_server_asks_for_is_handed_on(headers: dict[str, str], seconds: float) -> None:
+def test_the_wait_that_a_server_requires_is_passed_on(headers: dict[str, str], seconds: float) -> None:
     with OpenAIServer(error(429, "slow down", **headers)) as server:
         assert fault(server).retry_after_s == seconds
 
@@ -223,7 +223,7 @@ def test_an_error_in_the_middle_of_a_stream_is_the_servers(body: dict[str, objec
     assert str(body["message"]) in found.diagnostic.message
 
 
-def test_nobody_there_costs_nothing_and_may_be_tried_again() -> None:
+def test_an_unreachable_server_costs_nothing_and_may_be_retried() -> None:
     with OpenAIServer() as server:
         pass
     found = fault(server)

@@ -80,7 +80,7 @@ def fault(way: Way, deadline_s: float = 20.0) -> TransportError:
 # ---- submitting and collecting --------------------------------------------------------------------
 
 
-def test_an_answer_is_submitted_told_polled_and_read() -> None:
+def test_a_response_is_submitted_reported_polled_and_read() -> None:
     heard: list[str] = []
     with OpenAIServer(
         response(status="queued"), response(status="queued"), response(status="in_progress"), response("an answer")
@@ -101,7 +101,7 @@ def test_an_answer_is_submitted_told_polled_and_read() -> None:
     assert way.asked_when_told == [1], "the id is told before the first poll"
 
 
-def test_an_answer_that_comes_at_once_is_taken_at_once() -> None:
+def test_an_immediate_response_is_not_polled() -> None:
     with OpenAIServer(response("an answer")) as server:
         way = Way(server)
         assert way.ask().text == "an answer"
@@ -159,7 +159,7 @@ def test_another_request_does_not_get_it() -> None:
     ],
     ids=["gone", "failed", "cancelled by ourselves"],
 )
-def test_what_came_to_nothing_is_asked_for_anew(reply: Reply, warned: str | None) -> None:
+def test_a_submitted_response_that_failed_is_requested_again(reply: Reply, warned: str | None) -> None:
     with OpenAIServer(reply, response("another answer", response_id="resp_2")) as server:
         way = Way(server, {REQUEST.fingerprint(): "resp_1"})
         assert way.ask().text == "another answer"
@@ -170,7 +170,7 @@ def test_what_came_to_nothing_is_asked_for_anew(reply: Reply, warned: str | None
     assert not warned or warned in way.events[0].message
 
 
-def test_what_cannot_be_asked_after_now_is_not_paid_for_again() -> None:
+def test_a_response_that_cannot_be_polled_now_is_not_paid_for_again() -> None:
     with OpenAIServer(error(401, "no such key")) as server:
         assert refused(Way(server, {REQUEST.fingerprint(): "resp_1"})).code == codes.REJECTED_KEY
         assert server.lines() == [POLL]
@@ -179,7 +179,7 @@ def test_what_cannot_be_asked_after_now_is_not_paid_for_again() -> None:
 # ---- polls that fail ------------------------------------------------------------------------------
 
 
-def test_polls_that_fail_are_no_failure_of_the_answer() -> None:
+def test_failed_polls_do_not_fail_the_response() -> None:
     with OpenAIServer(
         response(status="queued"), error(500, "oh"), Reply(end="cut"), error(429, "slow"), response("an answer")
     ) as server:
@@ -217,7 +217,7 @@ def test_a_server_that_forgets_what_it_took_is_named() -> None:
 
 
 @pytest.mark.parametrize("reply", [page(), stream(b"{"), told(["a list"])], ids=["page", "malformed", "no object"])
-def test_a_poll_that_brings_no_response_says_so(reply: Reply) -> None:
+def test_a_poll_without_a_response_is_reported(reply: Reply) -> None:
     with OpenAIServer(response(status="queued"), reply) as server:
         assert refused(Way(server)).code == codes.INVALID_REPLY
         assert server.lines() == [SUBMIT, POLL]
@@ -243,7 +243,7 @@ def test_a_poll_that_brings_no_response_says_so(reply: Reply) -> None:
         (error(400, "no"), codes.BAD_REQUEST, False, False),
     ],
 )
-def test_what_is_no_response_is_a_fault_and_is_asked_once(
+def test_a_reply_that_is_not_a_response_is_an_error_without_a_retry(
     reply: Reply, code: str, transient: bool, charged: bool
 ) -> None:
     with OpenAIServer(reply) as server:
@@ -257,7 +257,7 @@ def test_what_is_no_response_is_a_fault_and_is_asked_once(
 
 
 @pytest.mark.parametrize(("reason", "stop"), [("max_output_tokens", "max_tokens"), ("content_filter", "refusal")])
-def test_an_incomplete_answer_says_why(reason: str, stop: str) -> None:
+def test_an_incomplete_response_has_a_reason(reason: str, stop: str) -> None:
     with OpenAIServer(response("half", status="incomplete", incomplete_details={"reason": reason})) as server:
         answer = Way(server).ask()
     assert (answer.text, answer.stop) == ("half", stop)
@@ -265,32 +265,32 @@ def test_an_incomplete_answer_says_why(reason: str, stop: str) -> None:
 
 
 @pytest.mark.parametrize(("room", "stop"), [(6, "end"), (5, "max_tokens"), (4, "max_tokens")])
-def test_one_that_took_all_the_room_was_cut_off_whatever_the_server_calls_it(room: int, stop: str) -> None:
+def test_a_response_that_used_all_tokens_was_truncated_whatever_the_server_reports(room: int, stop: str) -> None:
     with OpenAIServer(response("an answer of five tokens")) as server:
         assert Way(server).ask(replace(REQUEST, params={"max_tokens": room})).stop == stop
 
 
-def test_a_model_that_is_a_file_is_told_without_its_folder() -> None:
+def test_a_model_that_is_a_file_is_recorded_without_its_directory() -> None:
     with OpenAIServer(response("x", model="/home/somebody/models/m.gguf"), response("x", model="org/m")) as server:
         assert Way(server).ask().model == "m.gguf"
         assert Way(server).ask().model == "org/m"
 
 
 @pytest.mark.parametrize("details", [{"reason": "steered"}, None, {}])
-def test_one_that_is_incomplete_for_another_reason_is_no_answer(details: object) -> None:
+def test_a_response_that_is_incomplete_for_another_reason_is_an_error(details: object) -> None:
     with OpenAIServer(response("half", status="incomplete", incomplete_details=details)) as server:
         found = fault(Way(server))
     assert (found.diagnostic.code, found.transient, found.charged) == (codes.UNKNOWN_STOP, False, True)
 
 
-def test_a_refusal_is_none_of_the_answer() -> None:
+def test_a_refusal_is_not_part_of_the_response() -> None:
     output = [message([{"type": "refusal", "refusal": "I can't do that."}])]
     with OpenAIServer(response(output=output)) as server:
         answer = Way(server).ask()
     assert (answer.text, answer.stop) == ("I can't do that.", "refusal")
 
 
-def test_remarks_on_the_way_are_none_of_the_answer() -> None:
+def test_commentary_is_not_part_of_the_response() -> None:
     output = [
         message([{"type": "output_text", "text": "Let me think."}], phase="commentary"),
         message([{"type": "output_text", "text": "The "}, {"type": "output_text", "text": "answer."}]),
@@ -311,7 +311,7 @@ def test_a_failure_at_the_server_comes_in_its_own_words(code: str | None, transi
     assert "the model fell over" in found.diagnostic.message
 
 
-def test_a_cancellation_by_somebody_else_is_no_answer() -> None:
+def test_a_cancelled_response_is_an_error() -> None:
     with OpenAIServer(response(status="queued"), response(status="cancelled")) as server:
         found = fault(Way(server))
     assert "cancelled" in found.diagnostic.message
@@ -360,7 +360,7 @@ def test_a_cancellation_that_fails_hides_nothing() -> None:
 
 
 @pytest.mark.parametrize("polls", ["wait", "stall"])
-def test_the_end_of_the_build_cancels_what_nobody_waits_for_any_more(polls: str) -> None:
+def test_the_end_of_the_build_cancels_open_responses(polls: str) -> None:
     caught: list[str] = []
     told_id = threading.Event()
 

@@ -65,7 +65,7 @@ def test_the_pipeline_s_own_price_comes_first_and_that_of_the_provider_before_th
 
 
 @pytest.mark.parametrize("provider", ["local", "scripted"])
-def test_a_provider_that_nobody_pays_is_free(provider: str) -> None:
+def test_a_provider_without_prices_is_free(provider: str) -> None:
     assert Prices().tariff_of(provider, "whatever") is FREE_TARIFF
     assert FREE_TARIFF.cost(Usage(MILLION, MILLION, 5, 5)) == 0
 
@@ -120,7 +120,7 @@ def test_the_table_s_prices_are_what_the_table_itself_makes_of_them(
     assert tariff.source == f"genai-prices {genai_prices.__version__}"
 
 
-def test_nobody_reads_the_table_who_does_not_price_a_vendor_s_model() -> None:
+def test_only_a_vendors_model_loads_the_price_table() -> None:
     script = (
         "import sys; from orch23.providers.prices import Prices;"
         "Prices().tariff_of('command', 'm'); Prices().tariff_of('local', 'm');"
@@ -196,7 +196,7 @@ def test_no_usage_within_the_bounds_costs_more_than_the_worst_case(
     assert tariff.cost(took) <= tariff.max_cost(200_000, 5000)
 
 
-def test_without_a_limit_of_the_answer_the_most_is_not_known() -> None:
+def test_without_a_token_limit_the_worst_case_is_not_known() -> None:
     assert worst_case(request(max_tokens=None), flat("1", "1")).cost is None
     assert worst_case(request(max_tokens=None), FREE_TARIFF).cost == 0
     assert worst_case(request(), None).cost is None
@@ -205,7 +205,7 @@ def test_without_a_limit_of_the_answer_the_most_is_not_known() -> None:
 # ---- said before the first stage ----------------------------------------------------------------------
 
 
-def test_a_step_without_a_price_is_named_with_the_way_out() -> None:
+def test_a_step_without_a_price_is_named_with_a_hint() -> None:
     step = LLMStep(provider="command", model="mine", prompt="p")
     pipeline = Pipeline(name="p", file="pipeline.yaml", stages=())
     found = unpriced_error(step, pipeline)

@@ -47,7 +47,7 @@ def test_without_an_excerpt_the_failing_ids_stand_in_so_that_two_failures_are_tw
     assert test in render("patch.md.j2", reduced, 2)
 
 
-def test_an_answer_that_could_not_be_used_is_told_why() -> None:
+def test_an_unusable_response_has_a_reason() -> None:
     text = render("patch.md.j2", RetryFeedback(kind="llm_output_invalid", diagnostics=("[E215] line 2",)), 2)
     assert "[E215] line 2" in text
     assert "It must pass" not in text

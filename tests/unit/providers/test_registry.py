@@ -56,7 +56,7 @@ def test_making_a_provider_starts_nothing(name: str, kind: type) -> None:
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_a_plain_step_has_no_complaint(name: str) -> None:
+def test_a_plain_step_has_no_error(name: str) -> None:
     assert registry.step_errors(STEPS[name], os.environ) == ()
 
 
@@ -64,7 +64,7 @@ def test_a_plain_step_has_no_complaint(name: str) -> None:
     ("name", "hint"),
     [("locl", "did you mean `local`?"), ("open-ai", "did you mean `openai`?"), ("x", "use one of")],
 )
-def test_an_unknown_provider_has_a_way_out(name: str, hint: str) -> None:
+def test_an_unknown_provider_has_a_hint(name: str, hint: str) -> None:
     (diagnostic,) = registry.step_errors(msgspec.structs.replace(STEPS["local"], provider=name), {})
     assert diagnostic.code == codes.UNKNOWN_PROVIDER
     assert hint in (diagnostic.hint or "")
@@ -90,7 +90,7 @@ def test_a_parameter_that_would_be_dropped_is_an_error(name: str, more) -> None:
     assert f"`{next(iter(more))}`" in diagnostic.message
 
 
-def test_all_complaints_are_collected() -> None:
+def test_all_errors_are_collected() -> None:
     found = registry.step_errors(step("command", seed=1, effort="x", command=()), {"PATH": "/nowhere"})
     assert [d.code for d in found] == [
         codes.UNSUPPORTED_PARAMETER,
@@ -129,13 +129,13 @@ def test_parameters_are_explicit_so_that_a_default_and_its_value_are_one() -> No
     assert registry.parameters_of(step("local", seed=2)) != registry.parameters_of(STEPS["local"])
 
 
-def test_the_endpoint_says_who_is_asked() -> None:
+def test_the_endpoint_identifies_the_server() -> None:
     assert registry.endpoint_of(STEPS["local"]) == "llama.cpp"
     assert registry.endpoint_of(STEPS["command"]) == "command python3 -c 'x y'"
     assert registry.endpoint_of(step("command", endpoint_alias="claude")) == "claude"
 
 
-def test_an_edited_scripted_answer_is_another_request_and_its_attempts_differ() -> None:
+def test_an_edited_scripted_response_is_another_request_and_its_attempts_differ() -> None:
     one = setting({"code": ["a", "b", "a"]})
     params = [
         registry.request_parameters(one, CallContext(STEPS["scripted"], "code", n))["answer"] for n in (1, 2, 3, 4)

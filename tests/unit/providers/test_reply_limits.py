@@ -98,7 +98,7 @@ def flood(piece: bytes, status: str = "200 OK", **headers: str) -> Iterator[Floo
 
 
 @every_client
-def test_a_plain_reply_is_asked_for(client: str) -> None:
+def test_an_uncompressed_reply_is_requested(client: str) -> None:
     with loopback() as server:
         fault(client, server.url)
     assert server.asked[0].headers["accept-encoding"] == "identity"
@@ -134,7 +134,7 @@ def test_a_compressed_error_keeps_its_status_and_its_wait(client: str) -> None:
     assert (found.status, found.retry_after_s) == (429, 7.0)
 
 
-def test_a_reply_that_says_it_is_plain_is_read() -> None:
+def test_a_reply_with_identity_encoding_is_read() -> None:
     reply = message_reply("text")
     with loopback(Reply(200, {**reply.headers, "content-encoding": "identity"}, reply.pieces)) as server:
         assert CLIENTS["anthropic"](server.url).complete(request(), LONG, lambda _n: None).text == "text"
@@ -192,7 +192,7 @@ def test_an_error_without_end_is_read_as_far_as_it_is_shown(client: str) -> None
 
 
 @every_stream
-def test_an_answer_has_a_limit_of_its_own(client: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_response_has_its_own_limit(client: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("anthropic_messages", "openai_chat"):
         monkeypatch.setattr(f"orch23.providers.{module}.MAX_RESPONSE_CHARACTERS", 9)
     parts = b'data: {"choices": [{"delta": {"content": "12345"}}]}\n\n'
@@ -304,6 +304,6 @@ def test_an_event_is_given_as_soon_as_it_is_whole() -> None:
     assert [next(events), next(events)] == [b"data: 1\n\n", b"data: 2\n\n"]
 
 
-def test_the_limits_hold_what_the_longest_answers_take() -> None:
+def test_the_limits_allow_the_longest_responses() -> None:
     a_token_of_chat = 350
     assert 128_000 * a_token_of_chat < server_replies.MAX_STREAM_BYTES

@@ -30,7 +30,7 @@ def ask(stage: str, attempt: int, *, said: str = "x", system: str = "") -> str:
     return ScriptedProvider(ANSWERS, stage, attempt).complete(request, 1.0, lambda _n: None).text
 
 
-def test_answers_go_by_attempt_and_an_items_own_list_wins() -> None:
+def test_responses_are_by_attempt_and_an_items_own_list_wins() -> None:
     assert [ask("code", 1), ask("code", 2), ask("code@T1", 2), ask("code@T2", 1)] == ["one", "two", "two", "own"]
 
 
@@ -46,12 +46,12 @@ def test_a_case_that_fits_is_not_left_for_the_next_one_when_its_list_ends() -> N
         ask("plan", 3, said="due date")
 
 
-def test_a_request_that_fits_no_case_is_told_as_such() -> None:
+def test_a_request_that_matches_no_case_is_reported() -> None:
     with pytest.raises(ProviderError, match="contains the text of no `when`"):
         ask("test", 1)
 
 
-def test_every_case_of_the_attempt_is_in_what_stands_for_the_answer() -> None:
+def test_the_digest_of_a_scripted_response_covers_every_case_of_the_attempt() -> None:
     digest = ScriptedProvider(ANSWERS, "plan", 1).digest()
     other = {**ANSWERS, "plan": [*ANSWERS["plan"][:2], ScriptedCase(("plainer",))]}
     reworded = {**ANSWERS, "plan": [ScriptedCase(("with a date",), when="date"), *ANSWERS["plan"][1:]]}
@@ -59,14 +59,14 @@ def test_every_case_of_the_attempt_is_in_what_stands_for_the_answer() -> None:
     assert len({digest, *digests}) == 3
 
 
-def test_asking_twice_is_the_same_answer() -> None:
+def test_two_equal_requests_have_equal_responses() -> None:
     provider = ScriptedProvider(ANSWERS, "code", 1)
     texts = {provider.complete(REQUEST, 1.0, lambda _n: None).text for _ in range(3)}
     assert texts == {"one"}
 
 
 @pytest.mark.parametrize(("stage", "attempt"), [("code", 3), ("code@T2", 2), ("code@T3", 1), ("docs", 1), ("code", 0)])
-def test_a_missing_answer_names_stage_and_attempt(stage: str, attempt: int) -> None:
+def test_a_missing_response_names_stage_and_attempt(stage: str, attempt: int) -> None:
     with pytest.raises(ProviderError) as caught:
         ask(stage, attempt)
     diagnostic = caught.value.diagnostics[0]
@@ -74,5 +74,5 @@ def test_a_missing_answer_names_stage_and_attempt(stage: str, attempt: int) -> N
     assert f"attempt {attempt}" in diagnostic.message
 
 
-def test_it_says_that_no_model_was_asked() -> None:
+def test_the_provenance_says_that_no_model_was_called() -> None:
     assert "no model" in ScriptedProvider(ANSWERS, "code", 1).complete(REQUEST, 1.0, lambda _n: None).provenance

@@ -70,7 +70,7 @@ def test_the_envelope_is_flat_and_all_of_it_is_required() -> None:
     assert "enum" not in canonical_json(FILES_SCHEMA).decode()
 
 
-def test_an_answer_by_the_envelope_is_a_proposal() -> None:
+def test_a_response_that_fits_the_envelope_is_a_proposal() -> None:
     assert isinstance(judged(answer()), Proposal)
 
 
@@ -111,7 +111,7 @@ def test_an_error_by_the_envelope_is_the_models_own() -> None:
         ({"type": "string", "format": "date"}, {"type": "string", "format": "date"}),
     ],
 )
-def test_what_can_be_said_is_said(schema, expected) -> None:
+def test_rules_that_the_subset_has_are_kept(schema, expected) -> None:
     assert plain(reduce_schema(schema)) == expected
     assert sdk_reduces(expected) == expected
 
@@ -131,7 +131,7 @@ def test_what_can_be_said_is_said(schema, expected) -> None:
         ({"type": "string", "format": "regex"}, {**TEXT, "description": '{"format": "regex"}'}),
     ],
 )
-def test_what_cannot_be_said_is_left_to_the_description(schema, expected) -> None:
+def test_rules_that_the_subset_lacks_are_in_the_description(schema, expected) -> None:
     assert plain(reduce_schema(schema)) == expected
     assert sdk_reduces(expected) == expected
 
@@ -232,7 +232,7 @@ def test_the_schema_that_is_reduced_is_left_as_it_was(schema) -> None:
 @pytest.mark.parametrize(
     ("returns", "expected"), [("files", FILES_SCHEMA), ("json", obj(a=TEXT)), ("text", None), ("code", None)]
 )
-def test_each_kind_of_answer_has_its_wire_schema(returns, expected) -> None:
+def test_each_kind_of_response_has_its_wire_schema(returns, expected) -> None:
     step = LLMStep(provider="anthropic", model="m", prompt="p", returns=returns)
     assert wire_schema(step, obj(a=TEXT)) == expected
     assert wire_schema(LLMStep(provider="anthropic", model="m", prompt="p", returns="json"), None) is None

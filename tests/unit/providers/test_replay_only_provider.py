@@ -46,11 +46,11 @@ def refusal(near: Exchange | None, asked: Request):
     return diagnostic.message
 
 
-def test_where_nothing_is_recorded_it_says_so() -> None:
+def test_a_stage_without_recordings_is_reported() -> None:
     assert refusal(None, request("x")) == "no response is recorded for this stage"
 
 
-def test_else_it_says_how_the_nearest_differs_without_secrets() -> None:
+def test_the_difference_from_the_nearest_recording_has_no_secrets() -> None:
     then = request("one\ntwo hush")
     near = Exchange(fingerprint="f" * 64, stage="code@T1", request=then.parts(), response="")
     assert refusal(near, request("one\nthree hush")) == (

@@ -44,7 +44,7 @@ def steps(swap: ModelOverride) -> tuple[dict[str, LLMStep], dict[str, Any], list
     return {stage.name: stage.step for stage in found}, retries, [str(d) for d in parsed.diagnostics]
 
 
-def test_without_flags_the_pipeline_says_who_is_asked():
+def test_without_options_the_pipeline_selects_provider_and_model():
     found, retries, notes = steps(ModelOverride())
     assert [step.provider for step in found.values()] == ["local", "openai", "scripted", "scripted"]
     assert (found["one"].api, found["one"].secrets) == ("chat", "redact")

@@ -22,7 +22,7 @@ def ask(inner: FakeProvider, environ: dict[str, str]) -> str:
     return CheckedProvider(inner, setting, CallContext(step, "s")).complete(request, 1.0, lambda _count: None).text
 
 
-def test_with_a_key_the_provider_is_asked():
+def test_with_a_key_the_provider_is_called():
     assert ask(FakeProvider(["hi"]), {"OPENAI_API_KEY": "k"}) == "hi"
 
 

@@ -113,16 +113,14 @@ def test_the_outcome_and_the_mode_decide_what_is_reused(outcome: ExchangeOutcome
 
 @pytest.mark.parametrize("outcome", OUTCOMES)
 @pytest.mark.parametrize("mode", ["cached", "record"])
-def test_what_an_interrupted_run_has_asked_for_anew_is_reused_whatever_became_of_it(
-    outcome: ExchangeOutcome, mode: str
-) -> None:
+def test_responses_of_an_interrupted_run_are_reused_whatever_their_outcome(outcome: ExchangeOutcome, mode: str) -> None:
     store, model = Store(), Model()
     ask(recorded(store, model))
     recorded(store, model).settle(request().fingerprint(), outcome, ())
     assert ask(recorded(store, model, mode=mode, unique_calls=UniqueCalls({request().fingerprint()}))).replayed
 
 
-def test_a_superseded_answer_answers_nobody_and_stays(store_with_answer: Store) -> None:
+def test_a_superseded_response_is_kept_and_not_used(store_with_answer: Store) -> None:
     store, model = store_with_answer, Model()
     provider = recorded(store, model)
     provider.supersede(request().fingerprint())
@@ -135,7 +133,7 @@ def test_a_superseded_answer_answers_nobody_and_stays(store_with_answer: Store) 
 
 
 @pytest.mark.parametrize(("mode", "passed"), [("cached", False), ("record", True), ("replay", False)])
-def test_only_record_passes_over_a_recorded_answer(store_with_answer: Store, mode: str, *, passed: bool) -> None:
+def test_only_record_skips_a_recorded_response(store_with_answer: Store, mode: str, *, passed: bool) -> None:
     provider = recorded(store_with_answer, Model(), mode=mode)
     assert provider.is_excluded(request()) is passed
     assert not provider.is_excluded(request("unrecorded"))
@@ -150,7 +148,7 @@ def test_record_takes_what_this_run_has_recorded_as_its_own() -> None:
     assert len(model.asked) == 1
 
 
-def test_stages_that_ask_the_same_thing_at_the_same_time_ask_once() -> None:
+def test_stages_with_the_same_request_at_the_same_time_call_once() -> None:
     store, first, second = Store(), threading.Event(), threading.Event()
 
     class Slow(Model):
@@ -174,7 +172,7 @@ def test_stages_that_ask_the_same_thing_at_the_same_time_ask_once() -> None:
     assert len(model.asked) == 1
 
 
-def test_after_a_failure_the_next_one_asks_itself() -> None:
+def test_after_a_failed_call_the_next_stage_calls() -> None:
     class Broken:
         def complete(self, request, deadline_s, on_text):
             raise ProviderError
@@ -208,7 +206,7 @@ def test_a_replay_writes_nothing(outcome: ExchangeOutcome) -> None:
     assert len(store.puts) == before
 
 
-def test_the_outcome_is_that_of_the_stage_that_asked() -> None:
+def test_the_outcome_is_that_of_the_stage_that_called() -> None:
     store, model = Store(), Model()
     ask(recorded(store, model))
     fingerprint = request().fingerprint()

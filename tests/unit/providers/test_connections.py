@@ -42,7 +42,7 @@ def test_a_reader_is_woken_when_the_time_is_up(pair) -> None:
         assert sockets.is_shut_down
 
 
-def test_a_reader_is_woken_when_the_build_ends_and_told_so(pair) -> None:
+def test_a_reader_is_woken_with_an_error_when_the_build_ends(pair) -> None:
     calls = OpenCalls()
     reading = threading.Event()
 

@@ -105,7 +105,7 @@ def test_what_is_written_in_another_way_is_not_cut(text: str) -> None:
     assert split_stages(text) is None
 
 
-def test_a_scalar_that_looks_like_a_stage_is_no_whole_piece() -> None:
+def test_a_scalar_that_looks_like_a_stage_is_not_valid_alone() -> None:
     text = 'stages:\n  a:\n    shell: "x\n  b: y"\n'
     assert parse_pipeline(f"version: 1\n{text}", "p").pipeline is not None
     pieces = split_stages(text)

@@ -66,7 +66,7 @@ def test_only_this_machines_own_names_are_loopback(url, own):
         ("https://example.com/\n", "blank"),
     ],
 )
-def test_an_address_that_cannot_be_called_is_told_without_repeating_it(url, word):
+def test_the_error_of_a_bad_url_does_not_contain_the_url(url, word):
     fault = url_fault(url)
     assert fault is not None
     assert word in fault

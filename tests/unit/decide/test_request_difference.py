@@ -54,7 +54,7 @@ CASES: list[tuple[Request, str]] = [
 
 
 @pytest.mark.parametrize(("now", "said"), CASES)
-def test_it_says_what_is_now_and_what_was(now: Request, said: str) -> None:
+def test_the_clause_has_the_new_and_the_old_value(now: Request, said: str) -> None:
     assert describe_difference(BASE.parts(), now.parts(), same) == said
 
 
@@ -70,7 +70,7 @@ def test_the_same_request_differs_in_nothing_also_after_it_was_written_and_read(
     assert differing_parts(BASE.parts(), parts) == ()
 
 
-def test_the_model_is_told_before_the_prompt() -> None:
+def test_a_difference_of_the_model_is_reported_before_the_prompt() -> None:
     now = replace(prompt("else"), model="small")
     assert describe_difference(BASE.parts(), now.parts(), same).startswith("the model is")
 
@@ -93,13 +93,13 @@ def test_a_secret_at_the_edge_of_an_excerpt_is_taken_out_whole() -> None:
 
 
 @given(st.text(max_size=60), st.text(max_size=60))
-def test_any_two_texts_are_told_in_a_short_clause(one: str, other: str) -> None:
+def test_any_two_texts_differ_in_a_short_clause(one: str, other: str) -> None:
     told = describe_difference(prompt(one).parts(), prompt(other).parts(), same)
     assert bool(told) is (one != other)
     assert len(told) < 250
 
 
-def test_of_a_block_the_text_that_differs_is_told_not_the_fence_that_follows_from_it() -> None:
+def test_the_text_of_a_block_is_reported_and_not_its_delimiter() -> None:
     def block(text: str, digits: str) -> Request:
         head = f'--- begin {digits * 6}: "file" path="a.md" sha256={digits * 32} ---'
         return prompt(f"write\n{head}\n{text}\n--- end {digits * 6} ---")

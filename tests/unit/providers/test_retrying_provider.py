@@ -58,13 +58,13 @@ def refused(line: Line, deadline_s: float = 600.0) -> Diagnostic:
     return diagnostic
 
 
-def test_an_answer_at_once_is_one_request_and_no_event() -> None:
+def test_an_immediate_response_is_one_request_and_no_event() -> None:
     line = Line(Response(text="hi"))
     assert line.ask() == Response(text="hi", requests=1)
     assert (line.slept, line.events) == ([], [])
 
 
-def test_two_faults_are_waited_out_and_the_answer_says_how_many_requests_it_took() -> None:
+def test_two_transient_errors_are_retried_and_the_response_counts_the_requests() -> None:
     line = Line(fault(), fault(codes.RATE_LIMITED, status=429), Response(text="hi"))
     assert line.ask() == Response(text="hi", requests=3)
     assert line.slept == [1.0, 4.0]
@@ -74,7 +74,7 @@ def test_requests_that_the_adapter_made_itself_are_counted_too() -> None:
     assert Line(fault(), Response(text="hi", requests=5)).ask().requests == 6
 
 
-def test_each_further_try_is_told_with_its_cause() -> None:
+def test_each_retry_is_reported_with_its_cause() -> None:
     line = Line(fault(), fault(codes.RATE_LIMITED, status=429, retry_after_s=2.5), Response(text="hi"))
     line.ask()
     assert [(e.type, e.role, e.level) for e in line.events] == [("http_retry", "code", "warning")] * 2
@@ -85,7 +85,7 @@ def test_each_further_try_is_told_with_its_cause() -> None:
 
 
 @pytest.mark.parametrize("code", [codes.RATE_LIMITED, codes.OVERLOADED, codes.UNREACHABLE, codes.INCOMPLETE_RESPONSE])
-def test_after_three_tries_the_last_fault_stands_with_its_code_and_the_number(code: str) -> None:
+def test_after_three_tries_the_last_error_is_reported_with_its_code_and_the_number(code: str) -> None:
     line = Line(fault(), fault(), fault(code))
     diagnostic = refused(line)
     assert (diagnostic.code, diagnostic.message, diagnostic.hint) == (code, "it says no (after 3 tries)", "wait")
@@ -99,7 +99,7 @@ def test_a_fault_that_stays_is_not_tried_again() -> None:
     assert (len(line.deadlines), line.slept, line.events) == (1, [], [])
 
 
-def test_the_server_says_how_long_to_wait() -> None:
+def test_the_wait_is_the_one_of_the_server() -> None:
     line = Line(fault(retry_after_s=17.0), fault(retry_after_s=0.5), Response(text="hi"))
     line.ask()
     assert line.slept == [17.0, 0.5]
@@ -137,7 +137,7 @@ def test_one_deadline_holds_over_all_tries() -> None:
     assert line.deadlines == [100.0, 89.0, 75.0]
 
 
-def test_a_sleep_that_took_too_long_ends_in_a_timeout_and_asks_no_more() -> None:
+def test_a_sleep_that_took_too_long_ends_in_a_timeout_without_a_retry() -> None:
     line = Line(fault())
     line.sleep = lambda seconds: line.clock.tick(50.0)  # type: ignore[method-assign]  # the machine was suspended
     diagnostic = refused(line, deadline_s=30.0)

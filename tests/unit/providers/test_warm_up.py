@@ -14,7 +14,7 @@ def ended() -> None:
             thread.join(10)
 
 
-def test_it_is_done_once_whoever_begins_it_and_not_after_the_end() -> None:
+def test_the_warm_up_runs_once_and_not_after_the_end() -> None:
     done: list[str] = []
     both, late = WarmUp(), WarmUp()
     both.start_once(lambda: done.append("first"))
@@ -25,7 +25,7 @@ def test_it_is_done_once_whoever_begins_it_and_not_after_the_end() -> None:
     assert done == ["first"]
 
 
-def test_its_failure_is_nobodys() -> None:
+def test_a_failed_warm_up_is_ignored() -> None:
     begun = threading.Event()
 
     def fail() -> None:
@@ -38,7 +38,7 @@ def test_its_failure_is_nobodys() -> None:
     assert begun.is_set()
 
 
-def test_the_sdk_reads_an_answer_that_nobody_gave_whatever_the_environment_says(
+def test_the_sdk_reads_the_made_up_response_in_any_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://nowhere.invalid:1")

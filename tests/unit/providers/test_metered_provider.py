@@ -63,7 +63,7 @@ def complete(provider: Provider, meter: Meter) -> Response:
     return MeteredProvider(inner=provider, stage="a", meter=meter).complete(REQUEST, 60.0, lambda _count: None)
 
 
-def test_an_answer_is_priced_and_left_to_whoever_records_it() -> None:
+def test_a_response_is_priced_and_settled_by_the_caller_that_records_it() -> None:
     meter, provider = Meter(), Provider(Response(text="yes"))
     assert complete(provider, meter).text == "yes"
     assert meter.heard == ["reserve a", "priced"]

@@ -34,7 +34,7 @@ def asked(outcome: Response | Orch23Error) -> Response:
     return RedactingProvider(Says(outcome), REDACT).complete(REQUEST, 1.0, lambda _count: None)
 
 
-def test_an_answer_keeps_everything_but_the_secrets() -> None:
+def test_a_response_keeps_everything_but_the_secrets() -> None:
     answer = Response(
         text=f"the key is {KEY}",
         provenance=f"gateway {KEY}",

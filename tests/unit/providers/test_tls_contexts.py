@@ -22,7 +22,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[ssl.SSLContext]:
     return made
 
 
-def test_the_certificates_are_read_once_for_all_who_are_asked(reads) -> None:
+def test_the_certificates_are_read_once_for_all_servers(reads) -> None:
     trust = TlsContexts()
     found = {
         id(trust.context_for(url))
@@ -33,7 +33,7 @@ def test_the_certificates_are_read_once_for_all_who_are_asked(reads) -> None:
     assert reads[0].check_hostname
 
 
-def test_plain_http_on_this_machine_reads_none_and_would_trust_nobody(reads) -> None:
+def test_plain_http_on_this_machine_reads_no_certificates_and_trusts_none(reads) -> None:
     alone = TlsContexts().context_for("http://127.0.0.1:8080/v1")
     assert reads == []
     assert alone.verify_mode is ssl.CERT_REQUIRED
@@ -45,7 +45,7 @@ def test_tls_on_this_machine_is_held_to_what_the_machine_trusts(reads) -> None:
     assert trust.context_for("https://localhost:8443") is reads[0]
 
 
-def test_what_is_closed_is_read_anew(reads) -> None:
+def test_a_closed_context_is_read_again(reads) -> None:
     trust = TlsContexts()
     trust.context_for("https://api.example.com")
     trust.close()

@@ -5,7 +5,7 @@ import pytest
 from orch23.model.plugins import LazyMapping
 
 
-def test_nothing_is_made_before_it_is_asked_for_and_nothing_twice() -> None:
+def test_a_value_is_made_when_it_is_first_used_and_only_once() -> None:
     asked: list[str] = []
 
     def made(name: str) -> list[str]:

@@ -44,7 +44,7 @@ from orch23.decide.source_syntax import is_source, python_tree, syntax_fault
         ("a.md", "def f(): ...\n", False),
     ],
 )
-def test_a_bare_text_is_source_only_where_it_says_something_in_its_language(path, text, source) -> None:
+def test_a_bare_text_is_source_only_if_it_is_code_of_its_language(path, text, source) -> None:
     assert is_source(path, text) is source
 
 
@@ -62,7 +62,7 @@ def test_a_bare_text_is_source_only_where_it_says_something_in_its_language(path
         ("a.toml", "a = 1\r\nb = 2\r\nb = 3\r\n", 3),
     ],
 )
-def test_a_fault_is_told_with_its_line(path: str, text: str, line: int) -> None:
+def test_a_syntax_error_is_reported_with_its_line(path: str, text: str, line: int) -> None:
     fault = syntax_fault(path, text)
     assert fault is not None
     assert fault[0] == line
