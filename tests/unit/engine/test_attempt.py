@@ -216,7 +216,7 @@ def test_a_failure_that_another_attempt_cannot_help_is_the_last(failure: Failure
     assert (done.note, done.attempts) == (note, retry.no_progress or 1)
 
 
-def test_a_proposal_that_was_made_before_is_no_progress_if_that_is_looked_at() -> None:
+def test_a_repeated_proposal_is_no_progress_if_no_progress_is_limited() -> None:
     passes = [left("x", proposal="P"), left("y", proposal="Q"), left("x", proposal="P"), left("z", proposal="R")]
     failures = [wrong(f"failure {n}") for n in range(9)]
     done = Bench(*passes, verdicts=failures, retry=Retry(max=9, no_progress=5)).run()
@@ -400,7 +400,7 @@ def test_usage_is_summed_over_all_attempts_also_of_a_failed_stage() -> None:
     assert (done.usage.calls, done.usage.input_tokens, done.usage.cost) == (2, 20, Decimal("0.50"))
 
 
-def test_a_provider_that_cannot_answer_ends_the_attempts() -> None:
+def test_a_provider_error_ends_the_attempts() -> None:
     bench = model_bench([ProviderError(Diagnostic("E401", "it is down"))], retry=Retry(max=5))
     with pytest.raises(ProviderError):
         bench.run()

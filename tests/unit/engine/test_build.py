@@ -135,7 +135,7 @@ def test_files_of_a_failed_stage_are_kept_only_with_on_failure_keep_and_never_co
         assert project.ran() == ["a"]
 
 
-def test_a_provider_that_cannot_answer_fails_its_stage_and_decides_the_exit_code() -> None:
+def test_a_provider_error_fails_its_stage_and_decides_the_exit_code() -> None:
     project = Project(stage("a"), stage("b"), stop=StopConditions(max_failed_stages=None))
 
     def pace(name: str) -> None:

@@ -257,7 +257,7 @@ def test_records_retained_by_reset_are_dropped_once_the_stage_has_a_new_record()
     assert set(bench.project.lock.retained) == {"b"}
 
 
-def test_a_result_stands_if_lock_file_and_workspace_have_it() -> None:
+def test_a_result_is_in_place_if_lock_file_and_workspace_have_it() -> None:
     project = Project(stage("a"))
     project.build()
     committer = Committer(project.session())

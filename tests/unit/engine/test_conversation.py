@@ -121,7 +121,7 @@ def test_the_same_question_in_one_way_is_another_sample_and_replays_as_such(benc
         assert bench.meter.settled == []
 
 
-# ---- asking anew ----------------------------------------------------------------------------------
+# ---- new samples -----------------------------------------------------------------------------
 
 
 def test_record_asks_for_the_next_sample_which_replay_and_cached_then_take(bench: Bench) -> None:
@@ -135,7 +135,7 @@ def test_record_asks_for_the_next_sample_which_replay_and_cached_then_take(bench
             assert bench.ask(bench.attempt(nobody(), mode)).response.text == text
 
 
-def test_record_of_what_was_never_asked_asks_it(bench: Bench) -> None:
+def test_record_calls_the_model_for_a_request_without_a_recording(bench: Bench) -> None:
     bench.ask(bench.attempt(FakeProvider(["one"]), "record"))
     assert bench.samples() == [(False, "one")]
 
@@ -153,7 +153,7 @@ def test_record_passes_over_every_sample_of_a_loop_and_its_own_loop_is_another(b
     assert [bench.ask(bench.attempt(nobody(), "replay")).response.text for _ in range(2)] == ["three", "four"]
 
 
-def test_a_failed_call_leaves_the_recorded_answer_in_force(bench: Bench) -> None:
+def test_a_failed_call_leaves_the_recorded_response_in_force(bench: Bench) -> None:
     bench.ask(bench.attempt(FakeProvider(["one"])))
     bench.again()
     broken = FakeProvider([ProviderError(Diagnostic("E401", "no network"))])
@@ -164,7 +164,7 @@ def test_a_failed_call_leaves_the_recorded_answer_in_force(bench: Bench) -> None
     assert bench.ask(bench.attempt(nobody())).response.text == "one"
 
 
-def test_record_takes_up_what_an_interrupted_run_had_asked_anew(bench: Bench) -> None:
+def test_record_reuses_the_new_sample_of_an_interrupted_run(bench: Bench) -> None:
     bench.ask(bench.attempt(FakeProvider(["one"])))
     bench.again()
     bench.ask(bench.attempt(FakeProvider(["two"]), "record"))
@@ -173,7 +173,9 @@ def test_record_takes_up_what_an_interrupted_run_had_asked_anew(bench: Bench) ->
     assert bench.ask(bench.attempt(nobody(), "record")).response.text == "two"
 
 
-def test_killed_between_the_new_answer_and_the_mark_on_the_old_one_it_is_taken_up_and_marked(bench: Bench) -> None:
+def test_after_a_kill_before_the_old_response_is_marked_the_new_one_is_reused_and_the_old_one_marked(
+    bench: Bench,
+) -> None:
     bench.ask(bench.attempt(FakeProvider(["one"])))
     bench.again()
     bench.ask(bench.attempt(FakeProvider(["two"]), "record"))
@@ -199,7 +201,7 @@ def test_two_stages_with_one_question_share_the_new_sample(bench: Bench) -> None
 # ---- answers that were cut off ----------------------------------------------------------------------
 
 
-def test_a_cut_answer_is_asked_again_with_more_room_and_both_are_counted(bench: Bench) -> None:
+def test_a_truncated_response_is_requested_again_with_more_tokens_and_both_are_counted(bench: Bench) -> None:
     model, more = FakeProvider([CUT, "whole"]), OnTruncated(1, 3)
     answered = bench.ask(bench.attempt(model, more=more), question(max_tokens=100))
     assert answered.response.text == "whole"
@@ -213,7 +215,7 @@ def test_a_cut_answer_is_asked_again_with_more_room_and_both_are_counted(bench: 
 
 
 @pytest.mark.parametrize("mode", ["cached", "replay"])
-def test_a_later_build_goes_the_same_way_and_asks_nobody(bench: Bench, mode: RecordingMode) -> None:
+def test_a_later_build_uses_the_same_recordings_and_calls_no_model(bench: Bench, mode: RecordingMode) -> None:
     more = OnTruncated(1, 2)
     bench.ask(bench.attempt(FakeProvider([CUT, "whole"]), more=more), question(max_tokens=100))
     bench.again()
@@ -223,7 +225,7 @@ def test_a_later_build_goes_the_same_way_and_asks_nobody(bench: Bench, mode: Rec
     assert len(bench.heard.answers) == 2
 
 
-def test_if_only_the_cut_answer_is_recorded_only_the_other_is_asked(bench: Bench) -> None:
+def test_if_only_the_truncated_response_is_recorded_only_the_other_is_requested(bench: Bench) -> None:
     bench.ask(bench.attempt(FakeProvider([CUT]), more=OnTruncated(0)), question(max_tokens=100))
     bench.again()
     model = FakeProvider(["whole"])
@@ -231,7 +233,7 @@ def test_if_only_the_cut_answer_is_recorded_only_the_other_is_asked(bench: Bench
     assert [r.params["max_tokens"] for r in model.requests] == [200]
 
 
-def test_it_is_asked_as_often_as_it_says_and_the_last_answer_is_judged_cut_or_not(bench: Bench) -> None:
+def test_a_truncated_response_is_retried_up_to_the_limit_and_the_last_one_is_judged(bench: Bench) -> None:
     model = FakeProvider([CUT, CUT, CUT])
     answered = bench.ask(bench.attempt(model, more=OnTruncated(2, 2)), question(max_tokens=100))
     assert [r.params["max_tokens"] for r in model.requests] == [100, 200, 400]
@@ -241,12 +243,12 @@ def test_it_is_asked_as_often_as_it_says_and_the_last_answer_is_judged_cut_or_no
     assert last.outcome == "pending"
 
 
-def test_without_a_limit_there_is_no_more_room(bench: Bench) -> None:
+def test_without_a_token_limit_a_truncated_response_is_not_retried(bench: Bench) -> None:
     model = FakeProvider([CUT])
     assert bench.ask(bench.attempt(model, more=OnTruncated(1, 2))).response.stop == "max_tokens"
 
 
-def test_resampling_a_cut_answer_goes_both_steps_anew_and_keeps_what_there_was(bench: Bench) -> None:
+def test_resampling_a_truncated_response_repeats_both_calls_and_keeps_the_old_recordings(bench: Bench) -> None:
     more, asked = OnTruncated(1, 2), question(max_tokens=100)
     old = bench.ask(bench.attempt(FakeProvider([CUT, "old"]), more=more), asked)
     bench.again()
@@ -257,7 +259,7 @@ def test_resampling_a_cut_answer_goes_both_steps_anew_and_keeps_what_there_was(b
     assert bench.ask(bench.attempt(nobody(), "replay", more=more), asked).response.text == "new"
 
 
-def test_more_room_that_is_recorded_from_elsewhere_is_not_written_over(bench: Bench) -> None:
+def test_a_recorded_response_with_more_tokens_of_another_stage_is_not_overwritten(bench: Bench) -> None:
     """The question with 200 tokens was asked by itself; the one with 100 comes to it by way of its cut answer."""
     more = OnTruncated(1, 2)
     bench.ask(bench.attempt(FakeProvider(["from elsewhere"])), question(max_tokens=200))
@@ -277,7 +279,7 @@ def test_two_attempts_that_come_to_the_same_question_by_two_ways_ask_twice(bench
 # ---- looking ahead ------------------------------------------------------------------------------------
 
 
-def test_looking_ahead_says_what_the_build_then_does(bench: Bench) -> None:
+def test_find_recorded_predicts_what_the_build_does(bench: Bench) -> None:
     step = replace(STEP, on_truncated=OnTruncated(1, 2))
     asked = question(max_tokens=100)
 
@@ -330,7 +332,7 @@ def opened(folder: Path, step: LLMStep, name: str = "code@T1", **more: Any) -> R
 
 
 @pytest.mark.parametrize(("provider", "refused"), [("command", True), ("scripted", False), ("local", False)])
-def test_offline_refuses_whoever_may_be_elsewhere(tmp_path: Path, provider: str, *, refused: bool) -> None:
+def test_offline_refuses_providers_that_may_be_remote(tmp_path: Path, provider: str, *, refused: bool) -> None:
     step = replace(STEP, provider=provider, answers="a.yaml" if provider == "scripted" else None)
     found = opened(tmp_path, step, offline=True).recorded.inner
     assert isinstance(found, ReplayOnlyProvider) is refused

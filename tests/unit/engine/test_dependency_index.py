@@ -97,18 +97,18 @@ def test_of_more_than_half_of_all_stages_it_says_nothing(rows: DependencyIndex) 
         reached(rows, *(f"p{number}.in" for number in range(8)))
 
 
-def test_of_an_output_that_is_gone_its_maker_can_tell(rows: DependencyIndex) -> None:
+def test_a_missing_output_leads_to_its_maker(rows: DependencyIndex) -> None:
     assert reach(rows, ["p1.out"], lambda _path: False).reached == ("p1",)
 
 
 @pytest.mark.parametrize("key", [b"head", b"stage a", b"stage b"])
-def test_a_row_that_is_missing_is_no_answer(tmp_path: Path, rows: DependencyIndex, key: bytes) -> None:
+def test_a_missing_row_is_an_outdated_index(tmp_path: Path, rows: DependencyIndex, key: bytes) -> None:
     rows._index.write({}, {"t": {key: None}})
     with pytest.raises(OutdatedIndexError):
         reached(DependencyIndex(StoreIndex(tmp_path / "index.sqlite"), "t"), "a.in")
 
 
-def test_a_row_of_another_version_is_no_answer(rows: DependencyIndex) -> None:
+def test_a_row_of_another_version_is_an_outdated_index(rows: DependencyIndex) -> None:
     rows._index.write({}, {"t": {b"stage a": b"\x93\x01\x02\x03"}})
     with pytest.raises(OutdatedIndexError):
         reached(rows, "a.in")
@@ -154,7 +154,7 @@ stages:
 """
 
 
-def test_what_a_stage_sees_the_results_of_is_around_it_although_it_was_not_asked_for(tmp_path: Path) -> None:
+def test_stages_whose_results_a_stage_sees_are_its_neighbours_although_not_selected(tmp_path: Path) -> None:
     """`early` reads the file before any item writes it; `lists` lists no file that `folder` made."""
     plan = expanded(ASIDE, "chain", "one", "two")
     wanted = frozenset({"early", "lists"})

@@ -65,7 +65,7 @@ def test_calls_are_counted_from_least_to_most(decision: Decision, recorded: bool
     assert possible_calls(CODE, decision, recorded=recorded) == calls
 
 
-def test_an_answer_that_is_cut_off_is_asked_for_again_within_its_attempt() -> None:
+def test_a_truncated_response_is_requested_again_within_its_attempt() -> None:
     step = replace(STEP, on_truncated=OnTruncated(retries=1))
     assert possible_calls(replace(CODE, step=step), Run(()), recorded=False) == CallRange(1, 8)
 
@@ -95,7 +95,7 @@ def test_a_first_run_knows_its_input_and_a_bound_and_no_more() -> None:
     assert found.most_cost == FIRST + 3 * LATER
 
 
-def test_earlier_answers_say_how_much_a_model_writes() -> None:
+def test_earlier_responses_show_how_much_a_model_writes() -> None:
     found = estimate(ground(Run(()), request=REQUEST, past=PAST), tariff)
     assert (found.input_tokens, found.output_tokens, found.responses) == (13, 30, 3)
     assert found.least_cost == found.likely_cost == 13 + 300
@@ -114,7 +114,7 @@ def test_a_request_that_cannot_be_made_yet_is_taken_from_earlier_ones() -> None:
     assert (nothing.input_tokens, nothing.output_tokens, nothing.likely_cost) == (None, None, None)
 
 
-def test_a_recorded_first_answer_costs_nothing_and_saves_what_it_had_cost() -> None:
+def test_a_recorded_first_response_costs_nothing_and_saves_what_it_had_cost() -> None:
     found = estimate(ground(Run(()), request=REQUEST, recorded=(TOLD,), past=PAST), tariff)
     assert (found.calls, found.least_cost, found.likely_cost) == (CallRange(0, 4), ZERO, ZERO)
     assert (found.input_tokens, found.output_tokens) == (0, 0)
@@ -131,7 +131,7 @@ def test_a_verification_asks_only_after_it_failed() -> None:
     assert found.most_cost
 
 
-def test_a_bound_counts_the_dearer_models_of_later_attempts_and_answers_that_are_cut_off() -> None:
+def test_the_upper_bound_counts_dearer_models_of_later_attempts_and_truncated_responses() -> None:
     stage = replace(CODE, retry=Retry(max=1, escalate=("big", "huge")))
     assert estimate(ground(Run(()), stage, request=REQUEST), tariff).most_cost == FIRST + 10 * LATER
     cut = replace(CODE, retry=Retry(), step=replace(STEP, on_truncated=OnTruncated(retries=1, factor=2)))
@@ -161,7 +161,7 @@ def test_items_that_are_not_known_yet_are_taken_as_the_last_ones() -> None:
     assert (unknown.input_tokens, unknown.duration_s, unknown.likely_cost) == (None, None, None)
 
 
-def test_no_price_is_asked_for_where_nobody_is_asked() -> None:
+def test_no_price_is_looked_up_if_no_model_is_called() -> None:
     shell = Stage(name="s", step=ShellStep("x"))
     found = estimate(ground(Run(()), shell, past=PAST), no_price)
     assert (found.price, found.duration_s, found.may_call) == ("none", 4.0, False)

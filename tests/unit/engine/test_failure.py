@@ -17,7 +17,7 @@ from orch23.model.diagnostic import Diagnostic
         (255, "exited with 255"),
     ],
 )
-def test_an_exit_code_is_said_with_the_signal_that_it_stands_for(exit_code: int, text: str) -> None:
+def test_an_exit_code_is_shown_with_its_signal(exit_code: int, text: str) -> None:
     assert exit_text(exit_code) == text
 
 

@@ -106,7 +106,7 @@ def in_thread(action: Callable[[], object]) -> "threading.Thread":
 # ---- reserving and settling ---------------------------------------------------------------------------
 
 
-def test_the_worst_case_is_told_before_and_the_truth_after() -> None:
+def test_the_worst_case_is_reported_before_a_call_and_the_truth_after_it() -> None:
     rig = Rig()
     rig.ledger.reserve("a", request())
     assert rig.told("call_reserved") == [("a", 1, MOST, str(MOST))]
@@ -167,7 +167,7 @@ def test_a_provider_that_counts_nothing_is_charged_in_full(tokens_in: int, token
     assert rig.spent() == (1, MOST, str(MOST))
 
 
-def test_an_empty_answer_may_have_no_tokens() -> None:
+def test_an_empty_response_may_have_no_tokens() -> None:
     rig = Rig()
     rig.ledger.reserve("a", request())
     assert rig.answer("a", 5, 0, text="").cost == "5"
@@ -397,7 +397,7 @@ def test_a_small_request_does_not_wait_behind_a_big_one() -> None:
     assert big.wait().error is None
 
 
-def test_closing_wakes_who_waits_and_lets_nobody_in() -> None:
+def test_closing_wakes_waiting_threads_and_refuses_new_reservations() -> None:
     rig = Rig(limited(calls=1))
     rig.ledger.reserve("a", request())
     second = waiting(rig.ledger, "b")

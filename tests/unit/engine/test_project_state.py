@@ -77,21 +77,21 @@ def state(tmp_path: Path):
 # ---- what a decision looks at -------------------------------------------------------------------
 
 
-def test_what_was_looked_at_before_is_noted_for_each_stage_that_asks_for_it(state):
+def test_a_path_that_was_read_before_is_noted_for_each_stage_that_reads_it(state):
     here = state(stage("a", ("m",)), stage("b", ("m",)), files={"m": "1"})
     for name in ("a", "b"):
         assert here.tracked(name).original("m") == entry("1")
     assert here.reads == {"a": {"m"}, "b": {"m"}}
 
 
-def test_a_tree_notes_each_path_that_it_is_asked_for_although_another_stage_makes_it(state):
+def test_a_view_notes_each_path_that_it_reads_although_another_stage_makes_it(state):
     here = state(FIRST, LAST)
     here.settle("first", record("first", m="1"))
     assert StageView(here.tracked("last"), "last").entry("m") == entry("1")
     assert here.reads == {"last": {"m"}}
 
 
-def test_what_is_looked_at_meanwhile_without_a_decision_is_of_no_stage(state):
+def test_a_read_of_another_thread_is_noted_for_no_stage(state):
     here = state(FIRST, LAST, files={"m": "1", "n": "2"})
     deciding = here.tracked("last")
     thread = Thread(target=lambda: (here.original("n"), here.store.workspace.entry("n"), StageView(here, "first")))
@@ -193,10 +193,10 @@ def test_bytes_of_a_version_0_outlive_the_store_beside_the_transcripts(state):
     assert here.read("w/p", entry("0")) == b"0"
 
 
-# ---- dead files, listings -----------------------------------------------------------------------
+# ---- obsolete files, listings --------------------------------------------------------------------
 
 
-def test_a_file_of_a_stage_that_is_gone_is_dead_as_long_as_its_bytes_are_those_of_the_record(state):
+def test_a_file_of_an_ended_stage_is_obsolete_as_long_as_its_bytes_are_those_of_the_record(state):
     here = state(LAST, lock=(record("gone", o="made"),), files={"o": "made"})
     assert ObsoleteFiles(here).replacements() == {"o": None}
     assert StageView(here, "last").version("o") is None
@@ -204,7 +204,7 @@ def test_a_file_of_a_stage_that_is_gone_is_dead_as_long_as_its_bytes_are_those_o
     assert StageView(here, "s").listed("*") == ()
 
 
-def test_other_bytes_at_such_a_path_are_a_persons_file(state):
+def test_other_bytes_at_the_path_of_an_ended_stage_are_the_users(state):
     here = state(LAST, lock=(record("gone", o="made"),), files={"o": "mine"})
     assert ObsoleteFiles(here).replacements() == {}
     assert StageView(here, "last").version("o") == entry("mine")
@@ -242,7 +242,7 @@ def test_a_committed_file_is_released_whatever_bytes_are_committed(state):
     assert git.calls == [("o", "p")], "one call for all paths"
 
 
-def test_git_is_not_asked_while_no_stage_has_ended(state):
+def test_git_is_not_called_while_no_stage_has_ended(state):
     git = FakeGit({})
     here = state(LAST, lock=(record("last", end="made"),), files={"end": "made"})
     here = ProjectState(here.plan, here.store, here.lock, git=git)
@@ -284,14 +284,14 @@ def test_a_lock_file_alone_does_not_prove_that_a_stage_which_has_ended_made_a_fi
     assert ObsoleteFiles(state(stage("other", (), ("n",)), lock=(gone,), files=files)).replacements() == {"o": None}
 
 
-def test_nothing_is_dead_that_a_stage_of_another_name_makes_now(state):
+def test_a_file_that_another_stage_makes_now_is_not_obsolete(state):
     here = state(stage("new", (), ("o",)), lock=(record("old", o="made"),), files={"o": "made"})
     assert ObsoleteFiles(here).is_obsolete("o")
     here.settle("new", record("new", o="made"))
     assert ObsoleteFiles(here).replacements() == {}
 
 
-def test_nothing_is_dead_while_a_foreach_may_still_make_it(state):
+def test_a_file_that_a_foreach_may_still_make_is_not_obsolete(state):
     foreach = ForeachStage(name="c", foreach=Foreach(source="l.json"), body={}, kind="shell", writes=("w/**",))
     here = state(foreach, lock=(record("c@x", w__p="1"),), files={"w/p": "1", "l.json": "[]"})
     assert ObsoleteFiles(here).replacements() == {}
@@ -324,7 +324,7 @@ def test_bytes_are_known_by_any_record_at_that_path(state):
     assert not here.ownership.is_known("elsewhere", entry("locked"))
 
 
-def test_what_a_dry_run_promises_is_on_its_disk(state):
+def test_files_that_a_dry_run_expects_are_on_its_disk(state):
     here = state(LAST, files={"o": "old"})
     assert here.on_disk("o") == entry("old")
     here.expected["o"] = entry("new")

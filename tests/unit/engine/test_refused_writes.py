@@ -22,7 +22,7 @@ def reported(printed: str) -> list[str]:
         "rm: cannot remove '/room/work/tests/test_a.py': Permission denied",
     ],
 )
-def test_a_write_to_the_tree_is_told_with_its_line_and_the_way_out(line: str) -> None:
+def test_a_refused_write_is_reported_with_its_line_and_a_hint(line: str) -> None:
     failure = with_refused_writes(command_failed("verify_failed", "true", exit_code=1, output="it failed"), line)
     (found,) = failure.diagnostics
     assert found.code == "E323"
@@ -46,7 +46,7 @@ def test_what_has_another_reason_is_not(line: str) -> None:
     assert reported(line) == []
 
 
-def test_of_many_only_some_are_told_and_long_ones_are_cut() -> None:
+def test_only_the_first_refused_writes_are_reported_and_long_lines_are_cut() -> None:
     many = "\n".join(f"touch: cannot touch 'out{n}.txt': Read-only file system" for n in range(9))
     assert len(reported(many)) == 3
     assert len(reported("x" * 5000 + ": Read-only file system")[0]) < 500

@@ -146,7 +146,7 @@ LONG_S = 10.0
 ENTRY = FileEntry(digest_bytes(b"x"))
 
 
-def test_what_is_gathered_is_promoted_together_before_anything_else_is_told() -> None:
+def test_deferred_results_are_promoted_together_before_anything_else_is_reported() -> None:
     rig = Rig(stage("a"), stage("b"), stage("c"))
     rig.run("a", "b", "c")
     rig.finish("a")
@@ -222,7 +222,7 @@ def test_a_group_does_not_wait_for_an_edit_in_place() -> None:
     assert rig.heard[-3:] == [("b", "edited"), ("promoted", "a"), ("a", "built")]
 
 
-def test_what_is_gathered_waits_for_a_moment_unless_nothing_else_is_to_be_done() -> None:
+def test_deferred_results_wait_for_a_short_time_unless_the_loop_is_idle() -> None:
     rig = Rig(stage("a"), stage("b"))
     rig.run("a", "b")
     assert not rig.results.settle(idle=True)
@@ -252,7 +252,7 @@ def test_where_one_cannot_be_promoted_the_others_are() -> None:
     }
 
 
-def test_a_persons_file_stays_and_its_stage_is_edited() -> None:
+def test_a_users_file_stays_and_its_stage_is_edited() -> None:
     rig = Rig(stage("a"))
     rig.run("a")
     rig.foreign = {"a"}
@@ -260,7 +260,7 @@ def test_a_persons_file_stays_and_its_stage_is_edited() -> None:
     assert rig.results.outcomes["a"].status is StageStatus.EDITED
 
 
-def test_a_group_is_held_until_it_is_complete() -> None:
+def test_a_group_is_withheld_until_it_is_complete() -> None:
     rig = Rig(stage("a", group="g"), stage("b", group="g"), stage("c", "a"))
     rig.run("a", "b")
     rig.finish("a")
@@ -270,7 +270,7 @@ def test_a_group_is_held_until_it_is_complete() -> None:
     assert rig.heard[2:] == [("durable", "b"), ("promoted", "a", "b"), ("a", "built"), ("b", "built")]
 
 
-def test_what_is_held_in_vain_ends_held_and_what_never_ran_as_the_rest() -> None:
+def test_stages_that_wait_in_vain_end_withheld_and_stages_that_never_ran_as_the_rest() -> None:
     rig = Rig(stage("a", group="g"), stage("b", group="g"), stage("c", "b"))
     rig.run("a", "b")
     rig.finish("a")
@@ -283,7 +283,7 @@ def test_what_is_held_in_vain_ends_held_and_what_never_ran_as_the_rest() -> None
     }
 
 
-def test_bytes_that_are_lost_fail_a_new_result_and_are_told_to_who_restores() -> None:
+def test_lost_bytes_fail_a_new_result_and_raise_in_a_restore() -> None:
     rig = Rig(stage("a"), stage("b"))
     rig.lost = {"a", "b"}
     rig.run("a")
@@ -295,7 +295,7 @@ def test_bytes_that_are_lost_fail_a_new_result_and_are_told_to_who_restores() ->
     rig.run("b")
 
 
-def test_nobody_hears_of_what_nobody_asked_for() -> None:
+def test_stages_that_were_not_selected_have_no_events() -> None:
     rig = Rig(stage("a"), stage("b", "a"))
     rig.results.skip("a", StageStatus.NOT_BUILT)
     assert (rig.heard, rig.passed) == ([], ["a"])

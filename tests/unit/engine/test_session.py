@@ -52,7 +52,7 @@ def test_an_error_of_a_provider_is_reported_once_for_all_stages() -> None:
     assert refused(project) == ["E405"]
 
 
-def test_a_check_that_a_body_names_for_all_items_is_looked_for_before_there_are_any() -> None:
+def test_an_unknown_check_in_a_foreach_body_is_reported_before_there_are_items() -> None:
     body: dict[str, Any] = {"outputs": ["e/${{ item }}"], "shell": ["x"], "verify": [{"check": "no_such_check"}]}
     project = Project(stage("list", writes=("l.json",)), each("e", source="l.json", body=body))
     assert len(refused(project)) == 1
@@ -116,7 +116,7 @@ def test_a_missing_input_of_an_item_is_reported_before_anything_runs() -> None:
     assert ["in/b" in one.message for one in caught.value.diagnostics] == [True]
 
 
-def test_the_steps_of_items_that_differ_are_held_to_their_providers() -> None:
+def test_steps_of_items_that_differ_are_checked_by_their_providers() -> None:
     body: dict[str, Any] = {
         "outputs": ["e/${{ item }}"],
         "llm": {"provider": "command", "command": ["ask"], "model": "${{ item }}", "prompt": "p.j2", "returns": "text"},
@@ -170,7 +170,7 @@ def test_a_stage_that_failed_last_time_says_so_where_it_runs_again() -> None:
     assert [reason.code for reason in decision.reasons] == ["previous_failed"]
 
 
-def test_a_part_of_a_plan_is_taken_as_it_is_and_its_own_inputs_are_looked_at() -> None:
+def test_a_part_of_a_plan_is_not_expanded_and_its_inputs_are_checked() -> None:
     project = Project(stage("a", "src"), stage("b", "a"), files={"src": "1"})
     project.build()
     whole = project.session().state.plan

@@ -19,7 +19,7 @@ class Screen:
         self.events.append(event)
 
 
-def test_while_a_stage_is_held_its_time_stands_still() -> None:
+def test_the_duration_of_a_withheld_stage_ends_when_it_is_withheld() -> None:
     screen, now = Screen(), [10.0]
     events = RunEvents(screen, lambda: now[0])
     events.started("a@1", "k")

@@ -20,7 +20,7 @@ def built(*nodes: Stage) -> Project:
     return project
 
 
-def test_before_the_first_build_everything_runs_and_nothing_is_changed_by_looking() -> None:
+def test_before_the_first_build_everything_runs_and_a_dry_run_changes_nothing() -> None:
     project = Project(*CHAIN, files={"src": "1"})
     assert [type(one) for one in project.plan().values()] == [Run, Run, Run]
     assert (project.ran(), project.store.records.all, project.disk.files) == ([], [], {"src": b"1"})

@@ -101,7 +101,7 @@ def test_of_a_slice_the_line_is_that_of_the_file() -> None:
     ]
 
 
-def test_what_the_prompt_does_not_show_is_not_held_against_it() -> None:
+def test_secrets_in_inputs_that_the_prompt_does_not_show_are_ignored() -> None:
     this = AttemptContext(model="m", given=(given("specs/a.md", KEY),), previous=KEY)
     assert guarded(STEP, {"p.j2": "{{ inputs[0].path }}"}, this)[1] == ()
 
@@ -111,7 +111,7 @@ def test_where_only_the_rendering_makes_the_secret_the_rendered_line_is_named() 
     assert places(STEP, files, AttemptContext(model="m")) == ["the rendered prompt, line 2"]
 
 
-def test_the_prompt_of_a_retry_and_the_schema_are_looked_at() -> None:
+def test_the_prompt_of_a_retry_and_the_schema_are_checked() -> None:
     files = {"p.j2": "fine", "r.j2": KEY, "s.json": f'{{"title": "{KEY}"}}'}
     again = AttemptContext(model="m", attempt=2, feedback=RetryFeedback(kind="verify_failed"))
     assert places(STEP, files, again, retry=Retry(prompt="r.j2")) == ["r.j2:1"]
@@ -201,7 +201,7 @@ def test_the_egress_manifest_lists_what_the_prompt_has_read_and_no_more() -> Non
     assert [utf8_size(text) for text in ("12345", "\u00e4")] == [5, 2]
 
 
-def test_a_text_is_read_once_and_only_when_it_is_asked_for() -> None:
+def test_a_text_is_read_once_and_only_on_demand() -> None:
     texts = iter(("text",))
     reading = TrackedText(lambda: next(texts))
     untouched = reading.text

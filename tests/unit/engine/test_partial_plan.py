@@ -52,7 +52,7 @@ def test_what_a_change_reaches_is_a_part_of_the_plan(store: ProjectStore) -> Non
     assert found.began.spec_file == "a.in"
 
 
-def test_only_recorded_stages_are_looked_for_in_the_lock_file(store: ProjectStore) -> None:
+def test_only_recorded_stages_are_searched_in_the_lock_file(store: ProjectStore) -> None:
     (store.root / "g.in").touch()
     found = part(store, replace(LAST, changed=("g.in",)))
     assert found is not None

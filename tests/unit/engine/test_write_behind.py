@@ -23,7 +23,7 @@ def waits(gathering: WriteBehind, clock: FakeClock) -> float:
     return round(left, 3)
 
 
-def test_where_commits_take_long_more_is_gathered_but_not_for_ever() -> None:
+def test_if_commits_take_long_more_results_are_collected_up_to_a_limit() -> None:
     clock = FakeClock()
     gathering = WriteBehind(clock.monotonic)
     assert waits(gathering, clock) == 0.3

@@ -109,13 +109,13 @@ def test_a_missing_key_stops_the_build_and_is_reported_once_for_all_stages() -> 
     assert "--provider" in (no_key.hint or "")
 
 
-def test_on_a_machine_that_has_all_it_needs_the_build_is_not_looked_ahead_at() -> None:
+def test_on_a_machine_that_has_all_it_needs_no_preview_is_made() -> None:
     bench = Bench(asks("a", step=VENDOR))
     bench.check()
     assert bench.looks == 0
 
 
-def test_nothing_is_missing_where_the_answer_is_recorded_or_the_stage_would_not_run() -> None:
+def test_nothing_is_missing_if_the_response_is_recorded_or_the_stage_would_not_run() -> None:
     bench = Bench(asks("a", step=VENDOR), environ={})
     bench.record("a")
     bench.check()
@@ -172,7 +172,7 @@ def test_a_sure_call_without_consent_stops_the_build() -> None:
     assert bench.asked == [(SERVER, DOWNLOAD)], "the user was asked about all of it at once"
 
 
-def test_consent_on_the_terminal_is_enough_and_earlier_consent_is_not_asked_again() -> None:
+def test_consent_on_the_terminal_is_enough_and_earlier_consent_is_not_requested_again() -> None:
     bench = Bench(asks("a", step=OWN_SERVER), fetch(), consents=True)
     bench.check()
     assert len(bench.asked) == 1

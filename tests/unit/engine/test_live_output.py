@@ -8,7 +8,7 @@ def kept(text: str) -> str:
     return text
 
 
-def test_nobody_is_told_where_nobody_wants_to_know() -> None:
+def test_nothing_is_reported_if_live_output_is_disabled() -> None:
     told: list[Event] = []
     live = LiveOutput(told.append, "a", kept)
     assert live.step_lines("make") is None
@@ -16,7 +16,7 @@ def test_nobody_is_told_where_nobody_wants_to_know() -> None:
     assert told == []
 
 
-def test_of_each_step_and_of_each_answer_so_many_lines_are_told() -> None:
+def test_lines_of_each_step_and_each_response_are_reported_up_to_a_limit() -> None:
     told: list[Event] = []
     live = LiveOutput(told.append, "a", kept, is_enabled=True)
     for _ in range(2):

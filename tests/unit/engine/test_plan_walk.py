@@ -182,7 +182,7 @@ def test_what_is_kept_back_is_blocked_by_name_and_so_is_what_follows() -> None:
     assert visitor.go()[2:] == [("c", "blocked", "a", "b"), ("d", "blocked", "c")]
 
 
-def test_what_was_not_asked_for_stands_with_its_last_result_unless_it_is_kept_back() -> None:
+def test_a_stage_that_was_not_selected_keeps_its_last_result_unless_it_is_blocked() -> None:
     selection = Selection(only=("new",))
     visitor = Visitor(stage("old"), stage("none"), stage("new", "old"), selection=selection)
     assert visitor.go() == [("none", "passed over"), ("old", "passed over", "key of old"), ("new", "run")]
@@ -193,7 +193,7 @@ def test_what_was_not_asked_for_stands_with_its_last_result_unless_it_is_kept_ba
     assert visitor.state.settled == {}
 
 
-def test_a_result_is_in_the_state_before_the_visitor_hears_of_it() -> None:
+def test_a_result_is_in_the_state_before_the_visitor_gets_it() -> None:
     decisions: dict[str, Decision] = {
         "a": Fresh(record("a")),
         "b": Edited(("b",), record("b")),
