@@ -449,6 +449,7 @@ def _program_runner(project: Project, sandbox: SandboxLauncher, request: BuildRe
     input of the stage.
     """
     store, pipeline, launcher = project.store, project.pipeline, program_launcher(sandbox)
+    # These files change while the build runs, by the build itself: they are not an edit during a call.
     lock = lock_path(store.root, pipeline.file).relative_to(store.root).as_posix()
 
     def missing() -> Diagnostic | None:

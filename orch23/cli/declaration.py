@@ -94,6 +94,7 @@ class EnvironmentOption(click.Option):
 
     def value_from_envvar(self, ctx: click.Context) -> Any:
         """Return the value in the option's variable: a list for a repeatable option, None for a flag that is off."""
+        # click splits a repeatable option at spaces, which would break `--set "b=two words"`.
         if not self.multiple:
             value = super().value_from_envvar(ctx)
             return None if value is False and not self.is_bool_flag else value
@@ -106,6 +107,7 @@ class EnvironmentOption(click.Option):
 
     def variable(self, ctx: click.Context) -> str | None:
         """Return the name of the option's variable; None if the program has none."""
+        # Without a prefix click was called by a test or a page generator, not by `main`.
         if ctx.auto_envvar_prefix is None:
             return None
         flag = next((one.removeprefix("--") for one in self.opts if one.startswith("--")), self.name or "")

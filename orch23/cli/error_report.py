@@ -56,6 +56,7 @@ def _os_error(error: OSError, console: Console) -> int:
         redirect_to_devnull(sys.stdout)
         redirect_to_devnull(sys.stderr)
         return ExitCode.OK
+    # Other numbers, such as ENOENT, show that orch23 expected a file that is missing.
     if error.errno not in OS_ERROR_HINTS or plugin_error_of(error) is not None:
         return _bug(error, console)
     # The second name is the target of a rename, which is the file that the user knows.
@@ -97,6 +98,7 @@ def _sources(error: Orch23Error, root: Path) -> dict[str, str]:
     for diagnostic in error.diagnostics:
         locations = [diagnostic.location, *(related.location for related in diagnostic.related)]
         for file in {location.file for location in locations if location is not None} - found.keys():
+            # The file may be removed, a link or huge: then the message is shown without an excerpt.
             try:
                 descriptor = open_file(root, file)
                 data = b"" if descriptor is None else read_and_close(descriptor, _MAX_BYTES + 1)

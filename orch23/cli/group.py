@@ -53,6 +53,7 @@ class LazyGroup(click.Group):
 
         """
         name = args[0]
+        # An unknown option is reported by click itself.
         if not name.startswith("-") and self.get_command(ctx, name) is None:
             raise NoSuchCommandError(name, ctx)
         return super().resolve_command(ctx, args)
@@ -83,6 +84,7 @@ def orch23(context: click.Context, directory: str, color: ColorChoice) -> int:
     Every option can be set as ORCH23_..., such as ORCH23_COLOR or ORCH23_BUILD_JOBS; -C as ORCH23_DIRECTORY. A
     repeatable option takes several values: ORCH23_BUILD_SET="a=1 b='two words'".
     """
+    # With an absolute -C the working directory does not matter, even if it was removed.
     started = Path("/") if Path(directory).is_absolute() else working_directory()
     if started is None:
         hint = "change to a folder that exists, or name one with `-C`"

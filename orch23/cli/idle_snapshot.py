@@ -169,6 +169,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
             table = Table()
         if table.has_rows():
             snapshot.facts[PAIR] = token
+        # Each command line has a snapshot and a table; tables whose snapshot was removed are dropped.
         kept = {name, *(f"{TABLE}{path.name}" for path in _entries(Path(SNAPSHOTS)))}
         store.save_index(
             fresh={name: table.fresh} if table.fresh is not None else {},
@@ -209,6 +210,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         named = [settings.pipeline_path, *([settings.vars_file] if settings.vars_file is not None else [])]
         read = {settings.root / file for file in self.project.loaded.digests}
         files = [path for path in named if path not in read]  # a link leads to one that was read
+        # The bytes that were read belong to the old target of the link.
         if any(path.resolve() not in read for path in named):  # the link was changed
             return False
         installed, edited = _program(self.project.pipeline.plugins)

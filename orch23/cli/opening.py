@@ -114,6 +114,7 @@ def open_for_command(
         InvalidInputError: the pipeline has errors.
 
     """
+    # The number of names is checked before the pipeline is loaded: loading may take seconds and report other errors.
     settings = settings_of(console, args)
     stages = found_project(console, args.arguments).stages
     check_stage_count(stages, most_stages)
@@ -202,6 +203,7 @@ def select_run(known: list[str], run: str | None) -> str:
 
     """
     found = [one for one in known if run is None or one.startswith(run)]
+    # A whole id wins over longer ids that begin with it.
     if run in found:
         return str(run)
     if not found:
@@ -241,6 +243,7 @@ def parse_budget(text: str | None) -> Decimal | None:
     """
     if text is None:
         return None
+    # Decimal, not float: a budget is compared exactly with sums of prices.
     amount = parse_decimal(text.strip())
     if amount is None or not amount:
         hint = "write US dollars, as in `--budget 2.50`"

@@ -53,6 +53,7 @@ class PartialBuild(Struct, frozen=True, kw_only=True):
         if all stages that list the folder were decided: the others must still see the change.
         """
         before, reached = self.stale_snapshot.snapshot, set(self.part.names)
+        # A folder is stored as one state: with its new state, stages that were not decided would miss the change.
         changed = (path for path, now in newer.outside.items() if before.outside.get(path, now) != now)
         readers = self.part.reach.rows.readers
         listed = {path for path in changed if reached.issuperset(readers(path) or (path,))}

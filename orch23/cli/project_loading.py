@@ -266,6 +266,7 @@ def _claims_of(project: Project) -> OtherPipelines:
     def declares(file: str, stage: str, path: str) -> bool:
         from orch23.load.pipeline import load_pipeline  # noqa: PLC0415 - loads PyYAML; rarely needed
 
+        # A claim counts only while the other pipeline declares the path: ownership moves if it does not any more.
         try:
             other = load_pipeline(settings.root / file, settings.root).pipeline
         except Orch23Error:  # a pipeline that cannot be loaded keeps its claims

@@ -73,6 +73,7 @@ def _current_size(store: ProjectStore, cap: int, now_s: int) -> int:
     except (OSError, ValueError):
         return record_size(folder, now_s)
     known, measured_s = measured.size_bytes + added, measured.measured_s
+    # The sum does not know of removed files: measure again before a warning, and once a day.
     if added and (known > cap or not 0 <= now_s - measured_s < _DAY_S):
         return record_size(folder, now_s)
     if added >= cap // _WRITE_SHARE:

@@ -4,14 +4,14 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.decide.secrets import is_secret_name
 from orch23.execute.interpreters import SYSTEM_PATH
-from orch23.execute.process import OutputLimits, ProcessOutcome, StopSignal, run_process
+from orch23.execute.process import DEFAULT_OUTPUT, OutputLimits, ProcessOutcome, StopSignal, run_process
 from orch23.execute.process_tree import MARKER_VARIABLE
 from orch23.execute.resource_limits import ResourceMonitor, apply_limits
 from orch23.execute.sandbox_tree import SANDBOX_EPOCH, SandboxDir
@@ -123,7 +123,7 @@ def run_launch(
     *,
     timeout_s: float,
     cancel: StopSignal,
-    output: OutputLimits | None = None,
+    output: OutputLimits = DEFAULT_OUTPUT,
     errors: OutputLimits | None = None,
     on_output: Callable[[bytes], None] | None = None,
 ) -> ProcessOutcome:
@@ -180,6 +180,9 @@ class PlainLauncher:
     def prepare(self, launch: Launch) -> Iterator[Launch]:
         """Yield the launch itself."""
         yield launch
+
+
+NO_SANDBOX: Final = PlainLauncher()
 
 
 class RefusingLauncher(Struct, frozen=True):

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from orch23.execute import process_tree, supervisor
 from orch23.execute.cleanup import BackgroundCleaner, closing_fd
 from orch23.execute.launch import (
+    NO_SANDBOX,
     Launch,
     Launcher,
     LaunchRefusedError,
@@ -27,7 +28,7 @@ from orch23.execute.launch import (
     refused_variables,
     run_launch,
 )
-from orch23.execute.process import OutputLimits, ProcessOutcome
+from orch23.execute.process import DEFAULT_OUTPUT, OutputLimits, ProcessOutcome
 from orch23.execute.pytest_report import ReportChannel, report_variables
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.execute.sandbox_tree import (
@@ -96,9 +97,9 @@ class LocalExecutor:
         contents: FileContentStore,
         workers: int,
         interpreters: Callable[[Interpreter], Path] = running_interpreter,
-        launcher: Launcher | None = None,
-        unconfined: Launcher | None = None,
-        output_limits: OutputLimits | None = None,
+        launcher: Launcher = NO_SANDBOX,
+        unconfined: Launcher = NO_SANDBOX,
+        output_limits: OutputLimits = DEFAULT_OUTPUT,
         redact: Callable[[str], str] = str,
     ) -> None:
         """Run at most `workers` actions at a time, and become the subreaper of their processes.
@@ -108,11 +109,11 @@ class LocalExecutor:
         """
         self._sandbox_dirs = sandbox_dirs
         self._contents = contents
-        self._launcher = launcher if launcher is not None else PlainLauncher()
-        self._unconfined = unconfined if unconfined is not None else PlainLauncher()
+        self._launcher = launcher
+        self._unconfined = unconfined
         self._interpreters = interpreters
         self._redact = redact
-        self._output_limits = output_limits if output_limits is not None else OutputLimits()
+        self._output_limits = output_limits
         self.has_started = False  # whether any process was started
         self._stop = threading.Event()
         self._workers = workers

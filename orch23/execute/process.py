@@ -6,7 +6,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, Literal, Protocol, TypeAlias
+from typing import BinaryIO, Final, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -38,6 +38,7 @@ class OutputLimits(Struct, frozen=True):
     file_bytes: int = 4 << 30
 
 
+DEFAULT_OUTPUT: Final = OutputLimits()
 EndReason: TypeAlias = Literal["exited", "timed_out", "cancelled", "flooded", "overgrown"]
 
 
@@ -110,7 +111,7 @@ def run_process(
     timeout_s: float,
     cancel: StopSignal,
     log: Path,
-    output: OutputLimits | None = None,
+    output: OutputLimits = DEFAULT_OUTPUT,
     errors: OutputLimits | None = None,
     on_output: Callable[[bytes], None] | None = None,
     exceeded_limit: Callable[[Sequence[int]], str | None] = lambda _: None,
@@ -125,7 +126,6 @@ def run_process(
         OSError: the process could not be started.
 
     """
-    output = output if output is not None else OutputLimits()
     capture = _Capture(output, log, on_output)
     error_capture = None if errors is None else _Capture(errors, None, None)
     captures: dict[int, _Capture] = {}

@@ -11,7 +11,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.execute.cleanup import closing_fd, kill_leftovers, open_subdirectory, remove_tree, remove_trees
-from orch23.execute.sandbox_tree import SANDBOX_EPOCH, SandboxDir, TreeChanges, TreeLimits, link_text, scan_tree
+from orch23.execute.sandbox_tree import (
+    DEFAULT_TREE_LIMITS,
+    SANDBOX_EPOCH,
+    SandboxDir,
+    TreeChanges,
+    TreeLimits,
+    link_text,
+    scan_tree,
+)
 from orch23.model.action import InputsChanged
 from orch23.model.digest import FileEntry
 from orch23.store.file_copy import FileProgress, no_progress
@@ -59,13 +67,17 @@ class SandboxDirs:
     """The sandbox directories in one folder. Their inputs come from one source."""
 
     def __init__(
-        self, folder: Path, sources: InputSource, limits: TreeLimits | None = None, meter: FileProgress = no_progress
+        self,
+        folder: Path,
+        sources: InputSource,
+        limits: TreeLimits = DEFAULT_TREE_LIMITS,
+        meter: FileProgress = no_progress,
     ) -> None:
         """Create nothing yet: the folder is made with the first sandbox directory."""
         self.folder = folder
         self._sources = sources
         self._meter = meter
-        self._limits = limits if limits is not None else TreeLimits()
+        self._limits = limits
         self._skeletons: dict[str, FolderSkeleton] = {}
         self._reusable: list[FolderSkeleton] = []
 

@@ -14,7 +14,7 @@ from fnmatch import translate
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from msgspec import Struct, field
 
@@ -89,6 +89,9 @@ class TreeLimits(Struct, frozen=True):
     size_bytes: int = 4 << 30
 
 
+DEFAULT_TREE_LIMITS: Final = TreeLimits()
+
+
 class _LimitReachedError(Exception):
     """The scan stops: a limit is exceeded, so the result is refused whatever else the tree holds."""
 
@@ -122,7 +125,7 @@ def scan_tree(
     Bytes are compared, never times: a process can set times, and a write through a shared mapping on tmpfs does not
     change them.
     """
-    scan = _Scan(limits, _scratch_matcher(scratch), inputs, meter)
+    scan = _Scan(limits, scratch_matcher(scratch), inputs, meter)
     try:
         top = _open_top(sandbox_dir)
     except OSError:
@@ -148,11 +151,6 @@ def open_tree(sandbox_dir: SandboxDir) -> Iterator[Callable[[str], int]]:
         yield lambda path: _open_file(top, path)
 
 
-def is_scratch(path: str, patterns: tuple[str, ...]) -> bool:
-    """Return whether a path is discarded. A pattern with a `/` matches whole paths, others match any name in them."""
-    return _scratch_matcher(patterns)(path)
-
-
 def link_text(path: str, inputs: Mapping[str, FileEntry]) -> str | None:
     """Return the text of the link as which an input is staged: a link to another input. None for a file."""
     link = inputs[path].link if path in inputs else ""
@@ -171,7 +169,11 @@ def printable_path(path: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def _scratch_matcher(patterns: tuple[str, ...]) -> Callable[[str], bool]:
+def scratch_matcher(patterns: tuple[str, ...]) -> Callable[[str], bool]:
+    """Return a function that says whether a path is discarded.
+
+    A pattern with a `/` matches whole paths, others match any name in them.
+    """
     by_name = [re.compile(translate(p.rstrip("/"))).match for p in patterns if "/" not in p.rstrip("/")]
     by_path = [compile_pattern(p) for p in patterns if "/" in p.rstrip("/")]
 

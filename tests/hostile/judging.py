@@ -6,7 +6,7 @@ from pathlib import Path
 from orch23.decide.pytest_discovery import expected_tests
 from orch23.decide.verdict import Verdict, judge_pytest
 from orch23.engine.process_runner import changed_tree_error
-from orch23.execute.launch import Launcher
+from orch23.execute.launch import NO_SANDBOX, Launcher
 from orch23.execute.local_executor import LocalExecutor
 from orch23.execute.pytest_report import reporter_files
 from orch23.execute.sandbox_dir import SandboxDirs
@@ -33,7 +33,7 @@ class Source:
 class Judge:
     """Run pytest over some files and judge it."""
 
-    def __init__(self, folder: Path, launcher: Launcher | None = None, redact: Callable[[str], str] = str) -> None:
+    def __init__(self, folder: Path, launcher: Launcher = NO_SANDBOX, redact: Callable[[str], str] = str) -> None:
         self.source = Source()
         rooms = SandboxDirs(folder, self.source)
         self.contents = memory()

@@ -155,6 +155,7 @@ def _bytes_of(project: Project, revision: GitRevision) -> ReadEntry:
     """Return the reader of artifacts: from the store, the working tree or git. Fetches nothing."""
 
     def bytes_of(path: str, entry: FileEntry) -> bytes | None:
+        # The store first: it has the bytes of results that were never committed.
         try:
             return project.store.sources.read(path, entry)
         except MissingBytesError:

@@ -118,9 +118,11 @@ def _promote(session: Session, removal: OutputRemoval, forced: dict[str, FileEnt
     for path in forced:
         digest = store.add_file(path)
         store.exchanges.put_original(store.contents.get(digest), None)
+    # A promotion takes bytes from the store; an original may be only in the exchanges or in git.
     for path, entry in target.items():
         if entry is not None and not store.contents.has(entry.digest):
             store.contents.put(session.state.read(path, entry))
+    # The states on disk are read again: they decide whether a file changed meanwhile.
     store.workspace.invalidate(target)
     old = {path: store.workspace.entry(path) for path in target}
     promoted = store.promoter.promote(target, old, removal.refusal)

@@ -45,6 +45,7 @@ def _names_in(pipeline: Path) -> list[str]:
     try:
         if not pipeline.is_file():
             return []
+        # Only a part is read, and errors are ignored: each press of the Tab key runs this.
         with pipeline.open(encoding="utf-8", errors="replace") as stream:
             return stage_names(stream.read(_MAX_BYTES))
     except OSError:

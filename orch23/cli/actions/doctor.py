@@ -217,6 +217,7 @@ def _address(step: "LLMStep") -> str:
 def _steps(pipeline: Pipeline) -> "Iterator[tuple[LLMStep, tuple[str, ...]]]":
     """Give each llm step with its `retry.escalate`: of stages, of known items, and of templates of unknown items."""
     for node in pipeline.stages:
+        # A foreach with a literal list has known items; their models may differ by expression.
         for stage in (node,) if isinstance(node, Stage) else _items(node, pipeline):
             if is_llm(stage.step):
                 yield stage.step, stage.retry.escalate

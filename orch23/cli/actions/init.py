@@ -39,15 +39,15 @@ def run(
     suggested = _suggested(console.environ, source.name) if source.bundle is not None else {}
     root = _root(console)
     answering = AnswerOptions(data=answers, suggested=suggested if asking else {}, ask=asking, defaults=defaults)
-    outlook = dry_run_init(source, root, answering, ref=ref, existing=existing, environ=console.environ)
-    if not write_template(console, outlook, root, dry_run=dry_run, first=True):
-        return report_conflicts(console, outlook, root)
+    planned = dry_run_init(source, root, answering, ref=ref, existing=existing, environ=console.environ)
+    if not write_template(console, planned, root, dry_run=dry_run, first=True):
+        return report_conflicts(console, planned, root)
     if not dry_run:
-        _allow(console, outlook.changes, root)
-    if outlook.rendered.message:
-        console.write_err(f"{visible(outlook.rendered.message)}\n")
+        _allow(console, planned.changes, root)
+    if planned.rendered.message:
+        console.write_err(f"{visible(planned.rendered.message)}\n")
     provider = suggested.get("provider")
-    if provider is not None and outlook.rendered.answers.get("provider") != provider and "provider" not in answers:
+    if provider is not None and planned.rendered.answers.get("provider") != provider and "provider" not in answers:
         console.write_err(f"{provider} is available here: `--data provider={provider}` uses it\n")
     return ExitCode.OK
 
@@ -110,6 +110,7 @@ def _choose(console: Console) -> str:
 def _suggested(environ: Mapping[str, str], name: str) -> dict[str, str]:
     """Return the first available provider that the template knows, as the default of its question."""
     choices = builtin_templates()[name].questions.get("provider", {}).get("choices", ())
+    # Only a default: the user may choose another provider.
     available = {
         "anthropic": bool(environ.get("ANTHROPIC_API_KEY")),
         "openai": bool(environ.get("OPENAI_API_KEY")),

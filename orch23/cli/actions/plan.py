@@ -44,6 +44,7 @@ _RUNNING = (Run, VerifyOnly, Maybe, Expand)
 
 def plan_view_of(seen: Preview, estimates: Mapping[str, Estimate] | None = None) -> PlanView:
     """Return the view of a preview, for reports."""
+    # Stages that wait for others have no key yet.
     keys = {name: decided.resolved.key for name, decided in seen.decided_stages.items()}
     return plan_view(
         seen.plan,
@@ -189,6 +190,7 @@ def _partial_view(console: Console, args: PipelineArguments) -> PlanView | None:
         check_input_schemas(project.pipeline, project.store.workspace, project.tools.sources)
         seen = preview(session, selection)
         view = plan_view_of(seen, estimates_of(project, seen))
+        # Checked last: a build that ran meanwhile has changed what this plan was decided on.
         part.check_current(project.store)
     except (OutdatedIndexError, Orch23Error):  # the whole plan reports all errors
         return None

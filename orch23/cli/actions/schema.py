@@ -17,6 +17,7 @@ def run(console: Console, *, args: PipelineArguments, out: str | None) -> None:
     if out is None:
         console.write_out(text)
         return
+    # Relative to the working directory, as all paths on the command line.
     path = console.here / Path(out)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

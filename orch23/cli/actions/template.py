@@ -54,14 +54,15 @@ def parse_data(data: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def write_template(console: Console, outlook: TemplateDryRun, root: Path, *, dry_run: bool, first: bool) -> bool:
+def write_template(console: Console, planned: TemplateDryRun, root: Path, *, dry_run: bool, first: bool) -> bool:
     """Show the changes and write them; return whether that was possible.
 
     The `first` time, nothing is written if one of the files exists.
     """
-    changes = (*(_marker_changes(root) if first else ()), *outlook.changes)
-    _show_changes(console, outlook, changes, root)
-    if first and outlook.of(ChangeKind.CONFLICT):
+    changes = (*(_marker_changes(root) if first else ()), *planned.changes)
+    _show_changes(console, planned, changes, root)
+    # All or nothing: half of a template would not run.
+    if first and planned.of(ChangeKind.CONFLICT):
         return False
     if not dry_run:
         _write(root, changes)
@@ -83,26 +84,26 @@ def _write(root: Path, changes: Sequence[TemplateChange]) -> None:
         raise click.UsageError(message) from error
 
 
-def report_conflicts(console: Console, outlook: TemplateDryRun, root: Path) -> ExitCode:
+def report_conflicts(console: Console, planned: TemplateDryRun, root: Path) -> ExitCode:
     """Report the files that the user must decide about, and return the exit code."""
-    conflicts = outlook.of(ChangeKind.CONFLICT)
+    conflicts = planned.of(ChangeKind.CONFLICT)
     kept = [one for one in conflicts if not one.lines]
     problems = [_merge_conflict(one, line) for one in conflicts for line in one.lines]
-    if outlook.former:
+    if planned.former:
         hint = "apply the changes that you want by hand"
         problems += [
             Diagnostic(MERGE_CONFLICT, f"{one.path} was left as it is ({one.note})", Location(one.path, 1, 1), hint)
             for one in kept
         ]
     elif kept:
-        problems.append(_files_exist(outlook, kept, root))
+        problems.append(_files_exist(planned, kept, root))
     sources = {one.path: one.after.data.decode("utf-8", "replace") for one in conflicts if one.after is not None}
     console.write_diagnostics(problems, sources)
     return ExitCode.DECISION
 
 
-def _files_exist(outlook: TemplateDryRun, existing: Sequence[TemplateChange], root: Path) -> Diagnostic:
-    template = outlook.source.name
+def _files_exist(planned: TemplateDryRun, existing: Sequence[TemplateChange], root: Path) -> Diagnostic:
+    template = planned.source.name
     names = ", ".join(f"{one.path} ({one.note})" if one.note else one.path for one in existing)
     hint = "`--keep` keeps your files and writes the others, `--overwrite` replaces them"
     if template in project_templates(root):
@@ -126,11 +127,11 @@ def _marker_changes(root: Path) -> tuple[TemplateChange, ...]:
     )
 
 
-def _show_changes(console: Console, outlook: TemplateDryRun, changes: Sequence[TemplateChange], root: Path) -> None:
-    former = f"{outlook.former} -> " if outlook.former not in ("", outlook.rendered.version) else ""
+def _show_changes(console: Console, planned: TemplateDryRun, changes: Sequence[TemplateChange], root: Path) -> None:
+    former = f"{planned.former} -> " if planned.former not in ("", planned.rendered.version) else ""
     where = "" if root == console.here.resolve() else f"  in {root}"
-    lines = [f"{outlook.source.name} {former}{outlook.rendered.version}{where}"]
-    lines += [_line(one) for one in changes if not (outlook.former and one.kind is ChangeKind.SAME)]
+    lines = [f"{planned.source.name} {former}{planned.rendered.version}{where}"]
+    lines += [_line(one) for one in changes if not (planned.former and one.kind is ChangeKind.SAME)]
     console.write_out("".join(f"{visible(line)}\n" for line in lines))
 
 
@@ -195,8 +196,8 @@ def diff(console: Console, *, name: str | None, data: tuple[str, ...], ref: str 
     """Show what `template update` would change."""
     root = project_root(console)
     changed = False
-    for outlook in _dry_runs(console, root, name, parse_data(data), ref):
-        for path, (before, after) in changed_bytes(outlook.changes).items():
+    for planned in _dry_runs(console, root, name, parse_data(data), ref):
+        for path, (before, after) in changed_bytes(planned.changes).items():
             changed = True
             console.write_out(_unified(path, before, after))
     return ExitCode.FAILED if changed and exit_code else ExitCode.OK
@@ -206,13 +207,13 @@ def update(console: Console, *, name: str | None, data: tuple[str, ...], ref: st
     """Merge a newer version of a template."""
     root = project_root(console)
     code = ExitCode.OK
-    for outlook in _dry_runs(console, root, name, parse_data(data), ref):
-        if not any(one.changes or one.kind is ChangeKind.CONFLICT for one in outlook.changes):
-            console.write_err(f"{outlook.source.name} {outlook.rendered.version}: up to date\n")
+    for planned in _dry_runs(console, root, name, parse_data(data), ref):
+        if not any(one.changes or one.kind is ChangeKind.CONFLICT for one in planned.changes):
+            console.write_err(f"{planned.source.name} {planned.rendered.version}: up to date\n")
             continue
-        write_template(console, outlook, root, dry_run=dry_run, first=False)
-        if outlook.of(ChangeKind.CONFLICT):
-            code = report_conflicts(console, outlook, root)
+        write_template(console, planned, root, dry_run=dry_run, first=False)
+        if planned.of(ChangeKind.CONFLICT):
+            code = report_conflicts(console, planned, root)
     return code
 
 

@@ -46,6 +46,7 @@ def _validated(console: Console, args: PipelineArguments) -> tuple[int, Sequence
     stages = found_project(console, args.arguments).stages
     check_stage_count(stages, 0)
     project = open_with_exit_codes(console, settings)
+    # Errors of the plan and of inputs are independent: one run reports both.
     problems: list[Diagnostic] = []
     try:
         check_plan(project.pipeline, project.store, project.tools)

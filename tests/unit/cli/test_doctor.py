@@ -76,7 +76,7 @@ def test_online_each_model_is_looked_up_once(project: Project, provider: str) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("provider", ["anthropic", "openai"])
 @pytest.mark.parametrize(
-    ("status", "said", "told"),
+    ("status", "said", "shown"),
     [
         (404, "no such model", "replied 404: no such model"),
         (401, f"the key {KEY} is bad", "replied 401: the key "),
@@ -84,12 +84,12 @@ def test_online_each_model_is_looked_up_once(project: Project, provider: str) ->
     ],
 )
 def test_the_response_of_a_vendor_is_shown_without_the_key(
-    project: Project, provider: str, status: int, said: str, told: str
+    project: Project, provider: str, status: int, said: str, shown: str
 ) -> None:
     with loopback(json_reply({"type": "error", "error": {"type": "t", "message": said}}, status)) as server:
         found = findings(asking(project, provider, server), "--online", env=KEYS)[f"model {provider} m-1"]
     assert found["ok"] is False
-    assert told in str(found["value"])
+    assert shown in str(found["value"])
     assert found["hint"]
     assert len(server.asked) == 1
 

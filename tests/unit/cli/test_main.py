@@ -38,13 +38,13 @@ def test_each_error_exits_with_its_code(failing, kind, capsys: pytest.CaptureFix
 
 def test_a_bug_is_one_line_and_its_traceback_a_file(failing, tmp_path: Path, capsys) -> None:
     assert failing(KeyError("x\x1b[2J")) == ExitCode.BUG
-    told = capsys.readouterr()
-    assert told.err.startswith("error: this is a bug in orch23 (KeyError: ")
-    assert told.err.count("\n") == 1
-    assert "\x1b" not in told.err
-    assert "Traceback" not in told.out + told.err
+    printed = capsys.readouterr()
+    assert printed.err.startswith("error: this is a bug in orch23 (KeyError: ")
+    assert printed.err.count("\n") == 1
+    assert "\x1b" not in printed.err
+    assert "Traceback" not in printed.out + printed.err
     (crash,) = (tmp_path / "logs").glob("crash-*.txt")
-    assert crash.name in told.err
+    assert crash.name in printed.err
     assert crash.read_text().startswith("Traceback")
 
 
@@ -83,9 +83,9 @@ def test_a_closed_pipe_is_not_an_error(failing, capsys, monkeypatch) -> None:
 )
 def test_a_wrong_command_line_is_64_never_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(argv) == 64
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert "Usage: orch23" in told.err
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "Usage: orch23" in printed.err
 
 
 def test_a_misspelled_command_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:

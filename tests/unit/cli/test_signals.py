@@ -55,11 +55,11 @@ def test_another_thread_builds_without_signals() -> None:
 
 
 def test_below_nohup_a_hangup_is_ignored() -> None:
-    told: list[int] = []
+    signals: list[int] = []
     heard = threading.Event()
 
     def interrupt(number: int) -> None:
-        told.append(number)
+        signals.append(number)
         heard.set()
 
     former = signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -70,4 +70,4 @@ def test_below_nohup_a_hangup_is_ignored() -> None:
             assert heard.wait(20)
     finally:
         signal.signal(signal.SIGHUP, former)
-    assert told == [signal.SIGTERM]
+    assert signals == [signal.SIGTERM]

@@ -17,7 +17,7 @@ import pytest
 
 from orch23.execute import process_tree
 from orch23.execute.cleanup import kill_leftovers
-from orch23.execute.process import OutputLimits, ProcessOutcome, run_process
+from orch23.execute.process import DEFAULT_OUTPUT, OutputLimits, ProcessOutcome, run_process
 from orch23.execute.supervisor import ProcessSpec
 
 PYTHON = sys.executable
@@ -53,7 +53,7 @@ def run(
     tmp_path: Path,
     *argv: str,
     timeout_s: float = 30.0,
-    output: OutputLimits | None = None,
+    output: OutputLimits = DEFAULT_OUTPUT,
     cancel: threading.Event | None = None,
 ) -> ProcessOutcome:
     return run_process(

@@ -160,7 +160,7 @@ def test_a_failure_carries_the_last_lines_of_stderr(tmp_path: Path) -> None:
     code = "import sys; [print('line', n, file=sys.stderr) for n in range(100)]; sys.exit(7)"
     diagnostic = failure(tmp_path, code)
     assert diagnostic.code == codes.PROVIDER_FAILED
-    assert "exit code 7" in diagnostic.message
+    assert "exited with 7" in diagnostic.message
     assert "line 99" in diagnostic.message
     assert "line 50" not in diagnostic.message
 

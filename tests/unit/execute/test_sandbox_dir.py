@@ -14,9 +14,9 @@ from orch23.execute.sandbox_tree import (
     SandboxDir,
     TreeChanges,
     TreeLimits,
-    is_scratch,
     open_tree,
     printable_path,
+    scratch_matcher,
 )
 from orch23.model.action import InputsChanged
 from orch23.model.digest import FileEntry, digest_bytes
@@ -321,7 +321,7 @@ def test_an_input_that_is_scratch_is_neither_written_nor_removed(sandbox_dirs: S
     ],
 )
 def test_scratch_patterns(path: str, patterns: tuple[str, ...], scratch: bool) -> None:
-    assert is_scratch(path, patterns) is scratch
+    assert scratch_matcher(patterns)(path) is scratch
 
 
 def test_unreadable_files_and_folders_are_read_all_the_same(sandbox_dirs: SandboxDirs) -> None:
