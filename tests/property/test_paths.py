@@ -95,22 +95,23 @@ def _may_end(state: str) -> bool:
 
 def _open(state: str) -> set[tuple[bool, str]]:
     """Return the same state with what may be skipped skipped, and whether a name is still to begin."""
-    found: set[tuple[bool, str]] = set()
-    waiting = [(state.startswith("<"), state.removeprefix("<"))]
+    found: set[tuple[bool, bool, str]] = set()
+    at_start = state.startswith("<")
+    waiting = [(at_start, at_start, state.removeprefix("<"))]  # at_start, and nothing of the segment is skipped yet
     while waiting:
-        at_start, rest = entry = waiting.pop()
+        at_start, is_whole, rest = entry = waiting.pop()
         if entry in found:
             continue
         found.add(entry)
-        if at_start and (rest == "**" or rest.startswith("**/")):
-            waiting.append((True, ">" + rest[2:]))
+        if is_whole and (rest == "**" or rest.startswith("**/")):
+            waiting.append((True, False, ">" + rest[2:]))
             if rest.startswith("**/"):
-                waiting.append((True, rest[3:]))
+                waiting.append((True, True, rest[3:]))
         elif rest.startswith(">/") and not at_start:
-            waiting.append((False, rest[1:]))
+            waiting.append((False, False, rest[1:]))
         elif rest.startswith("*"):
-            waiting.append((at_start, rest[1:]))
-    return found
+            waiting.append((at_start, False, rest[1:]))
+    return {(at_start, rest) for at_start, _, rest in found}
 
 
 @given(WITH_SETS, PATHS)
@@ -133,6 +134,7 @@ def test_patterns_that_share_a_path_meet(one: str, other: str) -> None:
 @example("a/**", "a")
 @example("**/a/**", "b/**/b")
 @example("?*", "*a?")
+@example("a/**", "***")  # three stars are one segment
 def test_patterns_without_sets_meet_exactly_where_a_common_path_can_be_spelt(one: str, other: str) -> None:
     assert may_overlap(one, other) is _reachable("<" + normalize_pattern(one), "<" + normalize_pattern(other))
 
