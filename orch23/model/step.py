@@ -165,11 +165,8 @@ def describe_step(step: Step) -> str:
     return show(step)
 
 
-def is_one_file(outputs: tuple[str, ...]) -> bool:
-    """Return whether outputs are one file."""
-    return len(outputs) == 1 and not outputs[0].endswith("/")
-
-
-def one_file_hint(outputs: tuple[str, ...]) -> str:
-    """Return the hint for a stage that must make exactly one file."""
-    return f"it has {len(outputs)}; name exactly one literal file under `outputs`"
+def check_one_file(outputs: tuple[str, ...], stage: str, at: "Problems") -> None:
+    """Report the outputs of a stage that must make exactly one file. `stage` describes it in the message."""
+    if len(outputs) != 1 or outputs[0].endswith("/"):
+        hint = f"it has {len(outputs)}; name exactly one literal file under `outputs`"
+        at.add("outputs" if outputs else "", "E855", f"{stage} makes exactly one file", hint)

@@ -61,7 +61,6 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def _select(diagnostics: Sequence[Diagnostic]) -> tuple[Sequence[Diagnostic], list[str]]:
-    """Return the diagnostics that are shown, in their order, and a line that counts the others."""
     if len(diagnostics) <= _MAX_SHOWN:
         return diagnostics, []
     by_severity = sorted(range(len(diagnostics)), key=lambda at: diagnostics[at].severity is not Severity.ERROR)
@@ -125,7 +124,8 @@ def _window(line: str, start: int, end: int) -> tuple[str, str, str]:
 
 
 def _columns(text: str) -> int:
-    """Return the width of a text on a terminal: wide characters take two columns, combining ones none."""
+    # Wide characters take two columns of a terminal, combining ones none: the carets must stay under their
+    # characters.
     widths = {"W": 2, "F": 2}
     return sum(0 if unicodedata.combining(c) else widths.get(unicodedata.east_asian_width(c), 1) for c in text)
 
@@ -165,7 +165,7 @@ def _with_subject(one: Diagnostic, text: str) -> str:
 
 
 def _github(diagnostics: Sequence[Diagnostic]) -> str:
-    """Return workflow commands, which GitHub shows beside the lines of a change."""
+    # GitHub shows workflow commands beside the lines of a change.
     return "".join(map(_workflow_command, diagnostics))
 
 

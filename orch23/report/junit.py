@@ -14,8 +14,8 @@ from orch23.report.formats import Format, View
 from orch23.report.stage_text import FinishedStage
 from orch23.report.text import PLAIN_TEXT
 
+# Characters that XML 1.0 forbids, also as an escape: a parser would reject the whole report.
 _ILLEGAL: Final = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML 1.0 forbids, also as an escape: a parser would reject the whole report."""
 
 
 class JUnitReport(Struct, kw_only=True):
@@ -54,18 +54,21 @@ class JUnitReport(Struct, kw_only=True):
             time=f"{sum(end.data.duration_s or 0.0 for end in ends):.3f}",
         )
         for end in ends:
-            case = ET.SubElement(suite, "testcase", classname=_legal(self.name), name=_legal(end.name))
-            case.set("time", f"{end.data.duration_s or 0.0:.3f}")
-            first = _legal(end.message.partition("\n")[0])
-            if _is_failure(end):
-                failure = ET.SubElement(case, "failure", message=first, type=end.data.failure_kind or end.status.value)
-                failure.text = _legal(end.data.failure or end.message)
-            elif not end.status.has_result:
-                ET.SubElement(case, "skipped", message=first or end.status.value)
+            self._add_case(suite, end)
         suites = ET.Element("testsuites")
         suites.append(suite)
         ET.indent(suites)
         return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(suites, encoding="unicode")}\n'
+
+    def _add_case(self, suite: ET.Element, end: FinishedStage) -> None:
+        case = ET.SubElement(suite, "testcase", classname=_legal(self.name), name=_legal(end.name))
+        case.set("time", f"{end.data.duration_s or 0.0:.3f}")
+        first = _legal(end.message.partition("\n")[0])
+        if _is_failure(end):
+            failure = ET.SubElement(case, "failure", message=first, type=end.data.failure_kind or end.status.value)
+            failure.text = _legal(end.data.failure or end.message)
+        elif not end.status.has_result:
+            ET.SubElement(case, "skipped", message=first or end.status.value)
 
 
 def _is_failure(end: FinishedStage) -> bool:

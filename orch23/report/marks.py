@@ -21,8 +21,8 @@ _ESCAPES: Mapping[Tone, str] = {
 }
 _RESET = "\x1b[0m"
 
+# The most stages of which idle ones get a line each; in a larger pipeline only their number is shown.
 MAX_IDLE_LINES = 64
-"""The most stages of which idle ones get a line each; in a larger pipeline only their number is shown."""
 
 
 class Marks(Struct, frozen=True, kw_only=True):

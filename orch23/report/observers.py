@@ -75,7 +75,7 @@ class RedactingObserver(Struct, frozen=True):
 
 @cache
 def _text_fields(struct: type[Struct]) -> tuple[str, ...]:
-    """Return the fields of a Struct that can contain a secret: an enum or a Literal, such as a status, cannot."""
+    # A value of an enum or a Literal, such as a status, is not a secret, even if the secret is a word like `ok`.
     hints = get_type_hints(struct)
     return tuple(name for name in struct.__struct_fields__ if not _is_fixed(hints[name]))
 
@@ -85,7 +85,6 @@ def _is_fixed(hint: Any) -> bool:
 
 
 def _add_texts(texts: list[str], value: Any) -> None:
-    """Add all texts of a value, and the keys of its mappings."""
     # This runs for every event. Most values are numbers: to skip them here saves a call each.
     if isinstance(value, Struct):
         for one in astuple(value):

@@ -11,6 +11,7 @@ from orch23.report.values import format_counts, format_duration, format_money, p
 
 _MIN_ACTION_WIDTH = 8
 _ACTIVE = frozenset({"run", "maybe", "expand"})
+# The field of Marks and the tone of each label of a decision.
 _SIGNS: Mapping[str, tuple[str, Tone]] = {
     "fresh": ("fresh", "quiet"),
     "run": ("run", "notice"),
@@ -22,7 +23,6 @@ _SIGNS: Mapping[str, tuple[str, Tone]] = {
     "skipped": ("idle", "quiet"),
     "edited": ("edited", "bad"),
 }
-"""The field of Marks and the tone of each label of a decision."""
 
 
 def decision_sign(decision: Decision, marks: Marks) -> tuple[str, Tone]:
@@ -56,7 +56,6 @@ def _range(calls: CallRange) -> str:
 
 
 def _tokens(calling: Sequence[Estimate]) -> str:
-    """Return the tokens of the first attempts, and for how many stages they are unknown."""
     known_in = [one.input_tokens for one in calling if one.input_tokens is not None]
     known_out = [one.output_tokens for one in calling if one.output_tokens is not None]
     unknown_in, unknown_out = len(calling) - len(known_in), len(calling) - len(known_out)
@@ -75,19 +74,23 @@ def _tokens(calling: Sequence[Estimate]) -> str:
 def _money(calling: Sequence[Estimate], limit: Decimal | None) -> str:
     priced = [one for one in calling if one.price == "known"]
     unpriced = sum(one.price == "unknown" for one in calling)
-    parts = []
-    if priced:
-        likely, most = _sum(one.likely_cost for one in priced), _sum(one.most_cost for one in priced)
-        parts += [f"~{format_money(likely)}"] if likely else []
-        parts += ["maximum unknown" if most is None else f"at most {format_money(most)}"]
+    parts = _price_range(priced)
     if unpriced:
         parts += [f"unknown price of {pluralize(unpriced, 'stage')}" if priced else "unknown price"]
-    limits = [] if limit is None else [f"limit {format_money(limit)}"]
-    return "; ".join([*([", ".join(parts)] if parts else []), *limits])
+    text = f"limit {format_money(limit)}" if limit is not None else ""
+    return "; ".join(filter(None, (", ".join(parts), text)))
+
+
+def _price_range(priced: Sequence[Estimate]) -> list[str]:
+    if not priced:
+        return []
+    likely, most = _sum(one.likely_cost for one in priced), _sum(one.most_cost for one in priced)
+    at_most = "maximum unknown" if most is None else f"at most {format_money(most)}"
+    return [f"~{format_money(likely)}", at_most] if likely else [at_most]
 
 
 def _sum(amounts: Iterable[Decimal | None]) -> Decimal | None:
-    """Return the sum; None if an amount is unknown, since a partial sum would look like the whole."""
+    # A sum without the unknown amounts would look like the whole sum.
     found = list(amounts)
     return None if None in found else sum((one for one in found if one is not None), Decimal(0))
 
@@ -104,7 +107,7 @@ def _time(running: Sequence[Estimate]) -> str:
 
 
 def _about(seconds: float) -> str:
-    """Return a duration in whole seconds: tenths would claim a precision that an estimate does not have."""
+    # Tenths of a second would claim a precision that an estimate does not have.
     if seconds < 1:
         return "under 1 s"
     return f"~{round(seconds)} s" if round(seconds) < 60 else f"~{format_duration(seconds)}"  # noqa: PLR2004 - a minute
@@ -201,15 +204,17 @@ def _line(
 
 
 def _footer(view: PlanView) -> list[str]:
-    sure = [path for line in view.lines if isinstance(line.decision, Run | Restore) for path in line.outputs]
-    maybe = [path for line in view.lines if isinstance(line.decision, Maybe | Expand) for path in line.outputs]
-    writes = [*([first_names(sure)] if sure else []), *([f"({first_names(maybe)})"] if maybe else [])]
-    out = [f" would write {' '.join(writes)}"] if writes else []
+    sure, maybe = _outputs(view, (Run, Restore)), _outputs(view, (Maybe, Expand))
+    writes = " ".join(filter(None, (sure, f"({maybe})" if maybe else "")))
+    out = [f" would write {writes}"] if writes else []
     return [*estimate_lines(view), *out, *_groups(view), *_exposed(view), *_dead(view), *_released(view)]
 
 
+def _outputs(view: PlanView, decisions: tuple[type[Decision], ...]) -> str:
+    return first_names(path for line in view.lines if isinstance(line.decision, decisions) for path in line.outputs)
+
+
 def _groups(view: PlanView) -> list[str]:
-    """List the stages of each promotion group in which a stage is stale."""
     stale = {line.stage for line in view.stale}
     return [
         f" promoted together as `{visible(group)}`: {first_names(names)}"
@@ -219,7 +224,7 @@ def _groups(view: PlanView) -> list[str]:
 
 
 def _exposed(view: PlanView) -> list[str]:
-    """List the stages that would run with the network, and those without a sandbox."""
+    # These stages have more access to the machine than others: the user should see it before the build.
     starting = [line for line in view.lines if line.may_start]
     exposed = {
         "with the network": [line.stage for line in starting if line.network],

@@ -38,6 +38,7 @@ _MAX_VALUE = 40
 _MAX_NAMES = 8
 _DIGEST = re.compile(r"([0-9a-f]{12})[0-9a-f]{52}((?:\+x)?(?: -> .*)?)", re.DOTALL)
 
+# A clause for each code; `{}` stands for the subject. The subjects in `_SPECIAL_TEXTS` have clauses of their own.
 REASON_TEXTS: Mapping[ReasonCode, str] = {
     "first_run": "first run",
     "input_changed": "{} changed",
@@ -61,7 +62,6 @@ REASON_TEXTS: Mapping[ReasonCode, str] = {
     "cache_disabled": "`cache: false` is set",
     "claim": "it passed according to the lock file, but was not verified here",
 }
-"""A clause for each code; `{}` stands for the subject. The subjects in `_SPECIAL_TEXTS` have clauses of their own."""
 _SPECIAL_TEXTS: Mapping[tuple[ReasonCode, str], str] = {
     ("prompt_changed", "render"): "the text to render changed",
     ("salt_changed", "salt"): "the salt changed",
@@ -211,7 +211,6 @@ def plan_view(
 
 
 def _named_groups(plan: Plan, decisions: Mapping[str, Decision]) -> dict[str, tuple[str, ...]]:
-    """Return the groups that the pipeline names, each with those of its stages that are planned, sorted."""
     named = {stage.promote for stage in plan.pipeline.stages if stage.promote is not None}
     planned = {group: set(plan.groups[group]) & decisions.keys() for group in sorted(named & set(plan.groups))}
     return {group: tuple(sorted(names)) for group, names in planned.items() if names}
@@ -242,16 +241,14 @@ def _is_confined(node: Stage | ForeachStage) -> bool:
 
 def _would_write(node: Stage | ForeachStage, decision: Decision) -> tuple[str, ...]:
     match decision:
-        case Run() | Maybe() | VerifyOnly():
-            return node.outputs if isinstance(node, Stage) else ()
         case Restore(record=record):
             return tuple(sorted(record.outputs))
-        case Expand():
-            return tuple(path for path in node.writes if not is_glob(path)) if isinstance(node, ForeachStage) else ()
-        case Fresh() | Blocked() | Edited() | Skipped():
+        case Run() | Maybe() | VerifyOnly() if isinstance(node, Stage):
+            return node.outputs
+        case Expand() if isinstance(node, ForeachStage):
+            return tuple(path for path in node.writes if not is_glob(path))
+        case _:
             return ()
-        case _ as never:
-            assert_never(never)
 
 
 def reason_text(reason: Reason) -> str:

@@ -25,8 +25,8 @@ def _load(name: str) -> "Format":
 
 
 FORMATS = LazyMapping(_PLACES, _load)
+# The entry point group of output formats in plugins.
 REPORT_ENTRY_POINTS: Final = "orch23.reports"
-"""The entry point group of output formats in plugins."""
 
 
 def format_of(name: str, plugins: tuple[str, ...]) -> "Format":

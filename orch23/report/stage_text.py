@@ -167,10 +167,7 @@ def _failed(pipeline: Pipeline, end: FinishedStage, *, is_llm: bool) -> str:
 
 
 def _recorded(pipeline: Pipeline, end: FinishedStage) -> list[str]:
-    """Return how to get another response, if a stage failed on recorded responses alone.
-
-    Such a build fails again in the same way, however often it is repeated.
-    """
+    # A stage that fails on recorded responses alone fails again in the same way, however often it is built.
     recorded = end.data.recorded
     if not recorded or end.data.calls:
         return []
@@ -180,7 +177,7 @@ def _recorded(pipeline: Pipeline, end: FinishedStage) -> list[str]:
 
 
 def _hints(end: FinishedStage, excerpt: str) -> list[str]:
-    """Return the first hint of each code that the excerpt does not contain."""
+    # A hint that the excerpt contains is not repeated, and one code has one hint for all its errors.
     hints: dict[str, str] = {}
     for one in end.data.problems:
         if one.hint and f"[{one.code}]" not in excerpt:
@@ -196,12 +193,12 @@ def _edited(pipeline: Pipeline, end: FinishedStage) -> str:
 
 def _withheld(pipeline: Pipeline, ends: Sequence[FinishedStage], style: Style) -> list[str]:
     """Return a block for each withheld promotion group: its finished stages, the failed ones, and what to do."""
-    named = {stage.name: stage.promote for stage in pipeline.stages if stage.promote is not None}
     groups: defaultdict[str, list[FinishedStage]] = defaultdict(list)
+    named = {stage.name: stage.promote for stage in pipeline.stages}
     for end in ends:
         if end.status is StageStatus.WITHHELD:
             stage = end.name.partition("@")[0]
-            groups[named.get(stage) or stage].append(end)
+            groups[named.get(stage) or stage].append(end)  # a foreach without a named group is one by itself
     mark, tone = status_sign(StageStatus.WITHHELD, style.marks)
     build = _command(pipeline, "build")
     return [
@@ -215,7 +212,7 @@ def _withheld(pipeline: Pipeline, ends: Sequence[FinishedStage], style: Style) -
 
 
 def _command(pipeline: Pipeline, command: str, *arguments: str) -> str:
-    """Return a command line for the pipeline, which is named unless it is the default one."""
+    # A command line works without the name of the pipeline only if it is the default one.
     return " ".join(["orch23", command, *pipeline_arguments(pipeline.file), *map(visible, arguments)])
 
 

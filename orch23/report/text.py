@@ -52,16 +52,14 @@ _ORDER = (
     StageStatus.BLOCKED,
     StageStatus.CANCELLED,
 )
+# The labels of these decisions equal the statuses.
 _IDLE_DECISIONS = (StageStatus.FRESH, StageStatus.SKIPPED)
-"""The labels of these decisions equal the statuses."""
 REASON_CODES: tuple[str, ...] = get_args(ReasonCode)
+# The statuses that the blocks after the summary show. The other stages are not kept: there can be 10,000.
 _IN_FAILURES = frozenset({StageStatus.FAILED, StageStatus.EDITED, StageStatus.WITHHELD})
-"""The statuses that the blocks after the summary show. The other stages are not kept: there can be 10,000."""
 
 
 class _Sums(Struct):
-    """The sums of all stages that ended."""
-
     statuses: Counter[str] = field(default_factory=Counter)
     calls: int = 0
     input_tokens: int = 0

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 SNAPSHOT_FOLDER = ".orch23/snapshots"
 LOCK_FILE = ".orch23/lock"
 LOG_FOLDER = "logs"
+# The environment variables that decisions depend on, besides all that begin with `OPTION_PREFIX`.
 ENVIRONMENT_NAMES = ("HOME", "PATH", "VIRTUAL_ENV")
-"""The environment variables that decisions depend on, besides all that begin with `OPTION_PREFIX`."""
 OPTION_PREFIX = "ORCH23_"
 KNOWN_FLAGS = frozenset(
     {
@@ -41,12 +41,10 @@ KNOWN_FLAGS = frozenset(
         "-v",
     }
 )
+# The options of `build` with which a snapshot can answer, besides --jobs and --keep-going.
+# With any other option, such as one that is added later, a build decides everything. An option may be listed here if a
+# build with it that found nothing to do finds nothing again, as long as the files and the environment stay the same.
 KNOWN_VALUE_OPTIONS = frozenset({"--budget", "--model", "--output", "--provider", "--set", "--vars"})
-"""The options of `build` with which a snapshot can answer, besides --jobs and --keep-going.
-
-With any other option, such as one that is added later, a build decides everything. An option may be listed here if a
-build with it that found nothing to do finds nothing again, as long as the files and the environment stay the same.
-"""
 _COMPLETE = "_ORCH23_COMPLETE"
 _PRIVATE = 0o600
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -75,9 +73,9 @@ def answer_from_snapshot(argv: list[str]) -> "int | StaleSnapshot | None":
 
     Return the snapshot and the differences if something has changed, and None if the command needs a full decision.
     """
-    if not argv or argv[0] not in ("build", "plan") or _COMPLETE in os.environ:
-        return None
-    if argv[0] == "plan" and any(argument.startswith("-") for argument in argv):
+    answer = {"build": _build, "plan": _plan}.get(argv[0] if argv else "")
+    has_option = any(argument.startswith("-") for argument in argv)
+    if answer is None or (answer is _plan and has_option) or _COMPLETE in os.environ:
         return None
     try:
         here = os.getcwd()
@@ -87,7 +85,7 @@ def answer_from_snapshot(argv: list[str]) -> "int | StaleSnapshot | None":
             return None
         os.chdir(root)
         try:
-            return _build(identity) if argv[0] == "build" else _plan(identity)
+            return answer(identity)
         finally:
             os.chdir(here)
     except (OSError, ValueError, LookupError):  # the full program reports it
@@ -299,7 +297,6 @@ def remove_snapshots(root: str, pipeline: str) -> None:
 
 
 def _write_journal(snapshot: StatSnapshot) -> None:
-    """Write the journal of a run without stages: its `run_started` and its `run_finished`."""
     facts = snapshot.facts
     now = time.time()
     seconds = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))

@@ -11,23 +11,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 SNAPSHOT_FORMAT = b"orch23 snapshot 1\n"
+# The coarsest clock of a file system: a younger file may change again and keep its times.
 RACY_NS = 2_000_000_000
-"""The coarsest clock of a file system: a younger file may change again and keep its times."""
 
 ABSENT = "-"
 EXISTS = "+"
 EMPTY_DIRECTORY = "0"
 NO_ENTRY = "/"
+# Prefix of the signature of a link; its target follows.
 LINK_TARGET = ">"
-"""Prefix of the signature of a link; its target follows."""
+# Prefix of the signature of a path of which only the owner matters; the id of the owner follows.
 OWNER = "owner "
-"""Prefix of the signature of a path of which only the owner matters; the id of the owner follows."""
+# The signature of a path that is too young to trust: the next comparison finds it changed.
 RACY = "?"
-"""The signature of a path that is too young to trust: the next comparison finds it changed."""
 _GONE = -1  # 0 is the change time of a file that is too young
 _MAX_CHANGED = 1000
+# The files of one process: fewer take less time than to fork a process for them.
 _SHARE = 2000
-"""The files of one process: fewer take less time than to fork a process for them."""
 _LENGTH_BYTES = 8
 _BLOCK = 1 << 20
 _DIGEST_BYTES = 32
@@ -153,7 +153,6 @@ class StatSnapshot:
         return helper
 
     def _touched_among(self, start: int, end: int) -> list[int]:
-        """Return the indices of the files in a range whose change times differ."""
         paths, ctimes = self.paths[start:end], self.ctimes[start:end]
         try:
             times = zip(map(os.lstat, paths), ctimes, strict=True)
@@ -188,7 +187,7 @@ class StatSnapshot:
         self.outside = {**{path: was for path, was in newer.outside.items() if path not in known}, **outside}
 
     def _drop(self, paths: "set[str]") -> None:
-        """Remove some files. The others are copied in slices: there can be many thousands."""
+        # The others are copied in slices: there can be many thousands.
         gone = [number for number, path in enumerate(self.paths) if path in paths]
         kept = [*zip([0, *(number + 1 for number in gone)], [*gone, len(self.paths)], strict=True)]
         self.paths = [path for start, end in kept for path in self.paths[start:end]]

@@ -9,8 +9,8 @@ import stat
 
 STORE_FOLDER = ".orch23"
 ID_FILE = "id"
+# If this variable is 1, every store counts as the user's own.
 TRUST_VARIABLE = "ORCH23_TRUST"
-"""If this variable is 1, every store counts as the user's own."""
 _ID_BYTES = 32
 _DIGITS = frozenset(b"0123456789abcdef")
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

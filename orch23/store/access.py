@@ -64,7 +64,8 @@ def store_origin(folder: Path) -> StoreOrigin:
         return StoreOrigin.OWN
     try:
         names = os.listdir(folder)
-    except OSError:  # it does not exist, or is not a folder, which `require_folder` reports
+    except OSError:
+        # It does not exist, or is not a folder, which `require_folder` reports.
         return StoreOrigin.NEW
     mine = os.stat(folder).st_uid == os.geteuid()
     if mine and all(name == _LOCK or is_temp(name) for name in names):
@@ -182,7 +183,8 @@ class BuildLock:
         origin = store_origin(store)
         if origin is StoreOrigin.FOREIGN:
             raise ForeignStoreError(store)
-        with contextlib.suppress(OSError):  # only a message shows the process id: a full disk must not stop a build
+        with contextlib.suppress(OSError):
+            # Only a message shows the process id: a full disk must not stop a build.
             write_all(descriptor, pid_line(os.getpid()))
         if origin is StoreOrigin.NEW:
             register_store(store)
@@ -290,7 +292,8 @@ def _wrong_types(store: Path, *, whole: bool) -> Iterator[tuple[Path, str]]:
         for group in _entries(store / name):
             if group.is_dir():
                 yield from ((Path(one.path), "file") for one in _entries(Path(group.path)) if not _is_file(one))
-            elif not is_temp(group.name):  # the temporary files of killed processes are deleted by `sweep_temps`
+            elif not is_temp(group.name):
+                # The temporary files of killed processes are deleted by `sweep_temps`.
                 yield Path(group.path), "folder"
 
 

@@ -31,10 +31,12 @@ def no_progress(_verb: FileActivity, _name: str, _size_bytes: int) -> AdvancePro
 
 
 CHUNK_BYTES = 1 << 20
-_FICLONE = 0x40049409  # linux/fs.h: share the blocks of another file, copy on write
+# linux/fs.h: share the blocks of another file, copy on write.
+_FICLONE = 0x40049409
 _NO_CLONE = frozenset({errno.EOPNOTSUPP, errno.ENOTTY, errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EPERM})
 _NO_RANGE = frozenset({*_NO_CLONE, errno.EBADF, errno.ETXTBSY})
-_BLOCK_BYTES = 512  # what st_blocks counts, whatever the file system
+# What st_blocks counts, whatever the file system.
+_BLOCK_BYTES = 512
 _ZEROS = memoryview(bytes(CHUNK_BYTES))
 
 
@@ -64,7 +66,8 @@ def hash_file(source: int, advance: AdvanceProgress) -> tuple[str, int]:
         at = _hash_hole(hasher, at, start, advance)
         while end is None or at < end:
             found = os.preadv(source, [view if end is None else view[: end - at]], at)
-            if found == 0:  # the end, also if the file was truncated meanwhile
+            if found == 0:
+                # The end, also if the file was truncated meanwhile.
                 break
             hasher.update(view[:found])
             at += found
@@ -99,7 +102,8 @@ def _copy_small(source: int, target: int, size: int, advance: AdvanceProgress) -
     pieces = []
     while piece := os.read(source, size + 1):
         pieces.append(piece)
-        size = CHUNK_BYTES  # it grows while it is read: continue in chunks
+        # It grows while it is read: continue in chunks.
+        size = CHUNK_BYTES
     data = b"".join(pieces)
     write_all(target, data)
     advance(len(data))

@@ -98,19 +98,19 @@ class GarbageCollector:
         blobs = {digest.sha256: (digest, put_ns) for digest, put_ns in stored_blobs(self._contents.folder)}
         surveyed = self._records.survey()
         needed = [one.record for one in surveyed if one.record.key in roots.keys] + list(roots.records)
-        kept_blobs = {sha256 for record in needed for sha256 in _outputs_of(record)}
-        known = self._known(surveyed)
         uses = self._uses(surveyed, {id(record) for record in needed}, blobs)
         if limits.responses:
             uses += self._responses({name for record in needed for name in record.exchanges}, roots.stale)
         uses.sort(key=lambda use: use.order)
+        # Each blob is freed with the last candidate that refers to it.
         references = Counter(sha256 for use in uses for sha256 in use.blobs)
-        size_bytes = stored_bytes(self._folder)
+        kept_blobs = {sha256 for record in needed for sha256 in _outputs_of(record)}
+        known = self._known(surveyed)
+        size_bytes = left_bytes = stored_bytes(self._folder)
         entries: list[SurveyedRecord | ExchangeFile] = []
         free: list[Digest] = []
-        freed = 0
         for use in uses:
-            if not _is_to_go(use, limits, size_bytes - freed):
+            if not _is_to_go(use, limits, left_bytes):
                 continue
             references.subtract(use.blobs)
             unreferenced = [sha256 for sha256 in sorted(use.blobs - kept_blobs) if not references[sha256]]
@@ -118,14 +118,8 @@ class GarbageCollector:
             lost = [] if use.entry is None or _must_stay(use, use.entry, known, limits) else [use.entry]
             free += more
             entries += lost
-            freed += sum(one.size_bytes for one in (*more, *lost))
-        return GcSelection(
-            records=tuple(one for one in entries if isinstance(one, SurveyedRecord)),
-            blobs=tuple(free),
-            exchanges=tuple(one for one in entries if isinstance(one, ExchangeFile)),
-            size_bytes=size_bytes,
-            freed_bytes=freed,
-        )
+            left_bytes -= sum(one.size_bytes for one in (*more, *lost))
+        return _selection(entries, free, size_bytes, size_bytes - left_bytes)
 
     def delete(self, chosen: GcSelection) -> None:
         """Delete a selection.
@@ -181,8 +175,21 @@ class GarbageCollector:
     def _is_there(self, path: str, entry: FileEntry) -> bool:
         try:
             return self._on_disk(path) == entry
-        except SafetyError:  # it leads through a link today, so the file cannot be compared: keep the record
+        except SafetyError:
+            # It leads through a link today, so the file cannot be compared: keep the record.
             return True
+
+
+def _selection(
+    entries: Sequence[SurveyedRecord | ExchangeFile], blobs: Sequence[Digest], size_bytes: int, freed_bytes: int
+) -> GcSelection:
+    return GcSelection(
+        records=tuple(one for one in entries if isinstance(one, SurveyedRecord)),
+        blobs=tuple(blobs),
+        exchanges=tuple(one for one in entries if isinstance(one, ExchangeFile)),
+        size_bytes=size_bytes,
+        freed_bytes=freed_bytes,
+    )
 
 
 def _must_stay(use: _Use, entry: SurveyedRecord | ExchangeFile, known: Collection[str], limits: GcLimits) -> bool:

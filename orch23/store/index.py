@@ -278,7 +278,8 @@ def _faults() -> Iterator[None]:
         yield
     except IndexFaultError:
         raise
-    except Exception as error:  # a damaged file can make SQLite raise errors of any type
+    except Exception as error:
+        # A damaged file can make SQLite raise errors of any type.
         message = f"the index cannot be read: {error}"
         raise IndexFaultError(message) from error
 

@@ -71,7 +71,8 @@ def find_input(tree: FileTree, path: str) -> FileEntry | None:
         SafetyError: as for `FileTree.resolved_path`.
 
     """
-    with contextlib.suppress(SafetyError):  # a directory of the path is a link, which inputs may have
+    with contextlib.suppress(SafetyError):
+        # A directory of the path is a link, which inputs may have.
         entry = tree.entry(path)
         if entry is not None:
             return entry

@@ -69,7 +69,8 @@ def _walk(root: Path) -> Iterator[Path]:
         folder, is_top = waiting.pop()
         try:
             entries = os.scandir(folder)
-        except OSError:  # this user cannot read it, so no build reads a pipeline in it
+        except OSError:
+            # This user cannot read it, so no build reads a pipeline in it.
             continue
         with entries:
             for entry in entries:

@@ -295,7 +295,8 @@ def _starts(size_bytes: int) -> range:
 
 def _make_private(folder: Path) -> None:
     """Refuse other users a folder that an earlier version, or a copy of the project, left open to them."""
-    with contextlib.suppress(OSError):  # it does not exist yet, or belongs to another user
+    with contextlib.suppress(OSError):
+        # It does not exist yet, or belongs to another user.
         if stat.S_IMODE(folder.stat().st_mode) & ~PRIVATE_FOLDER_MODE:
             folder.chmod(PRIVATE_FOLDER_MODE)
 

@@ -264,7 +264,8 @@ class Promoter:
                     os.rmdir(names[count - 1], dir_fd=parent)
             except FileNotFoundError:
                 continue
-            except OSError:  # it is not empty, or may not be deleted
+            except OSError:
+                # It is not empty, or may not be deleted.
                 return
 
     def _check_parents(self, paths: Iterable[str]) -> None:

@@ -178,7 +178,8 @@ class Records:
             self._repair(files)
             file = files.setdefault(record.key, _RecordFile())
             read = record_from_json(parse_stored(body))
-            same = record if read == record else read  # the caller's object, so that it is not in memory twice
+            # The caller's object, so that it is not in memory twice.
+            same = record if read == record else read
             entry = _Entry(same, hashlib.sha256(body).hexdigest(), self._number + 1)
             known = file.entries.get(entry.digest)
             if known is not None and self._is_newest(known):
@@ -190,7 +191,8 @@ class Records:
                 self._begin_change()
                 self._write(record.key, file, entry, add_checksum(line), durable=durable and known is None)
             except BaseException:
-                self._forget_index()  # a part of the line may be on the disk: read it again
+                # A part of the line may be on the disk: read it again.
+                self._forget_index()
                 raise
             lookup_keys = tuple(_lookup_keys(entry.record))
             for kind, value in lookup_keys:
@@ -256,7 +258,8 @@ class Records:
             if not self._has_changed and (self._is_indexed or self._found is not None):
                 return None, {}
             state = f"{self.generation()} {self._number}".encode()
-            self._has_changed = False  # later changes are not in the index that these rows are for
+            # Later changes are not in the index that these rows are for.
+            self._has_changed = False
             self._is_indexed = True
             if self._found is None:
                 names = [(kind, value) for kind, there in self._index.items() for value in there]
@@ -288,7 +291,8 @@ class Records:
         self._read_files = None
         self._index.clear()
         self._found = None
-        self._source = None  # the disk may hold records that are not in the index
+        # The disk may hold records that are not in the index.
+        self._source = None
         self._number = 0
         self._damaged = []
 
@@ -419,7 +423,8 @@ class Records:
             write_all(descriptor, line)
             if durable:
                 os.fsync(descriptor)
-        if durable and not file.lines:  # in the same commit of the filesystem's own journal: nearly free
+        if durable and not file.lines:
+            # In the same commit of the filesystem's own journal: nearly free.
             sync_folder(self._path(key).parent)
             sync_folder(self._folder)
         file.size_bytes += len(line)

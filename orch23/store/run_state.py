@@ -392,4 +392,5 @@ def _finish(stage: StageState, ended: StageFinished, message: str, name: str) ->
         return replace(with_state(known, "SUCCESS", name), phase="complete", error=None)
     if ended.status is StageStatus.FAILED:
         return replace(with_state(known, "FAILED", name), phase="failed", error=known.error or message)
-    return known  # blocked, edited, cancelled or withheld: its state does not change
+    # Blocked, edited, cancelled or withheld: its state does not change.
+    return known

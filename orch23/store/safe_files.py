@@ -21,7 +21,8 @@ TEMP_SUFFIX = ".tmp"
 NEW_FILE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
-_numbers = itertools.count(1)  # next() is atomic in CPython, so two threads never get the same name
+# next() is atomic in CPython, so two threads never get the same name.
+_numbers = itertools.count(1)
 
 
 def write_atomic(
@@ -135,7 +136,8 @@ def sync_filesystem(path: Path) -> None:
 
 _REFUSED_SEGMENTS = frozenset({"", ".", ".."})
 _PIECE_BYTES = 1 << 16
-MAX_LINKS = 40  # as many as the kernel follows in one path
+# As many as the kernel follows in one path.
+MAX_LINKS = 40
 
 # A path below the root is opened one directory after the other with O_NOFOLLOW. To test a path and then to open it as
 # a whole would follow a link that a step puts there between the two.
@@ -257,7 +259,8 @@ def replace_file(root: Path, path: str, data: bytes, mode: int) -> os.stat_resul
 
 def open_regular(name: str | Path, parent: int | None = None) -> int | None:
     """Return a descriptor of a regular file, or None if there is none, or a link, a pipe or another type of entry."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # without it, opening a pipe waits for a writer
+    # Without O_NONBLOCK, opening a pipe waits for a writer.
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     try:
         descriptor = os.open(name, flags, dir_fd=parent)
     except OSError as error:
@@ -280,7 +283,8 @@ def read_and_close(descriptor: int, max_bytes: int = -1) -> bytes:
     """Return all bytes from a descriptor, or the first `max_bytes`, and close it."""
     try:
         pieces: list[bytes] = []
-        left = os.fstat(descriptor).st_size + 1  # one more than its size: the read is then short, which shows the end
+        # One more than its size: the read is then short, which shows the end.
+        left = os.fstat(descriptor).st_size + 1
         while max_bytes != 0 and (piece := os.read(descriptor, left if max_bytes < 0 else min(left, max_bytes))):
             pieces.append(piece)
             max_bytes -= len(piece) if max_bytes > 0 else 0
@@ -361,7 +365,8 @@ def _open_subfolder(descriptor: int, name: str, path: str) -> int:
     try:
         return os.open(name, _FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=descriptor)
     except OSError as error:
-        if error.errno not in (errno.ENOTDIR, errno.ELOOP):  # which of them a link is depends on the kernel
+        if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+            # Which of them a link is depends on the kernel.
             raise
     with contextlib.suppress(FileNotFoundError):
         if stat.S_ISLNK(os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode):

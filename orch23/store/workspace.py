@@ -130,7 +130,8 @@ class Workspace:
                 raise
             return ""
         if self._links.setdefault(whole, text) != text:
-            self._links[whole] = ""  # it was changed since: the snapshot cannot be used
+            # It was changed since: the snapshot cannot be used.
+            self._links[whole] = ""
         return text
 
     def read(self, path: str) -> bytes | None:
@@ -217,7 +218,8 @@ class Workspace:
             for folder in _with_above(path.rpartition("/")[0]):
                 self._dangling.discard(folder)
                 if f"{folder}/" in self._walked:
-                    self._walked[f"{folder}/"] = ""  # its signature is taken when it is listed again
+                    # Its signature is taken when it is listed again.
+                    self._walked[f"{folder}/"] = ""
             if "" in self._walked:
                 self._walked[""] = ""
         self._written.update(changed)
@@ -275,7 +277,8 @@ class Workspace:
         read must be the file that was opened, unchanged since before the snapshot began. A folder that was listed and
         has changed is added as racy.
         """
-        self._missing.clear()  # some may exist by now; those that are still missing are added again
+        # Some may exist by now; those that are still missing are added again.
+        self._missing.clear()
         try:
             return self._add_files(snapshot) and self._add_folders(snapshot)
         except SafetyError:  # a folder became a link
@@ -358,7 +361,8 @@ class Workspace:
                 above += "/"
             found = os.lstat(f"{self._base}{above}{name}")
         except FileNotFoundError:
-            if above and not above.endswith("/"):  # noted, since a link there later would be an error
+            if above and not above.endswith("/"):
+                # Noted, since a link there later would be an error.
                 self._missing.add(above)
                 self._note_read(self._whole(above))
             return None
@@ -395,7 +399,8 @@ class Workspace:
         """Yield the names of files, links and directories in a folder, each with its kind."""
         whole = self._whole(folder)
         if not self._walked.get(folder):
-            self._walked[folder] = signature(whole)  # taken before listing, so that a file added meanwhile changes it
+            # Taken before listing, so that a file added meanwhile changes it.
+            self._walked[folder] = signature(whole)
         self._note_read(whole)
         try:
             entries = os.scandir(self._base + folder)

@@ -34,11 +34,11 @@ class NotAFile(Struct, frozen=True):
     what: str
 
 
+# What the project has at a path; None for nothing.
 PathState: TypeAlias = TemplateFile | NotAFile | None
-"""What the project has at a path; None for nothing."""
 
+# Mine, base, theirs -> the merged text (None if one of them is not a text) and the first lines of its conflicts.
 MergeTexts: TypeAlias = Callable[[bytes, bytes, bytes], tuple[bytes | None, tuple[int, ...]]]
-"""Mine, base, theirs -> the merged text (None if one of them is not a text) and the first lines of its conflicts."""
 
 
 class MergeFunctions(Struct, frozen=True):
@@ -221,7 +221,7 @@ def _state(root: Path, path: str) -> PathState:
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    """Yield all files, and links to folders, which `os.walk` counts among the folders."""
+    # `os.walk` counts links to folders among the folders, but a template may not have any link.
     for here, folders, files in os.walk(folder):
         links = [name for name in folders if (Path(here) / name).is_symlink()]
         yield from (Path(here) / name for name in sorted((*files, *links)))

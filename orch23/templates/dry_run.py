@@ -147,13 +147,13 @@ def _read_answers(root: Path, name: str) -> bytes:
 
 
 def _copier_line(answers: bytes, key: str) -> str:
-    """Return the value of a line of copier. It is not parsed as YAML, since a commit can look like a number."""
+    # The file is not parsed as YAML, since a commit can look like a number.
     found = re.search(_LINE.format(key), answers.decode("utf-8", "replace"), re.MULTILINE)
     return found[1].strip() if found else ""
 
 
 def _answers_last(changes: tuple[TemplateChange, ...], source: TemplateSource) -> tuple[TemplateChange, ...]:
-    """Sort the answers file last: if the command is interrupted, the project does not look complete."""
+    # The answers file is written last: if the command is interrupted, the project does not look complete.
     return tuple(sorted(changes, key=lambda one: one.path == source.answers_file))
 
 

@@ -130,7 +130,7 @@ def _read(source: TemplateSource, wanted: RenderRequest, into: Path, result: Map
 
 
 def _answers_file(source: TemplateSource, rendered: RenderedTemplate) -> TemplateFile:
-    """Return the answers file of a template that does not write one itself: without it, there is no update."""
+    # Without an answers file a template cannot be updated, so one is written for templates that do not write it.
     answers = {"_commit": rendered.version, "_src_path": source.address, **rendered.answers}
     # A value is written as JSON, which is YAML.
     lines = (f"{json.dumps(name)[1:-1]}: {json.dumps(value, ensure_ascii=False)}\n" for name, value in answers.items())
@@ -138,7 +138,7 @@ def _answers_file(source: TemplateSource, rendered: RenderedTemplate) -> Templat
 
 
 def _refuse_newer(source: TemplateSource, ref: str | None) -> None:
-    """Refuse a version of a built-in template that this orch23 does not have: git would only say that it is missing."""
+    # git would only say that the version is missing.
     if source.version is None or ref is None:
         return
     asked, last = _BUILTIN_VERSION.fullmatch(ref), _BUILTIN_VERSION.fullmatch(source.version)

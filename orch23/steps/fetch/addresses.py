@@ -7,9 +7,10 @@ from typing import TypeAlias
 
 Address: TypeAlias = IPv4Address | IPv6Address
 
+# Addresses of cloud metadata services, which serve the credentials of a machine, beyond the link-local ones.
 _METADATA = frozenset(map(ip_address, ("fd00:ec2::254", "100.100.100.200", "168.63.129.16")))
-"""Addresses of cloud metadata services, which serve the credentials of a machine, beyond the link-local ones."""
 
+# IPv6 networks whose addresses lead to an IPv4 address, and the number of bits to the right of it.
 _EMBEDDING = (
     (IPv6Network("::/96"), 0),  # IPv4-compatible
     (IPv6Network("::ffff:0:0/96"), 0),  # IPv4-mapped
@@ -18,7 +19,6 @@ _EMBEDDING = (
     (IPv6Network("64:ff9b:1::/48"), 0),  # NAT64, local use
     (IPv6Network("2002::/16"), 80),  # 6to4
 )
-"""IPv6 networks whose addresses lead to an IPv4 address, and the number of bits to the right of it."""
 
 _IPV4_BITS = 0xFFFF_FFFF
 _NUMBER = re.compile(r"0x(?P<hex>[0-9a-f]*)|(?P<digits>[0-9]+)", re.IGNORECASE)
@@ -83,7 +83,7 @@ def _number(part: str, base_of_zero: int) -> int | None:
 
 
 def _with_embedded(address: Address) -> Iterator[Address]:
-    """Yield an address, and the IPv4 addresses that an IPv6 address leads to."""
+    # A connection to such an IPv6 address ends at the IPv4 address that is part of it.
     yield address
     if isinstance(address, IPv6Address):
         for network, shift in _EMBEDDING:

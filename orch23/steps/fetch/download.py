@@ -40,8 +40,8 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _OK, _PARTIAL, _NOT_SATISFIABLE = 200, 206, 416
 _TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 _RANGE = re.compile(r"bytes (\d+)-\d+/(?:\d+|\*)")
+# The addresses of a name of this machine with `--offline`, where names are not looked up.
 _LOOPBACK = ("127.0.0.1", "::1")
-"""The addresses of a name of this machine with `--offline`, where names are not looked up."""
 
 
 class FetchError(Exception):
@@ -54,8 +54,6 @@ class FetchError(Exception):
 
 
 class _Address(Struct, frozen=True):
-    """One address of a chain of redirects."""
-
     url: str
 
     @property
@@ -174,7 +172,6 @@ def download(step: FetchStep, outside: NetworkAccess, timeout_s: float) -> Path:
 
 
 def _remove_empty(part: Path) -> None:
-    """Remove the file of a download of which no byte arrived."""
     with contextlib.suppress(FileNotFoundError):
         if part.stat().st_size == 0:
             part.unlink()

@@ -11,11 +11,9 @@ from orch23.model.language import END_OF_TEXT, Document, Language, Size, Text
 from orch23.model.server_url import url_origin
 from orch23.steps.fetch.spec import FetchStep, project_path_of
 
+# A name or an IPv4 address, or an IPv6 address without a zone.
+# Other texts are refused: a proxy could decode them to a host that was not checked.
 _HOST = re.compile(r"[0-9A-Za-z._-]+|[0-9A-Fa-f:.]+")
-"""A name or an IPv4 address, or an IPv6 address without a zone.
-
-Other texts are refused: a proxy could decode them to a host that was not checked.
-"""
 
 
 class FetchDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):

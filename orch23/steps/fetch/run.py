@@ -66,7 +66,7 @@ class _FetchRunner(StepRunner):
 
 
 def _of_project(attempts: AttemptLoop, step: FetchStep) -> Digest:
-    """Return the digest of the file of the project, which is in the store already."""
+    # Resolving the stage has copied the file into the store already.
     digest = attempts.resolved.unkeyed[step.file].digest
     if digest.sha256 != step.sha256:
         hint = "check the file; if the change is intended, write this digest into `fetch.sha256`"
@@ -76,7 +76,7 @@ def _of_project(attempts: AttemptLoop, step: FetchStep) -> Digest:
 
 
 def _stored(step: FetchStep, contents: ContentStore) -> Digest | None:
-    """Return the digest of a file in the store, else None. It is read, so that damaged bytes are fetched again."""
+    # The file is read to its end, so that damaged bytes are fetched again.
     try:
         size = sum(map(len, contents.get_chunks(Digest(step.sha256, 0))))
     except MissingBytesError:

@@ -9,7 +9,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.record import Facts
 from orch23.model.server_url import is_loopback, url_origin
-from orch23.model.step import Grant, Step, is_one_file, one_file_hint
+from orch23.model.step import Grant, Step, check_one_file
 
 if TYPE_CHECKING:
     from orch23.model.fields import Problems
@@ -45,9 +45,7 @@ class FetchStep(Step, Struct, frozen=True, omit_defaults=True, tag="fetch", kw_o
     def check_outputs(self, outputs: tuple[str, ...], writes: tuple[str, ...], at: "Problems") -> None:
         """Report a stage that does not have exactly one output file."""
         del writes
-        if not is_one_file(outputs):
-            place = "outputs" if outputs else ""
-            at.add(place, "E855", "a fetch stage makes exactly one file", one_file_hint(outputs))
+        check_one_file(outputs, "a fetch stage", at)
 
     @property
     def named_inputs(self) -> tuple[str, ...]:

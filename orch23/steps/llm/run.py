@@ -32,8 +32,6 @@ class _Rejected(Struct, frozen=True):
 
 
 class _LLMRunner(StepRunner):
-    """Calls a model and judges its response."""
-
     def forbidden(self, attempts: AttemptLoop, step: LLMStep) -> tuple[Diagnostic, ...]:
         """Return an error for each secret that the first request would send."""
         with contextlib.suppress(MissingBytesError):  # the stage reports it when it reads its inputs
@@ -74,7 +72,6 @@ class _LLMRunner(StepRunner):
 
 
 def _judge(attempts: AttemptLoop, step: LLMStep, start: Files, response: Response) -> Proposal | _Rejected:
-    """Return what a response proposes, or why the stage cannot use it."""
     stage = attempts.resolved.stage
     base = {path: _text(attempts, path, entry) for path, entry in {**attempts.resolved.files, **start}.items()}
     judged = judge_response(
@@ -155,7 +152,7 @@ def _given(attempts: AttemptLoop, start: Files) -> tuple[PromptInput, ...]:
 
 
 def _text(attempts: AttemptLoop, path: str, entry: FileEntry, errors: str = "surrogateescape") -> str:
-    """Return the text of a file. A response is compared with its exact bytes: others than UTF-8 become surrogates."""
+    # A response is compared with the exact bytes of a file: bytes that are not UTF-8 become surrogates.
     return attempts.tree.read(path, entry).decode("utf-8", errors=errors)
 
 

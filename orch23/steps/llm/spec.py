@@ -10,7 +10,7 @@ from orch23.model.digest import Json
 from orch23.model.llm import OnTruncated, RecordingMode
 from orch23.model.pipeline import BriefLimits
 from orch23.model.record import Facts
-from orch23.model.step import Step, is_one_file, one_file_hint
+from orch23.model.step import Step, check_one_file
 
 if TYPE_CHECKING:
     from orch23.model.fields import Problems
@@ -82,10 +82,8 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
 
     def check_outputs(self, outputs: tuple[str, ...], writes: tuple[str, ...], at: "Problems") -> None:
         """Report outputs that do not fit the format of the response."""
-        if self.returns == "files":
-            if not writes:
-                way = "add `outputs`, or `allowed_paths.write`"
-                at.add("", "E855", "an llm stage that returns files has nowhere to write", way)
-        elif not is_one_file(outputs):
-            message = f"an llm stage with `returns: {self.returns}` makes exactly one file"
-            at.add("outputs" if outputs else "", "E855", message, one_file_hint(outputs))
+        if self.returns != "files":
+            check_one_file(outputs, f"an llm stage with `returns: {self.returns}`", at)
+        elif not writes:
+            hint = "add `outputs`, or `allowed_paths.write`"
+            at.add("", "E855", "an llm stage that returns files has nowhere to write", hint)

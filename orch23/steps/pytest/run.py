@@ -52,8 +52,6 @@ def _below_cwd(path: str) -> str:
 
 
 class _PytestRunner(ProcessStepRunner):
-    """Runs tests, and judges the report of the plugin."""
-
     def distrusted(self, step: PytestStep, runner: ProcessRunner, files: Files) -> tuple[Diagnostic, ...]:
         """Return an error for each config file that a model wrote, and each module that hides one of a library."""
         return runner.trust.refused(step, files)
@@ -108,7 +106,7 @@ def _may_be_made(step: PytestStep, runner: ProcessRunner, module: str) -> bool:
 
 
 def _without_secrets(report: Digest | None, runner: ProcessRunner) -> bytes | None:
-    """Return a report with its secrets redacted. The mark of a redaction needs no escape in JSON."""
+    # The mark of a redaction needs no escape, so that the report stays valid JSON.
     if report is None:
         return None
     text = runner.contents.get(report).decode("utf-8", "surrogateescape")

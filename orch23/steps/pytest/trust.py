@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from orch23.steps.pytest.spec import PytestStep
 
 
+# Package names that some distributions install by mistake; no test imports them.
 _NOT_LIBRARIES = frozenset({"test", "tests"})
-"""Package names that some distributions install by mistake; no test imports them."""
 
 
 def shadowing_errors(
@@ -38,16 +38,14 @@ def shadowing_errors(
     in_declared = frozenset(importable_modules(files, declared))
     found = dict.fromkeys((*sorted(in_declared), *importable_modules(files, import_folders(files) - declared)))
     of_models = frozenset(path for path, _ in found if is_of_model(path))
-    others = {module: path for path, module in found if path not in of_models}
+    others = {module: f"`{path}`" for path, module in found if path not in of_models}
     for path, module in found:
-        name = relative_path(path, cwd)
-        if name in step.trust:
-            continue
         of_model = path in of_models
         hidden = _library(module, interpreter, is_of_model=of_model, is_declared=(path, module) in in_declared)
-        if hidden is None and of_model and module in others and not is_test_file(path):
-            hidden = f"`{others[module]}`"
-        if hidden is not None:
+        if of_model and not is_test_file(path):
+            hidden = hidden or others.get(module)
+        name = relative_path(path, cwd)
+        if hidden is not None and name not in step.trust:
             message = f"would be imported instead of {hidden}, which the tests may rely on"
             hint = f"rename it; or, if this is intended, list it: `pytest: {{trust: [{name}]}}`"
             yield Diagnostic("E324", message, hint=hint, subject=path)

@@ -6,8 +6,6 @@ from orch23.steps.render.spec import RenderStep
 
 
 class _RenderRunner(StepRunner):
-    """Stores the text of a render step."""
-
     def attempt(self, attempts: AttemptLoop, step: RenderStep, turn: AttemptInput) -> AttemptResult:
         """Return the text as the only output of the stage."""
         del step, turn

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from orch23.model.digest import Json
 from orch23.model.record import Facts
-from orch23.model.step import Step, is_one_file, one_file_hint
+from orch23.model.step import Step, check_one_file
 
 if TYPE_CHECKING:
     from orch23.model.fields import Problems
@@ -34,6 +34,4 @@ class RenderStep(Step, Struct, frozen=True, omit_defaults=True, tag="render"):
     def check_outputs(self, outputs: tuple[str, ...], writes: tuple[str, ...], at: "Problems") -> None:
         """Report a stage that does not have exactly one output file."""
         del writes
-        if not is_one_file(outputs):
-            place = "outputs" if outputs else ""
-            at.add(place, "E855", "a render stage makes exactly one file", one_file_hint(outputs))
+        check_one_file(outputs, "a render stage", at)

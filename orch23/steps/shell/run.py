@@ -17,8 +17,6 @@ def shell_command(step: ShellStep) -> tuple[str, ...]:
 
 
 class _ShellRunner(ProcessStepRunner):
-    """Runs a command, and judges its exit code."""
-
     def distrusted(self, step: ShellStep, runner: ProcessRunner, files: Files) -> tuple[Diagnostic, ...]:
         """Return no errors: a command may read any file of its tree."""
         del step, runner, files

@@ -75,7 +75,7 @@ def test_the_local_copy_is_for_its_owner_alone(exchanges: Exchanges, tmp_path: P
     assert local.read_bytes() == committed.read_bytes()
 
 
-def test_the_transcripts_are_asked_first_and_either_place_is_enough(exchanges: Exchanges) -> None:
+def test_the_transcripts_are_read_first_and_either_place_is_enough(exchanges: Exchanges) -> None:
     one = exchange()
     exchanges.put(msgspec.structs.replace(one, response="committed"), "t")
     exchanges.put(msgspec.structs.replace(one, response="local"), None)
@@ -143,7 +143,7 @@ def test_a_transcript_with_the_marks_of_a_merge_says_so_and_how_to_go_on(exchang
         assert f"git checkout --ours t/{one.fingerprint}.json" in (found.hint or "")
 
 
-def test_an_answer_that_somebody_changed_is_no_recorded_answer(exchanges: Exchanges, tmp_path: Path) -> None:
+def test_a_changed_response_is_not_a_recorded_response(exchanges: Exchanges, tmp_path: Path) -> None:
     one = exchange()
     exchanges.put(one, "t")
     path = tmp_path / "t" / f"{one.fingerprint}.json"
@@ -152,7 +152,7 @@ def test_an_answer_that_somebody_changed_is_no_recorded_answer(exchanges: Exchan
         exchanges.get(one.fingerprint, "t")
 
 
-def test_an_exchange_under_another_name_is_no_answer(exchanges: Exchanges, tmp_path: Path) -> None:
+def test_an_exchange_under_another_name_is_not_used(exchanges: Exchanges, tmp_path: Path) -> None:
     one, other = exchange(), exchange(request("something else"))
     exchanges.put(one, None)
     folder = tmp_path / ".orch23" / "exchanges" / other.fingerprint[:2]
@@ -218,7 +218,7 @@ def test_originals_are_kept_beside_the_transcripts(exchanges: Exchanges, tmp_pat
 
 
 @pytest.mark.slow
-def test_after_a_fault_at_any_call_an_answer_is_whole_and_a_kept_one_is_never_lost(
+def test_after_a_fault_at_any_call_a_response_is_whole_and_a_stored_one_is_never_lost(
     tmp_path: Path, disk: Any, fault: int | None
 ) -> None:
     one = exchange()

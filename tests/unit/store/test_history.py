@@ -46,14 +46,14 @@ def test_a_run_that_came_to_its_end_leaves_its_failures_alone(tmp_path: Path) ->
     assert read_history(tmp_path, "p.yaml", "l1") == RunHistory(failed={"a": "k1"})
 
 
-def test_a_run_that_was_cut_off_leaves_answers_ends_and_what_it_spent(tmp_path: Path) -> None:
+def test_an_interrupted_run_leaves_responses_outcomes_and_what_it_spent(tmp_path: Path) -> None:
     run(tmp_path, 1, ended("b", "built", "k2"), answered("f1", replayed=False), answered("f2", replayed=True))
     left = read_history(tmp_path, "p.yaml", "l1")
     assert left.unlocked == {"b": "k2"}
     assert left.spent == {"a": UsageTotals(1)}
 
 
-def test_of_a_run_that_was_cut_off_what_it_asked_for_anew_is_taken_up_and_nothing_else(tmp_path: Path) -> None:
+def test_of_an_interrupted_run_only_new_calls_are_reusable(tmp_path: Path) -> None:
     run(
         tmp_path,
         1,
@@ -123,7 +123,7 @@ def test_what_was_settled_counts_as_settled_and_the_rest_in_full(tmp_path: Path)
     }
 
 
-def test_an_answer_that_was_told_of_is_not_counted_beside_its_reservation(tmp_path: Path) -> None:
+def test_a_reported_response_is_not_counted_beside_its_reservation(tmp_path: Path) -> None:
     run(tmp_path, 1, reserved("a", 100, "0.5"), settled("a", 1, 10, "0.05"), answered("f", replayed=False))
     assert spent(tmp_path) == {"a": UsageTotals(1, 10, Decimal("0.05"))}
 
@@ -162,7 +162,7 @@ def test_what_was_submitted_and_never_came_is_left_to_be_collected(tmp_path: Pat
     assert read_history(tmp_path, "p.yaml", "l1").submitted == {"f1": "r5", "f3": "r3"}
 
 
-def test_a_run_that_ended_without_its_answer_leaves_it_to_the_next_one_alone(tmp_path: Path) -> None:
+def test_a_run_that_ended_without_its_response_leaves_it_to_the_next_one_alone(tmp_path: Path) -> None:
     run(tmp_path, 1, submitted("f1", "r1"), closed("f1", forfeited=True), FINISHED)
     assert read_history(tmp_path, "p.yaml", "l1").submitted == {"f1": "r1"}
     run(tmp_path, 2, FINISHED)

@@ -93,7 +93,7 @@ def test_a_changed_ignore_file_is_noticed_by_the_same_workspace(tmp_path: Path) 
     assert workspace.listing("?") == ("a",)
 
 
-def test_a_link_is_no_ignore_file(tmp_path: Path) -> None:
+def test_a_link_is_not_an_ignore_file(tmp_path: Path) -> None:
     workspace = project(tmp_path, {"a": "", "rules": "a\n"})
     (tmp_path / ".gitignore").symlink_to("rules")
     assert "a" in workspace.listing("*")
@@ -106,7 +106,7 @@ def test_the_ignore_files_are_among_what_a_listing_reads(tmp_path: Path) -> None
     assert {".gitignore", "sub/.gitignore"} <= found
 
 
-def test_what_orch23_writes_is_no_match(tmp_path: Path) -> None:
+def test_files_of_orch23_do_not_match(tmp_path: Path) -> None:
     name = "a" * 64
     workspace = project(
         tmp_path,

@@ -32,7 +32,7 @@ def index(tmp_path: Path) -> Iterator[StoreIndex]:
     made.close()
 
 
-def test_rows_come_back_and_what_is_not_there_is_none(index: StoreIndex) -> None:
+def test_rows_come_back_and_a_missing_row_is_none(index: StoreIndex) -> None:
     assert dict(index.rows("a")) == ROWS
     assert dict(index.rows("b")) == {}
     for _ in range(4):  # after many questions it has the whole table
@@ -75,7 +75,7 @@ def answers(index: StoreIndex) -> dict[bytes, bytes | None]:
 
 
 @pytest.mark.parametrize("kind", ["flip", "zero", "cut", "swap"])
-def test_damage_is_a_fault_and_never_another_answer(index: StoreIndex, kind: str) -> None:
+def test_damage_is_a_fault_and_never_another_value(index: StoreIndex, kind: str) -> None:
     right = {**ROWS, b"other": None}
     index.close()
     sound = index.path.read_bytes()
@@ -111,7 +111,7 @@ COLUMNS = [
 
 @pytest.mark.parametrize(("table", "column"), COLUMNS)
 @pytest.mark.parametrize("value", ["NULL", "1", "-1", "1.5", "'x'", "x'00ff'", "CAST({} AS BLOB)", "CAST({} AS TEXT)"])
-def test_a_value_of_another_type_is_a_fault_and_never_another_answer(
+def test_a_value_of_another_type_is_a_fault_and_never_another_value(
     index: StoreIndex, table: str, column: str, value: str
 ) -> None:
     index.close()
@@ -131,7 +131,7 @@ def test_a_value_of_another_type_is_a_fault_and_never_another_answer(
     assert answers(index) == {**ROWS, b"other": None}
 
 
-def test_what_cannot_be_read_is_written_anew(index: StoreIndex) -> None:
+def test_an_unreadable_index_is_written_again(index: StoreIndex) -> None:
     index.close()
     index.path.write_bytes(b"no database at all" * 100)
     index.write({"a": ROWS})
@@ -149,7 +149,7 @@ def test_changes_of_a_table_that_cannot_be_read_leave_no_index(index: StoreIndex
     assert dict(index.rows("a")) == ROWS
 
 
-def test_a_journal_beside_it_is_a_fault_and_the_next_writer_starts_anew(index: StoreIndex) -> None:
+def test_a_journal_beside_it_is_a_fault_and_the_next_writer_starts_again(index: StoreIndex) -> None:
     index.close()
     journal = Path(f"{index.path}-journal")
     journal.write_bytes(b"interrupted")
@@ -162,7 +162,7 @@ def test_a_journal_beside_it_is_a_fault_and_the_next_writer_starts_anew(index: S
 
 
 @pytest.mark.parametrize("kind", ["folder", "link", "pipe", "nothing"])
-def test_what_is_no_file_is_a_fault(tmp_path: Path, kind: str) -> None:
+def test_anything_but_a_file_is_a_fault(tmp_path: Path, kind: str) -> None:
     place = tmp_path / "index.sqlite"
     if kind == "folder":
         place.mkdir()
@@ -176,7 +176,7 @@ def test_what_is_no_file_is_a_fault(tmp_path: Path, kind: str) -> None:
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_a_place_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_is_not_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     index = StoreIndex(tmp_path / "file" / "index.sqlite")
     index.write({"a": ROWS})

@@ -138,7 +138,7 @@ def test_every_damaged_record_is_named(tmp_path: Path) -> None:
         ('{"pipeline": "p"}', "E704"),
     ],
 )
-def test_what_is_no_lock_file_says_so(text: str, code: str) -> None:
+def test_anything_but_a_lock_file_is_reported(text: str, code: str) -> None:
     with pytest.raises(CorruptStateError) as caught:
         decode_lock(text.encode(), "x.lock")
     assert [d.code for d in caught.value.diagnostics] == [code]
@@ -187,7 +187,7 @@ def test_a_record_of_an_earlier_version_keeps_its_text() -> None:
     assert not {"bases", "accepted", "git", "texts"} & set(body)
 
 
-def test_what_is_retained_is_no_result(tmp_path: Path) -> None:
+def test_a_retained_record_is_not_a_result(tmp_path: Path) -> None:
     made = LockFile({}, {"a": msgspec.structs.replace(record("a"), failed=True)})
     write_lock(tmp_path, "p.lock", made, "p")
     read = read_lock(tmp_path / "p.lock")

@@ -65,7 +65,7 @@ def test_a_record_survives_json(one: Record) -> None:
         lambda body: body.update(stage=None),
     ],
 )
-def test_a_body_of_any_other_shape_is_no_record(change: Callable[[dict[str, Any]], object]) -> None:
+def test_a_body_of_another_shape_is_not_a_record(change: Callable[[dict[str, Any]], object]) -> None:
     body: dict[str, Any] = record_to_json(record())
     change(body)
     with pytest.raises(ValueError):
@@ -75,7 +75,7 @@ def test_a_body_of_any_other_shape_is_no_record(change: Callable[[dict[str, Any]
 VERIFY: dict[str, Any] = {"verify.steps": ["pytest"]}
 
 
-def test_a_record_is_found_by_all_that_it_may_be_asked_by(tmp_path: Path) -> None:
+def test_a_record_is_found_by_each_of_its_lookups(tmp_path: Path) -> None:
     one = record("v1", **VERIFY)
     Records(tmp_path / "r").put(one)
     records = Records(tmp_path / "r")
@@ -147,7 +147,7 @@ def test_a_kept_failure_is_known_but_restores_nothing(tmp_path: Path) -> None:
     assert records.by_identity(identity_of(bad.manifest)) == (bad, good)
 
 
-def test_a_damaged_file_gives_no_wrong_record_and_is_mended(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+def test_a_damaged_file_gives_no_wrong_record_and_is_repaired(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     records = Records(tmp_path / "r")
     one = record("v1")
     other = msgspec.structs.replace(one, outputs={"a.py": entry("x")})
@@ -266,7 +266,7 @@ def reads(records: Records) -> set[str]:
     return set(records._read_files or ())
 
 
-def test_with_an_index_only_the_files_that_are_asked_for_are_read(tmp_path: Path) -> None:
+def test_with_an_index_only_the_files_that_are_needed_are_read(tmp_path: Path) -> None:
     whole = Records(tmp_path / "records")
     for text in ("v1", "v2", "v3"):
         for path in ("a.py", "b.py"):
@@ -371,7 +371,7 @@ def test_a_damaged_index_costs_nothing_but_time(tmp_path: Path) -> None:
         assert some.by_key(record("v2").key) == (record("v2"),)
 
 
-def test_a_damaged_file_is_mended_where_an_index_leads_to_it(tmp_path: Path) -> None:
+def test_a_damaged_file_is_repaired_if_an_index_leads_to_it(tmp_path: Path) -> None:
     whole = Records(tmp_path / "records")
     whole.put(record("v1"))
     index = indexed(tmp_path / "records")

@@ -41,7 +41,7 @@ def test_a_result_is_there_once_it_was_put_and_the_newest_comes_first(results: R
     assert not results.has(OTHER)
 
 
-def test_a_retained_failure_is_no_result(results: ResultStore) -> None:
+def test_a_retained_failure_is_not_a_result(results: ResultStore) -> None:
     results.put(record("one", failed=True))
     assert not results.has(KEY)
     assert list(results.by_key(KEY)) == []
@@ -65,7 +65,7 @@ def test_a_result_from_elsewhere_is_kept_here_once_it_is_used(tmp_path: Path) ->
     assert [*here.by_key(KEY)] == [*shared.owners("a")] == [record("one")]
 
 
-def test_a_result_that_is_here_is_not_asked_for_elsewhere_and_each_is_put_there(tmp_path: Path) -> None:
+def test_a_local_result_is_not_looked_up_elsewhere_and_each_is_put_there(tmp_path: Path) -> None:
     here, elsewhere = Records(tmp_path / "records"), MemoryResults()
     shared = CombinedResults(here, elsewhere)
     shared.put(record("one"))
@@ -76,7 +76,7 @@ def test_a_result_that_is_here_is_not_asked_for_elsewhere_and_each_is_put_there(
     assert {KEY, OTHER} <= elsewhere.records.keys()
 
 
-def test_what_is_no_result_stays_here(tmp_path: Path) -> None:
+def test_a_record_that_is_not_a_result_stays_local(tmp_path: Path) -> None:
     shared = CombinedResults(here := Records(tmp_path / "records"), elsewhere := MemoryResults())
     shared.put(record("kept", failed=True))
     assert elsewhere.records == {}

@@ -182,7 +182,7 @@ def test_the_end_of_a_run_is_terminal_unless_it_can_go_on(status: str, state: st
     assert (found["state"], found["phase"]) == (state, phase)
 
 
-def test_stages_are_told_apart() -> None:
+def test_stages_are_distinguished() -> None:
     state = fold_events(
         [
             START,

@@ -66,7 +66,7 @@ def test_an_entry_is_the_bytes_and_the_executable_bit(root: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["missing", "missing/file", "file/below", "folder", "pipe", "link"])
-def test_what_is_no_regular_file_is_no_entry(root: Path, path: str) -> None:
+def test_anything_but_a_regular_file_has_no_entry(root: Path, path: str) -> None:
     put(root, "file")
     (root / "folder").mkdir()
     os.mkfifo(root / "pipe")
@@ -350,7 +350,7 @@ def test_two_links_that_lead_to_each_other_are_an_error(root: Path) -> None:
         Workspace(root, None).listing("**")
 
 
-def test_names_that_nobody_can_write_and_our_own_temporary_files_are_not_listed(root: Path) -> None:
+def test_names_that_are_not_utf8_and_temporary_files_are_not_listed(root: Path) -> None:
     put(root, "a.py")
     put(root, ".orch23-1-1.tmp")
     (root / os.fsdecode(b"\xff.py")).write_text("x")

@@ -23,6 +23,6 @@ def test_the_text_is_that_of_json(value: Json, sort_keys: bool) -> None:
     )
 
 
-def test_what_is_no_number_is_refused() -> None:
+def test_anything_but_a_number_is_refused() -> None:
     with pytest.raises(ValueError, match="JSON compliant"):
         indented_json([float("nan")])

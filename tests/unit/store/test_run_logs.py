@@ -254,7 +254,7 @@ def test_a_second_run_of_one_second_has_a_journal_of_its_own(tmp_path: Path) -> 
     assert [run.run_id for run in list_runs(tmp_path)] == [second.stem, first.stem]
 
 
-def test_runs_are_told_newest_first(tmp_path: Path) -> None:
+def test_runs_are_listed_newest_first(tmp_path: Path) -> None:
     write(tmp_path, "20260101T000000Z-0000000a", EVENTS)
     write(tmp_path, "20260103T000000Z-0000000a", EVENTS[:3])
     path = write(tmp_path, "20260102T000000Z-0000000a", EVENTS)
@@ -313,7 +313,7 @@ def test_a_run_that_came_to_an_end_is_not_interrupted(tmp_path: Path, status: st
     assert cut_off(tmp_path) == []
 
 
-def test_a_run_that_was_asked_to_stop_is_interrupted(tmp_path: Path) -> None:
+def test_a_run_that_was_stopped_is_interrupted(tmp_path: Path) -> None:
     events = [started(), attempt(1), answered("f"), over("cancelled"), run_over("interrupted")]
     write(tmp_path, "1", events)
     assert cut_off(tmp_path) == [(of_day("1"), events)]
@@ -332,7 +332,7 @@ def test_what_was_interrupted_twice_is_not_forgotten(tmp_path: Path) -> None:
     assert [run for run, _ in cut_off(tmp_path)] == [of_day("2"), of_day("1")]
 
 
-def test_a_run_killed_before_its_first_line_is_no_run(tmp_path: Path) -> None:
+def test_a_run_killed_before_its_first_line_is_not_a_run(tmp_path: Path) -> None:
     path = write(tmp_path, "1", [started()])
     path.write_bytes(path.read_bytes()[:10])
     assert cut_off(tmp_path) == []

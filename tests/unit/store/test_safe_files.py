@@ -73,7 +73,7 @@ def test_after_a_fault_at_any_call_the_file_is_old_or_new(tmp_path: Path, disk: 
     assert disk.every_point(make, fault, check) >= 4
 
 
-def test_a_fault_that_is_no_kill_is_told_and_leaves_no_temporary_file(tmp_path: Path, disk: Any) -> None:
+def test_a_fault_that_does_not_kill_is_raised_and_leaves_no_temporary_file(tmp_path: Path, disk: Any) -> None:
     with disk.failing(2, 28), pytest.raises(OSError, match="No space"):
         write_atomic(tmp_path / "file", b"data")
     assert list(tmp_path.iterdir()) == []

@@ -83,7 +83,7 @@ def test_a_result_that_is_restored_is_used(store: ProjectStore) -> None:
     assert names(collector_of(store).select(GcRoots(), EVERYTHING)) == ["second", "first"]
 
 
-def test_a_record_of_an_answer_stays_without_its_bytes(store: ProjectStore) -> None:
+def test_a_record_with_a_response_stays_without_its_bytes(store: ProjectStore) -> None:
     paid = made(store, "paid", exchanges=("f" * 64,))
     chosen = gone(store, GcRoots())
     assert (names(chosen), chosen.blobs) == ([], (digest_bytes(b"paid"),))

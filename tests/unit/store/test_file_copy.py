@@ -96,7 +96,7 @@ def test_where_the_kernel_cannot_copy_it_is_done_by_hand(
     assert copied(tmp_path / "holes", tmp_path / "same") == expected(tmp_path / "holes")
 
 
-def test_a_full_disk_is_no_reason_to_copy_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_does_not_lead_to_a_copy_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

@@ -62,7 +62,7 @@ def test_names_behind_the_end_mark_are_left_to_who_reads_it_all(tmp_path: Path) 
         read_lock_records(tmp_path / "x.lock", ["a"], (tmp_path / "x.lock").read_bytes())
 
 
-def test_without_the_file_there_is_no_part_of_it(tmp_path: Path) -> None:
+def test_without_the_file_no_part_of_it_is_read(tmp_path: Path) -> None:
     with pytest.raises(CorruptStateError):
         read_lock_records(tmp_path / "x.lock", ["b"], b"")
     assert read_lock(tmp_path / "x.lock") == LockFile()

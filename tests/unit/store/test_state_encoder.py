@@ -39,7 +39,7 @@ def test_the_text_is_that_of_the_whole(states: list[tuple[dict[str, Json], dict[
         assert writer.encode(head, stages) == at_once(head, stages)
 
 
-def test_a_stage_that_has_not_moved_is_not_asked_again() -> None:
+def test_a_stage_that_has_not_changed_is_not_encoded_again() -> None:
     writer, stays, moves = StateEncoder(), Stage("a"), Stage("b")
     writer.encode({}, {"stays": stays, "moves": moves})
     writer.encode({}, {"stays": stays, "moves": Stage("c")})

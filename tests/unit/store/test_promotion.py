@@ -89,7 +89,7 @@ def test_the_executable_bit_is_part_of_a_file(place: Place) -> None:
     assert Workspace(place.root, None).entry("x") == program
 
 
-def test_a_file_that_a_person_edited_meanwhile_is_left_and_named(place: Place) -> None:
+def test_a_file_that_the_user_edited_meanwhile_is_left_and_named(place: Place) -> None:
     place.put({**OLD, "src/a.py": "edited", "old/deep/c.py": "edited", "new/d.py": "mine"})
     done = place.promote({**NEW, "src/e.py": "e2"}, OLD)
     assert done == PromotionResult(("src/e.py",), (), ("new/d.py", "old/deep/c.py", "src/a.py"))
@@ -104,7 +104,7 @@ def test_a_path_that_old_does_not_name_must_be_free(place: Place) -> None:
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
-def test_what_is_no_regular_file_is_a_persons(place: Place, kind: str, tmp_path: Path) -> None:
+def test_anything_but_a_regular_file_is_a_user_edit(place: Place, kind: str, tmp_path: Path) -> None:
     (tmp_path / "victim").write_text("victim")
     target = place.root / "a"
     if kind == "link":
@@ -169,7 +169,7 @@ def test_a_directory_may_become_a_file_and_a_file_a_directory(place: Place) -> N
     assert place.files() == {"a/x": "x", "b": "file"}
 
 
-def test_a_file_where_a_directory_should_be_is_a_persons(place: Place) -> None:
+def test_a_file_where_a_directory_should_be_is_a_user_edit(place: Place) -> None:
     place.put({"a": "mine"})
     assert place.promote({"a/b": "new", "c": "c"}, {}) == PromotionResult(("c",), (), ("a/b",))
     assert place.files() == {"a": "mine", "c": "c"}
@@ -262,7 +262,7 @@ def test_recovery_takes_what_was_done_before_the_crash_as_done(place: Place, dis
     assert place.promoter().recover() == PromotionResult(("new/d.py", "src/a.py"), ("old/deep/c.py",), ())
 
 
-def test_recovery_leaves_what_a_person_edited_since(place: Place, disk: Any) -> None:
+def test_recovery_leaves_later_user_edits(place: Place, disk: Any) -> None:
     crashed(place, disk)
     place.put({"src/a.py": "edited since"})
     done = place.promoter().recover()

@@ -53,7 +53,7 @@ def finish(process: subprocess.Popen[str]) -> str:
     return out
 
 
-def test_a_second_build_is_told_who_holds_the_lock(tmp_path: Path) -> None:
+def test_a_second_build_reports_which_process_holds_the_lock(tmp_path: Path) -> None:
     holder = start(HOLD, tmp_path / "lock")
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
@@ -123,7 +123,7 @@ def test_a_lock_can_be_taken_again_after_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["folder", "link", "dangling link", "pipe"])
-def test_what_can_be_no_lock_is_told_and_left(tmp_path: Path, kind: str) -> None:
+def test_anything_but_a_lock_is_reported_and_left(tmp_path: Path, kind: str) -> None:
     lock, outside = tmp_path / ".orch23" / "lock", tmp_path / "outside"
     lock.parent.mkdir()
     if kind == "folder":

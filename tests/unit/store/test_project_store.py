@@ -57,7 +57,7 @@ def test_a_store_of_an_unknown_version_is_refused_with_a_way_out(tmp_path: Path,
 
 
 @pytest.mark.parametrize("text", ["", "1", "1\x0b", "garbage\0", "9" * 1000])
-def test_a_version_that_is_none_is_damage_and_is_written_anew(tmp_path: Path, text: str) -> None:
+def test_an_invalid_version_is_damage_and_is_written_again(tmp_path: Path, text: str) -> None:
     open_store(tmp_path).sweep()
     (tmp_path / ".orch23" / "VERSION").write_text(text)
     store = open_store(tmp_path)
@@ -67,7 +67,7 @@ def test_a_version_that_is_none_is_damage_and_is_written_anew(tmp_path: Path, te
 
 
 @pytest.mark.parametrize("folder", [".orch23", "logs"])
-def test_a_file_in_the_place_of_the_store_is_told_and_left(tmp_path: Path, folder: str) -> None:
+def test_a_file_in_the_place_of_the_store_is_reported_and_left(tmp_path: Path, folder: str) -> None:
     (tmp_path / folder).write_text("mine\n")
     with pytest.raises(CorruptStateError) as caught:
         open_store(tmp_path)
@@ -82,7 +82,7 @@ def test_a_file_in_the_place_of_the_store_is_told_and_left(tmp_path: Path, folde
     ["index.sqlite", "generation", "promote.json", "VERSION", "cas/ab/blob", "records/ab/key", "exchanges/ab/x.json"],
 )
 @pytest.mark.parametrize("kind", ["folder", "link", "pipe"])
-def test_what_is_no_file_in_a_files_place_is_removed_and_told(tmp_path: Path, place: str, kind: str) -> None:
+def test_anything_but_a_file_in_a_files_place_is_deleted_and_reported(tmp_path: Path, place: str, kind: str) -> None:
     outside = tmp_path / "outside"
     outside.write_text("mine\n")
     path = tmp_path / ".orch23" / place
@@ -101,7 +101,7 @@ def test_what_is_no_file_in_a_files_place_is_removed_and_told(tmp_path: Path, pl
 
 
 @pytest.mark.parametrize("place", ["cas", "records", "rooms", "cas/ab", "exchanges/ab"])
-def test_a_file_in_a_folders_place_is_removed_and_told(tmp_path: Path, place: str) -> None:
+def test_a_file_in_a_folders_place_is_deleted_and_reported(tmp_path: Path, place: str) -> None:
     path = tmp_path / ".orch23" / place
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("x")
@@ -199,7 +199,7 @@ def test_a_tree_without_rights_is_removed_and_no_link_is_followed(
     remove_folder(tmp_path / "tree")
 
 
-def test_what_was_healed_is_told(tmp_path: Path) -> None:
+def test_repairs_are_reported(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     digest = store.contents.put(b"data")
     store.local.contents.path_of(digest).unlink()
