@@ -134,11 +134,13 @@ def run_process(
         streams = (capture,) if error_capture is None else (capture, error_capture)
         started = _start(process, streams, captures, output.file_bytes)
         try:
+            # Before the output is read: bwrap's command waits until this has set its limits.
             if process.on_start is not None:
                 process.on_start(started.tree)
             reason, excess = _follow(started, captures, cancel, began + timeout_s, exceeded_limit)
         finally:
             leader_exit = started.end()
+        # Of a process that was killed, what it printed until then is enough.
         if reason == "exited":
             for descriptor, one in captures.items():
                 _drain(descriptor, one)
