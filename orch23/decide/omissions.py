@@ -12,7 +12,8 @@ from msgspec import Struct
 
 from orch23.decide.source_syntax import emptied_functions, is_python, new_ellipses, python_comments, python_tree
 
-_LINE = 400  # characters; no placeholder is longer, and the patterns take quadratic time
+# Characters; no placeholder is longer, so the patterns need not search further.
+_LINE = 400
 _DOTS = r"(?:\.{2,}|…)"
 _MARK = r"(?:\#+|//+|\{?/\*+|<!--|--+|;+|%+|\{\#)"
 _CLOSING = " \t.…])>*/#-}"
@@ -21,7 +22,8 @@ _CODE_TEXT = (
     ".js .jsx .mjs .cjs .ts .tsx .go .rs .java .kt .c .h .cc .cpp .hpp .cs .php .rb .swift .scala .css .scss .less "
     ".vue .svelte .sql .sh"
 )
-_CODE = tuple(_CODE_TEXT.split())  # languages in which a line of only dots is not valid
+# Languages in which a line of only dots is not valid.
+_CODE = tuple(_CODE_TEXT.split())
 
 _WORDS = r"(?:\w+\s+)"
 _THE = r"(?:(?:the|this|your|my|all|of|our)\s+){0,3}"
@@ -102,6 +104,14 @@ class _Remark(Struct, frozen=True):
     def dotted(self) -> bool:
         return self.dots_before or self.dots_after or bool(self.opened)
 
+    @property
+    def boxed(self) -> bool:
+        return self.dots_before or "[" in self.opened or "<" in self.opened
+
+    @property
+    def enclosed(self) -> bool:
+        return self.dots_before and (self.dots_after or "(" in self.opened)
+
 
 def find_placeholders(path: str, content: str, base: str | None) -> tuple[tuple[int, str], ...]:
     """Return (line, text) of each line that replaces omitted text and is not in the base as often.
@@ -165,7 +175,8 @@ def _in_comments(content: str, found: list[tuple[int, str]], *, edited: bool) ->
 
 def _replaces_text(path: str, line: str, *, edited: bool) -> bool:
     if path.lower().endswith(_MARKDOWN) and not _MARKDOWN_MARK.match(line):
-        return False  # in Markdown `#` is a heading and `--` is not a comment
+        # In Markdown `#` is a heading and `--` is not a comment.
+        return False
     if line.strip() in {"...", "…"}:
         return edited and path.endswith(_CODE)
     return _is_placeholder(line, edited=edited)
@@ -182,13 +193,11 @@ def _is_placeholder(line: str, *, edited: bool) -> bool:
         return True
     if _VAGUE.fullmatch(words):
         return remark.dotted or (edited and remark.alone)
-    boxed = remark.dots_before or "[" in remark.opened or "<" in remark.opened
-    if (boxed or remark.dots_after) and _DOTTED.fullmatch(words):
+    if (remark.boxed or remark.dots_after) and _DOTTED.fullmatch(words):
         return True
-    if boxed and _CUT_AWAY.fullmatch(words):
+    if remark.boxed and _CUT_AWAY.fullmatch(words):
         return True
-    around = remark.dots_before and (remark.dots_after or "(" in remark.opened)
-    return edited and remark.alone and remark.marked and around
+    return edited and remark.alone and remark.marked and remark.enclosed
 
 
 def _remark(line: str) -> _Remark | None:

@@ -22,8 +22,8 @@ from orch23.providers.server_replies import MAX_RESPONSE_CHARACTERS, join_text, 
 
 _STREAM = "text/event-stream"
 _UNFINISHED = "it has no finish reason"
+# After valid parts of a stream these errors mean only that this response was damaged in transit.
 _BROKEN = frozenset({codes.UNREACHABLE, codes.INVALID_REPLY})
-"""After valid parts of a stream these errors mean only that this response was damaged in transit."""
 
 _STOPS: Mapping[str, StopReason] = {"stop": "end", "length": "max_tokens", "content_filter": "refusal"}
 
@@ -153,9 +153,8 @@ def chat_request_body(request: Request, limit_field: str) -> dict[str, Json]:
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    if "effort" in params:
-        body["reasoning_effort"] = params["effort"]
-    body |= {"temperature": params["temperature"]} if "temperature" in params else {}
+    names = {"effort": "reasoning_effort", "temperature": "temperature"}
+    body |= {sent_as: params[name] for name, sent_as in names.items() if name in params}
     body |= seed_of(request)
     if request.schema is not None:
         body["response_format"] = {"type": "json_schema", "json_schema": response_format(request.schema)}
