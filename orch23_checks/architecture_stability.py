@@ -62,6 +62,7 @@ CODES: Codes = {
 
 
 _NAME = "architecture_stability"
+_TO_RELEASE = ", or name it in the option `released` of the check"
 _TEXT_SCHEMA: Json = {"type": "string", "minLength": 1}
 _TEXT_LIST_SCHEMA: Mapping[str, Json] = {"type": "array", "items": _TEXT_SCHEMA}
 
@@ -211,23 +212,26 @@ def _stability_errors(
     """Yield an error for each layer and file that lost its place and is not in `released`."""
     now = {layer.name: layer for layer in after}
     made = {file: layer.name for layer in after for file in layer.files}
-    to_release = ", or name it in the option `released` of the check"
     for old in before:
         new = now.get(old.name)
         if old.name in released:
             continue
         if new is None:
-            hint = "keep it under its name" + to_release
+            hint = "keep it under its name" + _TO_RELEASE
             yield Diagnostic("E343", "was accepted, and is missing now", hint=hint, subject=old.name)
-            continue
-        if new.kind != old.kind:
-            what = f"had the kind `{old.kind[:80]}`, and has `{new.kind[:80]}` now"
-            yield Diagnostic("E344", what, hint="keep its kind, or add a layer of the other kind", subject=old.name)
-        for file in old.files:
-            if file not in new.files and file not in released:
-                where = f"`{made[file]}` makes it now" if file in made else "no layer makes it now"
-                hint = "keep it in its layer" + to_release
-                yield Diagnostic("E345", f"made `{file[:80]}`; {where}", hint=hint, subject=old.name)
-        if new.purpose != old.purpose and new.facts == old.facts:
-            hint = f"keep its purpose word for word: {old.purpose[:400]}"
-            yield Diagnostic("E346", "has another purpose and no other change", hint=hint, subject=old.name)
+        else:
+            yield from _changes(old, new, made, released)
+
+
+def _changes(old: _Layer, new: _Layer, made: Mapping[str, str], released: Sequence[str]) -> Iterator[Diagnostic]:
+    if new.kind != old.kind:
+        what = f"had the kind `{old.kind[:80]}`, and has `{new.kind[:80]}` now"
+        yield Diagnostic("E344", what, hint="keep its kind, or add a layer of the other kind", subject=old.name)
+    for file in old.files:
+        if file not in new.files and file not in released:
+            where = f"`{made[file]}` makes it now" if file in made else "no layer makes it now"
+            hint = "keep it in its layer" + _TO_RELEASE
+            yield Diagnostic("E345", f"made `{file[:80]}`; {where}", hint=hint, subject=old.name)
+    if new.purpose != old.purpose and new.facts == old.facts:
+        hint = f"keep its purpose word for word: {old.purpose[:400]}"
+        yield Diagnostic("E346", "has another purpose and no other change", hint=hint, subject=old.name)

@@ -116,11 +116,11 @@ class _Project:
             return reason
         if path in self._folders:
             return "is a directory"
-        ends = [at for at, char in enumerate(path) if char == "/"]
-        for folder in (path[:at] for at in ends):
-            if folder in self._files:
-                return f"is below `{folder}`, which is a file"
-        for part in (*(path[:at] for at in ends), path):
+        parents = [path[:at] for at, char in enumerate(path) if char == "/"]
+        if file := next((parent for parent in parents if parent in self._files), None):
+            return f"is below `{file}`, which is a file"
+        # On a file system that ignores case it would be the existing file or directory.
+        for part in (*parents, path):
             other = self._spelt.get(part.casefold())
             if other is not None and part not in self._files and part not in self._folders:
                 return f"differs from `{other}` only by case"

@@ -65,8 +65,8 @@ TIMEOUT_UNTOLD = M(
 STDERR_LOST = M(PROCESS, "                stderr=streams[1],", "                stderr=subprocess.DEVNULL,")
 KEPT_AS_GREEN = M(
     FRESHNESS,
-    "        if candidate.is_available and not mismatched_paths(candidate.target, known.disk, known.foreign):\n            return _claim",
-    "        if candidate.is_available:\n            return _claim",
+    "        if not mismatched_paths(candidate.target, known.disk, known.foreign):\n            return _claim",
+    "        if True:\n            return _claim",
 )
 NO_FAILURE_TEXT = M(ATTEMPT, 'attempt, "failure.txt", text', 'attempt, "failed.txt", text')
 NO_RESPONSE_TEXT = M(TELLING, 'self._keep("response.txt", response.text)', "pass")
@@ -470,7 +470,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             "",
         ),
         NO_WRITE_FENCE,
-        M(ENVELOPE, "    unknown = sorted(value.keys() - _ENVELOPE_KEYS)\n", "    unknown: list[str] = []\n"),
+        M(ENVELOPE, "    for key in sorted(value.keys() - _ENVELOPE_KEYS):\n", "    for key in list[str]():\n"),
     ),
     "S3-05": (
         M(

@@ -11,7 +11,7 @@ from orch23.model.plan import Decision, Edited, Fresh, Maybe, Restore, Run, Veri
 from orch23.model.record import Manifest, Reason, ReasonCode, Record, is_verify_aspect
 
 Target = Mapping[str, FileEntry | None]
-"""What a record wants of the workspace: path -> entry, None for a path that must not hold its former bytes."""
+"""What a record requires of the workspace: path -> entry; None for a path that must not have its old bytes."""
 
 _BY_ASPECT: Mapping[str, ReasonCode] = {
     "kind": "command_changed",
@@ -48,10 +48,10 @@ _BY_ASPECT: Mapping[str, ReasonCode] = {
 
 
 class Candidate(Struct, frozen=True, kw_only=True):
-    """A record with what it wants of the workspace and whether the bytes can be had that are needed of it.
+    """A record, what it requires of the workspace, and whether the missing bytes are available.
 
-    Those are the bytes that the disk lacks and, where a later item of the chain is stale, an intermediate version.
-    With `is_claim`, only the lock file has the record, so it has to be verified first.
+    Missing are those that the disk lacks and, if a later item of the chain is stale, an intermediate version.
+    `is_claim`: only the lock file has the record, so it must be verified first.
     """
 
     record: Record
@@ -61,10 +61,10 @@ class Candidate(Struct, frozen=True, kw_only=True):
 
 
 class StageFacts(Struct, frozen=True, kw_only=True):
-    """All that a decision rests on.
+    """All facts for a decision.
 
-    `current` are the records of today's key, the lock's first, then the newest. `same_core` is a record that differs
-    in verification alone. `previous` is the stage's last record of any key. `disk` answers for every path of every
+    `current` are the records of the current key, that of the lock file first, then the newest. `same_core` is a record
+    that differs only in verification. `previous` is the stage's last record of any key. `disk` has every path of every
     target. `edited` are outputs with a user's bytes, `existed` those of them that no stage has written.
     `is_committed`: the user committed all of them.
 
@@ -91,7 +91,7 @@ class StageFacts(Struct, frozen=True, kw_only=True):
 
 
 def decide(known: StageFacts) -> Decision:
-    """Return the decision. Today's key settles it; where upstream may change, only what holds whatever it writes."""
+    """Return the decision. While upstream may change, decide only what is true for any output of it."""
     if known.edited:
         return _edited(known)
     if known.forced:
@@ -105,15 +105,9 @@ def decide(known: StageFacts) -> Decision:
 
 
 def _edited(known: StageFacts) -> Decision:
-    """Return what is to be done with a stage of which a user edited outputs: nothing, but for verifying a decided edit.
-
-    The stage is in place if all but the edit is as a record of today's key says.
-    """
+    """Return the decision on a stage with outputs that the user edited: to leave it, or to verify committed edits."""
     existed = tuple(path for path in known.edited if path in known.existed)
-    found = None
-    if not known.forced and known.cacheable and not known.pending_upstream:
-        rests = ((c, {p: e for p, e in c.target.items() if p not in known.edited}) for c in known.current)
-        found = next((c.record for c, rest in rests if not mismatched_paths(rest, known.disk, known.foreign)), None)
+    found = _record_of_the_rest(known)
     if found is None or not known.is_committed or any(path not in found.outputs for path in known.edited):
         return Edited(known.edited, found, existed)
     edits = {path: entry for path in known.edited if (entry := known.disk.get(path)) is not None}
@@ -121,14 +115,26 @@ def _edited(known: StageFacts) -> Decision:
     return VerifyOnly(replace(found, outputs={**found.outputs, **edits}), reasons, adopted=known.edited)
 
 
+def _record_of_the_rest(known: StageFacts) -> Record | None:
+    """Return the current record that all files match except the edited ones."""
+    if known.forced or not known.cacheable or known.pending_upstream:
+        return None
+    for candidate in known.current:
+        rest = {path: entry for path, entry in candidate.target.items() if path not in known.edited}
+        if not mismatched_paths(rest, known.disk, known.foreign):
+            return candidate.record
+    return None
+
+
 def _by_records(known: StageFacts) -> Decision | None:
-    """Return what the records of today's key, or of one that differs in verification alone, allow."""
-    for candidate in known.current:
-        if candidate.is_available and not mismatched_paths(candidate.target, known.disk, known.foreign):
+    """Return what the records of the current key allow, or one that differs only in verification."""
+    available = [candidate for candidate in known.current if candidate.is_available]
+    for candidate in available:
+        if not mismatched_paths(candidate.target, known.disk, known.foreign):
             return _claim(candidate) or Fresh(candidate.record)
-    for candidate in known.current:
-        if candidate.is_available:
-            return _claim(candidate) or Restore(candidate.record, _disk_reasons(candidate.target, known))
+    if available:
+        best = available[0]
+        return _claim(best) or Restore(best.record, _disk_reasons(best.target, known))
     if not known.current and known.same_core is not None and known.same_core.is_available:
         return VerifyOnly(known.same_core.record, _verify_reasons(known))
     return None
@@ -141,7 +147,7 @@ def _claim(candidate: Candidate) -> VerifyOnly | None:
 def mismatched_paths(
     target: Target, disk: Mapping[str, FileEntry | None], foreign: Iterable[str] = ()
 ) -> tuple[str, ...]:
-    """Return the paths where the disk is not as the target wants. A person's file where nothing is wanted is fine."""
+    """Return the paths where the disk differs from the target. A user's file at a path without an entry is allowed."""
     allowed = frozenset(foreign)
     return tuple(
         path
@@ -151,12 +157,9 @@ def mismatched_paths(
 
 
 def change_reasons(then: Manifest, now: Manifest) -> tuple[Reason, ...]:
-    """Return why two manifests differ: one reason an aspect, inputs first."""
-    reasons = []
-    for aspect in sorted(set(then) | set(now)):
-        old, new = then.get(aspect), now.get(aspect)
-        if old != new:
-            reasons.append(_reason(aspect, old, new))
+    """Return why two manifests differ: one reason for each aspect, inputs first."""
+    aspects = [aspect for aspect in sorted({*then, *now}) if then.get(aspect) != now.get(aspect)]
+    reasons = [_reason(aspect, then.get(aspect), now.get(aspect)) for aspect in aspects]
     return tuple(sorted(reasons, key=lambda r: (not r.code.startswith(("input", "base")), r.code, r.subject)))
 
 
@@ -167,15 +170,14 @@ def _reason(aspect: str, old: Json, new: Json) -> Reason:
     if prefix in ("input", "slice"):
         code: ReasonCode = "input_added" if old is None else "input_removed" if new is None else "input_changed"
         return Reason(code, subject, old, new)
-    by_kind: ReasonCode = "command_changed"  # what a kind of step has of its own
+    by_kind: ReasonCode = "command_changed"  # an aspect that only one kind of step has
     return Reason(_BY_ASPECT.get(prefix, by_kind), subject or prefix, old, new)
 
 
 def _why(known: StageFacts) -> tuple[Reason, ...]:
-    """Return every reason for running: what changed since the last record, what is missing, what failed."""
+    """Return every reason to run: what changed since the last record, what is missing, what failed."""
     if known.previous is None:
-        first = Reason("previous_failed") if known.failed_before else Reason("first_run")
-        return (first,)
+        return (Reason("previous_failed" if known.failed_before else "first_run"),)
     reasons = list(change_reasons(known.previous.manifest, known.manifest))
     if known.failed_before:
         reasons.append(Reason("previous_failed"))
@@ -199,14 +201,14 @@ def _disk_reasons(target: Target, known: StageFacts) -> tuple[Reason, ...]:
 
 
 def _may_match(known: StageFacts) -> bool:
-    """Say whether some record might be today's, or differ from it in verification alone, once upstream has settled."""
+    """Return whether a record may match, or differ only in verification, once upstream has settled."""
     return any(_agrees(record.manifest, known.manifest, known.uncertain) for record in known.possible)
 
 
 def _agrees(then: Manifest, now: Manifest, uncertain: tuple[str, ...]) -> bool:
     return all(
         then.get(aspect) == now.get(aspect)
-        for aspect in set(then) | set(now)
+        for aspect in {*then, *now}
         if not is_verify_aspect(aspect) and not _is_uncertain(aspect, uncertain)
     )
 

@@ -102,6 +102,14 @@ class _Remark(Struct, frozen=True):
     def dotted(self) -> bool:
         return self.dots_before or self.dots_after or bool(self.opened)
 
+    @property
+    def boxed(self) -> bool:
+        return self.dots_before or "[" in self.opened or "<" in self.opened
+
+    @property
+    def enclosed(self) -> bool:
+        return self.dots_before and (self.dots_after or "(" in self.opened)
+
 
 def find_placeholders(path: str, content: str, base: str | None) -> tuple[tuple[int, str], ...]:
     """Return (line, text) of each line that replaces omitted text and is not in the base as often.
@@ -182,13 +190,11 @@ def _is_placeholder(line: str, *, edited: bool) -> bool:
         return True
     if _VAGUE.fullmatch(words):
         return remark.dotted or (edited and remark.alone)
-    boxed = remark.dots_before or "[" in remark.opened or "<" in remark.opened
-    if (boxed or remark.dots_after) and _DOTTED.fullmatch(words):
+    if (remark.boxed or remark.dots_after) and _DOTTED.fullmatch(words):
         return True
-    if boxed and _CUT_AWAY.fullmatch(words):
+    if remark.boxed and _CUT_AWAY.fullmatch(words):
         return True
-    around = remark.dots_before and (remark.dots_after or "(" in remark.opened)
-    return edited and remark.alone and remark.marked and around
+    return edited and remark.alone and remark.marked and remark.enclosed
 
 
 def _remark(line: str) -> _Remark | None:

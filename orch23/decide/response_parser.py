@@ -1,7 +1,7 @@
 """Parse a model's response: strict JSON, an envelope of files, or the first code block."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
@@ -71,22 +71,28 @@ def parse_envelope(value: Json) -> FilesEnvelope:
         return FilesEnvelope(errors=(_shape("", f"the response is {_kind(value)}, not an object"),))
     lists = [key for key in ("writes", "edits", "files") if key in value]
     if not lists and "deletes" not in value and not value.keys() & {"error", "summary"}:
-        return _read_entries(value, "")
-    unknown = sorted(value.keys() - _ENVELOPE_KEYS)
-    faults = [_shape(key, "unknown key", "files are listed in `writes`") for key in unknown]
+        return _read_entries(value, "")  # no key of the envelope: it is `{path: content}`
+    summary = value.get("summary")
+    found = _read_entries(value[lists[0]], lists[0]) if lists else FilesEnvelope()
+    deletes, invalid = _read_deletes(value.get("deletes"))
+    return FilesEnvelope(
+        summary=summary if isinstance(summary, str) else "",
+        files=found.files,
+        deletes=deletes,
+        errors=(*_envelope_errors(value, lists), *found.errors, *invalid),
+    )
+
+
+def _envelope_errors(value: Mapping[str, Json], lists: list[str]) -> Iterator[Diagnostic]:
+    for key in sorted(value.keys() - _ENVELOPE_KEYS):
+        yield _shape(key, "unknown key", "files are listed in `writes`")
     if len(lists) > 1:
-        faults.append(_shape(lists[1], f"`{lists[0]}` and `{lists[1]}` mean the same; use one of them"))
+        yield _shape(lists[1], f"`{lists[0]}` and `{lists[1]}` mean the same; use one of them")
     if value.get("error") not in (None, "") or value.get("status") == "error":
-        hint = "leave the files out, or the error"
-        faults.append(_shape("error", "a response has either files or an error, not both", hint))
+        yield _shape("error", "a response has either files or an error, not both", "leave the files out, or the error")
     summary = value.get("summary")
     if summary is not None and not isinstance(summary, str):
-        faults.append(_shape("summary", f"a text is expected, not {_kind(summary)}"))
-    found = _read_entries(value[lists[0]], lists[0]) if lists else FilesEnvelope()
-    deletes, bad = _read_deletes(value.get("deletes"))
-    return FilesEnvelope(
-        summary if isinstance(summary, str) else "", found.files, deletes, (*faults, *found.errors, *bad)
-    )
+        yield _shape("summary", f"a text is expected, not {_kind(summary)}")
 
 
 def first_code_block(text: str) -> CodeBlock | None:
@@ -117,40 +123,39 @@ def _read_entries(value: Json, where: str) -> FilesEnvelope:
         return _read_mapping(value, where)
     if not isinstance(value, list | tuple):
         return FilesEnvelope(errors=(_shape(where, f"a list of files is expected, not {_kind(value)}"),))
-    entries: list[ProposedFile] = []
-    faults: list[Diagnostic] = []
+    found: list[ProposedFile] = []
+    errors: list[Diagnostic] = []
     for number, item in enumerate(value):
-        place = f"{where}[{number}]"
-        wrong = _entry_faults(item, place)
-        faults.extend(wrong)
-        if not wrong and isinstance(item, Mapping):
+        invalid = _entry_errors(item, f"{where}[{number}]")
+        errors.extend(invalid)
+        if not invalid and isinstance(item, Mapping):
             base = item.get("base_sha256", "")
-            entries.append(ProposedFile(str(item["path"]), str(item["content"]), base if base is None else str(base)))
-    return FilesEnvelope(files=tuple(entries), errors=tuple(faults))
+            found.append(ProposedFile(str(item["path"]), str(item["content"]), base if base is None else str(base)))
+    return FilesEnvelope(files=tuple(found), errors=tuple(errors))
 
 
 def _read_mapping(value: Mapping[str, Json], where: str) -> FilesEnvelope:
-    faults = tuple(
+    errors = tuple(
         _shape(f"{where}.{path}" if where else path, f"the content of a file is text, not {_kind(content)}")
         for path, content in value.items()
         if not isinstance(content, str)
     )
     entries = tuple(ProposedFile(path, content) for path, content in value.items() if isinstance(content, str))
-    return FilesEnvelope(files=entries, errors=faults)
+    return FilesEnvelope(files=entries, errors=errors)
 
 
-def _entry_faults(item: Json, place: str) -> tuple[Diagnostic, ...]:
+def _entry_errors(item: Json, place: str) -> tuple[Diagnostic, ...]:
     if not isinstance(item, Mapping):
         return (_shape(place, f"an object with `path` and `content` is expected, not {_kind(item)}"),)
-    faults = [_shape(f"{place}.{key}", "unknown key") for key in sorted(item.keys() - _WRITE_KEYS)]
+    errors = [_shape(f"{place}.{key}", "unknown key") for key in sorted(item.keys() - _WRITE_KEYS)]
     for key in ("path", "content"):
         if not isinstance(item.get(key), str):
             what = f"not {_kind(item[key])}" if key in item else "but it is missing"
-            faults.append(_shape(f"{place}.{key}", f"a text is expected, {what}"))
+            errors.append(_shape(f"{place}.{key}", f"a text is expected, {what}"))
     base = item.get("base_sha256", "")
     if base not in (None, "") and not (isinstance(base, str) and _HEX.fullmatch(base)):
-        faults.append(_shape(f"{place}.base_sha256", "64 hex digits or null are expected"))
-    return tuple(faults)
+        errors.append(_shape(f"{place}.base_sha256", "64 hex digits or null are expected"))
+    return tuple(errors)
 
 
 def _read_deletes(value: Json) -> tuple[tuple[str, ...], tuple[Diagnostic, ...]]:
@@ -158,12 +163,12 @@ def _read_deletes(value: Json) -> tuple[tuple[str, ...], tuple[Diagnostic, ...]]
         return (), ()
     if not isinstance(value, list | tuple):
         return (), (_shape("deletes", f"a list of paths is expected, not {_kind(value)}"),)
-    faults = tuple(
+    errors = tuple(
         _shape(f"deletes[{number}]", f"a path is expected, not {_kind(path)}")
         for number, path in enumerate(value)
         if not isinstance(path, str)
     )
-    return tuple(path for path in value if isinstance(path, str)), faults
+    return tuple(path for path in value if isinstance(path, str)), errors
 
 
 _FORM = (

@@ -113,6 +113,7 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
     if refused := build.committer.refused(outputs):
         raise SafetyError(*refused_path_errors(refused))
     fingerprint = record_edit(session, resolved, outputs)
+    # Earlier accepted outputs of the stage stay accepted: their bytes are still the user's.
     accepted = tuple(p for p, entry in outputs.items() if p in paths or state.ownership.is_accepted(p, entry))
     done = StageResult(
         outputs=outputs,

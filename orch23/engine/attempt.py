@@ -253,6 +253,7 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
         return tuple(_unmet(c, is_folder=bool(self.tree.matching(f"{c.path.rstrip('/')}/**"))) for c in unmet)
 
     def _done(self, last: AttemptResult, attempts: int, failure: Failure | None, note: str = "") -> StageResult:
+        # With `on_failure: keep`, the files of the failed program are promoted, and not those it started from.
         tree = last.tree if failure is None or last.leftover is None else last.leftover
         return StageResult(
             outputs=self._owned(last, tree),

@@ -73,6 +73,7 @@ class Committer(Struct, dict=True):
 
     def store_locked_record(self, record: Record) -> None:
         """Store a record that only the lock file has, if the lock file is trusted."""
+        # With ORCH23_TRUST=1 the lock file counts as proof (ADR 21), so its records belong into the store.
         if self.session.state.trusts_lock and not is_proven(record, self.session.store.records):
             self.session.store.records.put(record)
 

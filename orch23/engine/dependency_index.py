@@ -165,8 +165,7 @@ def all_rows(
     rows = {_HEAD: _encode(head), _TEXT: _encode(text)}
     families = [stage for stage in plan.pipeline.stages if isinstance(stage, ForeachStage)]
     sources = [family.foreach.source for family in families if family.foreach.source is not None]
-    readers: dict[str, list[str]] = {}
-    above: dict[str, list[str]] = {}
+    stages: dict[str, StageRow] = {}
     for number, name in enumerate(plan.order):
         node = plan.nodes[name]
         if isinstance(node, ForeachStage) or name not in seen:
@@ -174,7 +173,7 @@ def all_rows(
             continue
         # Sorted, since the order of a set differs from process to process.
         looked = tuple(sorted(reads.get(name, ())))
-        row = StageRow(
+        stages[name] = StageRow(
             node,
             number,
             plan.upstream[name],
@@ -187,15 +186,14 @@ def all_rows(
             any(may_overlap(pattern, source) for pattern in writes_of(node) for source in sources),
             name in recorded,
         )
+    for name, row in stages.items():
         rows[_STAGE + _bytes(name)] = _encode(row)
-        for path in looked:
-            readers.setdefault(path, []).append(name)
-        for chain in row.above if name in wanted else ():
-            above.setdefault(chain, []).append(name)
     for family in families:
         rows[_FAMILY + _bytes(family.name)] = _encode(family)
-        for path in reads.get(family.name, ()):  # another list makes another plan: no row is of this name
-            readers.setdefault(path, []).append(family.name)
+    # Another list makes another plan, so an edit of it has to lead to its foreach, which has no row of a stage.
+    lists = {family.name: reads.get(family.name, ()) for family in families}
+    readers = _inverted({name: row.looked for name, row in stages.items()} | lists)
+    above = _inverted({name: row.above for name, row in stages.items() if name in wanted})
     groups = {name: [one for one in names if one in wanted] for name, names in plan.groups.items()}
     for kind, places in ((_READERS, readers), (_CHAIN, chains), (_ABOVE, above), (_GROUP, groups)):
         rows.update((kind + _bytes(place), _encode(list(names))) for place, names in places.items())
@@ -240,6 +238,14 @@ def changed_rows(
         rows[_STAGE + _bytes(name)] = _encode(row)
     rows.update((_READERS + _bytes(path), _encode(sorted(names)) if names else None) for path, names in readers.items())
     return rows
+
+
+def _inverted(names: Mapping[str, Collection[str]]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name, others in names.items():
+        for other in others:
+            found.setdefault(other, []).append(name)
+    return found
 
 
 def _is_closed(plan: Plan, wanted: frozenset[str]) -> bool:

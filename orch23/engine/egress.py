@@ -119,6 +119,7 @@ def guard_request(
     found = [finding for text in texts for finding in secrets.find(text)]
     if not found:
         return request, ()
+    # A machine without the variable does not know the value, and sends it (docs/secrets.md).
     if is_llm(step) and step.secrets == "redact":
         return _redacted(secrets, request), ()
     places = [

@@ -69,6 +69,7 @@ def estimate(ground: EstimateBasis, tariff_of: TariffOf) -> Estimate:
         return found
     tariff = tariff_of(*_asked(ground.node, 1))
     found = replace(found, calls=calls, price=_price(tariff), most_cost=_most(ground, tariff_of))
+    # A model is called only if the verification fails, so nothing is expected but the upper bound.
     if isinstance(decision, VerifyOnly):
         return found
     if ground.recorded:

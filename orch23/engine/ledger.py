@@ -157,6 +157,7 @@ class Ledger(Struct, kw_only=True):
             held = self._under_way[stage]
             counted = _is_counted(response) or held.tariff is FREE_TARIFF
             cost = Decimal(response.cost) if response.cost is not None else Decimal(0)
+            # Use above the reservation counts as it is, with a warning (docs/budgets.md).
             truth = UsageTotals(1, response.usage.total if counted else held.worst.tokens, cost)
             self._close(stage, truth, unpriced=response.cost is None)
         if truth.tokens > held.worst.tokens or truth.cost > held.worst.cost:
@@ -274,6 +275,7 @@ class Ledger(Struct, kw_only=True):
         limit = self.limits_of(stage).max_wall_s
         if limit is None:
             return None
+        # The limit covers all attempts of the stage together, so its time runs from the first one.
         left_s = self._began.setdefault(stage, self.clock()) + limit - self.clock()
         if left_s <= 0:
             raise StageLimitError(wall_time_error(limit, stage))

@@ -173,6 +173,7 @@ def reach(
     for path in changed:
         readers = rows.readers(path)
         makes = any(path in rows.row(name).makes for name in readers)
+        # A path without readers is new, or was deleted: which stages it matters to, only a full plan shows.
         if not readers or not (makes or is_there(path)):
             raise OutdatedIndexError
         found.update(readers)

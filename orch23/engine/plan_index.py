@@ -10,7 +10,7 @@ from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import Plan
 from orch23.plan.nodes import OutputIndex, WriterIndex, WrittenPaths, may_overlap_unexcluded, reads_of, writes_of
 
-_MOST_ANSWERS = 100
+_MAX_CACHED = 100
 
 
 class _Chain(Struct, frozen=True):
@@ -62,7 +62,7 @@ class PlanIndex(Struct, dict=True):
                 found = tuple(
                     name for name, some in writes if any(may_overlap_unexcluded(pattern, exclude, one) for one in some)
                 )
-            if len(self._makers) >= _MOST_ANSWERS:
+            if len(self._makers) >= _MAX_CACHED:
                 self._makers.clear()
             known = self._makers[pattern, exclude] = frozenset(found)
         return known

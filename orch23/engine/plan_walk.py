@@ -322,6 +322,7 @@ class PlanWalk:
             self._visitor.not_expanded(node, problems)
             return
         state.extend(plan)
+        # A selected foreach selects its items, which exist only now.
         self.wanted = self._selection.nodes(plan)
         self._frontier.replan(plan)
         self._visitor.items_added(node, found.stages)

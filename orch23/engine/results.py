@@ -175,6 +175,7 @@ def is_cheap_to_rebuild(stage: Stage, done: StageResult) -> bool:
 
     Results of chains are excluded: other items start from their versions.
     """
+    # A response is paid for, so its result is durable at once.
     if done.exchanges or stage.chain is not None or not stage.step.is_cheap:
         return False
     checked = all(isinstance(step, CheckStep | EnsuresStep) for step in stage.verify.steps)
@@ -265,6 +266,7 @@ class StageResults(Struct, kw_only=True, dict=True):
         """
         if not stage.step.asks_model:
             return ()
+        # A promotion may fail by a user edit, which blocks this stage although its upstream passed.
         self._flush()
         return self._stuck(stage.name)
 

@@ -210,6 +210,7 @@ def open_session(  # noqa: PLR0913 - what a build knows, each with its own name
         CorruptStateError: the lock file or the journal is damaged.
 
     """
+    # A part of a plan comes from the dependency index (ADR 31): its lists are expanded already.
     part = plan
     if plan is None:
         plan = check_plan(pipeline, store, tools)

@@ -74,6 +74,7 @@ class ObsoleteFiles(Struct, frozen=True):
 
     def replacements(self) -> dict[str, FileEntry | None]:
         """Return every obsolete file with what replaces it: the base of a newer result, or None."""
+        # A foreach that is not expanded yet may still make any of these files.
         if self.state.plan.unexpanded:
             return {}
         return {path: self.replacement_of(path) for path in sorted(self.state.locked.paths()) if self.is_obsolete(path)}
@@ -118,6 +119,7 @@ class StageView(Struct, frozen=True):
 
         """
         try:
+            # orch23 opens each file from the root downwards and follows no link of the path by itself (docs/safety.md).
             entry = self.version(path)
         except SafetyError:  # a directory of the path is a link
             entry = None

@@ -145,6 +145,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         """
         ran = attempts.run()
         changed = {path for path in {*ran.outputs, *claim.outputs} if ran.outputs.get(path) != claim.outputs.get(path)}
+        # The exit code of a command is its only proof (ADR 21), so it runs again and its new outputs count.
         if ran.failure is not None or ran.deleted != claim.deleted or not changed <= set(claim.accepted):
             return ran
         self._store_outputs({path: claim.outputs[path] for path in changed})

@@ -42,6 +42,7 @@ def split_stages(text: str) -> StageTexts | None:
     """
     lines = text.split("\n")
     starts = [number for number, line in enumerate(lines) if _STAGES.fullmatch(line)]
+    # YAML also ends a line at a carriage return, which is not looked for here.
     if len(starts) != 1 or "\r" in text:
         return None
     first = starts[0] + 1

@@ -219,6 +219,7 @@ class EngineUnavailable(Struct, frozen=True, tag="engine_unavailable"):
     """
 
     reason: str
+    # Executors of plugins and remote workers send these values (ADR 30), so they stay; `room` is the sandbox directory.
     kind: Literal["spawn", "length", "room", "sandbox"] = "spawn"
     diagnostic: Diagnostic | None = None
 

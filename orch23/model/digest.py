@@ -77,6 +77,7 @@ def digest_json(value: Json) -> str:
 
 def git_blob_id(data: bytes, like: str = "") -> str:
     """Return the id that git gives to some bytes: SHA-1, or SHA-256 in a repository whose ids are as long as `like`."""
+    # git fixes the algorithm; Pythons that are built for FIPS refuse SHA-1 that is used for security.
     hasher = hashlib.sha256() if len(like) == _SHA256_DIGITS else hashlib.sha1(usedforsecurity=False)
     hasher.update(b"blob %d\0" % len(data))
     hasher.update(data)

@@ -16,6 +16,7 @@ class ExitCode(IntEnum):
     LIMIT = 4
     PROVIDER = 5
     DECISION = 6
+    # From here to CONFIG: the numbers of sysexits.h.
     USAGE = 64
     INVALID = 65
     NOT_FOUND = 66
@@ -24,6 +25,7 @@ class ExitCode(IntEnum):
     BUSY = 75
     CONSENT = 77
     CONFIG = 78
+    # As in shells: 128 and the number of the signal.
     SIGHUP = 129
     SIGINT = 130
     SIGTERM = 143

@@ -239,6 +239,7 @@ class StageFinished(EventData, frozen=True, kw_only=True):
     unchanged: bool = False
     failure: str = ""
     problems: tuple[EventProblem, ...] = ()
+    # Named `kind` in its line; in the class `kind` is the type of the event.
     failure_kind: FailureName = field(default="", name="kind")
     command: str = ""
     by: tuple[str, ...] = ()

@@ -16,7 +16,7 @@ from msgspec import Struct
 from orch23.model.paths import IGNORABLE_CHARACTERS, LOGS_FOLDER, is_glob
 
 GITIGNORE = ".gitignore"
-_MOST_KEPT = 1 << 18
+_MAX_CACHED = 1 << 18
 
 
 class _Rule(Struct, frozen=True):
@@ -43,18 +43,18 @@ class GitignoreRules:
     Rules and results are cached, because many patterns list the same folders.
     """
 
-    __slots__ = ("_answers", "_below", "_levels")
+    __slots__ = ("_below", "_levels", "_results")
 
     def __init__(self, levels: tuple[tuple[str, tuple[_Rule, ...]], ...] = ()) -> None:
         """Set the folders that have such a file (`""` or ending in `/`), the root first, each with its rules."""
         self._levels = levels
         self._below: dict[tuple[str, bytes], GitignoreRules] = {}
-        self._answers: dict[tuple[str, bool], bool] = {}
+        self._results: dict[tuple[str, bool], bool] = {}
 
     def with_file(self, folder: str, data: bytes) -> "GitignoreRules":
         """Return these rules with those of the file in a folder below."""
         if (folder, data) not in self._below:
-            if len(self._below) >= _MOST_KEPT:
+            if len(self._below) >= _MAX_CACHED:
                 self._below.clear()
             self._below[folder, data] = GitignoreRules((*self._levels, (folder, _parsed(data))))
         return self._below[folder, data]
@@ -63,13 +63,13 @@ class GitignoreRules:
         """Return whether the rules ignore the path itself; the caller checks the folders above it."""
         if not self._levels:
             return False
-        if (path, is_folder) not in self._answers:
-            if len(self._answers) >= _MOST_KEPT:
-                self._answers.clear()
-            self._answers[path, is_folder] = self._answer(path, is_folder=is_folder)
-        return self._answers[path, is_folder]
+        if (path, is_folder) not in self._results:
+            if len(self._results) >= _MAX_CACHED:
+                self._results.clear()
+            self._results[path, is_folder] = self._result(path, is_folder=is_folder)
+        return self._results[path, is_folder]
 
-    def _answer(self, path: str, *, is_folder: bool) -> bool:
+    def _result(self, path: str, *, is_folder: bool) -> bool:
         for folder, rules in reversed(self._levels):
             below = path.removeprefix(folder)
             for rule in reversed(rules):
@@ -115,6 +115,8 @@ _SEALED_TEXT = ".git .hg .svn .jj .orch23 .orch23-aside"
 SEALED_NAMES = frozenset(_SEALED_TEXT.split())
 SEALED_AT_ROOT = frozenset({LOGS_FOLDER})
 
+# Programs run files with these names, or read their configuration from them, by themselves: git and continuous
+# integration, Python at its start, pytest, editors when they open the folder, coding agents.
 _PROTECTED_TEXT = """
     .gitattributes .gitignore .gitmodules orch23.toml
     .venv node_modules __pycache__ .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -136,6 +138,7 @@ PROTECTED_AT_ROOT = PROTECTED_PLACES | SEALED_AT_ROOT
 PROTECTED_PREFIXES = (".env", ".orch23-")
 PROTECTED_SUFFIXES = (".pth", ".lock")
 
+# Ordinary pipelines write many of these, so that a stage that writes one is only warned about (ADR 26).
 _TOOLS_TEXT = """
     .profile .bash_profile .bash_login .bash_logout .bash_aliases .zshenv .zprofile .zlogin .zlogout .login _netrc
     _vimrc .pam_environment .ssh .gnupg .aws .kube .docker .gitconfig .tmux.conf .emacs .emacs.d .gdbinit .lldbinit
@@ -252,6 +255,8 @@ def _is_of_tool(name: str) -> bool:
     return ending in _TOOL_ENDINGS and whole.endswith(".config") and not whole.startswith(".")
 
 
+# Patterns in the inputs of an llm stage never match these files: their content would be sent to a provider
+# (docs/secrets.md).
 _FOLDERS = frozenset({".git", ".hg", ".svn", ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker"})
 _NAMES_TEXT = """
     .netrc _netrc .npmrc .yarnrc.yml .pypirc .pgpass .my.cnf .htpasswd .git-credentials .dockercfg .dockerconfigjson

@@ -283,7 +283,7 @@ def parse_toml(text: str) -> dict[str, Any]:
         RecursionError: it is nested too deeply.
 
     """
-    # tomllib makes one nested table for each part of a dotted key.
+    # tomllib takes time that is quadratic in the parts of a dotted key.
     if text.count(".") >= MAX_TOML_KEY_PARTS:
         # A quoted part of a key counts as one, whatever it contains; line breaks are kept, to report the line.
         plain = _TEXTS_AND_COMMENTS.sub(lambda found: "s" + "\n" * found.group().count("\n"), text)

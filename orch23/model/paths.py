@@ -67,12 +67,14 @@ MAX_PATH_BYTES = 1024
 MAX_SEGMENT_BYTES = 200
 MAX_PATH_DEPTH = 32
 _WILD = re.compile(r"[*?\[]")
+# Characters that Windows does not allow in names, or reads as a separator or a stream (`:`).
 _FORBIDDEN = frozenset('\\:*?"<>|')
 _INVISIBLE = frozenset({"Cf", "Zl", "Zp"})  # zero-width, bidi and tag characters; line and paragraph separators
 # Letters and marks that leave no trace either: fillers, joiners, variation selectors (Unicode's default ignorables).
 IGNORABLE_CHARACTERS = re.compile(
     r"[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
+# Windows opens a device instead of a file with one of these names, whatever its extension.
 _DEVICES = frozenset(
     {"con", "prn", "aux", "nul", "conin$", "conout$"}
     | {f"{port}{n}" for port in ("com", "lpt") for n in "123456789¹²³"}

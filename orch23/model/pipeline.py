@@ -180,6 +180,7 @@ class Verify(Struct, frozen=True, omit_defaults=True):
     steps: tuple[VerifyStep, ...] = ()
     inputs: tuple[Input, ...] = ()
     run_all: bool = False
+    # Stored pipelines contain the names of fields: one that is renamed would be read as its default.
     places: tuple[int, ...] = ()
 
     def __eq__(self, other: object) -> bool:
@@ -266,6 +267,7 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     needs: tuple[str, ...] = ()
     inputs: tuple[Input, ...] = ()
     outputs: tuple[str, ...] = ()
+    # The name is stored in pipelines and is an aspect of keys, so it stays.
     fence: WriteScope = WriteScope(())
     verify: Verify = Verify()
     requires: tuple[Condition, ...] = ()
@@ -368,6 +370,7 @@ _OF_STAGE = 2
 """The number of parts in the path of a stage, `stages/NAME`."""
 
 
+# `dict=True` gives the object a `__dict__`, which `cached_property` needs.
 class Pipeline(Struct, frozen=True, omit_defaults=True, kw_only=True, dict=True):
     """A validated document. `locations` maps a path in it, such as `stages/code/outputs/0`, to its location.
 

@@ -29,6 +29,7 @@ class CompileCache(Protocol):
         """Store a value under a name, and replace the former one."""
 
 
+# `dict=True` gives the object a `__dict__`, which `cached_property` needs.
 class Plan(Struct, frozen=True, kw_only=True, dict=True):
     """The graph of stages. `order` is the lexicographically smallest topological order of the node names.
 

@@ -85,6 +85,7 @@ def load_object(place: str) -> Any:
 
     """
     module, _, name = place.partition(":")
+    # Code of a plugin runs at its import: it may raise anything, and may call sys.exit.
     try:
         return getattr(import_module(module), name)
     except (Exception, SystemExit) as error:

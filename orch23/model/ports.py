@@ -61,6 +61,8 @@ class ContentStore(Protocol):
 
 
 @runtime_checkable
+# Optional, and not a part of ContentStore: a remote cache has no files. The local store shares blocks of the file
+# system with the workspace; `store.transfers` copies bytes for any other store (ADR 30).
 class DescriptorAccess(Protocol):
     """Transfers between a content store and open files. An implementation on this machine can share blocks."""
 

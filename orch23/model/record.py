@@ -72,6 +72,8 @@ class Reason(Struct, frozen=True):
 
 def key_of(manifest: Manifest) -> str:
     """Return the stage key: sha256 in hex of the manifest's canonical JSON."""
+    # A manifest has digests of inputs, and no keys of other stages: a stage that runs again and writes the same bytes
+    # leaves the stages after it fresh (ADR 3).
     return digest_json(manifest)
 
 
@@ -90,6 +92,8 @@ def identity_of(manifest: Manifest) -> str:
     return digest_json({a: manifest.get(a) for a in ("kind", "outputs", "item")})
 
 
+# With one fixed version of a path as the base, an accepted edit was not shown to the model after the next change of the
+# specification, and merged work was reverted when its stage was renamed (ADR 19).
 class Base(Struct, frozen=True):
     """The bytes that a run started from at a path, if its base had moved (ADR 19).
 

@@ -37,6 +37,7 @@ def is_loopback(url: str) -> bool:
         address = ip_address(host)
     except ValueError:
         return False
+    # Older Pythons return False for `is_loopback` of ::ffff:127.0.0.1.
     mapped = getattr(address, "ipv4_mapped", None)
     return bool(mapped.is_loopback if mapped is not None else address.is_loopback)
 

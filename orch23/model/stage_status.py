@@ -11,6 +11,7 @@ class StageStatus(StrEnum):
     WAITING = "waiting"
     READY = "ready"
     RUNNING = "running"
+    # `state.json` and journals of earlier builds contain the values; only the names of members may change.
     DEFERRED = "gathered"
     WITHHELD = "held"
     BUILT = "built"

@@ -153,9 +153,8 @@ def chat_request_body(request: Request, limit_field: str) -> dict[str, Json]:
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    if "effort" in params:
-        body["reasoning_effort"] = params["effort"]
-    body |= {"temperature": params["temperature"]} if "temperature" in params else {}
+    names = {"effort": "reasoning_effort", "temperature": "temperature"}
+    body |= {sent_as: params[name] for name, sent_as in names.items() if name in params}
     body |= seed_of(request)
     if request.schema is not None:
         body["response_format"] = {"type": "json_schema", "json_schema": response_format(request.schema)}

@@ -1,4 +1,4 @@
-"""All errors of a pipeline are reported in one run, each at its place: a failed expression hides none of them."""
+"""All errors of a pipeline are reported in one run, each at its location, also beside failed expressions."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""Malformed pipelines: each gives its complaint at its place, and nothing worse."""
+"""Malformed pipelines: each is refused with its error at its location, and nothing worse happens."""
 
 import re
 import time
@@ -140,7 +140,7 @@ CASES = {
     "enum": (S + OK + "    on_failure: kep\n", "E812", 5, 17),
     "kind of failure": (S + LLM + "    retry: {max: 1, when: [verify_faild]}\n", "E812", 6, 28),
     "pool that is not there": (S + OK + "    pools: [gpu]\n", "E816", 5, 13),
-    "pool of nobody": (V + "pools: {llm: 0}\nstages: {s: {shell: a}}\n", "E812", 2, 14),
+    "pool of no stage": (V + "pools: {llm: 0}\nstages: {s: {shell: a}}\n", "E812", 2, 14),
     "family of warnings": (V + "exit_codes: {W8: 3}\nstages: {s: {shell: a}}\n", "E812", 2, 14),
     "duration": (S + OK + "    timeout: 5 minutes\n", "E815", 5, 14),
     "an eternity": (S + OK + "    timeout: 99999999999h\n", "E815", 5, 14),
@@ -175,8 +175,8 @@ CASES = {
     "cwd out of the root": (S + OK + "    cwd: ..\n", "E850", 5, 10),
     "empty slice": (S + OK + "    inputs: ['a.md#']\n", "E850", 5, 14),
     "slice of a glob": (S + OK + "    inputs: ['*.md#x']\n", "E850", 5, 14),
-    "output outside of the fence": (S + LLM + "    allowed_paths: {write: [b/]}\n", "E851", 5, 15),
-    "directory outside of the fence": (
+    "output outside of the write scope": (S + LLM + "    allowed_paths: {write: [b/]}\n", "E851", 5, 15),
+    "directory outside of the write scope": (
         S + OK + "    outputs: [b/]\n    allowed_paths: {write: [b/*]}\n",
         "E851",
         5,

@@ -1,4 +1,4 @@
-"""Who is asked may be named on the command line: what that replaces, and what it drops."""
+"""`--provider` and `--model`: what they replace, and what they drop."""
 
 from typing import Any
 

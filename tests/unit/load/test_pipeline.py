@@ -1,4 +1,4 @@
-"""Loading: text to Pipeline, defaults, vars, foreach, and where everything came from."""
+"""Loading: text to Pipeline, defaults, vars, foreach, and the locations of everything."""
 
 from decimal import Decimal
 from pathlib import Path

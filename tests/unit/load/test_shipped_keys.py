@@ -1,4 +1,4 @@
-"""What the keys of the shipped pipelines are made of stays the same: a changed key builds everything again."""
+"""The aspects of keys of the shipped pipelines stay the same: a changed key builds everything again."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A pipeline in pieces says what the whole says, or is not cut."""
+"""The stages of a text, parsed one by one, are those of the whole text, or the text is not split."""
 
 import random
 

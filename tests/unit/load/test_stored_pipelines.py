@@ -1,4 +1,4 @@
-"""A stored pipeline is what reading its text gives; of an edited one only the edited stages are read."""
+"""A stored pipeline equals the pipeline of its text; of an edited text only the edited stages are parsed."""
 
 import random
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Strict YAML: one reading, every place, no surprise."""
+"""Strict YAML: one meaning, all locations, and no surprise."""
 
 import gc
 import json

@@ -1,4 +1,4 @@
-"""What is made when it is asked for."""
+"""Values of a lazy mapping are made when they are first used."""
 
 import pytest
 

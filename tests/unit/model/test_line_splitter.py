@@ -1,4 +1,4 @@
-"""A text that comes in pieces is handed on in lines, each as soon as it is whole."""
+"""A text that arrives in pieces is reported in lines, each as soon as it is complete."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,7 +59,7 @@ def test_of_a_long_line_the_first_characters_are_shown() -> None:
         ("word " * MAX_LINE_LENGTH)[:MAX_LINE_LENGTH],
         True,
     )
-    assert displayable_part("short", kept, cut=True) == ("short", True), "whoever handed it on knows"
+    assert displayable_part("short", kept, cut=True) == ("short", True), "the line was cut before"
 
 
 def test_secrets_are_taken_out_before_a_line_is_cut() -> None:

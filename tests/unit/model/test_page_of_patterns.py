@@ -1,4 +1,4 @@
-"""The page on patterns says what patterns mean: its examples are tried."""
+"""The examples on the page about patterns are true."""
 
 import re
 from pathlib import Path

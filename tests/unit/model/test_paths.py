@@ -1,4 +1,4 @@
-"""What a pattern means, and which paths no model may name, case by case."""
+"""Which paths a pattern matches, and which paths no model may name, case by case."""
 
 import unicodedata
 

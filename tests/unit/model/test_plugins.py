@@ -1,4 +1,4 @@
-"""What installed distributions add, and what is refused of it."""
+"""Which objects installed distributions add, and which are refused."""
 
 import sys
 
@@ -52,10 +52,10 @@ def test_a_kind_of_step_may_not_be_called_like_another_key(install: Install, kin
     name = install(STEP.replace("KIND", kind), f"[orch23.steps]\n{kind} = {{name}}:MyStep\n")
     with pytest.raises(ConfigurationError) as raised:
         parse_pipeline(PIPELINE.format(name=name), "p.yaml")
-    (told,) = raised.value.diagnostics
-    assert told.code == "E845"
-    assert f"`{kind}` of the plugin {name} 1.0 (orch23.steps) cannot be used: {why}" in told.message
-    assert told.hint == "report it to the author of the plugin, or remove it from `plugins`"
+    (diagnostic,) = raised.value.diagnostics
+    assert diagnostic.code == "E845"
+    assert f"`{kind}` of the plugin {name} 1.0 (orch23.steps) cannot be used: {why}" in diagnostic.message
+    assert diagnostic.hint == "report it to the author of the plugin, or remove it from `plugins`"
     with pytest.raises(ConfigurationError):
         pipeline_schema((name,))
 

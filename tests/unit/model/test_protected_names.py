@@ -1,4 +1,4 @@
-"""Which names are protected, wherever they stand, however they are written."""
+"""Which names are protected, in each spelling and at each depth."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which files hold secrets by their names, and which only sound like it."""
+"""Which files hold secrets by their names, and which only have similar names."""
 
 import pytest
 

@@ -1,3 +1,5 @@
+"""URLs of servers: their normal form, and the errors of those that cannot be called."""
+
 import pytest
 
 from orch23.model.server_url import is_loopback, normalize_url, recordable_model, url_fault

@@ -1,4 +1,4 @@
-"""Which characters of a command a shell would still act on; both judges of commands read them from here."""
+"""Which characters of a command a shell interprets; both checks of commands use them."""
 
 import shlex
 

@@ -1,4 +1,4 @@
-"""Strict JSON: agrees with json on plain values, refuses what has two meanings."""
+"""Strict JSON agrees with `json` on plain values, and refuses texts with two meanings."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Parsed JSON becomes a Struct or is refused, and a Struct becomes the JSON that was meant."""
+"""Parsed JSON becomes a Struct or is refused, and a Struct becomes JSON again."""
 
 from typing import Any, Literal
 

@@ -1,4 +1,4 @@
-"""TOML that takes `tomllib` the square of its length is refused by its longest key, and nothing else is."""
+"""TOML for which `tomllib` would take quadratic time is refused by its longest key, and no other."""
 
 import tomllib
 

@@ -1,4 +1,4 @@
-"""The values that the rooms share say who they are: identities, names, places, exit codes."""
+"""The values of model: identities, names, locations, exit codes."""
 
 from typing import get_args
 
@@ -218,7 +218,7 @@ def test_no_event_type_is_there_twice() -> None:
     assert {"run_started", "plan", "stage_decided", "run_finished"} <= set(EVENT_KINDS)
 
 
-# ---- complaints -----------------------------------------------------------------------------------
+# ---- diagnostics ----------------------------------------------------------------------------------
 
 
 def test_a_diagnostic_is_one_line_of_place_code_message_and_way_out() -> None:

@@ -69,7 +69,7 @@ def test_good_keys(key):
 
 
 @pytest.mark.parametrize("key", ["", "a b", "a/b", "a@b", "x" * 65, ".", "..", "ä", "a\n", None, True, 1e30, ["a"], {}])
-def test_bad_keys_are_complained_of_one_by_one(key):
+def test_each_bad_key_is_reported(key):
     assert codes(expanded([{"id": key}, {"id": "good"}, {"id": key}])) == ["E825", "E825"]
 
 
@@ -89,7 +89,7 @@ def test_a_number_and_a_text_that_read_alike_are_one_key():
     assert codes(expanded([{"id": 1}, {"id": "1"}])) == ["E826"]
 
 
-def test_all_bad_keys_are_told_at_once():
+def test_all_bad_keys_are_reported_in_one_run():
     assert codes(expanded([{"id": "a"}, {"id": "a"}, {"id": "/"}])) == ["E826", "E825"]
 
 
@@ -106,7 +106,7 @@ def test_all_bad_keys_are_told_at_once():
         ("", "not valid JSON"),
     ],
 )
-def test_what_is_no_list_cannot_be_expanded(text, words):
+def test_only_a_list_can_be_expanded(text, words):
     found = expand(foreach(), text, variables={}, read_yaml=no_yaml, locate=locate)
     assert codes(found) == ["E824"]
     assert words in found.problems[0].message
@@ -126,13 +126,13 @@ def test_needs_of_items_are_added_to_those_of_the_stage():
     assert [s.needs for s in found.stages] == [("plan",), ("plan", "code@a")]
 
 
-def test_a_need_that_is_no_item_is_complained_of():
+def test_a_need_that_is_not_an_item_is_reported():
     found = expanded([{"id": "a", "depends_on": ["zz", "a", "yy"]}], foreach(needs_field="depends_on"))
     assert codes(found) == ["E827", "E827"]
     assert "`zz`" in found.problems[0].message
 
 
-def test_what_an_item_may_not_decide_is_complained_of_for_each_item():
+def test_a_value_that_items_may_not_decide_is_reported_for_each_item():
     body = {"outputs": ["out/${{ task.id }}"], "shell": ["${{ task.program }}", "x"]}
     found = expanded([{"id": "a", "program": "rm"}, {"id": "b", "program": "sh"}], foreach(body))
     assert [(d.code, d.subject) for d in found.problems] == [("E857", "code@a"), ("E857", "code@b")]
@@ -144,7 +144,7 @@ def test_an_unsafe_path_of_an_item_is_refused(path):
     assert set(codes(expanded([{"id": "a", "file": path}], foreach(body)))) <= {"E857", "E858"}
 
 
-def test_a_missing_field_is_a_complaint_and_not_an_empty_text():
+def test_a_missing_field_is_an_error_and_not_an_empty_text():
     body = {"outputs": ["out/${{ task.nothing }}"], "shell": ["x"]}
     found = expanded([{"id": "a"}], foreach(body))
     assert found.stages == ()
@@ -191,7 +191,7 @@ def test_an_item_without_a_usable_key_gets_advice_that_helps_when_it_is_followed
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan")])
-def test_a_number_without_an_end_is_no_key(value):
+def test_an_infinite_number_cannot_be_a_key(value):
     assert codes(expanded([], foreach(source=None, key=None, values=(value,)))) == ["E825"]
 
 

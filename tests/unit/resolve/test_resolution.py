@@ -259,7 +259,7 @@ def test_key_and_core_are_those_of_the_manifest():
     assert None not in found.manifest.values()
 
 
-def test_slices_and_listings_put_no_file_into_a_room():
+def test_slices_and_listings_stage_no_whole_file():
     found = resolved()
     assert set(found.files) == {"in.txt", "g/a", "g/b"}
     assert set(found.verify_files) == {"t.py"}
@@ -290,7 +290,7 @@ def test_a_file_that_two_inputs_name_is_given_once():
         ((SliceInput("s.md", "Z"),), "E833"),
     ],
 )
-def test_what_is_wrong_with_an_input_is_told_and_not_raised(inputs, code):
+def test_an_error_in_an_input_is_reported_and_not_raised(inputs, code):
     assert [d.code for d in resolved(stage=replace(SHELL, inputs=inputs)).broken] == [code]
 
 
@@ -302,11 +302,11 @@ def test_an_optional_input_and_an_empty_glob_may_be_missing(inputs):
     assert resolved(stage=replace(SHELL, inputs=inputs)).broken == ()
 
 
-def test_more_than_the_context_allows_is_a_complaint():
+def test_too_much_context_is_an_error():
     assert [d.code for d in resolved(**llm(max_files=5, max_bytes=10)).broken] == ["E834", "E834"]
 
 
-def test_a_prompt_that_does_not_render_is_a_complaint_with_its_place():
+def test_a_prompt_that_does_not_render_is_an_error_with_its_location():
     (problem,) = resolved(files=author(**{"p.j2": "\n{{ nothing }}"})).broken
     assert problem.code == "E832"
     assert problem.location is not None

@@ -122,7 +122,7 @@ def test_yaml_is_read_by_the_reader_it_is_given():
 @pytest.mark.parametrize(
     ("path", "message"), [("f.json", "not valid JSON"), ("f.yaml", "not valid YAML"), ("f.txt", "neither")]
 )
-def test_text_that_is_no_data_is_an_error(path, message):
+def test_text_that_is_not_data_is_an_error(path, message):
     with pytest.raises(SliceError, match=message):
         load_data("{", path, no_yaml)
 

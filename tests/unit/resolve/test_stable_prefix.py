@@ -61,13 +61,13 @@ def later(attempt: int = 2, **more) -> AttemptContext:
     return first(attempt=attempt, feedback=BRIEF, previous="my answer", **more)
 
 
-def test_what_stands_before_the_brief_is_shared_by_all_attempts() -> None:
+def test_lines_before_the_feedback_are_shared_by_all_attempts() -> None:
     one, two, three = ask(first()), ask(later()), ask(later(3))
     assert shared(one) == shared(two) == shared(three) == "Do it.\nspec.md:\nthe spec\n"
     assert "It failed" in two.messages[0].content
 
 
-def test_a_brief_at_the_very_end_leaves_all_lines_before_it() -> None:
+def test_feedback_at_the_end_leaves_all_lines_before_it() -> None:
     prompt = "Do it.\nAll of it.\n{% if brief %}{{ brief.excerpt }}{% endif %}"
     assert shared(ask(first(), prompt)) == "Do it.\nAll of it.\n" == shared(ask(later(), prompt))
 
@@ -103,7 +103,7 @@ def test_a_prompt_that_cannot_do_without_its_own_files_shares_nothing_and_still_
     assert (request.messages[0].content, request.stable) == ("Do it.\nx = 1\n", 0)
 
 
-def test_the_number_is_no_part_of_the_fingerprint() -> None:
+def test_the_number_is_not_part_of_the_fingerprint() -> None:
     with_retry, without = ask(first()), ask(first(), retry=Retry(max=0))
     assert with_retry.stable != without.stable
     assert with_retry.fingerprint() == without.fingerprint()

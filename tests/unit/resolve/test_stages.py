@@ -279,7 +279,7 @@ def test_a_retry_out_of_bounds_is_clamped_with_a_warning(value, used):
         ({"shell": ["a"], "retry": {"no_progress": 0}}, [("retry/no_progress", "E812")]),
     ],
 )
-def test_a_mistake_is_named_where_it_stands(body, expected):
+def test_an_error_is_reported_at_its_path(body, expected):
     assert faults(body) == [(f"stages/s/{path}", code) for path, code in expected]
 
 
@@ -371,7 +371,7 @@ def test_a_missing_member_is_a_problem_of_the_stage():
     assert [(p.path, p.code) for p in one.problems] == [("stages/f/shell/1", "E840")]
 
 
-def test_a_warning_is_no_problem_of_an_item():
+def test_a_warning_does_not_fail_an_item():
     (one,) = render_foreach(foreach({"shell": ["x"], "retry": 77}), [("k", 1)], {})
     assert one.stage is not None
     assert one.stage.retry.max == 50
@@ -515,7 +515,7 @@ def test_commands_of_an_item_have_no_other_place():
     assert {c for _, c in item_faults({"shell": "${{ t }}"}, ["python", "-V"])} == {"E857"}
 
 
-def test_a_read_fence_bounds_what_an_item_names():
+def test_allowed_paths_read_limits_the_files_that_an_item_names():
     body = {"shell": ["x"], "inputs": ["${{ t }}"], "allowed_paths": {"read": ["docs/"]}}
     assert item_faults(body, "src/a.py") == [("stages/f/inputs/0", "E857")]
 
@@ -559,7 +559,7 @@ def test_items_that_the_author_typed_are_trusted():
         ({"shell": "x", "if": "maybe"}, [("stages/s/if", "E811")]),
     ],
 )
-def test_what_one_field_says_against_another_is_told_at_its_place(body, found) -> None:
+def test_fields_that_contradict_each_other_are_reported_at_their_path(body, found) -> None:
     assert faults(body) == found
 
 

@@ -54,7 +54,7 @@ def test_values_are_where_they_are_in_the_source(pointers, wanted):
     assert composed(DATA, *pointers) == composed(DATA, *reversed(pointers)) == wanted
 
 
-def test_a_field_that_is_no_plain_value_selects_as_it_does_in_the_source():
+def test_a_field_that_is_not_a_scalar_selects_as_it_does_in_the_source():
     value = [{"id": {"k": 1, "n": 2}, "x": 3}]
     assert composed(value, "/[id={'k': 1, 'n': 2}]/x") == [{"id": "{'k': 1, 'n': 2}", "x": 3}]
     assert composed(value, "/[id={'k': 1, 'n': 2}]/id/k") == [{"id": {"k": 1}}]

@@ -84,7 +84,7 @@ def test_a_plain_command_is_run(command, step):
         ("pytest tests/*.py", "not a plain path"),
     ],
 )
-def test_what_is_no_plain_command_is_refused(command, why):
+def test_command_that_is_not_plain_is_refused(command, why):
     refused = command_step(command, ALLOW)
     assert isinstance(refused, str)
     assert why in refused

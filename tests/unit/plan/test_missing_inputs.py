@@ -36,7 +36,7 @@ def missing(*stages, exists=(), skipped=()):
     return missing_inputs_errors(plan, {path: path in exists for path in (*paths, *exists)})
 
 
-def test_what_must_be_there_is_literal_and_not_optional() -> None:
+def test_only_literal_inputs_that_are_not_optional_are_required() -> None:
     inputs = ("a", GlobInput("b/*"), ListInput("c/**"), SliceInput("d.md", "H"), PathInput("e", optional=True))
     verify = Verify(inputs=(PathInput("f"), SliceInput("g.md", "H", optional=True)))
     plan, _ = build_plan(Pipeline(name="p", file="p.yaml", stages=(stage("s", inputs, verify=verify),)))
@@ -44,7 +44,7 @@ def test_what_must_be_there_is_literal_and_not_optional() -> None:
     assert literal_reads(plan) == ("a", "d.md", "d.md#H", "f"), "a file may be named `d.md#H`"
 
 
-def test_what_nobody_has_and_nobody_makes_is_told_with_a_near_name() -> None:
+def test_a_missing_input_is_reported_with_the_nearest_name() -> None:
     (problem,) = missing(stage("s", ("specs/appp.md",)), exists=("specs/app.md",))
     assert problem.code == "E822"
     assert problem.message == "input `specs/appp.md` of stage `s` does not exist, and no stage makes it"
@@ -71,7 +71,7 @@ def chained(key, index, inputs=(), writes=()):
     return stage(f"each@{key}", inputs, writes, chain=link, item=item)
 
 
-def test_a_later_item_of_the_chain_makes_it_too_late() -> None:
+def test_an_input_that_a_later_item_of_the_chain_makes_is_reported() -> None:
     (problem,) = missing(chained("a", 0, ("out/b",), ("out/a",)), chained("b", 1, (), ("out/b",)))
     assert problem.message == (
         "input `out/b` of stage `each@a` does not exist: `each@b`, which makes it, comes later in its chain"
@@ -96,7 +96,7 @@ def test_an_item_that_is_not_known_yet_may_make_it() -> None:
     assert [one.code for one in missing(stage("lister", (), ("list.json",)), family, stage("s", ("v/a",)))] == ["E822"]
 
 
-def test_who_stands_above_a_foreach_is_given_nothing_by_it() -> None:
+def test_a_stage_upstream_of_a_foreach_gets_no_files_of_it() -> None:
     how = Foreach(source="list.json")
     family = ForeachStage(name="each", foreach=how, body={}, kind="shell", writes=("w/**",))
     (problem,) = missing(stage("lister", ("w/a",), ("list.json",)), family)
@@ -111,7 +111,7 @@ def test_a_file_that_exists_is_meant_and_one_that_does_not_is_not() -> None:
     assert [one.hint for one in found] == ["did you mean `specs/app.md`?"] * 2
 
 
-def test_without_a_plan_only_what_no_stage_at_all_makes_is_told() -> None:
+def test_without_a_plan_only_inputs_that_no_stage_makes_are_reported() -> None:
     how = Foreach(source="list.json")
     family = ForeachStage(name="each", foreach=how, body={}, kind="shell", writes=("w/**",))
     reader = stage("s", ("there", "gone", "made", "w/x", PathInput("may", optional=True)))
@@ -123,7 +123,7 @@ def test_without_a_plan_only_what_no_stage_at_all_makes_is_told() -> None:
     ]
 
 
-def test_a_folder_that_is_named_as_a_file_is_told_as_such() -> None:
+def test_a_folder_that_is_named_as_a_file_is_reported_as_a_folder() -> None:
     inputs = ("src", SliceInput("src", "Head"), PathInput("src", optional=True), ListInput("src"), GlobInput("src/**"))
     reader = stage("s", inputs, verify=Verify(inputs=(PathInput("src"),)))
     one = Pipeline(name="p", file="p.yaml", stages=(reader,), locations={"stages/s/inputs/3": Location("p.yaml", 8, 5)})
@@ -142,7 +142,7 @@ def test_a_folder_that_is_named_as_a_file_is_told_as_such() -> None:
         assert found[3].location == Location("p.yaml", 8, 5)
 
 
-def test_a_folder_on_disk_is_no_matter_where_a_stage_makes_the_file() -> None:
+def test_a_folder_on_disk_is_ignored_if_a_stage_makes_the_file() -> None:
     plan, _ = build_plan(Pipeline(name="p", file="p.yaml", stages=(stage("s", ("x",)), stage("m", (), ("x",)))))
     assert plan is not None
     assert missing_inputs_errors(plan, {"x": False}, lambda _path: True) == ()

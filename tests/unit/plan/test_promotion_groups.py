@@ -33,7 +33,7 @@ def before(*stages):
     return {name: plan.upstream[name] for name in plan.order}
 
 
-def test_who_reads_one_member_waits_for_all_of_them() -> None:
+def test_a_stage_that_reads_one_member_waits_for_all_members() -> None:
     found = before(stage("a", promote="g"), stage("b", promote="g"), stage("r", ("a.out",)), stage("other"))
     assert found == {"a": (), "b": (), "other": (), "r": ("a", "b")}
 
@@ -76,7 +76,7 @@ def test_a_member_that_waits_for_its_own_reader_is_refused() -> None:
     assert "`r` comes between `b` and `a`" in problem.message
 
 
-def test_two_groups_that_wait_for_each_other_are_told_once() -> None:
+def test_two_groups_that_wait_for_each_other_are_reported_once() -> None:
     (problem,) = refused(
         stage("a", promote="g"),
         stage("b", ("a.out",), promote="h"),
@@ -102,7 +102,7 @@ def test_two_groups_one_after_the_other_are_fine() -> None:
     assert found == {"a": (), "b": (), "c": ("a", "b"), "d": (), "r": ("c", "d")}
 
 
-def test_each_group_that_cannot_be_is_told() -> None:
+def test_each_impossible_group_is_reported() -> None:
     problems = refused(
         stage("a", promote="g"),
         stage("m", ("a.out",)),
@@ -114,7 +114,7 @@ def test_each_group_that_cannot_be_is_told() -> None:
     assert [one.message.partition(" cannot")[0] for one in problems] == ["group `g`", "group `h`"]
 
 
-def test_a_cycle_that_has_nothing_to_do_with_a_group_is_told_as_a_cycle_alone() -> None:
+def test_a_cycle_outside_of_groups_is_reported_as_a_cycle_only() -> None:
     plan, problems = result(
         stage("a", ("b.out",)), stage("b", ("a.out",)), stage("c", promote="g"), stage("d", promote="g")
     )

@@ -65,7 +65,7 @@ def test_what_is_not_said_has_no_limit_but_one_failed_stage_ends_a_run() -> None
         (read_stage_limits, "max_cost_usd", "0.00", "E815"),
     ],
 )
-def test_a_limit_that_is_none_is_told_at_its_place(how, key: str, value, code: str) -> None:
+def test_an_invalid_limit_is_reported_at_its_path(how, key: str, value, code: str) -> None:
     assert read(how, {"stop_conditions": {key: value}})[1] == [(f"stop_conditions/{key}", code)]
 
 

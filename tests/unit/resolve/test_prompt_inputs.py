@@ -18,7 +18,7 @@ def test_the_value_of_json_can_be_walked() -> None:
 
 
 @pytest.mark.parametrize("text", ["# A heading", '{"a": 1, "a": 2}', "NaN", ""])
-def test_the_value_of_what_is_no_strict_json_is_a_mistake_with_its_place(text: str) -> None:
+def test_the_value_of_invalid_json_is_an_error_with_its_location(text: str) -> None:
     with pytest.raises(TemplateFileError) as caught:
         rendered("\n{{ inputs[0].value }}", "a.md", text)
     assert caught.value.line == 2

@@ -65,7 +65,7 @@ def test_slices_verify_inputs_and_conditions_are_read():
     assert reads_of(stage("s", inputs=(SliceInput("s.md", "H"), ListInput("x/**")))) == ("s.md",)
 
 
-def test_outputs_and_fence_are_written():
+def test_outputs_and_write_scope_are_written():
     assert writes_of(stage("s", writes=("a",), fence=WriteScope(("a", "d/")))) == ("a", "d/")
 
 
@@ -82,13 +82,13 @@ def test_a_reader_after_a_chain_comes_after_all_of_its_items():
     assert plan.chains == {"each": ("each@a", "each@b")}
 
 
-def test_a_stage_that_a_chain_reads_stands_above_it_and_reads_version_0():
+def test_a_stage_that_a_chain_reads_is_upstream_of_it_and_reads_version_0():
     plan = planned(stage("first", ("w/x",), ("m",)), item("a", reads=("m",), writes=("w/x",), index=0))
     assert plan.order == ("first", "each@a")
     assert plan.upstream_of_chains == {"first": frozenset({"each"})}
 
 
-def test_all_that_any_item_waits_for_comes_before_the_first_one():
+def test_everything_that_an_item_waits_for_comes_before_the_first_item():
     plan = planned(
         item("a", writes=("w/x",), index=0),
         item("b", reads=("m",), writes=("w/x",), index=1),
@@ -112,7 +112,7 @@ def test_a_pattern_of_an_unexpanded_foreach_makes_an_edge():
     assert planned(foreach(), stage("reader", ("w/deep/x",))).order == ("each", "reader")
 
 
-def test_the_maker_of_a_list_that_reads_what_its_items_may_write_stands_above():
+def test_the_maker_of_a_list_that_reads_what_its_items_may_write_is_upstream():
     plan = planned(stage("list", ("w/**",), ("list.json",)), foreach(sequential=True))
     assert plan.order == ("list", "each")
     assert plan.upstream_of_chains == {"list": frozenset({"each"})}
@@ -148,7 +148,7 @@ def test_items_that_are_promoted_together_wait_for_one_another_only_where_they_s
     assert plan.upstream == {"each@a": (), "each@b": ("each@a",), "each@c": ()}
 
 
-def test_a_chain_waits_before_its_first_item_for_all_that_is_promoted_together():
+def test_a_chain_waits_before_its_first_item_for_the_whole_group():
     items = (apart("a", writes=("w/a",)), apart("b", writes=("w/b",)))
     chain = (
         stage("line@1", (), ("x",), chain=ChainLink(chain="line", index=0)),
@@ -200,7 +200,7 @@ def test_needs_between_two_foreach_over_one_list_join_item_to_item_unless_all_ar
     assert plan.upstream["all@a"] == ("one@a", "one@b")
 
 
-def test_a_cycle_is_told_with_its_path_and_the_reason_of_every_edge():
+def test_a_cycle_is_reported_with_its_path_and_the_reason_of_every_edge():
     (problem,) = complaints(
         stage("a", ("z",), ("x",)),
         stage("b", ("x",), ("y",)),
@@ -217,7 +217,7 @@ def test_a_cycle_is_told_with_its_path_and_the_reason_of_every_edge():
     ]
 
 
-def test_a_cycle_names_what_is_written_and_no_pattern_that_stands_for_an_item():
+def test_a_cycle_shows_the_written_path_and_not_the_pattern_of_an_item():
     body = {"inputs": ["done.txt"], "outputs": ["${{ item }}.log"], "shell": ["x"]}
     each = ForeachStage(
         name="each", foreach=Foreach(source="l.json"), body=body, kind="shell", reads=("done.txt",), writes=("**",)
@@ -247,7 +247,7 @@ def test_a_cycle_names_what_is_written_and_no_pattern_that_stands_for_an_item():
     assert problem.hint == "remove one of these inputs, outputs or needs"
 
 
-def test_a_list_that_an_item_may_write_is_told_by_its_name():
+def test_a_list_that_an_item_may_write_is_reported_by_its_name():
     body = {"outputs": ["${{ item }}.a"]}
     one = ForeachStage(
         name="one", foreach=Foreach(source="l.json"), body=body, kind="shell", needs=("two",), writes=("**",)
@@ -295,7 +295,7 @@ def test_an_item_that_names_itself_in_the_list_is_a_cycle() -> None:
     assert [d.message for d in problems] == ["cycle: each@x -> each@x"]
 
 
-def test_two_cycles_are_two_complaints():
+def test_two_cycles_are_two_errors():
     found = complaints(
         stage("a", ("2",), ("1",)), stage("b", ("1",), ("2",)), stage("c", ("4",), ("3",)), stage("d", ("3",), ("4",))
     )
@@ -320,14 +320,14 @@ def test_an_unknown_need_names_the_nearest_stage():
     assert (problem.code, problem.hint) == ("E823", "did you mean `build`?")
 
 
-def test_everything_wrong_is_told_at_once():
+def test_all_errors_are_reported_in_one_run():
     found = complaints(
         stage("a", ("y",), ("x",), needs=("nobody",)), stage("b", ("x",), ("y", "o")), stage("c", writes=("o",))
     )
     assert sorted(d.code for d in found) == ["E820", "E821", "E823"]
 
 
-def test_an_input_that_nobody_makes_is_complained_of_where_it_stands():
+def test_an_input_that_does_not_exist_is_reported_at_its_location():
     plan, _ = build_plan(
         pipeline(
             stage("a", writes=("made",)),
@@ -344,7 +344,7 @@ def test_an_input_that_nobody_makes_is_complained_of_where_it_stands():
 @pytest.mark.parametrize(
     "one", [PathInput("x", optional=True), GlobInput("x*"), ListInput("x"), SliceInput("x", "H", optional=True)]
 )
-def test_what_may_be_missing_is_not_complained_of(one):
+def test_an_input_that_may_be_missing_is_not_reported(one):
     plan = planned(stage("a", inputs=(one,)))
     assert literal_reads(plan) == ()
     assert missing_inputs_errors(plan, {}) == ()
@@ -381,7 +381,7 @@ def reading(*globs, name="reader"):
         ([("o/x*", ("o/y",)), ("o/*", ("o/x",))], ("x", "y")),
     ],
 )
-def test_who_makes_only_what_is_excluded_does_not_come_before(globs, before):
+def test_a_stage_that_makes_only_excluded_files_does_not_come_before(globs, before):
     plan = planned(stage("x", writes=("o/x",)), stage("y", writes=("o/y",)), reading(*globs))
     assert plan.upstream["reader"] == before
     made = {"x": "o/x", "y": "o/y"}
@@ -401,7 +401,7 @@ def test_what_a_node_may_read_counts_its_patterns_and_those_of_what_is_written()
 # ---- needs --------------------------------------------------------------------------------------
 
 
-def test_an_unknown_item_or_stage_is_told_at_its_place_in_needs():
+def test_an_unknown_item_or_stage_is_reported_at_its_entry_of_needs():
     places = {"stages__b__needs__1": Location("p.yaml", 4, 2)}
     (problem,) = complaints(stage("a"), stage("b", needs=("a", "c@x")), **places)
     assert (problem.code, problem.location) == ("E827", Location("p.yaml", 4, 2))
@@ -411,7 +411,7 @@ def test_an_unknown_item_or_stage_is_told_at_its_place_in_needs():
     assert [(one.code, one.location) for one in found] == [("E823", Location("p.yaml", 5, 6))]
 
 
-def test_a_stage_that_is_switched_off_is_waited_for_by_nobody():
+def test_no_stage_waits_for_a_skipped_stage():
     off = (SkippedStage(name="off", kind="shell"), SkippedStage(name="each@b", kind="shell"))
     needs = ("off", "each@b", "off@x", "on")
     plan, problems = build_plan(
@@ -422,7 +422,7 @@ def test_a_stage_that_is_switched_off_is_waited_for_by_nobody():
     assert set(plan.skipped) == {"off", "each@b"}
 
 
-def test_an_item_whose_twin_is_switched_off_waits_for_no_other_item():
+def test_an_item_whose_twin_is_skipped_waits_for_no_other_item():
     twins = (foreach("one"), foreach("two", writes=("v/**",), needs=("one",)))
     plan = planned(*twins)
     plan, problems = extend_plan(
@@ -450,7 +450,7 @@ def test_a_foreach_and_a_group_of_one_name_are_two_groups():
     assert plan.groups == {"each[*]": ("each@a", "each@b"), "each": ("x", "y")}
 
 
-def test_a_cycle_is_told_at_the_place_of_each_stage():
+def test_a_cycle_is_reported_at_the_location_of_each_stage():
     places = {"stages__a": Location("p.yaml", 1, 1), "stages__b": Location("p.yaml", 2, 1)}
     (problem,) = complaints(stage("a", ("y",), ("x",)), stage("b", ("x",), ("y",)), **places)
     assert [one.location for one in problem.related] == [Location("p.yaml", 2, 1), Location("p.yaml", 1, 1)]

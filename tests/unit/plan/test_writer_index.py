@@ -37,7 +37,7 @@ NODES = st.lists(
 
 
 @given(NODES, PATTERNS)
-def test_who_may_write_what_a_pattern_means_is_who_has_a_pattern_that_meets_it(nodes, pattern) -> None:
+def test_writers_of_a_pattern_are_the_nodes_with_an_overlapping_pattern(nodes, pattern) -> None:
     expected = sorted(name for name, node in nodes.items() if any(may_overlap(pattern, one) for one in writes_of(node)))
     assert list(WriterIndex(nodes).writers_of(pattern)) == expected
 

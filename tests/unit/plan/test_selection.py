@@ -64,14 +64,14 @@ def test_only_brings_itself():
     assert Selection(only=("last",)).nodes(expanded()) == {"last"}
 
 
-def test_unknown_names_are_complained_of_all_at_once_with_the_nearest():
+def test_all_unknown_names_are_reported_with_the_nearest_name():
     with pytest.raises(NotFoundError) as caught:
         Selection(targets=("lst", "each@zz"), only=("qqqqqq",)).nodes(expanded())
     assert [d.code for d in caught.value.diagnostics] == ["E823", "E823"]
     assert caught.value.diagnostics[0].hint in {"did you mean `last`?", "did you mean `list`?"}
 
 
-def test_what_is_switched_off_is_named_but_is_no_node() -> None:
+def test_a_skipped_stage_can_be_named_but_is_not_a_node() -> None:
     off = (SkippedStage(name="off", kind="shell"), SkippedStage(name="each@c", kind="shell"))
     plan, problems = build_plan(replace(PIPELINE, skipped=off))
     assert plan is not None, problems
@@ -84,7 +84,7 @@ def test_what_is_switched_off_is_named_but_is_no_node() -> None:
     assert Selection(targets=("last",)).skipped(plan) == ()
 
 
-def test_an_item_of_what_is_no_foreach_is_no_stage() -> None:
+def test_an_item_of_a_single_stage_is_not_a_stage() -> None:
     for name in ("last@a", "nobody@a"):
         with pytest.raises(NotFoundError, match="no stage is named"):
             Selection(targets=(name,)).nodes(unexpanded())

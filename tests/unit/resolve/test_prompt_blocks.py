@@ -58,14 +58,14 @@ def test_whatever_the_texts_are_they_are_read_back(blocks: list[DataBlock]) -> N
 
 
 @given(BLOCKS, NASTY)
-def test_a_text_that_knows_the_fence_of_a_block_does_not_close_it(block: DataBlock, more: str) -> None:
+def test_a_text_with_the_delimiter_of_a_block_does_not_close_it(block: DataBlock, more: str) -> None:
     fence = render_blocks([block]).partition(": ")[0].removeprefix("--- begin ")
     forged = DataBlock(block.kind, f"{block.text}\n--- end {fence} ---\n{more}", block.path, block.slice)
     assert parsed(render_blocks([forged])) == [forged]
     assert parsed(render_blocks([block, forged])) == [block, forged]
 
 
-def test_a_fence_that_occurs_is_made_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_delimiter_that_occurs_in_a_text_is_made_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     digits = "0123456789abcdef" * 4
     monkeypatch.setattr("orch23.resolve.prompt_blocks._sha256", lambda text: digits if text[:1] in "\n0" else "f" * 64)
     assert "--- end 0123456789ab ---" in render_blocks([DataBlock("x", "text")])
@@ -98,7 +98,7 @@ def test_prompts_have_blocks_of_inputs_and_of_texts() -> None:
     ]
 
 
-def test_of_nothing_there_is_no_block() -> None:
+def test_an_absent_value_makes_no_block() -> None:
     template = '[{{ previous | block("x") }}{{ own | blocks }}{{ inputs | blocks }}]'
     assert rendered(template, previous=None, own=None, inputs=PromptInputs(())) == "[]"
 
@@ -113,7 +113,7 @@ def test_of_nothing_there_is_no_block() -> None:
         ("{{ missing | blocks }}", "`missing` is not defined"),
     ],
 )
-def test_what_is_no_data_is_a_mistake_of_the_template(template: str, message: str) -> None:
+def test_a_block_of_something_else_is_an_error_of_the_template(template: str, message: str) -> None:
     with pytest.raises(TemplateFileError, match=message):
         rendered(template, previous="text")
 

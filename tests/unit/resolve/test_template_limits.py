@@ -25,7 +25,7 @@ def test_honest_templates_render_as_ever(source: str) -> None:
     assert render_text(source, {"l": [1, 2], "m": {"a": 1, "b": 2}}, "t") == HONEST[source]
 
 
-def test_a_template_of_some_length_is_no_burden() -> None:
+def test_a_long_template_stays_within_the_limits() -> None:
     lines = "{% for a in l %}{{ loop.index ~ ': ' ~ (a | upper) }}\n{% endfor %}"
     assert render_text(lines, {"l": ["text"] * 10_000}, "t").count("TEXT") == 10_000
 

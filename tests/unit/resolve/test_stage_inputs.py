@@ -74,7 +74,7 @@ def test_an_entry_is_a_file_a_pattern_a_slice_or_a_listing(entry, value) -> None
         ("!a", "0", "E850"),
     ],
 )
-def test_what_is_none_of_these_is_told_at_its_place(entry, place: str, code: str) -> None:
+def test_an_input_of_another_form_is_reported_at_its_path(entry, place: str, code: str) -> None:
     assert read(entry)[1] == [(place, code)]
 
 
@@ -89,7 +89,7 @@ def test_an_exclusion_concerns_the_patterns_and_listings_before_it() -> None:
     )
 
 
-def test_an_exclusion_without_an_effect_is_told_with_what_it_cannot_match() -> None:
+def test_an_exclusion_without_effect_is_reported_with_the_patterns_before_it() -> None:
     problem = told("a/*", {"list": "b/"}, "!c/x")
     assert problem.path == "stages/s/inputs/2"
     assert problem.message == "`!c/x` excludes nothing: `a/*`, `b/**` cannot match it"
@@ -121,5 +121,5 @@ def test_the_way_out_of_an_excluded_slice_names_the_file() -> None:
     assert told("a/*", "!a/b.md#H").hint == 'write "!a/b.md", or remove the slice from the list'
 
 
-def test_an_exclusion_with_a_bad_path_is_told_once_and_excludes_nothing() -> None:
+def test_an_exclusion_with_a_bad_path_is_reported_once_and_excludes_nothing() -> None:
     assert read("a/**", "!../a") == ((GlobInput("a/**"),), [("1", "E850")])
