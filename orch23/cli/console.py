@@ -29,7 +29,7 @@ class Console(Struct, frozen=True, kw_only=True):
     """The streams and the environment of one command: results go to stdout, progress and warnings to stderr.
 
     `exit_codes` are those of the pipeline, once it is loaded. `argv` is the command line, `began_ns` when it started,
-    in ns since 1970. `err_written` collects what was written to stderr: it becomes the answer of later builds with
+    in ns since 1970. `err_written` collects what was written to stderr: a snapshot repeats it in later builds with
     nothing to do. `stale_snapshot` is the snapshot of an earlier build in which files have changed since. `found` is
     the project, once it was searched for, and `notes` what was written about its root.
     """

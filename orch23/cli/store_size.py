@@ -10,7 +10,7 @@ from orch23.model.errors import Orch23Error
 from orch23.model.event import Event, Warned
 from orch23.model.parsing import NaturalNumber, from_struct, to_struct
 from orch23.report.values import format_size
-from orch23.store.garbage_collection import collector_of
+from orch23.store.garbage_collection import GcLimits, collector_of, stored_bytes
 from orch23.store.json_text import decode_with_checksum, encode_with_checksum
 from orch23.store.project_store import DEFAULT_CAP_BYTES, KEEP_VARIABLE, ProjectStore
 from orch23.store.safe_files import PRIVATE_FILE_MODE, write_atomic
@@ -32,25 +32,24 @@ class _Measured(Struct, frozen=True, forbid_unknown_fields=True):
 
 def warn_about_size(store: ProjectStore, build: Build, environ: Mapping[str, str], now_s: int) -> None:
     """Warn if the store is larger than its limit, with what `orch23 gc` would free. Only under the build lock."""
-    cap: int | None = DEFAULT_CAP_BYTES
+    limit: int | None = DEFAULT_CAP_BYTES
     if environ.get(KEEP_VARIABLE):
         from orch23.cli.retention import size_limit  # noqa: PLC0415 - only if the user sets a limit
 
-        cap = size_limit(environ)
-    if cap is None or _current_size(store, cap, now_s) <= cap:
+        limit = size_limit(environ)
+    if limit is None or _current_size(store, limit, now_s) <= limit:
         return
     from orch23.cli.retention import lock_file_needs  # noqa: PLC0415 - only for a store over its limit
-    from orch23.store.garbage_collection import GcLimits  # noqa: PLC0415 - likewise
 
     # Only the plan of this pipeline is known: a full plan of each pipeline, as in `gc`, would slow down every build.
     keys = frozenset(record.key for record in build.session.state.results.values())
     try:
-        chosen = collector_of(store).select(lock_file_needs(store.root, keys), GcLimits(max_bytes=cap))
+        chosen = collector_of(store).select(lock_file_needs(store.root, keys), GcLimits(max_bytes=limit))
     except Orch23Error:  # another pipeline's lock file is damaged: `orch23 gc` reports it
         return
-    if chosen.freed_bytes > cap // _WARN_SHARE:
+    if chosen.freed_bytes > limit // _WARN_SHARE:
         message = (
-            f"the store holds {format_size(chosen.size_bytes)}, over {format_size(cap)}: "
+            f"the store holds {format_size(chosen.size_bytes)}, over {format_size(limit)}: "
             f"`orch23 gc` would free up to {format_size(chosen.freed_bytes)}"
         )
         build.observer.notice(Event(Warned(), message, level="warning"))
@@ -58,14 +57,12 @@ def warn_about_size(store: ProjectStore, build: Build, environ: Mapping[str, str
 
 def record_size(folder: Path, now_s: int) -> int:
     """Measure a store, and write its size for later builds."""
-    from orch23.store.garbage_collection import stored_bytes  # noqa: PLC0415 - once a day
-
     size_bytes = stored_bytes(folder)
     _write(folder, size_bytes, now_s)
     return size_bytes
 
 
-def _current_size(store: ProjectStore, cap: int, now_s: int) -> int:
+def _current_size(store: ProjectStore, limit: int, now_s: int) -> int:
     """Return the last measured size plus what was added since. Measure again once a day: it lists all files."""
     folder, added = store.folder, store.local.contents.added_bytes
     try:
@@ -74,9 +71,9 @@ def _current_size(store: ProjectStore, cap: int, now_s: int) -> int:
         return record_size(folder, now_s)
     known, measured_s = measured.size_bytes + added, measured.measured_s
     # The sum does not know of removed files: measure again before a warning, and once a day.
-    if added and (known > cap or not 0 <= now_s - measured_s < _DAY_S):
+    if added and (known > limit or not 0 <= now_s - measured_s < _DAY_S):
         return record_size(folder, now_s)
-    if added >= cap // _WRITE_SHARE:
+    if added >= limit // _WRITE_SHARE:
         _write(folder, known, measured_s)
     return known
 

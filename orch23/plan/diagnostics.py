@@ -100,7 +100,7 @@ def unknown_stage_error(pipeline: Pipeline, name: str, position: int, need: str,
     wanted = need.removesuffix("[*]")
     return Diagnostic(
         "E827" if "@" in wanted else "E823",
-        f"stage `{name}` needs `{wanted}`, which is no stage of this pipeline",
+        f"stage `{name}` needs `{wanted}`, which is not a stage of this pipeline",
         pipeline.locate("stages", name, "needs", position),
         did_you_mean(wanted, known) or "`needs` names stages",
     )

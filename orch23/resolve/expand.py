@@ -60,7 +60,11 @@ def expand(
             wanted = _needs(foreach, item)
             problems += [
                 _problem(
-                    "E827", foreach, f"item `{key}` needs `{name}`, which is no item", locate, "name a key of the list"
+                    "E827",
+                    foreach,
+                    f"item `{key}` needs `{name}`, which is not an item",
+                    locate,
+                    "name a key of the list",
                 )
                 for name in wanted
                 if name not in keys

@@ -30,7 +30,7 @@ _BOUNDS = {
     "maximum": "is {value}; the most is {limit}",
     "exclusiveMinimum": "is {value}; it must be more than {limit}",
     "exclusiveMaximum": "is {value}; it must be less than {limit}",
-    "multipleOf": "is {value}, which is no multiple of {limit}",
+    "multipleOf": "is {value}, which is not a multiple of {limit}",
     "uniqueItems": "holds the same item twice",
     "contains": "lacks an item that must be there",
     "dependencies": "lacks a key that another of its keys needs",

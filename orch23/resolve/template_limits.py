@@ -46,7 +46,7 @@ _BUDGET: ContextVar[_Budget | None] = ContextVar("orch23_template_budget", defau
 
 @contextmanager
 def step_budget() -> Iterator[None]:
-    """Give everything that is rendered in this context one budget."""
+    """Set one budget for everything that is rendered in this context."""
     token = _BUDGET.set(_Budget())
     try:
         yield

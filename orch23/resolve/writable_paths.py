@@ -18,7 +18,7 @@ def writable_paths(
 ) -> tuple[str, ...] | None:
     """Return what a step may write besides TMPDIR and HOME: a folder ends with `/`, everything else is a file.
 
-    None means its whole tree: so for a step that makes outputs. A step that judges may write the outputs of its stage
+    None means its whole tree, as for a step that makes outputs. A step that judges may write the outputs of its stage
     if it is the stage's own step and not one of `verify`.
     """
     if not (step.judges or verifies):

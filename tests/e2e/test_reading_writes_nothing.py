@@ -142,11 +142,11 @@ def test_the_watch_sees_what_it_is_there_for(project: Project, deed: str) -> Non
     story(project)
     spoilt = f"""
 import orch23.engine.dry_run as dry_run
-real = dry_run.DryRun.look
-def look(self):
+real = dry_run.DryRun.run
+def run(self):
     {deed}
     return real(self)
-dry_run.DryRun.look = look
+dry_run.DryRun.run = run
 """
     seen = watched(project, "plan", more=spoilt)
     assert seen.returncode == 99, seen.stderr

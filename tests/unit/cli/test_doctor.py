@@ -101,7 +101,7 @@ def test_a_web_page_or_no_response_is_not_a_model(project: Project, provider: st
         asking(project, provider, server)
         page = findings(project, "--online", env=KEYS)[f"model {provider} m-1"]
     assert page["ok"] is False
-    assert "no model" in str(page["value"])
+    assert "without a model" in str(page["value"])
     gone = findings(project, "--online", env=KEYS)[f"model {provider} m-1"]
     assert gone["ok"] is False
     assert "cannot be reached" in str(gone["value"])

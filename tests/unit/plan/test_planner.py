@@ -405,7 +405,7 @@ def test_an_unknown_item_or_stage_is_reported_at_its_entry_of_needs():
     places = {"stages__b__needs__1": Location("p.yaml", 4, 2)}
     (problem,) = complaints(stage("a"), stage("b", needs=("a", "c@x")), **places)
     assert (problem.code, problem.location) == ("E827", Location("p.yaml", 4, 2))
-    assert problem.message == "stage `b` needs `c@x`, which is no stage of this pipeline"
+    assert problem.message == "stage `b` needs `c@x`, which is not a stage of this pipeline"
     stages = (stage("a", needs=("b[*]", "b@1", "nobody[*]", "b")), stage("b"))
     found = unknown_needs_errors(pipeline(*stages, stages__a__needs__2=Location("p.yaml", 5, 6)), ("a", "b"))
     assert [(one.code, one.location) for one in found] == [("E823", Location("p.yaml", 5, 6))]
