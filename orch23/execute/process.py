@@ -140,7 +140,6 @@ def run_process(
             reason, excess = _follow(started, captures, cancel, began + timeout_s, exceeded_limit)
         finally:
             leader_exit = started.end()
-        # Of a process that was killed, what it printed until then is enough.
         if reason == "exited":
             for descriptor, one in captures.items():
                 _drain(descriptor, one)

@@ -192,7 +192,7 @@ def _start(control: socket.socket) -> tuple[int, int]:
             os.write(writing, b"%d" % error)
             os._exit(_FAILED)
     os.close(writing)
-    # Without a request orch23 has ended, and with it the need for a supervisor.
+    # No request came, since orch23 has ended.
     if os.read(reading, len(_BEGUN)) != _BEGUN:
         os._exit(0)
     # Exec closes the pipe: then there is no error.
