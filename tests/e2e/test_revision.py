@@ -393,5 +393,5 @@ def test_a_file_that_is_no_text_is_not_destroyed_by_a_model(project: Project, mo
     model([files_answer({"app.txt": "cafe\n"})])
     stage(project, llm={"returns": "files"})
     project.write({"app.txt": b"caf\xe9\n"})
-    assert "[E211] app.txt: is there, and is no text in UTF-8" in failed(project.build()).err
+    assert "[E211] app.txt: exists and is not UTF-8 text" in failed(project.build()).err
     assert project.files()["app.txt"] == b"caf\xe9\n"
