@@ -103,7 +103,8 @@ _OPERATORS = frozenset("|&;<>()`\n")
 _EXPANSION = re.compile(r"\$[A-Za-z_0-9({?@*#!$-]")
 _STARTERS = frozenset({"if", "then", "else", "do", "while", "until", "exec", "time", "!", "{"})
 _SHOWN = 5
-_WITHIN = 8  # words of a shell's own code in which the script of a call is looked for
+# Words of a shell's own code in which the script of a call is looked for.
+_WITHIN = 8
 _NO_SHELL = "it runs without a shell: write one program and its arguments, quote text, or write several commands"
 
 

@@ -58,7 +58,6 @@ CODES: Codes = {
         "of the intent, its files or its constraints.",
     ),
 }
-"""The codes of this check alone."""
 
 
 _NAME = "architecture_stability"

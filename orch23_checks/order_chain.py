@@ -61,6 +61,7 @@ _CONTRACT: Json = {
     "properties": {"command": _TEXT, "requires": _conditions("file_exists")},
 }
 
+# The schema of a manifest without its orders: an error in one order does not hide those of the others.
 MANIFEST_SCHEMA: Mapping[str, Json] = {
     "type": "object",
     "required": ["work_orders"],
@@ -71,7 +72,6 @@ MANIFEST_SCHEMA: Mapping[str, Json] = {
         "verify_contract": _CONTRACT,
     },
 }
-"""The schema of a manifest without its orders: an error in one order does not hide those of the others."""
 
 
 class WorkOrder(Struct, frozen=True):

@@ -32,7 +32,6 @@ CODES: Codes = {
         "check names. Tests judge the work and are not part of it. Remove the path from `artifacts`.",
     ),
 }
-"""The codes of this check alone."""
 
 
 _NAME = "planner_tasks"

@@ -96,7 +96,6 @@ CODES: Codes = {
         "installed module.",
     ),
 }
-"""The codes of this check, and those of its helper modules."""
 
 
 _NAME = "work_orders"

@@ -8,8 +8,8 @@ from msgspec import Struct, field
 from orch23.model.diagnostic import Diagnostic, did_you_mean
 from orch23.model.digest import Json
 
+# Diagnostic codes: for each a title, and a paragraph that ends with what to do.
 Codes: TypeAlias = Mapping[str, tuple[str, str]]
-"""Diagnostic codes: for each a title, and a paragraph that ends with what to do."""
 
 
 class CheckInput(Struct, frozen=True, kw_only=True):

@@ -20,7 +20,6 @@ CODES: Codes = {
         "List the file under the stage's `inputs` or under `verify.inputs`, and keep its references within the file.",
     ),
 }
-"""The codes of this check alone."""
 
 
 if TYPE_CHECKING:

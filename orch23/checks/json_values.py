@@ -21,7 +21,6 @@ CODES: Codes = {
         "order. Write exactly these keys, or correct the option.",
     ),
 }
-"""The codes of this check alone."""
 
 
 _NAME = "json_values"

@@ -16,7 +16,6 @@ CODES: Codes = {
         "lists the entries and the hint the expected paths. Write the list again, with exactly these paths.",
     ),
 }
-"""The codes of this check alone."""
 
 
 _NAME = "one_per_input"

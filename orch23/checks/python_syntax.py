@@ -23,7 +23,6 @@ CODES: Codes = {
         "from the list.",
     ),
 }
-"""The codes of this check alone."""
 
 
 _NAME = "python_syntax"
@@ -82,7 +81,8 @@ def _wanted(options: Mapping[str, Json]) -> tuple[dict[str, tuple[str, ...]], tu
 def _parse(path: str, data: bytes) -> ast.Module | Diagnostic:
     """Return the tree of one file, or the error with its place."""
     null = data.find(b"\0")
-    if null >= 0:  # versions of Python differ in the message, and none has the place
+    # Versions of Python differ in the message, and none has the place.
+    if null >= 0:
         return _syntax_error(path, "contains a null byte", byte_location(path, data, null))
     try:
         return parse_python(data, path)

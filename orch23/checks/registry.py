@@ -32,8 +32,8 @@ SHARED_CODES: Codes = {
 }
 
 
+# The entry points of plugins that are checks.
 CHECK_GROUP: Final = "orch23.checks"
-"""The entry points of plugins that are checks."""
 
 
 _PLACES: Final = {

@@ -19,7 +19,8 @@ from referencing.jsonschema import DRAFT7
 from orch23.model.digest import Json
 from orch23.model.text import json_pointer
 
-MAX_PATTERN_BYTES = 8 << 20  # of memory that RE2 takes for one pattern
+# The memory that RE2 may take for one pattern and its caches.
+MAX_PATTERN_BYTES = 8 << 20
 # Instructions of the pattern times bytes of the text. RE2's worst case is linear in this product: `.{1000}` five times
 # over 200 KB took 48 s, and the limit about 5 s.
 MAX_WORK = 1_000_000_000

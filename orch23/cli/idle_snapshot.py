@@ -98,9 +98,12 @@ class IdleSnapshotWriter(Struct, kw_only=True):
 
     def end(self, build: Build) -> None:
         """Write the snapshot, if the next build has nothing to do. The caller holds the build lock."""
-        identity = command_identity(str(Path.cwd()), list(self.console.argv))
         began, ended = self._began, self._ended
-        if began is None or ended is None or identity is None or not self._may_write(ended):
+        if began is None or ended is None or not self._may_write(ended):
+            return
+        # Only now: with `-C` before the command, which is refused above, the working directory may be removed.
+        identity = command_identity(str(Path.cwd()), list(self.console.argv))
+        if identity is None:
             return
         idle = idle_build_of(build, began, ended, self.project.part, moved=self._has_worked)
         output = self._idle_output(idle) if idle is not None else ""

@@ -10,8 +10,8 @@ from orch23.model.paths import may_overlap
 from orch23.model.plan import Decision, Edited, Fresh, Maybe, Restore, Run, VerifyOnly
 from orch23.model.record import Manifest, Reason, ReasonCode, Record, is_verify_aspect
 
+# What a record requires of the workspace: path -> entry; None for a path that must not have its old bytes.
 Target = Mapping[str, FileEntry | None]
-"""What a record requires of the workspace: path -> entry; None for a path that must not have its old bytes."""
 
 _BY_ASPECT: Mapping[str, ReasonCode] = {
     "kind": "command_changed",

@@ -12,7 +12,8 @@ from msgspec import Struct
 
 from orch23.decide.source_syntax import emptied_functions, is_python, new_ellipses, python_comments, python_tree
 
-_LINE = 400  # characters; no placeholder is longer, and the patterns take quadratic time
+# Characters; no placeholder is longer, so the patterns need not search further.
+_LINE = 400
 _DOTS = r"(?:\.{2,}|…)"
 _MARK = r"(?:\#+|//+|\{?/\*+|<!--|--+|;+|%+|\{\#)"
 _CLOSING = " \t.…])>*/#-}"
@@ -21,7 +22,8 @@ _CODE_TEXT = (
     ".js .jsx .mjs .cjs .ts .tsx .go .rs .java .kt .c .h .cc .cpp .hpp .cs .php .rb .swift .scala .css .scss .less "
     ".vue .svelte .sql .sh"
 )
-_CODE = tuple(_CODE_TEXT.split())  # languages in which a line of only dots is not valid
+# Languages in which a line of only dots is not valid.
+_CODE = tuple(_CODE_TEXT.split())
 
 _WORDS = r"(?:\w+\s+)"
 _THE = r"(?:(?:the|this|your|my|all|of|our)\s+){0,3}"
@@ -173,7 +175,8 @@ def _in_comments(content: str, found: list[tuple[int, str]], *, edited: bool) ->
 
 def _replaces_text(path: str, line: str, *, edited: bool) -> bool:
     if path.lower().endswith(_MARKDOWN) and not _MARKDOWN_MARK.match(line):
-        return False  # in Markdown `#` is a heading and `--` is not a comment
+        # In Markdown `#` is a heading and `--` is not a comment.
+        return False
     if line.strip() in {"...", "…"}:
         return edited and path.endswith(_CODE)
     return _is_placeholder(line, edited=edited)

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep
 
 
-_SHOWN = 50  # errors of one response: a longer list does not help a model
+# Errors of one response: a longer list does not help a model.
+_SHOWN = 50
 
 _SCOPE = frozenset({codes.OUTSIDE_WRITE_SCOPE, codes.UNSAFE_PATH, codes.PROTECTED, codes.FORBIDDEN_DELETE})
 _STALE = frozenset({codes.STALE_BASE, codes.NOT_SHOWN})

@@ -162,7 +162,8 @@ def _parents(path: str) -> list[str]:
 
 MAX_FILE_BYTES = 200_000
 MAX_TOTAL_BYTES = 500_000
-_SHOWN_PLACEHOLDERS = 5  # of one file; more would only repeat the first
+# Placeholders of one file: more would only repeat the first.
+_SHOWN_PLACEHOLDERS = 5
 _WHOLE = "write the whole file, every line"
 
 

@@ -125,8 +125,8 @@ def _last_name(node: ast.expr) -> str:
             return ""
 
 
+# The standard library without its own tests: many projects have a package `test`.
 STDLIB_MODULES = sys.stdlib_module_names - {"test"}
-"""The standard library without its own tests: many projects have a package `test`."""
 
 TEST_LIBRARIES_TEXT = """
     pytest _pytest pluggy iniconfig exceptiongroup py xdist execnet pytest_timeout pytest_asyncio pytest_mock pytest_cov
@@ -135,8 +135,8 @@ TEST_LIBRARIES_TEXT = """
     factory model_bakery polyfactory assertpy hamcrest sure expects syrupy snapshottest approvaltests inline_snapshot
     dirty_equals deepdiff parameterized ddt behave tavern schemathesis anyio trio twisted icontract crosshair
 """
+# Test runners, and libraries that tests use. A module of the project must not shadow them.
 TEST_LIBRARIES = frozenset(TEST_LIBRARIES_TEXT.split())
-"""Test runners, and libraries that tests use. A module of the project must not shadow them."""
 
 _CODE = (".py", ".pyc", ".so", ".pyd")
 

@@ -92,8 +92,8 @@ class _TooLong(Struct, frozen=True, tag_field="event", tag="too_long", forbid_un
     limit: int
 
 
+# A line of a report, as `orch23_reporter` and `report_channel` write it.
 _Event: TypeAlias = _Start | _Collected | _Deselected | _Collect | _Test | _Foreign | _Finish | _Forged | _TooLong
-"""A line of a report, as `orch23_reporter` and `report_channel` write it."""
 
 
 class PytestReport(Struct):

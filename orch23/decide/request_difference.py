@@ -72,7 +72,8 @@ def _texts(what: str, then: str, now: str) -> str:
     """Return where two texts differ, with both lines shortened to that place."""
     if then == now:
         return f"{what} differs in redacted text"
-    if _bare(then) != _bare(now):  # report the text of a data block, not its delimiter, which has a hash of the text
+    # Report the text of a data block, not its delimiter, which has a hash of the text.
+    if _bare(then) != _bare(now):
         then, now = _bare(then), _bare(now)
     olds, news = then.split("\n"), now.split("\n")
     line = first_difference(olds, news)

@@ -11,7 +11,8 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.parsing import MAX_JSON_DEPTH, StrictJsonError, parse_json
 
-MAX_RESPONSE_BYTES = 2 * 1_048_576  # 500 KB of files, which JSON escapes may double, and the rest of the response
+# 500 KB of files, which JSON escapes may double, and the rest of the response.
+MAX_RESPONSE_BYTES = 2 * 1_048_576
 
 _ENVELOPE_KEYS = frozenset({"summary", "writes", "edits", "files", "deletes", "error", "status", "reason"})
 _WRITE_KEYS = frozenset({"path", "content", "base_sha256"})

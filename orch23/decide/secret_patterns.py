@@ -17,7 +17,7 @@ _MIN_DISTINCT = 8
 class KeyFormat(Struct, frozen=True):
     """One format: its name, the text that each such key starts with, and the pattern of the whole key.
 
-    The pattern is compiled only if a text contains the head: compiling all of them would slow down every build.
+    The pattern is compiled only if a text contains the head, which is rare.
     """
 
     name: str

@@ -148,7 +148,8 @@ class Secrets(Struct, frozen=True):
 
     def redact(self, text: str) -> str:
         """Return a text without secrets, in any encoding. A second call changes nothing."""
-        while spans := self._spans(text):  # removing one secret can join the parts of another
+        # A redaction can make another secret visible, which a further round finds.
+        while spans := self._spans(text):
             pieces: list[str] = []
             at = 0
             for start, end, name in spans:

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from orch23.model import parsing
 from orch23.model.python_source import parse_python
 
+# The line and the message of a syntax error.
 SyntaxFault = tuple[int, str]
-"""The line and the message of a syntax error."""
 
 _JSON = (".json", ".ipynb")
 _WITH_COMMENTS = re.compile(r"(?:^|/)(?:[tj]sconfig[^/]*|devcontainer|settings|launch|tasks|\.[^/]*)\.json$")
@@ -188,7 +188,8 @@ def _does_something(node: ast.stmt) -> bool:
 
 def _json_fault(text: str) -> SyntaxFault | None:
     try:
-        json.loads(text)  # not strict JSON: other tools of the project may allow a repeated key
+        # Not strict JSON: other tools of the project may allow a repeated key.
+        json.loads(text)
     except json.JSONDecodeError as error:
         return error.lineno, f"is not JSON: {error.msg}"
     except (ValueError, RecursionError) as error:

@@ -134,6 +134,7 @@ def run_process(
         streams = (capture,) if error_capture is None else (capture, error_capture)
         started = _start(process, streams, captures, output.file_bytes)
         try:
+            # Before the output is read: bwrap's command waits until this has set its limits.
             if process.on_start is not None:
                 process.on_start(started.tree)
             reason, excess = _follow(started, captures, cancel, began + timeout_s, exceeded_limit)

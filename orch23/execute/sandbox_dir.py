@@ -159,6 +159,7 @@ class SandboxDirs:
 
         Only for a step that was trusted and ran alone: no other process knows these folders.
         """
+        # A folder that the step changed could affect the next one: then it is not reused.
         skeleton = self._skeletons.pop(sandbox_dir.marker, None)
         if skeleton is None or not empty_skeleton(skeleton):
             self.discard(sandbox_dir)

@@ -192,7 +192,8 @@ def _start(control: socket.socket) -> tuple[int, int]:
             os.write(writing, b"%d" % error)
             os._exit(_FAILED)
     os.close(writing)
-    if os.read(reading, len(_BEGUN)) != _BEGUN:  # orch23 has ended
+    # No request came, since orch23 has ended.
+    if os.read(reading, len(_BEGUN)) != _BEGUN:
         os._exit(0)
     # Exec closes the pipe: then there is no error.
     error_number = os.read(reading, 16)

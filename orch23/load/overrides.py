@@ -171,6 +171,7 @@ def _evaluated(given: Mapping[str, _Given]) -> tuple[dict[str, Json], list[Diagn
     diagnostics = [_cycle_error(cycle, given) for cycle in cycles]
     broken = {name for cycle in cycles for name in cycle}
     values: dict[str, Json] = {}
+    # A name that uses a broken one is broken too, so each round evaluates or breaks at least one name.
     while waiting := [name for name in given if name not in values and name not in broken]:
         for name in waiting:
             if uses[name] & broken:

@@ -31,6 +31,7 @@ MAX_YAML_DEPTH = 64
 MAX_INTEGER = 2**63 - 1
 _DEPTH_OF_LIBYAML = "exceeded maximum nesting depth"
 
+# YAML 1.1 reads 010 as 8 and 1_000 as 1000; here both are strings.
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+(?:[eE][-+]?[0-9]+)?|[eE][-+]?[0-9]+)")
 _WORDS: Mapping[str, Json] = {"true": True, "false": False, "null": None, "~": None, "": None}
@@ -245,6 +246,7 @@ def _plain(text: str) -> "Json | _OutOfRange":
     if not text[-1].isascii() or text[0] not in "-0123456789":
         return text
     if _INTEGER.fullmatch(text):
+        # The length is checked first: int() refuses texts of over 4,300 digits with an exception.
         if len(text) > 20 or abs(int(text)) > MAX_INTEGER:  # noqa: PLR2004 - the digits of 2**64, and a sign
             return _OutOfRange("the number does not fit in 64 bits")
         return int(text)

@@ -24,17 +24,17 @@ class ScriptedCase(Struct, frozen=True):
     when: str = ""
 
 
+# The origin of a scripted response, in its record.
 SCRIPTED_PROVENANCE = "scripted: written by hand, no model was asked"
-"""The origin of a scripted response, in its record."""
 
+# Stage or `stage@item` -> its cases. The first that matches a request counts.
 ScriptedResponses: TypeAlias = Mapping[str, Sequence[ScriptedCase]]
-"""Stage or `stage@item` -> its cases. The first that matches a request counts."""
 
+# Reads the file that `llm.answers` names (YAML, relative to the root).
 ReadScriptedResponses: TypeAlias = Callable[[str], ScriptedResponses]
-"""Reads the file that `llm.answers` names (YAML, relative to the root)."""
 
+# The prices of a provider: free, unknown, or those of a vendor in the price table.
 Pricing: TypeAlias = Literal["free", "unknown", "anthropic", "openai"]
-"""The prices of a provider: free, unknown, or those of a vendor in the price table."""
 
 
 class ProjectFiles(Protocol):

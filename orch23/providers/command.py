@@ -28,14 +28,15 @@ from orch23.steps.llm.spec import LLMStep
 MAX_STDOUT_BYTES = 4 * 1_048_576
 MAX_STDERR_BYTES = 16 << 20
 _STDERR_KEPT = 64_000
+# Characters that are dropped where stderr was cut: a secret that the cut has split is not recognized.
 _MARGIN = 16_000
-"""Characters that are dropped where stderr was cut: a secret that the cut has split is not recognized."""
 
 _SHOWN_LINES = 12
 _MACHINE_ERRORS = frozenset(
     {errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.EINTR}
 )  # the machine failed, not the program
-_SIGNALS = 128  # a process that dies of signal n has the exit code 128 + n
+# A process that dies of signal n has the exit code 128 + n.
+_SIGNALS = 128
 
 
 class ResolvedProgram(Struct, frozen=True):

@@ -12,15 +12,16 @@ from orch23.providers import codes
 _BUSY = frozenset({408, 409})
 _KEY = frozenset({401, 403})
 _RATE_LIMIT = 429
+# The server failed, or a proxy lost it: a model may have worked on the request.
 _AT_WORK = frozenset({500, 502, 504})
-"""The server failed, or a proxy lost it: a model may have worked on the request."""
 
 _CLIENT_ERRORS = 400
 _SERVER_ERRORS = 500
 _SHOWN = 300
-_YEAR_S = 365 * 86_400.0  # a longer wait means never, and must not overflow a date
+# A server that requires a longer wait means never.
+_YEAR_S = 365 * 86_400.0
+# What a vendor's library raises, beyond its documented errors, if a reply does not match the API.
 UNEXPECTED_ERRORS = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-"""What a vendor's library raises, beyond its documented errors, if a reply does not match the API."""
 
 _CONNECTING = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError"})
 _REDACT: ContextVar[Callable[[str], str] | None] = ContextVar("redact", default=None)

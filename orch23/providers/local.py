@@ -130,7 +130,8 @@ def server_argv(model: str, environ: Mapping[str, str]) -> tuple[str, ...]:
     missing = _missing(model, environ)
     if missing or weights is None:
         raise ConfigurationError(*missing)
-    threads = max(1, (os.cpu_count() or 2) // 2)  # its threads spin, so more of them are slower on a busy machine
+    # Its threads spin, so more of them are slower on a busy machine.
+    threads = max(1, (os.cpu_count() or 2) // 2)
     script = str(Path(__file__).with_name("local_server.py"))
     return (sys.executable, "-P", script, str(weights), str(threads), str(CONTEXT_TOKENS))
 
@@ -178,7 +179,8 @@ def _stop(process: subprocess.Popen[str]) -> None:
         try:
             process.stdin.close()
         except OSError:
-            process.kill()  # the child has exited, or the pipe is broken: `wait` handles both
+            # The child has exited, or the pipe is broken: `wait` handles both.
+            process.kill()
     try:
         process.wait(_END_S)
     except subprocess.TimeoutExpired:
@@ -194,7 +196,8 @@ def _post(running: _Running, body: Mapping[str, Json], timeout_s: float) -> Json
             Diagnostic(codes.TIMED_OUT, "the local model was not ready in time", hint="raise `llm.timeout`")
         )
     status, data, why = 0, b"", ""
-    with OpenCalls().track(timeout_s) as sockets:  # a socket's own timeout starts again with each byte
+    # A socket's own timeout starts again with each byte.
+    with OpenCalls().track(timeout_s) as sockets:
         try:
             status, data = _exchange(running, json.dumps(body), timeout_s, sockets)
         except (OSError, http.client.HTTPException) as error:

@@ -66,7 +66,8 @@ def serve(model: str, threads: int, context: int, token: str) -> str:
     return str(server.listening_address)
 
 
-_KEPT: list[object] = []  # the server must outlive `serve`, or its destructor ends it
+# The server must outlive `serve`, or its destructor ends it.
+_KEPT: list[object] = []
 
 
 if __name__ == "__main__":

@@ -223,7 +223,8 @@ class MeteredProvider(Struct, frozen=True, kw_only=True):
                 self.meter.release(self.stage)
             else:
                 self.meter.forfeit(self.stage)
-            self.meter.deadline_s(self.stage, deadline_s)  # raises LimitError if the time is up: then that is the cause
+            # Raises LimitError if the time is up: then that is the cause.
+            self.meter.deadline_s(self.stage, deadline_s)
             raise
         except ConfigurationError:
             self.meter.release(self.stage)  # no key, no library: nothing was sent

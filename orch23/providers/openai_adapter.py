@@ -19,8 +19,8 @@ from orch23.providers.wire import wire_schema
 from orch23.steps.llm.spec import LLMStep
 
 OPENAI_URL = "https://api.openai.com/v1"
+# The key for a server on this machine if there is none: the library requires one.
 _NO_KEY_NEEDED = "none"
-"""The key for a server on this machine if there is none: the library requires one."""
 
 
 def server_url(step: LLMStep) -> str:

@@ -22,8 +22,8 @@ from orch23.providers.server_replies import MAX_RESPONSE_CHARACTERS, join_text, 
 
 _STREAM = "text/event-stream"
 _UNFINISHED = "it has no finish reason"
+# After valid parts of a stream these errors mean only that this response was damaged in transit.
 _BROKEN = frozenset({codes.UNREACHABLE, codes.INVALID_REPLY})
-"""After valid parts of a stream these errors mean only that this response was damaged in transit."""
 
 _STOPS: Mapping[str, StopReason] = {"stop": "end", "length": "max_tokens", "content_filter": "refusal"}
 

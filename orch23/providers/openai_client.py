@@ -71,8 +71,10 @@ def _is_fit(schema: Json, depth: int) -> bool:
 
 OPENAI_KEY = "OPENAI_API_KEY"
 _CONNECT_S = 15.0
-_STALL_S = 300.0  # a model on a slow machine reads a long prompt for minutes before its first word
-_LATER_S = 5.0  # later than the deadline, which shuts the connection down and gives the better message
+# A model on a slow machine reads a long prompt for minutes before its first word.
+_STALL_S = 300.0
+# Later than the deadline, which shuts the connection down and gives the better message.
+_LATER_S = 5.0
 _LEAST_S = 0.001
 _NO_CREDIT = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
 _SERVERS_OWN = frozenset({"server_error", "overloaded", "overloaded_error", "rate_limit_exceeded", "timeout"})

@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep
 
 
+# Dollars for a million tokens, each with the number of input tokens above which it applies to the whole request.
+#
+# They ascend by that number. The first number is -1, so one price always applies.
 Rate: TypeAlias = tuple[tuple[int, Decimal], ...]
-"""Dollars for a million tokens, each with the number of input tokens above which it applies to the whole request.
-
-They ascend by that number. The first number is -1, so one price always applies.
-"""
 
 _MILLION = Decimal(1_000_000)
-_FRAME_TOKENS = 1024  # that a server adds to a request: instructions for a schema, special tokens
-_MESSAGE_TOKENS = 16  # that it adds to each message
+# Tokens that a server adds to a request: instructions for a schema, special tokens.
+_FRAME_TOKENS = 1024
+_MESSAGE_TOKENS = 16  # tokens that it adds to each message
 
 
 class Tariff(Struct, frozen=True, kw_only=True):
@@ -61,8 +61,8 @@ class Tariff(Struct, frozen=True, kw_only=True):
 
 
 _NOTHING: Rate = ((-1, Decimal(0)),)
+# The tariff of providers that cost nothing.
 FREE_TARIFF = Tariff(input=_NOTHING, output=_NOTHING, cache_read=_NOTHING, cache_write=_NOTHING, source="free")
-"""The tariff of providers that cost nothing."""
 
 
 class WorstCase(Struct, frozen=True):
@@ -159,7 +159,8 @@ def _tabled(vendor: str, model: str) -> Tariff | None:
     except LookupError:
         return None
     sent, received = _rate(found.input_mtok), _rate(found.output_mtok)
-    if sent is None or received is None:  # such as speech, which is priced by characters
+    # The price is not by tokens: speech, for example, is priced by characters.
+    if sent is None or received is None:
         return None
     return Tariff(
         input=sent,

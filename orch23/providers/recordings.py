@@ -86,7 +86,8 @@ class RecordingProvider(Struct, frozen=True, kw_only=True):
             return _replayed(known)
         fingerprint = request.fingerprint()
         with self.unique_calls.calling(fingerprint):
-            known = self.find(request)  # while this thread waited, another stage may have made the same call
+            # While this thread waited, another stage may have made the same call.
+            known = self.find(request)
             if known is not None:
                 return _replayed(known)
             response = self.inner.complete(request, deadline_s, on_text)

@@ -38,8 +38,8 @@ def _load(name: str) -> Adapter:
 
 
 ADAPTERS = LazyMapping(_MODULES, _load)
+# The entry points of plugins that are providers.
 PROVIDER_GROUP: Final = "orch23.providers"
-"""The entry points of plugins that are providers."""
 
 
 @cache

@@ -19,7 +19,8 @@ from orch23.providers.faults import (
     too_long_error,
 )
 
-_MOST_TOKENS = 10**12  # far more than any request has: a larger number is not a count
+# Far more than any request has: a larger number is not a count.
+_MOST_TOKENS = 10**12
 
 
 def json_at(value: Json, *path: str | int) -> Json:
@@ -93,8 +94,8 @@ def join_text(texts: Iterable[str]) -> str:
 
 
 MAX_REPLY_BYTES = 4 * 1_048_576
+# The limit of a stream. It has up to 350 bytes for each token: 128,000 tokens are 45 MB.
 MAX_STREAM_BYTES = 64 * 1_048_576
-"""The limit of a stream. It has up to 350 bytes for each token: 128,000 tokens are 45 MB."""
 
 MAX_EVENT_BYTES = 4 * 1_048_576
 MAX_EVENT_LINES = 1_000
@@ -109,8 +110,8 @@ _PLAIN = frozenset({"", "identity"})
 _ENDS_OF_EVENTS = (b"\n\n", b"\n\r\n", b"\r\r")
 _LONGEST_END = 3
 
+# The header that requests plain replies. Compressed ones are refused: 1 MiB may become 1 GiB of text.
 IDENTITY_ENCODING = {"accept-encoding": "identity"}
-"""The header that requests plain replies. Compressed ones are refused: 1 MiB may become 1 GiB of text."""
 
 
 def limit_reply(response: Any, url: str, sockets: CallSockets) -> None:

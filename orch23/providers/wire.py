@@ -27,6 +27,7 @@ _DROPPED_KEYS = frozenset({"$schema", "$id", "$anchor", "$comment", "$defs", "de
 _TEXT: Mapping[str, Json] = {"type": "string"}
 _TEXT_OR_NULL: Sequence[Json] = [{"type": "string"}, {"type": "null"}]
 
+# The envelope of `returns: files`. It names no path and requires all fields, so every stage has the same one.
 FILES_SCHEMA: Mapping[str, Json] = {
     "type": "object",
     "properties": {
@@ -62,7 +63,6 @@ FILES_SCHEMA: Mapping[str, Json] = {
     "required": ["summary", "writes", "deletes", "error"],
     "additionalProperties": False,
 }
-"""The envelope of `returns: files`. It names no path and requires all fields, so every stage has the same one."""
 
 
 def wire_schema(step: "LLMStep", schema: Json) -> Json:

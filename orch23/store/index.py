@@ -309,6 +309,7 @@ def _connect(path: Path, *, writing: bool) -> "sqlite3.Connection":
     connection = sqlite3.connect(url, uri=True, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("PRAGMA journal_mode = DELETE")
+        # A power cut may damage the file: the checksums of buckets show it, and the index is built again.
         connection.execute("PRAGMA synchronous = OFF")
         if connection.execute("PRAGMA user_version").fetchone()[0] != INDEX_FORMAT:
             connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {INDEX_FORMAT}; COMMIT;")

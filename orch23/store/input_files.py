@@ -110,6 +110,7 @@ def _create(target: Path, mode: int) -> int:
 
 
 MAX_AUTHOR_FILE_BYTES = 1_048_576
+_E_AUTHOR_FILE = "E831"
 
 
 class ReadableFiles(Protocol):
@@ -140,11 +141,15 @@ class AuthorFiles(Struct, frozen=True):
             data = self._first.setdefault(path, data)
         if data is None:
             hint = "paths are relative to the root of the project; the path must not be a link or a directory"
-            return None, Diagnostic("E831", f"`{path}` does not exist, or is not a regular file", hint=hint)
+            return None, Diagnostic(_E_AUTHOR_FILE, f"`{path}` does not exist, or is not a regular file", hint=hint)
         if len(data) > MAX_AUTHOR_FILE_BYTES:
             message = f"`{path}` is larger than {MAX_AUTHOR_FILE_BYTES:,} bytes"
-            return None, Diagnostic("E831", message, hint="split the file, or pass large data as an input of the stage")
+            return None, Diagnostic(
+                _E_AUTHOR_FILE, message, hint="split the file, or pass large data as an input of the stage"
+            )
         try:
             return data.decode("utf-8"), None
         except UnicodeDecodeError as error:
-            return None, Diagnostic("E831", f"`{path}` is not UTF-8 text (byte {error.start})", hint="save it as UTF-8")
+            return None, Diagnostic(
+                _E_AUTHOR_FILE, f"`{path}` is not UTF-8 text (byte {error.start})", hint="save it as UTF-8"
+            )

@@ -185,6 +185,7 @@ class Records:
             if known is not None and self._is_newest(known):
                 return
             line = b'{"n":%d,"record":%s}' % (entry.number, body)
+            # A line that only moves a record need not be durable: without it the order is another, no result is lost.
             if known is not None:
                 line = canonical_json(from_struct(_Line(entry.number, again=entry.digest)))
             try:

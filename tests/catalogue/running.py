@@ -88,7 +88,7 @@ def interpreter_without_a_version(project: Project) -> set[str]:
 
 
 class Nothing:
-    """A source without bytes: the rooms below are laid with no input."""
+    """A source without bytes: the sandbox directories below have no inputs."""
 
     def copy_into(self, path: str, entry: FileEntry, target: Path) -> bool:
         """Have nothing."""

@@ -1,6 +1,7 @@
-"""Builds that are made worse on purpose: the harness must find each of them out.
+"""Builds that are weakened on purpose: the harness must detect each of them.
 
-Each of these puts something that looks right in the place of something that is.
+Each function replaces a part of orch23 by one that looks right and is wrong. Names are patched as texts, so a renamed
+function must be renamed here as well: else the patch has no effect, and no error shows it.
 """
 
 # ruff: noqa: B010 - mypy refuses to assign what is of another type; that is the point here
@@ -21,7 +22,7 @@ from orch23.store.safe_files import DirectoryCache
 
 
 def in_place() -> None:
-    """Write outputs where they lie, instead of beside and renamed."""
+    """Write outputs in place, instead of to a temporary file that is renamed."""
 
     def write(promoter: Promoter, places: DirectoryCache, path: str, entry: FileEntry, temps: dict[str, str]) -> bool:
         del places, temps
@@ -39,7 +40,7 @@ def in_place() -> None:
 
 
 def startswith() -> None:
-    """Look where a path really leads, and whether that begins like the root."""
+    """Test the real path by its first characters, instead of opening one directory after the other."""
 
     @contextmanager
     def directory(root: Path, names: Sequence[str]) -> Iterator[int]:
@@ -64,7 +65,7 @@ def startswith() -> None:
 
 
 def killpg() -> None:
-    """Kill the group of a process, and believe that this is all it started."""
+    """Kill the process group only, and assume that it has all processes of the step."""
 
     def end(tree: process_tree.ProcessTree) -> tuple[int, ...]:
         with suppress(ProcessLookupError, PermissionError):
@@ -76,7 +77,7 @@ def killpg() -> None:
 
 
 def exit_code() -> None:
-    """Believe the exit code of pytest."""
+    """Trust the exit code of pytest."""
 
     def judge(exit_code: int, report: bytes | None, expected: object, output: str, *_rules: object) -> Verdict:
         del report, expected
@@ -86,7 +87,7 @@ def exit_code() -> None:
 
 
 def trusted_mtime() -> None:
-    """Believe that a file whose times and size are as before is as before, however young they are."""
+    """Trust equal times and sizes of a file, also if the file is so young that it can change without new times."""
 
     def is_racy(seen: HashedFile, now_ns: int) -> bool:
         del seen, now_ns

@@ -97,7 +97,7 @@ def test_all_that_is_wrong_with_a_proposal_is_told_at_once_coded_and_with_a_way_
         "[E205] ../x: the path climbs out with `..`. Fix: name the file by a plain relative path with `/`, such as",
         "[E204] ws/tests/t.py: is outside the write scope. Fix: allowed are, relative to `ws`: src/.",
         "[E208] ws/src/conftest.py: is a protected file. Fix: leave it out: only a literal entry of",
-        "[E215] ws/src/a.py: line 1: invalid syntax. Fix: answer with a file that parses",
+        "[E215] ws/src/a.py: line 1: invalid syntax. Fix: write a file that parses",
     ):
         assert line in two
     assert [line for line in two.splitlines() if line.startswith("BOUND")] == [
@@ -393,5 +393,5 @@ def test_a_file_that_is_no_text_is_not_destroyed_by_a_model(project: Project, mo
     model([files_answer({"app.txt": "cafe\n"})])
     stage(project, llm={"returns": "files"})
     project.write({"app.txt": b"caf\xe9\n"})
-    assert "[E211] app.txt: is there, and is no text in UTF-8" in failed(project.build()).err
+    assert "[E211] app.txt: exists and is not UTF-8 text" in failed(project.build()).err
     assert project.files()["app.txt"] == b"caf\xe9\n"
