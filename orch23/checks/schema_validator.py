@@ -1,7 +1,8 @@
 """A draft-07 validator whose time is bounded: patterns by RE2, long lists by hashing.
 
 Both schemas and values may come from a model. Python's `re` backtracks: `^(a+)+$` takes hours for forty characters.
-RE2 takes a time that is linear in the text; so it has no look-arounds and no backreferences.
+RE2 takes a time that is linear in the text. It has no look-arounds: patterns with them are searched for by `re`, in
+texts so short that backtracking stays cheap.
 """
 
 import functools
@@ -24,25 +25,36 @@ MAX_PATTERN_BYTES = 8 << 20
 # Instructions of the pattern times bytes of the text. RE2's worst case is linear in this product: `.{1000}` five times
 # over 200 KB took 48 s, and the limit about 5 s.
 MAX_WORK = 1_000_000_000
+# Ways that `re` may try in a text. With n repetitions and m choices, none of them in a repetition, there are at most
+# len(text) ** (n + 1) * 2 ** m. This many take about 4 s.
+MAX_WAYS = 200_000_000
+MAX_LOOK_AROUND_TEXT = 2_000
 # In place of look-arounds, a schema can combine patterns.
 PATTERN_HINT = 'in place of `(?!x)` write `"not": {"pattern": "^x"}`, of `(?=x)` a second pattern in `allOf`'
 
+_LOOK_AROUND = re.compile(r"\(\?<?[=!]")
+_TOKENS = re.compile(
+    r"(?P<reference>\\[1-9gk]|\(\?P=|\(\?\()|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]"
+    r"|(?P<open>\((?:\?(?:[:=!>]|<[=!]|P?<\w+>))?)|(?P<close>\))|(?P<repeat>[*+]|\{\d*,?\d*\})|(?P<choice>[?|])|.",
+    re.DOTALL,
+)
 _ESCAPES = re.compile(r"((?:\\u[0-9A-Fa-f]{4})+)|\\.", re.DOTALL)
 
 
 class PatternError(ValueError):
-    """A pattern that RE2 does not support, or that is too large for a text."""
+    """A pattern that is not supported, or that is too large for a text."""
 
 
 @functools.lru_cache(maxsize=64)
 def compile_regex(pattern: str) -> Callable[[str], bool]:
     r"""Return a function that returns whether a text contains a match.
 
-    The syntax is RE2's: that of ECMA 262 without look-arounds, backreferences and repetitions of more than 1,000.
+    The syntax is RE2's: that of ECMA 262 without backreferences and repetitions of more than 1,000. Look-arounds are
+    supported in short texts, if no repetition or alternative is in a repetition.
     `\d`, `\w` and `\b` mean ASCII, and `$` is only the end of the text, as in ECMA 262 and not as in Python.
 
     Raises:
-        PatternError: RE2 does not support the pattern; or, from the function, it is too large for so long a text.
+        PatternError: the pattern is not supported; or, from the function, it is too large for so long a text.
 
     """
     import re2  # noqa: PLC0415 - a library that only a schema with patterns needs
@@ -52,6 +64,9 @@ def compile_regex(pattern: str) -> Callable[[str], bool]:
     try:
         compiled = re2.compile(_ESCAPES.sub(_re2_escapes, pattern), options)
     except re2.error as error:
+        longest = _longest_text(pattern) if _LOOK_AROUND.search(pattern) else None
+        if longest is not None:
+            return _search_short_text(pattern, longest)
         message = f"`{pattern[:80]}` is not supported by RE2 ({error.args[0].decode()})"
         raise PatternError(message) from None
     except UnicodeError:
@@ -64,6 +79,48 @@ def compile_regex(pattern: str) -> Callable[[str], bool]:
             message = f"`{pattern[:80]}` is too large for a text of {len(data):,} bytes"
             raise PatternError(message)
         return compiled.search(data) is not None
+
+    return search
+
+
+def _longest_text(pattern: str) -> int | None:
+    """Return the length of texts in which Python's engine tries at most MAX_WAYS ways, or None if no length is safe.
+
+    None if a repetition has a choice in it, as in `(a+)+` or `(a|a)*`, and for backreferences: the ways to try are then
+    exponential in the text.
+    """
+    ways, repetitions, has_choice = 1, 0, False
+    groups = [False]  # for each open group, whether it has a choice
+    for token in _TOKENS.finditer(pattern):
+        kind = token.lastgroup
+        if kind == "reference" or (kind == "repeat" and has_choice):
+            return None
+        if kind == "open":
+            groups.append(False)
+        elif kind == "choice":
+            ways *= 2
+        elif kind == "repeat":
+            repetitions += 1
+        if kind in ("choice", "repeat"):
+            groups[-1] = True
+        has_choice = kind == "close" and len(groups) > 1 and groups.pop()
+        groups[-1] |= has_choice
+    return min(MAX_LOOK_AROUND_TEXT, int((MAX_WAYS / ways) ** (1 / (repetitions + 1)))) if ways < MAX_WAYS else None
+
+
+def _search_short_text(pattern: str, longest: int) -> Callable[[str], bool]:
+    """Return a search by Python's engine that refuses texts in which backtracking could take long."""
+    try:
+        compiled = re.compile(pattern, re.ASCII)
+    except (re.error, RecursionError, OverflowError) as error:
+        message = f"`{pattern[:80]}` is not a regular expression ({error})"
+        raise PatternError(message) from None
+
+    def search(text: str) -> bool:
+        if len(text) > longest:
+            message = f"`{pattern[:80]}` has look-arounds: it is searched for in at most {longest} characters"
+            raise PatternError(message)
+        return compiled.search(text) is not None
 
     return search
 
