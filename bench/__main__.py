@@ -72,8 +72,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     tools = [one for one in found if isinstance(one, Installed)]
     players = [one for one in tools if not one.tool.only]
     for one in found:
-        told = f"missing: {one.reason}" if isinstance(one, Missing) else one.version
-        print(f"{one.tool.name:<16} {told}", flush=True)
+        reported = f"missing: {one.reason}" if isinstance(one, Missing) else one.version
+        print(f"{one.tool.name:<16} {reported}", flush=True)
     results = Results(
         date=dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         form=form.name,

@@ -55,7 +55,7 @@ def _large(root: Path, size_mb: int, rounds: int) -> None:
         {
             "cp": lambda: _copied(root, ["cp", "--reflink=auto", source]),
             "cp, sha256sum": lambda: _copied(root, ["cp", "--reflink=auto", source], summed=True),
-            "copy into a room": lambda: _laid(store, root, entry),
+            "copy into a room": lambda: _placed(store, root, entry),
         },
     )
     print(f"  peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MB\n")
@@ -102,8 +102,8 @@ def _copied(root: Path, argv: list[str | Path], *, summed: bool = False) -> None
     target.unlink()
 
 
-def _laid(store: ProjectStore, root: Path, entry: FileEntry) -> None:
-    target = root / "laid"
+def _placed(store: ProjectStore, root: Path, entry: FileEntry) -> None:
+    target = root / "placed"
     assert store.sources.copy_into("in.bin", entry, target)
     target.unlink()
 

@@ -154,7 +154,7 @@ class Course:
     # ---- rounds ---------------------------------------------------------------------------------
 
     def _plans(self, projects: dict[str, Project], size: int) -> list[Measurement]:
-        """Measure the first plan of projects that nobody has built, and orch23's after an edit of the pipeline."""
+        """Measure the first plan of projects that no one has built, and orch23's after an edit of the pipeline."""
         with_plan = {each.tool.name: projects[each.tool.name] for each in self._in(projects) if each.tool.plan}
         found = self._rounds(with_plan, (FIRST_PLAN,), self.limits.first_rounds, size)
         ours = {
@@ -230,7 +230,7 @@ class Course:
             time.sleep(SETTLED_S)
             self.stopwatch.run(each.argv(each.tool.build), project.root, variables, self._cap_s(each))
         if scenario in {FIRST, FIRST_TWO}:
-            os.sync()  # what laying the files left to be written is nobody's work
+            os.sync()  # what laying the files left to be written is no one's work
         jobs = 2 if scenario.command is Command.BUILD_TWO else 1
         run = self.stopwatch.run(each.argv(command, jobs), project.root, variables, self._cap_s(each))
         tally.runs.append(run)

@@ -123,10 +123,10 @@ def _missed(results: Results) -> Judged:
         return _unknown("not measured")
     made, missed = sum(ours.made.values()), sum(ours.missed.values())
     enough = made >= ENOUGH_EDITS
-    told = f"**{missed}** of {made} edits" + ("" if enough else f"; fewer than {ENOUGH_EDITS} prove nothing")
+    reported = f"**{missed}** of {made} edits" + ("" if enough else f"; fewer than {ENOUGH_EDITS} prove nothing")
     if missed or ours.note:
-        return Judged(told, met=False)
-    return Judged(told, met=True if enough else None)
+        return Judged(reported, met=False)
+    return Judged(reported, met=True if enough else None)
 
 
 def _growth(results: Results) -> Judged:
@@ -156,8 +156,8 @@ def _waiting(results: Results) -> Judged:
         return _unknown("not measured")
     whole = {one.provider: spread(one.whole_s).middle / IDEAL_S for one in results.waiting}
     calls = max((spread(one.calls_s).middle / IDEAL_S for one in results.waiting if one.calls_s), default=0.0)
-    told = ", ".join(f"**{times(ratio)}** {provider}" for provider, ratio in whole.items())
-    return Judged(f"{told}; first question to last answer {times(calls)}", max(whole.values()) <= 1.1)  # noqa: PLR2004
+    reported = ", ".join(f"**{times(ratio)}** {provider}" for provider, ratio in whole.items())
+    return Judged(f"{reported}; first question to last answer {times(calls)}", max(whole.values()) <= 1.1)  # noqa: PLR2004
 
 
 def _economy(results: Results) -> Judged:
@@ -165,8 +165,8 @@ def _economy(results: Results) -> Judged:
         return _unknown("not measured")
     one = results.edit_costs[0]
     calls, whole = (sum(getattr(each, name) for each in results.edit_costs) for name in ("calls", "whole"))
-    told = f"**{one.calls}** of {one.whole}; [{len(results.edit_costs)} edits](economy.md): {calls} of {whole}"
-    return Judged(told, one.calls == 1)
+    reported = f"**{one.calls}** of {one.whole}; [{len(results.edit_costs)} edits](economy.md): {calls} of {whole}"
+    return Judged(reported, one.calls == 1)
 
 
 GOALS: tuple[Goal, ...] = (

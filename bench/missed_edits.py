@@ -46,7 +46,7 @@ def play(each: Installed, cache: Path, stopwatch: Runner, patience_s: float, see
     name = each.tool.name
     graph = make_graph(BLOCK)
     project = Project(cache / "work" / f"{name.replace(' ', '-')}-history", graph, each.tool.describe(graph))
-    project.lay()
+    project.place_()
     variables = environment(each.tool, each.program, cache)
     if each.tool.prepare:
         stopwatch.run(each.argv(each.tool.prepare), project.root, variables, FIRST_BUILD_CAP_S)
@@ -91,8 +91,8 @@ def play_all(tools: Sequence[Installed], cache: Path, stopwatch: Runner, patienc
     for each in tools:
         lenience = LENIENCE if isinstance(each.tool.source, FromTree) else 1
         played = play(each, cache, stopwatch, patience_s * lenience)
-        told = f"{sum(played.missed.values())} of {sum(played.made.values())} edits missed"
-        print(f"histories: {each.tool.name}: {told} {played.note}".rstrip(), flush=True)
+        reported = f"{sum(played.missed.values())} of {sum(played.made.values())} edits missed"
+        print(f"histories: {each.tool.name}: {reported} {played.note}".rstrip(), flush=True)
         yield played
 
 

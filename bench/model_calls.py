@@ -95,7 +95,7 @@ def _headers(head: bytes) -> list[tuple[bytes, bytes, bytes]]:
 
 def _messages() -> bytes:
     message = {"id": "m", "type": "message", "role": "assistant", "model": "slow-1", "content": [], "usage": _USAGE}
-    told: list[dict[str, Any]] = [
+    reported: list[dict[str, Any]] = [
         {"type": "message_start", "message": {**message, "stop_reason": None, "stop_sequence": None}},
         {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
         {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "done"}},
@@ -103,7 +103,7 @@ def _messages() -> bytes:
         {"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": None}, "usage": _USAGE},
         {"type": "message_stop"},
     ]
-    return b"".join(f"event: {one['type']}\ndata: {json.dumps(one)}\n\n".encode() for one in told)
+    return b"".join(f"event: {one['type']}\ndata: {json.dumps(one)}\n\n".encode() for one in reported)
 
 
 def _chat() -> bytes:
@@ -111,8 +111,8 @@ def _chat() -> bytes:
     choices = [{"index": 0, "delta": {"role": "assistant", "content": "done"}, "finish_reason": None}]
     ended = [{"index": 0, "delta": {}, "finish_reason": "stop"}]
     usage = {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11}
-    told = [{**base, "choices": choices}, {**base, "choices": ended}, {**base, "choices": [], "usage": usage}]
-    return b"".join(b"data: " + json.dumps(one).encode() + b"\n\n" for one in told) + b"data: [DONE]\n\n"
+    reported = [{**base, "choices": choices}, {**base, "choices": ended}, {**base, "choices": [], "usage": usage}]
+    return b"".join(b"data: " + json.dumps(one).encode() + b"\n\n" for one in reported) + b"data: [DONE]\n\n"
 
 
 def steps(port: int) -> Mapping[str, str]:

@@ -50,15 +50,17 @@ def with_figures(page: str, text: str) -> str:
 
 def brief(results: Results) -> str:
     """Return what the README says: our time, and the ratio to ninja in the same run."""
-    told: list[tuple[str, str, str, str]] = []
+    reported: list[tuple[str, str, str, str]] = []
     for what, scenario in (("nothing to do", NOTHING), ("`plan`", PLAN), ("one leaf edited", LEAF)):
         for size in (100, 1_000, 10_000):
             ours, theirs = (results.find(tool, scenario.name, size) for tool in (goals.OURS, "ninja"))
             if ours is not None and theirs is not None:
                 ratio = times(ours.wall.middle / theirs.wall.middle)
-                told.append((f"{what}, {size:,} stages", _ms(ours.wall.middle), _ms(theirs.wall.middle), f"{ratio}"))
+                reported.append(
+                    (f"{what}, {size:,} stages", _ms(ours.wall.middle), _ms(theirs.wall.middle), f"{ratio}")
+                )
     head = ("", "orch23", "ninja", "ratio")
-    return f"\n{markdown(head, told)}\n\nMeasured {results.date}, both in turns in one run.\n"
+    return f"\n{markdown(head, reported)}\n\nMeasured {results.date}, both in turns in one run.\n"
 
 
 def figures(results: Results, file: str) -> str:

@@ -71,7 +71,7 @@ def spent(stages: int) -> Mapping[str, float]:
     watch = _Watch(found)
     graph = make_graph(stages)
     with tempfile.TemporaryDirectory(prefix="orch23-phases-") as name, contextlib.ExitStack() as undo:
-        Project(Path(name), graph, trusted(graph)).lay()
+        Project(Path(name), graph, trusted(graph)).place_()
         for part, methods in parts().items():
             for kind, method in methods:
                 undo.callback(setattr, kind, method, getattr(kind, method))

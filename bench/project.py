@@ -18,8 +18,8 @@ class Project:
         self.described = described
         self.sources = dict(graph.sources)
 
-    def lay(self) -> None:
-        """Make the project anew: sources as at first, no outputs, nothing of the tool's own."""
+    def place_(self) -> None:
+        """Make the project again: sources as at first, no outputs, nothing of the tool's own."""
         shutil.rmtree(self.root, ignore_errors=True)
         self.sources = dict(self.graph.sources)
         for folder in self.graph.folders:

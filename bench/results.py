@@ -80,7 +80,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class EditCost:
-    """What an edit of the pipeline of twenty stages costs in calls, of those that making everything anew takes."""
+    """What an edit of the pipeline of twenty stages costs in calls, of those that making everything again takes."""
 
     edit: str
     calls: int

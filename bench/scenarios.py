@@ -37,9 +37,9 @@ def _nothing(project: Project, number: int) -> None:
     del project, number
 
 
-def _anew(project: Project, number: int) -> None:
+def _again(project: Project, number: int) -> None:
     del number
-    project.lay()
+    project.place_()
 
 
 def _leaf(project: Project, number: int) -> None:
@@ -67,9 +67,9 @@ def _edited_stage(project: Project, number: int) -> None:
     path.write_text(with_one_stage_edited(path.read_text(encoding="utf-8"), project.graph, number), encoding="utf-8")
 
 
-FIRST = Scenario("first build, -j1", Command.BUILD, _anew)
-FIRST_TWO = Scenario("first build, -j2", Command.BUILD_TWO, _anew)
-FIRST_PLAN = Scenario("first plan", Command.PLAN, _anew, builds=False)
+FIRST = Scenario("first build, -j1", Command.BUILD, _again)
+FIRST_TWO = Scenario("first build, -j2", Command.BUILD_TWO, _again)
+FIRST_PLAN = Scenario("first plan", Command.PLAN, _again, builds=False)
 FIRST_NOTHING = Scenario("nothing to do, the first time", Command.BUILD, _nothing)
 NOTHING = Scenario("nothing to do", Command.BUILD, _nothing, settled=True)
 PLAN = Scenario("plan, nothing to do", Command.PLAN, _nothing, settled=True)

@@ -21,11 +21,11 @@ def lines(results: Results) -> Iterator[str]:
             continue
         quarters = f"{milliseconds(one.wall.low)} to {milliseconds(one.wall.high)}"
         ratios = "  ".join(f"{_against(results, one, base):>{len(base) + 2}}" for base in BASES)
-        told = "" if one.outcome == RIGHT else f"  {one.outcome}"
+        reported = "" if one.outcome == RIGHT else f"  {one.outcome}"
         ran = "" if one.ran is None else f"  {one.ran} ran"
         yield (
             f"{start} {milliseconds(one.wall.middle):>10} {quarters:>19} {milliseconds(one.cpu.middle):>9} "
-            f"{mebibytes(one.memory):>6}  {ratios}{told}{ran}"
+            f"{mebibytes(one.memory):>6}  {ratios}{reported}{ran}"
         )
 
 

@@ -72,17 +72,17 @@ def describe(root: Path, name: str) -> Description:
         TemplateError: it lacks a key or has one too many.
 
     """
-    told = yaml.safe_load((root / "pipelines" / f"{name}{SUFFIX}").read_text(encoding="utf-8"))
-    if not isinstance(told, dict) or told.keys() - _KEYS or not {"summary", "files", "next"} <= told.keys():
+    reported = yaml.safe_load((root / "pipelines" / f"{name}{SUFFIX}").read_text(encoding="utf-8"))
+    if not isinstance(reported, dict) or reported.keys() - _KEYS or not {"summary", "files", "next"} <= reported.keys():
         message = f"{name}{SUFFIX}: takes {', '.join(sorted(_KEYS))}; summary, files and next must be there"
         raise TemplateError(message)
     return Description(
         name=name,
-        summary=told["summary"],
-        files=tuple(told["files"]),
-        questions=told.get("questions") or {},
-        replace=tuple(told.get("replace") or ()),
-        next=told["next"],
+        summary=reported["summary"],
+        files=tuple(reported["files"]),
+        questions=reported.get("questions") or {},
+        replace=tuple(reported.get("replace") or ()),
+        next=reported["next"],
     )
 
 
@@ -123,8 +123,8 @@ def template_files(root: Path, description: Description) -> dict[str, Blob]:
 def catalogue_entry(description: Description, files: Mapping[str, Blob], version: str) -> dict[str, Any]:
     """Return what `orch23 template list` and `show` tell of the template."""
     asked = {
-        name: {key: told[key] for key in ("help", "default", "choices") if key in told}
-        for name, told in description.questions.items()
+        name: {key: reported[key] for key in ("help", "default", "choices") if key in reported}
+        for name, reported in description.questions.items()
     }
     return {
         "name": description.name,
@@ -160,13 +160,13 @@ def _settings(description: Description) -> dict[str, Any]:
         "_answers_file": f".orch23-{description.name}.answers.yml",
         "_envops": ENVOPS,
         "_message_after_copy": f"next: {description.next}",
-        **{name: _question(name, told) for name, told in description.questions.items()},
+        **{name: _question(name, reported) for name, reported in description.questions.items()},
     }
 
 
-def _question(name: str, told: Mapping[str, Any]) -> dict[str, Any]:
+def _question(name: str, reported: Mapping[str, Any]) -> dict[str, Any]:
     """Return a question of copier's: text that is free gets a validator, unless it has one of its own."""
-    question = {"type": "str", "qmark": "?", **told}
+    question = {"type": "str", "qmark": "?", **reported}
     if question["type"] == "str" and "choices" not in question and "validator" not in question:
         pattern = _NAME if name == "name" else _TEXT
         what = "a letter, then letters, digits and . _ -" if name == "name" else "a plain word: no spaces, no quotes"
@@ -175,7 +175,7 @@ def _question(name: str, told: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _places(description: Description, files: Mapping[str, Blob]) -> dict[str, list[tuple[int, int, str]]]:
-    """Return for each file that is rendered where text of it gives way to what; all complaints at once."""
+    """Return for each file that is rendered where text of it gives way to what; all errors at once."""
     places: dict[str, list[tuple[int, int, str]]] = {}
     wrong = []
     for one in description.replace:

@@ -45,16 +45,16 @@ def main() -> int:
 
 def make_all(root: Path, into: Path) -> list[str]:
     """Bring the bundles and the catalogue up to date and return a line for each template."""
-    entries, told = [], []
+    entries, reported = [], []
     for one in descriptions(root):
         version, new = make_bundle(into / f"{one.name}.bundle", one, template_files(root, one))
         entries.append(catalogue_entry(one, project_files(root, one), version))
-        told.append(f"{one.name} {version}{': new' if new else ''}")
+        reported.append(f"{one.name} {version}{': new' if new else ''}")
     text = json.dumps({"orch23_templates": 1, "templates": entries}, indent=2, ensure_ascii=False) + "\n"
     path = into / CATALOGUE
     if not path.exists() or path.read_text(encoding="utf-8") != text:
         path.write_text(text, encoding="utf-8")
-    return told
+    return reported
 
 
 def make_bundle(bundle: Path, description: Description, files: Mapping[str, Blob]) -> tuple[str, bool]:

@@ -53,7 +53,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Keep what orch23 registers out of the home of whoever runs the tests."""
+    """Keep what orch23 registers out of the home of the user who runs the tests."""
     with pytest.MonkeyPatch.context() as patch:
         place = tmp_path_factory.mktemp("state")
         patch.setenv("XDG_STATE_HOME", str(place))

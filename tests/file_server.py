@@ -40,7 +40,7 @@ class FileServer(ThreadingHTTPServer):
         return [headers.get("range", "") for _, headers in self.asked]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: whoever asked may be gone."""
+        """Say nothing: the user who asked may be gone."""
 
 
 @contextlib.contextmanager

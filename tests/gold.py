@@ -24,8 +24,8 @@ class Golden:
             return
         assert file.exists(), f"there is no tests/golden/{name}: make regold, and read what it wrote"
         wanted = file.read_text(encoding="utf-8")
-        told = unified_diff(wanted.splitlines(), text.splitlines(), f"golden/{name}", "now", lineterm="")
-        assert text == wanted, "\n".join(["not as it was; if it is meant: make regold", *told])
+        reported = unified_diff(wanted.splitlines(), text.splitlines(), f"golden/{name}", "now", lineterm="")
+        assert text == wanted, "\n".join(["not as it was; if it is meant: make regold", *reported])
 
 
 def golden_from_environment() -> Golden:

@@ -52,7 +52,7 @@ class Moments:
         self._edits[kind, number] = edit
 
     def begin(self) -> None:
-        """Start counting anew."""
+        """Start counting again."""
         self.counts.clear()
 
     def forget(self) -> bool:
@@ -110,7 +110,7 @@ def noticed(fewest: int = 0) -> Iterator[Moments]:
             moments.reached("look")
             return super().listing(pattern, outputs, exclude)
 
-    class Told(Fanout):
+    class Reported(Fanout):
         def notice(self, event: Event) -> None:
             moments.reached("event", event.type)
             super().notice(event)
@@ -134,7 +134,7 @@ def noticed(fewest: int = 0) -> Iterator[Moments]:
         "orch23.snapshot.stat_snapshot.RACY_NS": RACY_NS,
         "orch23.engine.idle_build.FEWEST": fewest,
         "orch23.store.project_store.Workspace": Watched,
-        "orch23.cli.build_run.Fanout": Told,
+        "orch23.cli.build_run.Fanout": Reported,
         "orch23.load.pipeline.load_pipeline": after("loaded", load_pipeline),
         "orch23.load.pipeline.open_file": before("read", open_file),
         "orch23.snapshot.stat_snapshot.StatSnapshot.compare": after("compared", StatSnapshot.compare),

@@ -132,7 +132,7 @@ def _handler(server: OpenAIServer) -> type[BaseHTTPRequestHandler]:
 # ---- replies --------------------------------------------------------------------------------------
 
 
-def told(value: object, status: int = 200, **headers: str) -> Reply:
+def reported(value: object, status: int = 200, **headers: str) -> Reply:
     """Return a reply of JSON."""
     names = {name.replace("_", "-"): text for name, text in headers.items()}
     return Reply(status=status, headers=names, parts=(json.dumps(value).encode(),))
@@ -141,7 +141,7 @@ def told(value: object, status: int = 200, **headers: str) -> Reply:
 def error(status: int, message: str, **more: str) -> Reply:
     """Return an error as the vendor words it; `code` and `type` go into the body, the rest are headers."""
     body = {"message": message} | {name: more.pop(name) for name in ("code", "type") if name in more}
-    return told({"error": body}, status, **more)
+    return reported({"error": body}, status, **more)
 
 
 def page(status: int = 200) -> Reply:
@@ -160,7 +160,7 @@ def response(text: str = "", *, status: str = "completed", response_id: str = "r
         "total_tokens": 12,
     }
     ended = status in {"completed", "incomplete"}
-    return told(
+    return reported(
         {
             "id": response_id,
             "object": "response",

@@ -40,8 +40,8 @@ class TemplateRepository:
     ) -> "TemplateRepository":
         """Commit a version with these files below `files/`, the two questions, and the answers file."""
         git(self.folder, "rm", "-r", "--quiet", "--ignore-unmatch", ".")
-        told = {**SETTINGS, **QUESTIONS, **(settings or {})}
-        every: dict[str, str | bytes] = {"copier.yml": json.dumps(told)}
+        reported = {**SETTINGS, **QUESTIONS, **(settings or {})}
+        every: dict[str, str | bytes] = {"copier.yml": json.dumps(reported)}
         every |= {f"files/{path}": text for path, text in files.items()}
         every |= {KEEPS: ANSWERS} if answers else {}
         for path, text in every.items():

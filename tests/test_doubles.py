@@ -85,14 +85,14 @@ def test_the_bytes_that_an_outcome_names_are_in_the_contents() -> None:
 def test_a_provider_answers_in_order_and_is_used_up_loudly() -> None:
     fake = FakeProvider(["one", Response(text="two", stop="max_tokens"), TimeoutError()])
     provider: Provider = fake
-    told: list[str] = []
-    assert provider.complete(_request("a"), 5.0, told.append).text == "one"
-    assert provider.complete(_request("b"), 6.0, told.append).stop == "max_tokens"
+    reported: list[str] = []
+    assert provider.complete(_request("a"), 5.0, reported.append).text == "one"
+    assert provider.complete(_request("b"), 6.0, reported.append).stop == "max_tokens"
     with pytest.raises(TimeoutError):
-        provider.complete(_request("c"), 7.0, told.append)
+        provider.complete(_request("c"), 7.0, reported.append)
     with pytest.raises(ProviderError):
-        provider.complete(_request("d"), 8.0, told.append)
-    assert told == ["one", "two"]
+        provider.complete(_request("d"), 8.0, reported.append)
+    assert reported == ["one", "two"]
     assert [request.messages[0].content for request in fake.requests] == ["a", "b", "c", "d"]
     assert fake.deadlines == [5.0, 6.0, 7.0, 8.0]
 
@@ -102,7 +102,7 @@ def test_a_provider_can_be_a_function() -> None:
     assert fake.complete(_request("a"), 1.0, _silent).text == "A"
 
 
-def test_a_clock_stands_still_until_it_is_told_to_tick() -> None:
+def test_a_clock_stands_still_until_it_is_reported_to_tick() -> None:
     clock = FakeClock()
     start = clock()
     assert clock() == start

@@ -113,10 +113,10 @@ def network_names(names: Iterable[str]) -> set[str]:
         if name.split(".")[0] not in ("orch23", "orch23_checks") and not f"{name}.".startswith(f"{METADATA}.")
     }
     standard = sorted(name for name in names if name.split(".")[0] in sys.stdlib_module_names - LIBRARIES)
-    told = subprocess.run(
+    reported = subprocess.run(
         [sys.executable, "-I", "-S", "-c", LOADS_SOCKETS, *standard], capture_output=True, text=True, check=True
     ).stdout.split()
-    codes = dict(zip(told[::2], told[1::2], strict=True))
+    codes = dict(zip(reported[::2], reported[1::2], strict=True))
     assert list(codes) == standard
     unknown = {name for name in names if name.split(".")[0] not in sys.stdlib_module_names | LIBRARIES}
     return unknown | {name for name, code in codes.items() if code == "1"}
@@ -182,6 +182,6 @@ def _used_of_sockets(path: Path) -> set[str]:
 
 
 @pytest.mark.slow
-def test_the_contracts_between_rooms_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_contracts_between_sandbox_dirs_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     assert lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True) == 0

@@ -33,7 +33,7 @@ def pipeline_that_cannot_be_planned(project: Project) -> set[str]:
 
 @TRIGGERS.of("E642")
 def nothing_to_accept(project: Project) -> set[str]:
-    """Accept a stage that nobody edited."""
+    """Accept a stage that no one edited."""
     return shown(built(project).run("accept", "a"))
 
 
@@ -83,7 +83,7 @@ def help_on_nothing(project: Project) -> set[str]:
 
 @TRIGGERS.of("E664")
 def result_that_is_not_kept(project: Project) -> set[str]:
-    """Show the prompt of a stage that asks nobody."""
+    """Show the prompt of a stage that asks no one."""
     return shown(built(project).run("show", "a", "--prompt"))
 
 

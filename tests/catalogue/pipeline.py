@@ -140,7 +140,7 @@ def _planned_with(project: Project, plugin: str, code: str, entries: str) -> set
 
 
 @TRIGGERS.of("E846")
-def executor_that_nobody_has(project: Project) -> set[str]:
+def executor_that_no_one_has(project: Project) -> set[str]:
     """Name an executor that there is not."""
     return complained(project, "executor: elsewhere\n" + S + OK)
 

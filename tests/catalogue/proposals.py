@@ -56,7 +56,7 @@ for _code in ANSWERS:
 
 @TRIGGERS.of("E213")
 def file_that_was_not_shown(project: Project) -> set[str]:
-    """Let a later item of a chain, which sees its own base alone, write over a file that is nobody's."""
+    """Let a later item of a chain, which sees its own base alone, write over a file that is no one's."""
     whole = {"outputs": ["src/new.py"], "allowed_paths": {"write": ["src/"]}}
     return answered(project, files_answer({"src/new.py": "x = 1\n", "src/old.py": "x = 2\n"}), OLD, **whole)
 

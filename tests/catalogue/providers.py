@@ -35,7 +35,7 @@ def programmed(project: Project, program: str, **llm: Any) -> set[str]:
     return shown(project.write(pipeline(provider="command", model="m", command=command, **llm)).build())
 
 
-def complaints(project: Project, **llm: Any) -> set[str]:
+def problems(project: Project, **llm: Any) -> set[str]:
     """Return what is wrong with an llm stage before anything runs."""
     files = pipeline(**llm)
     return complained(project, files.pop("pipeline.yaml"), files)
@@ -88,7 +88,7 @@ def replay_of_nothing(project: Project) -> set[str]:
 
 
 @TRIGGERS.of("E404")
-def answer_that_nobody_wrote(project: Project) -> set[str]:
+def answer_that_no_one_wrote(project: Project) -> set[str]:
     """Ask a file of answers for a stage that it does not have."""
     return shown(project.write(scripted({"code": {"outputs": ["app.py"], "llm": {"returns": "code"}}}, {})).build())
 
@@ -108,7 +108,7 @@ WRONG: Mapping[str, Mapping[str, Any]] = {
 
 
 def _of_the_table(code: str) -> Trigger:
-    return lambda project: complaints(project, **WRONG[code])
+    return lambda project: problems(project, **WRONG[code])
 
 
 for _code in WRONG:
@@ -165,7 +165,7 @@ def somebody_else_offline(project: Project) -> set[str]:
 
 
 @TRIGGERS.of("E424")
-def price_that_nobody_knows(project: Project) -> set[str]:
+def price_that_no_one_knows(project: Project) -> set[str]:
     """Limit the dollars of a model without a price."""
     return shown(project.write(pipeline(**ELSEWHERE)).build("--budget", "1", env={"OPENAI_API_KEY": "a-key-for-tests"}))
 
@@ -222,7 +222,7 @@ for _code in REPLIES:
 
 @TRIGGERS.of("E419")
 def server_that_is_not_there(project: Project) -> set[str]:
-    """Ask at a port where nobody listens."""
+    """Ask at a port where no one listens."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return asked(project, f"http://127.0.0.1:{taken.getsockname()[1]}/v1")

@@ -8,7 +8,7 @@ from orch23.model.errors import Orch23Error
 from tests.project import Outcome, Project
 
 Trigger: TypeAlias = Callable[[Project], Iterable[str]]
-"""Do something wrong in an empty project; return the codes that a user, or the caller of a room, gets to see."""
+"""Do something wrong in an empty project; return the codes that a user, or the caller of a package, sees."""
 
 Register: TypeAlias = Callable[[Trigger], Trigger]
 
@@ -30,11 +30,11 @@ class Triggers(dict[str, Trigger]):
 
 
 def shown(*outcomes: Outcome) -> set[str]:
-    """Return the codes on the screens of some runs: where a complaint begins, never where one is only mentioned."""
+    """Return the codes on the screens of some runs: where a error begins, never where one is only mentioned."""
     return {"".join(found) for outcome in outcomes for found in _SHOWN.findall(outcome.out + outcome.err)}
 
 
-def told(project: Project) -> set[str]:
+def reported(project: Project) -> set[str]:
     """Return the codes with which the stages of the newest run failed, as its journal has them."""
     return {problem["code"] for event in project.events_of("stage_finished") for problem in event["data"]["problems"]}
 
@@ -47,7 +47,7 @@ def complained(project: Project, text: str, files: Mapping[str, str | bytes] | N
 
 
 def raised(run: Callable[[], object]) -> set[str]:
-    """Return the codes of what a function of a room raises."""
+    """Return the codes of what a function of a sandbox directory raises."""
     try:
         run()
     except Orch23Error as error:

@@ -12,7 +12,7 @@ from orch23.execute.sandbox.tier_selection import TierChoice
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.execute.sandbox_tree import SandboxDir, TreeLimits
 from orch23.model.digest import FileEntry
-from tests.catalogue.provoking import Trigger, Triggers, shown, told
+from tests.catalogue.provoking import Trigger, Triggers, reported, shown
 from tests.project import Project, scripted
 
 TRIGGERS = Triggers()
@@ -73,7 +73,7 @@ for _code in STAGES:
 def conftest_of_a_model(project: Project) -> set[str]:
     """Let a model write the conftest of the tests that judge it."""
     stage = {"outputs": ["conftest.py"], "llm": {"returns": "code"}, "verify": {"steps": [{"pytest": {}}]}}
-    return built(project, stage) | told(project)
+    return built(project, stage) | reported(project)
 
 
 @TRIGGERS.of("E481")
@@ -98,7 +98,7 @@ class Nothing:
 
 @TRIGGERS.of("E615")
 def too_many_files(project: Project) -> set[str]:
-    """Write more files than a room may hold; the cap of a build is a hundred thousand."""
+    """Write more files than a sandbox directory may hold; the cap of a build is a hundred thousand."""
     rooms = SandboxDirs(project.root / "rooms", Nothing(), TreeLimits(entries=3))
     room = rooms.stage({})
     assert isinstance(room, SandboxDir)
@@ -165,7 +165,7 @@ TESTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 
 def _of_the_tests(code: str) -> Trigger:
     test, step = TESTS[code]
-    return lambda project: tested(project, test, **step) | told(project)
+    return lambda project: tested(project, test, **step) | reported(project)
 
 
 for _code in TESTS:
@@ -174,7 +174,7 @@ for _code in TESTS:
 
 @TRIGGERS.of("E307")
 def module_from_elsewhere(project: Project) -> set[str]:
-    """Have a module in the room that is called like an installed one, which is loaded in its place."""
+    """Have a module in the sandbox directory that is called like an installed one, which is loaded in its place."""
     test = "import yaml\n\n\ndef test_a():\n    assert yaml.safe_load\n"
     early = "import sys, sysconfig\n\nsys.path.insert(0, sysconfig.get_path('purelib'))\n"
     stage = {"inputs": ["test_a.py", "yaml.py"], "pytest": {"paths": ["test_a.py"]}}
@@ -183,7 +183,7 @@ def module_from_elsewhere(project: Project) -> set[str]:
 
 @TRIGGERS.of("E324")
 def module_that_hides_one_of_a_library(project: Project) -> set[str]:
-    """Have a module in the room that is called like one of the standard library."""
+    """Have a module in the sandbox directory that is called like one of the standard library."""
     stage = {"inputs": ["test_a.py", "colorsys.py"], "pytest": {"paths": ["test_a.py"]}}
     return built(project, stage, {"test_a.py": PASSING, "colorsys.py": "X = 1\n"})
 

@@ -13,7 +13,7 @@ from orch23.model.record import LockFile
 from orch23.store.lock_file import read_lock, write_lock
 from orch23.store.project_store import ProjectStore, open_store
 from tests.catalogue.commands import built
-from tests.catalogue.provoking import Trigger, Triggers, shown, told
+from tests.catalogue.provoking import Trigger, Triggers, reported, shown
 from tests.project import Project, scripted
 
 TRIGGERS = Triggers()
@@ -85,7 +85,7 @@ def lock_file_that_a_stage_writes(project: Project) -> set[str]:
 
 @TRIGGERS.of("W693")
 def store_that_came_with_a_clone(project: Project) -> set[str]:
-    """Plan where a store lies that nobody registered."""
+    """Plan where a store lies that no one registered."""
     (built(project).root / ".orch23/id").unlink()
     return shown(project.run("plan", env={"ORCH23_TRUST": "0"}))
 
@@ -151,7 +151,7 @@ def bytes_that_are_lost(project: Project) -> set[str]:
     shutil.rmtree(project.root / ".orch23")
     project.delete("a.txt")
     project.delete("b.txt")
-    return shown(project.build("--only", "b")) | told(project)
+    return shown(project.build("--only", "b")) | reported(project)
 
 
 @TRIGGERS.of("E712")

@@ -42,7 +42,7 @@ def template_with_a_task(project: Project) -> set[str]:
 
 
 @TRIGGERS.of("E674")
-def questions_and_nobody_there(project: Project) -> set[str]:
+def questions_and_no_one_there(project: Project) -> set[str]:
     """Start from a template without a terminal and without `--defaults`."""
     return shown(project.run("init", repository(project).url))
 

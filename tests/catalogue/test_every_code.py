@@ -43,7 +43,7 @@ def test_every_explanation_says_more_than_its_title(code: str) -> None:
     assert len(re.findall(r"[.!?](?:\s|$)", text)) > 1 or ";" in text, "what it means, and then a way out"
 
 
-def complaints() -> Iterator[tuple[str, ast.Call]]:
+def problems() -> Iterator[tuple[str, ast.Call]]:
     """Give every place of the source that makes a diagnostic."""
     for path in sorted(SOURCE.parent.glob("orch23*/**/*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -51,8 +51,8 @@ def complaints() -> Iterator[tuple[str, ast.Call]]:
                 yield f"{path.relative_to(SOURCE.parent)}:{node.lineno}", node
 
 
-def test_every_complaint_is_made_with_a_way_out() -> None:
-    found = list(complaints())
+def test_every_error_is_made_with_a_way_out() -> None:
+    found = list(problems())
     assert len(found) > len(diagnostic_codes())
     without = [
         place

@@ -283,7 +283,7 @@ def faults(kept: Kept, path: str, damage: str) -> Iterator[str]:
 
     What only looks ends with a documented code and changes nothing. The build is green, or ends with 3 and a way out
     that works; where what is lost is all that claims an output, a person is asked. Then the files are those of an
-    undisturbed build, nobody was asked again for what is recorded, a further build runs nothing, and what a link leads
+    undisturbed build, no one was asked again for what is recorded, a further build runs nothing, and what a link leads
     to is as it was.
     """
     project = kept.restore()
@@ -335,7 +335,7 @@ def _unlike(kept: Kept, project: Project, path: str) -> Iterator[str]:
 def _settled(files: Mapping[str, bytes], damaged: str) -> dict[str, bytes]:
     """Leave out a transcript that was damaged: it is written when its stage runs, and that may be fresh.
 
-    A temporary file beside an output is left out too: without a redo record nobody knows where to look for it.
+    A temporary file beside an output is left out too: without a redo record no one knows where to look for it.
     """
     heard = damaged.startswith("heard/")
     return {p: b for p, b in files.items() if not (heard and p.startswith(damaged)) and not is_temp(Path(p).name)}
@@ -345,16 +345,16 @@ def _is_start(line: JournalLine) -> bool:
     return line.event.type == "stage_started"
 
 
-def _follow(project: Project, path: str, told: str) -> Iterator[str]:
+def _follow(project: Project, path: str, reported: str) -> Iterator[str]:
     """Do what the diagnostic says; it names the file, and a way out that is one of a few."""
     damaged = project.root / path
-    ways = [way for way in _WAYS_OUT if way in told]
+    ways = [way for way in _WAYS_OUT if way in reported]
     if not ways:
-        yield f"no way out:\n{told}"
+        yield f"no way out:\n{reported}"
     elif ways[0] == "orch23 reset":
         green(project.run("reset"))
-    elif path not in told:
-        yield f"the file is not named:\n{told}"
+    elif path not in reported:
+        yield f"the file is not named:\n{reported}"
     elif damaged.is_dir() and not damaged.is_symlink():
         shutil.rmtree(damaged)
     else:

@@ -98,7 +98,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What a build leaves that nobody disturbs, and the calls that it takes."""
+    """What a build leaves that no one disturbs, and the calls that it takes."""
 
     files: dict[str, bytes]
     calls: list[str]
@@ -153,7 +153,7 @@ def violations(scene: Scene, reference: Reference) -> Iterator[str]:
     command that ran is run again; a further build runs nothing; nothing is left lying about.
     """
     project = Project(scene.project.root)
-    done, kept = _told_done(scene), _answers_kept(scene)
+    done, kept = _reported_done(scene), _answers_kept(scene)
     try:
         green(project.build("-j1"))
     except AssertionError as broken:
@@ -182,7 +182,7 @@ def asked_again(project: Project, reference: Reference) -> Counter[str]:
     return Counter(calls(project)) - Counter(reference.calls)
 
 
-def _told_done(scene: Scene) -> set[str]:
+def _reported_done(scene: Scene) -> set[str]:
     """Return the stages that the dead build's journal says are built: by every line that is whole."""
     before = {path.name for path in (scene.kept / "logs").glob("*.jsonl")}
     journals = [path for path in scene.project.journals() if path.name not in before]
@@ -216,7 +216,7 @@ def _asked(exchange: Exchange) -> str:
 
 
 def _litter(project: Project) -> Iterator[str]:
-    """Name what a build leaves behind that has no business there: rooms, temporary files, a redo record."""
+    """Name what a build must not leave behind: sandbox directories, temporary files, a redo record."""
     store = project.root / ".orch23"
     rooms = store / "rooms"
     left = [path.name for path in rooms.iterdir()] if rooms.is_dir() else []

@@ -15,14 +15,14 @@ from tests.project import Project
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(7200),
-    pytest.mark.usefixtures("steps_reach_outside"),  # a model notes outside of its room that it was asked
+    pytest.mark.usefixtures("steps_reach_outside"),  # a model notes outside of its sandbox directory that it was asked
 ]
 
 _STRIDE = 1 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 101  # a prime meets all kinds
 
 
 @pytest.mark.parametrize("state", ["in place", "bare"])
-def test_any_damage_is_healed_or_told_and_no_output_is_wrong(project: Project, state: str) -> None:
+def test_any_damage_is_repaired_or_reported_and_no_output_is_wrong(project: Project, state: str) -> None:
     interrupted(project)
     if state == "bare":
         bare(project)

@@ -27,7 +27,7 @@ _BEFORE = 4  # so many calls before a promotion's rename its bytes are written
 
 
 def torn_file(project: Project, server: Server, weaken: str) -> str:
-    """Cut a build short around its promotions, and say what the next one does not mend."""
+    """Cut a build short around its promotions, and say what the next one does not fix."""
     scene = scene_of(project, "edited")
     reference = scene.reference(server)
     renames = [at for at, name in enumerate(reference.points, 1) if name == "renameat"]

@@ -81,7 +81,7 @@ def noted(project: Project) -> list[str]:
 
 
 def note(project: Project, name: str) -> str:
-    """Return a command that notes, outside of its room, that it was run."""
+    """Return a command that notes, outside of its sandbox directory, that it was run."""
     return f"echo {name} >> {project.root}-notes.log"
 
 

@@ -21,7 +21,7 @@ RUNS = "workspace/planner_coder_tester/runs"
 STOP = json.dumps({"status": "error", "reason": "tax.py is not in artifacts"})
 
 
-def laid(project: Project) -> Project:
+def placed(project: Project) -> Project:
     """Copy the template's files into a project."""
     for place in (PIPELINE, ANSWERS, "prompts/planner_coder_tester", "specs/planner_coder_tester", "specs/schemas"):
         source, target = HERE / place, project.root / place
@@ -59,7 +59,7 @@ def logged(project: Project) -> None:
     subprocess.run([sys.executable, TOOL], cwd=project.root, check=True, capture_output=True)
 
 
-def told(project: Project) -> list[dict[str, Any]]:
+def reported(project: Project) -> list[dict[str, Any]]:
     """Run the program of the communication log; return the entries of the newest run."""
     logged(project)
     run = project.journals()[-1].stem

@@ -33,7 +33,7 @@ def failures(project: Project) -> list[dict[str, object]]:
     return [event["data"] for event in project.events_of("attempt_finished") if not event["data"]["passed"]]
 
 
-def test_a_failed_command_is_told_to_the_next_attempt(project: Project) -> None:
+def test_a_failed_command_is_reported_to_the_next_attempt(project: Project) -> None:
     answer = prompt("code {{ brief.excerpt | replace('\n', ' ') if brief else '' }}", ANSWER)
     project.write(pipeline(CODE, {"code.md.j2": answer, PLAN: plan(SAYS, "python -c 'print(\"also\")'")}))
     green(project.build())
@@ -43,8 +43,8 @@ def test_a_failed_command_is_told_to_the_next_attempt(project: Project) -> None:
     assert "import a" in str(failed["command"])
     first, second = calls(project)
     assert first == "code"
-    for told in ("it says 3", "AssertionError", "also"):
-        assert told in second
+    for reported in ("it says 3", "AssertionError", "also"):
+        assert reported in second
     assert "acceptance_failed 1" in project.read("src/a.py")
     green(project.build())
     assert len(calls(project)) == 2
@@ -60,9 +60,9 @@ def test_what_each_command_printed_is_kept_whether_it_failed_or_passed(project: 
     assert "Traceback" in failed
     assert "it says 3\n" in failed
     assert "it says 4\n" in passed
-    for told in failed, passed:
-        assert [line.split()[1:3] for line in told.splitlines() if line.startswith("$ ")] == [["python", "-c"]] * 2
-        assert told.endswith("also\n\n")
+    for reported in failed, passed:
+        assert [line.split()[1:3] for line in reported.splitlines() if line.startswith("$ ")] == [["python", "-c"]] * 2
+        assert reported.endswith("also\n\n")
 
 
 def test_acceptance_that_retry_does_not_name_is_final(project: Project) -> None:
@@ -123,12 +123,14 @@ def test_a_command_cannot_change_what_it_accepts(project: Project) -> None:
 
 
 @pytest.mark.parametrize("bad", ["python -V | cat", "rm -rf .", "python -V > x", "../bin/python -V"])
-def test_a_planner_is_told_what_is_refused_of_its_commands(project: Project, bad: str) -> None:
+def test_a_planner_is_reported_what_is_refused_of_its_commands(project: Project, bad: str) -> None:
     good, wrong = plan("python -V"), plan(bad)
     answer = f"{{% if brief %}}{good}{{% else %}}{wrong}{{% endif %}}"
-    told = "plan {{ 'told' if brief and 'E835' in brief.excerpt else '' }}"
+    reported = "plan {{ 'told' if brief and 'E835' in brief.excerpt else '' }}"
     stage = f"  plan: {{outputs: [{PLAN}], llm: {{prompt: plan.md.j2, returns: json}}, retry: 1}}\n"
-    project.write(pipeline(stage + CODE, {"plan.md.j2": prompt(told, answer), "code.md.j2": prompt("code", "x = 1")}))
+    project.write(
+        pipeline(stage + CODE, {"plan.md.j2": prompt(reported, answer), "code.md.j2": prompt("code", "x = 1")})
+    )
     green(project.build())
     assert calls(project) == ["plan", "plan told", "code"]
 
@@ -176,7 +178,7 @@ def test_commands_may_come_from_a_file_that_another_stage_makes(project: Project
     assert project.read("app.txt").strip() == "yes"
 
 
-def test_commands_of_the_author_are_verified_anew_where_they_change(project: Project) -> None:
+def test_commands_of_the_author_are_verified_again_where_they_change(project: Project) -> None:
     stage = """\
   code:
     outputs: [app.txt]

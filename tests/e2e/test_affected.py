@@ -180,7 +180,7 @@ def test_a_reader_of_an_uncommitted_file_of_a_stage_that_is_gone_is_affected(sit
     assert affected(site) == {"c": "changed"}
 
 
-def test_a_foreach_over_a_made_list_is_told_as_far_as_it_is_known(site: Project) -> None:
+def test_a_foreach_over_a_made_list_is_reported_as_far_as_it_is_known(site: Project) -> None:
     site.write(
         {
             "pipeline.yaml": "version: 1\nstages:\n"
@@ -290,7 +290,7 @@ def test_a_clean_clone_with_outputs_says_the_same(project: Project) -> None:
 
 
 def test_a_clean_clone_without_outputs_leaves_none_out(project: Project) -> None:
-    """Digests are known by the lock files; parts of files that nobody has may differ."""
+    """Digests are known by the lock files; parts of files that no one has may differ."""
     made(project, "build")
     built(project, SECOND)
     commit(project)
@@ -300,7 +300,7 @@ def test_a_clean_clone_without_outputs_leaves_none_out(project: Project) -> None
     assert affected(clone) == {}
 
 
-def test_a_part_of_a_file_that_nobody_has_any_more_may_be_affected(project: Project) -> None:
+def test_a_part_of_a_file_that_no_one_has_any_more_may_be_affected(project: Project) -> None:
     made(project, "build")
     built(project, SECOND)
     lost(project, ".orch23")
@@ -334,7 +334,7 @@ def test_what_is_not_built_any_more_is_no_change(project: Project) -> None:
     assert affected(project) == {}
 
 
-def test_where_a_plan_has_complaints_nothing_is_settled(project: Project) -> None:
+def test_where_a_plan_has_errors_nothing_is_settled(project: Project) -> None:
     made(project)
     built(project, SECOND)
     project.replace("pipeline.yaml", "  last: {inputs: [", "  last: {inputs: [nobody.txt, ")
@@ -385,7 +385,7 @@ def test_the_items_of_then_are_those_of_the_list_of_then(project: Project, ignor
     assert affected(project) == {"plan": "changed"}
 
 
-def test_items_of_a_list_that_nobody_has_any_more_may_be_affected(project: Project) -> None:
+def test_items_of_a_list_that_no_one_has_any_more_may_be_affected(project: Project) -> None:
     items = [{"id": name, "n": 1} for name in "xy"]
     made(project, "build\nitems", LISTED, json.dumps(items))
     built(project, json.dumps(items, indent=2))

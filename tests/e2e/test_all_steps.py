@@ -17,7 +17,7 @@ def steps(project: Project, *written: str, run_all: bool = True, more: str = "")
     project.write(shell(f"  make:\n    outputs: [out.py]\n    shell: echo 'x = 1' > out.py\n{verify}{more}"))
 
 
-def told(project: Project) -> list[tuple[str, bool]]:
+def reported(project: Project) -> list[tuple[str, bool]]:
     return [(event["data"]["step"], event["data"]["passed"]) for event in project.events_of("check_result")]
 
 
@@ -28,8 +28,8 @@ def test_every_step_runs_in_its_order_and_checks_come_first(project: Project) ->
     failed = project.build()
     assert failed.code == 1
     assert noted(project) == ["1", "2", "3"]
-    assert [passed for _, passed in told(project)] == [True, False, True, False]
-    assert told(project)[0][0] == "check python_syntax"
+    assert [passed for _, passed in reported(project)] == [True, False, True, False]
+    assert reported(project)[0][0] == "check python_syntax"
     steps(project, *written, run_all=False)
     assert project.build("-f", "make").code == 1
     assert noted(project) == ["1", "2", "3", "1"], "without it the first failure is the last step"
@@ -39,11 +39,11 @@ def test_a_tool_that_cannot_be_started_is_a_result_and_the_others_run(project: P
     steps(project, "shell: [no-such-tool]", "shell: 'echo red; exit 5'", "shell: 'true'")
     failed = project.build()
     assert failed.code == 1
-    assert told(project) == [("no-such-tool", False), ("echo red; exit 5", False), ("true", True)]
+    assert reported(project) == [("no-such-tool", False), ("echo red; exit 5", False), ("true", True)]
     assert "red" in failed.err
 
 
-def test_the_next_attempt_is_told_of_every_failure(project: Project) -> None:
+def test_the_next_attempt_is_reported_of_every_failure(project: Project) -> None:
     files = {"p.md.j2": prompt("{{ (brief.excerpt if brief else '') | replace('\n', ' | ') }}", "x = 1")}
     stage = """\
   code:

@@ -164,14 +164,14 @@ def test_a_deadline_is_a_failed_attempt_of_the_stage(tmp_path: Path) -> None:
     assert story.events_of("attempt_finished")[0]["data"]["kind"] == "timeout"
 
 
-def test_without_a_key_nobody_is_asked(tmp_path: Path) -> None:
+def test_without_a_key_no_one_is_asked(tmp_path: Path) -> None:
     with loopback() as server:
         outcome = project(tmp_path / "p", server).build()
         assert (outcome.code, server.asked) == (ExitCode.CONFIG, [])
     assert "ANTHROPIC_API_KEY" in outcome.err + outcome.out
 
 
-def test_a_parameter_that_the_api_lost_is_a_complaint_before_anything_runs(tmp_path: Path) -> None:
+def test_a_parameter_that_the_api_lost_is_a_error_before_anything_runs(tmp_path: Path) -> None:
     with loopback() as server:
         pipeline = PIPELINE.replace("llm: {returns: files}", "llm: {returns: files, temperature: 0.5}")
         outcome = project(tmp_path / "p", server, pipeline).build(env=KEY)

@@ -57,9 +57,9 @@ def test_the_exit_code_of_a_command_is_on_the_screen_and_no_word_of_a_verificati
     assert project.run("show", "a").out.startswith("exited with 42\n$ bash")
 
 
-def test_a_later_attempt_is_told_the_failure_and_may_pass(project: Project) -> None:
-    told = "{{ brief.kind }}: {{ brief.command }} exit {{ brief.exit_code }}"
-    answer = f"{{% if brief %}}good, since {told}{{% else %}}bad{{% endif %}}"
+def test_a_later_attempt_is_reported_the_failure_and_may_pass(project: Project) -> None:
+    reported = "{{ brief.kind }}: {{ brief.command }} exit {{ brief.exit_code }}"
+    answer = f"{{% if brief %}}good, since {reported}{{% else %}}bad{{% endif %}}"
     loop(project, answer, more="    retry: 5\n")
     green(project.build())
     assert calls(project) == ["attempt 1", "attempt 2"]
@@ -79,7 +79,7 @@ def test_a_failure_that_retry_does_not_name_is_final(project: Project) -> None:
     assert calls(project) == ["attempt 1"]
 
 
-def test_an_invalid_answer_is_told_to_the_next_attempt(project: Project) -> None:
+def test_an_invalid_answer_is_reported_to_the_next_attempt(project: Project) -> None:
     answer = '{% if brief %}{"n": 1}{% else %}{"n": {% endif %}'
     project.write(
         pipeline(
@@ -277,7 +277,7 @@ FAILING = (
 )
 
 
-def test_the_first_failure_ends_the_run_unless_told_to_keep_going(project: Project) -> None:
+def test_the_first_failure_ends_the_run_unless_reported_to_keep_going(project: Project) -> None:
     project.write(shell(FAILING))
     assert project.build("-j1").code == 1
     assert project.ran() == ["f1"]

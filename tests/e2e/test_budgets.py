@@ -190,7 +190,7 @@ def test_answers_that_cannot_be_used_are_charged_like_any(project: Project, bill
     assert sum(charged(bill)) <= 5000
 
 
-def test_an_answer_that_cannot_be_kept_is_charged_and_holds_nobody_up(project: Project, bill: Path) -> None:
+def test_an_answer_that_cannot_be_kept_is_charged_and_holds_no_one_up(project: Project, bill: Path) -> None:
     story(project, 2, limits=f"max_tokens: {ONE * 3 // 2}")
 
     def full_disk(*_: object) -> None:
@@ -373,7 +373,7 @@ def test_an_interrupt_ends_who_waits_and_counts_what_was_under_way(project: Proj
 
 
 @pytest.mark.slow
-def test_the_end_of_the_run_s_wall_time_lets_nobody_ask_who_waited(project: Project, bill: Path) -> None:
+def test_the_end_of_the_run_s_wall_time_lets_no_one_ask_who_waited(project: Project, bill: Path) -> None:
     story(project, 2, limits=f"max_wall: 1s, max_tokens: {ONE * 3 // 2}")
     over = threading.Event()
     real = Journal.notice
@@ -434,7 +434,7 @@ def test_a_full_server_costs_nothing_and_a_cut_stream_all_that_it_could(
 
 
 @pytest.mark.slow
-def test_a_try_after_a_charged_fault_needs_room_in_the_budget(
+def test_a_try_after_a_charged_fault_needs_sandbox_dir_in_the_budget(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("time.sleep", lambda _s: None)

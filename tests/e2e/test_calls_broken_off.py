@@ -74,9 +74,9 @@ def test_eight_calls_are_broken_off_and_only_what_had_not_arrived_is_asked_again
         server.wait_for(lambda: len(server.asked) == STAGES)  # the last one began when the first had its answer
         process.send_signal(signal.SIGINT)
         server.wait_for(lambda: server.given_up == PLACES)
-        _, told = process.communicate(timeout=60)
-        assert process.returncode == 130, told.decode()
-        assert b"Traceback" not in told
+        _, reported = process.communicate(timeout=60)
+        assert process.returncode == 130, reported.decode()
+        assert b"Traceback" not in reported
         answered, *cut = questions(server)
         assert ends(project) == {f"ask{answered}": "built", **{f"ask{n}": "cancelled" for n in cut}}
         assert project.read(f"{answered}.txt").strip() == ANSWER
@@ -93,7 +93,7 @@ def test_programs_that_answer_are_killed_together(project: Project) -> None:
     os.mkfifo(gate)
     model = f"cat > /dev/null; if [ -p {gate} ]; then echo $$ > {gate}; sleep 97; fi; echo {ANSWER}"
     write(project, f"provider: command, model: m, command: [sh, -c, '{model}']")
-    descriptor = os.open(gate, os.O_RDWR)  # so that it never ends, whoever of the writers is gone
+    descriptor = os.open(gate, os.O_RDWR)  # so that it never ends, the user who of the writers is gone
     process, came = start(project), b""
     try:
         while came.count(b"\n") < PLACES:
@@ -103,8 +103,8 @@ def test_programs_that_answer_are_killed_together(project: Project) -> None:
     finally:
         os.close(descriptor)
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=60)
-    assert process.returncode == 130, told.decode()
+    _, reported = process.communicate(timeout=60)
+    assert process.returncode == 130, reported.decode()
     assert not [number for number in came.decode().split() if Path("/proc", number).exists()]
     assert set(ends(project).values()) == {"cancelled"}
     gate.unlink()

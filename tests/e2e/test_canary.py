@@ -132,13 +132,13 @@ def test_a_canary_sits_nowhere_but_in_the_spec_that_holds_it(tmp_path: Path, mon
     assert "[E603]" in built[0].err
 
     stages = ("refused", "echoes", "fails", "prints", "tests")
-    told = [project.run("show", stage, *more, env=SECRETS) for stage in stages for more in ((), ("--json",))]
-    told += [project.run(*words, env=SECRETS) for words in (("log",), ("log", "--json"), ("runs", "--json"))]
-    told += [project.run(*words, env=SECRETS) for words in (("plan",), ("plan", "--json"), ("status", "--json"))]
-    told += [project.run("explain", stage, env=SECRETS) for stage in stages]
-    told += [project.run("show", stage, f"--{CANARY}", env=SECRETS) for stage in ("echoes", OTHER)]
-    silent(*told)
-    assert any("[redacted OTHER_TOKEN]" in one.out for one in told)
+    reported = [project.run("show", stage, *more, env=SECRETS) for stage in stages for more in ((), ("--json",))]
+    reported += [project.run(*words, env=SECRETS) for words in (("log",), ("log", "--json"), ("runs", "--json"))]
+    reported += [project.run(*words, env=SECRETS) for words in (("plan",), ("plan", "--json"), ("status", "--json"))]
+    reported += [project.run("explain", stage, env=SECRETS) for stage in stages]
+    reported += [project.run("show", stage, f"--{CANARY}", env=SECRETS) for stage in ("echoes", OTHER)]
+    silent(*reported)
+    assert any("[redacted OTHER_TOKEN]" in one.out for one in reported)
 
     def bug(build: Build) -> None:
         del build
@@ -243,9 +243,9 @@ def test_of_what_a_command_prints_no_limit_leaves_the_half_of_a_secret(tmp_path:
         project.write({"n": number})
         outcome = project.build(env=SECRETS)
         assert outcome.code == 1
-        told = [outcome.out, outcome.err, *(path.read_text() for path in (project.root / "logs").rglob("*.*"))]
+        reported = [outcome.out, outcome.err, *(path.read_text() for path in (project.root / "logs").rglob("*.*"))]
         parts = [CANARY[at : at + 9] for at in range(13, len(CANARY) - 8)]
-        assert [part for part in parts if any(part in text for text in told)] == []
+        assert [part for part in parts if any(part in text for text in reported)] == []
 
 
 def test_the_limit_of_the_previous_answer_leaves_no_half_of_a_secret(tmp_path: Path) -> None:

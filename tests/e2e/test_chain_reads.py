@@ -102,7 +102,7 @@ def test_a_later_item_makes_nothing_for_an_earlier_one(project: Project) -> None
     assert "`code@three`, which makes it, comes later" in outcome.err
 
 
-def test_what_nobody_makes_is_refused_as_before(project: Project) -> None:
+def test_what_no_one_makes_is_refused_as_before(project: Project) -> None:
     outcome = planned(project, *THREE[:2], task("three", ["z"], ["c"])).build()
     assert outcome.code == 1
     assert "input `out/z` of stage `code@three` does not exist, and no stage makes it" in outcome.err

@@ -183,7 +183,7 @@ def test_a_command_may_be_tried_again(project: Project) -> None:
     assert noted(project) == ["try"] * 3
 
 
-def test_verify_stops_at_the_first_failure_unless_told_otherwise(project: Project) -> None:
+def test_verify_stops_at_the_first_failure_unless_reported_otherwise(project: Project) -> None:
     steps = "[{shell: 'echo ONE; exit 1'}, {shell: 'echo TWO; exit 2'}]"
     project.write(shell(f"  a: {{outputs: [p], shell: echo x > p, verify: {steps}}}\n"))
     first = project.build()

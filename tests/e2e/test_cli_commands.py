@@ -99,15 +99,15 @@ def test_a_build_of_one_stage_tells_nothing_of_others_that_could_not_go_on_anywa
     assert "blocked" in project.build().err
 
 
-def test_a_list_that_is_no_yaml_is_told_with_its_place_and_no_code_within_the_code(project: Project) -> None:
+def test_a_list_that_is_no_yaml_is_reported_with_its_place_and_no_code_within_the_code(project: Project) -> None:
     each = {"foreach": {"from": "list.yaml#/items", "key": "k"}, "outputs": ["${{ item.k }}"], "shell": "true"}
     project.write(
         {"list.yaml": "items:\n  - [\n", "pipeline.yaml": json.dumps({"version": 1, "stages": {"each": each}})}
     )
-    told = project.run("plan")
-    assert told.code == 65
-    assert "`list.yaml` is not valid YAML: line " in told.err
-    assert "E801" not in told.err
+    reported = project.run("plan")
+    assert reported.code == 65
+    assert "`list.yaml` is not valid YAML: line " in reported.err
+    assert "E801" not in reported.err
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_reset_forgets_nothing_where_a_stage_is_named(project: Project) -> None:
     assert project.plan() == {"a": "fresh"}
 
 
-def test_reset_mends_what_a_build_cannot(two: Project) -> None:
+def test_reset_fixes_what_a_build_cannot(two: Project) -> None:
     two.build()
     two.write({".orch23/VERSION": "99\n"})
     journal = two.journals()[-1]

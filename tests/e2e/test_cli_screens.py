@@ -115,7 +115,7 @@ def test_an_edited_output(built: Project, golden: Golden) -> None:
     held(golden, "build-accepted", built.build("-j1"))
 
 
-def test_complaints(project: Project, golden: Golden) -> None:
+def test_errors(project: Project, golden: Golden) -> None:
     text = "version: 1\nstages:\n  a:\n    shell: x\n    need: [b]\n  b:\n    shel: y\n"
     project.write({"pipeline.yaml": text})
     held(golden, "validate-full", project.run("validate"))

@@ -82,7 +82,7 @@ def test_a_stage_that_is_named_and_skipped_is_no_mistake(project: Project) -> No
     green(project.build("--force", "docs"))
 
 
-def test_who_reads_what_a_skipped_stage_made_is_told_before_anything_runs(project: Project) -> None:
+def test_who_reads_what_a_skipped_stage_made_is_reported_before_anything_runs(project: Project) -> None:
     stages = DOCS + "  send: {inputs: [docs.txt], shell: cat docs.txt}\n"
     documented(project, stages, docs="false")
     refused = project.build()
@@ -94,7 +94,7 @@ def test_who_reads_what_a_skipped_stage_made_is_told_before_anything_runs(projec
     assert project.exists("docs.txt")
 
 
-def test_the_mistakes_of_a_skipped_stage_are_told_but_what_it_needs_is_not_asked_for(project: Project) -> None:
+def test_the_mistakes_of_a_skipped_stage_are_reported_but_what_it_needs_is_not_asked_for(project: Project) -> None:
     stage = "  a: {if: false, outputs: [a], llm: {prompt: gone.j2, provider: anthropic, model: m, returns: text}}\n"
     project.write(pipeline(stage + "  b: {shell: [touch, x], outputs: [x]}\n"))
     green(project.build())
@@ -180,7 +180,7 @@ def test_an_item_that_depends_on_a_skipped_one_does_not_wait(project: Project) -
     assert project.ran() == ["each@b", "each@c"]
 
 
-def test_a_twin_of_a_skipped_item_waits_for_nobody(project: Project) -> None:
+def test_a_twin_of_a_skipped_item_waits_for_no_one(project: Project) -> None:
     each = "foreach: {in: [{id: a, on: false}, {id: b, on: true}], key: id, as: t}"
     stages = (
         f"  one: {{{each}, if: '${{{{ t.on }}}}', shell: 'exit 3'}}\n  two: {{{each}, needs: [one], shell: 'true'}}\n"

@@ -205,7 +205,7 @@ def test_without_a_sandbox_a_changed_file_is_a_violation_with_the_programs_name(
 
 
 @pytest.mark.usefixtures("steps_reach_outside")
-def test_without_a_sandbox_that_nobody_allowed_no_program_is_run(clone: Project) -> None:
+def test_without_a_sandbox_that_no_one_allowed_no_program_is_run(clone: Project) -> None:
     clone.replace("pipeline.yaml", "  first: {outputs: [f.txt], shell: echo f > f.txt}\n", "")
     allow(clone)
     outcome = clone.build(env={"ORCH23_ALLOW_UNSANDBOXED": ""})
@@ -251,9 +251,9 @@ def test_another_server_asks_again_and_another_path_of_it_does_not(asking: tuple
 def test_plain_http_is_for_this_machine_alone(tmp_path: Path, provider: str) -> None:
     llm = f"{{provider: {provider}, base_url: 'http://models.example/v1', model: m, prompt: p.j2, returns: text}}"
     project = Project(tmp_path / "p").write(shell(f"  ask: {{outputs: [a.txt], llm: {llm}}}\n", {"p.j2": "say"}))
-    told = project.run("validate")
-    assert told.code == 65
-    assert "plain http to another machine" in told.err
+    reported = project.run("validate")
+    assert reported.code == 65
+    assert "plain http to another machine" in reported.err
 
 
 @pytest.mark.parametrize("provider", ["openai", "anthropic"])
@@ -297,9 +297,9 @@ def test_init_allows_what_it_wrote_and_no_later_change(tmp_path: Path) -> None:
 
     template.version({**files, "other.yaml": re.sub("ask.py|f.txt|a.txt", mine, files["pipeline.yaml"])}, "1.0.0")
     project = confined(tmp_path / "project").write({"mine.py": ASK})
-    laid = project.run("init", template.url, "--defaults")
-    assert laid.code == 0, laid.err
-    assert "run `python3 ask.py`" in laid.err
+    placed = project.run("init", template.url, "--defaults")
+    assert placed.code == 0, placed.err
+    assert "run `python3 ask.py`" in placed.err
     green(project.build())
     refused(project.run("build", "other.yaml"), "mine.py")
     project.replace("ask.py", "answer", "another")

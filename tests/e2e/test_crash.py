@@ -119,7 +119,7 @@ def build_and_die(project: Project, target: int) -> tuple[int, str]:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What a build leaves that nobody disturbs, and how many steps it takes."""
+    """What a build leaves that no one disturbs, and how many steps it takes."""
 
     files: dict[str, bytes]
     calls: list[str]

@@ -64,7 +64,7 @@ def test_an_output_that_became_a_link_is_not_written_through(project: Project) -
     assert (project.root / "out.txt").is_symlink()
 
 
-def test_an_output_that_became_a_folder_is_left_and_told(project: Project) -> None:
+def test_an_output_that_became_a_folder_is_left_and_reported(project: Project) -> None:
     project.write(shell(COPY, {"in.txt": "x\n"}))
     green(project.build())
     project.delete("out.txt")
@@ -105,7 +105,7 @@ def test_a_clean_tree_comes_back_from_the_store_and_a_reset_store_from_the_answe
     assert project.files() == before
 
 
-def test_a_replay_asks_nobody(project: Project) -> None:
+def test_a_replay_asks_no_one(project: Project) -> None:
     project.write(pipeline(COPY + ASK, FILES))
     assert project.build("--replay").code == 5
     assert calls(project) == []

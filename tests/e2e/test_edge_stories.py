@@ -94,7 +94,7 @@ def test_items_in_another_order_are_another_chain(project: Project) -> None:
     assert calls(project) == ["a", "b", "b", "a"]
 
 
-def test_an_intermediate_version_that_is_lost_is_laid_again_from_the_transcripts(project: Project) -> None:
+def test_an_intermediate_version_that_is_lost_is_placed_again_from_the_transcripts(project: Project) -> None:
     lines(project, "a", "b")
     green(project.build())
     shutil.rmtree(project.root / ".orch23")
@@ -105,7 +105,7 @@ def test_an_intermediate_version_that_is_lost_is_laid_again_from_the_transcripts
     assert calls(project) == ["a", "b", "b"]
 
 
-def test_an_intermediate_version_that_nobody_has_is_made_again(project: Project) -> None:
+def test_an_intermediate_version_that_no_one_has_is_made_again(project: Project) -> None:
     lines(project, "a", "b")
     green(project.build())
     shutil.rmtree(project.root / ".orch23")
@@ -306,7 +306,7 @@ def test_a_file_that_a_model_deleted_stays_deleted_when_its_stage_ends(project: 
     assert sorted(project.files("src")) == [], "what the stage created is removed, and nothing is reverted"
 
 
-def test_an_input_is_never_deleted_and_the_model_is_told(project: Project) -> None:
+def test_an_input_is_never_deleted_and_the_model_is_reported(project: Project) -> None:
     project.write(
         pipeline(
             """\
@@ -369,7 +369,7 @@ def test_an_executable_result_stays_executable(project: Project) -> None:
     assert project.plan() == {"make": "edited"}
 
 
-def test_a_file_that_somebody_writes_while_the_stage_runs_is_left_and_told(project: Project) -> None:
+def test_a_file_that_somebody_writes_while_the_stage_runs_is_left_and_reported(project: Project) -> None:
     command = f"cat in.txt | tee out.txt > b.txt; echo theirs > {project.root}/out.txt"
     project.write(shell(f"  make: {{inputs: [in.txt], outputs: [out.txt, b.txt], shell: '{command}'}}\n"))
     project.write({"in.txt": "x\n"})

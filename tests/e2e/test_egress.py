@@ -44,16 +44,16 @@ def test_the_journal_says_what_a_model_was_given(tmp_path: Path) -> None:
     text = stage("specs/app.md#A", "src/unread.py").replace("prompt: p.j2", "prompt: p.j2, system: s.j2")
     project.write(pipeline(text, {**files, "p.j2": "asks\n{{ inputs[0].text }}{{ inputs[1].path }}"}))
     green(project.build())
-    (told,) = requests(project)
-    shown = {(one["path"], one["slice"]): (one["bytes"], one["sha256"]) for one in told["files"]}
+    (reported,) = requests(project)
+    shown = {(one["path"], one["slice"]): (one["bytes"], one["sha256"]) for one in reported["files"]}
     part = "# A\n\u00e4\n".encode()
     assert shown == {
         ("specs/app.md", "A"): (len(part), hashlib.sha256(part).hexdigest()),
         ("p.j2", ""): (len(project.read("p.j2").encode()), hashlib.sha256(project.read("p.j2").encode()).hexdigest()),
         ("s.j2", ""): (8, hashlib.sha256(b"be brief").hexdigest()),
     }
-    assert told["bytes"] == len("be brief") + len("asks\n") + len(part) + len("src/unread.py")
-    assert (told["recorded"], told["endpoint"].split()[0]) == (False, "command")
+    assert reported["bytes"] == len("be brief") + len("asks\n") + len(part) + len("src/unread.py")
+    assert (reported["recorded"], reported["endpoint"].split()[0]) == (False, "command")
 
     project.delete("out.txt")
     green(project.build("--force", "asks"))

@@ -28,8 +28,8 @@ def listing(project: Project, inputs: str, where: str = "inputs", **files: str) 
     if where == "inputs":
         green(outcome)
         return " ".join(project.read("out.txt").split())
-    (told,) = project.root.glob("logs/*/all/attempt-1/verify-1.txt")
-    return " ".join(told.read_text().split())
+    (reported,) = project.root.glob("logs/*/all/attempt-1/verify-1.txt")
+    return " ".join(reported.read_text().split())
 
 
 CASES = {

@@ -104,8 +104,8 @@ def test_what_no_pipeline_can_map(code: ExitCode) -> None:
 
 def test_warnings_do_not_decide_and_the_first_error_that_fits_does() -> None:
     warning = Diagnostic("E801", "", severity=Severity.WARNING)
-    told = [warning, Diagnostic("E900", ""), Diagnostic("E201", ""), Diagnostic("E101", "")]
-    assert custom_exit_code(ExitCode.FAILED, told, {"E8": 8, "E2": 20, "E201": 21, "E20": 22, "E1": 11}) == 21
+    reported = [warning, Diagnostic("E900", ""), Diagnostic("E201", ""), Diagnostic("E101", "")]
+    assert custom_exit_code(ExitCode.FAILED, reported, {"E8": 8, "E2": 20, "E201": 21, "E20": 22, "E1": 11}) == 21
 
 
 @pytest.mark.parametrize(

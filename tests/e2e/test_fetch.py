@@ -85,7 +85,7 @@ def test_a_server_without_ranges_sends_the_whole_file_again(project: Project, se
     assert project.files("vendor") == {"vendor/data.bin": DATA}
 
 
-def test_a_rest_that_belongs_to_another_file_is_fetched_anew(project: Project, server: FileServer) -> None:
+def test_a_rest_that_belongs_to_another_file_is_fetched_again(project: Project, server: FileServer) -> None:
     server.cuts = [100_000, 1, 1]
     pipeline(project, f"{server.url}/data.bin")
     assert project.build().code == 1
@@ -174,8 +174,8 @@ def test_a_server_needs_consent_as_a_provider_does(project: Project, server: Fil
     assert "E426" in outcome.err, outcome.err
     assert f"you have not allowed this project to download from {server.url}" in outcome.err
     assert server.asked == []
-    told = project.run("trust", env=untrusted)
-    assert f"download from {server.url}" in told.out, told
+    reported = project.run("trust", env=untrusted)
+    assert f"download from {server.url}" in reported.out, reported
     assert project.build(env=untrusted).code == 0
     project.delete("vendor/data.bin")
     pipeline(project, "https://files.invalid/data.bin")
@@ -347,7 +347,7 @@ def test_what_cannot_be_fetched_is_an_error_at_its_place(project: Project, url: 
     assert " --> pipeline.yaml:4:" in outcome.err or code == "E822"
 
 
-def test_all_mistakes_of_a_fetch_are_told_at_once(project: Project) -> None:
+def test_all_mistakes_of_a_fetch_are_reported_at_once(project: Project) -> None:
     text = "version: 1\nstages:\n  a:\n    fetch: {url: 'https://h/x', sha256: abc, size: 3}\n    outputs: [x]\n"
     project.write({"pipeline.yaml": text})
     outcome = project.run("plan")

@@ -46,11 +46,13 @@ def asked(project: Project, *argv: str, env: dict[str, str] | None = None) -> tu
 
 def test_a_provider_and_a_model_are_asked_in_place_of_those_of_the_pipeline(project: Project) -> None:
     hosted(project)
-    told = project.run("plan", "--provider", "local", "--model", "smollm2")
-    assert told.code == 0, told.err
-    assert "provider local smollm2" in told.out
-    assert told.err.count("note[W802]") == 1
-    assert "`--provider local` drops `api`, `base_url`, `effort`, `endpoint_alias`, `seed` of a, b, each" in told.err
+    reported = project.run("plan", "--provider", "local", "--model", "smollm2")
+    assert reported.code == 0, reported.err
+    assert "provider local smollm2" in reported.out
+    assert reported.err.count("note[W802]") == 1
+    assert (
+        "`--provider local` drops `api`, `base_url`, `effort`, `endpoint_alias`, `seed` of a, b, each" in reported.err
+    )
     same = project.run("plan", "--provider", "openai")
     assert same.code == 0, same.err
     assert same.err == ""
@@ -76,9 +78,9 @@ def test_a_build_with_another_model_is_another_build(project: Project) -> None:
     green(project.build())
     assert sorted(calls(project)) == ["a", "u", "v"]
     assert project.plan("--model", "other") == {"a": "run", "each@u": "run", "each@v": "run"}
-    told = project.build("--model", "other")
-    green(told)
-    assert "`--model other` drops `retry.escalate` of each" in told.err
+    reported = project.build("--model", "other")
+    green(reported)
+    assert "`--model other` drops `retry.escalate` of each" in reported.err
     assert sorted(calls(project)) == ["a", "a", "u", "u", "v", "v"]
     assert {event["data"]["model"] for event in project.events_of("llm_request")} == {"other"}
     assert set(project.plan("--model", "other").values()) == {"fresh"}
@@ -87,7 +89,7 @@ def test_a_build_with_another_model_is_another_build(project: Project) -> None:
     assert len(calls(project)) == 6
 
 
-def test_an_unknown_provider_is_the_complaint_that_it_is_in_yaml(project: Project) -> None:
+def test_an_unknown_provider_is_the_error_that_it_is_in_yaml(project: Project) -> None:
     hosted(project)
     for command in ("plan", "build", "status", "validate"):
         refused = project.run(command, "--provider", "scriptd")
@@ -125,7 +127,7 @@ def test_the_environment_gives_flags_and_nothing_else(project: Project) -> None:
 
 
 @pytest.mark.parametrize("flag", ["--provider", "--model"])
-def test_a_flag_that_names_nobody_is_a_usage_error(project: Project, flag: str) -> None:
+def test_a_flag_that_names_no_one_is_a_usage_error(project: Project, flag: str) -> None:
     hosted(project)
     refused = project.build(flag, " ")
     assert refused.code == 64
@@ -149,9 +151,9 @@ def test_a_budget_is_dollars(project: Project, command: str, text: str) -> None:
 def test_a_budget_of_the_command_line_stands_in_the_place_of_the_pipelines(project: Project) -> None:
     project.write(pipeline(ONE, FILES, head="stop_conditions: {max_cost_usd: 0.30}\n"))
     for budget in ("0.1", "2"):
-        told = project.run("plan", "--json", "--budget", budget)
-        assert told.code == 0, told.err
-        assert float(json.loads(told.out)["max_cost_usd"]) == float(budget)
+        reported = project.run("plan", "--json", "--budget", budget)
+        assert reported.code == 0, reported.err
+        assert float(json.loads(reported.out)["max_cost_usd"]) == float(budget)
 
 
 def test_a_budget_on_the_command_line_is_the_runs(project: Project) -> None:
@@ -167,7 +169,7 @@ def test_a_budget_on_the_command_line_is_the_runs(project: Project) -> None:
 # ---- --offline, --resample, --replay ----------------------------------------------------------
 
 
-def test_resample_asks_anew_and_nothing_else_does(project: Project) -> None:
+def test_resample_asks_again_and_nothing_else_does(project: Project) -> None:
     project.write(pipeline(ONE, FILES))
     green(project.build())
     green(project.build("--force", "a"))
@@ -195,8 +197,8 @@ def test_resample_of_no_stage_is_not_found(project: Project) -> None:
 def test_a_dry_run_says_what_a_resample_runs(project: Project) -> None:
     project.write(pipeline(ONE, FILES))
     green(project.build())
-    told = project.build("-n", "--json", "--resample", "each@u")
-    actions = {one["stage"]: one["action"] for one in json.loads(told.out)["stages"]}
+    reported = project.build("-n", "--json", "--resample", "each@u")
+    actions = {one["stage"]: one["action"] for one in json.loads(reported.out)["stages"]}
     assert actions == {"a": "fresh", "each@u": "run", "each@v": "fresh"}
 
 

@@ -42,23 +42,23 @@ def built(root: Path, files: dict[str, str]) -> tuple[int, str, int]:
     environ = {"PATH": os.environ["PATH"], "HOME": str(project.home), "PYTHONPATH": _REPOSITORY, "ORCH23_TRUST": "1"}
     argv = [sys.executable, "-c", _MEASURED, "-C", str(project.root), "build", "-j1"]
     done = subprocess.run(argv, env=environ, capture_output=True, text=True, check=False, timeout=250)
-    told, _, peak = done.stderr.rstrip().rpartition("\n")
-    return done.returncode, done.stdout + told, int(peak)
+    reported, _, peak = done.stderr.rstrip().rpartition("\n")
+    return done.returncode, done.stdout + reported, int(peak)
 
 
 @pytest.fixture(scope="module")
 def quiet(tmp_path_factory: pytest.TempPathFactory) -> int:
     """Give what a build takes whose step prints nothing."""
-    code, told, peak = built(tmp_path_factory.mktemp("quiet") / "project", QUIET)
-    assert code == 0, told
+    code, reported, peak = built(tmp_path_factory.mktemp("quiet") / "project", QUIET)
+    assert code == 0, reported
     return peak
 
 
 @pytest.mark.parametrize("kind", FLOODS)
 def test_a_flood_is_killed_at_its_limit_and_memory_does_not_grow_with_it(tmp_path: Path, quiet: int, kind: str) -> None:
-    code, told, peak = built(tmp_path / "project", FLOODS[kind])
-    assert code == 1, told
-    assert "killed: it printed more than 16777216 bytes" in told, told
+    code, reported, peak = built(tmp_path / "project", FLOODS[kind])
+    assert code == 1, reported
+    assert "killed: it printed more than 16777216 bytes" in reported, reported
     sys.stdout.write(f"{kind}: {(peak - quiet) >> 10} MiB more than the {quiet >> 10} MiB of a quiet build\n")
     assert peak - quiet < _MOST_GROWTH_KB
     kept = [path.stat().st_size for path in (tmp_path / "project").rglob("*") if path.is_file()]
@@ -71,8 +71,8 @@ def test_a_models_program_that_prints_without_end_is_killed_too(tmp_path: Path, 
         "  a: {outputs: [a.txt], llm: {prompt: a.md.j2, returns: text}}\n", {"a.md.j2": prompt("a", "said")}
     )
     files["model.py"] = f"import sys\nwhile True: sys.{stream}.write('x' * 65536)\n"
-    code, told, peak = built(tmp_path / "project", files)
-    assert code == 5, told
-    assert "bytes" in told, told
-    sys.stdout.write(f"a model, {stream}: {(peak - quiet) >> 10} MiB more than a quiet build\n{told}\n")
+    code, reported, peak = built(tmp_path / "project", files)
+    assert code == 5, reported
+    assert "bytes" in reported, reported
+    sys.stdout.write(f"a model, {stream}: {(peak - quiet) >> 10} MiB more than a quiet build\n{reported}\n")
     assert peak - quiet < _MOST_GROWTH_KB

@@ -189,7 +189,9 @@ def steps_for(what: str) -> tuple[list[object], dict[str, str]]:
 
 
 @pytest.mark.parametrize("what", WRITING)
-def test_a_step_that_writes_to_the_tree_fails_and_is_told_of_scratch(project: Project, tier: str, what: str) -> None:
+def test_a_step_that_writes_to_the_tree_fails_and_is_reported_of_scratch(
+    project: Project, tier: str, what: str
+) -> None:
     steps, files = steps_for(what)
     outcome = generated(project, {"app.py": ""}, files, verify=steps)
     assert outcome.code == 1, outcome.out

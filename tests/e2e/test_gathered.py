@@ -26,7 +26,9 @@ def kinds(project: Project, *wanted: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.usefixtures("gathers_all")
-def test_stages_see_what_is_gathered_and_all_is_promoted_before_any_of_it_is_told_to_be_done(project: Project) -> None:
+def test_stages_see_what_is_gathered_and_all_is_promoted_before_any_of_it_is_reported_to_be_done(
+    project: Project,
+) -> None:
     project.write(shell(CHAIN, {"f0.txt": "text\n"}))
     green(project.build("-j2"))
     names = [f"s{n}" for n in range(5)]
@@ -56,12 +58,12 @@ def test_the_next_stage_works_while_what_was_gathered_is_committed(
     green(project.build("-j1"))
     started = [("stage_started", f"s{n}") for n in range(5)]
     finished = [("stage_finished", f"s{n}") for n in range(5)]
-    told = [one for pair in zip(started[1:], finished, strict=False) for one in pair]
-    assert kinds(project, "stage_started", "stage_finished") == [started[0], *told, finished[-1]]
+    reported = [one for pair in zip(started[1:], finished, strict=False) for one in pair]
+    assert kinds(project, "stage_started", "stage_finished") == [started[0], *reported, finished[-1]]
 
 
 @pytest.mark.usefixtures("gathers_all")
-def test_a_stage_that_failed_is_told_after_those_that_were_done_before_it(project: Project) -> None:
+def test_a_stage_that_failed_is_reported_after_those_that_were_done_before_it(project: Project) -> None:
     project.write(shell(CHAIN + "  z: {shell: 'exit 3', inputs: [f5.txt]}\n", {"f0.txt": "text\n"}))
     assert project.build("-j1").code == 1
     assert [name for _, name in kinds(project, "stage_finished")] == ["s0", "s1", "s2", "s3", "s4", "z"]

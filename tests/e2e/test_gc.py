@@ -64,10 +64,10 @@ def test_the_least_recently_used_results_go_first(grown: Project) -> None:
     grown.replace("in.txt", text(1), text(5))
     assert grown.build().code == 0
     outcome = grown.run("gc", "--keep", "125kB", "--json")
-    told = outcome.json()
-    assert (outcome.code, outcome.err, told["keep_bytes"]) == (0, "", 125_000)
-    assert told["size_bytes"] - told["freed_bytes"] == told["left_bytes"] <= 125_000
-    assert abs(stored(grown) - told["left_bytes"]) < 1_000
+    reported = outcome.json()
+    assert (outcome.code, outcome.err, reported["keep_bytes"]) == (0, "", 125_000)
+    assert reported["size_bytes"] - reported["freed_bytes"] == reported["left_bytes"] <= 125_000
+    assert abs(stored(grown) - reported["left_bytes"]) < 1_000
     states = {}
     for number in range(1, 6):
         grown.write({"in.txt": text(number)})
@@ -134,8 +134,8 @@ def test_by_age_what_was_not_used_since_goes_whatever_its_size(grown: Project) -
     old = [path for path in (grown.root / ".orch23/records").rglob("*") if path.is_file()]
     for path in sorted(old, key=lambda path: path.stat().st_mtime_ns)[:6]:
         os.utime(path, (0, 0))
-    told = grown.run("gc", "--keep", "30d", "--json").json()
-    assert (told["keep_bytes"], told["results"]) == (None, 6)
+    reported = grown.run("gc", "--keep", "30d", "--json").json()
+    assert (reported["keep_bytes"], reported["results"]) == (None, 6)
     grown.replace("in.txt", text(5), text(2))
     assert grown.plan()["make"] == "run"
     grown.replace("in.txt", text(2), text(4))
@@ -199,8 +199,8 @@ def test_a_project_without_a_store_gets_none(project: Project) -> None:
 
 @pytest.mark.slow
 def test_the_size_can_be_set_for_gc_and_builds_by_the_environment(grown: Project) -> None:
-    told = grown.run("gc", "-n", "--json", env={"ORCH23_GC_KEEP": "1kB"}).json()
-    assert told["keep_bytes"] == 1000
+    reported = grown.run("gc", "-n", "--json", env={"ORCH23_GC_KEEP": "1kB"}).json()
+    assert reported["keep_bytes"] == 1000
     assert grown.run("cache", "stats", "--json", env={"ORCH23_GC_KEEP": "1kB"}).json()["cap_bytes"] == 1000
 
 
@@ -212,8 +212,8 @@ def test_a_build_beyond_the_size_says_what_gc_would_free(grown: Project) -> None
     outcome = grown.build(env=env)
     assert outcome.code == 0
     assert outcome.err.count("`orch23 gc` would free up to ") == 1
-    (told,) = [event["message"] for event in grown.events_of("warning") if "orch23 gc" in event["message"]]
-    assert told in outcome.err
+    (reported,) = [event["message"] for event in grown.events_of("warning") if "orch23 gc" in event["message"]]
+    assert reported in outcome.err
     assert grown.run("gc", env=env).code == 0
     assert "orch23 gc" not in grown.build(env=env).err
     grown.replace("in.txt", text(6), text(7))
@@ -244,9 +244,9 @@ def asked(project: Project) -> Project:
 
 @pytest.mark.slow
 def test_no_answer_is_bought_twice(asked: Project) -> None:
-    told = asked.run("gc", "--keep", "0B", "--json").json()
-    assert (told["results"], told["recorded_answers"]) == (0, 0)
-    assert told["stored_files"] > 0
+    reported = asked.run("gc", "--keep", "0B", "--json").json()
+    assert (reported["results"], reported["recorded_answers"]) == (0, 0)
+    assert reported["stored_files"] > 0
     asked.edit("topic.txt", "one\n")
     assert asked.plan() == {"ask": "restore"}, "the bytes are made again from the answer"
     assert asked.build().code == 0
@@ -256,8 +256,8 @@ def test_no_answer_is_bought_twice(asked: Project) -> None:
 
 @pytest.mark.slow
 def test_with_a_clear_word_answers_go_that_nothing_needs(asked: Project) -> None:
-    told = asked.run("gc", "--keep", "0B", "--forget-paid-answers", "--json").json()
-    assert (told["results"], told["recorded_answers"]) == (1, 1)
+    reported = asked.run("gc", "--keep", "0B", "--forget-paid-answers", "--json").json()
+    assert (reported["results"], reported["recorded_answers"]) == (1, 1)
     asked.delete("said.md")
     assert asked.build().code == 0
     assert calls(asked) == ["ask", "ask"]
@@ -269,8 +269,8 @@ def test_with_a_clear_word_answers_go_that_nothing_needs(asked: Project) -> None
 @pytest.mark.slow
 def test_the_answers_of_a_stage_that_is_stale_today_stay_even_then(asked: Project) -> None:
     asked.edit("topic.txt", "three\n")
-    told = asked.run("gc", "--keep", "0B", "--forget-paid-answers", "--json").json()
-    assert told["recorded_answers"] == 0
+    reported = asked.run("gc", "--keep", "0B", "--forget-paid-answers", "--json").json()
+    assert reported["recorded_answers"] == 0
 
 
 @pytest.mark.slow

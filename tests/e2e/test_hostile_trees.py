@@ -30,7 +30,7 @@ class Tree:
 
     script: str
     code: str = ""
-    told: str = ""
+    reported: str = ""
     tiers: tuple[str, ...] = TIERS
     exit_code: int = 2
 
@@ -96,7 +96,7 @@ def outside(tmp_path: Path) -> Iterator[Path]:
     assert folder.stat().st_mode & 0o777 == 0o755
 
 
-def lay(project: Project, script: str, outside: Path) -> None:
+def place_(project: Project, script: str, outside: Path) -> None:
     head = f"import os\nOUTSIDE = {str(outside)!r}\nopen('a', 'w').write('a')\n"
     project.write(scripted({"a": {"outputs": ["a", "out/"], "shell": ["python", "-c", head + script]}}, {}))
 
@@ -120,14 +120,14 @@ def test_a_hostile_tree_is_refused_in_a_line_and_removed(
     if os.getuid() and name in ("a device", "immutable things"):
         pytest.skip("only root makes these")
     choose(tier, monkeypatch)
-    lay(project, tree.script, outside)
+    place_(project, tree.script, outside)
     began = time.monotonic()
     outcome = project.build("--allow-unsandboxed")
     sys.stdout.write(f"{time.monotonic() - began:.1f} s, exit {outcome.code}\n")
     assert list((project.root / ".orch23/rooms").iterdir()) == []
     assert outcome.code == tree.exit_code, outcome.err
     assert f"[{tree.code}]" in outcome.err or not tree.code
-    assert tree.told in re.sub(r"\s+", " ", outcome.err)
+    assert tree.reported in re.sub(r"\s+", " ", outcome.err)
     assert len(outcome.err.splitlines()) < 60
     assert all(c.isprintable() or c == "\n" for c in outcome.err)
     assert project.exists("a") == (outcome.code == 0)
@@ -138,10 +138,10 @@ def test_a_hostile_tree_is_refused_in_a_line_and_removed(
 def test_a_million_files_are_refused_and_removed(
     project: Project, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever looks first refuses it: what watches the room grow, or what scans it."""
+    """The user who looks first refuses it: what watches the sandbox directory grow, or what scans it."""
     choose("bubblewrap", monkeypatch)
     script = "os.mkdir('many')\nos.chdir('many')\nfor n in range(1_000_001):\n    os.close(os.open(str(n), os.O_CREAT))"
-    lay(project, script, outside)
+    place_(project, script, outside)
     outcome = project.build()
     assert outcome.code == 2, outcome.err
     assert "[E615]" in outcome.err or "[E620]" in outcome.err

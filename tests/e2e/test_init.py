@@ -89,13 +89,13 @@ def test_every_provider_that_is_offered_makes_a_valid_pipeline(project: Project,
     assert f"provider: {provider}\n" in project.read(f"pipelines/{name}.yaml")
 
 
-def test_a_key_that_is_there_is_told_and_decides_nothing(project: Project) -> None:
+def test_a_key_that_is_there_is_reported_and_decides_nothing(project: Project) -> None:
     made = init(project, "quickstart", env={"OPENAI_API_KEY": "sk-not-a-real-key-0123456789"})
     assert "--data provider=openai" in made.err
     assert "provider: local\n" in project.read("pipelines/quickstart.yaml")
 
 
-def test_without_a_template_and_without_a_terminal_the_list_is_told(project: Project) -> None:
+def test_without_a_template_and_without_a_terminal_the_list_is_reported(project: Project) -> None:
     asked = project.run("init")
     assert asked.code == 64
     assert all(name in asked.err for name in builtin_templates())
@@ -122,10 +122,10 @@ def test_all_answers_given_are_answers_enough(project: Project) -> None:
 
 
 def test_a_dry_run_says_all_and_writes_nothing(project: Project) -> None:
-    told = init(project, "quickstart", "--dry-run")
-    assert (told.code, everything(project)) == (0, {})
-    assert told.out.count(" create ") == len(builtin_templates()["quickstart"].files) + 2
-    assert init(project, "quickstart").out == told.out
+    reported = init(project, "quickstart", "--dry-run")
+    assert (reported.code, everything(project)) == (0, {})
+    assert reported.out.count(" create ") == len(builtin_templates()["quickstart"].files) + 2
+    assert init(project, "quickstart").out == reported.out
 
 
 def test_a_file_that_says_something_else_is_in_the_way_and_nothing_is_written(project: Project) -> None:
@@ -220,7 +220,7 @@ def test_what_orch23_keeps_for_itself_is_ignored_by_git_without_a_line_of_the_us
     assert ".orch23/" not in untracked
 
 
-def test_a_folder_that_may_not_be_written_is_told_without_a_traceback(project: Project) -> None:
+def test_a_folder_that_may_not_be_written_is_reported_without_a_traceback(project: Project) -> None:
     (project.root / ".orch23").write_text("in the way\n")
     refused = init(project, "quickstart")
     assert refused.code == 3
@@ -270,7 +270,7 @@ def test_an_unknown_template_is_refused_with_the_nearest(project: Project) -> No
 # ---- git -------------------------------------------------------------------------------------------
 
 
-def test_without_git_that_is_what_is_told(project: Project, tmp_path: Path) -> None:
+def test_without_git_that_is_what_is_reported(project: Project, tmp_path: Path) -> None:
     nothing = tmp_path / "bin"
     nothing.mkdir()
     refused = init(project, "quickstart", env={"PATH": str(nothing)})
@@ -357,7 +357,7 @@ def test_a_template_that_keeps_no_answers_gets_them_kept(project: Project, tmp_p
 
 
 @pytest.mark.parametrize("url", ["file:///nonexistent/repository", "https://user:secret@127.0.0.1/x.git"])
-def test_a_repository_that_cannot_be_had_is_told(project: Project, url: str) -> None:
+def test_a_repository_that_cannot_be_had_is_reported(project: Project, url: str) -> None:
     refused = init(project, url)
     assert refused.code == 66
     assert "error[E672]" in refused.err
@@ -465,7 +465,7 @@ def test_the_schema_is_not_written_through_a_link(project: Project, tmp_path: Pa
 
 
 @pytest.mark.parametrize("text", ["a: [", "name: {type: nonsense, default: 1}", "_envops: {undefined: os.system}"])
-def test_a_template_with_a_fault_is_told_without_a_traceback(project: Project, tmp_path: Path, text: str) -> None:
+def test_a_template_with_a_fault_is_reported_without_a_traceback(project: Project, tmp_path: Path, text: str) -> None:
     repository = TemplateRepository(tmp_path / "house").version({"notes.md": "one\n"})
     (repository.folder / "copier.yml").write_text(text)
     repository.commit("1.0")

@@ -89,10 +89,10 @@ def test_a_signal_ends_the_build_and_all_it_started_and_the_next_one_goes_on(
     numbers = [int(word) for word in what_came(gate, process).split()]
     assert len(running(numbers)) == len(numbers) >= 2
     process.send_signal(number)
-    _, told = process.communicate(timeout=30)
-    assert process.returncode == code, told.decode()
-    assert running(numbers) == [], told.decode()
-    assert b"Traceback" not in told
+    _, reported = process.communicate(timeout=30)
+    assert process.returncode == code, reported.decode()
+    assert running(numbers) == [], reported.decode()
+    assert b"Traceback" not in reported
     finished = project.events()[-1]
     assert (finished["type"], finished["data"]["exit_code"]) == ("run_finished", code)
     gate.unlink()

@@ -184,7 +184,7 @@ def test_affected_sees_what_lies_behind_links_on_both_sides(tmp_path: Path) -> N
     project.commit()
     assert "no stage is affected" in green(project.run("affected", "--since", "HEAD")).out
     project.edit("d/f", "2\n")
-    told = green(project.run("affected", "--since", "HEAD")).out
-    assert "2 of 3 stages are affected" in told
-    assert "src/l/f changed" in told
-    assert "one changed" in told
+    reported = green(project.run("affected", "--since", "HEAD")).out
+    assert "2 of 3 stages are affected" in reported
+    assert "src/l/f changed" in reported
+    assert "one changed" in reported

@@ -32,7 +32,7 @@ def listed(project: Project) -> Project:
     return project.write({"pipeline.yaml": PIPELINE, "gen/list.yaml": "[a, b]\n"})
 
 
-def test_lists_are_expanded_together_and_then_those_that_turn_out_to_be_nobodys(listed: Project) -> None:
+def test_lists_are_expanded_together_and_then_those_that_turn_out_to_be_no_ones(listed: Project) -> None:
     with patch("orch23.engine.plan_walk.extend_plan", side_effect=extend_plan) as extended:
         assert listed.plan() == {
             "above@a": "run",
@@ -47,7 +47,7 @@ def test_lists_are_expanded_together_and_then_those_that_turn_out_to_be_nobodys(
     assert set(listed.plan().values()) == {"fresh"}
 
 
-def test_the_mistakes_of_all_lists_are_told_at_once(listed: Project) -> None:
+def test_the_mistakes_of_all_lists_are_reported_at_once(listed: Project) -> None:
     text = PIPELINE.replace("[z]", "[z, z]").replace("[x, y]", "[x, '..']")
     listed.write({"pipeline.yaml": text.replace("gen/list.yaml", "gone.yaml")})
     outcome = listed.build()

@@ -33,7 +33,7 @@ def events(root: Path) -> list[tuple[str, str]]:
     return [(one["role"], one["data"]["line"]) for one in found if one["type"] in ("step_output", "llm_text")]
 
 
-def test_without_it_nothing_is_told(talking: Project) -> None:
+def test_without_it_nothing_is_reported(talking: Project) -> None:
     assert talking.build().code == 0
     assert events(talking.root) == []
 
@@ -41,8 +41,8 @@ def test_without_it_nothing_is_told(talking: Project) -> None:
 def test_the_journal_and_the_screen_have_each_line(talking: Project) -> None:
     outcome = talking.build("--live", "-j1")
     assert outcome.code == 0, outcome.err
-    told = events(talking.root)
-    assert [line for role, line in told if role == "talk"] == [
+    reported = events(talking.root)
+    assert [line for role, line in reported if role == "talk"] == [
         "begin",
         "room /room/work",
         "\x1b[31mred",
@@ -50,13 +50,13 @@ def test_the_journal_and_the_screen_have_each_line(talking: Project) -> None:
         "no end",
         "seen by verify",
     ]
-    assert [line for role, line in told if role == "ask"] == ["first line", "second line"]
+    assert [line for role, line in reported if role == "ask"] == ["first line", "second line"]
     assert "talk  | begin\n" in outcome.err
     assert "ask   | second line\n" in outcome.err
     assert "\x1b" not in outcome.err
 
 
-def test_a_secret_is_not_told(talking: Project) -> None:
+def test_a_secret_is_not_reported(talking: Project) -> None:
     talking.write(pipeline("  a: {outputs: [a.txt], shell: 'tee a.txt < said', inputs: [said]}\n", {"said": "none\n"}))
     talking.edit("said", "key Qz7-very-secret-value-19\n")
     outcome = talking.run("build", "--live", env={"MY_API_KEY": "Qz7-very-secret-value-19"})
@@ -66,7 +66,7 @@ def test_a_secret_is_not_told(talking: Project) -> None:
 
 
 @pytest.mark.parametrize("before", [1_990, 2_400, 2_505])
-def test_a_long_line_is_cut_and_a_secret_in_it_is_not_told(talking: Project, before: int) -> None:
+def test_a_long_line_is_cut_and_a_secret_in_it_is_not_reported(talking: Project, before: int) -> None:
     secret = "Qz7-very-secret-value-19"
     line = f"{'x' * before}{secret}{'y' * 500}"
     talking.write(
@@ -75,9 +75,11 @@ def test_a_long_line_is_cut_and_a_secret_in_it_is_not_told(talking: Project, bef
     outcome = talking.run("build", "--live", env={"MY_API_KEY": secret})
     assert outcome.code == 0, outcome.err
     (journal,) = sorted((talking.root / "logs").glob("*.jsonl"))
-    (told,) = (one["data"] for one in map(json.loads, journal.read_text().splitlines()) if one["type"] == "step_output")
-    assert told["cut"]
-    assert told["line"].startswith("x" * min(before, 2_000))
-    assert len(told["line"]) <= 2_000
+    (reported,) = (
+        one["data"] for one in map(json.loads, journal.read_text().splitlines()) if one["type"] == "step_output"
+    )
+    assert reported["cut"]
+    assert reported["line"].startswith("x" * min(before, 2_000))
+    assert len(reported["line"]) <= 2_000
     assert "Qz7-very" not in outcome.err + journal.read_text()
-    assert f"{told['line']}..." in outcome.err
+    assert f"{reported['line']}..." in outcome.err

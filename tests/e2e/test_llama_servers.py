@@ -130,14 +130,14 @@ def test_half_an_answer_is_known_as_such(project: Project, llama: Llama, way: st
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_wrong_key_is_told_and_tried_once(project: Project, llama: Llama, way: str) -> None:
+def test_a_wrong_key_is_reported_and_tried_once(project: Project, llama: Llama, way: str) -> None:
     story(project, WAYS[way].replace("URL", llama.url) + ", returns: text")
     outcome = project.build(env={"OPENAI_API_KEY": "wrong", "ANTHROPIC_API_KEY": "wrong"})
     assert outcome.code == 5
     assert "E414" in outcome.out + outcome.err
 
 
-def test_a_prompt_beyond_its_context_is_told_in_its_words(project: Project, llama: Llama) -> None:
+def test_a_prompt_beyond_its_context_is_reported_in_its_words(project: Project, llama: Llama) -> None:
     story(project, WAYS["chat"].replace("URL", llama.url) + ", returns: text", "word " * 6000)
     outcome = project.build(env=llama.keys())
     assert outcome.code == 5

@@ -87,10 +87,10 @@ def test_ten_mistakes_are_all_named_in_one_run_and_nothing_happens(project: Proj
     before = project.files()
     refused = project.run(command)
     assert refused.code == 65
-    told = refused.err + refused.out
-    missing = [place for place in PLACES if f"pipeline.yaml:{place}\n" not in told]
-    assert missing == [], told
-    blocks = re.split(r"\n(?=(?:error|warning)\[)", told)
+    reported = refused.err + refused.out
+    missing = [place for place in PLACES if f"pipeline.yaml:{place}\n" not in reported]
+    assert missing == [], reported
+    blocks = re.split(r"\n(?=(?:error|warning)\[)", reported)
     by_place = {place: next(block for block in blocks if f"pipeline.yaml:{place}\n" in block) for place in PLACES}
     for place, word in PLACES.items():
         assert word in by_place[place], by_place[place]
@@ -135,7 +135,7 @@ def test_the_same_mistakes_as_json_hold_the_same_places(project: Project) -> Non
 
 
 @pytest.mark.parametrize(
-    ("stage", "told", "way"),
+    ("stage", "reported", "way"),
     [
         ("inputs: [src]", "input `src` of stage `s` is a folder", "write `src/` for all files below it"),
         ("inputs: ['{path: src, optional: true}']", "input `src` of stage `s` is a folder", "write `src/`"),
@@ -145,11 +145,13 @@ def test_the_same_mistakes_as_json_hold_the_same_places(project: Project) -> Non
         ("ensures: [{kind: file_exists, path: out}]", "file_exists out: it is a folder", "write `out/`"),
     ],
 )
-def test_a_folder_in_the_place_of_a_file_is_told_as_such(project: Project, stage: str, told: str, way: str) -> None:
+def test_a_folder_in_the_place_of_a_file_is_reported_as_such(
+    project: Project, stage: str, reported: str, way: str
+) -> None:
     stage = stage.replace("'{", "{").replace("}'", "}")
     command = "outputs: [out/]\n    shell: mkdir -p out; touch out/a"
     project.write({"p.yaml": f"version: 1\nstages:\n  s:\n    {stage}\n    {command}\n", "src/a.txt": "a"})
     outcome = project.run("build", "p.yaml")
     assert outcome.code != 0
-    assert told in outcome.err
+    assert reported in outcome.err
     assert way in outcome.err

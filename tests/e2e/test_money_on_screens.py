@@ -49,7 +49,7 @@ def held(golden: Golden, name: str, *outcomes: Outcome) -> None:
     golden.check(f"cli/money-{name}.txt", "".join(masked(f"exit {o.code}\n{o.out}{o.err}") for o in outcomes))
 
 
-def test_money_is_told_before_and_after(project: Project, golden: Golden) -> None:
+def test_money_is_reported_before_and_after(project: Project, golden: Golden) -> None:
     with replying(ANSWER, error(429, retry_after="0"), ANSWER) as server:
         paid(project, server)
         held(golden, "first", project.run("plan", env=KEY), project.build("-j1", env=KEY))
@@ -70,13 +70,13 @@ def test_the_budget_of_the_command_line_is_the_limit_that_plan_and_build_show(pr
 def test_an_unknown_price_is_called_unknown_and_never_nothing(project: Project) -> None:
     with replying(ANSWER) as server:
         paid(project, server, prices={}, stop_conditions={})
-        told = project.run("plan", env=KEY).out
-        assert " · unknown price · " in told
-        assert "$" not in told
-        told = project.build(env=KEY).err
-        assert "4,310+620 tok   price unknown   app.py" in told
-        assert "4,310+620 tokens, price unknown\n" in told
-        assert "$" not in told
+        reported = project.run("plan", env=KEY).out
+        assert " · unknown price · " in reported
+        assert "$" not in reported
+        reported = project.build(env=KEY).err
+        assert "4,310+620 tok   price unknown   app.py" in reported
+        assert "4,310+620 tokens, price unknown\n" in reported
+        assert "$" not in reported
 
 
 def test_the_json_of_a_plan_has_the_numbers_of_its_footer(project: Project) -> None:
@@ -143,7 +143,7 @@ def test_what_shows_no_estimate_loads_no_price_table(project: Project, command: 
         assert loaded(paid(project, server, prices={}), *command) == ""
 
 
-def test_a_build_that_asks_nobody_loads_no_library_of_a_vendor(project: Project) -> None:
+def test_a_build_that_asks_no_one_loads_no_library_of_a_vendor(project: Project) -> None:
     with replying(ANSWER) as server:
         assert paid(project, server).build(env=KEY).code == 0
         assert loaded(project, "build") == ""
@@ -153,7 +153,7 @@ def test_a_build_that_asks_nobody_loads_no_library_of_a_vendor(project: Project)
 
 def test_the_events_of_a_build_have_what_the_screen_says(project: Project) -> None:
     with replying(ANSWER) as server:
-        told = paid(project, server).build("--output", "jsonl", env=KEY)
-    ends = [json.loads(line)["data"] for line in told.out.splitlines() if '"stage_finished"' in line]
+        reported = paid(project, server).build("--output", "jsonl", env=KEY)
+    ends = [json.loads(line)["data"] for line in reported.out.splitlines() if '"stage_finished"' in line]
     assert [(end["calls"], end["cost"]) for end in ends] == [(1, "0.02223"), (0, "0")]
     assert paid(Project(project.root.parent / "quiet"), server).build("-q", env=KEY).out == ""

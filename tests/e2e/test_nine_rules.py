@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("steps_reach_outside")  # they note outside
 # ---- 1: inputs -----------------------------------------------------------------------------------
 
 
-def test_rule_1_a_literal_input_that_nobody_makes_is_an_error(project: Project) -> None:
+def test_rule_1_a_literal_input_that_no_one_makes_is_an_error(project: Project) -> None:
     project.write(shell("  copy: {inputs: [in.txt], outputs: [out.txt], shell: cat in.txt > out.txt}\n"))
     refused = project.build()
     assert refused.code == 65
@@ -471,7 +471,7 @@ def test_rule_8_the_lock_alone_keeps_a_stage_fresh_and_so_does_the_store_alone(p
     assert project.plan() == {"copy": "run"}, "the lock proves, but holds no bytes"
 
 
-def test_rule_8_conflict_markers_in_the_lock_are_told(project: Project) -> None:
+def test_rule_8_conflict_markers_in_the_lock_are_reported(project: Project) -> None:
     project.write(shell("  copy: {outputs: [out.txt], shell: echo x > out.txt}\n"))
     green(project.build())
     lock = project.read("pipeline.lock")
@@ -518,7 +518,7 @@ def test_rule_8_a_kept_failure_makes_nothing_fresh_and_is_not_edited(project: Pr
     assert project.plan() == {"make": "run"}, "a kept failure is never restored"
 
 
-def test_rule_8_an_accepted_edit_of_a_models_file_is_laid_again_from_the_transcripts(project: Project) -> None:
+def test_rule_8_an_accepted_edit_of_a_models_file_is_placed_again_from_the_transcripts(project: Project) -> None:
     project.write(
         pipeline(
             "  ask: {inputs: [spec.md], outputs: [out.txt], llm: {prompt: p.md.j2, returns: text, transcripts: heard}}"

@@ -122,8 +122,8 @@ def test_its_journal_tells_that_it_began_and_ended(root: Path) -> None:
     assert (began["type"], began["data"]["run_id"], began["seq"]) == ("run_started", journal.stem, 1)
     assert (ended["type"], ended["data"]["stages"], ended["seq"]) == ("run_finished", {"fresh": 2, "skipped": 1}, 2)
     assert began["ts"] == ended["ts"] > "2026"
-    (told,) = (line for line in orch23(root, "runs").stdout.splitlines() if line.startswith(f"{journal.stem} "))
-    assert "2 fresh" in told
+    (reported,) = (line for line in orch23(root, "runs").stdout.splitlines() if line.startswith(f"{journal.stem} "))
+    assert "2 fresh" in reported
     assert journal.stem.split("-")[1] == began["data"]["key"] == began["data"]["run_id"].split("-")[1]
     assert len(began["data"]["key"]) == 8
     assert "run_finished" in orch23(root, "log", journal.stem).stdout
@@ -140,7 +140,7 @@ def test_beside_another_build_it_says_who_that_is(root: Path) -> None:
     assert "process 4711 holds the lock" in done.stderr
 
 
-def test_the_version_is_told_without_loading_anything(project: Project) -> None:
+def test_the_version_is_reported_without_loading_anything(project: Project) -> None:
     done = orch23(project.root, "--version")
     assert was_quick(project.root)
     slow = orch23(project.root, "--color", "never", "--version")
@@ -148,7 +148,7 @@ def test_the_version_is_told_without_loading_anything(project: Project) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, slow.stdout, slow.stderr) != (0, "", "")
 
 
-def test_an_orch23_that_was_installed_anew_decides_anew(root: Path, tmp_path: Path) -> None:
+def test_an_orch23_that_was_installed_again_decides_again(root: Path, tmp_path: Path) -> None:
     libraries = tmp_path / "site-packages"
     shutil.copytree(Path(package.__file__).parent, libraries / "orch23")
     environ = {"PYTHONPATH": str(libraries)}

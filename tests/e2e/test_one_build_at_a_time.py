@@ -14,7 +14,7 @@ from tests.project import Project
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(300),
-    pytest.mark.usefixtures("steps_reach_outside"),  # a step tells outside of its room that it runs
+    pytest.mark.usefixtures("steps_reach_outside"),  # a step tells outside of its sandbox directory that it runs
 ]
 
 _REPOSITORY = str(Path(__file__).parents[2])
@@ -45,12 +45,12 @@ def test_of_two_builds_at_once_one_works_or_both_do_after_each_other(project: Pr
     for number in range(1, _PAIRS + 1):
         project.edit("in.txt", f"{number}\n")
         both = [start(project), start(project)]
-        told = [process.communicate()[1].decode() for process in both]
+        reported = [process.communicate()[1].decode() for process in both]
         codes = sorted(process.returncode for process in both)
-        assert codes in ([0, 0], [0, _BUSY]), told
+        assert codes in ([0, 0], [0, _BUSY]), reported
         if codes == [0, _BUSY]:
-            assert any("error[E708]" in one and "holds the lock" in one for one in told), told
-        assert not any("Traceback" in one for one in told), told
+            assert any("error[E708]" in one and "holds the lock" in one for one in reported), reported
+        assert not any("Traceback" in one for one in reported), reported
         assert project.read("out.txt").strip() == str(number)
         assert len(calls(project)) == number, "each question is asked once, whoever comes first"
         statuses.append(codes)
@@ -68,13 +68,13 @@ def test_the_lock_of_a_holder_that_is_killed_is_free_at_once(project: Project) -
     with start(project) as holder:
         step = int(what_came(gate, holder))
         with start(project) as refused:
-            told = refused.communicate()[1].decode()
-        assert (refused.returncode, str(holder.pid) in told) == (_BUSY, True), told
+            reported = refused.communicate()[1].decode()
+        assert (refused.returncode, str(holder.pid) in reported) == (_BUSY, True), reported
         holder.kill()
         holder.communicate()
     gate.unlink()
     with start(project) as following:
-        told = following.communicate()[1].decode()
-    assert following.returncode == 0, told  # nobody waits for a lock: one that is held is 75
+        reported = following.communicate()[1].decode()
+    assert following.returncode == 0, reported  # no one waits for a lock: one that is held is 75
     assert project.read("a.txt") == "a\n"
-    os.kill(step, signal.SIGKILL)  # without a sandbox nobody ends the steps of a killed build
+    os.kill(step, signal.SIGKILL)  # without a sandbox no one ends the steps of a killed build

@@ -70,9 +70,9 @@ def test_an_answer_is_submitted_collected_and_never_asked_for_again(project: Pro
         green(project.build())
         assert project.read("said.txt") == "an answer\n"
         assert server.lines() == [SUBMIT, POLL]
-        (told,) = project.events_of("call_submitted")
-        assert told["role"] == "ask"
-        assert told["data"]["response_id"] == "resp_1"
+        (reported,) = project.events_of("call_submitted")
+        assert reported["role"] == "ask"
+        assert reported["data"]["response_id"] == "resp_1"
         project.delete("said.txt")
         green(project.build("--force", "ask"))
         assert server.lines() == [SUBMIT, POLL]
@@ -104,7 +104,7 @@ def test_a_compatible_server_is_asked_by_chat(project: Project) -> None:
         assert "openai-organization" not in server.asked[0].headers
 
 
-def test_an_answer_that_was_cut_off_is_asked_for_once_more_with_twice_the_room(project: Project) -> None:
+def test_an_answer_that_was_cut_off_is_asked_for_once_more_with_twice_the_sandbox_dir(project: Project) -> None:
     half = response("half", status="incomplete", incomplete_details={"reason": "max_output_tokens"})
     with OpenAIServer(half, response("all of it")) as server:
         story(project, server.url, "responses", more=", max_tokens: 100")
@@ -175,7 +175,7 @@ def test_what_a_killed_build_submitted_is_collected_and_paid_once(project: Proje
 
 
 @pytest.mark.slow
-def test_what_an_interrupted_build_submitted_is_cancelled_and_asked_for_anew(project: Project) -> None:
+def test_what_an_interrupted_build_submitted_is_cancelled_and_asked_for_again(project: Project) -> None:
     restarted: list[bool] = []
     with OpenAIServer(rule=answers_after_restart(restarted)) as server:
         story(project, server.url, "responses")

@@ -100,7 +100,7 @@ def asked_by(project: Project, act: Callable[[], Outcome]) -> list[str]:
     return sorted(calls(project)[before:])
 
 
-def told(outcome: Outcome) -> str:
+def reported(outcome: Outcome) -> str:
     """Return what the screen said, without durations and the run's name."""
     text = re.sub(r" +\d+\.\d+s\b", " TIME", outcome.err)
     return re.sub(r"\d{8}T\d{6}Z-[0-9a-f]{8}(-\d+)?", "RUN", text)
@@ -146,7 +146,7 @@ def test_two_builds_of_one_transcript_are_alike_to_the_byte(
     one, two = clone(project, tmp_path / "one", lock=False), clone(project, tmp_path / "a/much/deeper/two", lock=False)
     outcomes = [place.build("-j1", "-k", "--replay") for place in (one, two)]
     assert [outcome.code for outcome in outcomes] == [code, code]
-    assert told(outcomes[0]) == told(outcomes[1])
+    assert reported(outcomes[0]) == reported(outcomes[1])
     assert one.files() == two.files()
     assert one.files()["out/two.txt"] == project.files()["out/two.txt"]
     assert happened(one) == happened(two)
@@ -183,7 +183,7 @@ def test_the_process_around_it_does_not_matter(project: Project, tmp_path: Path)
             capture_output=True,
             check=False,
         )
-        screen = told(Outcome(process.returncode, "", process.stderr.decode()))
+        screen = reported(Outcome(process.returncode, "", process.stderr.decode()))
         screen = screen.encode("ascii", "replace").decode()
         found.append((process.returncode, re.sub(r"^ \S+ ", "", screen, flags=re.MULTILINE), place.files()))
     assert found[0][0] == found[1][0] == 1
@@ -191,7 +191,7 @@ def test_the_process_around_it_does_not_matter(project: Project, tmp_path: Path)
 
 
 def test_a_clone_with_the_transcripts_builds_without_the_model(built: Project, tmp_path: Path) -> None:
-    """With the lock file its results are laid again from the answers; without it the loop is gone through again."""
+    """With the lock file its results are placed again from the answers; without it the loop is gone through again."""
     for lock in (True, False):
         other = clone(built, tmp_path / f"lock-{lock}", lock=lock)
         other.delete("model.py")
@@ -203,7 +203,7 @@ def test_a_clone_with_the_transcripts_builds_without_the_model(built: Project, t
 # ---- what costs nothing ------------------------------------------------------------------------------
 
 
-def test_an_unchanged_failed_build_asks_nobody_fails_the_same_way_and_says_so(project: Project) -> None:
+def test_an_unchanged_failed_build_asks_no_one_fails_the_same_way_and_says_so(project: Project) -> None:
     first = write(project, STAGES + BAD).build("-j1", "-k")
     assert (first.code, sorted(calls(project))) == (1, sorted([*ASKED, *ASKED_IN_VAIN]))
     assert "no model call" not in first.err
@@ -217,7 +217,7 @@ def test_an_unchanged_failed_build_asks_nobody_fails_the_same_way_and_says_so(pr
         "no model call: its 1 response is recorded; `orch23 build --resample garbled` calls the model again"
         in second.err
     )
-    assert told(second).count("never good enough") == told(first).count("never good enough")
+    assert reported(second).count("never good enough") == reported(first).count("never good enough")
     failed = {e["role"]: e["data"]["kind"] for e in project.events_of("stage_finished") if e["data"]["kind"]}
     assert failed == {"bad": "verify_failed", "garbled": "llm_output_invalid"}
 
@@ -233,7 +233,7 @@ UNASKED = {
 
 
 @pytest.mark.parametrize("change", UNASKED)
-def test_what_the_model_does_not_see_asks_nobody(built: Project, change: str) -> None:
+def test_what_the_model_does_not_see_asks_no_one(built: Project, change: str) -> None:
     old, new = UNASKED[change]
     built.replace("pipeline.yaml", old, new)
     assert asked_by(built, lambda: built.build("-j1")) == []
@@ -273,7 +273,7 @@ def test_another_provider_is_another_request(project: Project) -> None:
     assert len(list((project.root / "heard").glob("*.json"))) == 2
 
 
-# ---- asking anew ---------------------------------------------------------------------------------------
+# ---- asking again ---------------------------------------------------------------------------------------
 
 
 def counting(project: Project, stages: str) -> Project:
@@ -391,7 +391,7 @@ def test_an_interrupted_resampling_goes_on_with_what_it_paid_for(project: Projec
     assert len(calls(project)) == 6, "that one came to its end: who asks for new answers now gets them"
 
 
-# ---- nobody is asked: replay and offline -------------------------------------------------------------------
+# ---- no one is asked: replay and offline -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("flag", "code"), [("--replay", "E403"), ("--offline", "E423")])
@@ -405,10 +405,10 @@ def test_a_miss_names_the_first_difference_and_the_ways_forward(built: Project, 
     assert "the prompt differs at line 2: 'another spec' was 'a spec'" in missed.err
     assert f"without {flag}" in missed.err
     assert calls(built) == ASKED
-    told_ = built.run("explain", "plan").out
+    reported_ = built.run("explain", "plan").out
     assert (
         "not recorded; compared with the nearest one, the prompt differs at line 2: 'another spec' was 'a spec'"
-        in told_
+        in reported_
     )
     built.edit("spec.md", "a spec\n")
     assert "the response is recorded in" in built.run("explain", "plan").out
@@ -427,7 +427,7 @@ def test_offline_answers_by_hand_go_on(project: Project) -> None:
     assert project.read("a.txt") == "by hand\n"
 
 
-def test_a_secret_in_a_recorded_prompt_is_not_told_with_the_difference(built: Project) -> None:
+def test_a_secret_in_a_recorded_prompt_is_not_reported_with_the_difference(built: Project) -> None:
     path = next(p for p in (built.root / "heard").iterdir() if json.loads(p.read_text())["stage"] == "plan")
     kept = parse_exchange(path.read_bytes())
     secret = "abcdef0123456789-very-secret"
@@ -445,7 +445,7 @@ def test_a_secret_in_a_recorded_prompt_is_not_told_with_the_difference(built: Pr
 # ---- plans say what builds do --------------------------------------------------------------------------
 
 
-def test_a_plan_knows_which_stages_ask_nobody(built: Project) -> None:
+def test_a_plan_knows_which_stages_ask_no_one(built: Project) -> None:
     def least(project: Project) -> dict[str, int]:
         return {one["stage"]: one["llm_calls"]["min"] for one in project.run("plan", "--json").json()["stages"]}
 

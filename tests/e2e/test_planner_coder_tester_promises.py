@@ -21,9 +21,9 @@ from tests.e2e.planner_coder_tester import (
     calls,
     edits,
     plan,
+    reported,
     results,
     task,
-    told,
 )
 from tests.project import Project
 
@@ -36,7 +36,7 @@ LLM = ("--set", "tester=llm")
 
 @pytest.fixture
 def template(project: Project) -> Project:
-    return pct.laid(project)
+    return pct.placed(project)
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_pytest_is_the_only_program_that_the_pipeline_runs_and_its_time_is_limit
     assert pipeline["defaults"]["retry"] == 0
 
 
-def test_no_provider_is_told_to_force_a_schema_on_a_role_since_each_may_state_an_error(template: Project) -> None:
+def test_no_provider_is_reported_to_force_a_schema_on_a_role_since_each_may_state_an_error(template: Project) -> None:
     shown = template.run("show", PIPELINE, "plan", "--key").out
     assert '"structured_output": false' in shown
 
@@ -117,7 +117,7 @@ def _input(text: str, role: str) -> Any:
 
 
 @pytest.mark.parametrize("stage", ["plan", "code@T1"])
-def test_every_role_is_told_the_rules(built: Project, stage: str) -> None:
+def test_every_role_is_reported_the_rules(built: Project, stage: str) -> None:
     sent = built.run("show", PIPELINE, stage, "--prompt").out
     for rule in (
         "no prose, no Markdown, no code fence",
@@ -198,20 +198,20 @@ def test_another_plan_id_is_echoed_and_names_the_snapshot(template: Project) -> 
     assert not template.exists(f"{RUNS}/plan_0001.json")
 
 
-def test_edits_in_another_order_are_taken_and_told_by_path(template: Project) -> None:
+def test_edits_in_another_order_are_taken_and_reported_by_path(template: Project) -> None:
     unsorted = edits({"b.py": ONE, "a.py": ONE})
     answered(template, {"plan": plan(task(1, "a.py", "b.py")), "code@T1": unsorted}, tests=PASSING)
     assert template.build(PIPELINE).code == 0
-    assert told(template)[1]["data"]["files"] == [f"{SRC}/a.py", f"{SRC}/b.py"]
+    assert reported(template)[1]["data"]["files"] == [f"{SRC}/a.py", f"{SRC}/b.py"]
 
 
 def test_the_plan_of_every_run_that_planned_is_kept_in_its_log(built: Project) -> None:
-    assert (told(built)[0]["role"], told(built)[0]["type"]) == ("planner", "plan")
-    first = told(built)[0]["data"]
+    assert (reported(built)[0]["role"], reported(built)[0]["type"]) == ("planner", "plan")
+    first = reported(built)[0]["data"]
     run = built.journals()[-1].stem
     built.edit(GOAL, built.read(GOAL) + "- Also the median.\n")
     assert built.build(PIPELINE).code == 0
-    second = told(built)[0]["data"]
+    second = reported(built)[0]["data"]
     assert json.loads(built.read(f"{RUNS}/{run}.log.jsonl").splitlines()[0])["data"] == first
     assert first != second == json.loads(built.read(f"{RUNS}/plan_0001.json"))
 
@@ -220,7 +220,7 @@ def test_the_plan_of_every_run_that_planned_is_kept_in_its_log(built: Project) -
 
 
 def test_the_log_says_who_said_what_in_time_order_and_is_never_written_again(built: Project) -> None:
-    said = told(built)
+    said = reported(built)
     assert all(list(one) == ["ts", "role", "type", "data"] for one in said)
     assert [(one["role"], one["type"]) for one in said] == [
         ("planner", "plan"),
@@ -243,7 +243,7 @@ def test_the_log_says_who_said_what_in_time_order_and_is_never_written_again(bui
 
 def test_a_report_is_made_without_a_model_and_has_its_keys_in_order(built: Project) -> None:
     before = calls(built)
-    reports = [one["data"] for one in told(built) if one["type"] == "test_result"]
+    reports = [one["data"] for one in reported(built) if one["type"] == "test_result"]
     assert [list(report) for report in reports] == [["task_id", "passed", "report"]] * 2
     assert [(report["task_id"], report["passed"]) for report in reports] == [("T1", True), ("T2", True)]
     assert "3 passed, 1 skipped in " in reports[0]["report"]
@@ -253,7 +253,7 @@ def test_a_report_is_made_without_a_model_and_has_its_keys_in_order(built: Proje
 
 def test_a_failing_task_has_a_report_too_and_its_exit_code(template: Project) -> None:
     red(template, 10)
-    last = told(template)[-1]
+    last = reported(template)[-1]
     assert (last["role"], last["type"]) == ("tester", "test_result")
     assert (last["data"]["task_id"], last["data"]["passed"]) == ("T1", False)
     assert "1 failed" in last["data"]["report"]
@@ -267,7 +267,7 @@ def test_an_output_over_4000_characters_is_cut_to_its_ends_to_the_character(temp
     run = template.journals()[-1].stem
     whole = template.read(f"logs/{run}/code@T1/attempt-1/verify-1.txt")
     assert len(whole) > 9000
-    report = told(template)[-1]["data"]["report"]
+    report = reported(template)[-1]["data"]["report"]
     assert report == f"{whole[:2500]}\n...\n{whole[-1000:]}"
     assert len(report) == 3505
 
@@ -289,14 +289,14 @@ def test_results_are_those_of_todays_plan_and_the_newest_of_each_task(template: 
         "code@T2": edits({"b.py": ONE}),
     }
     assert answered(template, two, tests=PASSING).build(PIPELINE).code == 0
-    told(template)
+    reported(template)
     assert [(one["task_id"], one["pytest_exit_code"]) for one in results(template)] == [("T1", 0), ("T2", 0)]
     template.write({f"{TESTS}/test_b.py": "from b import one\n\n\ndef test_one():\n    assert one() == 2\n"})
     assert template.build(PIPELINE).code == 1
-    told(template)
+    reported(template)
     assert [(one["task_id"], one["pytest_exit_code"]) for one in results(template)] == [("T1", 2)]
     red(template, 10)
-    told(template)
+    reported(template)
     assert [(one["task_id"], one["pytest_exit_code"]) for one in results(template)] == [("T1", 1)]
 
 
@@ -305,20 +305,20 @@ def test_results_are_those_of_todays_plan_and_the_newest_of_each_task(template: 
 
 def test_a_model_may_be_the_tester_and_costs_a_call_a_task_once(built: Project) -> None:
     assert not built.exists(f"{RUNS}/report_T1.json")
-    told(built)
+    reported(built)
     assert built.build(PIPELINE, *LLM).code == 0
     assert calls(built) == 2
     report = json.loads(built.read(f"{RUNS}/report_T2.json"))
     assert list(report) == ["task_id", "passed", "report"]
     assert report["passed"] is True
-    assert [(one["role"], one["type"], one["data"]) for one in told(built)][-1] == ("tester", "report", report)
+    assert [(one["role"], one["type"], one["data"]) for one in reported(built)][-1] == ("tester", "report", report)
     assert built.build(PIPELINE, *LLM).code == 0
     assert calls(built) == 0
 
 
 def test_the_tester_is_given_id_exit_code_and_output_cut_to_3505(template: Project) -> None:
     red(template, 9000)
-    told(template)
+    reported(template)
     said = json.dumps({"task_id": "T1", "passed": False, "report": "test_one failed"})
     answered(template, {"tester@T1": said})
     outcome = template.build(PIPELINE, *LLM, "tester")
@@ -330,7 +330,7 @@ def test_the_tester_is_given_id_exit_code_and_output_cut_to_3505(template: Proje
     assert "you judge nothing yourself and mend nothing" in sent
 
 
-def test_a_tester_without_results_is_told_before_anything_runs(template: Project) -> None:
+def test_a_tester_without_results_is_reported_before_anything_runs(template: Project) -> None:
     outcome = template.build(PIPELINE, *LLM)
     assert outcome.code == 65
     assert "test_results.json` does not exist" in outcome.err
@@ -350,7 +350,7 @@ def test_a_tester_without_results_is_told_before_anything_runs(template: Project
 )
 def test_a_tester_is_held_to_the_exit_code_and_the_form(template: Project, said: str, code: str) -> None:
     red(template, 10)
-    told(template)
+    reported(template)
     answered(template, {"tester@T1": said})
     outcome = template.build(PIPELINE, *LLM, "tester")
     assert outcome.code == 1

@@ -37,12 +37,12 @@ def project_with(project: Project, name: str, mine: str) -> Project:
 
 def assert_named(outcome: Outcome, name: str, function: str) -> None:
     """The screen names the plugin, its version, the exception and the place, and no fault of orch23."""
-    told = " ".join(outcome.err.split())
+    reported = " ".join(outcome.err.split())
     what = r"(ValueError: boom of the plugin|PermissionError: \[Errno 13\] boom of the plugin|SystemExit: 0)"
     said = rf"E847\]: the code of the plugin {name} 1\.0 failed: {what} \(`{function}`, {name}:\d+\)"
-    assert re.search(said, told), outcome.err
-    assert "report it to the author of the plugin, or remove it from `plugins`" in told
-    assert "bug in orch23" not in told
+    assert re.search(said, reported), outcome.err
+    assert "report it to the author of the plugin, or remove it from `plugins`" in reported
+    assert "bug in orch23" not in reported
 
 
 def last_run(project: Project) -> list[dict[str, object]]:
@@ -106,7 +106,7 @@ def test_what_fails_before_anything_is_built_stops_the_command(
     assert not project.exists("other.txt")
 
 
-@pytest.mark.parametrize("when", ["made", "told", "told twice"])
+@pytest.mark.parametrize("when", ["made", "reported", "told twice"])
 def test_an_output_format_that_fails_stops_no_build(project: Project, install: Install, when: str) -> None:
     if when == "made":
         name = installed(install, "    class Shouting:", f"    {FAIL}\n    class Shouting:")
@@ -150,9 +150,9 @@ def test_an_executor_that_fails(project: Project, install: Install, method: str)
 def test_a_part_of_a_step_that_cannot_be_loaded(project: Project, install: Install) -> None:
     name = installed(install, "acme_checks:RUN", "acme_checks:NO_RUN")
     outcome = project_with(project, name, UPPER).build("-k")
-    told = " ".join(outcome.err.split())
+    reported = " ".join(outcome.err.split())
     said = f"`{name}:NO_RUN` of the plugin {name} 1.0 cannot be used: AttributeError: module '{name}' has no attribute"
-    assert (outcome.code, said in told) == (78, True), outcome.err
+    assert (outcome.code, said in reported) == (78, True), outcome.err
     assert project.read("other.txt") == "text"
     name = installed(install, "acme_checks:LANGUAGE", "acme_checks:NO_WORD")
     outcome = project_with(project, name, UPPER).build()
@@ -162,9 +162,9 @@ def test_a_part_of_a_step_that_cannot_be_loaded(project: Project, install: Insta
 def test_a_check_that_does_not_return_diagnostics(project: Project, install: Install) -> None:
     name = installed(install, "    return tuple(Diagnostic", "    tuple(Diagnostic")
     outcome = project_with(project, name, CHECKED).build("-k")
-    told = " ".join(outcome.err.split())
+    reported = " ".join(outcome.err.split())
     said = f"E845]: `no_word` of the plugin {name} 1.0 (orch23.checks) cannot be used: it did not return a tuple of"
-    assert (outcome.code, said in told) == (78, True), outcome.err
+    assert (outcome.code, said in reported) == (78, True), outcome.err
 
 
 def test_an_error_in_orch23_names_the_plugins_that_it_uses(project: Project, install: Install) -> None:

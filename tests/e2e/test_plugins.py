@@ -82,26 +82,26 @@ def test_a_check_of_an_installed_wheel_judges_outputs_and_its_version_is_in_the_
     project: Project, tmp_path: Path
 ) -> None:
     world = Installed(project, tmp_path)
-    code, told = world.run("plan")
+    code, reported = world.run("plan")
     assert code == 65
-    assert "error[E844]: the plugin `Acme-Checks` is not installed\n --> pipeline.yaml:2:11" in told
-    assert "E828" not in told, "that follows from it"
+    assert "error[E844]: the plugin `Acme-Checks` is not installed\n --> pipeline.yaml:2:11" in reported
+    assert "E828" not in reported, "that follows from it"
     world.install("1.0")
-    code, told = world.run("build")
-    assert (code, "1 built" in told) == (0, True), told
-    code, told = world.run("build")
-    assert (code, "up to date" in told) == (0, True), told
+    code, reported = world.run("build")
+    assert (code, "1 built" in reported) == (0, True), reported
+    code, reported = world.run("build")
+    assert (code, "up to date" in reported) == (0, True), reported
     assert "acme-checks 1.0, revision 3" in project.read("pipeline.lock")
     world.install("1.1")
-    code, told = world.run("plan", "--json")
-    assert (code, decisions(told)) == (0, {"a": "verify"}), "another version may judge otherwise"
+    code, reported = world.run("plan", "--json")
+    assert (code, decisions(reported)) == (0, {"a": "verify"}), "another version may judge otherwise"
     assert world.run("build")[0] == 0
     assert "acme-checks 1.1, revision 3" in project.read("pipeline.lock")
     project.edit("in.txt", "a forbidden word\n")
-    code, told = world.run("build")
+    code, reported = world.run("build")
     assert code == 1
-    assert "[ACME1]" in told
-    assert "`out.txt` has a forbidden word" in told
+    assert "[ACME1]" in reported
+    assert "`out.txt` has a forbidden word" in reported
 
 
 class TestWithNothingToDo:
@@ -114,8 +114,8 @@ class TestWithNothingToDo:
     def up_to_date(self, world: Installed, *sites: Path) -> tuple[Path, ...]:
         """Build until the answer is repeated."""
         for expected in ("1 built", "up to date", "up to date"):
-            code, told = world.run("build", sites=sites, ahead=True)
-            assert (code, expected in told) == (0, True), told
+            code, reported = world.run("build", sites=sites, ahead=True)
+            assert (code, expected in reported) == (0, True), reported
         return sites
 
     @pytest.mark.slow
@@ -129,30 +129,30 @@ class TestWithNothingToDo:
     def test_another_version_elsewhere_is_found(self, world: Installed) -> None:
         old, new = world.unpack("1.0"), world.unpack("1.1")
         self.up_to_date(world, old)
-        code, told = world.run("build", sites=(new,), ahead=True)
-        assert (code, "1 verified" in told) == (0, True), told
+        code, reported = world.run("build", sites=(new,), ahead=True)
+        assert (code, "1 verified" in reported) == (0, True), reported
         assert "acme-checks 1.1" in world.project.read("pipeline.lock")
 
     @pytest.mark.slow
     def test_a_plugin_that_is_not_found_any_more_is_missed(self, world: Installed) -> None:
         self.up_to_date(world, world.unpack("1.0"))
-        code, told = world.run("build", sites=(), ahead=True)
-        assert (code, "error[E844]" in told) == (65, True), told
+        code, reported = world.run("build", sites=(), ahead=True)
+        assert (code, "error[E844]" in reported) == (65, True), reported
 
     @pytest.mark.slow
     def test_a_version_that_is_installed_in_front_of_it_is_found(self, world: Installed, tmp_path: Path) -> None:
         (front := tmp_path / "front").mkdir()
         sites = self.up_to_date(world, front, world.unpack("1.0"))
         world.unpack("1.1", site=front)
-        code, told = world.run("build", sites=sites, ahead=True)
-        assert (code, "1 verified" in told) == (0, True), told
+        code, reported = world.run("build", sites=sites, ahead=True)
+        assert (code, "1 verified" in reported) == (0, True), reported
 
     @pytest.mark.slow
     def test_a_plugin_whose_code_is_edited_in_place_is_asked_again(self, world: Installed) -> None:
         sites = self.up_to_date(world, world.unpack("1.0"))
         (sites[0] / "acme_checks.py").write_text(CODE.replace('"no_word", 3', '"no_word", 4'))
-        code, told = world.run("build", sites=sites, ahead=True)
-        assert (code, "1 verified" in told) == (0, True), told
+        code, reported = world.run("build", sites=sites, ahead=True)
+        assert (code, "1 verified" in reported) == (0, True), reported
         assert "acme-checks 1.0, revision 4" in world.project.read("pipeline.lock")
 
 
@@ -161,9 +161,9 @@ def test_a_distribution_that_is_only_installed_adds_nothing(project: Project, tm
     world = Installed(project, tmp_path)
     world.install("1.0")
     project.edit("pipeline.yaml", PIPELINE.replace("plugins: [Acme-Checks]\n", ""))
-    code, told = world.run("plan")
+    code, reported = world.run("plan")
     assert code == 65
-    assert "error[E828]: no check is named `no_word`" in told
+    assert "error[E828]: no check is named `no_word`" in reported
 
 
 def test_what_a_plugin_has_is_looked_up_by_name(tmp_path: Path) -> None:
@@ -187,7 +187,9 @@ def test_what_a_plugin_has_is_looked_up_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("over", "check"), [("in: [x]", "nope"), ("in: [x]", "${{ item }}"), ("from: l.json", "nope")])
-def test_an_unknown_check_in_a_foreach_is_told_before_anything_runs(project: Project, over: str, check: str) -> None:
+def test_an_unknown_check_in_a_foreach_is_reported_before_anything_runs(
+    project: Project, over: str, check: str
+) -> None:
     project.write(
         {
             "pipeline.yaml": f"""\
@@ -225,23 +227,23 @@ def test_a_wheel_adds_a_kind_of_step_a_provider_and_an_output_format(project: Pr
     world = Installed(project, tmp_path)
     project.write({"pipeline.yaml": EACH, "p.md": "say {{ inputs[0].text }}"})
     world.install("1.0")
-    code, told = world.run("build", "--output", "shout")
-    assert code == 0, told
-    assert sorted(told.splitlines()) == [f"{name}: built!" for name in ("ask", "each@a", "each@b", "shout")]
+    code, reported = world.run("build", "--output", "shout")
+    assert code == 0, reported
+    assert sorted(reported.splitlines()) == [f"{name}: built!" for name in ("ask", "each@a", "each@b", "shout")]
     made = [project.read(path) for path in ("shout.txt", "each/b", "ask.txt")]
     assert made == ["HI HI ", "B", "polly says 1\n"]
-    code, told = world.run("build")
-    assert (code, "up to date (4 stages)" in told) == (0, True), told
+    code, reported = world.run("build")
+    assert (code, "up to date (4 stages)" in reported) == (0, True), reported
     project.edit("p.md", "tell {{ inputs[0].text }}")
-    code, told = world.run("build")
-    assert (code, "1 built" in told) == (0, True), told
+    code, reported = world.run("build")
+    assert (code, "1 built" in reported) == (0, True), reported
     assert world.run("status")[0] == 0
     assert world.run("explain", "shout")[0] == 0
     world.install("1.1")
-    code, told = world.run("plan", "--json")
-    assert (code, decisions(told)) == (0, dict.fromkeys(("ask", "each@a", "each@b", "shout"), "run"))
-    code, told = world.run("explain", "shout")
-    assert "acme-checks 1.1" in told, told
+    code, reported = world.run("plan", "--json")
+    assert (code, decisions(reported)) == (0, dict.fromkeys(("ask", "each@a", "each@b", "shout"), "run"))
+    code, reported = world.run("explain", "shout")
+    assert "acme-checks 1.1" in reported, reported
 
 
 @pytest.mark.slow
@@ -252,34 +254,40 @@ def test_the_command_line_can_name_a_provider_of_a_plugin(project: Project, tmp_
     stage = stage.replace("    inputs: [shout.txt]\n", "")
     text = f"version: 1\nplugins: [acme-checks]\nstages:\n{stage}"
     project.write({"pipeline.yaml": text, "p.md": "say something", "a.yaml": "ask: nothing\n"})
-    code, told = world.run("build", "--provider", "parot", sites=sites)
-    assert (code, "[E405]: there is no provider `parot`" in told, "did you mean `parrot`?" in told) == (65, True, True)
-    code, told = world.run("build", "--provider", "parrot", "--budget", "0.01", sites=sites)
-    assert (code, "note[W802]: `--provider parrot` drops `answers` of ask" in told) == (0, True), told
+    code, reported = world.run("build", "--provider", "parot", sites=sites)
+    assert (code, "[E405]: there is no provider `parot`" in reported, "did you mean `parrot`?" in reported) == (
+        65,
+        True,
+        True,
+    )
+    code, reported = world.run("build", "--provider", "parrot", "--budget", "0.01", sites=sites)
+    assert (code, "note[W802]: `--provider parrot` drops `answers` of ask" in reported) == (0, True), reported
     assert project.read("ask.txt") == "polly says 1\n"
     project.edit("pipeline.yaml", text.replace("plugins: [acme-checks]\n", ""))
-    code, told = world.run("plan", "--provider", "parrot", sites=sites)
-    assert (code, "[E405]: there is no provider `parrot`" in told) == (65, True), told
+    code, reported = world.run("plan", "--provider", "parrot", sites=sites)
+    assert (code, "[E405]: there is no provider `parrot`" in reported) == (65, True), reported
 
 
 @pytest.mark.slow
-def test_mistakes_in_what_a_plugin_adds_are_told_as_any_others(project: Project, tmp_path: Path) -> None:
+def test_mistakes_in_what_a_plugin_adds_are_reported_as_any_others(project: Project, tmp_path: Path) -> None:
     world = Installed(project, tmp_path)
     world.install("1.0")
     text = "version: 1\nplugins: [acme-checks]\nexecutor: pretnd\nstages:\n  a: {upper: {txt: x}, outputs: [a]}\n"
     project.edit("pipeline.yaml", text)
-    code, told = world.run("plan")
+    code, reported = world.run("plan")
     assert code == 65
-    assert "error[E802]: unknown key `txt` in `upper` of stage `a`" in told, told
-    assert "error[E810]" in told
+    assert "error[E802]: unknown key `txt` in `upper` of stage `a`" in reported, reported
+    assert "error[E810]" in reported
     project.edit("pipeline.yaml", text.replace("txt", "text"))
-    code, told = world.run("plan")
-    assert (code, "error[E846]: no executor is named `pretnd`" in told) == (65, True), told
+    code, reported = world.run("plan")
+    assert (code, "error[E846]: no executor is named `pretnd`" in reported) == (65, True), reported
     project.edit("pipeline.yaml", text.replace("txt", "text").replace("executor: pretnd\n", ""))
-    code, told = world.run("build", "--output", "shuot")
-    assert (code, "there is no output format `shuot`" in told, "did you mean `shout`?" in told) == (64, True, True), (
-        told
-    )
+    code, reported = world.run("build", "--output", "shuot")
+    assert (code, "there is no output format `shuot`" in reported, "did you mean `shout`?" in reported) == (
+        64,
+        True,
+        True,
+    ), reported
 
 
 @pytest.mark.slow
@@ -289,11 +297,11 @@ def test_an_executor_of_a_wheel_runs_the_processes(project: Project, tmp_path: P
     stages = "stages:\n  a: {shell: [touch, o.txt], outputs: [o.txt]}\n"
     text = f"version: 1\nplugins: [acme-checks]\nexecutor: pretend\n{stages}"
     project.edit("pipeline.yaml", text)
-    code, told = world.run("build")
-    assert (code, project.read("o.txt")) == (0, "touch o.txt"), told
+    code, reported = world.run("build")
+    assert (code, project.read("o.txt")) == (0, "touch o.txt"), reported
     project.edit("pipeline.yaml", text.replace("executor: pretend\n", ""))
-    code, told = world.run("plan", "--json")
-    assert decisions(told) == {"a": "run"}, "who ran it is part of the key"
+    code, reported = world.run("plan", "--json")
+    assert decisions(reported) == {"a": "run"}, "who ran it is part of the key"
 
 
 VERIFIED = """\
@@ -310,22 +318,22 @@ def test_a_process_of_a_plugin_can_verify_a_result(project: Project, tmp_path: P
     world = Installed(project, tmp_path)
     sites = (world.unpack("1.0"),)
     project.edit("pipeline.yaml", VERIFIED.replace("lacks: {", "lacks: {report: r, "))
-    code, told = world.run("plan", sites=sites)
-    assert (code, "error[E856]: `report` cannot be used in verify" in told) == (65, True), told
+    code, reported = world.run("plan", sites=sites)
+    assert (code, "error[E856]: `report` cannot be used in verify" in reported) == (65, True), reported
     project.edit("pipeline.yaml", VERIFIED.replace("lacks: {file: out.txt, word: bad}", "upper: {text: x}"))
-    code, told = world.run("plan", sites=sites)
-    assert (code, "error[E802]: unknown key `upper` in `verify` of stage `a`" in told) == (65, True), told
-    assert "`lacks`" in told, "what can verify is named"
+    code, reported = world.run("plan", sites=sites)
+    assert (code, "error[E802]: unknown key `upper` in `verify` of stage `a`" in reported) == (65, True), reported
+    assert "`lacks`" in reported, "what can verify is named"
     project.edit("pipeline.yaml", VERIFIED)
-    code, told = world.run("build", "--allow-unsandboxed", "-v", sites=sites)
-    assert (code, "1 built" in told) == (0, True), told
+    code, reported = world.run("build", "--allow-unsandboxed", "-v", sites=sites)
+    assert (code, "1 built" in reported) == (0, True), reported
     manifest = json.loads(project.read("pipeline.lock"))["records"]["a"]["manifest"]
     assert manifest["verify"] == [{"lacks": ["out.txt", "bad"], "plugin": "acme-checks 1.0"}]
-    code, told = world.run("plan", "--json", sites=(world.unpack("1.1"),))
-    assert decisions(told) == {"a": "verify"}, "another version may judge otherwise"
+    code, reported = world.run("plan", "--json", sites=(world.unpack("1.1"),))
+    assert decisions(reported) == {"a": "verify"}, "another version may judge otherwise"
     project.edit("in.txt", "a bad word\n")
-    code, told = world.run("build", "--allow-unsandboxed", sites=sites)
-    assert (code, "grep --quiet -- bad out.txt" in told) == (1, True), told
+    code, reported = world.run("build", "--allow-unsandboxed", sites=sites)
+    assert (code, "grep --quiet -- bad out.txt" in reported) == (1, True), reported
 
 
 def test_help_explains_the_codes_of_the_plugins_of_a_pipeline(project: Project, install: Install) -> None:
@@ -350,11 +358,11 @@ def test_the_schema_has_what_plugins_add(project: Project, tmp_path: Path) -> No
     world.install("1.0")
     stages = {}
     for arguments in ((), ("pipeline.yaml",)):
-        code, told = world.run("schema", *arguments)
-        assert code == 0, told
-        stages[arguments] = json.loads(told)["definitions"]["stage"]["properties"]
+        code, reported = world.run("schema", *arguments)
+        assert code == 0, reported
+        stages[arguments] = json.loads(reported)["definitions"]["stage"]["properties"]
     assert "upper" in stages[()]
     assert stages[()] == stages["pipeline.yaml",]
     project.delete("pipeline.yaml")
-    code, told = world.run("schema")
-    assert "upper" not in json.loads(told)["definitions"]["stage"]["properties"]
+    code, reported = world.run("schema")
+    assert "upper" not in json.loads(reported)["definitions"]["stage"]["properties"]

@@ -42,9 +42,9 @@ def test_the_pipeline_of_the_page_is_built_with_the_plugin_of_the_page(project: 
     project.replace("pipeline.yaml", "words: OTHER", "word: OTHER")
     assert "option `word` is not an option of this check" in project.build().err
     project.replace("pipeline.yaml", "word: OTHER", "words: []")
-    told = project.build().err
-    assert "grep --quiet -- BAD title.txt" in told
-    assert "title.txt has the word BAD" in told
+    reported = project.build().err
+    assert "grep --quiet -- BAD title.txt" in reported
+    assert "title.txt has the word BAD" in reported
     project.replace("pipeline.yaml", "text: bad or forbidden", "text: ' '")
     assert "error[ACME2]: `text` is empty" in project.run("validate").err
     assert project.run("help", "ACME1").out.startswith("ACME1: an output has a word that is not wanted\n")

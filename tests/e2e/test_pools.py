@@ -42,7 +42,7 @@ def test_a_kind_without_a_pool_has_the_jobs_alone_as_its_limit(project: Project)
     assert most_at_once(project, "a", "b", "c") == 2
 
 
-def test_a_stage_that_waits_for_its_pool_blocks_nobody(project: Project) -> None:
+def test_a_stage_that_waits_for_its_pool_blocks_no_one(project: Project) -> None:
     project.write(shell(stages(a="[gpu]", b="[gpu]", c="[gpu]", z=""), head="pools: {gpu: 1}\n"))
     green(project.build("-j2"))
     assert project.ran().index("z") == 1, "b and c came first, and wait"
@@ -90,8 +90,8 @@ def test_what_is_fresh_needs_no_place(project: Project) -> None:
     project.write(shell(stages(a="[gpu]", b="[gpu]", c="[gpu]"), head="pools: {gpu: 1}\n"))
     green(project.build())
     green(project.build("-j8", "--force", "a"))
-    told = [event["role"] for event in project.events_of("stage_finished")]
-    assert told == ["b", "c", "a"], "b and c did not wait for a"
+    reported = [event["role"] for event in project.events_of("stage_finished")]
+    assert reported == ["b", "c", "a"], "b and c did not wait for a"
 
 
 def test_what_waits_for_its_pool_is_not_begun_after_a_failure(project: Project) -> None:

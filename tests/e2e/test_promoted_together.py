@@ -190,7 +190,7 @@ def test_going_to_a_former_state_restores_all_of_it_at_once(project: Project) ->
     assert noted(project) == ran
 
 
-def test_what_is_fresh_stays_fresh_and_what_waits_is_told_with_the_way_out(project: Project) -> None:
+def test_what_is_fresh_stays_fresh_and_what_waits_is_reported_with_the_way_out(project: Project) -> None:
     built(project)
     change(project, api="one two", page="bad")
     outcome = project.build("-k")
@@ -201,8 +201,8 @@ def test_what_is_fresh_stays_fresh_and_what_waits_is_told_with_the_way_out(proje
     assert "4 stages: 1 fresh, 1 held, 1 failed, 1 blocked" in outcome.err
     assert "in the store, but not in the workspace: layers@store" in outcome.err
     assert "next: fix layers@page, then `orch23 build" in outcome.err
-    told = [json.loads(line) for line in project.build("-k", "--json").out.splitlines()]
-    finished = next(e for e in told if e["type"] == "stage_finished" and e["role"] == "layers@store")
+    reported = [json.loads(line) for line in project.build("-k", "--json").out.splitlines()]
+    finished = next(e for e in reported if e["type"] == "stage_finished" and e["role"] == "layers@store")
     assert (finished["data"]["status"], finished["data"]["by"]) == ("held", ["layers@page"])
     newest = project.journals()[-1].stem
     state = json.loads(project.read(f"logs/{newest}/state.json"))
@@ -211,7 +211,7 @@ def test_what_is_fresh_stays_fresh_and_what_waits_is_told_with_the_way_out(proje
     assert "1 held" in project.run("runs").out
 
 
-def test_who_watches_closely_is_told_at_once(project: Project) -> None:
+def test_who_watches_closely_is_reported_at_once(project: Project) -> None:
     story(project)
     assert "waits for layers@page, layers@store" in project.build("-v", "-j1").err
 
@@ -427,7 +427,7 @@ def test_only_the_items_that_were_asked_for_are_waited_for(project: Project) -> 
 # ---- damage ----------------------------------------------------------------------------------------
 
 
-def test_bytes_that_are_lost_while_they_wait_hold_all_back_and_the_next_build_mends_it(project: Project) -> None:
+def test_bytes_that_are_lost_while_they_wait_hold_all_back_and_the_next_build_fixes_it(project: Project) -> None:
     built(project)
     before = made(project)
     change(project, store="two four")
@@ -468,8 +468,8 @@ def test_an_interrupted_build_leaves_the_workspace_as_it_was(
     with subprocess.Popen(argv, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         what_came(gate, process)
         process.send_signal(number)
-        _, told = process.communicate(timeout=30)
-    assert process.returncode == code, told.decode()
+        _, reported = process.communicate(timeout=30)
+    assert process.returncode == code, reported.decode()
     gate.unlink()
     assert made(project) == before
     assert [ends(project)[f"layers@{name}"] for name in LAYERS] == ["held", "held", "cancelled"]
@@ -503,7 +503,7 @@ def test_a_stop_condition_holds_all_back(project: Project) -> None:
 
 
 def _all_or_nothing(project: Project, before: dict[str, bytes], after: dict[str, bytes], where: str) -> None:
-    """Hold a project, in which nobody has built since it died, to one of two states of its folder `app`."""
+    """Hold a project, in which no one has built since it died, to one of two states of its folder `app`."""
     assert made(project) in (before, after), where
 
 
@@ -568,8 +568,8 @@ def test_keeping_a_failed_item_alone_contradicts_it(project: Project, where: str
 def test_it_is_no_change_that_affects_a_stage(project: Project) -> None:
     story(project)
     project.replace("pipeline.yaml", "in: [api, page, store]", "from: list.json")
-    told = "shell: 'test ! -e app/${{ layer }}/bad'"  # the items of a file may be in no text of a command
-    project.replace("pipeline.yaml", told, "shell: [test, '!', -e, 'app/${{ layer }}/bad']")
+    reported = "shell: 'test ! -e app/${{ layer }}/bad'"  # the items of a file may be in no text of a command
+    project.replace("pipeline.yaml", reported, "shell: [test, '!', -e, 'app/${{ layer }}/bad']")
     making = "  list: {inputs: [names.txt], outputs: [list.json], shell: 'cp names.txt list.json'}\n"
     project.edit("pipeline.yaml", project.read("pipeline.yaml") + making)
     project.write({"names.txt": '["api", "page", "store"]', ".gitignore": ".orch23\nlogs\n"})

@@ -332,7 +332,7 @@ def test_plan_and_graph_show_the_group(project: Project) -> None:
         ("log: {promote: app,", "log: {promote: ap,", "has one stage"),
     ],
 )
-def test_mistakes_are_told_with_a_way_out(project: Project, old: str, new: str, said: str) -> None:
+def test_mistakes_are_reported_with_a_way_out(project: Project, old: str, new: str, said: str) -> None:
     story(project).replace("pipeline.yaml", old, new)
     outcome = project.run("validate")
     assert said in outcome.out + outcome.err
@@ -348,7 +348,7 @@ def test_mistakes_are_told_with_a_way_out(project: Project, old: str, new: str, 
         ("promote: app\n    on_failure: keep\n    foreach: {", "`on_failure: keep` and `promote: app`"),
     ],
 )
-def test_mistakes_of_a_foreach_are_told_too(project: Project, header: str, said: str) -> None:
+def test_mistakes_of_a_foreach_are_reported_too(project: Project, header: str, said: str) -> None:
     story(project, LATE.replace("promote: app\n    foreach: {", header))
     outcome = project.run("validate")
     assert (outcome.code, said in outcome.out + outcome.err) == (65, True), outcome.err

@@ -167,7 +167,7 @@ def test_of_many_the_first_are_named(project: Project) -> None:
 
 
 @pytest.mark.parametrize("path", TOOLS)
-def test_a_name_that_configures_a_tool_is_told_of(project: Project, path: str) -> None:
+def test_a_name_that_configures_a_tool_is_reported_of(project: Project, path: str) -> None:
     project.write(scripted({"a": writing(path)}, {}))
     built = project.build()
     assert built.code == 0
@@ -192,7 +192,7 @@ def test_of_many_there_is_one_warning(project: Project) -> None:
     assert "`out/14/.npmrc` and 26 more" in built.err
 
 
-def test_a_model_that_writes_one_is_told_of_too(project: Project) -> None:
+def test_a_model_that_writes_one_is_reported_of_too(project: Project) -> None:
     stage = {"outputs": ["out.txt"], "allowed_paths": {"write": ["**"]}, "llm": {}}
     project.write(scripted({"a": stage}, {"a": [files_answer({"out.txt": "x\n", "web/package.json": "{}\n"})]}))
     built = project.build()

@@ -38,7 +38,7 @@ def hosted(project: Project, text: str = HOSTED) -> Project:
 
 
 def blocks(outcome: Outcome) -> dict[str, str]:
-    """Return the complaints, each by its code and the stage that it is told of."""
+    """Return the errors, each by its code and the stage that it is told of."""
     found = re.split(r"\n\n(?=error\[)", outcome.err)
     heads = [re.match(r"(?:.*\n)*?error\[(E\d+)\]: ([^:]+):", block) for block in found]
     return {f"{head[1]} {head[2]}": block for head, block in zip(heads, found, strict=True) if head is not None}
@@ -143,7 +143,7 @@ def test_replay_looks_for_recordings_alone(project: Project) -> None:
 
 
 @pytest.mark.parametrize("mode", ["resample", "record"])
-def test_asking_anew_needs_somebody_to_ask_although_it_is_recorded(project: Project, mode: str) -> None:
+def test_asking_again_needs_somebody_to_ask_although_it_is_recorded(project: Project, mode: str) -> None:
     recorded(project)
     if mode == "record":
         project.replace("pipeline.yaml", "a.j2, returns: text", "a.j2, mode: record, returns: text")
@@ -152,7 +152,7 @@ def test_asking_anew_needs_somebody_to_ask_although_it_is_recorded(project: Proj
     assert set(blocks(refused)) == {"E407 a"}
 
 
-def test_a_stage_that_says_replay_asks_nobody(project: Project) -> None:
+def test_a_stage_that_says_replay_asks_no_one(project: Project) -> None:
     recorded(project)
     project.replace("pipeline.yaml", "a.j2, returns: text", "a.j2, mode: replay, returns: text")
     project.edit("a.j2", prompt("a", "C"))
@@ -201,7 +201,7 @@ CAPS = {
 
 
 @pytest.mark.parametrize("cap", CAPS)
-def test_a_price_that_nobody_knows_is_refused_before_anything_starts(project: Project, cap: str) -> None:
+def test_a_price_that_no_one_knows_is_refused_before_anything_starts(project: Project, cap: str) -> None:
     head, more, flags = CAPS[cap]
     text = PROGRAM.replace("MORE", more) + f"  first: {{shell: '{note(project, 'first')}'}}\n"
     project.write(pipeline(text, {"a.j2": prompt("a", "A")}, head=head))
@@ -242,7 +242,7 @@ stages:
 """
 
 
-def test_who_asks_only_later_fails_then_with_the_same_complaint(project: Project) -> None:
+def test_who_asks_only_later_fails_then_with_the_same_error(project: Project) -> None:
     hosted(project, LATER)
     failed = project.build()
     assert failed.code == 78, failed.err
@@ -302,7 +302,7 @@ def test_a_build_is_not_looked_at_twice_where_nothing_could_be_missing(
 @pytest.mark.parametrize(
     "argv", [["validate"], ["plan"], ["status"], ["doctor"], ["build"], ["build", "--budget", "1"]]
 )
-def test_nobody_is_imported_who_is_not_asked(project: Project, argv: list[str]) -> None:
+def test_no_one_is_imported_who_is_not_asked(project: Project, argv: list[str]) -> None:
     project.write(scripted({"a": {"llm": {"returns": "text"}, "outputs": ["a.txt"]}}, {"a": ["A"]}))
     script = "import sys; from orch23.cli.main import main; main(sys.argv[1:])\n"
     script += "heavy = ('anthropic', 'openai', 'genai_prices', 'httpx2', 'pydantic', 'xllamacpp')\n"

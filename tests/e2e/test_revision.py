@@ -82,7 +82,9 @@ def failed(outcome: Outcome) -> Outcome:
 # ---- what the next attempt is told ---------------------------------------------------------------
 
 
-def test_all_that_is_wrong_with_a_proposal_is_told_at_once_coded_and_with_a_way_out(project: Project, model) -> None:
+def test_all_that_is_wrong_with_a_proposal_is_reported_at_once_coded_and_with_a_way_out(
+    project: Project, model
+) -> None:
     first = files_answer({"src/a.py": "def f(:\n", "../x": "1", "tests/t.py": "x = 1\n", "src/conftest.py": ""})
     provider = model([first, files_answer({"src/a.py": "x = 1\n"})])
     fence = {"write": ["ws/src/"], "protect": ["ws/src/locked.py"]}
@@ -108,7 +110,7 @@ def test_all_that_is_wrong_with_a_proposal_is_told_at_once_coded_and_with_a_way_
     assert sorted(project.files("ws")) == ["ws/src/a.py"]
 
 
-def test_a_validators_complaint_has_the_form_of_the_seeds(project: Project, model) -> None:
+def test_a_validators_error_has_the_form_of_the_seeds(project: Project, model) -> None:
     schema = {"type": "object", "required": ["tasks"], "properties": {"tasks": {"type": "array"}}}
     provider = model(['{"tasks": 1}', '{"tasks": []}'])
     llm = {"returns": "json", "schema": "s.json"}
@@ -153,10 +155,10 @@ def test_the_excerpt_is_cut_to_the_character(project: Project, model, output: in
     command = f"grep -q good app.txt || {{ python3 -c \"print('h' * {output - 1000} + 't' * 1000, end='')\"; exit 1; }}"
     stage(project, llm={"returns": "text"}, verify=[{"shell": command}], retry=1)
     assert project.build().code == 0
-    told = excerpt(prompts(provider)[1])
-    assert len(told) == length
+    reported = excerpt(prompts(provider)[1])
+    assert len(reported) == length
     if output > 4000:
-        assert told == "h" * 2500 + "\n...\n" + "t" * 1000
+        assert reported == "h" * 2500 + "\n...\n" + "t" * 1000
 
 
 def test_a_stage_may_cut_it_shorter(project: Project, model) -> None:
@@ -181,22 +183,24 @@ def test_zero():
 """
 
 
-def test_a_red_run_of_pytest_is_told_by_its_report(project: Project, model) -> None:
+def test_a_red_run_of_pytest_is_reported_by_its_report(project: Project, model) -> None:
     provider = model(
         ["```python\ndef double(x):\n    return x + 1\n```", "```python\ndef double(x):\n    return 2 * x\n```"]
     )
     verify = {"inputs": ["test_app.py"], "steps": [{"pytest": {"paths": ["test_app.py"]}}]}
     stage(project, {"test_app.py": TESTS}, outputs=["app.py"], llm={"returns": "code"}, verify=verify, retry=1)
     assert project.build().code == 0
-    told = prompts(provider)[1]
-    assert "KIND verify_failed" in told
-    assert "FAILING test_app.py::test_double AssertionError, test_app.py::test_zero AssertionError" in told
-    assert "EXIT 1" in told
-    assert "[E301] test_app.py::test_double: failed with AssertionError." in told
-    assert excerpt(told).lstrip().startswith("test_app.py::test_double (call): AssertionError\n")
-    assert "assert 3 == 4" in excerpt(told)
-    assert "short test summary" not in excerpt(told), "what pytest prints for people says less, and differs each time"
-    assert "def double" in told, "the file as the attempt left it is shown"
+    reported = prompts(provider)[1]
+    assert "KIND verify_failed" in reported
+    assert "FAILING test_app.py::test_double AssertionError, test_app.py::test_zero AssertionError" in reported
+    assert "EXIT 1" in reported
+    assert "[E301] test_app.py::test_double: failed with AssertionError." in reported
+    assert excerpt(reported).lstrip().startswith("test_app.py::test_double (call): AssertionError\n")
+    assert "assert 3 == 4" in excerpt(reported)
+    assert "short test summary" not in excerpt(reported), (
+        "what pytest prints for people says less, and differs each time"
+    )
+    assert "def double" in reported, "the file as the attempt left it is shown"
 
 
 def test_another_wording_of_the_same_failure_is_the_same_request(project: Project, model) -> None:
@@ -219,18 +223,18 @@ def test_another_wording_of_the_same_failure_is_the_same_request(project: Projec
 GIVEN = {f"in/{name}.txt": name * 100 for name in "abcdefghij"}
 
 
-@pytest.mark.parametrize(("files", "bytes_", "complaints"), [(10, 1000, 0), (9, 1000, 1), (10, 999, 1), (9, 999, 2)])
+@pytest.mark.parametrize(("files", "bytes_", "problems"), [(10, 1000, 0), (9, 1000, 1), (10, 999, 1), (9, 999, 2)])
 def test_what_a_model_is_given_has_a_limit_that_names_what_was_counted(
-    project: Project, model, files: int, bytes_: int, complaints: int
+    project: Project, model, files: int, bytes_: int, problems: int
 ) -> None:
     provider = model(["good"])
     llm = {"returns": "text", "context": {"max_files": files, "max_bytes": bytes_}}
     stage(project, GIVEN, inputs=["in/*.txt"], llm=llm, retry=3)
     outcome = project.build()
-    assert outcome.err.count("[E834]") == complaints
-    assert len(provider.requests) == (0 if complaints else 1), "over the limit nobody is asked, not even again"
-    assert outcome.code == (1 if complaints else 0)
-    if complaints:
+    assert outcome.err.count("[E834]") == problems
+    assert len(provider.requests) == (0 if problems else 1), "over the limit nobody is asked, not even again"
+    assert outcome.code == (1 if problems else 0)
+    if problems:
         assert "in/a.txt (100), in/b.txt (100)" in outcome.err
 
 
@@ -243,7 +247,7 @@ def test_by_default_ten_files_and_200_kilobytes_are_given(project: Project, mode
     assert "201,000 bytes of inputs are given to the model, the limit is 200,000" in said
 
 
-# ---- when nobody is asked any more ---------------------------------------------------------------
+# ---- when no one is asked any more ---------------------------------------------------------------
 
 
 def test_every_judged_answer_is_an_attempt_whatever_was_wrong_with_it(project: Project, model) -> None:
@@ -322,7 +326,7 @@ CUT = Response(text='{"summary": "s", "wri', stop="max_tokens", usage=Usage(10, 
 WHOLE = Response(text=files_answer({"app.txt": "good"}), usage=Usage(10, 150))
 
 
-def test_a_cut_off_answer_is_an_attempt_that_is_told_so(project: Project, model) -> None:
+def test_a_cut_off_answer_is_an_attempt_that_is_reported_so(project: Project, model) -> None:
     provider = model([CUT, WHOLE])
     stage(project, llm={"returns": "files", "max_tokens": 100}, retry=1)
     assert project.build().code == 0
@@ -332,7 +336,7 @@ def test_a_cut_off_answer_is_an_attempt_that_is_told_so(project: Project, model)
     assert [request.params["max_tokens"] for request in provider.requests] == [100, 100]
 
 
-def test_with_on_truncated_it_is_asked_again_with_more_room_within_the_attempt(project: Project, model) -> None:
+def test_with_on_truncated_it_is_asked_again_with_more_sandbox_dir_within_the_attempt(project: Project, model) -> None:
     provider = model([CUT, WHOLE])
     more = {"max_tokens": 100, "on_truncated": {"retries": 1, "factor": 2}}
     stage(project, llm={"returns": "files", **more}, retry=0)

@@ -66,7 +66,7 @@ UNCONFINED = "none"
 
 
 @pytest.mark.parametrize("name", TIERS)
-def test_a_stage_cannot_write_beside_its_room(project: Project, name: str) -> None:
+def test_a_stage_cannot_write_beside_its_sandbox_dir(project: Project, name: str) -> None:
     (project.root / "precious").write_text("kept")
     script = f"echo a > a; echo taken > {project.root}/precious"
     with tier(chosen(name)):
@@ -150,7 +150,7 @@ def test_names_are_looked_up_by_the_machines_own_settings_only_with_network(proj
 
 
 @pytest.mark.parametrize("name", TIERS)
-def test_a_program_that_is_not_there_is_told_as_ever(project: Project, name: str) -> None:
+def test_a_program_that_is_not_there_is_reported_as_ever(project: Project, name: str) -> None:
     with tier(chosen(name)):
         outcome = project.write(pipeline(a={"shell": ["no-such-program"]})).build()
     assert outcome.code == 1
@@ -261,7 +261,7 @@ def test_the_variable_allows_as_the_flag_does(project: Project) -> None:
     assert project.build(env={"ORCH23_ALLOW_UNSANDBOXED": "1"}).code == 0
 
 
-def test_a_fresh_stage_without_a_sandbox_needs_nobodys_leave(project: Project) -> None:
+def test_a_fresh_stage_without_a_sandbox_needs_no_ones_leave(project: Project) -> None:
     project.write(pipeline(b={"shell": "echo b > b", "sandbox": "off"}))
     assert project.build(ALLOWED).code == 0
     assert project.build().code == 0
@@ -303,13 +303,13 @@ def test_other_words_are_refused(project: Project, value: str) -> None:
 # ---- a machine without any ----------------------------------------------------------------------------------------
 
 
-def test_without_any_tier_nothing_runs_and_the_way_out_is_told(project: Project) -> None:
+def test_without_any_tier_nothing_runs_and_the_way_out_is_reported(project: Project) -> None:
     project.write(pipeline(a={"shell": "echo a > a"}))
     with tier(NONE):
         outcome = project.build()
         assert outcome.code == 78
-        for told in ("E483", "it is not installed", "the kernel has none", "apt-get install bubblewrap", ALLOWED):
-            assert told in re.sub(r"\s+", " ", outcome.err)
+        for reported in ("E483", "it is not installed", "the kernel has none", "apt-get install bubblewrap", ALLOWED):
+            assert reported in re.sub(r"\s+", " ", outcome.err)
         assert project.plan() == {"a": "run"}
         assert not project.exists("a")
         allowed = project.build(ALLOWED)
@@ -412,9 +412,9 @@ def opened(project: Project) -> Project:
 
 
 def test_a_plan_names_the_stages_with_the_network_and_those_without_a_sandbox(project: Project) -> None:
-    told = opened(project).run("plan").out
-    assert " would run with the network: a each@x each@y\n would run without a sandbox: b\n" in told
-    assert told == project.build("-n").out
+    reported = opened(project).run("plan").out
+    assert " would run with the network: a each@x each@y\n would run without a sandbox: b\n" in reported
+    assert reported == project.build("-n").out
     shown = project.run("plan", "--json").json()["stages"]
     assert {one["stage"] for one in shown if one["network"]} == {"a", "each@x", "each@y"}
     assert {one["stage"]: one["sandbox"] for one in shown if not one["network"]} == {"b": "off", "c": "on"}
@@ -428,8 +428,8 @@ def test_of_stages_that_are_fresh_a_plan_says_so_to_programs_alone(project: Proj
     plan = project.run("plan").out
     assert "would run" not in plan
     assert " to run" not in plan
-    told = project.run("plan", "--json").json()["stages"]
-    assert [(one["action"], one["network"], one["sandbox"]) for one in told] == [
+    reported = project.run("plan", "--json").json()["stages"]
+    assert [(one["action"], one["network"], one["sandbox"]) for one in reported] == [
         ("fresh", True, "on"),
         ("fresh", False, "off"),
     ]

@@ -110,7 +110,7 @@ def build_until_at_rest(moments: Moments, *argv: str) -> None:
 @pytest.mark.parametrize("moment", DURING_A_BUILD)
 @pytest.mark.parametrize("idle", [True, False], ids=["nothing to do", "one stage to build"])
 def test_the_pipeline(two: Moments, moment: str, idle: bool) -> None:
-    """Case: two stages, the command of one of them is saved anew while the other one runs."""
+    """Case: two stages, the command of one of them is saved again while the other one runs."""
     shutil.rmtree(".orch23/snapshots")
     if not idle:
         write({"spec.md": "other\n"})
@@ -201,7 +201,7 @@ PARTIAL = ("compared", "part", "loaded", "stage_decided", "run_finished", "repla
 @pytest.mark.parametrize("moment", PARTIAL)
 @pytest.mark.parametrize("number", [1, 20, 19, 40], ids=["the spec", "edited", "read by the edited", "elsewhere"])
 def test_an_input_in_a_partial_build(many: Moments, moment: str, number: int) -> None:
-    """Case: the spec is hashed anew at the end, the input of a stage before the edited one when it is looked for."""
+    """Case: the spec is hashed again at the end, the input of a stage before the edited one when it is looked for."""
     write({"in/20.txt": "twenty\n"})
     age()
     many.at(moment, lambda: write({f"in/{number}.txt": "new\n"}))

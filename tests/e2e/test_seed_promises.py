@@ -239,8 +239,8 @@ def test_each_attempt_leaves_what_it_was_asked_what_it_answered_and_what_came_of
         if number < 3:
             assert kept["failure.txt"].startswith("verify: exited with 1\n$ ")
             assert answer in kept["failure.txt"]
-    told = [event["data"] for event in project.events_of("attempt_finished")]
-    assert [(one["attempt"], one["passed"], one["kind"], one["exit_code"]) for one in told] == [
+    reported = [event["data"] for event in project.events_of("attempt_finished")]
+    assert [(one["attempt"], one["passed"], one["kind"], one["exit_code"]) for one in reported] == [
         (1, False, "verify_failed", 1),
         (2, False, "verify_failed", 1),
         (3, True, "", 0),
@@ -474,7 +474,7 @@ def test_only_the_failing_layer_is_tried_again_and_its_failure_ends_the_run(proj
     assert ends(project)["layer@models"] == "fresh"
 
 
-def test_only_what_is_made_anew_is_verified_anew(project: Project) -> None:
+def test_only_what_is_made_again_is_verified_again(project: Project) -> None:
     layers(project, models="good", services="good", routes="good")
     green(project.build("-j1"))
     assert noted(project) == ["models", "services", "routes"]
@@ -505,7 +505,7 @@ def test_items_in_sequence_are_never_under_way_together(project: Project) -> Non
 # ---- who is asked, and what --------------------------------------------------------------------------
 
 
-def test_nobody_but_an_llm_stage_asks_a_model(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_one_but_an_llm_stage_asks_a_model(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = FakeProvider(["said\n"])
     doubles = {
         name: replace(adapter, make=lambda _setting, _asking: asked, ready=lambda _step, _environ, _root: ())
@@ -599,7 +599,7 @@ def _failing(kind: str) -> tuple[dict[str, Any], str]:
 
 
 @pytest.mark.parametrize("kind", get_args(FailureKind))
-def test_each_kind_of_failure_is_told_as_that(project: Project, kind: str) -> None:
+def test_each_kind_of_failure_is_reported_as_that(project: Project, kind: str) -> None:
     stage, answer = _failing(kind)
     project.write(scripted({"a": {**stage, "retry": 0}}, {"a": [answer]}))
     assert project.build().code == 1

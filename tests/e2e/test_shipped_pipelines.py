@@ -20,7 +20,7 @@ FUNCTIONS = ("clamp", "count_vowels", "is_leap_year", "sum_digits")
 @pytest.fixture(scope="module")
 def built_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the quickstart once."""
-    project = lay(Project(tmp_path_factory.mktemp("built") / "project"))
+    project = place_(Project(tmp_path_factory.mktemp("built") / "project"))
     built = project.run("build", QUICKSTART, env=NOBODY)
     assert built.code == 0, built.err
     return project.root
@@ -36,10 +36,10 @@ def built(built_once: Path, project: Project) -> Project:
 @pytest.fixture
 def shipped(project: Project) -> Project:
     """Give all shipped pipelines."""
-    return lay(project)
+    return place_(project)
 
 
-def lay(project: Project) -> Project:
+def place_(project: Project) -> Project:
     for folder in ("pipelines", "prompts", "specs"):
         shutil.copytree(HERE / folder, project.root / folder, ignore=shutil.ignore_patterns("*.lock"))
     return project

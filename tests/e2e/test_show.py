@@ -100,10 +100,10 @@ def test_the_texts_outlive_artifacts_journals_and_the_local_store(built: Project
 def test_a_stage_restored_without_a_run_is_shown_from_the_transcripts(built: Project) -> None:
     forget(built, "logs", ".orch23", "said.txt")
     assert built.plan()["say"] == "restore"
-    told = facts(built, "say", "--response")
-    assert (told["text"], told["outcome"]) == ("a spec\n", "accepted")
-    assert "run" not in told
-    assert len(told["exchange"]) == 64
+    reported = facts(built, "say", "--response")
+    assert (reported["text"], reported["outcome"]) == ("a spec\n", "accepted")
+    assert "run" not in reported
+    assert len(reported["exchange"]) == 64
     assert "model  echo" in show(built, "say", "--key")
     assert "+a spec" in show(built, "say", "--diff"), "its bytes are made again from the answer"
     missing = built.run("show", "say", "--cost")
@@ -121,8 +121,8 @@ def test_a_failed_stage_has_all_but_a_result(built: Project) -> None:
     assert missing.code == 66
     assert "`bad` has no result yet" in missing.err
     forget(built, "logs/*-*[0-9a-f]")
-    told = facts(built, "bad", "--response", "--attempt", "1")
-    assert (told["text"], told["attempt"]) == ("a spec\n1\n", 1)
+    reported = facts(built, "bad", "--response", "--attempt", "1")
+    assert (reported["text"], reported["attempt"]) == ("a spec\n1\n", 1)
 
 
 def test_an_item_is_shown_by_its_name_and_a_foreach_names_its_items(built: Project) -> None:
@@ -151,9 +151,9 @@ def test_runs_and_attempts_are_chosen_by_name(built: Project) -> None:
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_each_view_has_a_document(built: Project, view: str) -> None:
-    told = facts(built, "say", f"--{view}")
-    assert (told["orch23_show"], told["stage"]) == (1, "say")
-    assert told["text"] == show(built, "say", f"--{view}")
+    reported = facts(built, "say", f"--{view}")
+    assert (reported["orch23_show"], reported["stage"]) == (1, "say")
+    assert reported["text"] == show(built, "say", f"--{view}")
 
 
 def test_nothing_kept_says_what_to_do(project: Project) -> None:
@@ -184,7 +184,7 @@ def test_a_secret_in_an_answer_is_not_shown(built: Project) -> None:
 # ---- money --------------------------------------------------------------------------------------------
 
 
-def test_recorded_answers_are_told_apart_from_paid_ones_by_run(built: Project) -> None:
+def test_recorded_answers_are_reported_apart_from_paid_ones_by_run(built: Project) -> None:
     green(built.build("--force", "say", "say"))
     second, first = facts(built, "say", "--cost")["runs"]
     assert (first["calls"], first["recorded_answers"]) == (1, 0)
@@ -209,11 +209,11 @@ def test_an_unknown_price_is_said_to_be_unknown_and_a_known_one_is_summed(built:
     assert f"prices: {newest['prices'][0]}" in text
 
 
-def test_what_nobody_pays_for_costs_nothing(project: Project) -> None:
+def test_what_no_one_pays_for_costs_nothing(project: Project) -> None:
     stages = {"a": {"outputs": ["a.txt"], "llm": {"returns": "text"}}}
     green(project.write(scripted(stages, {"a": ["by hand"]})).build())
-    (told,) = facts(project, "a", "--cost")["runs"]
-    assert (told["calls"], float(told["paid"])) == (1, 0.0)
+    (reported,) = facts(project, "a", "--cost")["runs"]
+    assert (reported["calls"], float(reported["paid"])) == (1, 0.0)
 
 
 def test_what_each_step_of_a_verification_printed_is_kept_whole_whether_it_passed_or_not(project: Project) -> None:
@@ -230,11 +230,11 @@ def test_what_each_step_of_a_verification_printed_is_kept_whole_whether_it_passe
         assert project.read(f"{kept}/verify-2.txt") == "first\n"
         assert project.read(f"{kept}/verify-3.txt") == "".join(f"{n}\n" for n in range(1, 3001))
         assert not project.exists(f"{kept}/verify-1.txt"), "checks run first, and print nothing"
-    told = [
+    reported = [
         (e["data"]["attempt"], e["data"]["printed"], e["data"]["exit_code"]) for e in project.events_of("check_result")
     ]
     once = [("", 0), ("verify-2.txt", 0), ("verify-3.txt", 3)]
-    assert told == [(attempt, *one) for attempt in (1, 2) for one in once]
+    assert reported == [(attempt, *one) for attempt in (1, 2) for one in once]
     text = show(project, "a")
     assert (
         text.index("---- response")

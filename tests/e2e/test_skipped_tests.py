@@ -70,8 +70,8 @@ def test_code_cannot_turn_its_tests_into_skips(project: Project, how: str) -> No
     test, files, said = CODES[how]
     outcome = built(project, test, **files)
     assert outcome.code == 1
-    (told,) = project.root.glob("logs/*/code/attempt-1/failure.txt")
-    text = told.read_text()
+    (reported,) = project.root.glob("logs/*/code/attempt-1/failure.txt")
+    text = reported.read_text()
     assert said in text
     assert "tests/test_c.py::test_c" in text
     assert "skipped in" not in text, "the summary line of pytest says nothing of the reason"

@@ -159,7 +159,7 @@ def test_a_template_that_keeps_no_answers_is_updated_from_the_version_of_last_ti
     assert 'word: "hey"\n' in project.read(ANSWERS)
 
 
-def test_an_answer_can_be_given_anew(housed: Project) -> None:
+def test_an_answer_can_be_given_again(housed: Project) -> None:
     updated = housed.run("template", "update", "--data", "word=hey")
     assert (updated.code, updated.out.splitlines()[0]) == (0, "house 1.0")
     assert "echo hey" in housed.read("pipelines/house.yaml")
@@ -230,13 +230,13 @@ def test_an_update_finds_the_project_from_a_folder_below(housed: Project, reposi
 # ---- what cannot be updated --------------------------------------------------------------------------
 
 
-def test_a_project_without_templates_is_told_the_way(project: Project) -> None:
+def test_a_project_without_templates_is_reported_the_way(project: Project) -> None:
     for command in ("update", "diff"):
         refused = project.run("template", command)
         assert (refused.code, "error[E677]" in refused.err, "orch23 init" in refused.err) == (66, True, True)
 
 
-def test_a_name_that_the_project_has_not_is_told_those_it_has(housed: Project) -> None:
+def test_a_name_that_the_project_has_not_is_reported_those_it_has(housed: Project) -> None:
     refused = housed.run("template", "update", "quickstart")
     assert (refused.code, "it has house" in refused.err) == (66, True)
     assert housed.run("template", "update", "../house").code == 66
@@ -257,20 +257,20 @@ def test_a_name_longer_than_a_file_can_have_is_one_that_the_project_has_not(hous
     assert housed.run("template", "update", "x" * 300).code == 66
 
 
-def test_answers_that_do_not_say_where_they_are_from_are_told(housed: Project) -> None:
+def test_answers_that_do_not_say_where_they_are_from_are_reported(housed: Project) -> None:
     housed.edit(ANSWERS, "name: x\n")
     refused = housed.run("template", "update")
     assert (refused.code, "error[E677]" in refused.err) == (66, True)
 
 
-def test_a_history_that_was_rewritten_is_told(housed: Project, repository: TemplateRepository) -> None:
+def test_a_history_that_was_rewritten_is_reported(housed: Project, repository: TemplateRepository) -> None:
     git(repository.folder, "tag", "--delete", "1.0")
     two(repository)
     refused = housed.run("template", "update")
     assert (refused.code, "error[E672]" in refused.err, "1.0" in refused.err) == (66, True, True)
 
 
-def test_a_repository_that_is_gone_is_told(housed: Project, repository: TemplateRepository) -> None:
+def test_a_repository_that_is_gone_is_reported(housed: Project, repository: TemplateRepository) -> None:
     shutil.rmtree(repository.folder)
     assert housed.run("template", "update").code == 66
 

@@ -93,7 +93,7 @@ def test_the_life_of_it(app: Project) -> None:
 
 
 def test_what_a_due_date_for_tasks_costs_in_numbers(app: Project) -> None:
-    """Four of five layers are written again: those that know the fields of a task. The fifth is proved anew."""
+    """Four of five layers are written again: those that know the fields of a task. The fifth is proved again."""
     green(app.build(PIPELINE))
     feedback(app)
     green(app.build(PIPELINE))
@@ -147,7 +147,7 @@ def test_affected_names_the_layers_that_feedback_reaches_once_there_is_an_archit
     assert found == {
         **dict.fromkeys(("intent", "architecture", "changes", "code_map"), "changed"),
         **{f"layers@{name}": "changed" for name in OF_ENTITIES},
-        "layers@backend_app": "downstream",  # proved anew, on other code below it
+        "layers@backend_app": "downstream",  # proved again, on other code below it
         "acceptance": "downstream",
     }
     planned = app.plan(PIPELINE)

@@ -66,7 +66,7 @@ def test_an_intent_that_stays_invalid_ends_the_build_before_anything_is_planned(
     assert (again.code, asked(app)) == (1, []), "a failure that nobody has mended costs nothing"
 
 
-def test_an_intent_is_told_exactly_what_is_wrong_and_may_mend_it(app: Project) -> None:
+def test_an_intent_is_reported_exactly_what_is_wrong_and_may_fix_it(app: Project) -> None:
     wrong = {**value("intent"), "entities": [{"name": "Task", "fields": []}]}
     elsewhere = {**value("intent"), "history": [{"source": "elsewhere.md", "summary": "Other."}]}
     answered(app, {"intent": [json.dumps(wrong), json.dumps(elsewhere), answer("intent")]})
@@ -80,7 +80,7 @@ def test_an_intent_is_told_exactly_what_is_wrong_and_may_mend_it(app: Project) -
     assert "write one entry for each of `specs/layered_app/todo/request.md`" in sent
 
 
-def test_a_request_that_contradicts_itself_is_told_so_and_not_asked_again(app: Project) -> None:
+def test_a_request_that_contradicts_itself_is_reported_so_and_not_asked_again(app: Project) -> None:
     answered(app, {"intent": ['{"status": "error", "reason": "the list shall be empty and full"}']})
     outcome = app.build(PIPELINE)
     assert outcome.code == 1
@@ -151,7 +151,7 @@ def test_what_its_owner_released_may_change_its_place_once(app: Project) -> None
     assert asked(app) == []
 
 
-def test_a_mended_architecture_goes_on_from_the_intent_that_is_there(app: Project) -> None:
+def test_a_fixed_architecture_goes_on_from_the_intent_that_is_there(app: Project) -> None:
     green(app.build(PIPELINE))
     feedback(app)
     answered(app, {"architecture": [unstable("E345"), unstable("E343"), unstable("E346")]})
@@ -195,7 +195,7 @@ def test_a_layer_is_asked_three_times_and_then_the_build_ends(app: Project) -> N
     assert len(code(app)) == len(LAYERS)
 
 
-def test_only_the_failing_layer_is_tried_again_and_is_told_what_failed(app: Project) -> None:
+def test_only_the_failing_layer_is_tried_again_and_is_reported_what_failed(app: Project) -> None:
     answered(app, {ROUTES: [broken(ROUTES), answer(ROUTES)]})
     green(app.build(PIPELINE))
     assert {name: asked(app).count(f"layers@{name}") for name in LAYERS} == {

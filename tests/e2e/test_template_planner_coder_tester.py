@@ -18,9 +18,9 @@ from tests.e2e.planner_coder_tester import (
     calls,
     edits,
     plan,
+    reported,
     results,
     task,
-    told,
 )
 from tests.project import Project
 
@@ -35,7 +35,7 @@ THREE = plan(task(1, "numbers_.py"), task(2, "numbers_.py"), task(3, "more.py"))
 
 @pytest.fixture
 def template(project: Project) -> Project:
-    return pct.laid(project)
+    return pct.placed(project)
 
 
 def build(project: Project, *argv: str) -> Any:
@@ -92,7 +92,7 @@ def test_it_builds_offline_and_from_recordings_alone(template: Project) -> None:
     assert calls(template) == 0
 
 
-def test_a_new_test_is_run_on_what_is_there_and_only_the_planner_is_told_of_it(template: Project) -> None:
+def test_a_new_test_is_run_on_what_is_there_and_only_the_planner_is_reported_of_it(template: Project) -> None:
     build(template)
     template.write(
         {f"{TESTS}/test_package.py": "import stats\n\n\ndef test_it_has_a_docstring():\n    assert stats.__doc__\n"}
@@ -106,7 +106,10 @@ def test_a_new_test_is_run_on_what_is_there_and_only_the_planner_is_told_of_it(t
         "tester": "",
     }
     assert calls(template) == 1
-    assert [one["data"]["report"].count("5 passed") for one in told(template) if one["type"] == "test_result"] == [0, 1]
+    assert [one["data"]["report"].count("5 passed") for one in reported(template) if one["type"] == "test_result"] == [
+        0,
+        1,
+    ]
 
 
 def test_files_that_were_there_are_shown_to_the_coder_edited_in_place_and_given_back(template: Project) -> None:
@@ -154,7 +157,7 @@ def test_the_first_failing_task_halts_the_run_and_can_be_looked_at(template: Pro
     assert "return 2" in template.read(f"{SRC}/numbers_.py"), "what failed is there, for a person to look at"
     assert not template.exists(f"{SRC}/more.py")
     assert "code@T3" not in template.ran()
-    said = told(template)
+    said = reported(template)
     assert [(one["role"], one["type"], one["data"].get("passed")) for one in said] == [
         ("planner", "plan", None),
         ("coder", "patch", None),
@@ -176,15 +179,15 @@ def test_a_coder_that_needs_another_file_says_so_and_nothing_is_touched(template
     halted(template, {"plan": plan(task(1, "numbers_.py"), task(2, "more.py")), "code@T1": STOP}, "E217")
     assert template.files(SRC) == {f"{SRC}/numbers_.py": ONE.encode()}
     assert statuses(template)["code@T2"] == "blocked"
-    last = told(template)[-1]
+    last = reported(template)[-1]
     assert (last["role"], last["type"], last["data"]["status"]) == ("coder", "error", "error")
     assert "tax.py is not in artifacts" in last["data"]["reason"]
 
 
-def test_a_planner_that_cannot_plan_says_so_and_nobody_codes(template: Project) -> None:
+def test_a_planner_that_cannot_plan_says_so_and_no_one_codes(template: Project) -> None:
     halted(template, {"plan": STOP}, "E217")
     assert template.files(SRC) == {}
-    assert [(one["role"], one["type"]) for one in told(template)] == [("planner", "error")]
+    assert [(one["role"], one["type"]) for one in reported(template)] == [("planner", "error")]
 
 
 @pytest.mark.stride(3)
@@ -204,11 +207,11 @@ def test_a_planner_that_cannot_plan_says_so_and_nobody_codes(template: Project) 
         (plan(task(1, "a.py", dueDate="now")), "E860"),
     ],
 )
-def test_a_plan_that_is_not_as_agreed_is_refused_and_nobody_codes(template: Project, answer: str, code: str) -> None:
+def test_a_plan_that_is_not_as_agreed_is_refused_and_no_one_codes(template: Project, answer: str, code: str) -> None:
     template.write({f"{SRC}/numbers_.py": ONE})
     halted(template, {"plan": answer}, code)
     assert not template.exists(f"{RUNS}/plan_0001.json")
-    assert [one["type"] for one in told(template)] == ["error"]
+    assert [one["type"] for one in reported(template)] == ["error"]
 
 
 @pytest.mark.parametrize(
@@ -241,7 +244,7 @@ def test_a_plan_that_lists_a_file_among_the_tests_is_refused(template: Project) 
 
 def test_an_artifact_that_is_not_made_is_an_error_and_no_test_result(template: Project) -> None:
     halted(template, {"plan": plan(task(1, "numbers_.py", "more.py")), "code@T1": edits({"numbers_.py": ONE})}, "E303")
-    assert [one["type"] for one in told(template)] == ["plan", "patch", "error"]
+    assert [one["type"] for one in reported(template)] == ["plan", "patch", "error"]
     assert results(template) == []
 
 
@@ -249,14 +252,14 @@ def test_tests_that_do_not_end_are_killed_and_halt_the_run(template: Project) ->
     template.replace(PIPELINE, "timeout: 120s", "timeout: 3s")
     endless = {"numbers_.py": "def one():\n    while True:\n        pass\n"}
     halted(template, {"plan": plan(task(1, "numbers_.py")), "code@T1": edits(endless)}, "E304")
-    assert [one["type"] for one in told(template)] == ["plan", "patch", "error"]
+    assert [one["type"] for one in reported(template)] == ["plan", "patch", "error"]
     assert results(template) == [], "a killed run of pytest has no exit code to report"
 
 
 def test_code_that_makes_pytest_end_with_0_has_no_test_result(template: Project) -> None:
     cheat = {"numbers_.py": "import os\n\nos._exit(0)\n"}
     halted(template, {"plan": plan(task(1, "numbers_.py")), "code@T1": edits(cheat)}, "E308")
-    assert [one["type"] for one in told(template)] == ["plan", "patch", "error"]
+    assert [one["type"] for one in reported(template)] == ["plan", "patch", "error"]
     assert results(template) == []
 
 

@@ -120,7 +120,7 @@ def test_the_spec_may_be_json(tdd: Project) -> None:
 # ---- what the models are asked -----------------------------------------------------------------------
 
 
-def test_whoever_writes_tests_sees_the_rules_of_the_module_and_no_other(tdd: Project) -> None:
+def test_whichever_user_writes_tests_sees_the_rules_of_the_module_and_no_other(tdd: Project) -> None:
     green(tdd.build(PIPELINE))
     text = shown_request(tdd, "tests@words", 1)
     assert all(one in text for one in (ORDER, "textstats.words", "tests/test_words.py"))
@@ -179,11 +179,11 @@ def test_one_real_test_does_not_cover_for_those_that_are_green_without_code(tdd:
     answered(tdd, "tdd_loop", {"tests@words": [mixed, good]})
     green(tdd.build(PIPELINE, "tests"))
     assert asked(tdd).count("tests@words") == 2
-    told = shown_request(tdd, "tests@words", 2)
+    reported = shown_request(tdd, "tests@words", 2)
     for name in ("test_nothing", "test_never", "test_expected", "test_case[2]"):
-        assert f"[E322] tests/test_words.py::{name}:" in told
-    assert "::test_real" not in told
-    assert "test_case[1]" not in told
+        assert f"[E322] tests/test_words.py::{name}:" in reported
+    assert "::test_real" not in reported
+    assert "test_case[1]" not in reported
 
 
 def test_tests_that_cannot_be_collected_are_sent_back(tdd: Project) -> None:

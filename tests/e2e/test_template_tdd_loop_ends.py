@@ -32,8 +32,8 @@ def test_max_retries_n_means_n_patches_after_the_first_answer(tdd: Project, retr
     assert failed.code == 1
     assert asked(tdd).count("code") == retries + 1
     assert not tdd.exists(f"{PLACE}/src")
-    told = state(tdd)
-    assert (told["state"], told["phase"], told["retry_count"], told["max_retries"]) == (
+    reported = state(tdd)
+    assert (reported["state"], reported["phase"], reported["retry_count"], reported["max_retries"]) == (
         "FAILED",
         "failed",
         retries,
@@ -73,9 +73,9 @@ def test_no_output_and_errors_of_generation_and_patching_end_it_at_once(
     failed = tdd.build(PIPELINE)
     assert failed.code == 1
     assert asked(tdd).count("code") == 1 + patching
-    told = state(tdd)
-    assert told["state"] == "FAILED"
-    assert said in told["last_error"]
+    reported = state(tdd)
+    assert reported["state"] == "FAILED"
+    assert said in reported["last_error"]
     assert not tdd.exists(f"{PLACE}/src")
 
 
@@ -83,9 +83,9 @@ def test_a_provider_that_fails_is_an_error_of_generation(tdd: Project) -> None:
     code_answers(tdd)
     failed = tdd.build(PIPELINE)
     assert failed.code == 1
-    told = state(tdd)
-    assert told["state"] == "FAILED"
-    assert "there is no scripted response" in told["last_error"]
+    reported = state(tdd)
+    assert reported["state"] == "FAILED"
+    assert "there is no scripted response" in reported["last_error"]
 
 
 @pytest.mark.parametrize(
@@ -133,9 +133,9 @@ def test_tests_that_hang_are_killed_and_end_it(tdd: Project) -> None:
     failed = tdd.build(PIPELINE, "--set", "timeout_s=2")
     assert failed.code == 1
     assert asked(tdd) == ["code"]
-    told = state(tdd)
-    assert told["state"] == "FAILED"
-    assert "killed after 2 s" in told["last_error"]
+    reported = state(tdd)
+    assert reported["state"] == "FAILED"
+    assert "killed after 2 s" in reported["last_error"]
 
 
 @pytest.mark.parametrize(("given", "used"), [(None, 300.0), ("45", 45.0), ("600", 600.0), ("601", 600.0)])
@@ -164,14 +164,14 @@ def test_a_state_file_that_is_damaged_harms_nothing(tdd: Project, damage: bytes)
     code_answers(tdd, RED_TEXT)
     assert tdd.build(PIPELINE).code == 1
     (tdd.journals()[-1].with_suffix("") / "state.json").write_bytes(damage)
-    told = tdd.run("log", "--state")
-    assert told.code == 0
-    assert told.json()["state"] == "FAILED", "the journal is what counts"
+    reported = tdd.run("log", "--state")
+    assert reported.code == 0
+    assert reported.json()["state"] == "FAILED", "the journal is what counts"
     code_answers(tdd, RED_TEXT, PATCH_TEXT)
     green(tdd.build(PIPELINE))
 
 
-@pytest.mark.usefixtures("steps_reach_outside")  # one waits at a gate outside of its room
+@pytest.mark.usefixtures("steps_reach_outside")  # one waits at a gate outside of its sandbox directory
 def test_sigint_ends_with_130_keeps_the_state_and_the_next_build_goes_on(tdd: Project) -> None:
     gate = tdd.root.parent / "gate"
     os.mkfifo(gate)
@@ -188,8 +188,8 @@ def test_sigint_ends_with_130_keeps_the_state_and_the_next_build_goes_on(tdd: Pr
     process.communicate(timeout=60)
     assert process.returncode == 130
     after = state(tdd)
-    for told in (before, after):
-        assert (told["state"], told["phase"], told["retry_count"], told["test_passed"]) == (
+    for reported in (before, after):
+        assert (reported["state"], reported["phase"], reported["retry_count"], reported["test_passed"]) == (
             "TESTING",
             "generated",
             1,

@@ -173,7 +173,7 @@ def test_log_state_prints_the_state_of_a_run(tdd: Project) -> None:
 # ---- terminal states -----------------------------------------------------------------------------------
 
 
-def test_a_terminal_state_is_told_on_a_second_start_and_nobody_is_asked(tdd: Project) -> None:
+def test_a_terminal_state_is_reported_on_a_second_start_and_no_one_is_asked(tdd: Project) -> None:
     green(tdd.build(PIPELINE))
     assert tdd.build(PIPELINE).err == "tdd_loop: up to date (7 stages, 1 skipped)\n"
     assert state(tdd)["state"] == "SUCCESS"

@@ -95,8 +95,8 @@ def test_the_planner_is_asked_with_the_whole_spec_the_repository_and_the_form_of
     shipped.write({f"{REPO}/README.md": "units\n"})
     green(shipped.build(PIPELINE))
     asked = kept(shipped, "plan", 1, "prompt.txt")
-    for told in (shipped.read(SPEC), "README.md", shipped.read("specs/schemas/work_orders.v1.json")):
-        assert told.strip() in asked
+    for reported in (shipped.read(SPEC), "README.md", shipped.read("specs/schemas/work_orders.v1.json")):
+        assert reported.strip() in asked
     for rule in (
         *("without a gap", "without a shell", "`*`, `?` or brackets", "no prose", "is valid Python", "Never ask both"),
         *("postcondition of an earlier order", "`file_exists` of each of `allowed_files`", "verify_contract.requires"),
@@ -169,8 +169,8 @@ def test_the_engineer_is_given_the_order_and_its_files_with_their_digests_and_no
     assert before in asked
     assert before != module.read_text(), "a later order has edited it since"
     assert hashlib.sha256(before.encode()).hexdigest() in asked
-    for told in ('"writes"', "base_sha256", "200,000 bytes", "without a shell"):
-        assert told in asked
+    for reported in ('"writes"', "base_sha256", "200,000 bytes", "without a shell"):
+        assert reported in asked
     for withheld in ("## Temperatures", "Convert temperatures", "verify_exempt", "What failed"):
         assert withheld not in asked
 
@@ -204,16 +204,16 @@ def test_the_summary_has_the_hash_that_git_gives_the_tree(shipped: Project) -> N
     shipped.write({f"{REPO}/units/data/a.txt": "a\n", f"{REPO}/units.cfg": "b\n", f"{REPO}/run": "#!/bin/sh\n"})
     (shipped.root / REPO / "run").chmod(0o755)
     green(shipped.build(PIPELINE))
-    told = json.loads(shipped.read(f"{PLACE}/run_summary.json"))
+    reported = json.loads(shipped.read(f"{PLACE}/run_summary.json"))
     git = shutil.which("git")
     assert git is not None
     copy = shutil.copytree(shipped.root / REPO, shipped.home / "copy")
     for arguments in (["init", "-q"], ["add", "-A"]):
         subprocess.run([git, *arguments], cwd=copy, check=True)
     written = subprocess.run([git, "write-tree"], cwd=copy, check=True, capture_output=True, text=True)
-    assert told["repo_tree_hash_after"] == written.stdout.strip()
+    assert reported["repo_tree_hash_after"] == written.stdout.strip()
     digests = {path: hashlib.sha256(text.encode()).hexdigest() for path, text in repository(shipped).items()}
-    assert {p: d for one in told["orders"] for p, d in one["files"].items()}.items() <= digests.items()
+    assert {p: d for one in reported["orders"] for p, d in one["files"].items()}.items() <= digests.items()
 
 
 def test_the_same_spec_prompts_and_model_are_one_compile_hash_and_another_spec_is_another(shipped: Project) -> None:
@@ -230,7 +230,7 @@ def test_the_same_spec_prompts_and_model_are_one_compile_hash_and_another_spec_i
     assert len({first, second, third, key()}) == 4
 
 
-def test_its_answers_say_that_nobody_recorded_them(shipped: Project) -> None:
+def test_its_answers_say_that_no_one_recorded_them(shipped: Project) -> None:
     assert "written by hand, not by a model" in shipped.read(ANSWERS)
     built = shipped.build(PIPELINE)
     assert "written by hand" in built.out + built.err

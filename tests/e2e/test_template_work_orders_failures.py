@@ -54,21 +54,21 @@ WRONG: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("name", sorted(WRONG))
 def test_a_plan_that_stays_wrong_ends_with_2_and_leaves_its_errors_and_no_orders(project: Project, name: str) -> None:
-    plan, told = WRONG[name]
+    plan, reported = WRONG[name]
     outcome = verified_by(answered(project, [plan] * 3)).build(PIPELINE)
     assert outcome.code == 2, outcome.err
     assert calls(project) == ["plan"] * 3
-    assert all(told in kept(project, "plan", attempt, "failure.txt") for attempt in (1, 2, 3))
+    assert all(reported in kept(project, "plan", attempt, "failure.txt") for attempt in (1, 2, 3))
     assert repository(project) == VERIFY_SH
     assert [path for path in ("plan.json", "orders") if project.exists(f"{PLACE}/{path}")] == []
 
 
 @pytest.mark.parametrize("name", ["E005", "E835: a program that is not allowed", "E860: an order is a text"])
-def test_the_planner_is_told_and_the_first_right_plan_is_taken(project: Project, name: str) -> None:
-    plan, told = WRONG[name]
+def test_the_planner_is_reported_and_the_first_right_plan_is_taken(project: Project, name: str) -> None:
+    plan, reported = WRONG[name]
     green(verified_by(answered(project, [plan, manifest(ORDER)], {"WO-01": [makes()]})).build(PIPELINE))
     assert calls(project) == ["plan", "plan", "factory@WO-01"]
-    assert told in kept(project, "plan", 2, "prompt.txt")
+    assert reported in kept(project, "plan", 2, "prompt.txt")
 
 
 @pytest.mark.parametrize(
@@ -87,9 +87,9 @@ def test_a_plan_that_is_no_json_ends_with_4(project: Project, answer: str) -> No
 
 def test_a_provider_that_fails_ends_with_3(project: Project) -> None:
     assert answered(project, []).build(PIPELINE).code == 3, "there is no answer"
-    told = "    provider: scripted\n    model: scripted\n    answers: pipelines/work_orders.answers.yaml\n"
+    reported = "    provider: scripted\n    model: scripted\n    answers: pipelines/work_orders.answers.yaml\n"
     broken = "    provider: command\n    model: m\n    command: [python3, -c, 'raise SystemExit(1)']\n"
-    project.replace(PIPELINE, told, broken)
+    project.replace(PIPELINE, reported, broken)
     assert project.build(PIPELINE, "--replay").code == 3, "nothing is recorded"
     failed = project.build(PIPELINE)
     assert (failed.code, "E401" in failed.err) == (3, True)
@@ -209,27 +209,27 @@ SCRIPT = "if grep -rq FAULT --include='*.py' .; then echo grep found FAULT; exit
 
 
 @pytest.mark.parametrize("name", sorted(UNMET))
-def test_what_fails_goes_back_to_the_baseline_and_the_second_attempt_is_told(project: Project, name: str) -> None:
-    one, wrong, kind, told = UNMET[name]
+def test_what_fails_goes_back_to_the_baseline_and_the_second_attempt_is_reported(project: Project, name: str) -> None:
+    one, wrong, kind, reported = UNMET[name]
     right = files_answer(dict.fromkeys(one["allowed_files"], "X = 1\n"))
     verified_by(answered(project, [manifest(one)], {"WO-01": [wrong, right]}), SCRIPT)
     green(project.build(PIPELINE))
     assert [failed["kind"] for failed in failures(project)] == [kind]
     asked = kept(project, "factory@WO-01", 2, "prompt.txt")
-    assert told in asked
+    assert reported in asked
     assert "# Files" not in asked, "nothing of the first attempt is there"
     assert repository(project)["f1.py"] == "X = 1\n"
 
 
 @pytest.mark.parametrize("name", sorted(UNMET))
 def test_what_fails_twice_ends_with_1_and_the_repository_is_as_it_was(project: Project, name: str) -> None:
-    one, wrong, kind, told = UNMET[name]
+    one, wrong, kind, reported = UNMET[name]
     verified_by(answered(project, [manifest(one, order(2))], {"WO-01": [wrong] * 2, "WO-02": [makes(2)]}), SCRIPT)
     outcome = project.build(PIPELINE)
     assert outcome.code == 1
     assert [failed["kind"] for failed in failures(project)] == [kind] * 2
     assert calls(project) == ["plan", "factory@WO-01", "factory@WO-01"], "the next order is not begun"
-    assert told in kept(project, "factory@WO-01", 2, "failure.txt")
+    assert reported in kept(project, "factory@WO-01", 2, "failure.txt")
     assert repository(project) == {"scripts/verify.sh": SCRIPT}
     assert not project.exists(f"{PLACE}/run_summary.json")
 
@@ -241,15 +241,15 @@ def test_the_verification_comes_before_the_acceptance_commands(project: Project)
     assert [failed["kind"] for failed in failures(project)] == ["verify_failed"] * 2
 
 
-def test_the_second_attempt_is_told_no_more_than_2000_characters_of_what_failed(project: Project) -> None:
+def test_the_second_attempt_is_reported_no_more_than_2000_characters_of_what_failed(project: Project) -> None:
     verified_by(answered(project, [manifest(ORDER)], {"WO-01": [makes()] * 2}), "seq 2000\necho the end\nexit 1\n")
     assert project.build(PIPELINE).code == 1
-    told = kept(project, "factory@WO-01", 2, "prompt.txt").partition("# What failed")[2]
-    assert "\n10\n" in told
-    assert "the end" in told
+    reported = kept(project, "factory@WO-01", 2, "prompt.txt").partition("# What failed")[2]
+    assert "\n10\n" in reported
+    assert "the end" in reported
     excerpt = failures(project, "factory@WO-01")[0]["excerpt"]
     assert 1800 < len(excerpt) <= 2000
-    assert excerpt in told
+    assert excerpt in reported
 
 
 def test_an_order_that_failed_leaves_the_earlier_ones_done_and_is_taken_up_again(project: Project) -> None:

@@ -231,7 +231,7 @@ def test_own_outputs_are_shown_and_the_stage_is_fresh_all_the_same(project: Proj
 
 
 def git(project: Project, *argv: str) -> None:
-    """Run git as nobody in particular, without the settings of whoever runs the tests."""
+    """Run git as no one in particular, without the settings of the user who runs the tests."""
     environ = {
         "PATH": "/usr/local/bin:/usr/bin:/bin",
         "HOME": str(project.home),

@@ -43,7 +43,7 @@ def journal(root: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in newest.read_text().splitlines()]
 
 
-def told_of(root: Path) -> set[str]:
+def reported_of(root: Path) -> set[str]:
     """Return the stages that the last build decided on."""
     return {line["role"] for line in journal(root) if line["type"] == "stage_decided"}
 
@@ -62,7 +62,7 @@ def test_an_edit_is_planned_and_built_by_what_it_reaches(root: Path) -> None:
         line for line in done.stderr.splitlines() if line.startswith((" ✔ s09", " ✔ s10"))
     ]
     assert f"{MANY} stages: 2 built, {MANY - 2} fresh" in done.stderr
-    assert told_of(root) == {"s09", "s10"}
+    assert reported_of(root) == {"s09", "s10"}
     (plan_event,) = (line["data"] for line in journal(root) if line["type"] == "plan")
     assert plan_event == {"stages": {"s09": "render", "s10": "render"}, "needs": {"s10": ["s09"]}}
     began, ended = journal(root)[0]["data"], journal(root)[-1]["data"]
@@ -76,13 +76,13 @@ def test_what_is_declared_otherwise_is_such_an_edit_unless_it_is_tied_otherwise(
     (root / "pipeline.yaml").write_text(pipeline(s9="    salt: b\n"))
     assert f"many: 1 of {MANY} stages to run, 1 depends on upstream" in orch23(root, "plan").stdout
     assert f"1 built, {MANY - 1} fresh" in orch23(root, "build").stderr
-    assert told_of(root) == {"s09", "s10"}
+    assert reported_of(root) == {"s09", "s10"}
     (root / "pipeline.yaml").write_text(pipeline(s9="    salt: b\n    needs: [s08]\n"))
     assert orch23(root, "build").returncode == 0
-    assert len(told_of(root)) == MANY
+    assert len(reported_of(root)) == MANY
 
 
-def test_a_mistake_is_told_as_if_all_had_been_read(root: Path) -> None:
+def test_a_mistake_is_reported_as_if_all_had_been_read(root: Path) -> None:
     (root / "pipeline.yaml").write_text(pipeline(s9="    shel: x\n"))
     done = orch23(root, "build")
     assert done.returncode == ExitCode.INVALID
@@ -108,7 +108,7 @@ def test_after_a_failure_all_is_decided(root: Path) -> None:
     assert f"{MANY} stages: {MANY - 2} fresh, 1 failed, 1 blocked" in orch23(root, "build").stderr
     (root / "pipeline.yaml").write_text(pipeline())
     assert orch23(root, "build").returncode == 0
-    assert len(told_of(root)) == MANY
+    assert len(reported_of(root)) == MANY
 
 
 def test_another_build_in_between_makes_what_was_known_outdated(root: Path) -> None:
@@ -116,7 +116,7 @@ def test_another_build_in_between_makes_what_was_known_outdated(root: Path) -> N
     assert "1 built" in orch23(root, "build", "s09").stderr
     done = orch23(root, "build")
     assert f"1 built, {MANY - 1} fresh" in done.stderr
-    assert len(told_of(root)) == MANY
+    assert len(reported_of(root)) == MANY
 
 
 def test_the_folders_that_a_trusted_step_leaves_to_the_next_do_not_matter(root: Path) -> None:
@@ -129,10 +129,10 @@ def test_the_folders_that_a_trusted_step_leaves_to_the_next_do_not_matter(root: 
     assert was_quick(root)
 
 
-def test_each_stage_is_told_of_who_asks_for_it(root: Path) -> None:
+def test_each_stage_is_reported_of_who_asks_for_it(root: Path) -> None:
     (root / "in/9.txt").write_text("nine\n")
     done = orch23(root, "build", "-v")
     assert done.stderr.count(" fresh") >= MANY - 2
-    assert len(told_of(root)) == MANY
+    assert len(reported_of(root)) == MANY
     (root / "in/9.txt").write_text("ten\n")
     assert len(json.loads(orch23(root, "plan", "--json").stdout)["stages"]) == MANY

@@ -130,7 +130,7 @@ def test_a_file_whose_name_has_signs_can_be_named(project: Project, name: str, p
     assert f"./{name}" in project.read("out").split()
 
 
-def test_a_cycle_through_folders_is_told_as_it_is_written(project: Project) -> None:
+def test_a_cycle_through_folders_is_reported_as_it_is_written(project: Project) -> None:
     refused = written(
         project,
         a={"inputs": ["src/"], "outputs": ["gen/a"], "shell": "ls src > gen/a"},

@@ -307,7 +307,7 @@ _PARENT = "import os, signal\ndef test_it():\n    os.kill(os.getppid(), signal.S
 CONFINED: dict[str, tuple[dict[str, str], str]] = {
     "the parent is killed": ({"test_a.py": _PARENT}, "E3"),
 }
-"""Only in a sandbox: without one this would kill whoever runs it."""
+"""Only in a sandbox: without one this would kill the user who runs it."""
 
 _PASSED = (
     "{'event': 'test', 'id': 'test_a.py::test_it', 'when': when, 'outcome': 'passed', 'made': 'passed',"

@@ -13,7 +13,7 @@ from tests.project import Outcome, Project
 
 LIMIT_S = 8  # seconds of the processor, on a busy machine: what has no bound takes minutes, or all of the memory
 MORE_BYTES = 1 << 30  # of addresses beyond what this process has already
-_COMPLAINT = re.compile(r"^(?:error(?:\[[A-Z]\d{3}\])?: |✘ )", re.MULTILINE)
+_ERROR = re.compile(r"^(?:error(?:\[[A-Z]\d{3}\])?: |✘ )", re.MULTILINE)
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
@@ -22,7 +22,7 @@ class Case:
     """One malformed input: the files of a project, what is run, and what is told.
 
     `before` runs first and must be green; `spoil` then does what files cannot say. `says` are texts on the screen, as
-    a rule the place and the code. `complaints` is how many there are.
+    a rule the place and the code. `errors` is how many there are.
     """
 
     files: Mapping[str, str | bytes] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class Case:
     argv: tuple[str, ...] = ("validate",)
     code: int = 65
     says: tuple[str, ...] = ()
-    complaints: int = 1
+    problems: int = 1
     may_change: tuple[str, ...] = ()
 
 
@@ -66,14 +66,14 @@ def judge(outcome: Outcome, case: Case) -> None:
     assert unseen(screen) == [], screen
     missing = [text for text in case.says if text not in screen]
     assert missing == [], screen
-    assert len(told(outcome.err)) == case.complaints, screen
+    assert len(reported(outcome.err)) == case.problems, screen
     assert all(len(line) < 2_000 for line in screen.splitlines()), "a flood"
     assert len(screen) < 20_000, "a flood"
 
 
-def told(text: str) -> list[str]:
-    """Return how each complaint of a screen begins: an error, or a stage that failed."""
-    return _COMPLAINT.findall(text)
+def reported(text: str) -> list[str]:
+    """Return how each error of a screen begins: an error, or a stage that failed."""
+    return _ERROR.findall(text)
 
 
 def unseen(text: str) -> list[str]:

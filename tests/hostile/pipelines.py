@@ -14,12 +14,12 @@ LONG = "k" * 1_000
 GREEN = "version: 1\nstages:\n  s: {outputs: [a.txt], shell: echo a > a.txt}\n"
 
 
-def text(content: str | bytes, *says: str, complaints: int = 1, code: int = 65) -> Case:
+def text(content: str | bytes, *says: str, problems: int = 1, code: int = 65) -> Case:
     """Return the case of a pipeline file of this content."""
     return Case(
         files={NAME: content},
         says=(f"--> {NAME}:1:1" if not says else says[0], *says[1:]),
-        complaints=complaints,
+        problems=problems,
         code=code,
     )
 
@@ -72,7 +72,7 @@ PIPELINES: dict[str, Case] = {
         GREEN + "".join(f"{'k' * 50}{n}: 1\n" for n in range(9_000)) + "#" * (8 << 20),
         "E8",
         "more are not shown",
-        complaints=50,
+        problems=50,
     ),
     "more vars than anyone declares": text(
         GREEN + "vars:\n" + "".join(f"  a{n}: 1\n" for n in range(9_000)), "E805", NAME
@@ -91,17 +91,17 @@ PIPELINES: dict[str, Case] = {
         V + "stages:\n" + "".join(f"  s{n}: {{shell: [], shell: []}}\n" for n in range(15)),
         "E803",
         f"{NAME}:3:19",
-        complaints=30,
+        problems=30,
     ),
     # aliases, tags, directives
-    "a billion laughs": text(_laughs(), "E804", f"{NAME}:3:7", complaints=34),
-    "an alias of itself": text(V + "vars: &a {b: *a}\nstages: {s: {shell: a}}\n", "E804", f"{NAME}:2:7", complaints=2),
+    "a billion laughs": text(_laughs(), "E804", f"{NAME}:3:7", problems=34),
+    "an alias of itself": text(V + "vars: &a {b: *a}\nstages: {s: {shell: a}}\n", "E804", f"{NAME}:2:7", problems=2),
     "a merge of a list": text(V + "stages: {s: {<<: [{shell: a}, {shell: b}], shell: a}}\n", "E804", f"{NAME}:2:14"),
     "a tag of Python": text(
         V + "name: !!python/object/apply:os.system ['touch owned']\nstages: {s: {shell: a}}\n",
         "E804",
         f"{NAME}:2:7",
-        complaints=2,
+        problems=2,
     ),
     "a tag of its own": text(
         "%TAG ! tag:x,2000:\n---\nversion: !a 1\nstages: {s: {shell: a}}\n", "E804", f"{NAME}:3:10"

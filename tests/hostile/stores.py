@@ -70,7 +70,7 @@ DEEP = "[" * 200_000
 
 
 def damaged(
-    pattern: str, damage: Damage, *says: str, code: int = 3, argv: tuple[str, ...] = ("build",), complaints: int = 1
+    pattern: str, damage: Damage, *says: str, code: int = 3, argv: tuple[str, ...] = ("build",), problems: int = 1
 ) -> Case:
     """Return the case of one file that is damaged after a green build."""
 
@@ -78,7 +78,7 @@ def damaged(
         (path,) = project.root.glob(pattern)
         damage(path)
 
-    return Case(files=FILES, before=("build",), spoil=spoil, argv=argv, code=code, says=says, complaints=complaints)
+    return Case(files=FILES, before=("build",), spoil=spoil, argv=argv, code=code, says=says, problems=problems)
 
 
 def healed(pattern: str, damage: Damage, *says: str, argv: tuple[str, ...] = AGAIN) -> Case:
@@ -88,11 +88,11 @@ def healed(pattern: str, damage: Damage, *says: str, argv: tuple[str, ...] = AGA
         for path in [one for one in project.root.glob(pattern) if one.is_file()]:
             damage(path)
 
-    return Case(files=FILES, before=("build",), spoil=spoil, argv=argv, code=0, says=says, complaints=0)
+    return Case(files=FILES, before=("build",), spoil=spoil, argv=argv, code=0, says=says, problems=0)
 
 
 def _with(files: dict[str, str]) -> Callable[[Project], None]:
-    """Return what lays these files."""
+    """Return what places these files."""
 
     def spoil(project: Project) -> None:
         project.write(files)
@@ -133,12 +133,12 @@ STORES: dict[str, Case] = {
     "lock: a link out of the project": damaged(LOCK, PASSWD, "E70", LOCK),
     # the version of the store
     "version: to come": damaged(VERSION, text("99\n"), "E705", "VERSION:1:1", "'99'"),
-    "version: an escape": damaged(VERSION, text("\x1b[31m\u202e\n"), "VERSION: was damaged", code=0, complaints=0),
-    "version: a flood": damaged(VERSION, text("9" * 1_000_000), "VERSION: was damaged", code=0, complaints=0),
-    "version: nothing": damaged(VERSION, text(""), "VERSION: was damaged", code=0, complaints=0),
-    "version: a pipe": damaged(VERSION, PIPE, "VERSION: was not a file", code=0, complaints=0),
-    "version: a folder": damaged(VERSION, FOLDER, "VERSION: was not a file", code=0, complaints=0),
-    "version: a device": damaged(VERSION, ZERO, "VERSION: was not a file", code=0, complaints=0),
+    "version: an escape": damaged(VERSION, text("\x1b[31m\u202e\n"), "VERSION: was damaged", code=0, problems=0),
+    "version: a flood": damaged(VERSION, text("9" * 1_000_000), "VERSION: was damaged", code=0, problems=0),
+    "version: nothing": damaged(VERSION, text(""), "VERSION: was damaged", code=0, problems=0),
+    "version: a pipe": damaged(VERSION, PIPE, "VERSION: was not a file", code=0, problems=0),
+    "version: a folder": damaged(VERSION, FOLDER, "VERSION: was not a file", code=0, problems=0),
+    "version: a device": damaged(VERSION, ZERO, "VERSION: was not a file", code=0, problems=0),
     # the journal
     "journal: a forged line": damaged(
         JOURNAL,
@@ -193,7 +193,7 @@ STORES: dict[str, Case] = {
         spoil=_with({".orch23/promote.json": "{"}),
         argv=("build",),
         code=0,
-        complaints=0,
+        problems=0,
     ),
     "promotion: out of the project": Case(
         files=FILES,
@@ -201,7 +201,7 @@ STORES: dict[str, Case] = {
         spoil=_with({".orch23/promote.json": '{"files": [{"path": "../owned", "old": null, "new": null}]}'}),
         argv=("build",),
         code=0,
-        complaints=0,
+        problems=0,
     ),
     "promotion: 200 kB of [": Case(
         files=FILES,
@@ -209,7 +209,7 @@ STORES: dict[str, Case] = {
         spoil=_with({".orch23/promote.json": DEEP}),
         argv=("build",),
         code=0,
-        complaints=0,
+        problems=0,
     ),
     "the build lock is a folder": Case(
         files=FILES,

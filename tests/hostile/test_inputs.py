@@ -52,7 +52,7 @@ def _of_a_second_proof(name: str, number: int) -> bool:
         for number, name in enumerate(ALL)
     ],
 )
-def test_a_malformed_input_is_told_once_and_does_nothing(project: Project, name: str) -> None:
+def test_a_malformed_input_is_reported_once_and_does_nothing(project: Project, name: str) -> None:
     hold(project, ALL[name])
 
 

@@ -9,13 +9,13 @@ from tests.project import scripted
 VARS = "version: 1\nvars: {a: x}\nstages: {s: {shell: ['${{ vars.a }}']}}\n"
 
 
-def variables(content: str | bytes, *says: str, complaints: int = 1, code: int = 65) -> Case:
+def variables(content: str | bytes, *says: str, problems: int = 1, code: int = 65) -> Case:
     """Return the case of a file of vars."""
     return Case(
         files={"pipeline.yaml": VARS, "v.yaml": content},
         argv=("validate", "--vars", "v.yaml"),
         says=says,
-        complaints=complaints,
+        problems=problems,
         code=code,
     )
 
@@ -25,7 +25,7 @@ VARS_FILES: dict[str, Case] = {
     "a list": variables("- a\n", "E8", "v.yaml:1:1"),
     "a text": variables("a\n", "E8", "v.yaml:1:1"),
     "a key twice": variables("a: 1\na: 2\n", "E803", "v.yaml:2:1"),
-    "an alias": variables("a: &a 1\nb: *a\n", "E804", "v.yaml:1:4", complaints=3),
+    "an alias": variables("a: &a 1\nb: *a\n", "E804", "v.yaml:1:4", problems=3),
     "a tag of Python": variables("a: !!python/name:os.system x\n", "E804", "v.yaml:1:4"),
     "a NUL": variables(b"a: \x00\n", "E805", "v.yaml:1:4"),
     "no UTF-8": variables(b"a: \xff\n", "E805", "v.yaml:1:4"),
@@ -64,13 +64,13 @@ stages:
 """
 
 
-def listed(content: str | bytes, *says: str, form: str = "json", complaints: int = 1, code: int = 65) -> Case:
+def listed(content: str | bytes, *says: str, form: str = "json", problems: int = 1, code: int = 65) -> Case:
     """Return the case of the list of a foreach."""
     return Case(
         files={"pipeline.yaml": LIST % form, f"l.{form}": content},
         argv=("build",),
         says=(f"l.{form}", *says),
-        complaints=complaints,
+        problems=problems,
         code=code,
     )
 
@@ -120,10 +120,10 @@ stages:
 }
 
 
-def answers(content: str | bytes, *says: str, complaints: int = 1, code: int = 65) -> Case:
+def answers(content: str | bytes, *says: str, problems: int = 1, code: int = 65) -> Case:
     """Return the case of a file of scripted answers."""
     return Case(
-        files={**ASKING, "a.yaml": content}, argv=("build",), says=("a.yaml", *says), complaints=complaints, code=code
+        files={**ASKING, "a.yaml": content}, argv=("build",), says=("a.yaml", *says), problems=problems, code=code
     )
 
 
@@ -134,7 +134,7 @@ ANSWERS: dict[str, Case] = {
     "numbers": answers("s: [1, 2]\n"),
     "an unknown key of a case": answers("s: [{whn: a, answers: [b]}]\n"),
     "200 kB of [": answers("[" * 200_000, "E805"),
-    "an alias": answers("s: &a [b]\nt: *a\n", complaints=2),
+    "an alias": answers("s: &a [b]\nt: *a\n", problems=2),
     "a NUL": answers(b"s: [a\x00]\n", "E805"),
     "no UTF-8": answers(b"s: [\xff]\n", "E8"),
     "over a MiB": answers("s:\n" + "- a\n" * 300_000),
@@ -151,10 +151,10 @@ ANSWERS: dict[str, Case] = {
 # ---- schemas ----------------------------------------------------------------------------------
 
 
-def schema(document: str | bytes, answer: str, *says: str, complaints: int = 1, code: int = 65) -> Case:
+def schema(document: str | bytes, answer: str, *says: str, problems: int = 1, code: int = 65) -> Case:
     """Return the case of a schema and an answer that is held to it."""
     files = scripted({"s": {"outputs": ["a.json"], "llm": {"returns": "json", "schema": "s.json"}}}, {"s": [answer]})
-    return Case(files={**files, "s.json": document}, argv=("build",), says=says, complaints=complaints, code=code)
+    return Case(files={**files, "s.json": document}, argv=("build",), says=says, problems=problems, code=code)
 
 
 def deep(levels: int) -> str:

@@ -71,7 +71,7 @@ def answer(question: Mapping[str, Any]) -> str:
 
 
 def edited(base: str, who: str, read: str, brief: str) -> str:
-    """Return what the model makes of one file: it keeps what is there, adds what it was shown, and mends on a brief."""
+    """Return what the model makes of one file: it keeps what is there, adds what it was shown, and fixes on a brief."""
     return f"{base}[{who}:{read}{'!' if brief else ''}]"
 
 
@@ -362,7 +362,7 @@ class Forecast:
 
 
 class LostError(Exception):
-    """Nobody has a text any more that is needed."""
+    """No one has a text any more that is needed."""
 
 
 GREEN = ("fresh", "restored", "verified", "built")
@@ -926,10 +926,10 @@ class Oracle:
             needed |= record.outputs
         if all(v in self.state.held or self.disk.get(p) == v for p, v in needed.items()):
             return True
-        return self._laid(task, record)
+        return self._placed(task, record)
 
-    def _laid(self, task: Task, record: Kept) -> bool:
-        """Rule 8: where bytes are lost, the exchanges are laid in order; if they give the digests, it is a restore."""
+    def _placed(self, task: Task, record: Kept) -> bool:
+        """Rule 8: where bytes are lost, exchanges are placed in order; if their digests match, it is a restore."""
         if not record.answers or any(one not in self.state.answers for one in record.answers):
             return False
         base = self._base(task)

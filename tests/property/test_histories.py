@@ -80,7 +80,7 @@ class Build:
     ends: dict[str, str]
     calls: list[str]
     programs: list[tuple[str, ...]]
-    complaints: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
     crashed: bool = False
     effects: int = 0
 
@@ -94,7 +94,7 @@ class _Screen:
 
 
 class _Executor:
-    """Runs the programs of the tiny language on the bytes that a room would be laid with."""
+    """Runs the programs of the tiny language on the bytes that a sandbox directory would be placed with."""
 
     sandbox = "none"
 
@@ -191,7 +191,7 @@ class Rig:
         calls: list[str] = []
         programs: list[tuple[str, ...]] = []
         crashed = False
-        complaints: tuple[str, ...] = ()
+        problems: tuple[str, ...] = ()
         with _quick(), _doubled(calls, programs), _fused(fuse):
             try:
                 code = build_run.run_build(self._open(), build_run.BuildRequest(keep_going=True, **asked), screen)
@@ -200,12 +200,12 @@ class Rig:
                 if fuse.seen[fuse.at or 0] == "keep an answer" and calls:
                     calls.pop()  # it arrived, and the machine died before it could be written
             except Orch23Error as error:
-                code, complaints = int(error.exit_code), tuple(str(d) for d in error.diagnostics)
+                code, problems = int(error.exit_code), tuple(str(d) for d in error.diagnostics)
         decisions = {e.role: str(e.facts()["decision"]) for e in screen.events if e.type == "stage_decided"}
         ends = {e.role: str(e.facts()["status"]) for e in screen.events if e.type == "stage_finished"}
         ended = [e for e in screen.events if e.type == "stage_finished"]
-        complaints += tuple(str(e.facts()["failure"]) for e in ended if e.facts()["failure"])
-        return Build(code, decisions, ends, calls, programs, complaints, crashed, len(fuse.seen))
+        problems += tuple(str(e.facts()["failure"]) for e in ended if e.facts()["failure"])
+        return Build(code, decisions, ends, calls, programs, problems, crashed, len(fuse.seen))
 
 
 @contextmanager
@@ -493,7 +493,7 @@ class Histories(RuleBasedStateMachine):
             self._clean(after)
 
     def _clean(self, after: dict[str, str]) -> None:
-        """A clean build with the same transcripts and lock gives the same bytes, and asks nobody."""
+        """A clean build with the same transcripts and lock gives the same bytes, and asks no one."""
         if not self.sketch.transcripts:
             return
         clean = Rig(self.folder / "clean")
@@ -527,7 +527,7 @@ TestHistories.settings = settings(
 )
 
 
-# ---- histories that were found, and stay mended ----------------------------------------------------
+# ---- histories that were found, and stay fixed ----------------------------------------------------
 
 
 @pytest.fixture
@@ -574,7 +574,7 @@ def test_a_lost_version_that_a_later_item_needs_is_made_again(chain):
     assert chain.build().code == 0
 
 
-def test_a_file_that_nobody_knows_is_left_in_a_folder_that_a_stage_owns(tmp_path):
+def test_a_file_that_no_one_knows_is_left_in_a_folder_that_a_stage_owns(tmp_path):
     rig = Rig(tmp_path / "p")
     for path, texts in (SOURCES | TESTS).items():
         rig.write(path, texts[0])

@@ -58,7 +58,7 @@ def checked(result: int) -> int:
 
 
 def say(line: str) -> None:
-    """Tell whoever reads the output of the room."""
+    """Tell the user who reads the output of the sandbox directory."""
     os.write(1, f"{line}\n".encode())
 
 

@@ -245,12 +245,12 @@ for _folder in MADE_IN:
 
 
 @attack("made_in_other_room")
-def make_in_another_room(world):
+def make_in_another_sandbox_dir(world):
     Path(world["other_room"], "work", "taken").write_text("taken")
 
 
 @attack("made_in_rooms")
-def make_beside_the_room(world):
+def make_beside_the_sandbox_dir(world):
     Path(world["rooms"], "taken").write_text("taken")
 
 
@@ -287,7 +287,7 @@ def watch_a_folder(world):
 
 
 @attack("secret")
-def read_another_room(world):
+def read_another_sandbox_dir(world):
     return Path(world["other_room"], "work", "secret").read_text()
 
 

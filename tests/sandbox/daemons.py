@@ -70,7 +70,7 @@ def other_name(tag):
 
 
 def chain_of_births(tag):
-    """Be born anew every few milliseconds, so that no number of a process stays true."""
+    """Be born again every few milliseconds, so that no number of a process stays true."""
     if forked(os.setsid):
         for _ in range(300):
             if os.fork():

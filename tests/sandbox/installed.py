@@ -17,7 +17,7 @@ _NEVER_ASKED = frozenset({"anthropic"})  # a vendor's library is imported when s
 
 
 def install(folder: Path, interpreter: str) -> Path:
-    """Make an environment in a folder, and return its Python. Packages are those of whoever runs the tests."""
+    """Make an environment in a folder, and return its Python. Packages are those of the user who runs the tests."""
     subprocess.run([interpreter, "-m", "venv", "--without-pip", "--copies", folder], check=True)
     packages = folder / f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
     for top in sorted({top for one in _needed() for top in _tops(one)}):

@@ -77,7 +77,7 @@ class Memory:
 
 
 class World:
-    """What lies and runs outside of the room, and what became of it."""
+    """What lies and runs outside of the sandbox directory, and what became of it."""
 
     def __init__(self, folder: Path, names: list[str], stack: contextlib.ExitStack) -> None:
         self.folder, self.names, self.stack = folder, names, stack
@@ -131,7 +131,7 @@ class World:
         stack.callback(_unlink_queue, self.unique)
         self.before = self._state()
 
-    def told(self, tier: str) -> dict[str, Any]:
+    def reported(self, tier: str) -> dict[str, Any]:
         """Return what the attacks are told."""
         return {
             "sandboxed": tier != "none",
@@ -371,7 +371,7 @@ def probe(tier: str, *, network: bool = False) -> dict[str, object]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="probe-", dir="/var/tmp")))
         world = World(folder, names, stack)
         files = {path.name: path.read_bytes() for path in HERE.glob("attack*.py")}
-        memory = Memory({**files, "world.json": json.dumps(world.told(tier)).encode()})
+        memory = Memory({**files, "world.json": json.dumps(world.reported(tier)).encode()})
         inputs = {path: FileEntry(digest_bytes(data)) for path, data in memory.files.items()}
         action = Action(
             argv=("python", "attacking.py", *names),

@@ -80,7 +80,7 @@ def make_folders(place: Place, count: int) -> None:
     place.promoter.promote({f"{SWAPPED}/deep-{count}/er/a.txt": entry}, {})
 
 
-def lay_template(place: Place, count: int) -> None:
+def place_template(place: Place, count: int) -> None:
     after = TemplateFile(b"%d\n" % count, executable=False)
     apply_changes(place.root, (TemplateChange(path=f"{SWAPPED}/of_template.txt", kind=ChangeKind.UPDATE, after=after),))
 
@@ -106,7 +106,7 @@ def read_a_pipeline(place: Place, _count: int) -> None:
 
 WORK: Mapping[str, Callable[[Place, int], None]] = {
     one.__name__: one
-    for one in (promote, take_away, make_folders, lay_template, write_a_lock, record, read, read_a_pipeline)
+    for one in (promote, take_away, make_folders, place_template, write_a_lock, record, read, read_a_pipeline)
 }
 
 
@@ -131,23 +131,23 @@ def main() -> None:
     place = Place(Path(folder))
     for name in weakened:
         WEAKENED[name]()
-    told: dict[str, Counter[str]] = {name: Counter() for name in WORK}
+    reported: dict[str, Counter[str]] = {name: Counter() for name in WORK}
     with swapping(place):
         for count in range(int(rounds)):
             for name, work in WORK.items():
                 try:
                     work(place, count)
                 except (SafetyError, NotFoundError):
-                    told[name]["refused"] += 1
+                    reported[name]["refused"] += 1
                 except AssertionError:
-                    told[name]["read from outside"] += 1
+                    reported[name]["read from outside"] += 1
                 except OSError as problem:
-                    told[name][f"OSError {problem.errno}"] += 1
+                    reported[name][f"OSError {problem.errno}"] += 1
                 else:
-                    told[name]["done"] += 1
+                    reported[name]["done"] += 1
     after = place.seen()
     escaped = sorted(path for path in place.before.keys() | after.keys() if place.before.get(path) != after.get(path))
-    sys.stdout.write(json.dumps({"told": told, "escaped": escaped}))
+    sys.stdout.write(json.dumps({"reported": reported, "escaped": escaped}))
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ with tempfile.TemporaryDirectory() as folder, executor(sys.argv[2], Memory({}), 
 
 @pytest.mark.parametrize("tier", WITH_NAMESPACES)
 def test_a_build_that_is_killed_takes_its_steps_with_it(tier: str) -> None:
-    """Nobody is left to sweep: the kernel ends the namespace with the process that made it."""
+    """No one is left to sweep: the kernel ends the namespace with the process that made it."""
     need(tier)
     tag = f"{100_000 + os.getpid()}.777"
     with subprocess.Popen([sys.executable, "-c", _BUILDER, tag, tier], env={"PYTHONPATH": str(ROOT)}) as builder:
@@ -103,7 +103,7 @@ def test_a_build_that_is_killed_takes_its_steps_with_it(tier: str) -> None:
 
 _KILLS = 100 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 15
 _FIRST_MOMENTS_S = 0.03
-_TOLD_BUILDER = """
+_REPORTED_BUILDER = """
 import os, subprocess, sys
 from pathlib import Path
 from orch23.model.action import Action
@@ -133,7 +133,7 @@ def test_a_build_that_is_killed_in_the_first_moments_of_a_step_leaves_no_step(ti
     rooms = tmp_path / "rooms"
     for number in range(_KILLS):
         tag = f"{100_000 + os.getpid()}.5{number:03d}"
-        argv = [sys.executable, "-c", _TOLD_BUILDER, tag, str(rooms), tier]
+        argv = [sys.executable, "-c", _REPORTED_BUILDER, tag, str(rooms), tier]
         with subprocess.Popen(argv, env={"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE) as builder:
             assert builder.stdout is not None
             assert builder.stdout.read(7) == b"started"

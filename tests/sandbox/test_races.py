@@ -46,10 +46,10 @@ def raced(folder: Path, rounds: int, *weakened: str) -> dict[str, Any]:
 def test_no_write_and_no_read_leaves_the_project_however_fast_a_link_comes_and_goes(folder: Path, rounds: int) -> None:
     found = raced(folder, rounds)
     assert found["escaped"] == []
-    for name, told in found["told"].items():
-        assert "read from outside" not in told, name
-        assert told["done"] > 0, f"{name} was never in time: the race proves nothing"
-        assert told["refused"] > 0, f"{name} never met the link: the race proves nothing"
+    for name, reported in found["reported"].items():
+        assert "read from outside" not in reported, name
+        assert reported["done"] > 0, f"{name} was never in time: the race proves nothing"
+        assert reported["refused"] > 0, f"{name} never met the link: the race proves nothing"
 
 
 def test_the_race_finds_out_who_looks_first_and_opens_then(folder: Path) -> None:
@@ -60,7 +60,7 @@ def test_the_race_finds_out_who_looks_first_and_opens_then(folder: Path) -> None
         place.mkdir()
         found = raced(place, ROUNDS, "startswith")
         escaped |= set(found["escaped"])
-        read += found["told"]["read"].get("read from outside", 0)
+        read += found["reported"]["read"].get("read from outside", 0)
         if len(escaped) >= 3 and read > 0:
             break
     assert len(escaped) >= 3

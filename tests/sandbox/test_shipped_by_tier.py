@@ -44,16 +44,16 @@ class Machine:
     user: int
     python: Path
 
-    def lay(self, name: str) -> Path:
-        """Make a fresh project of a shipped pipeline: a copy of the one that `init` laid for this user."""
+    def place_(self, name: str) -> Path:
+        """Make a fresh project of a shipped pipeline: a copy of the one that `init` placed for this user."""
         project = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.folder))
-        shutil.copytree(self.laid(name), project, dirs_exist_ok=True)
+        shutil.copytree(self.placed(name), project, dirs_exist_ok=True)
         for path in (project, *project.rglob("*")):
             os.chown(path, self.user, self.user)
         return project
 
-    def laid(self, name: str) -> Path:
-        """Lay a shipped pipeline, once for each user."""
+    def placed(self, name: str) -> Path:
+        """Place a shipped pipeline, once for each user."""
         project = self.folder / f"{name}-of-{self.user}"
         if project.exists():
             return project
@@ -137,8 +137,8 @@ def lacking(machine: Machine) -> str | None:
 
 
 def built(machine: Machine, name: str, *flags: str) -> None:
-    """Lay and build a pipeline, and build it again, when nothing is left to do."""
-    project = machine.lay(name)
+    """Place and build a pipeline, and build it again, when nothing is left to do."""
+    project = machine.place_(name)
     first = machine.run(project, "build", f"pipelines/{name}.yaml", *flags)
     assert first.returncode == 0, first.stderr
     assert f"sandbox: {machine.tier}" in first.stderr
@@ -173,7 +173,7 @@ def test_nobody_builds_in_each_tier(machine: Machine) -> None:
 @pytest.mark.parametrize("name", ["quickstart", "layered_app"])
 @pytest.mark.parametrize("machine", [("none", "self"), ("none", "nobody")], indirect=True, ids="-".join)
 def test_without_any_tier_each_is_refused_and_builds_where_that_is_allowed(machine: Machine, name: str) -> None:
-    project = machine.lay(name)
+    project = machine.place_(name)
     refused = machine.run(project, "build", f"pipelines/{name}.yaml")
     assert refused.returncode == 78
     assert "E483" in refused.stderr

@@ -78,7 +78,7 @@ class Facts:
         return any((path, self.disk[path]) in made.start for made in every)
 
     def edited(self, stage: Stage) -> list[str]:
-        """Return the outputs whose bytes a user wrote and nobody has decided on yet."""
+        """Return the outputs whose bytes a user wrote and no one has decided on yet."""
         former = self.lock.of(stage.name)
         paths = {*stage.literal_outputs, *(former.outputs if former else ())}
         paths |= {path for path, text in self.store.released if stage.covers(path) and self.disk.get(path) == text}

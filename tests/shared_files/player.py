@@ -214,10 +214,10 @@ class Player(Steps):
         if forecast is None:
             return
         wrong = [path for path in differing(forecast.files, after) if not internal(path)]
-        told = [(path, "foreseen", forecast.files.get(path), "got", after.get(path)) for path in wrong]
+        reported = [(path, "foreseen", forecast.files.get(path), "got", after.get(path)) for path in wrong]
         text = f"foreseen {forecast.code}, got {seen.outcome.code}\n{seen.outcome.err}"
         require(forecast.code == seen.outcome.code, f"model: {command}", text)
-        require(not wrong, f"model: {command}", f"{command}: {told}")
+        require(not wrong, f"model: {command}", f"{command}: {reported}")
 
     def _release(self, slot: str) -> bool:
         found = self._home(slot)
@@ -270,14 +270,16 @@ class Player(Steps):
                 continue
             if new is None and newer and not theirs and not marks:
                 continue  # the newer result of a folder has no such file
-            told = f"{path}: {old!r} -> {new!r} ({seen.ends})"
-            require(not theirs, "I1", f"the user's bytes are gone, {told}")
+            reported = f"{path}: {old!r} -> {new!r} ({seen.ends})"
+            require(not theirs, "I1", f"the user's bytes are gone, {reported}")
             by_program = newer and any(stage.kind != "llm" for stage in covering)
             again = by_program or self._created_again(path, old)
-            require(not at_head or again, "I1", f"committed bytes are gone, {told}")
+            require(not at_head or again, "I1", f"committed bytes are gone, {reported}")
             in_place = not path.startswith("build/")
             require(
-                not in_place or marks <= kept, "lineage", f"the user's lines {sorted(marks - kept)} are gone, {told}"
+                not in_place or marks <= kept,
+                "lineage",
+                f"the user's lines {sorted(marks - kept)} are gone, {reported}",
             )
 
     def _was_accepted(self, path: str, text: str) -> bool:

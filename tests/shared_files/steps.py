@@ -61,7 +61,7 @@ class Steps:
     """The bytes that a user wrote last at a path, as long as they are there."""
 
     def __post_init__(self) -> None:
-        """Lay the project."""
+        """Place the project."""
         self.model = EchoModel()
         self.repository = Repository(self.folder / "p")
         self.stores: dict[Path, Store] = {}

@@ -32,7 +32,7 @@ def test_a_tool_that_goes_by_contents_is_right_in_every_scenario(tmp_path) -> No
     assert not list(tmp_path.glob("work/*"))
 
 
-def test_a_tool_that_goes_by_time_is_told_to_have_missed_what_was_tampered_with_and_goes_on(tmp_path) -> None:
+def test_a_tool_that_goes_by_time_is_reported_to_have_missed_what_was_tampered_with_and_goes_on(tmp_path) -> None:
     builders = Builders(make_graph(BLOCK), {"blind": by_time_and_size})
     found = outcomes(course(tmp_path, [tool("blind")], builders).at(BLOCK), "blind")
     assert found[TAMPERED.name] == MISSED
@@ -71,7 +71,7 @@ def test_a_tool_that_cannot_build_is_not_tried_with_more_stages(tmp_path) -> Non
     assert len(builders.calls) == calls
 
 
-def test_what_the_time_does_not_suffice_for_is_told(tmp_path) -> None:
+def test_what_the_time_does_not_suffice_for_is_reported(tmp_path) -> None:
     builders = Builders(make_graph(BLOCK), {"sound": by_contents})
     found = course(tmp_path, [tool("sound")], builders, Limits(2, 1, 150, budget_s=0)).at(BLOCK)
     assert set(outcomes(found, "sound").values()) == {NOT_TRIED}
@@ -85,7 +85,7 @@ def test_first_builds_of_two_jobs_ask_for_two(tmp_path) -> None:
     assert ("sound", "-j1") in builders.calls
 
 
-def test_a_plan_that_fails_is_told_and_the_tool_goes_on_building(tmp_path) -> None:
+def test_a_plan_that_fails_is_reported_and_the_tool_goes_on_building(tmp_path) -> None:
     builders = Builders(make_graph(BLOCK), {"sound": by_contents}, plan_code=3)
     found = outcomes(course(tmp_path, [tool("sound", plan=True)], builders).at(BLOCK), "sound")
     assert found[FIRST_PLAN.name] == found[PLAN.name] == FAILED

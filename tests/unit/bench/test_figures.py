@@ -36,5 +36,5 @@ def test_no_runs_have_no_middle() -> None:
         (times(1234.5), "1,234"),
     ],
 )
-def test_numbers_are_told_with_the_digits_they_deserve(text, wanted) -> None:
+def test_numbers_are_reported_with_the_digits_they_deserve(text, wanted) -> None:
     assert text == wanted

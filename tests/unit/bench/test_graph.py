@@ -124,7 +124,7 @@ def test_every_tool_is_given_the_same_graph(tool: Tool, graph: Graph) -> None:
 @pytest.mark.parametrize(
     "tool", [tool for tool in TOOLS if tool.name not in {"doit", "SCons"}], ids=lambda tool: tool.name
 )
-def test_every_tool_is_told_of_commands_that_are_the_same(tool: Tool, graph: Graph) -> None:
+def test_every_tool_is_reported_of_commands_that_are_the_same(tool: Tool, graph: Graph) -> None:
     text = "\0".join(tool.describe(graph).values())
     plain = text.replace("[", "").replace("]", "").replace(",", "").replace("../../", "")
     if "build.ninja" in tool.describe(graph):

@@ -48,7 +48,7 @@ def test_kinds_of_outputs_touch_outputs_alone() -> None:
         assert edit.path == ("output" if edit.kind in OF_OUTPUTS else "source")
 
 
-def test_a_first_build_that_is_too_slow_is_told(tmp_path) -> None:
+def test_a_first_build_that_is_too_slow_is_reported(tmp_path) -> None:
     builders = Builders(make_graph(BLOCK), {}, late=["double"])
     found = play(tool("double"), tmp_path, builders, PATIENCE_S)
     assert sum(found.made.values()) == 0

@@ -121,8 +121,8 @@ def test_models_are_waited_for_well_where_whole_builds_stay_near_the_ideal() -> 
     what = "40 llm stages, a server that takes 1 s, a pool of 8"
     assert judged(results(), what) == ("not measured", "-")
     near = Waiting("openai", (5.4, 9.0, 5.5), (5.1, 5.3, 5.2), (0.1,))
-    told = ("**1.10** openai; first question to last answer 1.04", "met")
-    assert judged(results(waiting=[near]), what) == told
+    reported = ("**1.10** openai; first question to last answer 1.04", "met")
+    assert judged(results(waiting=[near]), what) == reported
     far = Waiting("command", (5.6,), (), (0.1,))
     assert judged(results(waiting=[near, far]), what)[1] == "**not met**"
     page_ = page.figures(results(waiting=[near, far]), "f.json")
@@ -151,9 +151,9 @@ def test_the_newest_results_are_the_last_by_name(tmp_path) -> None:
 @pytest.mark.parametrize(("ours", "word"), [(0.08, "met"), (0.081, "**not met**")])
 def test_a_ratio_up_to_the_goal_is_met_and_one_over_it_is_not(ours, word) -> None:
     found = results(measured("orch23", NOTHING, 10_000, ours), measured("ninja", NOTHING, 10_000, 0.1))
-    told, met = judged(found, "nothing to do, 10,000 stages")
+    reported, met = judged(found, "nothing to do, 10,000 stages")
     assert met == word
-    assert told.startswith(f"**{ours / 0.1:.2f}**")
+    assert reported.startswith(f"**{ours / 0.1:.2f}**")
 
 
 def test_what_was_not_measured_is_neither_met_nor_not() -> None:
@@ -171,9 +171,9 @@ def test_times_of_python_alone_are_what_starting_is_compared_with() -> None:
 def test_an_edit_with_the_same_output_has_to_run_exactly_one_stage(ran, word) -> None:
     theirs = measured("ninja restat", IDENTICAL, 10_000, 0.1)
     found = results(measured("orch23", IDENTICAL, 10_000, 0.05, ran=ran), theirs)
-    told, met = judged(found, "an edit, the same output, 10,000")
+    reported, met = judged(found, "an edit, the same output, 10,000")
     assert met == word
-    assert told.endswith(f"{ran} ran")
+    assert reported.endswith(f"{ran} ran")
 
 
 @pytest.mark.parametrize(
@@ -191,8 +191,8 @@ def test_growth_is_the_worst_of_all_scenarios() -> None:
         measured("orch23", FIRST, 1_000, 1.0),
         measured("orch23", FIRST, 10_000, 12.0),
     )
-    told, met = judged(found, "growth from 1,000 to 10,000, any scenario")
-    assert told == "**12** at worst (first build, -j1)"
+    reported, met = judged(found, "growth from 1,000 to 10,000, any scenario")
+    assert reported == "**12** at worst (first build, -j1)"
     assert met == "**not met**"
 
 
@@ -208,7 +208,7 @@ def test_what_a_sandbox_costs_is_a_difference_of_medians() -> None:
 # ---- tables -------------------------------------------------------------------------------------------
 
 
-def test_a_tool_that_misses_is_told_beside_its_time_and_one_without_times_by_its_reason() -> None:
+def test_a_tool_that_misses_is_reported_beside_its_time_and_one_without_times_by_its_reason() -> None:
     found = results(
         measured("ninja", TAMPERED, 100, 0.004, outcome=MISSED),
         measured("orch23", TAMPERED, 100, 0.008),

@@ -50,7 +50,7 @@ def judge(plan: Any, listed: tuple[str, ...] = LISTED, **options: Any) -> tuple[
 
 
 def found(plan: Any, listed: tuple[str, ...] = LISTED, **options: Any) -> list[tuple[str, str | None]]:
-    """Return code and subject of each complaint."""
+    """Return code and subject of each error."""
     return [(one.code, one.subject) for one in judge(plan, listed, **options)]
 
 

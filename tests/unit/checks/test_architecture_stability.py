@@ -29,7 +29,7 @@ def plan(*layers: Any) -> dict[str, Any]:
 
 
 def found(value: Any, before: Any = None, **options: Any) -> list[tuple[str, str | None]]:
-    """Return code and subject of each complaint."""
+    """Return code and subject of each error."""
     data, old = (one if isinstance(one, bytes) else json.dumps(one).encode() for one in (value, before))
     previous = {} if before is None else {"a.json": old}
     given_ = CheckInput(outputs={"a.json": data}, previous=previous, options=options)
@@ -48,7 +48,7 @@ def test_layers_in_order_have_no_error(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "complaints"),
+    ("value", "problems"),
     [
         (b"{", [("E313", "a.json")]),
         ([], [("E314", "a.json#")]),
@@ -69,8 +69,8 @@ def test_layers_in_order_have_no_error(value: Any) -> None:
         (plan(layer("a", uses=["a.py"])), [("E342", "a")]),
     ],
 )
-def test_layers_that_cannot_be_made_one_after_the_other_are_refused(value: Any, complaints: Any) -> None:
-    assert found(value) == complaints
+def test_layers_that_cannot_be_made_one_after_the_other_are_refused(value: Any, problems: Any) -> None:
+    assert found(value) == problems
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_an_accepted_architecture_may_grow_and_say_something_new(after: Any) -> 
 
 
 @pytest.mark.parametrize(
-    ("after", "complaints"),
+    ("after", "problems"),
     [
         (plan(BELOW), [("E343", "c")]),
         (plan(BELOW, {**ABOVE, "name": "cc"}), [("E343", "c")]),
@@ -99,8 +99,8 @@ def test_an_accepted_architecture_may_grow_and_say_something_new(after: Any) -> 
         (plan(BELOW, {**ABOVE, "purpose": "It stands there."}), [("E346", "c")]),
     ],
 )
-def test_an_accepted_layer_keeps_its_place_and_its_words(after: Any, complaints: Any) -> None:
-    assert found(after, plan(BELOW, ABOVE)) == complaints
+def test_an_accepted_layer_keeps_its_place_and_its_words(after: Any, problems: Any) -> None:
+    assert found(after, plan(BELOW, ABOVE)) == problems
 
 
 def test_what_is_released_by_name_may_go_and_move() -> None:
@@ -115,8 +115,8 @@ def test_an_architecture_accepted_by_another_schema_does_not_count(before: Any) 
     assert found(plan(BELOW), before) == []
 
 
-def complaint(after: Any, before: Any) -> Diagnostic:
-    """Return the only complaint of an architecture after another one."""
+def error(after: Any, before: Any) -> Diagnostic:
+    """Return the only error of an architecture after another one."""
     outputs, previous = ({"a.json": json.dumps(one).encode()} for one in (after, before))
     (only,) = ARCHITECTURE_STABILITY.run(CheckInput(outputs=outputs, previous=previous))
     return only
@@ -124,9 +124,9 @@ def complaint(after: Any, before: Any) -> Diagnostic:
 
 def test_an_error_has_what_to_keep_and_which_layer_makes_it_now() -> None:
     moved = plan({**BELOW, "files": ["b.py"], "purpose": "Other."}, {**ABOVE, "files": ["c.py", "a.py"]})
-    assert complaint(moved, plan(BELOW, ABOVE)).message == "made `a.py`; `c` makes it now"
+    assert error(moved, plan(BELOW, ABOVE)).message == "made `a.py`; `c` makes it now"
     other = plan({**BELOW, "purpose": "Other."})
-    assert complaint(other, plan(BELOW)).hint == "keep its purpose word for word: It is there."
+    assert error(other, plan(BELOW)).hint == "keep its purpose word for word: It is there."
 
 
 @pytest.mark.parametrize("options", [{"file": 1}, {"released": "x"}, {"released": [1]}, {"strange": 1}])

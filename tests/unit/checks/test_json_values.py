@@ -14,7 +14,7 @@ REPORT = '{"task_id": "T1", "passed": true, "report": "ok"}'
 
 
 def found(text: str, **options: Any) -> list[tuple[str, str | None]]:
-    """Return code and subject of each complaint."""
+    """Return code and subject of each error."""
     given_ = CheckInput(outputs={"a.json": text.encode()}, options=options)
     return [(one.code, one.subject) for one in JSON_VALUES.run(given_)]
 
@@ -26,8 +26,8 @@ def test_what_is_as_it_has_to_be_is_accepted() -> None:
 
 
 def test_every_key_that_differs_or_is_missing_is_named_at_once() -> None:
-    complaints = found(REPORT, values={"passed": False, "task_id": "T2", "code": 0})
-    assert complaints == [("E334", "a.json#/passed"), ("E334", "a.json#/task_id"), ("E334", "a.json#/code")]
+    problems = found(REPORT, values={"passed": False, "task_id": "T2", "code": 0})
+    assert problems == [("E334", "a.json#/passed"), ("E334", "a.json#/task_id"), ("E334", "a.json#/code")]
 
 
 @pytest.mark.parametrize(("text", "wanted"), [("1", True), ("true", 1), ("0", False), ('"1"', 1), ("null", False)])

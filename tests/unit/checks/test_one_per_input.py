@@ -21,7 +21,7 @@ def listed(*sources: Any, key: str = "history", field: str = "source") -> dict[s
 
 
 def found(value: Any, files: tuple[str, ...] = FILES, **options: Any) -> list[str]:
-    """Return the code of each complaint."""
+    """Return the code of each error."""
     data = value if isinstance(value, bytes) else json.dumps(value).encode()
     said = {"inputs": PATTERNS, **options}
     given_ = CheckInput(outputs={"a.json": data}, inputs=dict.fromkeys(files, b""), options=said)
@@ -56,10 +56,10 @@ def test_any_other_list_is_refused(value: Any) -> None:
 def test_the_error_names_the_actual_and_the_expected_paths() -> None:
     data = json.dumps(listed("request.md")).encode()
     given_ = CheckInput(outputs={"a.json": data}, inputs=dict.fromkeys(FILES, b""), options={"inputs": PATTERNS})
-    (complaint,) = ONE_PER_INPUT.run(given_)
-    assert complaint.message == "`source` of its entries is `request.md`"
-    assert complaint.hint == "write one entry for each of `request.md`, `fb/a.md`, `fb/b.md`"
-    assert complaint.subject == "a.json history"
+    (error,) = ONE_PER_INPUT.run(given_)
+    assert error.message == "`source` of its entries is `request.md`"
+    assert error.hint == "write one entry for each of `request.md`, `fb/a.md`, `fb/b.md`"
+    assert error.subject == "a.json history"
 
 
 def test_a_reply_that_is_not_json_is_reported() -> None:

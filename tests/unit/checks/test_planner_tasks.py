@@ -27,7 +27,7 @@ def plan(*tasks: Any, plan_id: Any = "plan_0001") -> dict[str, Any]:
 
 
 def found(value: Any, **options: Any) -> list[tuple[str, str | None]]:
-    """Return code and subject of each complaint."""
+    """Return code and subject of each error."""
     data = value if isinstance(value, bytes) else json.dumps(value).encode()
     given_ = CheckInput(outputs={"plan.json": data}, listings={"**": LISTED}, options=options)
     return [(one.code, one.subject) for one in PLANNER_TASKS.run(given_)]
@@ -47,7 +47,7 @@ def test_a_valid_plan_has_no_error(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "complaint"),
+    ("value", "error"),
     [
         (b"{", ("E313", "plan.json")),
         (b'{"plan_id": "plan_0001", "plan_id": "plan_0001", "tasks": []}', ("E313", "plan.json")),
@@ -72,9 +72,9 @@ def test_a_valid_plan_has_no_error(value: Any) -> None:
         (plan(task(1, "conftest.py")), ("E333", "T1 artifacts[0]")),
     ],
 )
-def test_a_plan_that_is_wrong_is_refused_with_its_code_and_place(value: Any, complaint: tuple[str, str]) -> None:
-    assert complaint in found(value)
-    assert {code for code, _ in found(value)} == {complaint[0]}
+def test_a_plan_that_is_wrong_is_refused_with_its_code_and_place(value: Any, error: tuple[str, str]) -> None:
+    assert error in found(value)
+    assert {code for code, _ in found(value)} == {error[0]}
 
 
 def test_the_id_and_the_names_of_tests_are_options() -> None:

@@ -11,7 +11,7 @@ from orch23.checks.registry import CHECKS, check_codes
 
 CODES = check_codes()
 ROOT = Path(__file__).parents[3]
-ROOMS = (ROOT / "orch23" / "checks", ROOT / "orch23_checks")
+SANDBOX_DIRS = (ROOT / "orch23" / "checks", ROOT / "orch23_checks")
 
 
 def test_a_check_is_found_by_the_name_it_gives_itself() -> None:
@@ -32,7 +32,7 @@ def test_every_check_refuses_an_option_it_does_not_know_and_runs_on_nothing(name
 def test_every_code_that_is_raised_is_explained_and_every_explanation_is_of_a_code_that_is_raised() -> None:
     used = Counter(
         code
-        for room in ROOMS
+        for room in SANDBOX_DIRS
         for module in room.glob("*.py")
         for code in re.findall(r'"([EW]\d{3})"', module.read_text())
     )

@@ -101,7 +101,7 @@ ACCEPTED: dict[str, list[Any]] = {
     ],
 }
 
-# What each code refuses: the plan, and the subject of the complaint.
+# What each code refuses: the plan, and the subject of the error.
 REFUSED: dict[str, list[tuple[Any, str]]] = {
     "E000": [
         ([], "plan.json"),
@@ -253,10 +253,10 @@ def test_a_valid_plan_has_no_error(code: str, plan: Any) -> None:
 @pytest.mark.parametrize(("code", "row"), cases(REFUSED))
 def test_a_plan_that_is_wrong_is_refused_with_its_code_and_place(code: str, row: tuple[Any, str]) -> None:
     plan, subject = row
-    complaints = judge(plan)
-    assert (code, subject) in [(one.code, one.subject) for one in complaints]
-    assert all(one.hint for one in complaints)
-    assert {one.severity for one in complaints if one.code == code} == {
+    problems = judge(plan)
+    assert (code, subject) in [(one.code, one.subject) for one in problems]
+    assert all(one.hint for one in problems)
+    assert {one.severity for one in problems if one.code == code} == {
         Severity.WARNING if code == "W101" else Severity.ERROR
     }
 

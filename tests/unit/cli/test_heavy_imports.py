@@ -15,10 +15,10 @@ from orch23.steps.registry import STEP_KINDS
 pytestmark = pytest.mark.slow  # each command runs in a process of its own
 
 OF_STAGES = frozenset({"jinja2", "anthropic", "openai", "httpx2", "genai_prices", "pytest", "ssl", "http", "email"})
-OF_COMPLAINTS = frozenset({"jsonschema", "networkx", "difflib", "tomllib"})
+OF_ERRORS = frozenset({"jsonschema", "networkx", "difflib", "tomllib"})
 OF_GRAPHS = frozenset({"networkx", "ssl", "http", "email", "difflib", "statistics", "asyncio", "importlib.resources"})
 OF_ESTIMATES = frozenset({"statistics"})
-LIBRARIES = OF_STAGES | OF_COMPLAINTS | OF_ESTIMATES | {"copier", "asyncio", "importlib.resources"}
+LIBRARIES = OF_STAGES | OF_ERRORS | OF_ESTIMATES | {"copier", "asyncio", "importlib.resources"}
 OF_MODELS = frozenset(
     f"orch23.{name}"
     for name in (

@@ -93,7 +93,7 @@ def test_a_stage_runs_where_the_bytes_of_its_records_are_lost():
 
 
 def test_a_record_whose_needed_version_is_lost_does_not_make_fresh():
-    """A later item of the chain starts from a version that nobody has any more: it has to be made again."""
+    """A later item of the chain starts from a version that no one has any more: it has to be made again."""
     one = record()
     assert isinstance(decide(known(current=(candidate(one, is_available=False),), previous=one, disk={"o": A})), Run)
 

@@ -60,8 +60,8 @@ def test_the_clause_has_the_new_and_the_old_value(now: Request, said: str) -> No
 
 def test_every_part_of_a_request_is_compared() -> None:
     assert set(REQUEST_PARTS) == set(BASE.parts())
-    told = {name for now, _ in CASES for name in differing_parts(BASE.parts(), now.parts())}
-    assert told == set(REQUEST_PARTS)
+    reported = {name for now, _ in CASES for name in differing_parts(BASE.parts(), now.parts())}
+    assert reported == set(REQUEST_PARTS)
 
 
 def test_the_same_request_differs_in_nothing_also_after_it_was_written_and_read() -> None:
@@ -77,26 +77,26 @@ def test_a_difference_of_the_model_is_reported_before_the_prompt() -> None:
 
 def test_long_lines_are_cut_to_where_they_part() -> None:
     long = "a" * 500
-    told = describe_difference(prompt(long + "x" + long).parts(), prompt(long + "y" + long).parts(), same)
-    assert "y" in told
-    assert "x" in told
-    assert len(told) < 250
+    reported = describe_difference(prompt(long + "x" + long).parts(), prompt(long + "y" + long).parts(), same)
+    assert "y" in reported
+    assert "x" in reported
+    assert len(reported) < 250
 
 
 def test_a_secret_at_the_edge_of_an_excerpt_is_taken_out_whole() -> None:
     secret = "sk-" + "s" * 80
     redact: Any = lambda text: text.replace(secret, "[redacted]")  # noqa: E731
-    told = describe_difference(prompt(f"key {secret} one").parts(), prompt(f"key {secret} two").parts(), redact)
-    assert told == "the prompt differs at line 1: 'key [redacted] two' was 'key [redacted] one'"
+    reported = describe_difference(prompt(f"key {secret} one").parts(), prompt(f"key {secret} two").parts(), redact)
+    assert reported == "the prompt differs at line 1: 'key [redacted] two' was 'key [redacted] one'"
     other = describe_difference(prompt(f"{secret}").parts(), prompt("[redacted]").parts(), redact)
     assert other == "the prompt differs in redacted text"
 
 
 @given(st.text(max_size=60), st.text(max_size=60))
 def test_any_two_texts_differ_in_a_short_clause(one: str, other: str) -> None:
-    told = describe_difference(prompt(one).parts(), prompt(other).parts(), same)
-    assert bool(told) is (one != other)
-    assert len(told) < 250
+    reported = describe_difference(prompt(one).parts(), prompt(other).parts(), same)
+    assert bool(reported) is (one != other)
+    assert len(reported) < 250
 
 
 def test_the_text_of_a_block_is_reported_and_not_its_delimiter() -> None:

@@ -13,23 +13,23 @@ from orch23.decide.verdict import Verdict, judge_failing, judge_pytest, report_j
 X, Y = "test_a.py::test_x", "test_a.py::test_y"
 
 
-def told(name: str, when: object = "call", outcome: object = "passed", **more: object) -> dict[str, object]:
+def reported(name: str, when: object = "call", outcome: object = "passed", **more: object) -> dict[str, object]:
     event = {"event": "test", "id": name, "when": when, "outcome": outcome, "made": outcome, "raised": ""}
     return {**event, "place": "", "text": "", "xfail": False, **more}
 
 
 def passed(name: str) -> list[dict[str, object]]:
-    return [told(name), told(name, "teardown")]
+    return [reported(name), reported(name, "teardown")]
 
 
 def failed(name: str, **more: object) -> list[dict[str, object]]:
     fields: dict[str, object] = {"raised": "AssertionError", "place": "test_a.py:3", "text": "assert 1 == 2", **more}
-    return [told(name, outcome="failed", **fields), told(name, "teardown")]
+    return [reported(name, outcome="failed", **fields), reported(name, "teardown")]
 
 
 def skipped(name: str, place: str = "test_a.py:3", **more: object) -> list[dict[str, object]]:
     fields: dict[str, object] = {"raised": "Skipped", "place": place, **more}
-    return [told(name, "setup", "skipped", **fields), told(name, "teardown")]
+    return [reported(name, "setup", "skipped", **fields), reported(name, "teardown")]
 
 
 def report(*events: Mapping[str, object], ids: tuple[str, ...] = (X, Y), status: int = 0) -> bytes:
@@ -98,19 +98,19 @@ def test_a_whole_report_with_another_exit_code_is_a_failure() -> None:
         GREEN + b"[1]\n",
         GREEN + lines({"event": "other"}),
         GREEN + b'{"event": "\\ud800"}\n',
-        report(*passed(X), *passed(Y), told(Y, "setup", outcome=0)),
-        report(*passed(X), *passed(Y), told(Y, "setup", more=1)),
+        report(*passed(X), *passed(Y), reported(Y, "setup", outcome=0)),
+        report(*passed(X), *passed(Y), reported(Y, "setup", more=1)),
         report(*passed(X), *passed(Y), {"event": "collected"}),
         report(*passed(X), *passed(Y), {"event": "foreign", "modules": [["one"]]}),
         GREEN.replace(b'"pytest": "8"}\n', b'"pytest": "8"}\n{"event": "start"}\n'),
         GREEN + lines({"event": "forged", "line": 7}),
         GREEN + lines({"event": "too_long", "limit": 1}),
-        report(*passed(X), told(Y)),
+        report(*passed(X), reported(Y)),
         report(*passed(X)),
         report(*passed(X), *passed(Y), *passed("test_a.py::test_z")),
-        report(*passed(X), told(Y, made="failed"), told(Y, "teardown")),
-        report(*passed(X), told(Y, raised="AssertionError"), told(Y, "teardown")),
-        report(*passed(X), told(Y, made=""), told(Y, "teardown")),
+        report(*passed(X), reported(Y, made="failed"), reported(Y, "teardown")),
+        report(*passed(X), reported(Y, raised="AssertionError"), reported(Y, "teardown")),
+        report(*passed(X), reported(Y, made=""), reported(Y, "teardown")),
         report(*passed(X), *skipped(Y, made="failed")),
         report(*passed(X), *passed(Y), status=1),
     ],
@@ -215,8 +215,10 @@ def test_an_expected_failure_counts_as_such() -> None:
 
 
 def test_errors_in_setup_teardown_and_collection() -> None:
-    setup = told(X, "setup", "failed", raised="ValueError")
-    events = report(setup, told(X, "teardown"), told(Y), told(Y, "teardown", "failed", raised="OSError"), status=1)
+    setup = reported(X, "setup", "failed", raised="ValueError")
+    events = report(
+        setup, reported(X, "teardown"), reported(Y), reported(Y, "teardown", "failed", raised="OSError"), status=1
+    )
     verdict = judge_pytest(1, events, {X, Y}, "")
     assert verdict.failing == (f"{X} ValueError", f"{Y} OSError")
     assert verdict.counts == {"error": 2}
@@ -263,7 +265,7 @@ def test_no_line_of_a_green_report_can_be_left_out(number: int) -> None:
 
 
 def test_new_tests_pass_if_each_of_them_fails() -> None:
-    in_setup = [told(Y, "setup", "failed", raised="NotImplementedError"), told(Y, "teardown")]
+    in_setup = [reported(Y, "setup", "failed", raised="NotImplementedError"), reported(Y, "teardown")]
     verdict = judge_failing(1, report(*failed(X), *in_setup, status=1), {X, Y}, "2 failed")
     assert verdict.passed
     assert verdict.excerpt == ""
@@ -274,11 +276,17 @@ INSTEAD = {
     "passed": (passed(Y), "passed without the code"),
     "was skipped": (skipped(Y), "was skipped without the code"),
     "is expected to fail": (
-        [told(Y, outcome="skipped", raised="AssertionError", xfail=True), told(Y, "teardown")],
+        [reported(Y, outcome="skipped", raised="AssertionError", xfail=True), reported(Y, "teardown")],
         "is marked as an expected failure",
     ),
-    "passed although it is expected to fail": ([told(Y, xfail=True), told(Y, "teardown")], "passed without the code"),
-    "failed after its end alone": ([told(Y), told(Y, "teardown", "failed", raised="E")], "passed without the code"),
+    "passed although it is expected to fail": (
+        [reported(Y, xfail=True), reported(Y, "teardown")],
+        "passed without the code",
+    ),
+    "failed after its end alone": (
+        [reported(Y), reported(Y, "teardown", "failed", raised="E")],
+        "passed without the code",
+    ),
     "was not run": ([], "was not run"),
 }
 

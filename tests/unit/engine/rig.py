@@ -390,7 +390,7 @@ class Project:
         """Return how the stages of the last build ended, in that order."""
         return {one.role: one.data.status.value for one in self.events if isinstance(one.data, StageFinished)}
 
-    def told(self, kind: type) -> list[Any]:
+    def reported(self, kind: type) -> list[Any]:
         """Return the events of a kind."""
         return [event.data for event in self.events if isinstance(event.data, kind)]
 

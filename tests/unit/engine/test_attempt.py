@@ -336,9 +336,9 @@ def test_the_files_of_a_failed_program_are_its_result_but_no_attempt_starts_from
 def test_each_attempt_is_reported_and_its_failure_is_kept_without_secrets() -> None:
     bench = Bench(left("x"), verdicts=[wrong("the token is wunderbar-4711")], retry=Retry(max=1))
     bench.run()
-    told = [event.data for event in bench.events]
-    assert [type(one) for one in told] == [AttemptStarted, AttemptFinished, AttemptStarted, AttemptFinished]
-    assert [one.passed for one in told if isinstance(one, AttemptFinished)] == [False, True]
+    reported = [event.data for event in bench.events]
+    assert [type(one) for one in reported] == [AttemptStarted, AttemptFinished, AttemptStarted, AttemptFinished]
+    assert [one.passed for one in reported if isinstance(one, AttemptFinished)] == [False, True]
     assert list(bench.artifacts) == ["1/failure.txt"]
     assert "$ make" in bench.artifacts["1/failure.txt"]
     assert "wunderbar" not in bench.artifacts["1/failure.txt"]

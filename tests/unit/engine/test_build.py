@@ -129,7 +129,7 @@ def test_files_of_a_failed_stage_are_kept_only_with_on_failure_keep_and_never_co
         project = Project(stage("a", writes=("half",), on_failure=how))
         project.programs["a"] = project.failing(written={"half": "h"})
         project.build()
-        assert [data.files for data in project.told(FilesPromoted)] == wanted
+        assert [data.files for data in project.reported(FilesPromoted)] == wanted
         assert ("half" in project.disk.files) == bool(wanted)
         project.build()
         assert project.ran() == ["a"]
@@ -309,7 +309,7 @@ def test_the_items_of_a_list_that_a_stage_makes_are_added_and_built() -> None:
     project = Project(stage("list", writes=("l.json",)), each("e", source="l.json"), stage("z", "e/y"))
     project.programs["list"] = lambda _files: {"l.json": '["x", "y"]'}
     assert project.build().exit_code is ExitCode.OK
-    assert [data.items for data in project.told(StagesAdded)] == [("e@x", "e@y")]
+    assert [data.items for data in project.reported(StagesAdded)] == [("e@x", "e@y")]
     assert project.disk["z"] == "z(e())"
 
 
@@ -398,4 +398,4 @@ def test_a_file_of_an_ended_stage_that_is_committed_stays_as_a_source() -> None:
     project.pipeline = Project(stage("a")).pipeline
     project.build()
     assert "old" in project.disk.files
-    assert [(data.files, data.stages) for data in project.told(FilesReleased)] == [(("old",), ("old",))]
+    assert [(data.files, data.stages) for data in project.reported(FilesReleased)] == [(("old",), ("old",))]

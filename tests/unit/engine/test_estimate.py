@@ -33,7 +33,7 @@ REQUEST = Request(
 FIRST = worst_case(REQUEST, tariff("command", "big")).cost or ZERO
 LATER = FIRST + 20_000 + 4_000 + 16  # with the answer before and a brief
 PAST = StageStatistics(durations_s=(3.0, 9.0, 4.0), tokens=((100, 20), (120, 40), (110, 30)))
-TOLD = Exchange(fingerprint="f", stage="code", request={}, response="", usage=Usage(90, 10), cost="0.5")
+REPORTED = Exchange(fingerprint="f", stage="code", request={}, response="", usage=Usage(90, 10), cost="0.5")
 
 
 def each(body: dict[str, Json], kind: Any = "llm") -> ForeachStage:
@@ -115,14 +115,14 @@ def test_a_request_that_cannot_be_made_yet_is_taken_from_earlier_ones() -> None:
 
 
 def test_a_recorded_first_response_costs_nothing_and_saves_what_it_had_cost() -> None:
-    found = estimate(ground(Run(()), request=REQUEST, recorded=(TOLD,), past=PAST), tariff)
+    found = estimate(ground(Run(()), request=REQUEST, recorded=(REPORTED,), past=PAST), tariff)
     assert (found.calls, found.least_cost, found.likely_cost) == (CallRange(0, 4), ZERO, ZERO)
     assert (found.input_tokens, found.output_tokens) == (0, 0)
     assert (found.saved_calls, found.saved_cost) == (1, Decimal("0.5"))
-    cut_off = estimate(ground(Run(()), recorded=(TOLD, TOLD)), tariff)
+    cut_off = estimate(ground(Run(()), recorded=(REPORTED, REPORTED)), tariff)
     assert (cut_off.saved_calls, cut_off.saved_cost) == (2, Decimal(1))
     assert found.most_cost  # its tests may fail, and then somebody is asked
-    assert estimate(ground(Run(()), recorded=(TOLD, replace(TOLD, cost=None))), tariff).saved_cost is None
+    assert estimate(ground(Run(()), recorded=(REPORTED, replace(REPORTED, cost=None))), tariff).saved_cost is None
 
 
 def test_a_verification_asks_only_after_it_failed() -> None:

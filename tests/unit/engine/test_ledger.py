@@ -65,7 +65,7 @@ class Rig:
         self.ledger.settle(stage, response)
         return response
 
-    def told(self, kind: str) -> list[tuple[str, Any, Any, Any]]:
+    def reported(self, kind: str) -> list[tuple[str, Any, Any, Any]]:
         return [
             (e.role, e.facts()["calls"], e.facts()["tokens"], e.facts()["cost"]) for e in self.events if e.type == kind
         ]
@@ -109,11 +109,11 @@ def in_thread(action: Callable[[], object]) -> "threading.Thread":
 def test_the_worst_case_is_reported_before_a_call_and_the_truth_after_it() -> None:
     rig = Rig()
     rig.ledger.reserve("a", request())
-    assert rig.told("call_reserved") == [("a", 1, MOST, str(MOST))]
-    assert rig.told("call_settled") == []
+    assert rig.reported("call_reserved") == [("a", 1, MOST, str(MOST))]
+    assert rig.reported("call_settled") == []
     response = rig.answer("a", 7, 3)
     assert (response.cost, response.prices) == ("10", "pipeline")
-    assert rig.told("call_settled") == [("a", 1, 10, "10")]
+    assert rig.reported("call_settled") == [("a", 1, 10, "10")]
     assert rig.spent() == (1, 10, "10")
     assert all(event.facts()["fingerprint"] == request().fingerprint() for event in rig.events)
 
@@ -122,7 +122,7 @@ def test_what_was_not_charged_is_given_back_and_no_call() -> None:
     rig = Rig(limited(calls=1, cost=MOST))
     rig.ledger.reserve("a", request())
     rig.ledger.release("a")
-    assert rig.told("call_settled") == [("a", 0, 0, "0")]
+    assert rig.reported("call_settled") == [("a", 0, 0, "0")]
     assert rig.events[-1].facts()["released"] is True
     rig.ledger.reserve("a", request())
 
@@ -131,7 +131,7 @@ def test_what_may_have_been_charged_counts_in_full() -> None:
     rig = Rig(limited(cost=MOST + 1))
     rig.ledger.reserve("a", request())
     rig.ledger.forfeit("a")
-    assert rig.told("call_settled") == [("a", 1, MOST, str(MOST))]
+    assert rig.reported("call_settled") == [("a", 1, MOST, str(MOST))]
     assert rig.events[-1].facts()["forfeited"] is True
     assert rig.spent() == (1, MOST, str(MOST))
     with pytest.raises(LimitError):
@@ -187,8 +187,8 @@ def test_what_has_no_price_says_so() -> None:
     rig = Rig(priced=False)
     rig.ledger.reserve("a", request())
     assert rig.answer("a", 7, 3).cost is None
-    assert rig.told("call_reserved") == [("a", 1, MOST, None)]
-    assert rig.told("call_settled") == [("a", 1, 10, None)]
+    assert rig.reported("call_reserved") == [("a", 1, MOST, None)]
+    assert rig.reported("call_settled") == [("a", 1, 10, None)]
     assert rig.ledger.with_totals(RunFinished(status="ok")).unpriced == 1
 
 
@@ -240,7 +240,7 @@ def test_a_request_over_a_limit_of_the_run_is_refused_with_the_way_out(
     if code != "E501":
         assert f"{MOST:,}" in problem.message.replace(f"${MOST}", f"{MOST:,}"), "what it could take"
         assert "10" in problem.message, "what is spent"
-    assert len(rig.told("call_reserved")) == 1
+    assert len(rig.reported("call_reserved")) == 1
 
 
 def test_what_fits_exactly_is_sent() -> None:
@@ -371,7 +371,7 @@ def test_a_reservation_that_does_not_fit_waits_and_goes_on_when_another_took_les
     second = waiting(rig.ledger, "b")
     rig.answer("a", 10)
     assert second.wait().error is None
-    assert [role for role, *_ in rig.told("call_reserved")] == ["a", "b"]
+    assert [role for role, *_ in rig.reported("call_reserved")] == ["a", "b"]
 
 
 @pytest.mark.parametrize("end", ["release", "forfeit", "settle"])

@@ -9,41 +9,41 @@ def kept(text: str) -> str:
 
 
 def test_nothing_is_reported_if_live_output_is_disabled() -> None:
-    told: list[Event] = []
-    live = LiveOutput(told.append, "a", kept)
+    reported: list[Event] = []
+    live = LiveOutput(reported.append, "a", kept)
     assert live.step_lines("make") is None
     live.response_lines(1).feed("one\ntwo\n")
-    assert told == []
+    assert reported == []
 
 
 def test_lines_of_each_step_and_each_response_are_reported_up_to_a_limit() -> None:
-    told: list[Event] = []
-    live = LiveOutput(told.append, "a", kept, is_enabled=True)
+    reported: list[Event] = []
+    live = LiveOutput(reported.append, "a", kept, is_enabled=True)
     for _ in range(2):
         hear = live.step_lines("make")
         assert hear is not None
         for number in range(MAX_LINES + 5):
             hear(str(number))
-    assert len(told) == 2 * (MAX_LINES + 1)
-    assert told[MAX_LINES - 1].data == StepOutput(step="make", line=str(MAX_LINES - 1))
-    assert told[MAX_LINES].data == StepOutput(step="make", cut=True)
-    assert told[MAX_LINES].message == "more than 1,000 lines: the rest is not shown"
+    assert len(reported) == 2 * (MAX_LINES + 1)
+    assert reported[MAX_LINES - 1].data == StepOutput(step="make", line=str(MAX_LINES - 1))
+    assert reported[MAX_LINES].data == StepOutput(step="make", cut=True)
+    assert reported[MAX_LINES].message == "more than 1,000 lines: the rest is not shown"
     live.response_lines(2).feed("one\n")
-    assert told[-1] == Event(LlmText(attempt=2, line="one"), "one", "a", "debug")
+    assert reported[-1] == Event(LlmText(attempt=2, line="one"), "one", "a", "debug")
 
 
 def test_a_line_without_blanks_is_not_lost() -> None:
-    told: list[Event] = []
-    live = LiveOutput(told.append, "a", kept, is_enabled=True)
+    reported: list[Event] = []
+    live = LiveOutput(reported.append, "a", kept, is_enabled=True)
     hear = live.step_lines("make")
     assert hear is not None
     hear("x" * 3_000)
     hear("short, as it is without what it repeated", cut=True)
     live.response_lines(1).feed(f"{'y' * 9_000}\nnext\n")
-    assert [event.data for event in told] == [
+    assert [event.data for event in reported] == [
         StepOutput(step="make", line="x" * 2_000, cut=True),
         StepOutput(step="make", line="short, as it is without what it repeated", cut=True),
         LlmText(attempt=1, line="y" * 2_000, cut=True),
         LlmText(attempt=1, line="next"),
     ]
-    assert told[0].message == f"{'x' * 2_000}..."
+    assert reported[0].message == f"{'x' * 2_000}..."

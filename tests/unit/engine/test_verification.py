@@ -91,7 +91,7 @@ class Bench:
     def ran(self) -> list[str]:
         return [action.argv[-1] for action in self.executor.actions]
 
-    def told(self) -> list[tuple[str, bool]]:
+    def reported(self) -> list[tuple[str, bool]]:
         return [(one.data.step, one.data.passed) for one in self.events if isinstance(one.data, CheckResult)]
 
     def trial(self, files: Files) -> tuple[Diagnostic, ...]:
@@ -154,7 +154,7 @@ def test_checks_come_before_processes_and_the_first_failure_is_the_last_step() -
     bench = Bench(process("one"), CheckStep("c"), process("two"), checks={"c": lambda _given: ()})
     bench.failing = {"one"}
     failure = bench.verify()
-    assert bench.told() == [("check c", True), ("test one", False)]
+    assert bench.reported() == [("check c", True), ("test one", False)]
     assert failure is not None
     assert (failure.kind, failure.feedback.exit_code, failure.summary) == ("verify_failed", 1, "verify: exited with 1")
     assert bench.tried == [], "the items of its lists are looked at last"

@@ -10,14 +10,14 @@ from orch23.engine.worker_threads import WorkerThreads
 
 def test_a_thread_that_is_free_takes_the_next_piece_and_a_busy_one_is_not_waited_for() -> None:
     before = set(threading.enumerate())
-    hands, told = WorkerThreads(), queue.SimpleQueue[tuple[str, threading.Thread]]()
+    hands, reported = WorkerThreads(), queue.SimpleQueue[tuple[str, threading.Thread]]()
     gates = {name: threading.Event() for name in ("one", "two", "three")}
 
     def piece(name: str) -> Callable[[], None]:
         this = threading.current_thread()
         assert this.name == f"stage-{name}"
         assert gates[name].wait(20)
-        return partial(told.put, (name, this))
+        return partial(reported.put, (name, this))
 
     def give(name: str) -> None:
         hands.submit(f"stage-{name}", partial(piece, name))
@@ -25,14 +25,14 @@ def test_a_thread_that_is_free_takes_the_next_piece_and_a_busy_one_is_not_waited
     give("one")
     give("two")
     gates["two"].set()
-    second = told.get(timeout=20)
+    second = reported.get(timeout=20)
     hands.finished()
     give("three")
     gates["three"].set()
-    third = told.get(timeout=20)
+    third = reported.get(timeout=20)
     hands.finished()
     gates["one"].set()
-    first = told.get(timeout=20)
+    first = reported.get(timeout=20)
     hands.finished()
     assert [first[0], second[0], third[0]] == ["one", "two", "three"]
     assert third[1] is second[1]

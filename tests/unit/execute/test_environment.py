@@ -8,11 +8,11 @@ from orch23.execute.launch import cache_variables, process_environment, refused_
 from orch23.execute.sandbox_tree import SANDBOX_EPOCH, SandboxDir
 from orch23.model.action import Action
 
-ROOM = SandboxDir(Path("/r/feed"), "feed")
+SANDBOX_DIR = SandboxDir(Path("/r/feed"), "feed")
 
 
 def test_it_is_this_and_nothing_else() -> None:
-    assert process_environment(ROOM, Path("/v/bin/python"), {"MODE": "x", "TZ": "Asia/Tokyo"}) == {
+    assert process_environment(SANDBOX_DIR, Path("/v/bin/python"), {"MODE": "x", "TZ": "Asia/Tokyo"}) == {
         "PATH": "/v/bin:/usr/local/bin:/usr/bin:/bin",
         "HOME": "/r/feed/home",
         "TMPDIR": "/r/feed/tmp",
@@ -28,7 +28,7 @@ def test_it_is_this_and_nothing_else() -> None:
 
 
 def test_a_system_interpreter_adds_no_second_entry() -> None:
-    assert process_environment(ROOM, Path("/usr/bin/python3"), {})["PATH"] == "/usr/bin:/usr/local/bin:/bin"
+    assert process_environment(SANDBOX_DIR, Path("/usr/bin/python3"), {})["PATH"] == "/usr/bin:/usr/local/bin:/bin"
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_what_would_choose_another_pytest() -> None:
 
 
 def caches(writable: tuple[str, ...] | None, *argv: str) -> dict[str, str]:
-    return cache_variables(ROOM, Action(argv=argv or ("x",), inputs={}, writable=writable))
+    return cache_variables(SANDBOX_DIR, Action(argv=argv or ("x",), inputs={}, writable=writable))
 
 
 def test_caches_are_moved_where_the_tree_is_read_only() -> None:
@@ -88,12 +88,12 @@ def test_caches_are_moved_where_the_tree_is_read_only() -> None:
     moved = caches(())
     assert moved.keys() >= {"COVERAGE_FILE", "MYPY_CACHE_DIR", "RUFF_CACHE_DIR"}
     assert moved.pop("PYTHONNOUSERSITE") == "1"
-    assert all(path.startswith(f"{ROOM.tmp}/") for path in moved.values())
+    assert all(path.startswith(f"{SANDBOX_DIR.tmp}/") for path in moved.values())
 
 
 def test_compiled_files_are_moved_for_a_command_that_compiles_alone() -> None:
     """Elsewhere a planted one could be loaded in the place of a test, and no other would be found."""
-    assert caches((), "python", "-m", "compileall", "-q", ".")["PYTHONPYCACHEPREFIX"] == f"{ROOM.tmp}/pycache"
+    assert caches((), "python", "-m", "compileall", "-q", ".")["PYTHONPYCACHEPREFIX"] == f"{SANDBOX_DIR.tmp}/pycache"
     assert "PYTHONPYCACHEPREFIX" not in caches((), "python", "-m", "pytest")
 
 

@@ -431,18 +431,20 @@ def test_a_file_that_changes_meanwhile_is_a_violation_with_the_programs_name(tmp
         f"import os; os.chdir({str(tmp_path)!r}); open('src/calc.py', 'a').write('#'); os.unlink('gone.py'); "
         f"os.makedirs('.git/hooks'); open('.git/hooks/pre-push', 'w').close(); os.chmod('mode.sh', 0o755); {end}"
     )
-    told = changing(tmp_path, code)
-    assert told.code == "E486"
-    assert told.message.startswith(".git/hooks/pre-push, gone.py, mode.sh, src/calc.py changed while `python3")
-    assert told.message.endswith(" ran (sandbox: none)")
+    reported = changing(tmp_path, code)
+    assert reported.code == "E486"
+    assert reported.message.startswith(".git/hooks/pre-push, gone.py, mode.sh, src/calc.py changed while `python3")
+    assert reported.message.endswith(" ran (sandbox: none)")
 
 
 @pytest.mark.skipif(landlock.abi() < landlock.MIN_ABI, reason="the kernel has no Landlock")
 def test_landlock_does_not_hold_modes_so_they_are_compared(tmp_path: Path) -> None:
     (tmp_path / "mode.sh").write_text("x")
-    told = changing(tmp_path, f"import os; os.chmod({str(tmp_path / 'mode.sh')!r}, 0o777)", launcher=LandlockLauncher())
-    assert told.message.startswith("mode.sh changed while `python3")
-    assert told.message.endswith(" ran (sandbox: landlock)")
+    reported = changing(
+        tmp_path, f"import os; os.chmod({str(tmp_path / 'mode.sh')!r}, 0o777)", launcher=LandlockLauncher()
+    )
+    assert reported.message.startswith("mode.sh changed while `python3")
+    assert reported.message.endswith(" ran (sandbox: landlock)")
 
 
 @pytest.mark.slow

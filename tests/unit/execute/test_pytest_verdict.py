@@ -57,7 +57,7 @@ def test_a_broken_import_is_named_by_its_error(judge: Judge) -> None:
     assert [d.code for d in verdict.diagnostics] == ["E301"]
 
 
-def test_a_syntax_error_in_a_test_file_is_one_complaint(judge: Judge) -> None:
+def test_a_syntax_error_in_a_test_file_is_one_error(judge: Judge) -> None:
     verdict = judge.verdict({"test_a.py": "def test_it(:\n", "test_b.py": GREEN})
     assert verdict.failing == ("test_a.py SyntaxError",)
 

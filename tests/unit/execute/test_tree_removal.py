@@ -83,7 +83,7 @@ def test_a_link_is_never_unlocked(tmp_path: Path) -> None:
     assert (tmp_path / "outside").stat().st_mode & 0o777 == 0o500
 
 
-AS_NOBODY = """
+AS_NO_ONE = """
 import os, sys, tempfile
 from pathlib import Path
 from orch23.execute.sandbox_dir import SandboxDirs
@@ -110,7 +110,7 @@ with tempfile.TemporaryDirectory() as folder:
 
 
 def test_a_user_without_privileges_reads_and_removes_what_was_locked() -> None:
-    done = run_as("nobody", "-c", AS_NOBODY)
+    done = run_as("nobody", "-c", AS_NO_ONE)
     assert done.returncode == 0, done.stderr
 
 

@@ -48,7 +48,7 @@ def planned(*stages):
     return plan
 
 
-def complaints(*stages, **places):
+def problems(*stages, **places):
     plan, problems = build_plan(pipeline(*stages, **places))
     assert plan is None
     return problems
@@ -201,7 +201,7 @@ def test_needs_between_two_foreach_over_one_list_join_item_to_item_unless_all_ar
 
 
 def test_a_cycle_is_reported_with_its_path_and_the_reason_of_every_edge():
-    (problem,) = complaints(
+    (problem,) = problems(
         stage("a", ("z",), ("x",)),
         stage("b", ("x",), ("y",)),
         stage("c", ("y",), ("z",)),
@@ -296,14 +296,14 @@ def test_an_item_that_names_itself_in_the_list_is_a_cycle() -> None:
 
 
 def test_two_cycles_are_two_errors():
-    found = complaints(
+    found = problems(
         stage("a", ("2",), ("1",)), stage("b", ("1",), ("2",)), stage("c", ("4",), ("3",)), stage("d", ("3",), ("4",))
     )
     assert [d.message for d in found] == ["cycle: a -> b -> a", "cycle: c -> d -> c"]
 
 
 def test_a_file_has_one_owner():
-    (problem,) = complaints(
+    (problem,) = problems(
         stage("a", writes=("d/",)), stage("b", writes=("d/x",)), stages__b__outputs=Location("p.yaml", 9, 1)
     )
     assert (problem.code, problem.location) == ("E821", Location("p.yaml", 9, 1))
@@ -312,16 +312,16 @@ def test_a_file_has_one_owner():
 
 def test_items_of_one_chain_may_share_files_and_parallel_items_may_not():
     planned(item("a", writes=("w/x",), index=0), item("b", writes=("w/x",), index=1))
-    assert [d.code for d in complaints(item("a", writes=("w/x",)), item("b", writes=("w/x",)))] == ["E821"]
+    assert [d.code for d in problems(item("a", writes=("w/x",)), item("b", writes=("w/x",)))] == ["E821"]
 
 
 def test_an_unknown_need_names_the_nearest_stage():
-    (problem,) = complaints(stage("build"), stage("test", needs=("biuld",)))
+    (problem,) = problems(stage("build"), stage("test", needs=("biuld",)))
     assert (problem.code, problem.hint) == ("E823", "did you mean `build`?")
 
 
 def test_all_errors_are_reported_in_one_run():
-    found = complaints(
+    found = problems(
         stage("a", ("y",), ("x",), needs=("nobody",)), stage("b", ("x",), ("y", "o")), stage("c", writes=("o",))
     )
     assert sorted(d.code for d in found) == ["E820", "E821", "E823"]
@@ -403,7 +403,7 @@ def test_what_a_node_may_read_counts_its_patterns_and_those_of_what_is_written()
 
 def test_an_unknown_item_or_stage_is_reported_at_its_entry_of_needs():
     places = {"stages__b__needs__1": Location("p.yaml", 4, 2)}
-    (problem,) = complaints(stage("a"), stage("b", needs=("a", "c@x")), **places)
+    (problem,) = problems(stage("a"), stage("b", needs=("a", "c@x")), **places)
     assert (problem.code, problem.location) == ("E827", Location("p.yaml", 4, 2))
     assert problem.message == "stage `b` needs `c@x`, which is not a stage of this pipeline"
     stages = (stage("a", needs=("b[*]", "b@1", "nobody[*]", "b")), stage("b"))
@@ -452,7 +452,7 @@ def test_a_foreach_and_a_group_of_one_name_are_two_groups():
 
 def test_a_cycle_is_reported_at_the_location_of_each_stage():
     places = {"stages__a": Location("p.yaml", 1, 1), "stages__b": Location("p.yaml", 2, 1)}
-    (problem,) = complaints(stage("a", ("y",), ("x",)), stage("b", ("x",), ("y",)), **places)
+    (problem,) = problems(stage("a", ("y",), ("x",)), stage("b", ("x",), ("y",)), **places)
     assert [one.location for one in problem.related] == [Location("p.yaml", 2, 1), Location("p.yaml", 1, 1)]
 
 

@@ -444,7 +444,7 @@ def step(**more) -> LLMStep:
     return msgspec.structs.replace(STEP, **more)
 
 
-def complaints(**more) -> list[str]:
+def problems(**more) -> list[str]:
     found = registry.step_errors(step(**more), {})
     assert all(d.code == codes.UNSUPPORTED_PARAMETER and d.hint for d in found)
     return [d.message for d in found]
@@ -452,7 +452,7 @@ def complaints(**more) -> list[str]:
 
 @pytest.mark.parametrize("effort", ["low", "medium", "high", "xhigh", "max", None])
 def test_the_efforts_of_the_api(effort) -> None:
-    assert complaints(effort=effort) == []
+    assert problems(effort=effort) == []
 
 
 def test_the_efforts_are_those_of_the_sdk() -> None:
@@ -468,7 +468,7 @@ def test_the_efforts_are_those_of_the_sdk() -> None:
 
 @pytest.mark.parametrize("thinking", ["adaptive", "disabled", "1024", "31999", None])
 def test_the_ways_of_thinking(thinking) -> None:
-    assert complaints(thinking=thinking) == []
+    assert problems(thinking=thinking) == []
 
 
 @pytest.mark.parametrize(
@@ -487,7 +487,7 @@ def test_the_ways_of_thinking(thinking) -> None:
     ],
 )
 def test_parameters_that_the_api_would_refuse_are_errors(more, said: str) -> None:
-    (message,) = complaints(**more)
+    (message,) = problems(**more)
     assert said in message
     assert "secret" not in message
 

@@ -89,7 +89,7 @@ def test_parameters_are_explicit_and_those_that_are_unset_are_not_sent() -> None
     assert registry.parameters_of(full) == {"max_tokens": 9, "effort": "low", "seed": 0, "temperature": 0.0}
 
 
-def test_an_answer_that_was_cut_off_is_asked_for_once_more_with_twice_the_room() -> None:
+def test_an_answer_that_was_cut_off_is_asked_for_once_more_with_twice_the_sandbox_dir() -> None:
     assert registry.truncation_policy(STEP) == OnTruncated(1, 2)
 
 

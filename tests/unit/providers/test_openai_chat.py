@@ -23,8 +23,8 @@ from tests.openai_server import (
     error,
     event,
     page,
+    reported,
     stream,
-    told,
     usage_chunk,
 )
 
@@ -145,7 +145,7 @@ def test_an_incomplete_response_may_have_been_charged(reply: Reply) -> None:
     ("reply", "word"),
     [
         (page(), "text/html"),
-        (told({"choices": [{"message": {"content": "not streamed"}}]}), "application/json"),
+        (reported({"choices": [{"message": {"content": "not streamed"}}]}), "application/json"),
         (stream(event(b'{"choices": [')), "JSON"),
         (stream(event(b'"a text"')), "object"),
         (stream(event(b'\xff{"a": 1}')), "JSON"),

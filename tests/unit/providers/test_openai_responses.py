@@ -15,7 +15,7 @@ from orch23.providers.faults import TransportError
 from orch23.providers.openai_client import ServerAccess, ServerConnection
 from orch23.providers.openai_responses import ResponsesApi, SubmittedResponses, responses_request_body
 from orch23.providers.wire import FILES_SCHEMA
-from tests.openai_server import OpenAIServer, Reply, error, message, page, response, stream, told
+from tests.openai_server import OpenAIServer, Reply, error, message, page, reported, response, stream
 
 pytestmark = pytest.mark.slow  # the client library takes a second to load
 
@@ -48,11 +48,11 @@ class Way:
             submitted=self.submitted,
             first_poll_s=0.0,
         )
-        self.asked_when_told: list[int] = []
+        self.asked_when_reported: list[int] = []
 
     def notice(self, event: Event) -> None:
         self.events.append(event)
-        self.asked_when_told.append(len(self.server.asked))
+        self.asked_when_reported.append(len(self.server.asked))
 
     def ask(self, request: Request = REQUEST, deadline_s: float = 20.0):
         return self.provider.complete(request, deadline_s, lambda _n: None)
@@ -98,7 +98,7 @@ def test_a_response_is_submitted_reported_polled_and_read() -> None:
             {"fingerprint": REQUEST.fingerprint(), "response_id": "resp_1", "provider": "openai"},
         )
     ]
-    assert way.asked_when_told == [1], "the id is told before the first poll"
+    assert way.asked_when_reported == [1], "the id is told before the first poll"
 
 
 def test_an_immediate_response_is_not_polled() -> None:
@@ -216,7 +216,7 @@ def test_a_server_that_forgets_what_it_took_is_named() -> None:
     assert "api: chat" in (found.hint or "")
 
 
-@pytest.mark.parametrize("reply", [page(), stream(b"{"), told(["a list"])], ids=["page", "malformed", "no object"])
+@pytest.mark.parametrize("reply", [page(), stream(b"{"), reported(["a list"])], ids=["page", "malformed", "no object"])
 def test_a_poll_without_a_response_is_reported(reply: Reply) -> None:
     with OpenAIServer(response(status="queued"), reply) as server:
         assert refused(Way(server)).code == codes.INVALID_REPLY
@@ -232,7 +232,7 @@ def test_a_poll_without_a_response_is_reported(reply: Reply) -> None:
         (page(), codes.INVALID_REPLY, False, True),
         (Reply(parts=(b'{"id": "resp_1", ',)), codes.INVALID_REPLY, False, True),
         (Reply(parts=(b"",)), codes.INVALID_REPLY, False, True),
-        (told({"id": "resp_1"}), codes.INVALID_REPLY, False, True),
+        (reported({"id": "resp_1"}), codes.INVALID_REPLY, False, True),
         (response(status="dreaming"), codes.INVALID_REPLY, False, True),
         (response(status="queued", response_id=""), codes.INVALID_REPLY, False, True),
         (Reply(parts=(b'{"id": "resp_1", ',), end="cut"), codes.UNREACHABLE, True, True),
@@ -362,14 +362,16 @@ def test_a_cancellation_that_fails_hides_nothing() -> None:
 @pytest.mark.parametrize("polls", ["wait", "stall"])
 def test_the_end_of_the_build_cancels_open_responses(polls: str) -> None:
     caught: list[str] = []
-    told_id = threading.Event()
+    reported_id = threading.Event()
 
     def rule(asked):
         return Reply(end="stall") if polls == "stall" and asked.method == "GET" else response(status="in_progress")
 
     with OpenAIServer(response(status="queued"), rule=rule) as server:
         way = Way(server)
-        provider = replace(way.provider, emit=lambda _e: told_id.set(), first_poll_s=30 if polls == "wait" else 0.001)
+        provider = replace(
+            way.provider, emit=lambda _e: reported_id.set(), first_poll_s=30 if polls == "wait" else 0.001
+        )
 
         def work() -> None:
             try:
@@ -380,7 +382,7 @@ def test_the_end_of_the_build_cancels_open_responses(polls: str) -> None:
         thread = threading.Thread(target=work)
         thread.start()
         server.await_line(POLL if polls == "stall" else SUBMIT)
-        assert told_id.wait(20)
+        assert reported_id.wait(20)
         way.close()
         thread.join(20)
         assert not thread.is_alive()

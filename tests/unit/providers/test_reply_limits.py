@@ -254,7 +254,7 @@ def test_the_deadline_ends_a_call_of_which_each_byte_comes_soon_after_the_last(
 
 @contextlib.contextmanager
 def dripping(head: bytes, drop: bytes) -> Iterator[int]:
-    """Serve a head and then a drop every now and then, and fail if nobody hangs up."""
+    """Serve a head and then a drop every now and then, and fail if no one hangs up."""
     listener = socket.create_server(("127.0.0.1", 0))
     ended, stop = threading.Event(), threading.Event()
 

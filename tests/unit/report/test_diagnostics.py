@@ -45,9 +45,9 @@ def test_related_places_are_shown_with_their_messages_and_aligned():
 
 def test_of_many_related_places_some_are_shown_and_the_others_counted():
     related = tuple(Related(f"`s{n}` too", Location("p.yaml", n, 1)) for n in range(1, 1001))
-    told = render_diagnostics([Diagnostic("E830", "no", Location("p.yaml", 1, 1), "mend it", related=related)], {})
-    assert told.count("::: p.yaml:") == 9
-    assert told.endswith(" ::: p.yaml:9:1\n  = note: and 991 more places\n  = help: mend it\n")
+    reported = render_diagnostics([Diagnostic("E830", "no", Location("p.yaml", 1, 1), "mend it", related=related)], {})
+    assert reported.count("::: p.yaml:") == 9
+    assert reported.endswith(" ::: p.yaml:9:1\n  = note: and 991 more places\n  = help: mend it\n")
     few = render_diagnostics([Diagnostic("E830", "no", Location("p.yaml", 1, 1), related=related[:9])], {})
     assert few.count("::: p.yaml:") == 9
     assert "more place" not in few

@@ -47,13 +47,13 @@ def test_json_has_nodes_in_order_and_edges_with_reasons() -> None:
 
 def test_runs_are_one_line_each() -> None:
     assert runs_text([]) == "there are no runs\n"
-    told = runs_text(
+    reported = runs_text(
         [
             RunSummary(run_id="r2", status="ok", pipeline="p.yaml", counts={"fresh": 2}),
             RunSummary(run_id="r1", status="damaged"),
         ]
     )
-    assert told == "r2  ok       p.yaml  2 fresh\nr1  damaged\n"
+    assert reported == "r2  ok       p.yaml  2 fresh\nr1  damaged\n"
 
 
 def test_a_line_of_the_log_has_time_stage_and_message() -> None:

@@ -97,10 +97,10 @@ def test_the_text_has_a_line_a_stage_and_the_sums() -> None:
 
 
 def test_verbose_names_every_reason() -> None:
-    told = plan_text(view(MIXED), PLAIN, verbose=True)
-    assert "in.txt changed\n" in told
-    assert "the salt changed\n" in told
-    assert "more" not in told
+    reported = plan_text(view(MIXED), PLAIN, verbose=True)
+    assert "in.txt changed\n" in reported
+    assert "the salt changed\n" in reported
+    assert "more" not in reported
 
 
 def test_a_plan_with_nothing_to_do_is_one_line() -> None:
@@ -145,8 +145,8 @@ def test_dead_files_are_something_to_do() -> None:
 
 
 def test_status_leaves_out_what_is_fresh() -> None:
-    told = status_text(view({"a": Fresh(RECORD), "b": Run((Reason("first_run"),))}), PLAIN)
-    assert told == "demo: 2 stages: 1 fresh, 1 run\n > b      run      first run\n"
+    reported = status_text(view({"a": Fresh(RECORD), "b": Run((Reason("first_run"),))}), PLAIN)
+    assert reported == "demo: 2 stages: 1 fresh, 1 run\n > b      run      first run\n"
 
 
 def test_calls_of_all_stages_are_summed_within_the_limit() -> None:
@@ -252,8 +252,8 @@ def test_the_json_has_every_number_of_an_estimate_and_null_for_what_is_unknown()
 
 def test_unknown_calls_are_not_shown_as_zero() -> None:
     estimates = {"each": Estimate(calls=CallRange(0, None), price="free")}
-    told = plan_text(view({"each": Expand(("a",), 0)}, estimates=estimates), PLAIN)
-    assert "LLM calls at least 0; the maximum is unknown" in told
+    reported = plan_text(view({"each": Expand(("a",), 0)}, estimates=estimates), PLAIN)
+    assert "LLM calls at least 0; the maximum is unknown" in reported
 
 
 def test_a_blocked_stage_names_the_stages_that_block_it() -> None:

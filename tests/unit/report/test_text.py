@@ -52,7 +52,7 @@ def test_a_build_with_nothing_to_do_is_one_line() -> None:
 
 
 def test_a_build_has_a_line_a_stage_and_a_summary() -> None:
-    told = screen(
+    reported = screen(
         finished("a", "fresh"),
         finished(
             "code",
@@ -68,7 +68,7 @@ def test_a_build_has_a_line_a_stage_and_a_summary() -> None:
         ),
         over(0, "ok"),
     )
-    assert told == (
+    assert reported == (
         "demo: 2 stages   provider scripted model m   sandbox: none\n"
         " = a     fresh\n"
         " ✔ code  llm         1.2s   2 calls   1 recorded response   1,200+80 tok   x.py y.py z.py +1"
@@ -87,8 +87,8 @@ def test_failures_come_last_with_place_excerpt_and_next_step() -> None:
         failure="E   assert 2 == 1",
         command="pytest -q",
     )
-    told = screen(finished("a", "built", duration_s=0.1, outputs=["a.txt"]), failed, over(1, "failed"))
-    lines, _, block = told.partition("\n\n")
+    reported = screen(finished("a", "built", duration_s=0.1, outputs=["a.txt"]), failed, over(1, "failed"))
+    lines, _, block = reported.partition("\n\n")
     assert lines.endswith("2 stages: 1 built, 1 failed   2.5s")
     assert block == (
         "✘ code  p.yaml:9:3\n"
@@ -98,30 +98,30 @@ def test_failures_come_last_with_place_excerpt_and_next_step() -> None:
         "  next: `orch23 show p.yaml code --response`, `orch23 show p.yaml code --prompt`\n"
         "\nfailed: the log is logs/r1.jsonl; `orch23 log` shows it\n"
     )
-    assert told.count("assert 2 == 1") == 1
+    assert reported.count("assert 2 == 1") == 1
 
 
 def test_a_stage_that_ended_twice_is_shown_as_it_ended_last() -> None:
-    told = screen(finished("code", "failed", failure="red"), finished("code", "built"), over(0, "ok"))
-    assert "| red" not in told
-    assert "code" in told.splitlines()[2]
-    told = screen(finished("code", "built"), finished("code", "failed", failure="red"), over(1, "failed"))
-    assert told.count("| red") == 1
+    reported = screen(finished("code", "failed", failure="red"), finished("code", "built"), over(0, "ok"))
+    assert "| red" not in reported
+    assert "code" in reported.splitlines()[2]
+    reported = screen(finished("code", "built"), finished("code", "failed", failure="red"), over(1, "failed"))
+    assert reported.count("| red") == 1
 
 
 def test_an_edited_stage_says_what_the_user_can_do() -> None:
     edited = finished("a", "edited", "edited by hand: a.txt", paths=["a.txt"])
-    told = screen(edited, finished("code", "blocked", "blocked by a"), over(6, "decision"))
-    assert "! a  p.yaml:4:3\n  edited by hand: a.txt\n  next: `orch23 accept p.yaml a`" in told
-    assert " - code  blocked            blocked by a\n" in told
-    assert told.endswith("decision: the log is logs/r1.jsonl; `orch23 log` shows it\n")
+    reported = screen(edited, finished("code", "blocked", "blocked by a"), over(6, "decision"))
+    assert "! a  p.yaml:4:3\n  edited by hand: a.txt\n  next: `orch23 accept p.yaml a`" in reported
+    assert " - code  blocked            blocked by a\n" in reported
+    assert reported.endswith("decision: the log is logs/r1.jsonl; `orch23 log` shows it\n")
 
 
 def test_a_long_failure_is_cut_in_its_middle() -> None:
     text = "\n".join(f"line {n}" for n in range(100))
-    told = screen(finished("a", "failed", "verify_failed", failure=text, attempts=1), over(1, "failed"))
-    assert "| line 5\n  | ... 76 lines ...\n  | line 82\n" in told
-    assert "| line 99\n" in told
+    reported = screen(finished("a", "failed", "verify_failed", failure=text, attempts=1), over(1, "failed"))
+    assert "| line 5\n  | ... 76 lines ...\n  | line 82\n" in reported
+    assert "| line 99\n" in reported
 
 
 def test_quiet_leaves_warnings_and_failures() -> None:
@@ -129,8 +129,8 @@ def test_quiet_leaves_warnings_and_failures() -> None:
     done = (finished("a", "built", outputs=["a.txt"]), over(0, "ok"))
     assert screen(*done, quiet=True) == ""
     assert screen(warning, *done, quiet=True) == "warning: a: inputs changed\n"
-    told = screen(finished("a", "failed", "timeout", failure="late"), over(1, "failed"), quiet=True)
-    assert told.startswith("\n✘ a  p.yaml:4:3\n  | late\n")
+    reported = screen(finished("a", "failed", "timeout", failure="late"), over(1, "failed"), quiet=True)
+    assert reported.startswith("\n✘ a  p.yaml:4:3\n  | late\n")
 
 
 def test_verbose_says_why_and_shows_attempts_and_fresh_stages() -> None:
@@ -141,38 +141,38 @@ def test_verbose_says_why_and_shows_attempts_and_fresh_stages() -> None:
         data={"decision": "run", "reasons": [{"code": "input_changed", "subject": "in.txt"}]},
     )
     attempt = parse_event("attempt_started", "attempt 1 of 3", role="a")
-    told = screen(decided, attempt, finished("code", "fresh"), over(0, "ok"), verbose=True)
-    assert "   a     run: in.txt changed\n" in told
-    assert "   a     attempt 1 of 3\n" in told
-    assert " = code  fresh\n" in told
+    reported = screen(decided, attempt, finished("code", "fresh"), over(0, "ok"), verbose=True)
+    assert "   a     run: in.txt changed\n" in reported
+    assert "   a     attempt 1 of 3\n" in reported
+    assert " = code  fresh\n" in reported
 
 
 def test_restored_and_removed_files_are_named() -> None:
-    told = screen(
+    reported = screen(
         parse_event("stage_restored", "restored", role="a", data={"files": ["a.txt"]}),
         finished("a", "restored"),
         parse_event("promoted", "gone", role="orch23", data={"files": [], "removed": ["old.txt"]}),
         over(0, "ok"),
     )
-    assert " ✔ a     restored           a.txt\n" in told
-    assert " - removed, since no stage makes it any more: old.txt\n" in told
+    assert " ✔ a     restored           a.txt\n" in reported
+    assert " - removed, since no stage makes it any more: old.txt\n" in reported
 
 
 def test_what_others_wrote_cannot_steer_the_terminal() -> None:
     hostile = "\x1b]0;owned\x07\x1b[2J\u202e"
-    told = screen(
+    reported = screen(
         parse_event("warning", hostile, role="a"),
         finished("a", "failed", hostile, failure=hostile, command=hostile, attempts=2),
         over(1, "failed"),
     )
-    assert "\x1b" not in told
-    assert "\u202e" not in told
+    assert "\x1b" not in reported
+    assert "\u202e" not in reported
 
 
 def test_an_ascii_stream_gets_ascii_marks() -> None:
-    told = screen(finished("a", "built", outputs=["a"]), over(0, "ok"), style=Style(marks=ASCII))
-    told.encode("ascii")
-    assert " + a " in told
+    reported = screen(finished("a", "built", outputs=["a"]), over(0, "ok"), style=Style(marks=ASCII))
+    reported.encode("ascii")
+    assert " + a " in reported
 
 
 def again(status: int | None, role: str = "code", **data: Any) -> Event:
@@ -185,42 +185,42 @@ def paid(role: str = "code", **data: Any) -> Event:
 
 
 def test_costs_are_shown_for_each_stage_and_as_a_sum_with_the_limit() -> None:
-    told = screen(paid(), over(0, "ok", limit="1"))
-    assert "2 calls   1 recorded response   1,200+80 tok   $0.0347   x.py\n" in told
-    assert "2 calls, 1,200+80 tokens, $0.0347 of $1.00   saved 1 call, $0.02\n" in told
+    reported = screen(paid(), over(0, "ok", limit="1"))
+    assert "2 calls   1 recorded response   1,200+80 tok   $0.0347   x.py\n" in reported
+    assert "2 calls, 1,200+80 tokens, $0.0347 of $1.00   saved 1 call, $0.02\n" in reported
 
 
 def test_the_cost_of_an_interrupted_run_is_shown_since_the_limit_counts_it() -> None:
-    told = screen(paid(), over(0, "ok", limit="0.5", before="0.4"))
-    assert "$0.0347 of $0.50, $0.40 before it was interrupted   saved" in told
+    reported = screen(paid(), over(0, "ok", limit="0.5", before="0.4"))
+    assert "$0.0347 of $0.50, $0.40 before it was interrupted   saved" in reported
 
 
 def test_free_calls_have_no_cost_line() -> None:
-    told = screen(paid(cost="0", saved="0"), over(0, "ok", limit="1"))
-    assert "$" not in told
-    assert "price" not in told
-    assert "saved 1 call\n" in told
+    reported = screen(paid(cost="0", saved="0"), over(0, "ok", limit="1"))
+    assert "$" not in reported
+    assert "price" not in reported
+    assert "saved 1 call\n" in reported
 
 
 def test_an_unknown_price_is_named_and_no_sum_hides_it() -> None:
-    told = screen(paid(cost=None), over(0, "ok"))
-    assert "1,200+80 tok   price unknown   x.py\n" in told
-    assert "1,200+80 tokens, price unknown   saved" in told
+    reported = screen(paid(cost=None), over(0, "ok"))
+    assert "1,200+80 tok   price unknown   x.py\n" in reported
+    assert "1,200+80 tokens, price unknown   saved" in reported
     both = screen(paid("a"), paid(cost=None), over(0, "ok"))
     assert "2,400+160 tokens, $0.0347, and 1 stage of unknown price   saved" in both
 
 
 def test_a_build_from_recordings_alone_spends_nothing_and_says_what_it_saved() -> None:
-    told = screen(paid(cost="0", calls=0, recorded=2), over(0, "ok", limit="1"))
-    assert "1 stage: 1 built   2.5s   saved 2 calls, $0.02\n" in told
-    assert "price unknown" not in screen(paid(cost=None, calls=0), over(0, "ok"))  # nobody was asked
+    reported = screen(paid(cost="0", calls=0, recorded=2), over(0, "ok", limit="1"))
+    assert "1 stage: 1 built   2.5s   saved 2 calls, $0.02\n" in reported
+    assert "price unknown" not in screen(paid(cost=None, calls=0), over(0, "ok"))  # no one was asked
 
 
 def test_retries_are_shown_only_in_the_line_of_their_stage() -> None:
-    told = screen(again(429), again(429), again(None, code="E419"), paid(), paid("a"), over(0, "ok"))
-    assert "$0.0347   3 retries: 429, E419   x.py\n" in told
-    assert told.count("retr") == 1
-    assert "again in 1 s" not in told
+    reported = screen(again(429), again(429), again(None, code="E419"), paid(), paid("a"), over(0, "ok"))
+    assert "$0.0347   3 retries: 429, E419   x.py\n" in reported
+    assert reported.count("retr") == 1
+    assert "again in 1 s" not in reported
     assert "1 retry: 503   x.py" in screen(again(503), paid(), over(0, "ok"))
 
 

@@ -22,7 +22,7 @@ def read(*entries):
     return found, [(p.path.removeprefix("stages/s/inputs/"), p.code) for p in problems]
 
 
-def told(*entries):
+def reported(*entries):
     (problem,) = problems_of(*entries)[1]
     return problem
 
@@ -90,12 +90,12 @@ def test_an_exclusion_concerns_the_patterns_and_listings_before_it() -> None:
 
 
 def test_an_exclusion_without_effect_is_reported_with_the_patterns_before_it() -> None:
-    problem = told("a/*", {"list": "b/"}, "!c/x")
+    problem = reported("a/*", {"list": "b/"}, "!c/x")
     assert problem.path == "stages/s/inputs/2"
     assert problem.message == "`!c/x` excludes nothing: `a/*`, `b/**` cannot match it"
     assert problem.hint is not None
     assert '"./!c/x"' in problem.hint
-    assert told("!c/x", "c/*").message == "`!c/x` excludes nothing: no pattern is before it"
+    assert reported("!c/x", "c/*").message == "`!c/x` excludes nothing: no pattern is before it"
 
 
 def test_what_an_item_will_say_may_be_a_pattern() -> None:
@@ -113,12 +113,12 @@ def test_what_an_item_will_say_may_be_a_pattern() -> None:
     ],
 )
 def test_an_exclusion_of_what_is_named_is_refused(entries, words: str) -> None:
-    problem = told(*entries)
+    problem = reported(*entries)
     assert (problem.code, words in problem.message) == ("E850", True)
 
 
 def test_the_way_out_of_an_excluded_slice_names_the_file() -> None:
-    assert told("a/*", "!a/b.md#H").hint == 'write "!a/b.md", or remove the slice from the list'
+    assert reported("a/*", "!a/b.md#H").hint == 'write "!a/b.md", or remove the slice from the list'
 
 
 def test_an_exclusion_with_a_bad_path_is_reported_once_and_excludes_nothing() -> None:

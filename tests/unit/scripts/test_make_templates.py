@@ -54,9 +54,11 @@ def test_the_catalogue_is_what_the_top_level_says(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_asked_has_a_default_and_free_text_a_guard(name: str) -> None:
     settings = json.loads(template_files(ROOT, describe(ROOT, name))["copier.yml"].data)
-    questions = {key: told for key, told in settings.items() if not key.startswith("_")}
-    assert all("default" in told and told.get("help") for told in questions.values())
-    assert all("choices" in told or "validator" in told for told in questions.values() if told["type"] == "str")
+    questions = {key: reported for key, reported in settings.items() if not key.startswith("_")}
+    assert all("default" in reported and reported.get("help") for reported in questions.values())
+    assert all(
+        "choices" in reported or "validator" in reported for reported in questions.values() if reported["type"] == "str"
+    )
 
 
 # ---- how it is made --------------------------------------------------------------------------------
@@ -79,8 +81,8 @@ def source(tmp_path: Path) -> Path:
 
 
 def described(root: Path, **keys: object) -> Description:
-    told = {"summary": "Small.", "files": ["pipelines/small.yaml", "prompts/small/"], "next": "go on", **keys}
-    (root / "pipelines/small.template.yaml").write_text(json.dumps(told))
+    reported = {"summary": "Small.", "files": ["pipelines/small.yaml", "prompts/small/"], "next": "go on", **keys}
+    (root / "pipelines/small.template.yaml").write_text(json.dumps(reported))
     return describe(root, "small")
 
 
@@ -102,7 +104,7 @@ def test_brackets_that_copier_would_read_are_kept_from_it(source: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "complaint"),
+    ("keys", "error"),
     [
         ({"replace": [{"file": "pipelines/small.yaml", "find": "nowhere", "with": "x"}]}, "has 0 places"),
         ({"replace": [{"file": "pipelines/small.yaml", "find": "s", "with": "x"}]}, "places that read 's', not one"),
@@ -120,8 +122,8 @@ def test_brackets_that_copier_would_read_are_kept_from_it(source: Path) -> None:
         ({"files": ["nothing/"]}, "no folder with files"),
     ],
 )
-def test_what_cannot_be_made_is_refused(source: Path, keys: dict[str, object], complaint: str) -> None:
-    with pytest.raises(TemplateError, match=re.escape(complaint)):
+def test_what_cannot_be_made_is_refused(source: Path, keys: dict[str, object], error: str) -> None:
+    with pytest.raises(TemplateError, match=re.escape(error)):
         template_files(source, described(source, **keys))
 
 

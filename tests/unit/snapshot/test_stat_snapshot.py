@@ -52,7 +52,7 @@ def snapshot_of(root: Path) -> StatSnapshot:
         snapshot.inodes.extend((found.st_dev, found.st_ino))
     assert snapshot.add_path(str(root / "listed"))
     assert snapshot.add_path(str(root / "no-tool"))
-    snapshot.facts = {"told": "up to date\n", "empty": ""}
+    snapshot.facts = {"reported": "up to date\n", "empty": ""}
     snapshot.environ = {"PATH": "0f"}
     return snapshot
 

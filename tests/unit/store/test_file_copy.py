@@ -36,18 +36,18 @@ def opened(source: Path, target: Path) -> Iterator[tuple[int, int]]:
 
 
 def copied(source: Path, target: Path) -> tuple[str, int]:
-    told: list[int] = []
+    reported: list[int] = []
     with opened(source, target) as (one, other):
-        found = copy_and_hash(one, other, told.append)
-    assert sum(told) == found[1]
+        found = copy_and_hash(one, other, reported.append)
+    assert sum(reported) == found[1]
     return found
 
 
 def hashed(path: Path) -> tuple[str, int]:
-    told: list[int] = []
+    reported: list[int] = []
     with path.open("rb") as stream:
-        found = hash_file(stream.fileno(), told.append)
-    assert sum(told) == found[1]
+        found = hash_file(stream.fileno(), reported.append)
+    assert sum(reported) == found[1]
     return found
 
 
@@ -173,8 +173,8 @@ def test_a_blob_is_checked_in_bounded_memory(tmp_path: Path) -> None:
         with (tmp_path / f"{size}").open("wb") as stream:
             stream.writelines(bytes([number]) * (1 << 20) for number in range(size >> 20))
         arguments = [str(tmp_path / f"cas{size}"), str(tmp_path / f"{size}"), str(tmp_path / f"{size}.copy")]
-        told = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, check=True, text=True)
-        peaks.append(int(told.stdout) * 1024)
+        reported = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, check=True, text=True)
+        peaks.append(int(reported.stdout) * 1024)
     assert peaks[1] - peaks[0] < 16 << 20
 
 

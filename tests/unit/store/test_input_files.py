@@ -14,7 +14,7 @@ PROMISED = FileEntry(digest_bytes(b"data"))
 
 
 class Place:
-    """A project with its store and a room beside it."""
+    """A project with its store and a sandbox directory beside it."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "project"

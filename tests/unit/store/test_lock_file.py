@@ -158,12 +158,12 @@ def test_no_damage_gives_other_records(tmp_path: Path, damage: Callable[[Path], 
     try:
         found = read_lock(path)
     except CorruptStateError as error:
-        complaints = error.diagnostics
+        problems = error.diagnostics
     else:
         assert found == lock(record("a"), record("b"))
         return
-    assert complaints
-    assert all(one.hint for one in complaints)
+    assert problems
+    assert all(one.hint for one in problems)
 
 
 def test_a_kept_failure_is_never_written(tmp_path: Path) -> None:

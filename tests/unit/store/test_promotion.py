@@ -386,9 +386,9 @@ def test_one_that_is_as_it_should_be_keeps_nothing_from_being_promoted(place: Pl
 def test_of_many_the_first_are_named(place: Place) -> None:
     with pytest.raises(SafetyError) as refused:
         place.promote({f"{number:02}/conftest.py": "x" for number in range(30)}, {})
-    told = [one.message for one in refused.value.diagnostics]
-    assert len(told) == 11
-    assert told[-1] == "20 more paths were left as they are"
+    reported = [one.message for one in refused.value.diagnostics]
+    assert len(reported) == 11
+    assert reported[-1] == "20 more paths were left as they are"
 
 
 def test_a_declared_one_is_written_and_removed(place: Place) -> None:

@@ -446,14 +446,14 @@ def test_after_a_fault_at_any_call_the_file_is_absent_or_whole(tmp_path: Path, d
     def check() -> None:
         path = make.path  # type: ignore[attr-defined]
         assert not path.exists() or read_state(path) is not None
-        StateFile(path).notice(START)  # what was left behind is in nobody's way
+        StateFile(path).notice(START)  # what was left behind is in no one's way
         assert read_state(path) is not None
 
     assert disk.every_point(make, fault, check) >= 8
 
 
 def test_what_a_killed_build_left_of_it_is_swept_by_the_next(tmp_path: Path) -> None:
-    """It is written beside the folders of runs, which may be many: nobody would look into each."""
+    """It is written beside the folders of runs, which may be many: no one would look into each."""
     script = (
         "import os, sys; from pathlib import Path; from datetime import datetime, UTC\n"
         "from orch23.model.event import parse_event; from orch23.store.run_state import StateFile\n"

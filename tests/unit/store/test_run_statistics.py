@@ -41,7 +41,7 @@ def test_durations_and_tokens_are_read_newest_first(tmp_path: Path) -> None:
 
 
 def test_what_says_nothing_of_the_next_run_is_left_out(tmp_path: Path) -> None:
-    replayed = ended("a", 0.1, calls=0, recorded=2)  # quick, since nobody was asked
+    replayed = ended("a", 0.1, calls=0, recorded=2)  # quick, since no one was asked
     run(tmp_path, 1, replayed, ended("b", 0.0, status="fresh"), ended("c", 9.0, status="failed"), answered("d", 0, 0))
     assert read_statistics(tmp_path, "p.yaml", "abcds") == {}
 

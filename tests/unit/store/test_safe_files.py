@@ -90,7 +90,7 @@ def test_bytes_are_on_the_disk_before_their_name_and_the_name_before_the_return(
 ) -> None:
     calls: list[str] = []
 
-    def told(name: str, real: Callable[..., object]) -> Callable[..., object]:
+    def reported(name: str, real: Callable[..., object]) -> Callable[..., object]:
         def call(*args: object, **names: object) -> object:
             calls.append(name)
             return real(*args, **names)
@@ -98,6 +98,6 @@ def test_bytes_are_on_the_disk_before_their_name_and_the_name_before_the_return(
         return call
 
     for name in ("write", "fsync", "rename"):
-        monkeypatch.setattr(os, name, told(name, getattr(os, name)))
+        monkeypatch.setattr(os, name, reported(name, getattr(os, name)))
     write_atomic(tmp_path / "file", b"data")
     assert calls == ["write", "fsync", "rename", "fsync"]

@@ -120,7 +120,7 @@ def test_a_command_begins_with_permission_and_not_when_orch23_has_ended(tmp_path
     launch = Launch(
         argv=("touch", "ran"), env={}, cwd=tmp_path, sandbox_dir=sandbox_dir, interpreter=Path(sys.executable)
     )
-    for told in (False, True):
+    for reported in (False, True):
         near, far = socket.socketpair()
         with (
             near,
@@ -129,11 +129,11 @@ def test_a_command_begins_with_permission_and_not_when_orch23_has_ended(tmp_path
             far.close()
             assert near.recv(1) == b"\n"
             assert not (tmp_path / "ran").exists()
-            if told:
+            if reported:
                 near.sendall(b"\n")
             near.close()
-            assert shell.wait() == (0 if told else 1)
-        assert (tmp_path / "ran").exists() == told
+            assert shell.wait() == (0 if reported else 1)
+        assert (tmp_path / "ran").exists() == reported
 
 
 def shell(script: str) -> subprocess.Popen[bytes]:
@@ -164,11 +164,11 @@ def test_a_command_may_begin_only_when_the_sandbox_is_tied_to_this_process(
 ) -> None:
     """What it would do before could go on after a death of this process."""
     answers: list[list[int] | None] = [[], None, None]
-    told: list[list[int]] = []
+    reported: list[list[int]] = []
     far = -1
 
     def look(_: int) -> list[int] | None:
-        told.append(select.select([far], [], [], 0)[0])
+        reported.append(select.select([far], [], [], 0)[0])
         return answers.pop()
 
     monkeypatch.setattr(process_tree, "children_if_asleep", look)
@@ -182,6 +182,6 @@ def test_a_command_may_begin_only_when_the_sandbox_is_tied_to_this_process(
     finally:
         child.kill()
         child.wait()
-    assert told == [[], [], []]
+    assert reported == [[], [], []]
     assert os.read(far, 2) == b"\n"
     os.close(far)

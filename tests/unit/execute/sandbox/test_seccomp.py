@@ -15,7 +15,7 @@ ALLOWED, KILLED, EPERM, ENOSYS, EOPNOTSUPP = 0x7FFF0000, 0x80000000, 0x50001, 0x
 NEWUSER, NEWNET, SIGCHLD, UNIX, INET, PACKET, NETLINK, STREAM, DATAGRAM = 1 << 28, 1 << 30, 17, 1, 2, 17, 16, 1, 2
 RAW, PACKETS, TIPC = 3, 5, 30
 ENOTTY, DONE = 0x50019, 0x50000
-NOBODY_GIVEN = (1 << 32) - 1
+NO_ONE_GIVEN = (1 << 32) - 1
 
 
 def verdict(code: bytes, machine: str, call: int, *arguments: int, architecture: int | None = None) -> int:
@@ -186,9 +186,9 @@ def test_what_shares_namespaces_may_change_no_other_file_and_process(
 def test_a_file_can_be_given_to_its_owner_alone_and_nothing_is_done(name: str, machine: str) -> None:
     before = (1, 2) if name == "fchownat" else (1,)
     own, group = os.getuid(), os.getgid()
-    for user, of in ((own, group), (own, NOBODY_GIVEN), (NOBODY_GIVEN, group), (NOBODY_GIVEN, NOBODY_GIVEN)):
+    for user, of in ((own, group), (own, NO_ONE_GIVEN), (NO_ONE_GIVEN, group), (NO_ONE_GIVEN, NO_ONE_GIVEN)):
         assert asked(name, *before, user, of, machine=machine, alone=False) in (DONE, None)
-    for user, of in ((own + 1, group), (own, group + 1), (NOBODY_GIVEN, group + 1)):
+    for user, of in ((own + 1, group), (own, group + 1), (NO_ONE_GIVEN, group + 1)):
         assert asked(name, *before, user, of, machine=machine, alone=False) in (EPERM, None)
         assert asked(name, *before, user, of, machine=machine) in (ALLOWED, None)
 
