@@ -40,13 +40,14 @@ test: $(VENV)/.orch23-test lint types contracts ## all that CI runs: format, lin
 check: $(VENV)/.orch23-test lint types contracts ## the same without the slow tests: about a minute
 	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $(PYTEST) $(QUICK)
 
-fmt: $(VENV)/.orch23-test ## format, and mend what ruff can mend
+fmt: $(VENV)/.orch23-test ## format, and fix what ruff can fix
 	$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
 
-lint: $(VENV)/.orch23-test ## the format, and ruff's rules
+lint: $(VENV)/.orch23-test ## check the format, ruff's rules and the words
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/codespell orch23 orch23_checks bench scripts docs *.md Makefile .ci/run
 
 types: $(VENV)/.orch23-test ## mypy, strict
 	$(BIN)/mypy
@@ -54,7 +55,7 @@ types: $(VENV)/.orch23-test ## mypy, strict
 contracts: $(VENV)/.orch23-test ## the layers, by import-linter
 	PYTHONPATH=. $(BIN)/lint-imports
 
-unit: $(VENV)/.orch23-test ## the tests of single rooms, in a few seconds
+unit: $(VENV)/.orch23-test ## run the quick unit tests
 	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $(PYTEST) $(QUICK) tests/unit
 
 thorough: $(VENV)/.orch23-test ## all tests with very many examples, and mutants of docs/seeds.md: hours
@@ -71,7 +72,7 @@ vendor: $(BIN)/python ## fetch the archives that pipelines/sdist.yaml builds fro
 	$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps flit_core==3.10.1 -d vendor
 	@touch vendor
 
-docs: $(VENV)/.orch23-test ## write the generated pages anew
+docs: $(VENV)/.orch23-test ## write the generated pages
 	PYTHONPATH=. $(BIN)/python -c "$$PAGES"
 
 define PAGES
@@ -87,14 +88,14 @@ for name, page in pages.items():
 endef
 export PAGES
 
-economy: $(VENV)/.orch23-test ## write docs/economy.md anew: what an edit costs in calls of models
+economy: $(VENV)/.orch23-test ## measure docs/economy.md: model calls that edits cost
 	PYTHONPATH=. $(BIN)/python bench/model_economy.py > docs/economy.md.new
 	mv docs/economy.md.new docs/economy.md
 
-templates: $(VENV)/.orch23-test ## make the templates of orch23 init anew from the pipelines; commit what it writes
+templates: $(VENV)/.orch23-test ## write the templates of orch23 init from the pipelines; commit them
 	$(BIN)/python scripts/make_templates.py
 
-regold: $(VENV)/.orch23-test ## write the golden files anew; read the difference before you keep it
+regold: $(VENV)/.orch23-test ## write the golden files; read the diff before you commit
 	REGOLD=1 $(PYTEST) -q
 
 # The bench needs no library, and installs what it measures into environments of its own.

@@ -105,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"\n{file}, {elapsed(began)}")
     if keep:
         page.publish(file, TREE)
-        print("docs/performance.md and the figures of README.md are made anew from it")
+        print("docs/performance.md and the figures of README.md are written from it")
     return 0
 
 

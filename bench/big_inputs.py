@@ -1,4 +1,4 @@
-"""What big inputs cost: hashing beside sha256sum, a copy into a room beside cp, 100,000 files beside a bare walk.
+"""What big inputs cost: hashing beside sha256sum, copies to a sandbox directory beside cp, 100,000 files beside a walk.
 
 `python bench/big_inputs.py [MB [FILES [ROUNDS [FOLDER]]]]` prints medians and ratios, and the peak of memory. What is
 compared runs in turns, in a new order each round, so that what else the machine does falls on all of them alike.
@@ -55,7 +55,7 @@ def _large(root: Path, size_mb: int, rounds: int) -> None:
         {
             "cp": lambda: _copied(root, ["cp", "--reflink=auto", source]),
             "cp, sha256sum": lambda: _copied(root, ["cp", "--reflink=auto", source], summed=True),
-            "copy into a room": lambda: _placed(store, root, entry),
+            "copy into a sandbox directory": lambda: _placed(store, root, entry),
         },
     )
     print(f"  peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MB\n")

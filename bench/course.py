@@ -137,7 +137,7 @@ class Course:
         return self.limits.cap_s * (LENIENCE if isinstance(each.tool.source, FromTree) else 1)
 
     def _is_over(self) -> bool:
-        """Say whether the time for all of it is over: what is left is then left out, and told."""
+        """Say whether the time for all of it is over: what is left is then left out, and reported."""
         return time.monotonic() - self.began > self.limits.budget_s
 
     def _project(self, each: Installed, graph: Graph) -> Project:

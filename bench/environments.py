@@ -1,4 +1,4 @@
-"""Install each tool into an environment of its own, outside of the tree; what cannot be installed is told."""
+"""Install each tool into an environment of its own, outside of the tree; what cannot be installed is reported."""
 
 import hashlib
 import os

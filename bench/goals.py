@@ -191,7 +191,7 @@ GOALS: tuple[Goal, ...] = (
     Goal("`--version`", "≤ 1.5 of", f"`{PYTHON}`", _to_python(VERSION, 0, 1.5)),
     Goal("`--help`", "≤ 6 of", f"`{PYTHON}`", _to_python(HELP, 0, 6)),
     Goal("40 llm stages, a server that takes 1 s, a pool of 8", "≤ 1.1 of", "5 s, the ideal", _waiting),
-    Goal("model calls after an edit of one section", "only what reads it", "making all anew", _economy),
+    Goal("model calls after an edit of one section", "only what reads it", "building all again", _economy),
 )
 
 

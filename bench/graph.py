@@ -1,8 +1,8 @@
 """The one graph that every tool is given: layers ten wide, chains and diamonds, in blocks of a hundred stages.
 
 A stage reads two files and writes one, which holds the lines of both, sorted, each once. So what every output must hold
-can be told without any tool, an edit that adds a new line reaches everything downstream, and one that says a line twice
-changes no output at all.
+can be computed without any tool, an edit that adds a line reaches everything downstream, and one that repeats a line
+changes no output.
 """
 
 from collections.abc import Mapping

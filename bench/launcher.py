@@ -1,7 +1,7 @@
 """Start processes one at a time from a process that is small itself, so that their peak memory is their own.
 
-A child's peak counts what its parent held when it was started. So this runs as a program with hardly an import, and is
-told over its standard input what to start: values of `marshal`, each with its length before it.
+A child's peak counts what its parent held when it was started. So this runs as a program with hardly an import. It
+reads what to start from its standard input: values of `marshal`, each with its length before it.
 """
 
 import marshal

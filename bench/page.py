@@ -141,7 +141,8 @@ def _histories(results: Results) -> Iterator[str]:
 
 
 def _costs(results: Results) -> Iterator[str]:
-    yield "## What the sandbox costs a stage\n\nRoom and result included, in turns: the median, and 8 of 10.\n"
+    yield "## What the sandbox costs a stage\n"
+    yield "Sandbox directory and result included, in turns: the median, and 8 of 10.\n"
     plain = {one.work: spread(one.wall_s).middle for one in results.stage_costs if one.kind == "no sandbox"}
     rows = []
     for one in results.stage_costs:

@@ -41,7 +41,7 @@ def parts() -> Mapping[str, list[tuple[type, str]]]:
     from orch23.store.run_state import StateFile  # noqa: PLC0415 - heavy
 
     return {
-        "deciding: inputs, manifest, key, records": [(StageDecider, "appraise")],
+        "deciding: inputs, manifest, key, records": [(StageDecider, "decide")],
         "inputs and outputs copied into the store": [
             (ProjectStore, "add_file"),
             (DiskContentStore, "adopt"),
@@ -55,7 +55,7 @@ def parts() -> Mapping[str, list[tuple[type, str]]]:
             (BackgroundCleaner, "_run"),
         ],
         "processes started and waited for": [(LocalExecutor, "_start")],
-        "searched for secrets": [(Secrets, "find"), (Secrets, "suspects"), (Secrets, "redact")],
+        "searched for secrets": [(Secrets, "find"), (Secrets, "may_contain"), (Secrets, "redact")],
         "journal, state and screen": [(Journal, "notice"), (StateFile, "notice"), (TextScreen, "notice")],
         "records": [(Records, "put"), (Records, "add")],
         "promoted, and committed": [(Committer, "promote"), (Committer, "check"), (Committer, "write_lock")],

@@ -1,4 +1,4 @@
-"""One tool's copy of the graph on disk: lay it, edit it, and say whether its outputs are what they must be."""
+"""One tool's copy of the graph on disk: write it, edit it, and check whether its outputs are what they must be."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ from bench.graph import Graph
 
 
 class Project:
-    """A folder with the sources of the graph and what the tool is told of it."""
+    """A folder with the sources of the graph and what the tool reads about it."""
 
     def __init__(self, root: Path, graph: Graph, described: Mapping[str, str]) -> None:
         """Take the folder, which is the project's alone."""

@@ -57,9 +57,9 @@ def measure(rounds: int) -> dict[str, dict[str, list[float]]]:
     """Return the seconds of each round, by piece of work and kind of sandbox."""
     measured: dict[str, dict[str, list[float]]] = {}
     with tempfile.TemporaryDirectory(prefix="orch23-bench-") as folder:
-        rooms, contents = SandboxDirs(Path(folder, "rooms"), Nothing()), DiskContentStore(Path(folder, "cas"))
+        sandbox_dirs, contents = SandboxDirs(Path(folder, "rooms"), Nothing()), DiskContentStore(Path(folder, "cas"))
         executors = {
-            name: LocalExecutor(sandbox_dirs=rooms, contents=contents, workers=1, launcher=launcher)
+            name: LocalExecutor(sandbox_dirs=sandbox_dirs, contents=contents, workers=1, launcher=launcher)
             for name, launcher in kinds().items()
         }
         for work, argv in WORK.items():
@@ -82,7 +82,7 @@ def show(measured: dict[str, dict[str, list[float]]], rounds: int) -> None:
     """Print a table for each piece of work."""
     for work, times in measured.items():
         plain = statistics.median(times["no sandbox"])
-        print(f"\n{work}: {rounds} rounds, room and result included")
+        print(f"\n{work}: {rounds} rounds, sandbox directory and result included")
         for name, each in times.items():
             middle = statistics.median(each)
             low, high = statistics.quantiles(each, n=10)[0], statistics.quantiles(each, n=10)[-1]

@@ -1,4 +1,4 @@
-"""What the bench knows of a build tool: how it is told of the graph, and how it is called."""
+"""What the bench knows of a build tool: how it gets the graph, and how it is called."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -45,7 +45,7 @@ class Tool:
 
     `says_ran` is the pattern of the number of stages that ran, in what the tool prints; without it, outputs that were
     written again are counted. `only` names the scenarios that it takes part in; none means all. `repair` is how it is
-    told to put an output right that somebody edited.
+    called to put an output right that somebody edited.
     """
 
     name: str

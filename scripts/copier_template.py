@@ -99,7 +99,7 @@ def template_files(root: Path, description: Description) -> dict[str, Blob]:
     """Return all files of the copier template.
 
     Raises:
-        TemplateError: a replacement fits no place or several, or a file cannot be told from a template.
+        TemplateError: a replacement fits no place or several, or a file cannot be distinguished from a template.
 
     """
     made = {"copier.yml": Blob(_json(_settings(description)))}

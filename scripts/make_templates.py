@@ -1,4 +1,4 @@
-"""Write the git bundles of orch23/templates anew from the runnable pipelines: `make templates`.
+"""Write the git bundles of orch23/templates from the runnable pipelines: `make templates`.
 
 A template whose files differ from the last version in its bundle gets a next version there; all others stay as they
 are. So every version that was ever shipped stays in the bundle, and an update can be merged three-way.

@@ -21,7 +21,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
 
 # Such paths are found by their end: a search for the start of each would take quadratic time in a long line.
 _LIBRARY = re.compile(r"/lib(?:64)?/python3\.\d+t?(?=/)")  # the standard library, in tracebacks
-_ROOM = re.compile(r"/rooms/[0-9a-f]{16}(?=/|\b)")
+_SANDBOX_DIR = re.compile(r"/rooms/[0-9a-f]{16}(?=/|\b)")
 _PATH_START = re.compile(r"[^\s'\"=:(\[]*\Z")
 _MAX_PATH = 4096
 
@@ -34,16 +34,16 @@ def shorten(text: str, limits: BriefLimits | None = None) -> str:
     return f"{text[: limits.head]}\n...\n{text[len(text) - limits.tail :]}"
 
 
-def normalise(text: str, rooms: tuple[str, ...] = ()) -> str:
+def normalise(text: str, sandbox_dirs: tuple[str, ...] = ()) -> str:
     """Return a text without what differs between runs: durations, temporary paths, addresses, colours, sandboxes.
 
     Equal failures then have equal texts. A second call changes nothing.
     """
-    for room in sorted(rooms, key=len, reverse=True):
-        if room:
-            text = text.replace(room.rstrip("/"), "/room")
+    for directory in sorted(sandbox_dirs, key=len, reverse=True):
+        if directory:
+            text = text.replace(directory.rstrip("/"), "/room")
     colours, *rules = _RULES
-    text = _with_short_paths(_ROOM, "/room", colours[0].sub(colours[1], text))
+    text = _with_short_paths(_SANDBOX_DIR, "/room", colours[0].sub(colours[1], text))
     text = _with_short_paths(_LIBRARY, "/python", text)
     for pattern, form in rules:
         text = pattern.sub(form, text)

@@ -196,7 +196,7 @@ def rebuild_outputs(state: ProjectState, resolved: ResolvedStage, record: Record
         return False
     for fingerprint in record.exchanges:
         exchange = state.store.exchanges.get(fingerprint, transcripts)
-        if exchange is None or not _lay_one(resolved, exchange, tree):
+        if exchange is None or not _apply_exchange(resolved, exchange, tree):
             return False
     made = {path: digest_bytes(data) for path, data in tree.items()}
     if any(made.get(path) != entry.digest for path, entry in record.outputs.items()):
@@ -206,7 +206,7 @@ def rebuild_outputs(state: ProjectState, resolved: ResolvedStage, record: Record
     return True
 
 
-def _lay_one(resolved: ResolvedStage, exchange: Exchange, tree: dict[str, bytes]) -> bool:
+def _apply_exchange(resolved: ResolvedStage, exchange: Exchange, tree: dict[str, bytes]) -> bool:
     """Apply one exchange to the tree; return whether that was possible."""
     from orch23.decide.proposal import judge_response  # noqa: PLC0415 - only for responses of models
 

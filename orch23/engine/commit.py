@@ -83,7 +83,7 @@ class Committer(Struct, dict=True):
 
     def use_recorded(self, resolved: ResolvedStage, record: Record) -> None:
         """Show a recorded result to other stages. The workspace does not change."""
-        self._keep_laid(record)
+        self._store_rebuilt(record)
         self.session.store.records.use(record)
         self.session.state.settle(resolved.stage.name, record)
 
@@ -272,7 +272,7 @@ class Committer(Struct, dict=True):
                 self._keep_start(resolved, path, entry)
         return found
 
-    def _keep_laid(self, record: Record) -> None:
+    def _store_rebuilt(self, record: Record) -> None:
         rebuilt = self.session.state.rebuilt
         for entry in record.outputs.values():
             if entry.digest.sha256 in rebuilt and not self.session.store.contents.has(entry.digest):

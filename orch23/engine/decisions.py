@@ -93,7 +93,7 @@ class StageDecider(Struct):
         state.moved_bases[name] = in_force
         resolved = self.resolve(name)
         known = self._known(resolved, need_intermediate=need_intermediate)
-        if self._may_start_anew(known, resolved):
+        if self._may_start_over(known, resolved):
             # A record of an earlier base wins: a reverted input restores its result at no cost (ADR 19, rule 2).
             for start in bases.alternatives(name, identity_of(resolved.manifest), in_force):
                 state.moved_bases[name] = start
@@ -114,7 +114,7 @@ class StageDecider(Struct):
             decision = self._accepted_before_reset(resolved) or decision
         return self._owned(resolved, decision)
 
-    def _may_start_anew(self, known: StageFacts, resolved: ResolvedStage) -> bool:
+    def _may_start_over(self, known: StageFacts, resolved: ResolvedStage) -> bool:
         """Return whether no record matches on the base in force, so that the stage may have another base."""
         if known.current or known.same_core is not None or known.pending_upstream:
             return False

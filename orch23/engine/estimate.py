@@ -121,9 +121,9 @@ def _calls_of_attempts(node: Stage | ForeachStage) -> int:
     retry: Json = node.body.get("retry")
     attempts = _whole(retry.get("max") if isinstance(retry, Mapping) else retry) + 1
     llm = _llm(node)
-    more_room = llm.get("on_truncated")
-    if isinstance(more_room, Mapping):
-        return attempts * (1 + _whole(more_room.get("retries")))
+    on_truncated = llm.get("on_truncated")
+    if isinstance(on_truncated, Mapping):
+        return attempts * (1 + _whole(on_truncated.get("retries")))
     adapter = adapter_named(str(llm.get("provider")), node.plugins)
     return attempts * (1 + (adapter.on_truncated.retries if adapter else 0))
 

@@ -72,7 +72,7 @@ class DeclaredByPlan(Struct, dict=True):
         return self.session.store.promoter.refusal(path, self._by_names)
 
     def _by_names(self, path: str) -> str | None:
-        # Most paths have no protected name, whoever declares them: these need no index of the plan.
+        # Most paths have no protected name: they need no index of the plan.
         if self._none.write_error(path) is None:
             return None
         plan = self.session.state.plan

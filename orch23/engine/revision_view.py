@@ -61,8 +61,8 @@ class RevisionArtifacts(Struct, frozen=True, kw_only=True, dict=True):
         """Return the file that was made at a path, or None if there was none or it is about to be removed."""
         if self.today is not None and path in self.unknown:
             return self.today.entry(path)
-        if path in self._told:
-            return self._told[path]
+        if path in self._recorded_files:
+            return self._recorded_files[path]
         return None if self.is_dead(path) else self.files.entry(path)
 
     def read(self, path: str) -> bytes | None:
@@ -97,10 +97,10 @@ class RevisionArtifacts(Struct, frozen=True, kw_only=True, dict=True):
         return self._is_untold(path) and self.entry(path) is None
 
     def _is_untold(self, path: str) -> bool:
-        return path not in self._told and any(match_any(patterns, path) for patterns in self._unbuilt)
+        return path not in self._recorded_files and any(match_any(patterns, path) for patterns in self._unbuilt)
 
     @cached_property
-    def _told(self) -> dict[str, FileEntry | None]:
+    def _recorded_files(self) -> dict[str, FileEntry | None]:
         """The last version of each path by the records of stages that still exist."""
         found: dict[str, FileEntry | None] = {}
         records = self.lock.records

@@ -35,7 +35,7 @@ class StagePools(Struct):
     @property
     def is_full(self) -> bool:
         """Whether no stage could be admitted."""
-        return not self._has_room((_JOBS,)) and not (_CALLS in self.sizes and self._has_room((_CALLS,)))
+        return not self._has_free_place((_JOBS,)) and not (_CALLS in self.sizes and self._has_free_place((_CALLS,)))
 
     @property
     def waiting(self) -> frozenset[str]:
@@ -50,7 +50,7 @@ class StagePools(Struct):
     def admit(self) -> str | None:
         """Return the first queued stage with a place in each of its pools, and take these places."""
         # One queue for each combination of pools: a stage that waits for a full pool does not block others.
-        heads = [(queue[0][0], pools) for pools, queue in self._queues.items() if queue and self._has_room(pools)]
+        heads = [(queue[0][0], pools) for pools, queue in self._queues.items() if queue and self._has_free_place(pools)]
         if not heads:
             return None
         pools = min(heads)[1]
@@ -70,7 +70,7 @@ class StagePools(Struct):
         only_waits = stage.kind == _CALLS and _CALLS in named
         return tuple(sorted(named if only_waits else named | {_JOBS}))
 
-    def _has_room(self, pools: tuple[str, ...]) -> bool:
+    def _has_free_place(self, pools: tuple[str, ...]) -> bool:
         return all(self._taken.get(pool, 0) < (self.jobs if pool == _JOBS else self.sizes[pool]) for pool in pools)
 
 
