@@ -59,6 +59,7 @@ class ModelOverrides(Struct):
         out = dict(llm)
         if self.override.provider is not None:
             former = llm.get("provider")
+            # The other provider would refuse these fields, or their scale means something else there.
             dropped = set(self.override.unfit) | (
                 _PROVIDER_FIELDS if former not in (None, self.override.provider) else set()
             )

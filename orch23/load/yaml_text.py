@@ -215,6 +215,7 @@ def parse_yaml_scalar(text: str) -> Json:
 
 def _events(text: str) -> Iterator[_Event]:
     yaml = _yaml()
+    # The parser in C is much faster, but some installations of PyYAML do not have it.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
     try:
         while loader.check_event():
@@ -339,6 +340,7 @@ class _Building:
             return "E804", "merge keys (`<<`) are not allowed", hint, ()
         if not isinstance(value, str):
             return "E806", f"the key `{event.value}` is not a string", f'write "{event.value}" in quotes', ()
+        # YAML readers differ in which of the two values they use.
         if isinstance(frame.value, dict) and value in frame.value:
             first = Related("first here", self.key_positions.get(path))
             return "E803", f"the key `{value}` appears twice", "remove one of the two", (first,)
@@ -366,6 +368,7 @@ class _Building:
             self.positions.put(frame.path, self._span(frame.start, event.end_mark))
         return True
 
+    # With an alias, a file means something else than it shows, and a nested one can expand to gigabytes.
     def _alias(self, event: _Event) -> bool:
         name = f"*{event.anchor}"
         hint = f'write the value out; if a pattern is meant, put it in quotes: "{name}"'

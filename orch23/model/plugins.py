@@ -121,6 +121,7 @@ def plugin_error_of(error: BaseException) -> ConfigurationError | None:
 
     The exception may be raised in code that the plugin called.
     """
+    # One place reads the traceback; handlers would be needed around every call of a plugin (ADR 32).
     found, place, below = None, "", error.__traceback__
     while below is not None:
         code, module = below.tb_frame.f_code, str(below.tb_frame.f_globals.get("__name__"))
@@ -231,6 +232,7 @@ class Registry(Mapping[str, _Value], Generic[_Value]):
         value: _Value = found
         return value
 
+    # Searched only for a name that orch23 does not have: the search takes 39 ms (ADR 32).
     @cached_property
     def _added(self) -> Mapping[str, _Added]:
         found: dict[str, _Added] = {}

@@ -73,7 +73,7 @@ OPENAI_KEY = "OPENAI_API_KEY"
 _CONNECT_S = 15.0
 # A model on a slow machine reads a long prompt for minutes before its first word.
 _STALL_S = 300.0
-# Later than the deadline, which shuts the connection down and gives the better message.
+# The library's timeout is later than the deadline: the deadline shuts the connection down, with a better message.
 _LATER_S = 5.0
 _LEAST_S = 0.001
 _NO_CREDIT = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})

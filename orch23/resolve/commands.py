@@ -76,10 +76,12 @@ def command_step(command: str, allow: Sequence[str]) -> "ShellStep | PytestStep 
         return f"it cannot be split into arguments: {str(error).lower()}"
     if not argv:
         return "it is empty"
+    # A path could lead to a program that a model wrote.
     if "/" in argv[0] or "\\" in argv[0] or ".." in argv[0]:
         return f"the program `{argv[0]}` is a path; write its name alone"
     if argv[0] not in allow:
         return f"the program `{argv[0]}` is not allowed; allowed are {', '.join(f'`{name}`' for name in allow)}"
+    # With the exit status alone, code under test could end the process with 0 before a test fails.
     if argv[0] == "pytest":
         return _pytest(argv[1:])
     if argv[:3] == ["python", "-m", "pytest"]:

@@ -61,7 +61,7 @@ class DiskContentStore:
             return False
 
     def _blob_path(self, sha256: str) -> str:
-        # A text: to build a Path takes longer than the `stat` that it is for, and plans test every blob.
+        # A string: building a Path takes longer than the `stat`, and plans test every blob.
         return f"{self._base}/{sha256[:2]}/{sha256}"
 
     def put(self, data: bytes) -> Digest:
