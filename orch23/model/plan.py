@@ -52,7 +52,7 @@ class Plan(Struct, frozen=True, kw_only=True, dict=True):
     chains: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     upstream_of_chains: Mapping[str, frozenset[str]] = field(default_factory=dict)
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    # With a node for each, every rule about owners, versions and files would need an exception (ADR 12).
+    # Not nodes: otherwise every rule about owners, versions and files would need an exception (ADR 12).
     skipped: Mapping[str, SkippedStage] = field(default_factory=dict)
     whole: Callable[[], Mapping[str, Stage | ForeachStage]] | None = None
     cache: CompileCache | None = None

@@ -133,8 +133,8 @@ class SettingsDocument(Document, frozen=True, kw_only=True, forbid_unknown_field
         str,
         Meta(
             pattern=DISTRIBUTION_PATTERN,
-            description="The executor of the stages' processes: `local` for this machine, or the name of an executor of "
-            "a plugin.",
+            description="The executor of the stages' processes: `local` for this machine, or the name of an executor "
+            "of a plugin.",
             extra_json_schema=_NAMED_LITERALLY,
         ),
     ] = "local"
