@@ -120,6 +120,7 @@ def _read(path: Path, root: Path) -> _SourceFile:
         if descriptor is None:
             whole.lstat()
             raise NotFoundError(Diagnostic("E862", f"`{path}` is not a regular file", hint=hint))
+        # One byte more than the limit, to notice a larger file.
         data = read_and_close(descriptor, PIPELINE_LIMITS.size_bytes + _MARK_BYTES + 1)
     except FileNotFoundError:
         raise NotFoundError(Diagnostic("E862", f"the file `{path}` does not exist", hint=hint)) from None

@@ -44,6 +44,7 @@ class LoadContext(Struct):
     broken: frozenset[str] = frozenset()
     overrides: ModelOverrides = field(default_factory=ModelOverrides)
     diagnostics: list[Diagnostic] = field(default_factory=list)
+    # A mistake under `defaults` would otherwise be reported for each stage.
     seen: set[tuple[str, str, Location | None]] = field(default_factory=set)
     broken_nodes: NodeSet = NO_NODES_BROKEN
     named_pools: list[tuple[str, str]] = field(default_factory=list)

@@ -192,6 +192,7 @@ def parse_yaml(text: str, file: str, caps: TextLimits = DATA_LIMITS) -> ParsedTe
     refused = _unreadable(text, file, caps)
     if refused is not None:
         return ParsedText(None, {}, {}, (refused,))
+    # Not `yaml.safe_load`, which gives no locations and takes the last of two equal keys.
     building = _Building(text, file, caps)
     try:
         for event in _events(text):

@@ -359,6 +359,7 @@ class SkippedStage(Struct, frozen=True, omit_defaults=True, kw_only=True):
     name: str
     kind: str
     condition: str = ""
+    # For the hint about an input that only this stage would make (ADR 12).
     writes: tuple[str, ...] = ()
     promote: str | None = None
 

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 
 ANTHROPIC_KEY = "ANTHROPIC_API_KEY"
 ANTHROPIC_URL = "https://api.anthropic.com"
+# Part of every fingerprint: with another version, no recorded response is found.
 API_VERSION = "2026-10-21"
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
 THINKING_MODES = ("adaptive", "disabled")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _SPECIFIC_TEXT = "effort thinking base_url endpoint_alias command read pass_env network answers seed temperature api"
 _SPECIFIC = tuple(_SPECIFIC_TEXT.split())
 
+# Names only: the module of a provider is imported when a step uses it (ADR 18).
 _MODULES = {
     "anthropic": "anthropic_messages",
     "openai": "openai_adapter",

@@ -55,6 +55,7 @@ _SHELLS_TEXT = "sh bash dash zsh ksh fish csh tcsh busybox env xargs sudo nohup 
 _SHELLS = frozenset(_SHELLS_TEXT.split())
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _OPERATORS = "|&;<>()"
+# Not `-p`, `-c` or `-o`: they could load a model's code as a plugin, or another configuration.
 _PYTEST_FLAGS = re.compile(r"-[qvxsl]+|-r[A-Za-z]+|--(?:quiet|verbose|exitfirst|showlocals|no-header|no-summary)")
 _PYTEST_VALUES = frozenset({"-k", "-m", "--tb", "--maxfail"})
 

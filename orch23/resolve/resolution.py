@@ -211,6 +211,7 @@ def _verification(stage: Stage, facts: Facts) -> dict[str, Json]:
     return {
         "verify": [_verify_aspect(step, facts) for step in stage.verify.steps],
         "verify.all": stage.verify.run_all or None,
+        # Without processes, another Python cannot change the verdict.
         "verify.python": facts.python if processes else None,
         "verify.pytest": facts.pytest if any(step.kind == "pytest" for step in processes) else None,
     }
@@ -284,6 +285,7 @@ class _Inputs(Struct):
                 hint = "create it, or write {path: ..., optional: true}"
                 self.broken.append(Diagnostic("E822", f"input `{one.path}` does not exist", hint=hint))
         elif isinstance(one, OrderInput):
+            # Not part of the key: the digest that the step declares defines the output (ADR 32).
             self.unkeyed[one.path] = entry
         elif isinstance(one, SliceInput):
             self._add_slice(one, entry)

@@ -17,6 +17,7 @@ YamlReader = Callable[[str], Json]
 _HEADING = re.compile(r"^(#{1,6})[ \t]+(.+?)[ \t]*#*[ \t]*$")
 _FENCE = re.compile(r"^ {0,3}(```+|~~~+)")
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
+# By a field, an item is still found after others were inserted before it.
 _BY_FIELD = re.compile(r"^\[([A-Za-z0-9_.-]+)=(.*)\]$")
 
 PointerStep = str | int | tuple[str, str]

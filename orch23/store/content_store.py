@@ -23,6 +23,7 @@ from orch23.store.safe_files import (
 )
 
 
+# SHA-256 and not a faster hash: hashing costs less than reading the file (ADR 1).
 class DiskContentStore:
     """Stores blobs by digest in `ab/<sha256>`, read-only, and verifies a blob each time it is read.
 

@@ -28,6 +28,7 @@ from orch23.store.safe_files import (
     write_atomic,
 )
 
+# It pairs the index with the records: an index that is older after a power cut is noticed (ADR 31).
 GENERATION_FILE = "generation"
 """The file beside the records with a random text, replaced by each process that changes records."""
 RECORDS_TABLE = "records"
