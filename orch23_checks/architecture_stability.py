@@ -27,8 +27,8 @@ CODES: Codes = {
     ),
     "E341": (
         "two layers of an architecture share a name or a file",
-        "Each layer needs a unique name, and each file belongs to one layer. Rename the layer, or remove the file "
-        "from one of the two.",
+        "Layers need unique names, and each file belongs to one layer. Rename the layer, or remove the file from one "
+        "of the two.",
     ),
     "E342": (
         "a layer uses a file of a layer that it does not depend on",
@@ -37,8 +37,8 @@ CODES: Codes = {
     ),
     "E343": (
         "an accepted layer is missing",
-        "The last accepted architecture has this layer, and the new one does not; its code would be deleted. Keep "
-        "the layer under its name. To delete it, name it in the option `released` of the check.",
+        "The last accepted architecture has this layer; without it, its code would be deleted. Keep the layer under "
+        "its name. To delete it, name it in the option `released` of the check.",
     ),
     "E344": (
         "an accepted layer is of another kind",

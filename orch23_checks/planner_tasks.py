@@ -27,8 +27,8 @@ CODES: Codes = {
     ),
     "E333": (
         "a task would change tests",
-        "An artifact is a test file: `test_*.py`, `*_test.py`, `conftest.py`, or a file that the option `tests` of "
-        "the check names. Tasks may not change the tests that check them. Remove the path from `artifacts`.",
+        "Tasks may not change tests: `test_*.py`, `*_test.py`, `conftest.py`, and files in the option `tests` of the "
+        "check. Remove the path from `artifacts`.",
     ),
 }
 

@@ -41,8 +41,8 @@ CODES: Codes = {
     ),
     "E004": (
         "a path of a work order is a glob",
-        "Paths in conditions, `allowed_files` and `context_files` name single files, but this path has `*`, `?` or "
-        "brackets. Name each file.",
+        "Paths in conditions, `allowed_files` and `context_files` name single files, so `*`, `?` and brackets are "
+        "refused. Name each file.",
     ),
     "E005": (
         "a work order does not fit its schema",
@@ -80,8 +80,8 @@ CODES: Codes = {
     ),
     "E105": (
         "an acceptance command runs the whole verification",
-        "The script in the option `verify` runs automatically after every order that is not exempt; as an acceptance "
-        "command it would run too early, or twice. Remove the command.",
+        "The script in the option `verify` runs automatically after every order that is not exempt. Remove the "
+        "command.",
     ),
     "E106": (
         "the contract of the verification is never met",

@@ -16,8 +16,8 @@ CODES: Codes = {
     "E316": (
         "a schema cannot be used",
         "The file in the option `schema` is not a declared input, is not strict JSON or a draft-07 schema, has a "
-        "pattern that RE2 does not support, or refers to another file or address. List the file in the `inputs` of "
-        "the stage or of `verify`, and keep all references within the file.",
+        "pattern that RE2 does not support, or refers to another file. List the file in the `inputs` of the stage or "
+        "of `verify`, and keep all references within it.",
     ),
 }
 

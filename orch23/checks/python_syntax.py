@@ -12,8 +12,8 @@ from orch23.model.python_source import parse_python
 CODES: Codes = {
     "E311": (
         "a Python file does not parse",
-        "An output `.py` file is not valid Python for the version that runs orch23. The location is that of the "
-        "first error. A model gets the message in its next attempt; correct the line if you wrote the file.",
+        "The file is not valid Python for the version that runs orch23. The location is that of the first error. A "
+        "model gets the message in its next attempt; correct the line if you wrote the file.",
     ),
     "E312": (
         "a Python file lacks a required name",

@@ -59,8 +59,8 @@ PROPOSAL_CODES: Mapping[str, tuple[str, str]] = {
     ),
     FILE_AND_DIRECTORY: (
         "a path is both a file and a directory",
-        "One entry writes a file at a path that another entry, or an existing file, needs as a directory. The next "
-        "attempt gets the error and must choose another name.",
+        "One entry writes a file where another entry, or an existing file, needs a directory. The next attempt gets "
+        "the error and must choose another name.",
     ),
     PROTECTED: (
         "a protected file",

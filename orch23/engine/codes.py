@@ -5,8 +5,8 @@ from collections.abc import Mapping
 ENGINE_CODES: Mapping[str, tuple[str, str]] = {
     "E302": (
         "a condition on the result is not met",
-        "`ensures` names a file that must, or must not, exist when the stage is done. Create or remove the file, or "
-        "remove the condition.",
+        "`ensures` names a file that must, or must not, exist after the stage. Create or remove the file, or remove "
+        "the condition.",
     ),
     "E303": (
         "a declared output was not made",
@@ -57,13 +57,13 @@ ENGINE_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E318": (
         "a condition of the stage is not met",
-        "`requires` names a file that must, or must not, exist before the stage runs. Nothing was run and no model "
-        "was called. Create or remove the file, or remove the condition.",
+        "`requires` names a file that must, or must not, exist before the stage runs. Nothing was run. Create or "
+        "remove the file, or remove the condition.",
     ),
     "E482": (
         "a declared tool is missing",
-        "`tools` names a program that is neither in the system directories nor beside the interpreter. Install it "
-        "there; orch23 sets PATH and does not inherit it.",
+        "A program in `tools` is neither in the system directories nor beside the interpreter. Install it there; "
+        "orch23 sets PATH and does not inherit it.",
     ),
     "E501": (
         "the limit of calls is reached",
@@ -109,7 +109,7 @@ ENGINE_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E642": (
         "there is nothing to accept",
-        "`orch23 accept` is for outputs that you edited; `orch23 plan` shows them as `edited`. If an upstream stage "
+        "Only outputs that you edited can be accepted; `orch23 plan` shows them as `edited`. If an upstream stage "
         "has no result yet, build that stage first.",
     ),
     "E696": (
@@ -126,8 +126,7 @@ ENGINE_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E711": (
         "inputs changed while a stage was prepared",
-        "The inputs of a stage changed several times while it was prepared. Nothing was run. Stop the program that "
-        "writes them, and build again.",
+        "The inputs changed several times before the stage ran. Stop the program that writes them, and build again.",
     ),
     "E712": (
         "two owners of one path",
@@ -137,8 +136,7 @@ ENGINE_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E828": (
         "unknown check",
-        "A step of `verify` names a check that does not exist. Correct the name; the hint lists the checks. For a "
-        "check of a plugin, list its distribution in `plugins`.",
+        "Correct the name; the hint lists the checks. For a check of a plugin, list its distribution in `plugins`.",
     ),
     "E846": (
         "unknown executor",

@@ -10,7 +10,7 @@ EXECUTE_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E301": (
         "a test failed",
-        "pytest ran, and at least one test, fixture or import of a test file failed. Fix the code or the test.",
+        "A test, a fixture or the import of a test file failed. Fix the code or the test.",
     ),
     "E320": (
         "pytest did not succeed",
@@ -48,8 +48,8 @@ EXECUTE_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E481": (
         "the interpreter's version is unknown",
-        "The version is read from pyvenv.cfg, from the name pythonX.Y or from the library directory, without "
-        "starting the interpreter. Set `python:` to the interpreter itself, not to a wrapper script.",
+        "The version is read from pyvenv.cfg, the name pythonX.Y or the library directory; the interpreter is not "
+        "started. Set `python:` to the interpreter itself, not to a wrapper script.",
     ),
     "E483": (
         "no sandbox works on this machine",
@@ -59,14 +59,13 @@ EXECUTE_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E484": (
         "a stage without a sandbox",
-        "The stage has `sandbox: off`. A pipeline alone cannot switch the sandbox off: check what the stage runs, "
-        "then build with `--allow-unsandboxed`.",
+        "A pipeline alone cannot switch the sandbox off. Check what the stage runs, then build with "
+        "`--allow-unsandboxed`.",
     ),
     "E485": (
         "the sandbox of a step could not be made",
-        "The sandbox passed its self-test, but could not be created: a limit of namespaces or mounts was reached, or "
-        "a directory of the interpreter was removed. The step was not run. Run `orch23 doctor` to test the sandbox "
-        "again.",
+        "A limit of namespaces or mounts was reached, or a directory of the interpreter was removed. The step was "
+        "not run. Run `orch23 doctor` to test the sandbox again.",
     ),
     "E486": (
         "a file changed while a program ran",

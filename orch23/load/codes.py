@@ -11,12 +11,12 @@ LOAD_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E802": (
         "unknown key",
-        "The key is not allowed here, so it would have no effect. Correct its spelling, or move it to the right "
-        "mapping; `orch23 schema` and docs/pipeline-reference.md list the keys of each mapping.",
+        "The key would have no effect here. Correct its spelling, or move it to the right mapping; `orch23 schema` "
+        "and docs/pipeline-reference.md list the keys of each mapping.",
     ),
     "E803": (
         "a key appears twice",
-        "One mapping has the same key twice, and YAML readers differ in which one they use. Remove one.",
+        "YAML readers differ in which value they use. Remove one of the two keys.",
     ),
     "E804": (
         "a feature of YAML that is not allowed",
@@ -25,8 +25,8 @@ LOAD_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E805": (
         "text that cannot be read",
-        "The file is not UTF-8, contains a control character, or is larger or nested more deeply than the limits "
-        "allow. Save it as UTF-8, remove the character, or move data into other files.",
+        "The file is not UTF-8, contains a control character, or is too large or nested too deep. Save it as UTF-8, "
+        "remove the character, or move data into other files.",
     ),
     "E806": (
         "a key that is not a string",
@@ -34,8 +34,7 @@ LOAD_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E807": (
         "a number out of range",
-        "The number does not fit in 64 bits, so not every reader would keep it exactly. Put it in quotes to keep it "
-        "as text.",
+        "The number does not fit in 64 bits, so some readers would change it. Put it in quotes to keep it as text.",
     ),
     "E810": ("a required key is missing", "Add the key in the message; docs/pipeline-reference.md describes it."),
     "E811": (
@@ -55,14 +54,15 @@ LOAD_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E814": (
         "exactly one of several keys is needed",
-        "A stage has exactly one of `llm`, `shell`, `pytest`, `render` and `fetch`; a verify step has exactly one of "
-        "`check`, `shell`, `pytest` and `ensures`; a foreach has `from` or `in`. Keep one, or make two stages.",
+        "A stage has exactly one of `llm`, `shell`, `pytest`, `render` and `fetch`; a `verify` step exactly one of "
+        "`check`, `shell`, `pytest`, `ensures` and `commands`; a foreach `from` or `in`. Keep one, or make two "
+        "stages.",
     ),
     "E815": (
         "a duration, count or amount that cannot be read",
-        "A duration is a number of seconds, or a number with a unit: `300s`, `45m`, `2h`, `1h30m`. A count is a "
-        "whole number that may end in `k` (thousands) or `M` (millions): `600k`. An amount of US dollars is a number "
-        "or a decimal in quotes: `2.50`, `'0.000125'`.",
+        "A duration is a number of seconds, or has units: `300s`, `45m`, `2h`, `1h30m`. A count is a whole number "
+        "and may end in `k` (thousands) or `M` (millions): `600k`. An amount of US dollars is a number or a decimal "
+        "in quotes: `2.50`, `'0.000125'`.",
     ),
     "E816": (
         "a pool that is not defined",
@@ -71,8 +71,8 @@ LOAD_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E840": (
         "an undefined name in an expression",
-        "A `${{ }}` uses a name that does not exist here. Expressions can use `vars`, and in a foreach the item by "
-        "the name in `as`. Declare the var, or correct the spelling.",
+        "Expressions can use `vars`, and in a foreach the item by the name in `as`. Declare the var, or correct the "
+        "spelling.",
     ),
     "E841": (
         "an expression that fails",
@@ -86,8 +86,8 @@ LOAD_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E843": (
         "an unknown var is set",
-        "`--set` or the `--vars` file sets a var that the pipeline does not declare under `vars`. Correct its name, "
-        "or declare it with a default.",
+        "`vars` of the pipeline does not declare this var. Correct the name in `--set` or the `--vars` file, or "
+        "declare it with a default.",
     ),
     "E844": (
         "a plugin is not installed",
@@ -126,7 +126,7 @@ LOAD_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E853": (
         "an output is named twice",
-        "The stage lists the same output twice, perhaps once with a `./`. Remove one.",
+        "The stage lists the output twice, perhaps once with `./`. Remove one.",
     ),
     "E854": (
         "a stage reads its own output",
@@ -170,8 +170,8 @@ LOAD_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E862": (
         "no such pipeline file",
-        "The pipeline, or the file of vars, does not exist or cannot be read. Check the path: it is relative to the "
-        "current directory, and the file must be in the project.",
+        "The pipeline, or the file of vars, does not exist or cannot be read. The path is relative to the current "
+        "directory, and the file must be in the project. Correct the path.",
     ),
     "W801": (
         "a retry limit was clamped",
@@ -186,7 +186,7 @@ LOAD_CODES: Mapping[str, tuple[str, str]] = {
     "W803": (
         "exit_codes names no diagnostic",
         "A key of `exit_codes` is a diagnostic code or its beginning, as in `{E201: 4, E2: 2}`. No code starts with "
-        "this key, so it has no effect. docs/diagnostics.md lists the codes.",
+        "this key. docs/diagnostics.md lists the codes.",
     ),
     "W804": (
         "a promotion group with one stage",

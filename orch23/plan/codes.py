@@ -6,11 +6,11 @@ PLAN_CODES: Mapping[str, tuple[str, str]] = {
     "E820": (
         "cycle between stages",
         "Each of these stages waits for the next one, so none can start. Each edge is listed with its path or its "
-        "`needs`. Remove one: read another file, or split a stage in two. A stage that needs itself is a cycle too.",
+        "`needs`. Remove one: read another file, or split a stage in two.",
     ),
     "E821": (
         "two stages may write the same file",
-        "Only one stage may write a file; otherwise its content would depend on their order. Narrow `outputs` or "
+        "Otherwise the content of the file would depend on the order of the stages. Narrow `outputs` or "
         "`allowed_paths.write` of one of them, or make them items of one foreach with `order: sequential`, which may "
         "edit the same files.",
     ),
@@ -31,8 +31,8 @@ PLAN_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E825": (
         "bad key of an item",
-        "Each item needs a key of 1 to 64 characters of A-Z a-z 0-9 . _ - for its name `stage@key`. "
-        "`foreach.key` names the field that holds it; items that are plain strings or numbers are their own keys.",
+        "The name of an item is `stage@key`, so its key has 1 to 64 characters of A-Z a-z 0-9 . _ - only. "
+        "`foreach.key` names the field with the key; items that are plain strings or numbers are their own keys.",
     ),
     "E826": (
         "two items with one key",

@@ -54,8 +54,8 @@ PROVIDER_CODES: Mapping[str, tuple[str, str]] = {
     UNKNOWN_PROVIDER: (
         "unknown provider",
         "`llm.provider` is `anthropic`, `openai` (with `llm.base_url`, any server with the same interface), "
-        "`command` (any program), `local` (a small model on this machine) or `scripted` (a file of responses). "
-        "Correct the name.",
+        "`command` (any program), `local` (a small model on this machine), `scripted` (a file of responses) or a "
+        "provider of a plugin. Correct the name.",
     ),
     UNKNOWN_MODEL: (
         "unknown model",
@@ -80,8 +80,8 @@ PROVIDER_CODES: Mapping[str, tuple[str, str]] = {
     ),
     NO_LOCAL_MODEL: (
         "the local model is not installed",
-        "The provider `local` needs llama.cpp (`pip install 'orch23[local]'`) and the weights (`orch23 model install "
-        "smollm2`). Recorded responses need neither.",
+        "Install llama.cpp (`pip install 'orch23[local]'`) and the weights (`orch23 model install smollm2`). "
+        "Recorded responses need neither.",
     ),
     INSTALL_FAILED: (
         "the model could not be installed",
@@ -90,8 +90,8 @@ PROVIDER_CODES: Mapping[str, tuple[str, str]] = {
     ),
     NO_KEY: (
         "there is no key for the provider",
-        "The provider needs a key in the environment variable that the message names, never in the pipeline. Set the "
-        "variable, or build with `--replay`. Recorded responses need no key.",
+        "Set the environment variable that the message names, or build with `--replay`. A key must never be in the "
+        "pipeline. Recorded responses need no key.",
     ),
     NO_LIBRARY: (
         "the provider's client library is not installed",
@@ -112,22 +112,21 @@ PROVIDER_CODES: Mapping[str, tuple[str, str]] = {
     RATE_LIMITED: (
         "the provider's rate limit is reached",
         "The server replied 429 to every try. Build again later, use fewer `--jobs`, or raise the limits of the "
-        "account. Recorded responses are reused.",
+        "account.",
     ),
     OVERLOADED: (
         "the provider is overloaded or broken",
-        "The server replied 5xx (529 is overloaded), 408 or 409 to every try. Build again later, or use another model. "
-        "Recorded responses are reused.",
+        "The server replied 5xx (529: overloaded), 408 or 409 to every try. Build again later, or use another model.",
     ),
     WAIT_TOO_LONG: (
         "the provider requires too long a wait",
-        "The server's `retry-after` is over 60 seconds, or beyond `llm.timeout`. A build does not wait that long. "
-        "Build again after the time in the message.",
+        "The server's `retry-after` is longer than 60 seconds or `llm.timeout`, so the build does not wait. Build "
+        "again after the time in the message.",
     ),
     UNREACHABLE: (
         "the provider cannot be reached",
-        "The connection failed, or broke before there was a reply: no network, a wrong `llm.base_url`, a proxy, a "
-        "certificate. All tries failed. Check the address in the message, then build again.",
+        "All tries to connect failed, or the connection broke before a reply: no network, a wrong `llm.base_url`, a "
+        "proxy, a certificate. Check the address in the message, then build again.",
     ),
     INCOMPLETE_RESPONSE: (
         "the response is incomplete",

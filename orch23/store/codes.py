@@ -52,8 +52,8 @@ STORE_CODES: Mapping[str, tuple[str, str]] = {
     ),
     E_JOURNAL: (
         "The journal of a run is damaged",
-        "A line in the middle of logs/<run>.jsonl was changed, so orch23 cannot know what the run did. `orch23 "
-        "reset` renames the journal. Recorded responses are kept, so no call is paid for twice.",
+        "A line of logs/<run>.jsonl was changed, so orch23 cannot know what the run did. `orch23 reset` renames the "
+        "journal. Recorded responses are kept, so no call is paid for twice.",
     ),
     E_TRANSCRIPT: (
         "A committed transcript is damaged",
@@ -73,8 +73,8 @@ STORE_CODES: Mapping[str, tuple[str, str]] = {
     ),
     E_WRONG_TYPE: (
         "A file or folder of orch23 has the wrong type",
-        "orch23 uses the directories .orch23 and logs, and the file .orch23/lock. One of them is a link or has the "
-        "wrong type, so orch23 did not create it and does not delete it. Delete it, or move it away, and build again.",
+        "One of .orch23, logs and .orch23/lock is a link or has the wrong type, so orch23 did not create it and does "
+        "not delete it. Delete it, or move it away, and build again.",
     ),
     E_PROTECTED: (
         "A result has a protected path",

@@ -26,9 +26,9 @@ TEMPLATE_CODES: Mapping[str, tuple[str, str]] = {
     ),
     NOT_FETCHED: (
         "the template cannot be fetched",
-        "git cannot read the repository, or the repository does not have the requested version. Try `git ls-remote "
-        "URL`: orch23 uses your git credentials, but does not ask for a password. Do not put a password into the "
-        "URL, which is written into the project.",
+        "git cannot read the repository, or the requested version does not exist. Try `git ls-remote URL`: orch23 "
+        "uses your git credentials, but does not ask for a password. Do not put a password into the URL, which is "
+        "written into the project.",
     ),
     RUNS_CODE: (
         "the template would run its own code",
@@ -47,13 +47,13 @@ TEMPLATE_CODES: Mapping[str, tuple[str, str]] = {
     ),
     FILES_EXIST: (
         "files of the template exist already",
-        "They have other content, and nothing was written. `--keep` keeps them and writes the other files, "
-        "`--overwrite` replaces them. Move a path away if it is not a regular file.",
+        "They have other content, so nothing was written. `--keep` keeps them and writes the other files, "
+        "`--overwrite` replaces them. Move away a path that is not a regular file.",
     ),
     NOT_IN_PROJECT: (
         "the project has no such template",
-        "A project has a file `.orch23-NAME.answers.yml` at its root, with the answers, the address and the version "
-        "of the template. Without it, the template cannot be updated. `orch23 init NAME` creates it.",
+        "The file `.orch23-NAME.answers.yml`, which has the answers, the address and the version of the template, is "
+        "not at the root. `orch23 init NAME` creates it.",
     ),
     BROKEN: (
         "the template cannot be rendered",

@@ -16,7 +16,7 @@ FETCH_CODES = {
     ),
     "E453": (
         "a download is too large",
-        "The file is larger than `fetch.max_size`. Raise the limit if this size is correct.",
+        "The file is larger than `fetch.max_size`. Check the address, or raise the limit.",
     ),
     "E454": (
         "a forbidden address",
