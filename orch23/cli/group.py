@@ -70,7 +70,7 @@ class LazyGroup(click.Group):
     "--color",
     type=click.Choice(["auto", "always", "never"]),
     default="auto",
-    help="Use colors; auto checks NO_COLOR, CLICOLOR_FORCE, terminal.",
+    help="Use colors; auto checks NO_COLOR, CLICOLOR_FORCE and terminal.",
 )
 @click.version_option(__version__, prog_name=PROGRAM_NAME, message="%(prog)s %(version)s", allow_from_autoenv=False)
 @click.pass_context
