@@ -19,7 +19,7 @@ _CALLS = "llm"
 
 
 class StagePools(Struct):
-    """The places of a build. `sizes` has those of the pipeline's pools: of a kind of step, or of a name.
+    """The places of a build. `sizes` has those of the pipeline's pools: of a step kind, or of a name.
 
     `jobs` limits all stages but one kind: a pool for llm stages alone limits those. They only wait, and stages that
     compute do not wait for them. The processes that verify a response are limited by the executor.
