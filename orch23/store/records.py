@@ -462,6 +462,7 @@ def _lookup_keys(record: Record) -> Iterator[tuple[str, str]]:
         yield "path", path
 
 
+# A digest, since names and paths may be secrets (ADR 31).
 def _row(kind: str, value: str) -> bytes:
     """Return the key of a row: a digest, since a name or a path may be a secret."""
     return hashlib.blake2b(f"{kind}\0{value}".encode("utf-8", "surrogatepass"), digest_size=_ROW_BYTES).digest()
