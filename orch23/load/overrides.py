@@ -211,6 +211,7 @@ def _cycles(uses: Mapping[str, set[str]]) -> list[tuple[str, ...]]:
     done: set[str] = set()
     for start in uses:
         path: list[str] = [start]
+        # A stack instead of recursion: 1,000 vars may use each other in a row.
         ways = [iter(sorted(uses[start]))]
         while ways and start not in done:
             following = next(ways[-1], None)

@@ -165,6 +165,7 @@ def _long_form(kind: type[Step], step: Json) -> Json:
 
 
 def _merge(below: Mapping[str, Json], above: Mapping[str, Json]) -> dict[str, Json]:
+    # Only mappings merge: a list of the stage replaces the default list.
     out = dict(below)
     for key, value in above.items():
         old = out.get(key)

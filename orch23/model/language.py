@@ -18,6 +18,7 @@ _MOST_SECONDS: Final = 1_000_000_000
 _MOST_DOLLARS: Final = 1_000_000_000_000
 END_OF_TEXT: Final = r"$(?!\n)"
 """The end of a text. In Python `$` alone also matches before a line break at the end."""
+# The name of a stage is also the name of a folder in `logs/`.
 NAME_PATTERN: Final = r"^(?!\.+$)[A-Za-z0-9._-]{1,64}" + END_OF_TEXT
 """The names that stages and pools may have."""
 LITERAL_NODE: Final = {"x-literal": True}

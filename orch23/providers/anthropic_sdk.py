@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 
 _EVENT_STREAM = "text/event-stream"
+# An error in the middle of a stream has a type and no status.
 _STATUS_OF_ERROR: Mapping[str, int] = {
     "invalid_request_error": 400,
     "authentication_error": 401,

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 SCHEMA_NAME = "answer"
 _DEEPEST = 10
+# A schema with one of these formats is not sent as strict.
 _UNKNOWN_FORMATS = frozenset({"uri"})
 
 

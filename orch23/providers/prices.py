@@ -166,6 +166,7 @@ def _tabled(vendor: str, model: str) -> Tariff | None:
     return Tariff(
         input=sent,
         output=received,
+        # Cached input without a price costs as much as other input.
         cache_read=_rate(found.cache_read_mtok) or sent,
         cache_write=_rate(found.cache_write_mtok) or sent,
         source=f"genai-prices {genai_prices.__version__}",

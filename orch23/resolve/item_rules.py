@@ -34,7 +34,9 @@ _CODE_OPTION: Final = re.compile(
 _RUNS_PROGRAM: Final = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 """Options of find."""
 
+# `-p` loads a plugin, and `-o` overrides settings.
 _PYTEST_OPTIONS: Final = frozenset({*_RUNS_TEXT, "-p", "-o"})
+# In `timeout 5m PROGRAM` or `taskset 0x3 PROGRAM`, the number is not the program.
 _NUMBER: Final = re.compile(r"(?:0x)?[0-9a-f.]+[smhd]?")
 _SHELL_SIGNS: Final = frozenset("\"'\\;&|<>()$`{}!#~^=")
 
