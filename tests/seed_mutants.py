@@ -298,7 +298,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S1-21": (
         M(
             "orch23/engine/build.py",
-            'ExitCode(_SIGNALLED + message.signum), "interrupted"',
+            'ExitCode(_SIGNAL_EXIT_BASE + message.signum), "interrupted"',
             'ExitCode.FAILED, "interrupted"',
         ),
     ),

@@ -154,7 +154,7 @@ def run_build(
     """
     with ExitStack() as signals, prepared_build(project, request, screen) as build:
         on_ready()
-        # Entered last but left last: a signal while the build is closed must not kill it half-closed.
+        # On a stack of its own, which is left last: a signal must not kill the build while it is being closed.
         signals.enter_context(interrupt_on_signal(build.interrupt))
         result = build.run()
         warn_about_size(project.store, build, project.settings.environ, int(project.settings.clock().timestamp()))
@@ -188,13 +188,13 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
     store, settings, pipeline = project.store, project.settings, project.pipeline
     with ExitStack() as stack:
         stack.enter_context(store.build_lock())
+        # The partial plan was made before the lock was taken: another build may have run since.
         if project.partial is not None:
             project.partial.check_current(store)
-        # The self-test starts processes and takes a while: it runs beside the steps below, and only if a stage
-        # may start a process.
         sandbox = SandboxLauncher(best_tier_once, closed=_hidden_paths(project), allowed=request.allow_unsandboxed)
+        # The self-test of the sandbox starts processes: it runs in parallel with the steps below.
         if any(map(may_use_sandbox, pipeline.stages)):
-            sandbox.choose_in_background()  # the self-test starts processes: let it run beside what follows
+            sandbox.choose_in_background()
         sandbox_dirs, left_edited = _recover(project)
         open_again = partial(
             open_read_session,

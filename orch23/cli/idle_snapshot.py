@@ -80,7 +80,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
     _warned: bool = False
 
     def notice(self, event: Event) -> None:
-        """Take one event."""
+        """Handle one event."""
         self.screen.notice(event)
         match event.data:
             case RunStarted():
@@ -107,7 +107,8 @@ class IdleSnapshotWriter(Struct, kw_only=True):
             return
         idle = idle_build_of(build, began, ended, self.project.part, moved=self._has_worked)
         output = self._idle_output(idle) if idle is not None else ""
-        if idle is None or "\x1b" in output:  # with colors it would depend on the terminal
+        # Output with colors cannot be repeated on another terminal, or into a file.
+        if idle is None or "\x1b" in output:
             return
         facts = _journal_lines(idle.began, idle.ended)
         if self.project.partial is None:
@@ -133,6 +134,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
             return False
         if self.project.partial is not None and self.project.loaded.warnings:
             return False
+        # After a build that worked, the output of the next one is predicted. Its warnings cannot be.
         return not self._has_worked or (self.idle_screen is not None and not self._warned)
 
     def _snapshot(self, build: Build, facts: Mapping[str, str]) -> StatSnapshot | None:

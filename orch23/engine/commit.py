@@ -73,7 +73,7 @@ class Committer(Struct, dict=True):
 
     def store_locked_record(self, record: Record) -> None:
         """Store a record that only the lock file has, if the lock file is trusted."""
-        # With ORCH23_TRUST=1 the lock file counts as proof (ADR 21), so its records belong into the store.
+        # With ORCH23_TRUST=1 the lock file counts as proof (ADR 21), so its records go into the store.
         if self.session.state.trusts_lock and not is_proven(record, self.session.store.records):
             self.session.store.records.put(record)
 
@@ -96,7 +96,7 @@ class Committer(Struct, dict=True):
         """
         state = self.session.state
         target = state.target(name, record)
-        self._at_hand({path: entry for path, entry in target.items() if state.on_disk(path) != entry})
+        self._ensure_stored({path: entry for path, entry in target.items() if state.on_disk(path) != entry})
         # Downstream stages are decided on these files although the workspace does not have them yet.
         state.expected |= target
 
@@ -112,14 +112,14 @@ class Committer(Struct, dict=True):
             MissingBytesError: some of its bytes are lost.
 
         """
-        self._at_hand(change.new)
+        self._ensure_stored(change.new)
 
     def promote(self, records: Mapping[str, Record], change: WorkspaceChange) -> PromotionResult:
         """Apply a change in one transaction; the records go into the lock file."""
         self._locked.update(records)
         for path in (path for target in change.targets.values() for path in target):
             self.session.state.expected.pop(path, None)
-        return self._make(change)
+        return self._apply(change)
 
     def is_in_place(self, name: str, record: Record) -> bool:
         """Return whether the lock file and the workspace already have a result."""
@@ -134,9 +134,10 @@ class Committer(Struct, dict=True):
         record = self._record(resolved, done, failed=True)
         name = resolved.stage.name
         target = self.session.state.target(name, record)
-        if done.partial:  # what a program had not written yet when it failed is not to be removed
+        # A program that failed may not have written every file yet: a missing file is not removed.
+        if done.partial:
             target = {path: wanted for path, wanted in target.items() if path in (*record.outputs, *record.deleted)}
-        return self._make(self._compare({name: target}))
+        return self._apply(self._compare({name: target}))
 
     def changed_inputs(self, resolved: ResolvedStage) -> tuple[str, ...]:
         """Return the source inputs that changed while the stage ran."""
@@ -150,7 +151,7 @@ class Committer(Struct, dict=True):
         """Remove obsolete files, or restore their replacements; keep files whose replacement is lost."""
         found = {path: entry for path, entry in replacements.items() if entry is None or self._obtain(path, entry)}
         change = self._compare({"": found})
-        promoted = self._make(change) if change.new or change.foreign else PromotionResult()
+        promoted = self._apply(change) if change.new or change.foreign else PromotionResult()
         left = (*change.refused, *sorted(replacements.keys() - found.keys()))
         return replace(promoted, edited=(*promoted.edited, *left))
 
@@ -172,7 +173,7 @@ class Committer(Struct, dict=True):
         return True
 
     def write_lock(self, green: set[str], *, complete: bool) -> None:
-        """Write the lock file: today's records of what succeeded, and the earlier ones of what was not reached.
+        """Write the lock file: current records of stages that succeeded, earlier ones of stages that were not reached.
 
         `complete`: everything is green, so records of stages that no longer exist are dropped.
         """
@@ -193,7 +194,7 @@ class Committer(Struct, dict=True):
                 self.session.lock_path.relative_to(store.root).as_posix(), written.sha256, written.file
             )
 
-    # ---- parts ----------------------------------------------------------------------------
+    # ---- helpers --------------------------------------------------------------------------
 
     def _record(self, resolved: ResolvedStage, done: StageResult, *, failed: bool) -> Record:
         """Store the record of a result, after all its bytes. It is durable when this returns."""
@@ -210,7 +211,8 @@ class Committer(Struct, dict=True):
         originals, bases = self._originals(resolved, done), self._bases(resolved)
         outputs = done.outputs.items()
         accepted = done.accepted
-        if done.verified:  # what it verified was recorded before
+        # The verified result was recorded before: outputs that were accepted then stay accepted.
+        if done.verified:
             accepted = tuple(p for p, entry in outputs if p in accepted or state.ownership.is_accepted(p, entry))
         return Record(
             stage=name,
@@ -278,7 +280,7 @@ class Committer(Struct, dict=True):
             if entry.digest.sha256 in rebuilt and not self.session.store.contents.has(entry.digest):
                 self.session.store.contents.put(rebuilt[entry.digest.sha256])
 
-    def _at_hand(self, target: _Target) -> None:
+    def _ensure_stored(self, target: _Target) -> None:
         """Make sure that the store has these files, undamaged."""
         contents = self.session.store.contents
         for path, entry in target.items():
@@ -305,7 +307,7 @@ class Committer(Struct, dict=True):
             refused=refused,
         )
 
-    def _make(self, change: WorkspaceChange) -> PromotionResult:
+    def _apply(self, change: WorkspaceChange) -> PromotionResult:
         """Apply a change to the workspace, and keep the bytes that it replaces."""
         store, state = self.session.store, self.session.state
         for path, wanted in change.new.items():
@@ -328,6 +330,7 @@ class Committer(Struct, dict=True):
             return True
         if self.session.decider.overwrite_edited:
             return True
+        # No run made these bytes: only the original, from before the first run, may be replaced.
         if not state.ownership.is_known(path, there):
             return state.known_originals.get(path) == there
         # Only a result of the stage that owns an accepted edit replaces it.

@@ -87,7 +87,7 @@ class TrackedText:
     __slots__ = ("_read", "text")
 
     def __init__(self, read: ReadText) -> None:
-        """Take what reads it."""
+        """Set the function that reads the text."""
         self._read = read
         self.text: str | None = None
 

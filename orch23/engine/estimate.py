@@ -61,13 +61,13 @@ def estimate(ground: EstimateBasis, tariff_of: TariffOf) -> Estimate:
     found = EMPTY_ESTIMATE
     if isinstance(decision, Run | Maybe | Expand) and times and ground.past.durations_s:
         past = ground.past.durations_s
-        from statistics import median  # noqa: PLC0415 - where there is something to estimate
+        from statistics import median  # noqa: PLC0415 - only if there is something to estimate
 
         found = replace(found, duration_s=median(past) * times, runs=len(past))
     calls = possible_calls(ground.node, decision, recorded=bool(ground.recorded))
     if calls.maximum == 0:
         return found
-    tariff = tariff_of(*_asked(ground.node, 1))
+    tariff = tariff_of(*_model_of(ground.node, 1))
     found = replace(found, calls=calls, price=_price(tariff), most_cost=_most(ground, tariff_of))
     # A model is called only if the verification fails, so nothing is expected but the upper bound.
     if isinstance(decision, VerifyOnly):
@@ -167,7 +167,7 @@ def _price(tariff: Tariff | None) -> PriceKind:
     return "known" if tariff.cost(Usage(1000, 1000)) else "free"
 
 
-def _asked(node: Stage | ForeachStage, attempt: int) -> tuple[str, str]:
+def _model_of(node: Stage | ForeachStage, attempt: int) -> tuple[str, str]:
     if isinstance(node, Stage):
         step = node.step
         if not is_llm(step):
@@ -191,7 +191,7 @@ def _most(ground: EstimateBasis, tariff_of: TariffOf) -> Decimal | None:
     limit_of_tokens = request.params.get("max_tokens")
     # A truncated response is called again with a higher limit, and each of these calls is paid for.
     for attempt in range(1, node.retry.max + 2):
-        tariff = tariff_of(*_asked(node, attempt))
+        tariff = tariff_of(*_model_of(node, attempt))
         sent = replace(request, messages=(*request.messages, feedback)) if attempt > 1 else request
         for cut in range(more.retries + 1 if isinstance(limit_of_tokens, int) else 1):
             params = (

@@ -30,7 +30,7 @@ from orch23.resolve.commands import command_steps, shorten_command
 from orch23.resolve.resolution import ResolvedStage
 
 TrialExpansion: TypeAlias = Callable[[Files], tuple[Diagnostic, ...]]
-"""Expand every foreach that reads these files, on trial; return what is wrong with them."""
+"""Expand every foreach over one of these files, without changing the plan; return the errors."""
 
 _TOLD = 2000
 _MOST_PATHS = 20
@@ -59,7 +59,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
             return failure_of("verify_failed", missing)
         failures = self._failures(result, tree, attempt)
         if failures:
-            return _together(failures)
+            return _joined(failures)
         problems = self.trial(result)
         return failure_of("verify_failed", problems) if problems else None
 
@@ -148,7 +148,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
         )
 
     def _warn(self, diagnostics: tuple[Diagnostic, ...]) -> None:
-        """Report the warnings of a check, which fail nothing."""
+        """Report the warnings of a check. They do not fail the stage."""
         for one in diagnostics:
             if one.severity is Severity.WARNING:
                 self.report.emit(Warned(code=one.code), diagnostic_line(one), "warning")
@@ -232,7 +232,7 @@ def _broken(condition: Condition, files: Files) -> Diagnostic | None:
     return Diagnostic("E302", f"{condition.kind} {condition.path}: it {state}", hint=hint)
 
 
-def _together(failures: list[Failure]) -> Failure:
+def _joined(failures: list[Failure]) -> Failure:
     """Return several failures as one, of the most serious kind: safety, then not retryable, then the first."""
     if len(failures) == 1:
         return failures[0]
