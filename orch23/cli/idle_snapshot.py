@@ -67,7 +67,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
     decided again after it.
 
     `screen` gets all events too. `idle_screen` makes a screen for a build with nothing to do, from a function that
-    writes a text. Without it, only the output of a build that had nothing to do is kept.
+    writes a text. Without it, only the output of a build with nothing to do is stored.
     """
 
     console: Console
@@ -214,9 +214,9 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         settings = self.project.settings
         named = [settings.pipeline_path, *([settings.vars_file] if settings.vars_file is not None else [])]
         read = {settings.root / file for file in self.project.loaded.digests}
-        files = [path for path in named if path not in read]  # a link leads to one that was read
-        # The bytes that were read belong to the old target of the link.
-        if any(path.resolve() not in read for path in named):  # the link was changed
+        files = [path for path in named if path not in read]
+        # Such a file is a link. If it was changed since, the bytes that were read are those of its old target.
+        if any(path.resolve() not in read for path in named):
             return False
         installed, edited = _program(self.project.pipeline.plugins)
         files += [Path(sys.executable), *installed, *self._project_markers(snapshot)]

@@ -59,6 +59,7 @@ class Committer(Struct, dict=True):
         """Make a verified result durable and visible to other stages. The workspace does not change."""
         record = self._record(resolved, done, failed=False)
         self.session.state.settle(resolved.stage.name, record)
+        # A later item of the chain keeps its base if this one has a new result, not on disk yet (ADR 19, rule 5).
         if done.attempts:
             self.session.state.ran.add(resolved.stage.name)
         return record
@@ -206,6 +207,7 @@ class Committer(Struct, dict=True):
 
     def _record_of(self, resolved: ResolvedStage, done: StageResult, *, failed: bool) -> Record:
         name, state = resolved.stage.name, self.session.state
+        # A verified claim is stored unchanged, so that the lock file stays the same (ADR 21).
         if done.claim is not None:
             return replace(done.claim, stage=name)
         originals, bases = self._originals(resolved, done), self._bases(resolved)
@@ -250,6 +252,7 @@ class Committer(Struct, dict=True):
 
     def _blob_ids(self, files: Iterable[tuple[str, FileEntry | None]]) -> dict[str, str]:
         """Return the git blob ids of files by sha256. Large files are left out."""
+        # With its blob id, bytes that store and transcripts have lost can be found in git (ADR 19).
         found: dict[str, str] = {}
         for path, entry in files:
             # A blob id needs the whole file in memory, and git seldom has large files.

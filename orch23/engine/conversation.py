@@ -280,6 +280,7 @@ class Conversations(Struct, frozen=True, kw_only=True):
         )
 
     def _mode(self, step: "LLMStep", *names: str) -> RecordingMode:
+        # `--replay` overrides everything, and `--resample` the `mode` of a stage.
         if self.replay:
             return "replay"
         return "record" if self.resample.intersection(names) else step.mode

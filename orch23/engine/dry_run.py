@@ -110,6 +110,7 @@ class DryRun(Struct, dict=True):
         match decided.decision:
             case Restore(record=record) | VerifyOnly(record=record, is_final=True):
                 state.settle(name, record)
+                # In the build, these files are on disk when downstream stages are decided.
                 state.expected |= state.target(name, record)
             case Fresh():
                 pass

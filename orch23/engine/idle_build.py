@@ -47,6 +47,7 @@ def idle_build_of(
     session, selection, state = build.session, build.options.selection, build.session.state
     wanted = selection.nodes(state.plan)
     if moved:
+        # From here on, only what the next build uses counts: git, and bytes of the store.
         state.git.was_used = False
         session.store.local.contents.read_digests.clear()
         decisions, state = replan(session, build.committer.written_lock, selection)

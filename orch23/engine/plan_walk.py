@@ -281,6 +281,7 @@ class PlanWalk:
         stage = state.stage(name)
         try:
             decided = self._decider.decide(name, need_intermediate=_needs_intermediate(self._decider, stage))
+        # A plugin may call `sys.exit`, which must end the stage and not the build.
         except (Exception, SystemExit) as error:
             fault = _fault(error)
             if fault is None:

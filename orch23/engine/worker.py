@@ -161,6 +161,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         )
 
     def _newest(self, files: Files) -> Files:
+        # If an earlier version of a chain is lost, the newest one is verified instead (ADR 21).
         state = self.session.state
         found = {}
         for path, entry in files.items():

@@ -118,7 +118,7 @@ class _Watch:
 
         """
         if self.outside.is_closed:
-            raise _failed(self._url, "the build was asked to stop")
+            raise _failed(self._url, "the build was interrupted")
         if self._is_aborted or self.left_s <= 0:
             raise timeout_error(self._url)
 
@@ -194,6 +194,7 @@ def _fetch(step: FetchStep, part: Path, watch: _Watch) -> Path:
         if found == step.sha256:
             return part
         part.unlink(missing_ok=True)
+        # The whole file came in one piece, so it is really another file.
         if start == 0:
             hint = "check the file; if the change is intended, write this digest into `fetch.sha256`"
             raise FetchError(Diagnostic("E452", f"{step.url} has the SHA-256 {found}, not {step.sha256}", hint=hint))
@@ -448,7 +449,7 @@ def _failed(url: str, what: str, *, is_transient: bool = False) -> FetchError:
 def timeout_error(url: str) -> FetchError:
     """Return the error of a stage whose time ended before it had its file."""
     hint = "raise `timeout`; the next build resumes the download"
-    return FetchError(Diagnostic("E451", f"{url}: time was up", hint=hint), is_timeout=True)
+    return FetchError(Diagnostic("E451", f"{url}: timed out", hint=hint), is_timeout=True)
 
 
 def _refused(subject: str, what: str, hint: str) -> FetchError:

@@ -50,6 +50,7 @@ class _FetchRunner(StepRunner):
     def _entry(self, attempts: AttemptLoop, step: FetchStep) -> FileEntry:
         if step.file:
             return FileEntry(_stored(step, attempts.contents) or _of_project(attempts, step))
+        # Waiting for another stage's download of the file counts too.
         deadline = time.monotonic() + attempts.resolved.stage.timeout_s
         lock = self._locks[step.sha256]
         if not lock.acquire(timeout=attempts.resolved.stage.timeout_s):
