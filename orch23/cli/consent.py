@@ -118,6 +118,6 @@ def needed_grants(project: Project) -> tuple[Grant, ...]:
     steps = llm_steps(plan)
     found = dict.fromkeys(nothing_yet.missing_grant(step, settings.environ) for step in steps)
     nodes = plan.nodes.values()
-    # Other kinds of steps name their grants themselves, such as a download from a server.
+    # Other step kinds name their grants themselves, such as a download from a server.
     of_others = dict.fromkeys(grant for node in nodes if isinstance(node, Stage) for grant in node.step.grants)
     return (*(grant for grant in found if grant is not None), *of_others)

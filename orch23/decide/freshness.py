@@ -170,7 +170,7 @@ def _reason(aspect: str, old: Json, new: Json) -> Reason:
     if prefix in ("input", "slice"):
         code: ReasonCode = "input_added" if old is None else "input_removed" if new is None else "input_changed"
         return Reason(code, subject, old, new)
-    by_kind: ReasonCode = "command_changed"  # an aspect that only one kind of step has
+    by_kind: ReasonCode = "command_changed"  # an aspect that only one step kind has
     return Reason(_BY_ASPECT.get(prefix, by_kind), subject or prefix, old, new)
 
 

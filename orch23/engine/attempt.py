@@ -308,7 +308,7 @@ NO_REQUIREMENTS = StepRequirements()
 
 
 class StepRunner:
-    """Runs one kind of step. One instance serves all stages, in several threads at once."""
+    """Runs one step kind. One instance serves all stages, in several threads at once."""
 
     def needs(self, step: Any, contents: ContentStore) -> StepRequirements:
         """Return what a step that has `grants` needs. Called before the first stage starts."""
@@ -357,7 +357,7 @@ def _unmet(condition: Condition, *, is_folder: bool) -> Diagnostic:
 
 
 class ProcessStepRunner(StepRunner):
-    """Runs programs. A kind of step adds the methods of `engine.process_runner.ProcessHooks`."""
+    """Runs programs. A step kind adds the methods of `engine.process_runner.ProcessHooks`."""
 
     def attempt(self, attempts: AttemptLoop, step: ProcessStep, turn: AttemptInput) -> AttemptResult:
         """Run the program, and take the files that it wrote within the stage's write scope."""

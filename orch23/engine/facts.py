@@ -95,7 +95,7 @@ class FactFinder(Struct):
         return {name: check_revision(checks, name) for name in sorted(names) if name in checks}
 
     def _plugins_of(self, stage: Stage) -> tuple[str, ...]:
-        """Return name and version of the plugins that provide a stage's kind of step, executor or provider."""
+        """Return name and version of the plugins that provide a stage's step kind, executor or provider."""
         if not self.plugins:
             return ()
         # Another version of a plugin changes the folders that it is installed in.

@@ -110,7 +110,7 @@ class StepCommand(Struct, frozen=True):
 
 
 class ProcessHooks(Protocol):
-    """How a kind of step starts its program and judges the result: methods of its `run` object."""
+    """How a step kind starts its program and judges the result: methods of its `run` object."""
 
     def distrusted(self, step: Any, runner: "ProcessRunner", files: Files) -> tuple[Diagnostic, ...]:
         """Return the errors of files that must not decide the result."""

@@ -19,7 +19,7 @@ _CALLS = "llm"
 
 
 class StagePools(Struct):
-    """The places of a build. `sizes` has those of the pipeline's pools: of a kind of step, or of a name.
+    """The places of a build. `sizes` has those of the pipeline's pools: of a step kind, or of a name.
 
     `jobs` limits all stages. If the pipeline has a pool for llm stages, that pool limits them instead: they only wait
     for a server, and must not block stages that compute. The executor limits the processes that verify a response.

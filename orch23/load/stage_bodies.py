@@ -35,7 +35,7 @@ NOTHING_MOVED: Final[Mapping[str, str]] = {}
 class LoadContext(Struct):
     """The context in which the stages of one text are read, and the diagnostics so far.
 
-    `without_kind` are the mappings whose kind of step is not known, because a plugin is not installed. `outside` are
+    `without_kind` are the mappings whose step kind is not known, because a plugin is not installed. `outside` are
     the vars that are set outside of the text, with their locations.
     """
 
@@ -81,7 +81,7 @@ class LoadContext(Struct):
         """Report problems where their nodes are written; return whether one of them is an error.
 
         Problems that may follow from a broken node are left out, because its own errors are reported already; so are
-        those of a kind of step that a missing plugin may add.
+        those of a step kind that a missing plugin may add.
         """
         found = [replace(problem, path=source_path(problem.path, moved)) for problem in problems]
         for problem in self.broken_nodes.unaffected(found):
@@ -147,7 +147,7 @@ def _as_written(raw: Mapping[str, Json]) -> str:
 def _with_defaults(raw: Mapping[str, Json], defaults: Json, plugins: tuple[str, ...] = ()) -> Mapping[str, Json]:
     """Return a stage with the defaults: mappings merge, and the stage wins.
 
-    The defaults of a kind of step are used only in stages of this kind.
+    The defaults of a step kind are used only in stages of this kind.
     """
     if not isinstance(defaults, Mapping):
         return raw

@@ -1,4 +1,4 @@
-"""Building blocks of the pipeline language: documents, scalar types, kinds of steps.
+"""Building blocks of the pipeline language: documents, scalar types, step kinds.
 
 A document is a mapping that a user writes, after its expressions are evaluated. Its class is the only declaration: the
 JSON schema, the reference page, the known keys and the reader are generated from it.
@@ -96,11 +96,11 @@ TokenRate: TypeAlias = Annotated[
 ]
 
 
-# ---- kinds of steps ---------------------------------------------------------------------------
+# ---- step kinds ---------------------------------------------------------------------------
 
 
 class Language(Struct, frozen=True, kw_only=True, eq=False):
-    """How a kind of step is written under its key.
+    """How a step kind is written under its key.
 
     `form` is the type of the value; `read` returns the step, and reports errors at the stage. A value that is not a
     mapping is short for a mapping that has it under the key `short`. `defaults` is the type of the value under
@@ -116,7 +116,7 @@ class Language(Struct, frozen=True, kw_only=True, eq=False):
 
 
 def language_of(kind: type[Step]) -> Language:
-    """Return how a kind of step is written."""
+    """Return how a step kind is written."""
     return load_object_as(Language, kind.language)
 
 

@@ -16,7 +16,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     """Facts about the machine and the providers, looked up before a stage is resolved.
 
     `plugins` are name and version of each plugin that is part of the step of the stage; `verify_plugins` are those of
-    the plugins that add kinds of steps to its `verify`, by kind.
+    the plugins that add step kinds to its `verify`, by kind.
     """
 
     python: str = ""

@@ -1,4 +1,4 @@
-"""Base classes of the kinds of steps, and the grants that a step needs from the user.
+"""Base classes of the step kinds, and the grants that a step needs from the user.
 
 Each class is a frozen Struct. Its other parts are named as `module:attribute`, and loaded when they are needed: a
 stored plan needs no language, and a plan that is only shown needs nothing that runs.

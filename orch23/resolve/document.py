@@ -2,7 +2,7 @@
 
 A document is a part of a pipeline file after its expressions are evaluated. The JSON schema, the reference page, the
 lists of known keys and the conversion are generated from these classes. Rules that need more than one document (paths,
-names of other stages, the item of a foreach) are checked by the other modules of this package. Each kind of step
+names of other stages, the item of a foreach) are checked by the other modules of this package. Each step kind
 declares its own key.
 """
 
@@ -121,7 +121,7 @@ class CommandsDocument(Document, frozen=True, kw_only=True, forbid_unknown_field
 class VerifyStepDocument(
     OneOf, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"if_": "if", "options": "with"}
 ):
-    """One step of verification. `stage_form` adds a key for each kind of step."""
+    """One step of verification. `stage_form` adds a key for each step kind."""
 
     exactly_one = ("check", "ensures", "commands")
 
@@ -432,7 +432,7 @@ class DefaultsDocument(CommonDocument, frozen=True, kw_only=True, forbid_unknown
 
 
 class StageDocument(CommonDocument, OneOf, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"if_": "if"}):
-    """A stage. `stage_form` adds a key for each kind of step."""
+    """A stage. `stage_form` adds a key for each step kind."""
 
     later = ("matrix", "approve", "pinned", "samples")
 

@@ -77,13 +77,13 @@ class SettingsDocument(Document, frozen=True, kw_only=True, forbid_unknown_field
         Mapping[
             Annotated[
                 str,
-                Meta(pattern=NAME_PATTERN, description="a kind of step, or a name made of letters, digits and . _ -"),
+                Meta(pattern=NAME_PATTERN, description="a step kind, or a name made of letters, digits and . _ -"),
             ],
             Annotated[int, Meta(ge=1, description="Maximum number of stages, 1 or more.")],
         ]
         | UnsetType,
         Meta(
-            description="Maximum number of stages that run at the same time, by kind of step (`llm`, `shell`) or by a "
+            description="Maximum number of stages that run at the same time, by step kind (`llm`, `shell`) or by a "
             "name under `pools` of stages. Not part of the key."
         ),
     ] = UNSET
@@ -125,7 +125,7 @@ class SettingsDocument(Document, frozen=True, kw_only=True, forbid_unknown_field
         ],
         Meta(
             extra_json_schema=LITERAL_NODE,
-            description="Installed distributions whose checks, providers, kinds of steps, executors and output formats "
+            description="Installed distributions whose checks, providers, step kinds, executors and output formats "
             "this pipeline can use. Their names and versions are part of the keys of the stages that use them.",
         ),
     ] = ()
@@ -147,7 +147,7 @@ _StageName: TypeAlias = Annotated[
 
 
 class PipelineDocument(SettingsDocument, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A pipeline of orch23, version 1."""  # `pipeline_form` adds the keys of kinds of steps
+    """A pipeline of orch23, version 1."""  # `pipeline_form` adds the keys of step kinds
 
     later = ("include",)
 
@@ -178,7 +178,7 @@ class PipelineDocument(SettingsDocument, frozen=True, kw_only=True, forbid_unkno
     stages: Annotated[Mapping[_StageName, StageDocument], Meta(min_length=1, description="The stages, by name.")]
 
 
-# ---- kinds of steps ---------------------------------------------------------------------------
+# ---- step kinds ---------------------------------------------------------------------------
 
 
 _annotated: Any = Annotated
@@ -187,7 +187,7 @@ _tuple: Any = tuple
 
 
 class KindsInUse(Struct, frozen=True, kw_only=True):
-    """The kinds of steps that a document may have: of stages, of their defaults, of steps of `verify`.
+    """The step kinds that a document may have: of stages, of their defaults, of steps of `verify`.
 
     `plugins` are those of the pipeline.
     """
@@ -203,7 +203,7 @@ def all_kinds(plugins: tuple[str, ...] = ()) -> KindsInUse:
     """Load and return all kinds that a pipeline with these plugins can use.
 
     Raises:
-        ConfigurationError: an object of a plugin cannot be a kind of step.
+        ConfigurationError: an object of a plugin cannot be a step kind.
 
     """
     names = _names(plugins)
@@ -214,7 +214,7 @@ def kinds_in(tree: Json, plugins: tuple[str, ...]) -> KindsInUse:
     """Load and return the kinds that occur in a parsed pipeline.
 
     Raises:
-        ConfigurationError: an object of a plugin cannot be a kind of step.
+        ConfigurationError: an object of a plugin cannot be a step kind.
 
     """
     names = _names(plugins)
@@ -272,7 +272,7 @@ def _verifying(plugins: tuple[str, ...], names: tuple[str, ...]) -> tuple[str, .
 
 @cache
 def _names(plugins: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names of all kinds of steps.
+    """Return the names of all step kinds.
 
     Raises:
         ConfigurationError: a plugin has a kind whose name is a key of stages or of steps of `verify`.
@@ -283,9 +283,9 @@ def _names(plugins: tuple[str, ...]) -> tuple[str, ...]:
     for name in kinds.added:
         where = next((where for owner, where in owners.items() if name in (*keys_of(owner), *owner.later)), None)
         if where is not None:
-            raise kinds.unusable(name, f"`{name}` is already a key of {where}; a kind of step needs another name")
+            raise kinds.unusable(name, f"`{name}` is already a key of {where}; a step kind needs another name")
         if not (name.isascii() and name.isidentifier()) or iskeyword(name) or hasattr(StageDocument, name):
-            why = "a kind of step needs a name of letters, digits and `_` that is not reserved"
+            why = "a step kind needs a name of letters, digits and `_` that is not reserved"
             raise kinds.unusable(name, why)
     return tuple(kinds)
 

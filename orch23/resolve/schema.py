@@ -28,7 +28,7 @@ _BELOW: Final = ("items", "additionalProperties")
 def pipeline_schema(plugins: tuple[str, ...] = ()) -> JsonSchema:
     """Return the schema (draft 7) of pipelines whose expressions are evaluated. It is cached: do not change it.
 
-    `plugins` add kinds of steps to it.
+    `plugins` add step kinds to it.
     """
     found = _definitions(full_form(plugins))
     return {

@@ -1,1 +1,1 @@
-"""Kinds of steps: one folder for each kind, and one line in the registry."""
+"""Step kinds: one folder for each kind, and one line in the registry."""

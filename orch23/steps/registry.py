@@ -1,4 +1,4 @@
-"""Registry of the kinds of steps. A kind is loaded when a pipeline uses it."""
+"""Registry of the step kinds. A kind is loaded when a pipeline uses it."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -30,12 +30,12 @@ _OF_VERIFY: Final = {one.__name__: one for one in (CheckStep, CommandsStep, Ensu
 
 @cache
 def kinds_of(plugins: tuple[str, ...]) -> StepKinds:
-    """Return the kinds of steps that a pipeline with these plugins can use."""
+    """Return the step kinds that a pipeline with these plugins can use."""
     return Registry(_OWN, STEP_GROUP, plugins, _fault)
 
 
 def is_llm(step: Step | None) -> TypeGuard["LLMStep"]:
-    """Return whether a step calls a model. Reads a flag of the base class, so no kind of step is loaded."""
+    """Return whether a step calls a model. The class says it, so that no step kind is loaded for this question."""
     return step is not None and step.asks_model
 
 
@@ -55,12 +55,12 @@ def decode_step(form: Any, value: Any) -> Any:
 
 
 def step_codes() -> Mapping[str, tuple[str, str]]:
-    """Return the diagnostics of all kinds of steps. Loads them all."""
+    """Return the diagnostics of all step kinds. Loads them all."""
     return {code: texts for kind in _OWN.values() if kind.codes for code, texts in load_object(kind.codes).items()}
 
 
 def _fault(found: object, name: str) -> str:
-    """Return why a plugin's class cannot be a kind of step; an empty text if it can."""
+    """Return why a plugin's class cannot be a step kind; an empty text if it can."""
     if not (isinstance(found, type) and issubclass(found, Step) and issubclass(found, Struct)):
         return "it must be a subclass of `Step` and of `msgspec.Struct`"
     config = found.__struct_config__

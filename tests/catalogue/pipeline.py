@@ -124,7 +124,7 @@ def plugin_that_cannot_be_loaded(project: Project) -> set[str]:
 
 @TRIGGERS.of("E847")
 def plugin_that_fails(project: Project) -> set[str]:
-    """Name a plugin whose kind of step cannot say what it depends on."""
+    """Name a plugin whose step kind cannot say what it depends on."""
     code, entries = (text.replace("acme_checks", "acme_failing") for text in (CODE, ENTRIES))
     code = code.replace("    def aspects(self, facts):", "    def aspects(self, facts):\n        raise ValueError")
     return _planned_with(project, "acme_failing", code, entries)

@@ -101,5 +101,5 @@ def test_planner_tasks_see_the_project_and_the_tests_in_it(project: Project) -> 
     assert outcome.code == 0, outcome.err
     assert json.loads(project.read("build/orders.json")) == plan("base.py", "new.py")
     sent = project.run("show", "plan", "--prompt").out
-    assert "[E332] T1 artifacts[0]: `Base.py` is spelt like `base.py`" in sent
+    assert "[E332] T1 artifacts[0]: `Base.py` differs from `base.py` only by case" in sent
     assert "[E333] T1 artifacts[1]:" in sent

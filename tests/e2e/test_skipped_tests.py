@@ -96,6 +96,6 @@ def test_a_module_below_a_folder_that_a_stage_makes_may_be_one_of_its(project: P
     outcome = built(project, AUTHORS["importorskip"], output="app.py, lib/")
     assert outcome.code == 1
     assert "A stage of this pipeline may make `no_such_library`" in outcome.err
-    assert "name in `expect` the tests that must run" in outcome.err
+    assert "list the tests that must run in `expect`" in outcome.err
     project.replace("pipeline.yaml", "paths: [tests],", "paths: [tests], expect: [tests/test_a.py],")
     green(project.build())

@@ -37,15 +37,15 @@ PIPELINE = "version: 1\nplugins: [{name}]\nstages: {{a: {{shell: [touch, o], out
 @pytest.mark.parametrize(
     ("kind", "why"),
     [
-        ("inputs", "`inputs` is already a key of a stage; a kind of step needs another name"),
+        ("inputs", "`inputs` is already a key of a stage; a step kind needs another name"),
         ("verify", "`verify` is already a key of a stage"),
         ("if", "`if` is already a key of a stage"),
         ("matrix", "`matrix` is already a key of a stage"),
         ("check", "`check` is already a key of a step of `verify`"),
         ("with", "`with` is already a key of a step of `verify`"),
-        ("class", "a kind of step needs a name of letters, digits and `_` that is not reserved"),
-        ("exactly_one", "a kind of step needs a name"),
-        ("a-b", "a kind of step needs a name"),
+        ("class", "a step kind needs a name of letters, digits and `_` that is not reserved"),
+        ("exactly_one", "a step kind needs a name"),
+        ("a-b", "a step kind needs a name"),
     ],
 )
 def test_a_kind_of_step_may_not_be_called_like_another_key(install: Install, kind: str, why: str) -> None:
