@@ -1,4 +1,4 @@
-# `make demo` and `make test` do all their set-up; `make help` lists the rest.
+# `make demo` and `make test` install what they need; `make help` lists all targets.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -6,17 +6,17 @@ SHELL := /bin/bash
 
 VENV ?= .venv
 BIN := $(VENV)/bin
-# One more than the processors of a small machine: tests wait for processes, and for the disk.
+# One more than the processors of a small machine, because tests wait for processes and the disk.
 WORKERS ?= 3
-# Without compiled files every worker would compile every module and test again.
+# Without compiled files, each worker would compile all modules and tests again.
 unexport PYTHONDONTWRITEBYTECODE
-# Tests make thousands of small files and wait for the disk each time; where memory can hold them, it does.
+# Tests create thousands of small files, so they use a file system in memory if there is one.
 ifeq ($(origin TMPDIR), undefined)
 ifneq ($(wildcard /dev/shm/.),)
 export TMPDIR := /dev/shm
 endif
 endif
-# What is installed. A developer's environment (make setup) is editable and is left as it is.
+# Files that are installed. An editable environment (make setup) is not changed.
 PRODUCT := pyproject.toml README.md LICENSE $(shell find orch23 -type f -not -name '*.pyc')
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 QUICK := -m "not slow and not thorough"
@@ -24,50 +24,50 @@ QUICK := -m "not slow and not thorough"
 .PHONY: help setup demo test check fmt lint types contracts unit thorough cover vendor docs economy templates regold build clean
 .PHONY: bench bench-long
 
-help: ## list what can be made
+help: ## list all targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
 
-setup: $(BIN)/python ## a developer's environment in .venv: orch23 editable, with the test extra
+setup: $(BIN)/python ## create .venv with orch23 in editable mode and the test extra
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
 	touch $(VENV)/.editable $(VENV)/.orch23 $(VENV)/.orch23-test
 
-demo: $(VENV)/.orch23 ## build pipelines/quickstart.yaml: no key, recorded answers
+demo: $(VENV)/.orch23 ## build pipelines/quickstart.yaml with recorded responses: no key, no network
 	$(BIN)/orch23 build pipelines/quickstart.yaml
 
-test: $(VENV)/.orch23-test lint types contracts ## all that CI runs: format, lint, types, layers, all tests
+test: $(VENV)/.orch23-test lint types contracts ## run everything that CI runs: format, lint, types, layers, all tests
 	$(PYTEST)
 
-check: $(VENV)/.orch23-test lint types contracts ## the same without the slow tests: about a minute
+check: $(VENV)/.orch23-test lint types contracts ## run the same without the slow tests: about a minute
 	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $(PYTEST) $(QUICK)
 
 fmt: $(VENV)/.orch23-test ## format, and fix what ruff can fix
 	$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
 
-lint: $(VENV)/.orch23-test ## check the format, ruff's rules and the words
+lint: $(VENV)/.orch23-test ## check format, ruff's rules and words
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/codespell orch23 orch23_checks bench scripts docs *.md Makefile .ci/run
 
-types: $(VENV)/.orch23-test ## mypy, strict
+types: $(VENV)/.orch23-test ## run mypy in strict mode
 	$(BIN)/mypy
 
-contracts: $(VENV)/.orch23-test ## the layers, by import-linter
+contracts: $(VENV)/.orch23-test ## check the layers with import-linter
 	PYTHONPATH=. $(BIN)/lint-imports
 
 unit: $(VENV)/.orch23-test ## run the quick unit tests
 	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $(PYTEST) $(QUICK) tests/unit
 
-thorough: $(VENV)/.orch23-test ## all tests with very many examples, and mutants of docs/seeds.md: hours
+thorough: $(VENV)/.orch23-test ## run every test with very many examples, and the mutants of docs/seeds.md: hours
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "" --timeout 3600
 
-cover: $(VENV)/.orch23-test ## all tests again, with branch coverage and its floor: some ten minutes
+cover: $(VENV)/.orch23-test ## run all tests, and check the minimum of branch coverage: about ten minutes
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -n $(WORKERS) --dist worksteal
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
-vendor: $(BIN)/python ## fetch the archives that pipelines/sdist.yaml builds from
+vendor: $(BIN)/python ## download the archives that pipelines/sdist.yaml needs
 	$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --no-binary idna idna==3.10 -d vendor
 	$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps flit_core==3.10.1 -d vendor
 	@touch vendor
@@ -88,7 +88,7 @@ for name, page in pages.items():
 endef
 export PAGES
 
-economy: $(VENV)/.orch23-test ## measure docs/economy.md: model calls that edits cost
+economy: $(VENV)/.orch23-test ## measure the model calls that edits cost; write docs/economy.md
 	PYTHONPATH=. $(BIN)/python bench/model_economy.py > docs/economy.md.new
 	mv docs/economy.md.new docs/economy.md
 
@@ -98,19 +98,19 @@ templates: $(VENV)/.orch23-test ## write the templates of orch23 init from the p
 regold: $(VENV)/.orch23-test ## write the golden files; read the diff before you commit
 	REGOLD=1 $(PYTEST) -q
 
-# The bench needs no library, and installs what it measures into environments of its own.
-bench: $(BIN)/python ## how fast it is beside other tools, in short: under five minutes, the first time plus what it installs
+# The benchmark needs no library. It installs the measured tools into separate environments.
+bench: $(BIN)/python ## compare the speed with other tools: under five minutes, the first time plus installation
 	PYTHONPATH=. $(BIN)/python -m bench short
 
-bench-long: $(BIN)/python ## the same at length: writes bench/results, docs/performance.md and the figures of the README
+bench-long: $(BIN)/python ## run the long comparison; write bench/results, docs/performance.md and the figures of the README
 	PYTHONPATH=. $(BIN)/python -m bench long
 
-build: $(BIN)/python ## the wheel and the source distribution, in dist/
+build: $(BIN)/python ## build the wheel and the source distribution in dist/
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check build
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist
 
-clean: ## remove what the commands above leave; neither .venv nor anything that orch23 built
+clean: ## remove build, coverage and cache files; keep .venv and everything that orch23 built
 	rm -rf build dist .coverage .coverage.* htmlcov .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find orch23 tests -type d -name __pycache__ -prune -exec rm -rf {} +
 
@@ -125,12 +125,12 @@ $(VENV)/.orch23: $(PRODUCT) | $(BIN)/python
 
 $(VENV)/.orch23-test: $(PRODUCT) | $(BIN)/python
 	@if [ ! -e $(VENV)/.editable ]; then \
-	  echo "installing orch23 and what its tests need into $(VENV)"; \
+	  echo "installing orch23 and its test dependencies into $(VENV)"; \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check '.[test]'; \
 	fi
 	@touch $@ $(VENV)/.orch23
 
-# The interpreter: $$PYTHON, else the first on PATH that is 3.11 or newer and can make a virtual environment.
+# The interpreter: $$PYTHON, else the first on PATH that is 3.11 or newer and can create a virtual environment.
 $(BIN)/python:
 	@if [ -n "$${PYTHON:-}" ]; then names="$$PYTHON"; else names="python3 python3.13 python3.12 python3.11 python"; fi; \
 	old=""; bare=""; chosen=""; \
@@ -141,11 +141,11 @@ $(BIN)/python:
 	  chosen="$$name"; break; \
 	done; \
 	if [ -z "$$chosen" ]; then \
-	  echo "orch23 needs Python 3.11 or newer with the venv module; looked for: $$names" >&2; \
+	  echo "orch23 needs Python 3.11 or newer with the venv module; searched for: $$names" >&2; \
 	  [ -z "$$old" ] || echo "  older than 3.11:$$old" >&2; \
 	  [ -z "$$bare" ] || echo "  without venv:$$bare (on Debian and Ubuntu: apt install python3-venv)" >&2; \
-	  echo "  another one is taken by: make demo PYTHON=/path/to/python3" >&2; \
+	  echo "  to use another one: make demo PYTHON=/path/to/python3" >&2; \
 	  exit 1; \
 	fi; \
-	echo "making the virtual environment $(VENV) with $$("$$chosen" --version)"; \
+	echo "creating the virtual environment $(VENV) with $$("$$chosen" --version)"; \
 	"$$chosen" -m venv $(VENV)

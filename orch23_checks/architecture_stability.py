@@ -22,40 +22,40 @@ from orch23.model.digest import Json
 CODES: Codes = {
     "E340": (
         "the layers of an architecture are not in order",
-        "A layer depends on itself, on a layer that is listed after it, or on one that is not there. The list is the "
-        "order in which the layers are made. Move the layer, or correct its `depends_on`.",
+        "A layer depends on itself, on a later layer, or on a layer that does not exist. Layers are made in the "
+        "order of the list. Move the layer, or correct its `depends_on`.",
     ),
     "E341": (
         "two layers of an architecture share a name or a file",
-        "Each layer has its own name, and each file is made by one layer. Rename the layer, or remove the file from "
-        "one of the two.",
+        "Layers need unique names, and each file belongs to one layer. Rename the layer, or remove the file from one "
+        "of the two.",
     ),
     "E342": (
         "a layer uses a file of a layer that it does not depend on",
-        "What a layer imports must be made before it: the files in `uses` are made by layers that it depends on, "
-        "directly or through others. Add that layer to `depends_on`, or remove the file from `uses`.",
+        "A layer can import only files that are made before it: each file in `uses` must belong to a layer that it "
+        "depends on, directly or through others. Add that layer to `depends_on`, or remove the file from `uses`.",
     ),
     "E343": (
         "an accepted layer is missing",
-        "The architecture that was accepted last has this layer, and the new one does not; its code would be deleted. "
-        "Keep the layer under its name. To delete it, name it in the option `released` of the check.",
+        "The last accepted architecture has this layer; without it, its code would be deleted. Keep the layer under "
+        "its name. To delete it, name it in the option `released` of the check.",
     ),
     "E344": (
         "an accepted layer is of another kind",
-        "The kind selects the rules by which the code of a layer is written, so another kind is another layer. Keep "
-        "the kind, and add a new layer for new code.",
+        "The kind selects the rules for the code of a layer, so it cannot change. Keep the kind, and add a new layer "
+        "for new code.",
     ),
     "E345": (
         "an accepted layer lost a file",
-        "A file that this layer made in the architecture accepted last is now made by another layer or by none, so "
-        "that code which imports it would break. Leave it in its layer. To delete or move it, name its path in the "
-        "option `released` of the check.",
+        "In the last accepted architecture this layer made the file; now another layer or none makes it, so imports "
+        "would break. Keep the file in its layer. To delete or move it, name its path in the option `released` of "
+        "the check.",
     ),
     "E346": (
         "only the purpose of an accepted layer changed",
-        "Only the `purpose` of the layer differs from the architecture accepted last, so its code would be written "
-        "again without a reason. Keep the purpose word for word. If the layer must do something new, change its slices "
-        "of the intent, its files or its constraints.",
+        "Only the `purpose` of the layer differs from the last accepted architecture, so its code would be written "
+        "again without a reason. Keep the purpose word for word. For new work, change its slices of the intent, its "
+        "files or its constraints.",
     ),
 }
 

@@ -12,24 +12,22 @@ from orch23.model.paths import match_any, unsafe_reason
 CODES: Codes = {
     "E330": (
         "a plan has the wrong id",
-        "The `plan_id` is not the one that the option `plan_id` of the check `planner_tasks` requires, by default "
-        "`plan_0001`. Write exactly that id, or change the option.",
+        "The `plan_id` is not the one that the option `plan_id` of the check `planner_tasks` requires (default: "
+        "`plan_0001`). Write that id, or change the option.",
     ),
     "E331": (
         "the tasks of a plan are not numbered T1 to Tn",
-        "Tasks have the ids T1, T2 and so on, in the order in which they are done, without a gap or a "
-        "repetition. Renumber them.",
+        "Tasks have the ids T1, T2 and so on, in the order of execution, without gaps or repetitions. Renumber them.",
     ),
     "E332": (
-        "a path is not a file and not clearly a new one",
-        "A task names the files that it edits or makes. This path is not a plain relative path, is a "
-        "directory, is below a file, or differs from a path of the project only by case, so it is ambiguous. Name an "
-        "existing file exactly as it is written, or a path that does not exist.",
+        "a path is neither an existing file nor clearly a new one",
+        "A task names the files that it edits or makes. This path is not a plain relative path, is a directory, is "
+        "below a file, or differs from a project path only by case. Write an existing path exactly, or a new one.",
     ),
     "E333": (
         "a task would change tests",
-        "An artifact is a test file: `test_*.py`, `*_test.py`, `conftest.py`, or what the option `tests` of the "
-        "check names. Tests judge the work and are not part of it. Remove the path from `artifacts`.",
+        "Tasks may not change tests: `test_*.py`, `*_test.py`, `conftest.py`, and files in the option `tests` of the "
+        "check. Remove the path from `artifacts`.",
     ),
 }
 

@@ -24,50 +24,49 @@ from orch23_checks.order_chain import (
 CODES: Codes = {
     "E000": (
         "a manifest of work orders has the wrong form",
-        "The manifest is not one strict JSON object with a list `work_orders` of 1 to 99 orders, or has an "
-        "unknown key, or the same key twice. Besides the orders it may have `verify_contract` and "
-        "`system_overview`. Write the whole manifest again in this form.",
+        "The manifest must be one strict JSON object with a list `work_orders` of 1 to 99 orders, and optionally "
+        "`verify_contract` and `system_overview`. Other keys and duplicate keys are refused. Write the whole "
+        "manifest again.",
     ),
     "E001": (
         "work orders are not numbered WO-01 to WO-NN",
-        "Work orders have the ids WO-01, WO-02 and so on, in the order in which they are done, without a gap "
-        "or a repetition. Renumber them.",
+        "Work orders have the ids WO-01, WO-02 and so on, in the order of execution, without gaps or repetitions. "
+        "Renumber them.",
     ),
     "E003": (
         "an acceptance command needs a shell",
-        "Acceptance commands run without a shell: a pipe, a redirection, `&&`, `;`, `$NAME`, a backtick, a line "
-        "break or an assignment at the start would reach the program as plain text. Write one program with its "
-        "arguments, quote a character that is text, or write several commands.",
+        "Acceptance commands run without a shell, so a pipe, a redirection, `&&`, `;`, `$NAME`, a backtick, a line "
+        "break or an assignment at the start would be plain text. Write one program with its arguments, quote "
+        "special characters that are text, or write several commands.",
     ),
     "E004": (
         "a path of a work order is a glob",
-        "Paths in conditions, `allowed_files` and `context_files` name single files; `*`, `?` and brackets "
-        "would match several. Name each file.",
+        "Paths in conditions, `allowed_files` and `context_files` name single files, so `*`, `?` and brackets are "
+        "refused. Name each file.",
     ),
     "E005": (
         "a work order does not fit its schema",
-        "A value is missing, unknown or not valid by the schema `work_order.v1`; a path is not a plain relative path; "
-        "or `verify_exempt` does not follow from the contract. The message names the value. Change it.",
+        "A value is missing, unknown or not valid in the schema `work_order.v1`; a path is not a plain relative "
+        "path; or `verify_exempt` does not follow from the contract. Change the value in the message.",
     ),
     "E006": (
         "the code of `python -c` does not parse",
-        "An acceptance command passes code to `python -c` that is not valid Python, or no code. Correct the code, and "
-        "check the quotes around it.",
+        "An acceptance command passes invalid Python, or no code, to `python -c`. Correct the code, and check the "
+        "quotes around it.",
     ),
     "E007": (
         "an acceptance command cannot be run",
-        "The command cannot be split into words, because a quote is not closed or nothing follows an escape, or it "
-        "names no program. Write a program with its arguments.",
+        "The command names no program, or it cannot be split into words: a quote is not closed, or nothing follows "
+        "an escape. Write a program with its arguments.",
     ),
     "E101": (
         "a precondition of a work order cannot hold",
-        "Before an order there are the files of the project, by its listing, and the postconditions of earlier "
-        "orders. This condition does not hold for them. Let an earlier order make the file, move the order, or remove "
-        "the condition.",
+        "Before a work order runs, only the files in the project listing and the postconditions of earlier orders "
+        "exist. Let an earlier order make the file, move the order, or remove the precondition.",
     ),
     "E102": (
         "preconditions contradict each other",
-        "One order requires that a path exists and that it is absent. Keep one of the two conditions.",
+        "One order requires that the same path exists and that it is absent. Remove one of the two conditions.",
     ),
     "E103": (
         "a work order promises a file it may not write",
@@ -76,24 +75,24 @@ CODES: Codes = {
     ),
     "E104": (
         "a work order may write a file it does not promise",
-        "Each path of `allowed_files` needs a postcondition `file_exists` of the same order, or later "
-        "orders could not rely on it. Add the postcondition, or remove the path from the list.",
+        "Each path of `allowed_files` needs a postcondition `file_exists` of the same order, so that later orders "
+        "can rely on it. Add the postcondition, or remove the path from the list.",
     ),
     "E105": (
         "an acceptance command runs the whole verification",
-        "The script that the option `verify` names runs after every order by itself, unless the order is exempt; "
-        "as an acceptance command it would run too early, or twice. Remove the command.",
+        "The script in the option `verify` runs automatically after every order that is not exempt. Remove the "
+        "command.",
     ),
     "E106": (
         "the contract of the verification is never met",
-        "`verify_contract` requires a file that is still missing after the last order, so the whole verification would "
+        "`verify_contract` requires a file that is missing after the last order, so the whole verification would "
         "never run. Let an order make the file, or remove it from the contract.",
     ),
     "W101": (
-        "an acceptance command needs what may not exist",
-        "It imports a module or runs a script that is not in the standard library, not in the project at that point, "
-        "and not in the option `installed` of the check. This is a warning. Let an order make it, or name the "
-        "installed module.",
+        "an acceptance command needs a module or script that may not exist",
+        "The command imports a module or runs a script that is neither in the standard library, in the project at "
+        "that point, nor in the option `installed` of the check. Let an earlier order make it, or add it to the "
+        "option.",
     ),
 }
 

@@ -15,9 +15,9 @@ from orch23.model.paths import match_any
 CODES: Codes = {
     "E316": (
         "a schema cannot be used",
-        "The file that the option `schema` names is not a declared input, is not strict JSON or not a draft-07 schema, "
-        "has a pattern that RE2 does not support, or refers to a schema outside itself, which is never fetched. "
-        "List the file under the stage's `inputs` or under `verify.inputs`, and keep its references within the file.",
+        "The file in the option `schema` is not a declared input, is not strict JSON or a draft-07 schema, has a "
+        "pattern that RE2 does not support, or refers to another file. List the file in the `inputs` of the stage or "
+        "of `verify`, and keep all references within it.",
     ),
 }
 

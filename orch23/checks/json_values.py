@@ -11,14 +11,13 @@ from orch23.model.digest import Json
 CODES: Codes = {
     "E334": (
         "a key does not have its required value",
-        "The option `values` of the check `json_values` lists values that are known before the file is written: an id "
-        "that the model has to repeat, or whether a program succeeded. The file has another value, or the key is "
-        "missing. Write the value that the message names, or correct the option.",
+        "The option `values` of the check `json_values` lists required values. Write the value in the message, or "
+        "correct the option.",
     ),
     "E335": (
         "the keys of an object are in another order",
-        "The option `order` of the check `json_values` lists the keys of a JSON object: these and no others, in this "
-        "order. Write exactly these keys, or correct the option.",
+        "The option `order` of the check `json_values` lists all keys of an object in order. Write exactly these "
+        "keys, or correct the option.",
     ),
 }
 

@@ -12,15 +12,13 @@ from orch23.model.python_source import parse_python
 CODES: Codes = {
     "E311": (
         "a Python file does not parse",
-        "A `.py` file among the outputs is not valid Python. The place is that of the first error which Python's "
-        "own parser reports, under the version of Python that runs orch23. A model gets the place and the "
-        "message in its next attempt; in a file of your own, correct that line.",
+        "The file is not valid Python for the version that runs orch23. The location is that of the first error. A "
+        "model gets the message in its next attempt; correct the line if you wrote the file.",
     ),
     "E312": (
         "a Python file lacks a required name",
-        "The option `defines` of the check `python_syntax` lists names that a file must bind at its top level: "
-        "functions, classes, variables or imports. One of them is missing. Add it to the file, or remove it "
-        "from the list.",
+        "The option `defines` of the check `python_syntax` lists names that a file must define at its top level: "
+        "functions, classes, variables or imports. Add the name to the file, or remove it from the list.",
     ),
 }
 

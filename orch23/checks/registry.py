@@ -9,25 +9,23 @@ from orch23.model.plugins import LazyMapping, Registry, load_object, type_valida
 SHARED_CODES: Codes = {
     "E310": (
         "a check has no file to check",
-        "The stage's outputs have no file of the kind that this check judges, so there is nothing to judge. It is a "
-        "warning if the stage may write other files only, and an error if an option names the expected files. Let the "
-        "stage write such an output, correct the options of the check, or remove the check.",
+        "The stage's outputs have no file that this check validates. The severity is warning if the check names no "
+        "files. Add such an output, correct the options of the check, or remove the check.",
     ),
     "E313": (
         "an output is not strict JSON",
-        "The file is not one JSON document in UTF-8: it may have a duplicate key, a NaN, text around the "
-        "document, a code fence or a syntax error. The message names the first such place. Write plain JSON and "
-        "nothing else.",
+        "The file is not one JSON document in UTF-8: it has a duplicate key, a NaN, text around the document, a code "
+        "fence or a syntax error. Write only JSON.",
     ),
     "E314": (
         "an output does not fit its schema",
-        "The file is JSON, but a value in it is not valid. The message names the value by its JSON pointer, as in "
-        "`plan.json#/tasks/0/id`; all invalid values are listed at once. Change the value, or the schema.",
+        "The file is JSON, but not valid for the schema. Every invalid value is listed with its JSON pointer, as in "
+        "`plan.json#/tasks/0/id`. Change the value, or the schema.",
     ),
     "E315": (
         "an option of a check is wrong",
-        "`with:` has an option that the check does not have or one of the wrong type, or a required option is missing. "
-        "Correct the option that the message names; the hint lists what the check takes.",
+        "`with:` has an unknown option or one of the wrong type, or a required option is missing. Correct the option "
+        "in the message; the hint lists the options of the check.",
     ),
 }
 

@@ -55,11 +55,11 @@ Each line is a JSON object:
 | `level` | `debug`, `info`, `warning` or `error` | How important it is. |
 | `type` | text | The type of the event, one of those below. |
 | `role` | text | The stage; `orch23` for an event of the whole run. |
-| `message` | text | The event in words, for users. They may change. |
-| `data` | object | The facts of the event, as below. |
+| `message` | text | The event in words, for users. The words may change. |
+| `data` | object | The fields of the event, listed below. |
 | `sum` | text | The beginning of the SHA-256 of the line up to `,"sum"`. |
 
-Within a version, types and facts are only added: ignore those that you do not know. Secrets are replaced before an
+Within a version, types and fields may be added: ignore those that you do not know. Secrets are redacted before an
 event is written. If a snapshot shows that nothing changed, a run has only two events, `run_started` and
 `run_finished`.
 """
@@ -76,11 +76,11 @@ def events_page() -> str:
 
 
 def _table(form: type[Struct], objects: dict[str, type[Struct]]) -> Iterator[str]:
-    """Give the rows of a type's facts, and add the types of facts that are objects to `objects`."""
+    """Yield the rows of a type's fields, and add the types of fields that are objects to `objects`."""
     described = inspect.type_info(form)
     assert isinstance(described, inspect.StructType)
     if described.fields:
-        yield "\n| fact | value | if missing |\n|---|---|---|\n"
+        yield "\n| field | value | if missing |\n|---|---|---|\n"
     for field in described.fields:
         yield f"| `{field.encode_name}` | {_value(field.type, objects)} | {_default(field)} |\n"
 

@@ -27,8 +27,8 @@ DIFF = "E221"
 PROPOSAL_CODES: Mapping[str, tuple[str, str]] = {
     NOT_JSON: (
         "the response is not strict JSON",
-        "The whole response must be one JSON value: no prose, no Markdown fence, no key twice, no NaN, nothing "
-        "after it. Say so in the prompt, or use `returns: code` for a model that cannot write JSON.",
+        "The whole response must be one JSON value: no prose, no Markdown fence, no duplicate key, no NaN. Say so in "
+        "the prompt, or use `returns: code`.",
     ),
     WRONG_SHAPE: (
         "the response is JSON of the wrong form",
@@ -37,29 +37,30 @@ PROPOSAL_CODES: Mapping[str, tuple[str, str]] = {
     ),
     EMPTY: (
         "the response is empty",
-        "The model returned no text or proposes no file. Nothing would change, so the attempt failed. If there is "
-        "nothing to do, the stage should not run: look at its inputs with `orch23 explain`.",
+        "The model returned no text or proposed no file. If there is nothing to do, the stage should not run: check "
+        "its inputs with `orch23 explain`.",
     ),
     OUTSIDE_WRITE_SCOPE: (
         "a file outside the write scope",
-        "A stage may write only what `allowed_paths.write` (by default its outputs) matches and `protect` does not. "
-        "Paths in a response are relative to the stage's `cwd`. Add the path if the file belongs there.",
+        "A stage may write only files that match `allowed_paths.write` (default: its outputs) and not `protect`. "
+        "Paths in a response are relative to the stage's `cwd`. Add the path to `allowed_paths.write` if the file "
+        "belongs there.",
     ),
     UNSAFE_PATH: (
         "an unsafe path",
-        "A proposed path must be plain: relative, POSIX, Unicode NFC, no `..`, no control or invisible characters, no "
-        "name that another system would refuse. Unsafe paths are refused, never corrected; the next attempt gets the "
-        "error. If it happens again, list the paths in the prompt.",
+        "A proposed path must be relative, POSIX and Unicode NFC, without `..`, without control or invisible "
+        "characters, and valid on every operating system. The next attempt gets the error. If it happens again, list "
+        "the paths in the prompt.",
     ),
     DUPLICATE_PATH: (
         "a path is proposed twice",
-        "Two entries, or an entry and an existing file, name the same file apart from upper and lower case or Unicode "
-        "form. orch23 cannot know which one is meant. The next attempt gets the error, to name each file once.",
+        "Two entries, or an entry and an existing file, have paths that differ only by case or Unicode form. Some "
+        "file systems cannot distinguish them. The next attempt gets the error and must name each file once.",
     ),
     FILE_AND_DIRECTORY: (
         "a path is both a file and a directory",
-        "One entry writes a file at a path that another entry, or an existing file, needs as a directory. The next "
-        "attempt gets the error, to choose another name for one of them.",
+        "One entry writes a file where another entry, or an existing file, needs a directory. The next attempt gets "
+        "the error and must choose another name.",
     ),
     PROTECTED: (
         "a protected file",
@@ -69,65 +70,65 @@ PROPOSAL_CODES: Mapping[str, tuple[str, str]] = {
     ),
     FORBIDDEN_DELETE: (
         "a delete that is not allowed",
-        "Deletes are refused unless `allowed_paths.delete` lists them, and only an existing file can be deleted. List "
-        "the path there, or say in the prompt that nothing may be deleted.",
+        "A response may delete only existing files that `allowed_paths.delete` matches. Add the path there, or say "
+        "in the prompt that nothing may be deleted.",
     ),
     TOO_LARGE: (
         "the proposal is too large",
-        "A file may have 200 KB, and all files of a response 500 KB. Split the work into stages or items.",
+        "A file may have at most 200 KB, and all files of a response 500 KB. Split the work into stages or items.",
     ),
     INVALID_TEXT: (
         "text that cannot be stored",
-        "The content has half of a surrogate pair or a NUL character; or the existing file is not UTF-8 text, so the "
-        "model could not see all of it and would destroy it. A `shell` stage can make binary files; a model cannot.",
+        "The content has a NUL character or half of a surrogate pair; or the existing file is not UTF-8 text, so the "
+        "model could not see all of it. Use a `shell` stage to make binary files.",
     ),
     STALE_BASE: (
         "a proposal for another version of the file",
-        "The response says which bytes the file had (`base_sha256`; null for a new file), and they are not those that "
-        "the model was shown. It used, or invented, another version, and must start again from the one shown.",
+        "The response names the digest of the file that it changes (`base_sha256`; null for a new file), which is "
+        "not the digest of the file that the model was shown. The model must start again from that file.",
     ),
     NOT_SHOWN: (
         "an existing file that the model was not shown",
-        "The response would replace a whole file that the model was not shown. Add the file to `inputs`, raise "
-        "`context.max_files`, or narrow `allowed_paths.write`.",
+        "The response would replace a file that the model was not shown. Add the file to `inputs`, raise "
+        "`llm.context.max_files`, or narrow `allowed_paths.write`.",
     ),
     INCOMPLETE_FILE: (
         "omitted code",
-        'A placeholder such as "rest of code unchanged", or a bare `...`, replaces text and was not there before. '
-        "Files are written whole, so the omitted text would be lost. If the file is too long for the "
-        "model, split it.",
+        'A placeholder such as "rest of code unchanged", or a new bare `...`, replaces text. Files are written '
+        "whole, so the omitted text would be lost. If the file is too long for the model, split it.",
     ),
     UNPARSABLE: (
         "the file does not parse",
-        "A proposed Python, JSON or TOML file does not parse (Python: by the version that runs orch23). The message "
-        "has the line, and the next attempt gets it. A file that did not parse before is not checked.",
+        "A proposed Python, JSON or TOML file does not parse (Python: the version that runs orch23). The next "
+        "attempt gets the message with the line. A file that did not parse before is not checked.",
     ),
     LOST_DEFINITIONS: (
         "definitions lost",
-        "The proposed file is less than half as long as before, and lacks top-level names that no other proposed file "
-        "defines: an incomplete response looks like this. To delete the names, do it in smaller steps.",
+        "The proposed file is less than half as long as before, and lacks top-level names that no other proposed "
+        "file defines, so it is probably incomplete. To delete the names, use several smaller steps.",
     ),
     MODEL_ERROR: (
         "the model reports an error",
-        'The response is `{"error": "..."}` or `{"status": "error", "reason": "..."}`. The model is not called again '
-        "unless `retry.when` lists `agent_error`: read the reason, and fix the spec, the write scope or the context.",
+        'The response is `{"error": "..."}` or `{"status": "error", "reason": "..."}`. The model is called again '
+        "only if `retry.when` lists `agent_error`. Read the reason, and fix the spec, the write scope or the context.",
     ),
     NO_CODE: (
         "no code block",
-        "With `returns: code` the first fenced block (```python ... ```) is the file, or else the whole response "
-        "if it is in the language of the file. Neither was found. Ask for one code block in the prompt.",
+        "With `returns: code` the file is the first fenced block (```python ... ```), or the whole response if it is "
+        "in the language of the file. Ask for one code block in the prompt.",
     ),
     TRUNCATED: (
         "the response is cut off",
-        "The model stopped before the end. Raise `llm.max_tokens`, or ask for less in one stage.",
+        "The model reached `llm.max_tokens`, or gave no stop reason. Raise `llm.max_tokens`, or ask for less in one "
+        "stage.",
     ),
     REFUSED: (
         "the model refused",
-        "The model refused the request. Another call does not help; change the prompt or the model.",
+        "Calling the model again does not help: change the prompt or the model.",
     ),
     DIFF: (
         "a diff in place of a file",
-        "A response has whole files, never a unified diff, a patch, or blocks to search and replace. Say so in the "
-        "prompt. Only a file whose name ends in `.diff` or `.patch` may be a diff.",
+        "A response must have whole files, not a unified diff, a patch, or blocks to search and replace. Say so in "
+        "the prompt. Only a file named `*.diff` or `*.patch` may be a diff.",
     ),
 }

@@ -45,7 +45,7 @@ def accept(build: Build, stage: str) -> int:
     decisions = dry_run.run()
     names = [name for name in decisions if stage in (name, name.partition("@")[0])]
     if not names:
-        raise NotFoundError(Diagnostic("E823", f"no stage is named `{stage}`", hint="`orch23 status` shows the stages"))
+        raise NotFoundError(Diagnostic("E823", f"no stage is named `{stage}`", hint="`orch23 graph` shows the stages"))
     edits = {name: paths for name in names if (paths := _edited_paths(decisions[name]))}
     if not edits:
         message = f"no output of `{stage}` was edited: it is {', '.join(sorted({decisions[n].label for n in names}))}"

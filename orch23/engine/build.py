@@ -385,12 +385,12 @@ class Build(Struct, kw_only=True, dict=True):
         replacements, released = obsolete.replacements(), obsolete.released()
         removed = self.committer.remove_obsolete(replacements) if replacements else PromotionResult()
         if removed.removed or removed.written:
-            text = "files of stages that have ended were removed"
+            text = "files of removed stages were deleted"
             self._events.promoted("orch23", text, PromotionResult(removed=(*removed.removed, *removed.written)))
         if removed.edited:
-            self._events.warn(f"files of stages that have ended were left as they are: {', '.join(removed.edited)}")
+            self._events.warn(f"files of removed stages were edited and are kept: {', '.join(removed.edited)}")
         if released:
-            text = "files of stages that have ended stay as sources"
+            text = "files of removed stages are kept as source files"
             self._events.emit(FilesReleased(files=tuple(released), stages=tuple(released.values())), text)
 
     def _result(self) -> BuildResult:

@@ -70,7 +70,7 @@ class RequestTotals(Struct, frozen=True):
 
 
 class RunLimits(Struct, frozen=True):
-    """The limits of `stop_conditions` for calls, tokens, money and time; null is no limit."""
+    """The limits of `stop_conditions` for calls, tokens, money and time; null means no limit."""
 
     max_llm_calls: int | None = None
     max_tokens: int | None = None
@@ -84,8 +84,8 @@ class RunLimits(Struct, frozen=True):
 class RunStarted(EventData, frozen=True, kw_only=True):
     """A build starts.
 
-    `stages` is the number of stages; `at_rest` counts those that an edit does not reach, by status. `lock` is the
-    digest of the lock file, `spec_file` the first file that the stages read.
+    `stages` is the number of stages. If the build processes only the stages that an edit affects, `at_rest` counts the
+    others by status. `lock` is the digest of the lock file, `spec_file` the first file that the stages read.
     """
 
     kind: ClassVar[str] = "run_started"
@@ -107,11 +107,11 @@ class RunStarted(EventData, frozen=True, kw_only=True):
 
 
 class Planned(EventData, frozen=True, kw_only=True):
-    """The stages that the build will decide, in order, each with its kind; a foreach is one stage until it has items.
+    """The stages of this build, in order, each with its kind. A foreach is one stage until its items are known.
 
-    `needs` maps a stage to the stages that it directly runs after: those of which it reads a file, or that its `needs`
-    names. They may be stages that this build does not decide. A stage that runs after no other is left out. The items
-    of a foreach (`stages_added`) run after the same stages as the foreach.
+    `needs` maps a stage to its direct dependencies: the stages whose files it reads, and those in its `needs`. They
+    may be stages that are not part of this build. Stages without dependencies are left out. The items of a foreach
+    (`stages_added`) have the same dependencies as the foreach.
     """
 
     kind: ClassVar[str] = "plan"
@@ -123,7 +123,7 @@ class RunFinished(EventData, frozen=True, kw_only=True):
     """The build has ended; the last event.
 
     `stages` counts the stages by status, `before` has the totals of interrupted runs that this one continued,
-    `unpriced` counts the calls of unknown price, `saved` is what the replayed responses had cost.
+    `unpriced` counts the calls of unknown price, `saved` is the recorded cost of the replayed responses.
     """
 
     kind: ClassVar[str] = "run_finished"
@@ -184,7 +184,10 @@ class StageStarted(EventData, frozen=True, kw_only=True):
 
 
 class StageWithheld(EventData, frozen=True, kw_only=True):
-    """A stage has a result, but its files wait for others of its promotion group; `for` names the first of them."""
+    """A stage has a result, but waits for others of its promotion group.
+
+    `for` names the first of them, `waits_for` counts them.
+    """
 
     kind: ClassVar[str] = "stage_held"
     key: str = ""
@@ -209,7 +212,7 @@ class FilesPromoted(EventData, frozen=True, kw_only=True):
 
 
 class FilesReleased(EventData, frozen=True, kw_only=True):
-    """Files of stages that have ended are kept, and belong to the user from now on."""
+    """Files of stages that the pipeline no longer declares become source files of the user."""
 
     kind: ClassVar[str] = "released"
     files: tuple[str, ...] = ()
@@ -278,7 +281,7 @@ class CheckResult(EventData, frozen=True, kw_only=True):
 
 
 class AttemptFinished(EventData, frozen=True, kw_only=True):
-    """An attempt has ended. A failure has its kind, the command, the tests that failed, and an excerpt."""
+    """An attempt has ended; after a failure with its kind, command, failed tests, and an excerpt of the output."""
 
     kind: ClassVar[str] = "attempt_finished"
     attempt: NaturalNumber = 1
@@ -291,7 +294,7 @@ class AttemptFinished(EventData, frozen=True, kw_only=True):
 
 
 class StepOutput(EventData, frozen=True, kw_only=True):
-    """A step prints a line. Only with `--live`.
+    """A line that a step printed. Only with `--live`.
 
     With `cut`, `line` is the first 2,000 characters of a longer line. After 1,000 lines of a step, an empty line with
     `cut` means that there are more.
@@ -309,7 +312,7 @@ class StepOutput(EventData, frozen=True, kw_only=True):
 class LlmRequest(EventData, frozen=True, kw_only=True):
     """A request to a model. `files` and the three numbers of bytes cover everything that is sent.
 
-    With `recorded` its response is recorded.
+    With `recorded` a recorded response is used.
     """
 
     kind: ClassVar[str] = "llm_request"
@@ -327,7 +330,7 @@ class LlmRequest(EventData, frozen=True, kw_only=True):
 
 
 class CallReserved(EventData, frozen=True, kw_only=True):
-    """The maximum that a request can take is reserved before it is sent."""
+    """The maximum calls, tokens and cost of a request are reserved before it is sent."""
 
     kind: ClassVar[str] = "call_reserved"
     fingerprint: str = ""
@@ -337,7 +340,7 @@ class CallReserved(EventData, frozen=True, kw_only=True):
 
 
 class CallSubmitted(EventData, frozen=True, kw_only=True, omit_defaults=True):
-    """A server works on a request; its response will be collected, by a later build if necessary."""
+    """A server accepted a request and works on it; this build or a later one collects the response."""
 
     kind: ClassVar[str] = "call_submitted"
     fingerprint: str = ""
@@ -394,7 +397,7 @@ class LlmResponse(EventData, frozen=True, kw_only=True):
 
 
 class LlmText(EventData, frozen=True, kw_only=True):
-    """A model writes a line. Only with `--live`, and with the limits of `step_output`.
+    """A line of a model's response. Only with `--live`, and with the limits of `step_output`.
 
     After `http_retry` the response starts again from its beginning.
     """

@@ -6,50 +6,48 @@ PLAN_CODES: Mapping[str, tuple[str, str]] = {
     "E820": (
         "cycle between stages",
         "Each of these stages waits for the next one, so none can start. Each edge is listed with its path or its "
-        "`needs`. Remove one of them: read another file, or split a stage in two. A stage that needs itself is a cycle "
-        "too.",
+        "`needs`. Remove one: read another file, or split a stage in two.",
     ),
     "E821": (
         "two stages may write the same file",
-        "Only one stage may write a file; otherwise its content would depend on their order. Narrow `outputs` or "
+        "Otherwise the content of the file would depend on the order of the stages. Narrow `outputs` or "
         "`allowed_paths.write` of one of them, or make them items of one foreach with `order: sequential`, which may "
         "edit the same files.",
     ),
     "E822": (
         "an input that does not exist",
-        "The file does not exist and is not an output of any stage. Create it, correct the path, add it to the "
-        "outputs of the stage that makes it, or write `{path: ..., optional: true}` if the stage does not need it. "
-        "Write the path of a folder with `/` at the end.",
+        "The file does not exist and no stage makes it. Create it, correct the path, add it to the outputs of a "
+        "stage, or write `{path: ..., optional: true}`. Write `/` at the end of a directory.",
     ),
     "E823": (
         "unknown stage in `needs`",
-        "`needs` and command lines can name only stages of this pipeline; `name` or `name[*]` of a foreach means all "
-        "of its items. Correct the name: `orch23 status` lists all stages.",
+        "`needs` and the command line can name only stages of this pipeline; `name` or `name[*]` of a foreach means "
+        "all of its items. Correct the name: `orch23 graph` shows all stages.",
     ),
     "E824": (
         "a foreach cannot be expanded",
-        "`from` must lead to a list. Correct the file, or the pointer after its `#`. If a stage with `retry` makes the "
-        "file, it gets another attempt.",
+        "`from` must lead to a list. Correct the file, or the pointer after `#`. A stage with `retry` that makes the "
+        "file gets another attempt.",
     ),
     "E825": (
         "bad key of an item",
-        "Each item needs a key of 1 to 64 characters of A-Z a-z 0-9 . _ - for its name `stage@key`. "
-        "`foreach.key` names the field that holds it; items that are plain strings or numbers are their own keys.",
+        "The name of an item is `stage@key`, so its key has 1 to 64 characters of A-Z a-z 0-9 . _ - only. "
+        "`foreach.key` names the field with the key; items that are plain strings or numbers are their own keys.",
     ),
     "E826": (
         "two items with one key",
-        "Keys of items become names of stages, so two items cannot have the same key. Change one of them, or let "
+        "The key of an item is part of the name of its stage, so it must be unique. Change one of them, or let "
         "`foreach.key` name another field.",
     ),
     "E827": (
         "an item needs an unknown item",
-        "The field that `foreach.needs` names lists keys of other items of the same foreach. Correct the key in the "
-        "list, or add the item.",
+        "The field that `foreach.needs` names lists keys of other items of the same foreach. Correct the key, or add "
+        "the item.",
     ),
     "E829": (
         "a stage between two members of a promotion group",
-        "All results of a promotion group reach the workspace at once, so a stage that reads one member waits for all "
-        "of them. Here a member also waits for such a stage, so neither can start. Add the stages in between to the "
-        "group (`promote: GROUP`), remove a member from it, or remove one of the listed edges.",
+        "Stages that read one member of a promotion group wait for all members. Here a member also waits for such a "
+        "stage. Add the stages in between to the group (`promote: GROUP`), remove a member from it, or remove one of "
+        "the listed edges.",
     ),
 }

@@ -54,6 +54,8 @@ _ORDER = (
 )
 # The labels of these decisions equal the statuses.
 _IDLE_DECISIONS = (StageStatus.FRESH, StageStatus.SKIPPED)
+# Texts for statuses of runs that are not clear on a screen.
+_STATUS_TEXTS = {"decision": "your decision is needed"}
 REASON_CODES: tuple[str, ...] = get_args(ReasonCode)
 # The statuses that the blocks after the summary show. The other stages are not kept: there can be 10,000.
 _IN_FAILURES = frozenset({StageStatus.FAILED, StageStatus.EDITED, StageStatus.WITHHELD})
@@ -234,7 +236,7 @@ class TextScreen(Struct, kw_only=True):
         failures = failure_text(self.pipeline, [*self._failures.values()], self._kinds, self.style)
         self.write(failures)
         if failures or run.exit_code != 0:
-            status = self.style.paint(run.status, "bad")
+            status = self.style.paint(_STATUS_TEXTS.get(run.status, run.status), "bad")
             self.write(f"\n{status}: the log is {self._log}; `orch23 log` shows it\n")
 
     def _summary(self, statuses: Counter[str], run: RunFinished) -> str:

@@ -112,8 +112,7 @@ class CommandsDocument(Document, frozen=True, kw_only=True, forbid_unknown_field
         Meta(
             min_length=1,
             description="The programs that the commands may run. `python` is the project's interpreter; `pytest` runs "
-            "as "
-            "a pytest step.",
+            "as a pytest step.",
         ),
     ]
 
@@ -148,7 +147,7 @@ VerifySteps: TypeAlias = Annotated[tuple[VerifyStepDocument, ...], STEPS_MEANING
 
 
 class VerifyDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Verification with inputs of its own."""
+    """Verification steps with their own inputs."""
 
     inputs: Annotated[
         tuple[InputEntry, ...], Meta(description="Inputs for these steps only. Models do not see them.")
@@ -166,9 +165,8 @@ class AllowedPathsDocument(Document, frozen=True, kw_only=True, forbid_unknown_f
     write: Annotated[
         tuple[Path, ...] | UnsetType,
         Meta(
-            description="Patterns of files that the stage may write. A protected name must be written out in one of "
-            "them. "
-            "Default: the outputs."
+            description="Patterns of files that the stage may write. A protected name must be spelled out "
+            "in a pattern. Default: the outputs."
         ),
     ] = UNSET
     protect: Annotated[
@@ -217,7 +215,7 @@ class RetryDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class StopConditionsDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Limits for all attempts of this stage. The limits of the run apply too."""
+    """Limits of all attempts of this stage. The limits of the run apply too."""
 
     max_cost_usd: Annotated[
         Amount | UnsetType,
@@ -236,11 +234,11 @@ class StopConditionsDocument(Document, frozen=True, kw_only=True, forbid_unknown
 
 
 class RunStopConditionsDocument(StopConditionsDocument, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Limits for a run. The next build continues from there."""
+    """Limits of a run. The next build continues where this one stopped."""
 
     max_wall: Annotated[Duration | UnsetType, Meta(description="The maximum time of a run.")] = UNSET
     max_failed_stages: Annotated[
-        Count, Meta(description="The number of failed stages that ends the run. `-k` removes the limit.")
+        Count, Meta(description="The run ends after this many failed stages. `-k` removes the limit.")
     ] = 1
 
 
@@ -284,7 +282,7 @@ class ForeachDocument(
     ] = UNSET
     key: Annotated[
         Text | UnsetType,
-        Meta(description="The field of an item with its key. An item that is a string is its own key."),
+        Meta(description="The field of an item with its key. An item that is a string or a number is its own key."),
     ] = UNSET
     name: Annotated[
         str,
@@ -323,8 +321,7 @@ class CommonDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=
         Text | UnsetType,
         Meta(
             description="The working directory of processes. Paths in a model's response are relative to it. Default: "
-            "the "
-            "root."
+            "the root."
         ),
     ] = UNSET
     allowed_paths: Annotated[AllowedPathsDocument | UnsetType, Meta(description="Where the stage may write.")] = UNSET
@@ -337,19 +334,18 @@ class CommonDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=
         Annotated[int, Meta(description="The number.")] | RetryDocument,
         Meta(
             description=f"Attempts after the first, 0 to {MAX_RETRIES}. A larger number counts as {MAX_RETRIES}, with "
-            "a "
-            "warning."
+            "a warning."
         ),
     ] = 0
     stop_conditions: Annotated[
         StopConditionsDocument | UnsetType,
-        Meta(description="Limits for all attempts of this stage. The limits of the run apply too."),
+        Meta(description="Limits of all attempts of this stage. The limits of the run apply too."),
     ] = UNSET
     on_failure: Annotated[
         Literal["rollback", "keep"],
         Meta(
             description="rollback: nothing reaches the workspace. keep: the files that the last attempt wrote within "
-            "its write scope do, marked as failed, even if its command failed or timed out."
+            "its write scope reach it, marked as failed, even if its command failed or timed out."
         ),
     ] = "rollback"
     promote: Annotated[
@@ -357,7 +353,7 @@ class CommonDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=
         Meta(
             description="The name of a promotion group: all results of its stages reach the workspace in one "
             "transaction, once all of them are up to date. Stages of the group see each other's new results. "
-            "`each`: the stage by itself. Not part of the key."
+            "`each`: each stage by itself. Not part of the key."
         ),
     ] = "each"
     timeout: Annotated[Duration, Meta(description="How long each process may take.")] = "300s"
@@ -450,14 +446,14 @@ class StageDocument(CommonDocument, OneOf, frozen=True, kw_only=True, forbid_unk
     ] = True
     needs: Annotated[
         tuple[Annotated[str, Meta(min_length=1, description="The name of a stage.")], ...],
-        Meta(description="Stages that run before this one although it reads none of their files."),
+        Meta(description="Stages that run before this one even if it reads none of their files."),
     ] = ()
     inputs: Annotated[
         tuple[InputEntry, ...],
         Meta(
             description="The files that the stage reads. Its sandbox directory has no other files of the project. "
-            "`!PATTERN` "
-            "removes files from the globs and listings before it in the list; a later entry can add them again."
+            "`!PATTERN` removes files from the globs and listings before it in the list; a later entry can add them "
+            "again."
         ),
     ] = ()
     outputs: Annotated[

@@ -59,14 +59,13 @@ class SettingsDocument(Document, frozen=True, kw_only=True, forbid_unknown_field
 
     stop_conditions: Annotated[
         RunStopConditionsDocument | UnsetType,
-        Meta(description="Limits for a run. The next build continues from there."),
+        Meta(description="Limits of a run. The next build continues where this one stopped."),
     ] = UNSET
     prices: Annotated[
         Mapping[Annotated[str, Meta(min_length=1, description="a model's name, or PROVIDER/MODEL")], PriceDocument]
         | UnsetType,
         Meta(
-            description="Prices of models that are missing or wrong in the packaged price table, by `MODEL` or "
-            "`PROVIDER/MODEL`."
+            description="Prices that are missing or wrong in the packaged price table, by `MODEL` or `PROVIDER/MODEL`."
         ),
     ] = UNSET
     jobs: Annotated[
@@ -107,8 +106,8 @@ class SettingsDocument(Document, frozen=True, kw_only=True, forbid_unknown_field
         ]
         | UnsetType,
         Meta(
-            description="Exit statuses by the diagnostic that stopped the run: a code or its beginning; the longest "
-            "match wins. `{E201: 4, E1: 2, E4: 3}`. 0, 2 for safety, 129, 130 and 143 cannot be changed."
+            description="Exit codes for diagnostic codes or their beginnings; the longest match wins: "
+            "`{E201: 4, E2: 2, E4: 3}`. The exit codes 0, 2, 77, 129, 130 and 143 cannot be changed."
         ),
     ] = UNSET
     plugins: Annotated[

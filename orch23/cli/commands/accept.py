@@ -11,5 +11,5 @@ from orch23.cli.declaration import declare_command, model_options, stage_argumen
 def command() -> None:
     """Accept outputs that you edited.
 
-    They are verified, and then recorded as a result of the stage.
+    Verifies the outputs, then records them as a result of the stage.
     """

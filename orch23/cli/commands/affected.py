@@ -22,5 +22,5 @@ def command() -> None:
 
     Compares the pipeline, its prompts, schemas and sources at REV with the working tree, and artifacts by the lock
     file at REV. A stage with another key is `changed`. A stage that reads the result of a stage that is not built yet
-    may be affected, and is `downstream`. Checks out and writes nothing.
+    may be affected: it is `downstream`. Does not check out REV, and writes nothing.
     """

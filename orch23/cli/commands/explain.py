@@ -11,6 +11,6 @@ from orch23.cli.declaration import declare_command, json_option, model_options, 
 def command() -> None:
     """Show why a stage's key changed.
 
-    Compares the key with that of the last result. A foreach means all of its items; with --json name one item, such
-    as code@T1.
+    Compares the key with that of the last result. If STAGE is a foreach, shows all of its items; --json needs one
+    item, such as code@T1.
     """

@@ -20,7 +20,7 @@ from orch23.cli.declaration import declare_command, json_option, option
 def command() -> None:
     """Remove unneeded data from the store.
 
-    Removes the least recently used results first, until .orch23 is within the limits of --keep. Data that a lock file
-    or the current plan of a pipeline needs is never removed, and neither are recorded responses and replaced edits. A
-    removed result is made again if a stage needs it.
+    Removes the least recently used results first, until .orch23 is within the limits of --keep. Never removes data
+    that a lock file or the current plan of a pipeline needs, recorded responses, or edits that were overwritten. A
+    build makes removed results again if it needs them.
     """

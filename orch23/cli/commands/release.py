@@ -10,5 +10,5 @@ def command() -> None:
     """Turn outputs of stages into source files.
 
     The files stay as they are: no build removes or reverts them, and the next stage that declares one of them starts
-    from it. Names stages, items, or stages that the pipeline no longer declares.
+    from it. STAGE is a stage, an item, or a stage that the pipeline no longer declares.
     """

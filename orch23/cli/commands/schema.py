@@ -9,5 +9,6 @@ from orch23.cli.declaration import declare_command, option, pipeline_argument
 def command() -> None:
     """Write the JSON schema of pipelines.
 
-    For editors. Includes what the plugins of PIPELINE add (default: pipeline.yaml, if there is one).
+    Editors use it to complete and check pipelines. Includes the keys of the plugins that PIPELINE names (default:
+    pipeline.yaml, if there is one).
     """

@@ -20,5 +20,5 @@ from orch23.cli.declaration import declare_command, json_option, model_options, 
 def command() -> None:
     """Show prompts, responses and outputs of a stage.
 
-    Without an option: everything that is kept of its last attempt.
+    Without an option, shows everything that is kept of the last attempt.
     """

@@ -15,6 +15,6 @@ def command() -> None:
     would get prompts and a key. Allows them for this project, as they are now. Read the pipeline first. Runs and sends
     nothing.
 
-    Also marks the store of the project as yours. A store that came with a clone or an archive, or from an earlier
-    version of orch23, could hold forged results, and is not used before. Check where it comes from first.
+    Also marks the store of the project as yours. orch23 does not use a store that came with a clone or an archive, or
+    from an earlier version, until you trust it: its results could be forged. Check where it comes from first.
     """

@@ -21,19 +21,19 @@ _SET_HERE = frozenset({"PATH", "HOME", "TMPDIR", "GIT_CEILING_DIRECTORIES"})
 class ContextDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Content of the prompt besides the inputs."""
 
-    own_outputs: Annotated[bool, Meta(description="Show the stage's last accepted result. Never part of the key.")] = (
-        False
-    )
+    own_outputs: Annotated[
+        bool, Meta(description="Add the stage's last result to the prompt. Never part of the key.")
+    ] = False
     max_files: Annotated[Count, Meta(description="The maximum number of files in one request.")] = 10
     max_bytes: Annotated[Count, Meta(description="The maximum bytes of files in one request.")] = "200k"
 
 
 class BriefDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How retry feedback is cut for the next attempt."""
+    """How retry feedback is shortened for the next attempt."""
 
-    limit: Annotated[Count, Meta(description="A text up to this length is not cut.")] = 4000
-    head: Annotated[Count, Meta(description="Characters of the beginning to keep.")] = 2500
-    tail: Annotated[Count, Meta(description="Characters of the end to keep.")] = 1000
+    limit: Annotated[Count, Meta(description="A text of at most this many characters is not shortened.")] = 4000
+    head: Annotated[Count, Meta(description="Characters to keep at the beginning.")] = 2500
+    tail: Annotated[Count, Meta(description="Characters to keep at the end.")] = 1000
 
 
 class OnTruncatedDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -63,7 +63,8 @@ class LLMDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     later = ("samples",)
 
     provider: Annotated[
-        Text | UnsetType, Meta(description="The provider: `anthropic`, `openai`, `local`, `command` or `scripted`.")
+        Text | UnsetType,
+        Meta(description="The provider: `anthropic`, `openai`, `local`, `command`, `scripted` or one of a plugin."),
     ] = UNSET
     model: Annotated[Text | UnsetType, Meta(description="The model's name, as the provider calls it.")] = UNSET
     prompt: Annotated[
@@ -77,8 +78,8 @@ class LLMDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     returns: Annotated[
         Literal["files", "json", "text", "code"],
         Meta(
-            description="The format of the response: whole files, JSON, text, or the first fenced block of code. The "
-            "last three make exactly one output."
+            description="The format of the response: whole files, JSON, text, or the first fenced block of code. With "
+            "the last three, the stage has exactly one output."
         ),
     ] = "files"
     schema: Annotated[Text | UnsetType, Meta(description="A JSON schema (draft 7) for `returns: json`.")] = UNSET
@@ -90,9 +91,11 @@ class LLMDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             "the provider. Never part of the key."
         ),
     ] = UNSET
-    effort: Annotated[Text | UnsetType, Meta(description="How much the model thinks, a value of the provider.")] = UNSET
+    effort: Annotated[
+        Text | UnsetType, Meta(description="How much the model thinks; the provider defines the values.")
+    ] = UNSET
     thinking: Annotated[
-        Text | UnsetType, Meta(description="The thinking mode of the model, a value of the provider.")
+        Text | UnsetType, Meta(description="The thinking mode of the model; the provider defines the values.")
     ] = UNSET
     timeout: Annotated[Duration, Meta(description="The time limit of one request.")] = "600s"
     mode: Annotated[
@@ -107,9 +110,9 @@ class LLMDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     context: Annotated[ContextDocument | UnsetType, Meta(description="Content of the prompt besides the inputs.")] = (
         UNSET
     )
-    brief: Annotated[BriefDocument | UnsetType, Meta(description="How retry feedback is cut for the next attempt.")] = (
-        UNSET
-    )
+    brief: Annotated[
+        BriefDocument | UnsetType, Meta(description="How retry feedback is shortened for the next attempt.")
+    ] = UNSET
     structured_output: Annotated[
         bool,
         Meta(
@@ -146,9 +149,9 @@ class LLMDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     read: Annotated[
         tuple[Annotated[str, Meta(min_length=1, description="A file or a folder.")], ...],
         Meta(
-            description="Files and folders that the program of `command` may read: paths of the project, which it gets "
-            "as copies, or absolute paths and `~/...`. It can always read itself, the system, and its arguments that "
-            "are files of the project."
+            description="Files and directories that the program of `command` may read: paths of the project, which it "
+            "gets as copies, or absolute paths and `~/...`. It can always read itself, the system, and its arguments "
+            "that are files of the project."
         ),
     ] = ()
     pass_env: Annotated[

@@ -35,8 +35,8 @@ class PytestDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=
     trust: Annotated[
         tuple[Path, ...],
         Meta(
-            description="Files that are trusted, without patterns: `conftest.py` and configuration files although a "
-            "model, or a stage after one, writes them; modules although they hide one of a library."
+            description="Files to trust, as literal paths: `conftest.py` and configuration files that an llm stage, or "
+            "a stage downstream of one, makes; modules that hide a module of a library."
         ),
     ] = ()
     report: Annotated[Text | UnsetType, Meta(description="A JSON report to write. It is an output of the stage.")] = (
@@ -45,7 +45,7 @@ class PytestDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=
     must_fail: Annotated[
         bool,
         Meta(
-            description="Every test must be collected, and fail: for new tests, before the code that they test exists."
+            description="Every test must be collected, and must fail. Use it for new tests, before their code exists."
         ),
     ] = False
 

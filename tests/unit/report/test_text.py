@@ -114,7 +114,7 @@ def test_an_edited_stage_says_what_the_user_can_do() -> None:
     reported = screen(edited, finished("code", "blocked", "blocked by a"), over(6, "decision"))
     assert "! a  p.yaml:4:3\n  edited by hand: a.txt\n  next: `orch23 accept p.yaml a`" in reported
     assert " - code  blocked            blocked by a\n" in reported
-    assert reported.endswith("decision: the log is logs/r1.jsonl; `orch23 log` shows it\n")
+    assert reported.endswith("your decision is needed: the log is logs/r1.jsonl; `orch23 log` shows it\n")
 
 
 def test_a_long_failure_is_cut_in_its_middle() -> None:
