@@ -53,7 +53,7 @@ CODES: Codes = {
     ),
     "E346": (
         "only the purpose of an accepted layer changed",
-        "The layer differs from the last accepted architecture only by its `purpose`, so its code would be written "
+        "Only the `purpose` of the layer differs from the last accepted architecture, so its code would be written "
         "again without a reason. Keep the purpose word for word. For new work, change its slices of the intent, its "
         "files or its constraints.",
     ),

@@ -20,10 +20,9 @@ CODES: Codes = {
         "Tasks have the ids T1, T2 and so on, in the order of execution, without gaps or repetitions. Renumber them.",
     ),
     "E332": (
-        "a path is not a file and not clearly a new one",
+        "a path is neither an existing file nor clearly a new one",
         "A task names the files that it edits or makes. This path is not a plain relative path, is a directory, is "
-        "below a file, or differs from a project path only by case. Write the path of an existing file exactly, or a "
-        "path that does not exist.",
+        "below a file, or differs from a project path only by case. Write an existing path exactly, or a new one.",
     ),
     "E333": (
         "a task would change tests",

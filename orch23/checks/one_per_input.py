@@ -11,9 +11,9 @@ from orch23.model.paths import match_any
 CODES: Codes = {
     "E317": (
         "a list does not have one entry for each input",
-        "The check `one_per_input` requires a list with one entry for each input file of the stage, in the order of "
-        "the inputs, with the path in the field that the option `field` names. The message lists the entries, and "
-        "the hint the expected paths. Write the list again with these paths.",
+        "The check `one_per_input` requires a list with one entry for each input file, in the order of the inputs, "
+        "with the path in the field that the option `field` names. The hint lists the expected paths. Write the list "
+        "again with these paths.",
     ),
 }
 

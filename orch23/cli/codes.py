@@ -18,21 +18,20 @@ CLI_CODES: Mapping[str, tuple[str, str]] = {
     "E644": (
         "consent cannot be stored",
         "What you allow is stored in `$XDG_STATE_HOME/orch23`, else in `~/.local/state/orch23`. Neither "
-        "XDG_STATE_HOME nor HOME is an absolute path, or the directory is inside the project, so that a clone could "
+        "XDG_STATE_HOME nor HOME is an absolute path, or the directory is in the project, so that a clone could "
         "contain it. Set one of them to a directory outside, or set `ORCH23_TRUST=1` for one process.",
     ),
     "E650": (
         "the operating system refused an operation",
         "A file could not be read or written: the disk is full or damaged, a quota is used up, the file system is "
-        "read-only, you lack permission, too many files are open, or something else is at a path that orch23 needs. "
-        "Fix the cause and build again: finished stages are kept.",
+        "read-only, you lack permission, too many files are open, or another file is at a path of orch23. Fix the "
+        "cause and build again: finished stages are kept.",
     ),
     "E661": (
         "no pipeline",
         "You named no pipeline, and neither this directory nor a parent directory in the project has a "
         "`pipeline.yaml`. Name one as the first argument, or choose the directory with `-C`. A pipeline in a parent "
-        "directory is used only if you own both: it runs commands, and other users can write to directories such as "
-        "/tmp.",
+        "directory is used only if you own both, since it runs commands.",
     ),
     "E663": (
         "no such code",
@@ -51,10 +50,9 @@ CLI_CODES: Mapping[str, tuple[str, str]] = {
     "W668": (
         "a file of another user was ignored",
         "orch23 searches parent directories for the project root: `orch23.toml`, `[tool.orch23]` in pyproject.toml, "
-        "`.git` or `pipeline.yaml`. It uses such a file only if you own it and its directory, since a project runs "
-        "commands and other users can write to directories such as /tmp. If you trust the owner, choose that "
-        "directory with `-C`. Otherwise create an empty `orch23.toml` at the root of your project: the search ends "
-        "there.",
+        "`.git` or `pipeline.yaml`. It uses such a file only if you own it and its directory: a project runs "
+        "commands, and others can write to directories such as /tmp. If you trust the owner, choose that directory "
+        "with `-C`. Otherwise create an empty `orch23.toml` at the root of your project: the search ends there.",
     ),
     "W671": (
         "a pipeline cannot be planned",

@@ -18,17 +18,17 @@ ENGINE_CODES: Mapping[str, tuple[str, str]] = {
         "The step and its child processes were killed after `timeout`. Raise `timeout`, or make the step faster.",
     ),
     "E306": (
-        "a step wrote what it must not",
-        "A process changed an input, a protected path, or a path outside `outputs` and `allowed_paths.write`. None "
-        "of its files reached the workspace. Declare the path, or list its name in `scratch` to discard the file. "
-        "Names that configure tools or tests are protected (SECURITY.md lists them): declare the path, or spell the "
-        "name in a pattern, as in `vendor/**/pyproject.toml`; `**` is not enough.",
+        "a step wrote outside its write scope",
+        "A process changed an input, a protected path, or a path outside `outputs` and `allowed_paths.write`. No "
+        "file reached the workspace. Declare the path, or list its name in `scratch` to discard the file. A name "
+        "that configures tools or tests (SECURITY.md lists them) must be spelled out, as in "
+        "`vendor/**/pyproject.toml`; `**` is not enough.",
     ),
     "W306": (
         "a file that configures a tool",
-        "A stage wrote a file that a tool, such as a package manager, a shell or a task runner, reads by its name, "
-        "and the pipeline does not name it. Read the file before you run that tool. If you expect it, name it in "
-        "`outputs` or `allowed_paths.write`, or spell its name in a pattern, as in `web/**/package.json`.",
+        "A tool, such as a package manager, a shell or a task runner, reads this file by its name, and the pipeline "
+        "does not name it. Read the file before you run the tool. If you expect it, name it in `outputs` or "
+        "`allowed_paths.write`, or spell its name in a pattern, as in `web/**/package.json`.",
     ),
     "E309": (
         "a process could not be started",
@@ -42,18 +42,18 @@ ENGINE_CODES: Mapping[str, tuple[str, str]] = {
         "`pytest.trust`.",
     ),
     "E323": (
-        "a step that verifies wrote to its tree",
-        "During verification the sandbox directory is read-only: otherwise code under test could rewrite the tests. "
-        "Only TMPDIR, HOME, the paths in `scratch` and the outputs of a pytest stage are writable. Let the test "
-        "write below TMPDIR (in pytest: `tmp_path`), or list the path in `scratch`: a directory with `/` at its end, "
-        "or a file, which is created empty. A pattern makes only the directory before its first wildcard writable.",
+        "a verification step wrote to its sandbox directory",
+        "The sandbox directory is read-only during verification: otherwise code under test could rewrite the tests. "
+        "Only TMPDIR, HOME, the paths in `scratch` and the outputs of a pytest stage are writable. Write below "
+        "TMPDIR (in pytest: `tmp_path`), or list the path in `scratch`: a directory with `/` at its end, or a file, "
+        "which is created empty. A pattern makes only the directory before its first wildcard writable.",
     ),
     "E324": (
-        "a module hides one of a library",
-        "pytest imports modules in `pythonpath` and beside the tests before installed modules. A module with the "
+        "a module hides a library module",
+        "pytest imports modules in `pythonpath` and beside the tests before installed modules, so a module with the "
         "name of a standard library module or of an installed test library could make tests pass. A module that a "
-        "model made must not hide any installed module, nor a module of the project that the model did not make. "
-        "Rename it; or read it, and name it literally in `pytest.trust`.",
+        "model made must not hide any installed module, nor a project module that the model did not make. Rename it; "
+        "or read it, and name it literally in `pytest.trust`.",
     ),
     "E318": (
         "a condition of the stage is not met",
@@ -67,9 +67,9 @@ ENGINE_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E501": (
         "the limit of calls is reached",
-        "The run, or the stage in the message, made as many calls as `stop_conditions.max_llm_calls` allows, without "
-        "recorded responses and requests that the server refused with status 429. Raise the limit and build again; "
-        "no response is paid for twice.",
+        "The run, or the stage in the message, made as many calls as `stop_conditions.max_llm_calls` allows. "
+        "Recorded responses and requests that the server refused with status 429 do not count. Raise the limit and "
+        "build again; no response is paid for twice.",
     ),
     "E502": (
         "the budget is spent",
@@ -84,28 +84,28 @@ ENGINE_CODES: Mapping[str, tuple[str, str]] = {
         "`llm.max_tokens`, and build again.",
     ),
     "E504": (
-        "the wall time is over",
+        "the wall time limit is reached",
         "`stop_conditions.max_wall` of the run, or of the stage in the message, has passed. Finished results are "
-        "kept. Build again: the next build continues, and its wall time starts at 0. Or raise the limit.",
+        "kept. Build again (the wall time starts at 0), or raise the limit.",
     ),
     "E601": (
         "the prompt would send a secret",
-        "The request contains the value of a secret in your environment, or text in the format of a vendor's key. "
-        "Nothing was sent or recorded. Remove it from the file, or set `llm.secrets: redact` to send `[redacted "
-        "NAME]` in its place. docs/secrets.md explains what counts as a secret, and what to do about a false alarm.",
+        "The request contains the value of a secret in your environment, or text in the format of a vendor's key. It "
+        "was not sent or recorded. Remove the secret from the file, or set `llm.secrets: redact` to send `[redacted "
+        "NAME]` instead. docs/secrets.md explains what counts as a secret, and false alarms.",
     ),
     "E602": (
         "a secret would be stored with the result",
         "A stage's definition (command, `env`, parameters, endpoint, item) is stored in the lock file, which is "
-        "committed; an accepted edit is stored with the transcripts. This one contains a secret. Remove it. Steps "
-        "get no secrets, and a provider takes its key from the environment of orch23.",
+        "committed; an accepted edit is stored with the transcripts. Remove the secret from it. Steps get no "
+        "secrets, and a provider takes its key from the environment of orch23.",
     ),
     "E603": (
         "a response contained a secret",
-        "The model's response contained a secret, which was removed before the response was recorded, so the "
-        "proposed file is not complete. The next attempt gets this error. Let the code read the value from the "
-        "environment. With `llm.secrets: redact` the model may have returned a file without its secret: keep that "
-        "file out of `allowed_paths.write`.",
+        "The model's response contained a secret. It was removed before the response was recorded, so the proposed "
+        "file is not complete. The next attempt gets this error. Let the code read the value from the environment. "
+        "With `llm.secrets: redact`, keep files with secrets out of `allowed_paths.write`: the model does not see "
+        "the secret, and would write the file without it.",
     ),
     "E642": (
         "there is nothing to accept",
@@ -115,8 +115,8 @@ ENGINE_CODES: Mapping[str, tuple[str, str]] = {
     "E696": (
         "a result of the lock file does not pass",
         "The lock file says that these outputs passed, but the store has no such result, so orch23 verified them, "
-        "and they do not pass. If you edited an output, undo the edit. Otherwise check where the lock file comes "
-        "from; `orch23 build --resample STAGE` requests a new result from the model.",
+        "and they fail. If you edited an output, undo the edit. Otherwise check where the lock file comes from; "
+        "`orch23 build --resample STAGE` requests a new result from the model.",
     ),
     "E710": (
         "stored bytes are lost",
@@ -130,7 +130,7 @@ ENGINE_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E712": (
         "two owners of one path",
-        "A stage would write a file that belongs to a stage of another pipeline, by its lock file, so each build "
+        "A stage would write a file that the lock file of another pipeline gives to one of its stages, so each build "
         "would overwrite the other's result. Run `orch23 release OTHER.yaml STAGE` and remove that stage, or make "
         "both items of one sequential `foreach`.",
     ),

@@ -14,21 +14,21 @@ EXECUTE_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E320": (
         "pytest did not succeed",
-        "No test failed, but pytest did not exit with status 0: a wrong option, an internal error, or pytest is not "
-        "installed. Read the last lines of its output, or run the same command in the stage's `cwd`.",
+        "pytest reported no failed test, but did not exit with status 0: a wrong option, an internal error, or "
+        "pytest is not installed. Read the last lines of its output.",
     ),
     "E322": (
         "a new test does not fail without the code",
-        "With `must_fail` new tests run without the code that they test, and each must fail. A test that passes "
-        "would pass with any code; a skipped test, or an expected failure, proves nothing. Let the test call the "
-        "code and check its result, or remove the test.",
+        "With `must_fail`, tests run without the code that they test, and each must fail. A test that passes would "
+        "pass with any code; a skipped test, or an expected failure, proves nothing. Let the test call the code and "
+        "check its result, or remove the test.",
     ),
     "E305": (
         "tests are missing",
         "No test was collected, all were skipped, or a test of the staged test files (or of `pytest.expect`) was not "
         "run. Add the tests to the inputs, and do not deselect them; to run only some, name these in "
-        "`pytest.expect`. A skip counts only if the test file itself raises it: by a mark, `pytest.skip`, or "
-        "`pytest.importorskip` of a module that no stage can write. Otherwise a model could disable tests.",
+        "`pytest.expect`. So that a model cannot disable tests, a skip counts only if the test file itself raises "
+        "it: by a mark, `pytest.skip`, or `pytest.importorskip` of a module that no stage can write.",
     ),
     "E307": (
         "a module of the project was loaded from elsewhere",
@@ -59,20 +59,20 @@ EXECUTE_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E484": (
         "a stage without a sandbox",
-        "A pipeline alone cannot switch the sandbox off. Check what the stage runs, then build with "
-        "`--allow-unsandboxed`.",
+        "`sandbox: off` also needs `--allow-unsandboxed` on the command line. Check what the stage runs before you "
+        "allow it.",
     ),
     "E485": (
-        "the sandbox of a step could not be made",
+        "the sandbox of a step could not be created",
         "A limit of namespaces or mounts was reached, or a directory of the interpreter was removed. The step was "
         "not run. Run `orch23 doctor` to test the sandbox again.",
     ),
     "E486": (
         "a file changed while a program ran",
         "While the program of `llm.command` ran, a project file that this build did not write was changed, added or "
-        "removed. Without a sandbox (`--allow-unsandboxed`) the program can change files; in the Landlock sandbox, "
-        "file modes. The response is not used. If the program changed the file, undo the change: a program must "
-        "respond on stdout only. If you changed it, build again.",
+        "removed, so the response is not used. The program can change files without a sandbox, and file modes in the "
+        "Landlock sandbox. If it changed the file, undo the change: a program must respond on stdout only. If you "
+        "changed it, build again.",
     ),
     "E610": ("a result holds a symbolic link", "Results are regular files and directories. Copy the file instead."),
     "E611": (
@@ -89,7 +89,7 @@ EXECUTE_CODES: Mapping[str, tuple[str, str]] = {
         "`chmod u-s,g-s`.",
     ),
     "E614": (
-        "a result has a name that no project can hold",
+        "a result has a name that is not allowed",
         "Names must be UTF-8, without control characters, and at most 200 bytes long. Choose another name.",
     ),
     "E615": (

@@ -98,8 +98,7 @@ LOAD_CODES: Mapping[str, tuple[str, str]] = {
         "an object of a plugin cannot be used",
         "An entry point of a distribution in `plugins` cannot be imported or has the wrong type (`orch23.checks`: "
         "values of `Check`, `orch23.steps`: classes of `Step`), or a step kind has the name of an existing key. The "
-        "message names the plugin and the reason. Report it to the author, or remove it from `plugins`. "
-        "docs/plugins.md describes each group.",
+        "message names the plugin and the reason. Report it to the author, or remove it from `plugins`.",
     ),
     "E847": (
         "the code of a plugin failed",
@@ -144,10 +143,10 @@ LOAD_CODES: Mapping[str, tuple[str, str]] = {
         "that calls no model. The message names both; remove or change one.",
     ),
     "E857": (
-        "an item decides more than it may",
-        "A model may have written the items of a foreach over a file. They may set plain relative paths and "
-        "arguments, but not a program, a shell text, the environment, a provider, a URL, a prompt or a limit. Write "
-        "that part out in the pipeline.",
+        "an item sets a forbidden value",
+        "A model may have written the items of a foreach over a file, so they may set only plain relative paths and "
+        "arguments: not a program, a shell text, the environment, a provider, a URL, a prompt or a limit. Write that "
+        "part out in the pipeline.",
     ),
     "E858": (
         "an item names a protected file",

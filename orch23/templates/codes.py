@@ -52,8 +52,8 @@ TEMPLATE_CODES: Mapping[str, tuple[str, str]] = {
     ),
     NOT_IN_PROJECT: (
         "the project has no such template",
-        "The file `.orch23-NAME.answers.yml`, which has the answers, the address and the version of the template, is "
-        "not at the root. `orch23 init NAME` creates it.",
+        "The file `.orch23-NAME.answers.yml` with the answers, the address and the version of the template is not at "
+        "the root. `orch23 init NAME` creates it.",
     ),
     BROKEN: (
         "the template cannot be rendered",
