@@ -298,7 +298,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S1-21": (
         M(
             "orch23/engine/build.py",
-            'ExitCode(_SIGNALLED + message.signum), "interrupted"',
+            'ExitCode(_SIGNAL_EXIT_BASE + message.signum), "interrupted"',
             'ExitCode.FAILED, "interrupted"',
         ),
     ),
@@ -856,7 +856,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M("orch23/resolve/commands.py", "    return ShellStep(tuple(argv))\n", "    return ShellStep(command)\n"),
     ),
     "S4-50": (NO_RESPONSE_TEXT, M(GUARDING, "    return (*shown, *(_shown(path", "    return (*(), *(_shown(path")),
-    "S4-51": (M(VERIFICATION, "            return _together(failures)\n", "            return None\n"),),
+    "S4-51": (M(VERIFICATION, "            return _joined(failures)\n", "            return None\n"),),
     "S4-52": (
         M("specs/work_orders/tools/summary.py", '"40000"', '"040000"'),
         M(
@@ -935,7 +935,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S4-63": (
         NO_FAILURE_TEXT,
-        M(VERIFICATION, "            return _together(failures)\n", "            return None\n"),
+        M(VERIFICATION, "            return _joined(failures)\n", "            return None\n"),
     ),
     "S4-64": (
         NO_RESPONSE_TEXT,

@@ -82,8 +82,9 @@ def interrupt_on_signal(interrupt: Callable[[int], None]) -> Iterator[None]:
     main thread blocks on a lock would wait until the lock is released, which may be never. Therefore a thread reads
     the wakeup pipe, which the C handler writes to.
     """
+    # Python lets only the main thread set signal handlers.
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may set signal handlers
+        yield
         return
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
@@ -97,7 +98,7 @@ def interrupt_on_signal(interrupt: Callable[[int], None]) -> Iterator[None]:
 
     watcher = threading.Thread(target=_watch, args=(read_end, interrupt), name="orch23-signals", daemon=True)
     watcher.start()
-    # Below nohup SIGHUP is ignored, and must stay so.
+    # nohup ignores SIGHUP, and it must stay ignored.
     handled = [one for one in SIGNALS if one != signal.SIGHUP or signal.getsignal(one) != signal.SIG_IGN]
     handlers = {number: signal.signal(number, handle) for number in handled}
     wakeup = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
@@ -107,7 +108,8 @@ def interrupt_on_signal(interrupt: Callable[[int], None]) -> Iterator[None]:
         signal.set_wakeup_fd(wakeup)
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        os.close(write_end)  # ends the watcher
+        # Closing the pipe ends the thread that reads it.
+        os.close(write_end)
         watcher.join()
         os.close(read_end)
 
@@ -154,7 +156,7 @@ def run_build(
     """
     with ExitStack() as signals, prepared_build(project, request, screen) as build:
         on_ready()
-        # Entered last but left last: a signal while the build is closed must not kill it half-closed.
+        # On a stack of its own, which is left last: a signal must not kill the build while it is being closed.
         signals.enter_context(interrupt_on_signal(build.interrupt))
         result = build.run()
         warn_about_size(project.store, build, project.settings.environ, int(project.settings.clock().timestamp()))
@@ -188,13 +190,13 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
     store, settings, pipeline = project.store, project.settings, project.pipeline
     with ExitStack() as stack:
         stack.enter_context(store.build_lock())
+        # The partial plan was made before the lock was taken: another build may have run since.
         if project.partial is not None:
             project.partial.check_current(store)
-        # The self-test starts processes and takes a while: it runs beside the steps below, and only if a stage
-        # may start a process.
         sandbox = SandboxLauncher(best_tier_once, closed=_hidden_paths(project), allowed=request.allow_unsandboxed)
+        # The self-test of the sandbox starts processes: it runs in parallel with the steps below.
         if any(map(may_use_sandbox, pipeline.stages)):
-            sandbox.choose_in_background()  # the self-test starts processes: let it run beside what follows
+            sandbox.choose_in_background()
         sandbox_dirs, left_edited = _recover(project)
         open_again = partial(
             open_read_session,
@@ -263,9 +265,9 @@ def _recover(project: Project) -> tuple[SandboxDirs, Sequence[str]]:
     store.sweep(whole=project.partial is None)
     sandbox_dirs = SandboxDirs(store.sandbox_dirs, store.sources, meter=project.settings.meter)
     store.repaired.extend(sandbox_dirs.sweep())
-    # A kill between write and rename leaves temporary files in the workspace: of the lock file and the transcripts.
+    # A kill between write and rename leaves temporary files beside the lock file and the transcripts.
     folders = {lock_path(store.root, project.pipeline.file).parent}
-    # Only these folders of the workspace get files outside of a promotion, which recovers by itself.
+    # All other files of the workspace are written by promotions, which have their own recovery.
     for place in project.pipeline.transcript_folders:
         folders |= {store.root / place, store.root / place / "originals"}
     for folder in sorted(folders):
@@ -352,6 +354,7 @@ class _Assembly(Struct, frozen=True, kw_only=True):
         plan = self.session.state.plan
 
         def ask_consent(grants: Sequence[Grant]) -> bool:
+            # Without a place to store the answer, the next build would ask the same question.
             can_store = consent.grants.path is not None
             return can_store and self.request.ask_consent(grants) and consent.store_grants(grants)
 
@@ -388,7 +391,7 @@ class _Assembly(Struct, frozen=True, kw_only=True):
         return executor
 
     def provider_context(self) -> ProviderContext:
-        """Return what providers get of the project and of the user's consent."""
+        """Return what providers may use: the environment, files, grants and a runner for programs."""
         project = self.project
         context = ProviderContext(
             environ=project.settings.environ,
@@ -409,7 +412,8 @@ class _Assembly(Struct, frozen=True, kw_only=True):
         pipeline, budget, state = self.project.pipeline, self.request.budget, self.session.state
 
         def limits_of(name: str) -> StopConditions:
-            node = state.plan.nodes[name]  # looked up late: a foreach adds its items while the build runs
+            # Looked up for each request: a foreach adds its items while the build runs.
+            node = state.plan.nodes[name]
             return node.stop if isinstance(node, Stage) else StopConditions()
 
         ledger = Ledger(
@@ -424,7 +428,7 @@ class _Assembly(Struct, frozen=True, kw_only=True):
         return ledger
 
     def conversations(self, context: ProviderContext, ledger: Ledger) -> Conversations:
-        """Return what calls models, and what uses recorded responses in their place."""
+        """Return the conversations of the build, which call models or use recorded responses."""
         return Conversations(
             setting=context,
             exchanges=self.session.store.exchanges,

@@ -71,6 +71,7 @@ class Consent(Struct):
             raise ConfigurationError(Diagnostic("E644", message, hint=hint))
         given = set(grants)
         self.grants.add(given, self.root.resolve())
+        # Another process may have added grants, so they are read again.
         self._known = {*self.grants.read(), *given}
         return True
 

@@ -30,6 +30,7 @@ def find_project(here: Path, arguments: tuple[str, ...] = ()) -> FoundProject:
     """
     start = here.resolve()
     named, stages = _split(arguments)
+    # Only for the warning: the search goes on above a file of another user (ADR 32).
     passed_over: list[NotOwn] = []
     # A marker wins even over a nearer `.git`: a repository may be a part of a project.
     mark = _nearest(start, _marker, passed_over) or _nearest(start, _repository, passed_over)
@@ -44,6 +45,7 @@ def find_project(here: Path, arguments: tuple[str, ...] = ()) -> FoundProject:
     else:
         others: list[NotOwn] = []
         pipeline = _nearest(start, _default_pipeline, others, root)
+        # A store counts only without a pipeline: it may be a leftover (ADR 32).
         folder = _with_store(start) if pipeline is None else pipeline.parent
         passed_over += others
         refused = others[0] if pipeline is None and others else None
@@ -143,7 +145,8 @@ def _with_store(start: Path) -> Path:
         store = folder / STORE
         if is_registered(str(store)) and (folder == start or _not_own(store) is None):
             return folder
-        if folder == start and store.is_dir():  # opening it reports its owner
+        # A store here that is not the user's: opening it reports that.
+        if folder == start and store.is_dir():
             break
     return start
 
@@ -183,6 +186,7 @@ def _has_table(path: Path) -> bool:
             text = stream.read(_MAX_BYTES + 1).decode("utf-8")
     except (OSError, UnicodeDecodeError):
         return False
+    # The search for the word is fast. Most pyproject.toml files need no TOML parser.
     if "orch23" not in text or len(text) > _MAX_BYTES:
         return False
     from orch23.model import parsing  # noqa: PLC0415 - only where a project has such a file

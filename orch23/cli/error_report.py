@@ -113,12 +113,14 @@ def _bug(error: Exception | SystemExit, console: Console) -> int:
     """Report an error of a plugin with its code; report a bug in one line and write its traceback to a file."""
     if (fault := plugin_error_of(error)) is not None:
         return _report(fault, console)
+    # A traceback can show values of variables in messages, so secrets are removed before it is written.
     text = console.redact("".join(traceback.format_exception(error)))
     folder = _root(console) / LOGS_FOLDER
     path = folder / f"crash-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}.txt"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.touch(mode=0o600)  # the text of an error may hold private data
+        # The text of an error may have private data: only this user can read the file.
+        path.touch(mode=0o600)
         path.write_text(text, encoding="utf-8", errors="replace")
         where = f"its traceback is in {os.path.relpath(path, console.here.resolve())}"
     except OSError as refused:

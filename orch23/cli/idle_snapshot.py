@@ -67,7 +67,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
     decided again after it.
 
     `screen` gets all events too. `idle_screen` makes a screen for a build with nothing to do, from a function that
-    writes a text. Without it, only the output of a build that had nothing to do is kept.
+    writes a text. Without it, only the output of a build with nothing to do is stored.
     """
 
     console: Console
@@ -80,7 +80,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
     _warned: bool = False
 
     def notice(self, event: Event) -> None:
-        """Take one event."""
+        """Handle one event."""
         self.screen.notice(event)
         match event.data:
             case RunStarted():
@@ -107,7 +107,8 @@ class IdleSnapshotWriter(Struct, kw_only=True):
             return
         idle = idle_build_of(build, began, ended, self.project.part, moved=self._has_worked)
         output = self._idle_output(idle) if idle is not None else ""
-        if idle is None or "\x1b" in output:  # with colors it would depend on the terminal
+        # Output with colors cannot be repeated on another terminal, or into a file.
+        if idle is None or "\x1b" in output:
             return
         facts = _journal_lines(idle.began, idle.ended)
         if self.project.partial is None:
@@ -133,6 +134,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
             return False
         if self.project.partial is not None and self.project.loaded.warnings:
             return False
+        # After a build that worked, the output of the next one is predicted. Its warnings cannot be.
         return not self._has_worked or (self.idle_screen is not None and not self._warned)
 
     def _snapshot(self, build: Build, facts: Mapping[str, str]) -> StatSnapshot | None:
@@ -212,9 +214,9 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         settings = self.project.settings
         named = [settings.pipeline_path, *([settings.vars_file] if settings.vars_file is not None else [])]
         read = {settings.root / file for file in self.project.loaded.digests}
-        files = [path for path in named if path not in read]  # a link leads to one that was read
-        # The bytes that were read belong to the old target of the link.
-        if any(path.resolve() not in read for path in named):  # the link was changed
+        files = [path for path in named if path not in read]
+        # Such a file is a link. If it was changed since, the bytes that were read are those of its old target.
+        if any(path.resolve() not in read for path in named):
             return False
         installed, edited = _program(self.project.pipeline.plugins)
         files += [Path(sys.executable), *installed, *self._project_markers(snapshot)]

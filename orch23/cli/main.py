@@ -60,6 +60,7 @@ def _run(argv: Sequence[str], stale_snapshot: StaleSnapshot | None) -> int:
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a bug is reported in one line, never as a traceback
         from orch23.cli.error_report import report_error  # noqa: PLC0415 - only for errors
 
+        # A store of another user was moved aside: the command runs again without it.
         reported = report_error(error, _console(context))
         return main(argv) if reported is None else reported
     return code if isinstance(code, int) else ExitCode.OK  # an action returns None for success

@@ -31,7 +31,8 @@ def collector_paused() -> Iterator[None]:
     A big pipeline makes so many objects that the collector took half of the time to read it, and found nothing.
     """
     was_enabled = gc.isenabled()
-    gc.unfreeze()  # of the pipeline before, in a process that reads several
+    # A process that reads several pipelines must be able to collect the earlier ones.
+    gc.unfreeze()
     gc.disable()
     try:
         yield

@@ -22,6 +22,7 @@ TABLE = "stages "
 StageReader: TypeAlias = Callable[[str], Mapping[str, Stage] | None]
 """Reads the stages in a text of the pipeline, which may have only some of them; None if it has errors."""
 _MAX_EDITED = 100
+"""The maximum number of edited stages that are read alone; after larger edits the whole pipeline is read."""
 
 
 class PartialBuild(Struct, frozen=True, kw_only=True):
@@ -57,6 +58,7 @@ class PartialBuild(Struct, frozen=True, kw_only=True):
         changed = (path for path, now in newer.outside.items() if before.outside.get(path, now) != now)
         readers = self.part.reach.rows.readers
         listed = {path for path in changed if reached.issuperset(readers(path) or (path,))}
+        # The other files stay as the last full build found them: an edit during this build must still be noticed.
         before.merge(newer, self.stale_snapshot.difference, {*written, *listed})
         before.environ = newer.environ
         before.facts |= facts

@@ -129,7 +129,7 @@ def open_project(settings: ProjectSettings) -> Project:
     """
     store = open_store(settings.root, settings.meter)
     tools, facts = _machinery(settings, store)
-    # The index has pipelines by the digest of their text: a stored one is not parsed again.
+    # The index has loaded pipelines by the digest of their text: an unchanged one is not parsed again (ADR 31).
     try:
         loaded = _load(settings, compiled=store.pipelines)
     except InvalidPipelineError as error:
@@ -167,6 +167,7 @@ def _declared(settings: ProjectSettings, text: str) -> Mapping[str, Stage] | Non
         loaded = _load(settings, text=text)
     except Orch23Error:
         return None
+    # A foreach, a skipped stage or a warning needs the whole pipeline.
     stages = {stage.name: stage for stage in loaded.pipeline.stages if isinstance(stage, Stage)}
     sound = not (loaded.warnings or loaded.pipeline.skipped or unknown_exit_code_prefixes(loaded.pipeline))
     return stages if sound and len(stages) == len(loaded.pipeline.stages) else None

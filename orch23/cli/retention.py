@@ -110,6 +110,7 @@ def _journal_needs(logs: Path, name: str) -> GcRoots:
 def _plan_needs(settings: ProjectSettings, name: str) -> GcRoots:
     try:
         project = open_project(settings)
+        # Also what the next build would use is kept, although no lock file has it yet.
         try:
             seen = preview(open_read_session(project))
         finally:

@@ -20,7 +20,7 @@ _DAY_S = 86_400
 _WRITE_SHARE = 1000
 """The size is written again only after it grew by this fraction of the limit: an idle build writes nothing."""
 _WARN_SHARE = 100
-"""A warning must promise to free more than this fraction of the limit."""
+"""The user is warned only if `gc` would free more than this fraction of the limit."""
 
 
 class _Measured(Struct, frozen=True, forbid_unknown_fields=True):

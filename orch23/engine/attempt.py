@@ -69,7 +69,7 @@ class AttemptResult(Struct, frozen=True):
 
 
 ValidateBySchema: TypeAlias = Callable[[str, Json], tuple[Diagnostic, ...]]
-"""Judge a value by the schema file at a path."""
+"""Validate a value by the schema file at a path."""
 
 
 class Conversing(Protocol):
@@ -122,8 +122,8 @@ class StageResult(Struct, frozen=True, kw_only=True):
 
     `took_s` is the duration of the last attempt's process, in seconds. `accepted` are outputs that the user wrote.
     `partial`: the program failed, so a missing file may only be one that it had not written yet. `claim` is a record of
-    the lock file that was found to be true: it is kept as it is. `verified`: a recorded result was verified and nothing
-    ran. `note` says why there was no further attempt.
+    the lock file that passed its verification: it is kept as it is. `verified`: a recorded result was verified and
+    nothing ran. `note` says why there was no further attempt.
     """
 
     outputs: Files
@@ -187,12 +187,14 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
                 attempt=attempt, start=from_tree, exchanges=exchanges, failure=failure, previous_response=last.response
             )
             last = step_runner(stage.step).attempt(self, stage.step, turn)
+            # What an earlier attempt wrote stays the stage's own output, even if this attempt did not write it again.
             last = replace(last, written=(earlier | last.written) & last.tree.keys())
             failure = last.failure or self.verifier.verify(self._owned(last), last.tree, attempt)
             failure = fit_feedback(failure, stage) if failure else None
             self._end(attempt, failure)
             if failure is None:
                 return self._done(last, attempt, None)
+            # Two failures are equal if they name the same tests and errors: their output may differ.
             same = [*same, failure_identity(failure)]
             if stop := self._stop(failure, same, last.proposal in seen and last.proposal is not None):
                 return self._done(last, attempt, failure, stop)
@@ -267,7 +269,7 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
             partial=tree is last.leftover,
         )
 
-    # ---- telling --------------------------------------------------------------------------
+    # ---- reporting ------------------------------------------------------------------------
 
     def _begin(self, attempt: int) -> None:
         retry = self.resolved.stage.retry
@@ -326,7 +328,7 @@ class StepRunner:
         raise NotImplementedError
 
     def forbidden(self, attempts: AttemptLoop, step: Any) -> tuple[Diagnostic, ...]:
-        """Return the errors of what a step may not store or send, before anything of the stage is stored."""
+        """Return an error for each secret that a step would store or send. Called before anything is stored."""
         del attempts, step
         return ()
 
@@ -370,6 +372,7 @@ class ProcessStepRunner(StepRunner):
         if problems := first_errors(_undeclared(attempts, start, left)):
             failure = replace(failure_of("write_scope_violation", problems), leftover=left)
             return AttemptResult(start, (), failure, leftover=self._left(attempts, step, start, failure))
+        # Names of outputs are in the lock file, which is committed: they must not contain a secret (ADR 9).
         if named := guard_paths(attempts.safeguards.secrets, result.written):
             return AttemptResult(start, (), failure_of("write_scope_violation", named, retryable=False))
         tree = {p: e for p, e in start.items() if p not in result.removed} | dict(result.written)

@@ -48,7 +48,8 @@ class Bases(Struct, frozen=True):
             return None
         on_disk = state.store.workspace.entry
         for record in state.store.records.labelled(name):
-            kept = record.failed and "action_format" in record.manifest  # what `reset` retained has no such aspect
+            # A record that `reset` retained also counts as failed, but has no `action_format`.
+            kept = record.failed and "action_format" in record.manifest
             if kept and record.outputs and all(on_disk(p) == e for p, e in record.outputs.items()):
                 return record
         return None
@@ -125,6 +126,7 @@ class Bases(Struct, frozen=True):
         ownership = self.state.ownership
         if ownership.is_accepted(path, there):
             return True
+        # A file that only the stage has written does not become its own base (ADR 19, rule 4).
         own = ownership.is_known(path, there)
         if is_new and not (own and self.state.has_declared_owner(path)):
             return True
@@ -136,7 +138,7 @@ class Bases(Struct, frozen=True):
         return sorted({path for pattern in patterns for path in self.state.store.workspace.writable_files(pattern)})
 
     def _follows_the_disk(self, stage: Stage) -> bool:
-        """Return whether no earlier item has a new result in this build: that one is not on disk yet."""
+        """Return whether no earlier item has a new result in this build, which would not be on disk yet."""
         state = self.state
         for name in state.plan.earlier_items(stage.name):
             today, former = state.results.get(name), state.former.get(name)
@@ -172,7 +174,8 @@ def _lineage(path: str, entry: FileEntry | None, makers: Mapping[str, list[Recor
 def _is_of_user(path: str, text: str, makers: Mapping[str, list[Record]]) -> bool:
     """Return whether a version of a path is the user's: accepted, or found there by a run and made by none.
 
-    A version known only from between two items does not count: the record of the earlier item is lost.
+    A version that is known only as the start of a later item, after an earlier one, does not count: an item made it
+    whose record is lost.
     """
     records = makers.get(text, ())
     if records:
@@ -192,6 +195,7 @@ def rebuild_outputs(state: ProjectState, resolved: ResolvedStage, record: Record
         tree = {path: state.read(path, entry) for path, entry in resolved.base.items()}
     except MissingBytesError:
         return False
+    # Without exchanges nothing can be replayed: a command has to run again.
     if not record.exchanges:
         return False
     for fingerprint in record.exchanges:

@@ -50,10 +50,11 @@ from orch23.plan.planner import ALL_STAGES, Selection
 from orch23.resolve.resolution import ResolvedStage
 from orch23.store.promotion import PromotionResult
 
+# An input that changes while a stage is prepared makes the build decide the stage again, at most so often (ADR 4).
 _MAX_RESTARTS = 5
 # A response that arrives after Ctrl-C is paid for: the build waits this long for it.
-_LAST_WORDS_S = 0.7
-_SIGNALLED = 128  # what is added to a signal's number, as in a shell
+_INTERRUPT_GRACE_S = 0.7
+_SIGNAL_EXIT_BASE = 128  # the exit code is 128 + the number of the signal, as in a shell
 _NOT_RUN = StageOutcome(status=StageStatus.BLOCKED, text="not run: another stage failed")
 
 
@@ -80,7 +81,7 @@ Clock: TypeAlias = Callable[[], float]
 
 
 class Build(Struct, kw_only=True, dict=True):
-    """One run over one session. `interrupt` may be called from a signal handler, all else from one thread.
+    """One run over one session. `interrupt` may be called from a signal handler, all other methods from one thread.
 
     `cancel_calls` ends the model calls in progress and refuses new ones.
     """
@@ -136,11 +137,11 @@ class Build(Struct, kw_only=True, dict=True):
             self._threads.shutdown()
 
     def _run(self) -> BuildResult:
-        most_s = self.session.pipeline.stop.max_wall_s
-        until = None if most_s is None else self.clock() + most_s
+        limit_s = self.session.pipeline.stop.max_wall_s
+        until = None if limit_s is None else self.clock() + limit_s
         self._skip()
         while True:
-            # Ready stages start before results are promoted, so they work while the disk is awaited (ADR 16).
+            # Ready stages start before results are promoted, so they run while the disk writes (ADR 16).
             self._start_ready()
             if self._results.settle(idle=not self._running):
                 continue
@@ -154,22 +155,22 @@ class Build(Struct, kw_only=True, dict=True):
                 if until is not None and until <= self.clock():
                     # The loop still waits for responses in progress: they are paid for.
                     until = None
-                    over = wall_time_error(most_s or 0.0)
+                    over = wall_time_error(limit_s or 0.0)
                     self._stop(ExitCode.LIMIT, str(over), (over,))
                     self.executor.cancel()
                 continue
             if isinstance(message, _Stop):
-                self._stop(ExitCode(_SIGNALLED + message.signum), "interrupted")
+                self._stop(ExitCode(_SIGNAL_EXIT_BASE + message.signum), "interrupted")
                 self._take_last()
                 break
             self._finish(message)
         return self._result()
 
     def _take_last(self) -> None:
-        """Kill processes, cancel calls, and keep results that arrive within `_LAST_WORDS_S`: they are paid for."""
+        """Kill processes, cancel calls, and keep results that arrive within `_INTERRUPT_GRACE_S`."""
         self.executor.cancel()
         self.cancel_calls()
-        until = self.clock() + _LAST_WORDS_S
+        until = self.clock() + _INTERRUPT_GRACE_S
         while self._running and (left := until - self.clock()) > 0:
             try:
                 message = self._messages.get(timeout=left)
@@ -178,13 +179,13 @@ class Build(Struct, kw_only=True, dict=True):
             if isinstance(message, _Stop):
                 return
             # A cancelled call ends with a transport error: the provider did not fail.
-            broken_off = isinstance(message.outcome, ProviderError)
-            self._finish(replace(message, outcome=CancelledBuildError()) if broken_off else message)
+            was_cancelled = isinstance(message.outcome, ProviderError)
+            self._finish(replace(message, outcome=CancelledBuildError()) if was_cancelled else message)
 
     # ---- starting -------------------------------------------------------------------------
 
     def _start_ready(self) -> None:
-        """Settle and start ready stages until none is left or all places are taken."""
+        """Settle and start ready stages until none is left or all pools are full."""
         while self._stopped is None and not self._pools.is_full:
             name = self._pools.admit()
             if name is not None:
@@ -207,7 +208,7 @@ class Build(Struct, kw_only=True, dict=True):
         return False
 
     def can_expand(self, node: ForeachStage) -> bool:  # noqa: ARG002 - as a visitor
-        """Expand every foreach: its list is made by now."""
+        """Return True: in a build, the walk reaches a foreach only after the stage that makes its list."""
         return True
 
     def items_added(self, node: ForeachStage, items: tuple[Stage, ...]) -> None:
@@ -254,7 +255,7 @@ class Build(Struct, kw_only=True, dict=True):
                 message = f"BUG: {type(decision).__name__} in a build"
                 raise TypeError(message)
 
-    # ---- parts of it ----------------------------------------------------------------------
+    # ---- helpers --------------------------------------------------------------------------
 
     def _over_failure_limit(self) -> bool:
         limit = self.session.pipeline.stop.max_failed_stages
@@ -271,7 +272,8 @@ class Build(Struct, kw_only=True, dict=True):
                 )
 
     def _leave_edited(self, name: str, decision: Edited) -> None:
-        """Leave the user's edit as it is. With a result of today's key the stage is in place: it blocks no other."""
+        """Leave the user's edit as it is and end the stage."""
+        # With a result of the current key the stage has nothing else to do, so it blocks no other stage (ADR 19).
         text, in_place = "; ".join(decision.descriptions), decision.record is not None
         self._results.end(
             name,
@@ -292,7 +294,8 @@ class Build(Struct, kw_only=True, dict=True):
 
     def _launch(self, resolved: ResolvedStage, decision: Run | VerifyOnly) -> None:
         name = resolved.stage.name
-        if self._over_failure_limit():  # since it was lined up
+        # Other stages may have failed since this one was queued.
+        if self._over_failure_limit():
             self._pools.release(name)
             self._results.end(name, _NOT_RUN)
             return
@@ -335,6 +338,7 @@ class Build(Struct, kw_only=True, dict=True):
                 self._results.end(name, StageOutcome(status=StageStatus.CANCELLED, text="cancelled", key=resolved.key))
             case ProviderError() | ConfigurationError() | SafetyError() | StageLimitError():
                 self._results.end(name, stopped_by(resolved.key, *outcome.diagnostics, code=outcome.exit_code))
+            # A limit of the run: this stage did not fail, and the build stops.
             case LimitError():
                 text = "a stop condition was reached"
                 self._results.end(name, StageOutcome(status=StageStatus.CANCELLED, text=text, key=resolved.key))
@@ -356,12 +360,13 @@ class Build(Struct, kw_only=True, dict=True):
             self._walk.decide(name)
             return
         text = f"{', '.join(paths)} changed {self._restarts[name]} times while the stage was prepared"
-        restless = Diagnostic("E711", text, hint="stop the program that writes there, and build again")
-        self._results.end(name, stopped_by(resolved.key, restless))
+        unstable = Diagnostic("E711", text, hint="stop the program that writes there, and build again")
+        self._results.end(name, stopped_by(resolved.key, unstable))
 
     def _succeed(self, name: str, resolved: ResolvedStage, done: StageResult) -> None:
         refused = self.session.state.ownership_errors(name, (*done.outputs, *done.deleted), only_new=True)
-        if refused:  # of a folder it is only known now which files are written
+        # The files below a directory or a pattern in `outputs` are known only after the run.
+        if refused:
             self._results.end(name, stopped_by(resolved.key, *refused))
             return
         self._results.finish(resolved, done)
@@ -370,6 +375,7 @@ class Build(Struct, kw_only=True, dict=True):
         """Start no stage and call no model any more. Running processes continue unless the caller kills them."""
         if self._stopped is None:
             self._stopped = RunStop(code, diagnostics)
+            # Threads that wait for budget must wake up and end: no call starts any more.
             self.ledger.close()
             self._events.warn(text, data=Warned(exit_code=int(code)))
 
@@ -388,6 +394,7 @@ class Build(Struct, kw_only=True, dict=True):
             self._events.emit(FilesReleased(files=tuple(released), stages=tuple(released.values())), text)
 
     def _result(self) -> BuildResult:
+        """Close the build: end the remaining stages, write the lock file and choose the exit code."""
         state, everything = self.session.state, self.options.selection.selects_all
         rest = StageStatus.BLOCKED if self._stopped is None else StageStatus.CANCELLED
         ends = {

@@ -59,6 +59,7 @@ class Committer(Struct, dict=True):
         """Make a verified result durable and visible to other stages. The workspace does not change."""
         record = self._record(resolved, done, failed=False)
         self.session.state.settle(resolved.stage.name, record)
+        # A later item of the chain keeps its base if this one has a new result, not on disk yet (ADR 19, rule 5).
         if done.attempts:
             self.session.state.ran.add(resolved.stage.name)
         return record
@@ -73,7 +74,7 @@ class Committer(Struct, dict=True):
 
     def store_locked_record(self, record: Record) -> None:
         """Store a record that only the lock file has, if the lock file is trusted."""
-        # With ORCH23_TRUST=1 the lock file counts as proof (ADR 21), so its records belong into the store.
+        # With ORCH23_TRUST=1 the lock file counts as proof (ADR 21), so its records go into the store.
         if self.session.state.trusts_lock and not is_proven(record, self.session.store.records):
             self.session.store.records.put(record)
 
@@ -96,7 +97,7 @@ class Committer(Struct, dict=True):
         """
         state = self.session.state
         target = state.target(name, record)
-        self._at_hand({path: entry for path, entry in target.items() if state.on_disk(path) != entry})
+        self._ensure_stored({path: entry for path, entry in target.items() if state.on_disk(path) != entry})
         # Downstream stages are decided on these files although the workspace does not have them yet.
         state.expected |= target
 
@@ -112,14 +113,14 @@ class Committer(Struct, dict=True):
             MissingBytesError: some of its bytes are lost.
 
         """
-        self._at_hand(change.new)
+        self._ensure_stored(change.new)
 
     def promote(self, records: Mapping[str, Record], change: WorkspaceChange) -> PromotionResult:
         """Apply a change in one transaction; the records go into the lock file."""
         self._locked.update(records)
         for path in (path for target in change.targets.values() for path in target):
             self.session.state.expected.pop(path, None)
-        return self._make(change)
+        return self._apply(change)
 
     def is_in_place(self, name: str, record: Record) -> bool:
         """Return whether the lock file and the workspace already have a result."""
@@ -134,9 +135,10 @@ class Committer(Struct, dict=True):
         record = self._record(resolved, done, failed=True)
         name = resolved.stage.name
         target = self.session.state.target(name, record)
-        if done.partial:  # what a program had not written yet when it failed is not to be removed
+        # A program that failed may not have written every file yet: a missing file is not removed.
+        if done.partial:
             target = {path: wanted for path, wanted in target.items() if path in (*record.outputs, *record.deleted)}
-        return self._make(self._compare({name: target}))
+        return self._apply(self._compare({name: target}))
 
     def changed_inputs(self, resolved: ResolvedStage) -> tuple[str, ...]:
         """Return the source inputs that changed while the stage ran."""
@@ -150,7 +152,7 @@ class Committer(Struct, dict=True):
         """Remove obsolete files, or restore their replacements; keep files whose replacement is lost."""
         found = {path: entry for path, entry in replacements.items() if entry is None or self._obtain(path, entry)}
         change = self._compare({"": found})
-        promoted = self._make(change) if change.new or change.foreign else PromotionResult()
+        promoted = self._apply(change) if change.new or change.foreign else PromotionResult()
         left = (*change.refused, *sorted(replacements.keys() - found.keys()))
         return replace(promoted, edited=(*promoted.edited, *left))
 
@@ -172,7 +174,7 @@ class Committer(Struct, dict=True):
         return True
 
     def write_lock(self, green: set[str], *, complete: bool) -> None:
-        """Write the lock file: today's records of what succeeded, and the earlier ones of what was not reached.
+        """Write the lock file: current records of stages that succeeded, earlier ones of stages that were not reached.
 
         `complete`: everything is green, so records of stages that no longer exist are dropped.
         """
@@ -193,7 +195,7 @@ class Committer(Struct, dict=True):
                 self.session.lock_path.relative_to(store.root).as_posix(), written.sha256, written.file
             )
 
-    # ---- parts ----------------------------------------------------------------------------
+    # ---- helpers --------------------------------------------------------------------------
 
     def _record(self, resolved: ResolvedStage, done: StageResult, *, failed: bool) -> Record:
         """Store the record of a result, after all its bytes. It is durable when this returns."""
@@ -205,12 +207,14 @@ class Committer(Struct, dict=True):
 
     def _record_of(self, resolved: ResolvedStage, done: StageResult, *, failed: bool) -> Record:
         name, state = resolved.stage.name, self.session.state
+        # A verified claim is stored unchanged, so that the lock file stays the same (ADR 21).
         if done.claim is not None:
             return replace(done.claim, stage=name)
         originals, bases = self._originals(resolved, done), self._bases(resolved)
         outputs = done.outputs.items()
         accepted = done.accepted
-        if done.verified:  # what it verified was recorded before
+        # The verified result was recorded before: outputs that were accepted then stay accepted.
+        if done.verified:
             accepted = tuple(p for p, entry in outputs if p in accepted or state.ownership.is_accepted(p, entry))
         return Record(
             stage=name,
@@ -248,6 +252,7 @@ class Committer(Struct, dict=True):
 
     def _blob_ids(self, files: Iterable[tuple[str, FileEntry | None]]) -> dict[str, str]:
         """Return the git blob ids of files by sha256. Large files are left out."""
+        # With its blob id, bytes that store and transcripts have lost can be found in git (ADR 19).
         found: dict[str, str] = {}
         for path, entry in files:
             # A blob id needs the whole file in memory, and git seldom has large files.
@@ -278,7 +283,7 @@ class Committer(Struct, dict=True):
             if entry.digest.sha256 in rebuilt and not self.session.store.contents.has(entry.digest):
                 self.session.store.contents.put(rebuilt[entry.digest.sha256])
 
-    def _at_hand(self, target: _Target) -> None:
+    def _ensure_stored(self, target: _Target) -> None:
         """Make sure that the store has these files, undamaged."""
         contents = self.session.store.contents
         for path, entry in target.items():
@@ -305,7 +310,7 @@ class Committer(Struct, dict=True):
             refused=refused,
         )
 
-    def _make(self, change: WorkspaceChange) -> PromotionResult:
+    def _apply(self, change: WorkspaceChange) -> PromotionResult:
         """Apply a change to the workspace, and keep the bytes that it replaces."""
         store, state = self.session.store, self.session.state
         for path, wanted in change.new.items():
@@ -328,6 +333,7 @@ class Committer(Struct, dict=True):
             return True
         if self.session.decider.overwrite_edited:
             return True
+        # No run made these bytes: only the original, from before the first run, may be replaced.
         if not state.ownership.is_known(path, there):
             return state.known_originals.get(path) == there
         # Only a result of the stage that owns an accepted edit replaces it.

@@ -1,8 +1,8 @@
 """Build the request of an attempt and get its response: from recordings or from the provider.
 
-From the outside in: a truncated response is requested again with more tokens; the transcripts respond where they may,
-and record new responses; secrets are removed from these; transport errors are retried; each request reserves its
-maximum cost; the adapter calls the model. Where no call is allowed, an error replaces the last three.
+The layers, outermost first: request a truncated response again with more tokens; use a recorded response, or record a
+new one; remove secrets from it; retry transport errors; reserve the maximum cost of each request; call the model
+through the adapter. With `replay`, or `offline` for a remote model, an error replaces the last three.
 """
 
 from collections.abc import Mapping
@@ -111,7 +111,7 @@ class CallResult(Struct, frozen=True):
 class RecordedConversation(Struct, frozen=True, kw_only=True):
     """One attempt's provider, with its recordings and its meter.
 
-    `used` are the fingerprints that the stage's attempts have used: a request that comes up again is another sample.
+    `used` are the fingerprints that the stage's attempts have used: a repeated request gets the next sample number.
     `skipped` are recorded responses that this attempt replaces by new ones.
     """
 
@@ -129,6 +129,7 @@ class RecordedConversation(Struct, frozen=True, kw_only=True):
 
     def next_sample(self, request: Request) -> Request:
         """Return a request as its first sample that is neither used nor skipped."""
+        # A used response failed in an earlier attempt, and would fail again (ADR 6).
         while (fingerprint := request.fingerprint()) in self.used or self.recorded.is_excluded(request):
             if fingerprint not in self.used:
                 self.skipped.append(fingerprint)
@@ -150,7 +151,7 @@ class RecordedConversation(Struct, frozen=True, kw_only=True):
             wider = with_more_tokens(request, response.stop, more)
             if wider is None:
                 break
-            # A truncated response stays recorded: a replay has to take the same way through the samples.
+            # A truncated response stays recorded: a replay must find the same sequence of responses.
             self.settle(request.fingerprint(), "truncated", ())
             request = self.next_sample(wider)
             response = self._once(request, deadline_s, listener)
@@ -215,7 +216,7 @@ def find_recorded(recorded: RecordingProvider, step: "LLMStep", request: Request
 class Conversations(Struct, frozen=True, kw_only=True):
     """Opens conversations. `replay` forbids all calls, `offline` those beyond this machine, whatever a stage says.
 
-    `resample` are stages whose recorded responses are not used; `once` knows those recorded by this run.
+    `resample` are stages whose recorded responses are not used; `once` lets equal requests of this run share one call.
     """
 
     setting: ProviderContext
@@ -232,7 +233,7 @@ class Conversations(Struct, frozen=True, kw_only=True):
         stage = resolved.stage
         step = stage.step
         if not is_llm(step):
-            message = f"BUG: {stage.name} is no llm stage"
+            message = f"BUG: {stage.name} is not an llm stage"
             raise TypeError(message)
         call = CallContext(step, stage.name, attempt)
         mode = self._mode(step, stage.name, stage.family)
@@ -279,6 +280,7 @@ class Conversations(Struct, frozen=True, kw_only=True):
         )
 
     def _mode(self, step: "LLMStep", *names: str) -> RecordingMode:
+        # `--replay` overrides everything, and `--resample` the `mode` of a stage.
         if self.replay:
             return "replay"
         return "record" if self.resample.intersection(names) else step.mode

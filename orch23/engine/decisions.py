@@ -48,7 +48,7 @@ class StageDecider(Struct):
     _edited_chains: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def resolve(self, name: str) -> ResolvedStage:
-        """Return a stage with its manifest, by the present state."""
+        """Return a stage with its manifest, by the current state."""
         stage = self.state.stage(name)
         # Lost bytes are an error of the stages that need them. Others can still be decided and built.
         tree = _LossyTree(self.state, name)
@@ -79,7 +79,7 @@ class StageDecider(Struct):
         return None
 
     def decide(self, name: str, *, need_intermediate: bool = False) -> DecidedStage:
-        """Resolve and decide a stage on its present base (ADR 19).
+        """Resolve and decide a stage on its base (ADR 19).
 
         Each path that the decision depends on is noted in the `reads` of the state.
         """
@@ -156,12 +156,14 @@ class StageDecider(Struct):
         paths = {path for path in stage.outputs if not is_glob(path)}
         if not isinstance(decision, Run):
             paths.update(decision.record.outputs)
+        # A stage without a chain has no base: it would overwrite accepted bytes instead of starting from them (ADR 19).
         elif stage.chain is None and not self.overwrite_edited:
             candidates = sorted({*paths, *(former.outputs if (former := state.former.get(stage.name)) else ())})
             there = ((path, state.store.workspace.entry(path)) for path in candidates)
             accepted = tuple(p for p, e in there if e is not None and state.ownership.is_accepted(p, e))
             if accepted:
                 return DecidedStage(resolved, Edited(accepted, accepted=accepted))
+        # The error is reported when the stage runs: it must not stop stages that do not depend on this one.
         if refused := state.ownership_errors(stage.name, paths):
             return DecidedStage(replace(resolved, broken=(*resolved.broken, *refused)), Run((Reason("first_run"),)))
         return DecidedStage(resolved, decision)
@@ -206,6 +208,7 @@ class StageDecider(Struct):
         waiting = self.waiting_on(name)
         locked = state.lock.records.get(name)
         relatives = state.store.records.by_identity(identity_of(resolved.manifest))
+        # Without a record in the lock file, one of the store with the same identity shows what changed.
         previous = locked or next((r for r in relatives if not r.failed), None)
         current = self._todays(resolved)
         candidates = tuple(self._candidate(resolved, r, need_intermediate=need_intermediate) for r in current)

@@ -1,7 +1,7 @@
 """Index what each stage depends on, and find the stages that an edit affects.
 
-There is one table for each command line. A path leads to the stages that looked at it, and a stage to those that follow
-it (`engine.reach`). So what an edit costs does not grow with the number of stages.
+There is one table for each command line. It maps a path to the stages that read it, and a stage to the stages
+downstream (see `engine.partial_plan`). So the cost of an edit depends on the stages that it affects, not on all stages.
 """
 
 from collections.abc import Collection, Mapping
@@ -190,7 +190,7 @@ def all_rows(
         rows[_STAGE + _bytes(name)] = _encode(row)
     for family in families:
         rows[_FAMILY + _bytes(family.name)] = _encode(family)
-    # Another list makes another plan, so an edit of it has to lead to its foreach, which has no row of a stage.
+    # A changed list changes the plan. The index maps it to its foreach, which has no row: so all stages are decided.
     lists = {family.name: reads.get(family.name, ()) for family in families}
     readers = _inverted({name: row.looked for name, row in stages.items()} | lists)
     above = _inverted({name: row.above for name, row in stages.items() if name in wanted})
@@ -301,5 +301,5 @@ def _bytes(name: str) -> bytes:
 def _decoded(data: bytes, kind: type[_T]) -> _T:
     try:
         return msgspec.msgpack.decode(data, type=kind, dec_hook=decode_step)
-    except (msgspec.MsgspecError, UnicodeError) as error:  # of another orch23
+    except (msgspec.MsgspecError, UnicodeError) as error:  # written by another version of orch23
         raise OutdatedIndexError from error

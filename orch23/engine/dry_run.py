@@ -110,6 +110,7 @@ class DryRun(Struct, dict=True):
         match decided.decision:
             case Restore(record=record) | VerifyOnly(record=record, is_final=True):
                 state.settle(name, record)
+                # In the build, these files are on disk when downstream stages are decided.
                 state.expected |= state.target(name, record)
             case Fresh():
                 pass
@@ -119,7 +120,7 @@ class DryRun(Struct, dict=True):
                 self._predict(name)
         self._note(name, decided.decision)
 
-    # ---- parts ----------------------------------------------------------------------------
+    # ---- helpers --------------------------------------------------------------------------
 
     def _note(self, name: str, decision: Decision) -> None:
         self.decisions[name] = decision
@@ -193,14 +194,14 @@ def preview(session: Session, selection: Selection = ALL_STAGES) -> Preview:
     """Return what a build of the same selection would do.
 
     Raises:
-        NotFoundError: a name is no stage.
-        InvalidInputError: a foreach over a file as it is cannot be expanded.
+        NotFoundError: a name is not a stage.
+        InvalidInputError: a foreach over an existing file cannot be expanded.
 
     """
     check_ownership(session)
     dry_run = DryRun(session.decider, selection)
     decisions = dry_run.run()
-    # Files with protected names are not removed unless a stage of today declares them.
+    # Files with protected names are not removed unless a current stage declares them (ADR 26).
     declared = DeclaredByPlan(session)
     obsolete = ObsoleteFiles(session.state).replacements() if selection.selects_all else ()
     released = ObsoleteFiles(session.state).released() if selection.selects_all else {}
@@ -219,8 +220,8 @@ def preview(session: Session, selection: Selection = ALL_STAGES) -> Preview:
 def replan(session: Session, lock: LockFile, selection: Selection) -> tuple[Mapping[str, Decision], ProjectState]:
     """Return the decisions of the next build of a selection, and the state that it decides in.
 
-    `lock` is the lock file that this build wrote. What this build forced is forced again: the result is kept for the
-    same command line.
+    `lock` is the lock file that this build wrote. Stages that this build forced are forced again: the
+    result is stored for the same command line.
     """
     before = session.decider
     old = before.state

@@ -87,7 +87,7 @@ class TrackedText:
     __slots__ = ("_read", "text")
 
     def __init__(self, read: ReadText) -> None:
-        """Take what reads it."""
+        """Set the function that reads the text."""
         self._read = read
         self.text: str | None = None
 
@@ -111,6 +111,7 @@ def guard_request(
 ) -> tuple[Request, tuple[Diagnostic, ...]]:
     """Return the request as it may be sent, and the errors that forbid it: each secret with file and line."""
     step = stage.step
+    # These are stored with the result, in its manifest: a secret in them is refused and never redacted.
     fixed = secrets.find(_json([request.endpoint, request.model, dict(request.params)]))
     if fixed:
         return request, tuple(_stored(stage.name, name) for name in _names(fixed))

@@ -54,32 +54,33 @@ class EstimateBasis(Struct, frozen=True, kw_only=True):
     past: StageStatistics = field(default_factory=StageStatistics)
 
 
-def estimate(ground: EstimateBasis, tariff_of: TariffOf) -> Estimate:
+def estimate(basis: EstimateBasis, tariff_of: TariffOf) -> Estimate:
     """Estimate a stage. Tariffs are looked up only if a provider may be called."""
-    decision = ground.decision
+    decision = basis.decision
     times = decision.last_count if isinstance(decision, Expand) else 1
     found = EMPTY_ESTIMATE
-    if isinstance(decision, Run | Maybe | Expand) and times and ground.past.durations_s:
-        past = ground.past.durations_s
-        from statistics import median  # noqa: PLC0415 - where there is something to estimate
+    if isinstance(decision, Run | Maybe | Expand) and times and basis.past.durations_s:
+        past = basis.past.durations_s
+        from statistics import median  # noqa: PLC0415 - only if there is something to estimate
 
         found = replace(found, duration_s=median(past) * times, runs=len(past))
-    calls = possible_calls(ground.node, decision, recorded=bool(ground.recorded))
+    calls = possible_calls(basis.node, decision, recorded=bool(basis.recorded))
     if calls.maximum == 0:
         return found
-    tariff = tariff_of(*_asked(ground.node, 1))
-    found = replace(found, calls=calls, price=_price(tariff), most_cost=_most(ground, tariff_of))
+    tariff = tariff_of(*_model_of(basis.node, 1))
+    found = replace(found, calls=calls, price=_price(tariff), most_cost=_most(basis, tariff_of))
     # A model is called only if the verification fails, so nothing is expected but the upper bound.
     if isinstance(decision, VerifyOnly):
         return found
-    if ground.recorded:
-        return replace(found, saved_calls=len(ground.recorded), saved_cost=_sum(one.cost for one in ground.recorded))
-    found = _with_tokens(found, ground, tariff, times)
+    if basis.recorded:
+        return replace(found, saved_calls=len(basis.recorded), saved_cost=_sum(one.cost for one in basis.recorded))
+    found = _with_tokens(found, basis, tariff, times)
+    # A stage that may turn out not to run costs nothing then.
     return replace(found, least_cost=Decimal(0) if calls.minimum == 0 else found.likely_cost)
 
 
-def _with_tokens(found: Estimate, ground: EstimateBasis, tariff: Tariff | None, times: int) -> Estimate:
-    first, responses = _first(ground)
+def _with_tokens(found: Estimate, basis: EstimateBasis, tariff: Tariff | None, times: int) -> Estimate:
+    first, responses = _first(basis)
     if first is None or not times:
         return replace(found, input_tokens=None, output_tokens=None, likely_cost=None)
     given, written = first
@@ -134,21 +135,22 @@ def _llm(node: ForeachStage) -> Mapping[str, Json]:
 
 
 def _whole(value: Json) -> int:
+    # An expression has a value only for an item: it counts as 0.
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
-def _first(ground: EstimateBasis) -> tuple[tuple[int, int | None] | None, int]:
+def _first(basis: EstimateBasis) -> tuple[tuple[int, int | None] | None, int]:
     """Return input and output tokens of a stage's first request, and how many earlier responses they are based on.
 
     The input is that of the request as it is rendered today, else the median of earlier ones. The output is always a
     median: nothing else tells how much a model will write.
     """
-    responses = ground.past.tokens
+    responses = basis.past.tokens
     from statistics import median_low  # noqa: PLC0415 - likewise
 
     written = median_low([one[1] for one in responses]) if responses else None
-    if ground.request is not None:
-        return (-(-_characters(ground.request) // CHARACTERS_PER_TOKEN), written), len(responses)
+    if basis.request is not None:
+        return (-(-_characters(basis.request) // CHARACTERS_PER_TOKEN), written), len(responses)
     if responses:
         return (median_low([one[0] for one in responses]), written), len(responses)
     return None, 0
@@ -167,7 +169,7 @@ def _price(tariff: Tariff | None) -> PriceKind:
     return "known" if tariff.cost(Usage(1000, 1000)) else "free"
 
 
-def _asked(node: Stage | ForeachStage, attempt: int) -> tuple[str, str]:
+def _model_of(node: Stage | ForeachStage, attempt: int) -> tuple[str, str]:
     if isinstance(node, Stage):
         step = node.step
         if not is_llm(step):
@@ -178,12 +180,12 @@ def _asked(node: Stage | ForeachStage, attempt: int) -> tuple[str, str]:
     return str(llm.get("provider", "")), str(llm.get("model", ""))
 
 
-def _most(ground: EstimateBasis, tariff_of: TariffOf) -> Decimal | None:
+def _most(basis: EstimateBasis, tariff_of: TariffOf) -> Decimal | None:
     """Return an upper bound of the cost: each attempt sends the largest request, truncated as often as is allowed.
 
     A later attempt may also send the response before it and the retry feedback.
     """
-    node, request = ground.node, ground.request
+    node, request = basis.node, basis.request
     if not isinstance(node, Stage) or not is_llm(node.step) or request is None:
         return None
     step, more, total = node.step, truncation_policy(node.step), Decimal(0)
@@ -191,7 +193,7 @@ def _most(ground: EstimateBasis, tariff_of: TariffOf) -> Decimal | None:
     limit_of_tokens = request.params.get("max_tokens")
     # A truncated response is called again with a higher limit, and each of these calls is paid for.
     for attempt in range(1, node.retry.max + 2):
-        tariff = tariff_of(*_asked(node, attempt))
+        tariff = tariff_of(*_model_of(node, attempt))
         sent = replace(request, messages=(*request.messages, feedback)) if attempt > 1 else request
         for cut in range(more.retries + 1 if isinstance(limit_of_tokens, int) else 1):
             params = (

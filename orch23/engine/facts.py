@@ -98,6 +98,7 @@ class FactFinder(Struct):
         """Return name and version of the plugins that provide a stage's step kind, executor or provider."""
         if not self.plugins:
             return ()
+        # Another version of a plugin changes the folders that it is installed in.
         self._look_at(map(Path, plugin_folders(self.plugins)))
         found = {kinds_of(self.plugins).plugin_version(stage.kind)}
         if self.executor != LOCAL_EXECUTOR and has_process(stage):
@@ -114,6 +115,7 @@ class FactFinder(Struct):
     def _tool(self, name: str, interpreter: str) -> str:
         key = (name, interpreter)
         if key not in self._tools:
+            # The PATH that steps get, not the user's: a key must not depend on the shell.
             own = (str(Path(interpreter).parent),) if interpreter else ()
             folders = (*own, *SYSTEM_PATH)
             self._look_at(Path(folder, name) for folder in folders)

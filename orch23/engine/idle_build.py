@@ -1,4 +1,4 @@
-"""Collect what a build with nothing to do decided, reported and looked at, for the next build."""
+"""Collect the decisions, events and read paths of a build with nothing to do, for the next build."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -19,7 +19,7 @@ from orch23.snapshot.stat_snapshot import EMPTY_DIRECTORY, EXISTS, StatSnapshot,
 from orch23.store.project_store import ProjectStore
 
 FEWEST = 64
-"""Of fewer stages all are decided each time: that is quick, and each is reported."""
+"""With at most this many stages, every build decides and reports all of them: that is fast enough."""
 
 
 class IdleBuild(Struct, frozen=True, kw_only=True):
@@ -41,18 +41,19 @@ def idle_build_of(
 ) -> IdleBuild | None:
     """Return the decisions and events of the next build; None if it has something to do, or that is not known.
 
-    `began` and `ended` are the first and the last event of this build. If it `moved` anything, all stages are decided
-    once more. The state of git can change without a change of any file that was read, so a build that used git is not
-    idle.
+    `began` and `ended` are the first and the last event of this build. If it `moved` anything, all stages are planned
+    again.
     """
     session, selection, state = build.session, build.options.selection, build.session.state
     wanted = selection.nodes(state.plan)
     if moved:
+        # From here on, only what the next build uses counts: git, and bytes of the store.
         state.git.was_used = False
         session.store.local.contents.read_digests.clear()
         decisions, state = replan(session, build.committer.written_lock, selection)
     else:
         decisions = {name: Fresh(state.results[name]) for name in state.plan.order if name in wanted}
+    # HEAD can move without a change of any file that was read, so the answer of git is not repeated.
     if state.git.was_used or not all(isinstance(one, Fresh) for one in decisions.values()):
         return None
     counts = Counter(part.idle_counts if part is not None else {})
@@ -92,9 +93,8 @@ def add_read_paths(snapshot: StatSnapshot, store: ProjectStore, others: Mapping[
     files = [store.folder / "promote.json", *sorted(map(blobs.path_of, blobs.read_digests))]
     records = str(store.local.records.folder)
     snapshot.outside[records] = signature(records, EXISTS)  # without these the lock file is not trusted
-    snapshot.outside[str(store.sandbox_dirs)] = (
-        EMPTY_DIRECTORY  # once this build has gone; what a killed one leaves is to be swept
-    )
+    # It is empty after this build. If a killed build leaves directories in it, the next build has to remove them.
+    snapshot.outside[str(store.sandbox_dirs)] = EMPTY_DIRECTORY
     if not all(snapshot.add_path(str(path)) for path in files):
         return False
     if not all(snapshot.add_path(str(path)) and snapshot.outside[str(path)] == was for path, was in others.items()):

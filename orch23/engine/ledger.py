@@ -82,9 +82,9 @@ class _Reservation(Struct, frozen=True):
 class Ledger(Struct, kw_only=True):
     """The counter of a run, used by all threads.
 
-    `limits` are those of the run, `limits_of` gives those of a stage; `before` is what the interrupted runs spent that
-    this one continues. `clock` is monotonic, in seconds. Events are emitted under the lock, in the order of what they
-    report: a journal that ends at any event, as after a crash, never exceeds a limit.
+    `limits` are those of the run, `limits_of` gives those of a stage; `before` is what the
+    interrupted runs that this one continues have spent. `clock` is monotonic, in seconds. Events are emitted under the
+    lock, in the order of what they report: a journal that ends at any event, as after a crash, never exceeds a limit.
     """
 
     limits: StopConditions
@@ -110,7 +110,7 @@ class Ledger(Struct, kw_only=True):
     # ---- money ----------------------------------------------------------------------------
 
     def reserve(self, stage: str, request: Request) -> None:
-        """Reserve one call with the most that it can take; wait while it does not fit and other calls are in progress.
+        """Reserve the maximum of one call; wait while it does not fit and other calls are in progress.
 
         Raises:
             LimitError: it does not fit, and no call in progress could make it fit.
@@ -122,6 +122,7 @@ class Ledger(Struct, kw_only=True):
         tariff = self.prices.tariff_of(request.provider, request.model)
         worst = worst_case(request, tariff)
         limits = self.limits_of(stage)
+        # Under a cost limit a model without a known price is not called: the limit could not hold (ADR 8).
         if worst.cost is None and not (self.limits.max_cost_usd is None and limits.max_cost_usd is None):
             raise ConfigurationError(unknown_price_error(request.provider, request.model, stage))
         most = UsageTotals(1, worst.tokens, worst.cost or Decimal(0))
@@ -219,9 +220,8 @@ class Ledger(Struct, kw_only=True):
             raise CancelledBuildError
         self._left_s(own.owner)
         refusal = own.misfit(most)
-        if (
-            refusal is not None
-        ):  # a stage has one request in progress at most, so none of its own can end and make it fit
+        # A stage has at most one request in progress, so waiting cannot make this one fit.
+        if refusal is not None:
             raise StageLimitError(refusal)
         refusal = self._run.misfit(most)
         # While other calls are in progress they may free budget; without any, the request can never fit.

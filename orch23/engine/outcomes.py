@@ -211,7 +211,7 @@ class StageUsage(Struct, frozen=True, kw_only=True):
 
 
 NO_USAGE = StageUsage()
-"""Of a stage that called no model."""
+"""The usage of a stage that called no model."""
 
 
 E_MISSING_BYTES = "E710"
@@ -229,7 +229,7 @@ _STATUSES: Final[Mapping[ExitCode, RunStatus]] = {
 }
 
 # The exit code of a run with several failures is the first of these that a stage has.
-_GRAVITY = (
+_MOST_SERIOUS_FIRST = (
     ExitCode.SAFETY,
     ExitCode.CORRUPT,
     ExitCode.PROVIDER,
@@ -336,5 +336,5 @@ def run_outcome(ends: Mapping[str, StageOutcome], stopped: RunStop | None) -> Ru
     if stopped is not None:
         return stopped
     codes = {end.code for end in ends.values()} | {ExitCode.FAILED for end in ends.values() if not end.is_green}
-    worst = next((code for code in _GRAVITY if code in codes), ExitCode.OK)
+    worst = next((code for code in _MOST_SERIOUS_FIRST if code in codes), ExitCode.OK)
     return RunStop(worst, tuple(problem for end in ends.values() if end.code == worst for problem in end.problems))

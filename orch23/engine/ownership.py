@@ -1,6 +1,6 @@
 """Determine who owns a file of the project: a stage, another pipeline, the user, or git.
 
-A lock file comes with a clone, so anything can stand in it. The store does not: a record that it also has is proven.
+A clone can bring any lock file, but no store that the user trusts: a record that the store also has is proven (ADR 21).
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -233,7 +233,7 @@ class NoGitFiles:
 
 
 RELEASED_KIND = "released"
-"""The kind of a record that says whose bytes are by now: those of the user, who released them."""
+"""The `kind` in a record of `orch23 release`: the bytes belong to the user from now on."""
 
 
 class Ownership(Struct):

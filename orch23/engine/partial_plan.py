@@ -1,7 +1,7 @@
 """Find the stages that an edit affects, and make a plan of them.
 
-The paths that changed are looked up in the dependency index, and so is what follows. The stages that are found are a
-plan of their own, which is decided like any other. Where the index does not say enough, everything is decided.
+The changed paths and the stages downstream of them are looked up in the dependency index. The stages found make a
+smaller plan, which is decided like any other. If the index does not show which stages are affected, all are decided.
 """
 
 import os
@@ -23,7 +23,7 @@ from orch23.store.project_store import ProjectStore
 from orch23.store.safe_files import read_regular
 
 EditedStages: TypeAlias = Callable[[str, str], Mapping[str, Stage] | None]
-"""Return the stages that one text of the pipeline declares otherwise than another; None where more differs."""
+"""Return the stages that two texts of the pipeline declare differently; None if anything else differs too."""
 
 
 class Since(Struct, frozen=True, kw_only=True):
@@ -111,12 +111,12 @@ def _edited(rows: DependencyIndex, found: Mapping[str, Stage] | None) -> dict[st
         OutdatedIndexError: more than stages differ, or one reads, writes or waits for something else.
 
     """
-    if found is None or any(_ties(rows.row(name).node) != _ties(stage) for name, stage in found.items()):
+    if found is None or any(_plan_facts(rows.row(name).node) != _plan_facts(stage) for name, stage in found.items()):
         raise OutdatedIndexError
     return dict(found)
 
 
-def _ties(stage: Stage) -> tuple[object, ...]:
+def _plan_facts(stage: Stage) -> tuple[object, ...]:
     """Return the facts of a stage that its place in the plan, or the first event of a run, depends on."""
     model = (stage.step.provider, stage.step.model) if is_llm(stage.step) else ()
     return (graph_facts_of(stage), stage.kind, stage.retry.max, model)
@@ -162,8 +162,8 @@ def reach(
 ) -> Reach:
     """Return the stages that a change of these paths may affect, and those whose declarations were edited.
 
-    A path is a file, or the whole path of a listed directory. Only a stage that makes a file can
-    determine what its removal means.
+    A path is a file, or the whole path of a listed directory. Only a stage that makes a removed file can decide what
+    to do about it.
 
     Raises:
         OutdatedIndexError: that is not known, or these are more than half of all stages.
@@ -173,7 +173,7 @@ def reach(
     for path in changed:
         readers = rows.readers(path)
         makes = any(path in rows.row(name).makes for name in readers)
-        # A path without readers is new, or was deleted: which stages it matters to, only a full plan shows.
+        # A path without readers is new, and one that is not there was deleted: only a full plan shows what it affects.
         if not readers or not (makes or is_there(path)):
             raise OutdatedIndexError
         found.update(readers)
@@ -181,28 +181,30 @@ def reach(
         raise OutdatedIndexError
     total, waiting = rows.head.ends.get("fresh", 0), list(found)
     while waiting:
-        more = _following(rows, waiting.pop()) - found
+        more = _decided_with(rows, waiting.pop()) - found
         found |= more
         waiting += more
-        # ADR 31: then all stages are decided.
+        # Above half of all stages, a partial plan saves nothing: all are decided (ADR 31).
         if 2 * len(found) > total:
             raise OutdatedIndexError
-    around = _around(rows, found)
+    around = _seen_by(rows, found)
     return Reach(rows, _in_order(rows, found), _in_order(rows, around))
 
 
-def _following(rows: DependencyIndex, name: str) -> set[str]:
+def _decided_with(rows: DependencyIndex, name: str) -> set[str]:
     """Return the stages that must be decided along with one: downstream, its chain, and its promotion group."""
     row = rows.row(name)
-    if row.makes_list:  # another list makes another plan
+    # A changed list changes the items, and so the plan.
+    if row.makes_list:
         raise OutdatedIndexError
+    # A group is promoted together, and a chain is decided as a whole, with the readers of its originals (ADR 31).
     more = {*row.downstream, *(rows.group(row.group) if row.group else ())}
     if row.node.chain is not None:
         more.update(rows.chain(row.node.chain.chain), rows.above(row.node.chain.chain))
     return more
 
 
-def _around(rows: DependencyIndex, reached: set[str]) -> set[str]:
+def _seen_by(rows: DependencyIndex, reached: set[str]) -> set[str]:
     """Return the stages whose results these see, with their whole chains."""
     found = {one for name in reached for one in (*rows.row(name).upstream, *rows.row(name).beside)} - reached
     chains = {node.chain.chain for name in found if (node := rows.row(name).node).chain is not None}

@@ -134,6 +134,7 @@ def _unknown_checks(plan: Plan, node: ForeachStage, items: tuple[Stage, ...]) ->
 def _items_on_pipeline(plan: Plan, node: ForeachStage, items: tuple[Stage, ...]) -> tuple[Diagnostic, ...]:
     """Return an error for each item that would write the pipeline or its lock file: only the author may."""
     file = plan.pipeline.file
+    # The items may come from a list that a model wrote: it must not rewrite the pipeline that controls it.
     own = [path for path in (file, f"{file.rpartition('.')[0]}.lock") if path not in node.writes]
     return tuple(
         Diagnostic(
@@ -167,6 +168,7 @@ class ReadyNodes:
     def replan(self, plan: Plan) -> None:
         """Continue with another plan; nodes that were popped or released stay so."""
         self._plan = plan
+        # Ready nodes are taken in plan order, whatever order they became ready in.
         self._position = {name: number for number, name in enumerate(plan.order)}
         self._waiting = {name: sum(up not in self._passed for up in _awaited(plan, name)) for name in plan.order}
         free = [name for name, count in self._waiting.items() if count == 0]
@@ -194,6 +196,7 @@ class ReadyNodes:
 
 
 def _awaited(plan: Plan, name: str) -> tuple[str, ...]:
+    # A foreach needs only its list: its items wait for their own inputs (ADR 32).
     node = plan.nodes[name]
     return list_producers(plan, node) if isinstance(node, ForeachStage) else plan.upstream[name]
 
@@ -278,6 +281,7 @@ class PlanWalk:
         stage = state.stage(name)
         try:
             decided = self._decider.decide(name, need_intermediate=_needs_intermediate(self._decider, stage))
+        # A plugin may call `sys.exit`, which must end the stage and not the build.
         except (Exception, SystemExit) as error:
             fault = _fault(error)
             if fault is None:
@@ -299,6 +303,7 @@ class PlanWalk:
         self._frontier.release(name)
 
     def _pass_over(self, name: str) -> None:
+        # Selected stages downstream are decided on the last result of this one.
         record = self._decider.state.lock.records.get(name)
         if record is not None:
             self._decider.state.settle(name, record)
@@ -307,7 +312,7 @@ class PlanWalk:
     def _expand(self, node: ForeachStage) -> None:
         if not self._visitor.can_expand(node):
             return
-        # Not `expand_each`: a list is read when its own turn has come, between the decisions on other nodes.
+        # Not `expand_each`: a list is read only when its own node is ready, between the decisions on other nodes.
         state = self._decider.state
         try:
             found = expand_foreach(self._decider, node)
@@ -334,7 +339,7 @@ def _fault(error: Exception | SystemExit) -> ConfigurationError | None:
 
 
 def expand_foreach(decider: StageDecider, node: ForeachStage) -> "Expansion | None":
-    """Return the items of a foreach by its present list; None if the bytes of the list are lost."""
+    """Return the items of a foreach by its current list; None if the bytes of the list are lost."""
     state, source = decider.state.tracked(node.name), node.foreach.source
     if source is None:
         return items_of(state.plan, node, None, decider.read_yaml)

@@ -141,11 +141,13 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         """
         others = [node for node in plan.nodes.values() if isinstance(node, Stage) and self._may_be_refused(node)]
         of_others = (grant for stage in others for grant in self._not_granted(stage.step.grants))
+        # With `--replay` no model is called, so nothing can be missing.
         steps = () if self.conversations.replay else tuple(llm_steps(plan))
         wanted = dict.fromkeys((*self._ungranted(steps), *of_others))
         if not (wanted or others) and not any(map(self._is_suspect, steps)):
             return
         seen = look()
+        # Only calls that will certainly be made are checked: a clone with recorded responses needs no key (ADR 11).
         calling = self._unrecorded(seen) if steps else []
         found = [(resolved.stage, one) for resolved, missing in calling for one in self._errors(resolved, missing)]
         running = [stage for stage in others if isinstance(seen.decisions.get(stage.name), Run)]
@@ -153,6 +155,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         barred = [
             (stage, one.offline_error) for stage, one in needs if one.offline_error and self.conversations.offline
         ]
+        # The user is not asked for consent to a build that cannot run.
         if not (found or barred):
             lacking = [(stage, one) for stage, need in needs for one in self._not_granted(need.grants)]
             self._check_consent(seen, wanted, [resolved.stage for resolved, _ in calling], lacking)
@@ -221,6 +224,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         if adapter is None:
             return False
         setting = self.conversations.setting
+        # Under a cost limit, a model without a known price is not called (ADR 8).
         capped = self._is_capped() and adapter.pricing != "free"
         if capped or self._is_barred(step) or adapter.ready(step, setting.environ, setting.root):
             return True
@@ -241,6 +245,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
             request, problems = requests.build(resolved, step, this, conversation.params)
         except (Orch23Error, MissingBytesError):  # the stage fails with this error and calls no model
             return None
+        # A request with a secret is refused when the stage runs, without a call.
         return None if request is None or problems else find_recorded(conversation.recorded, step, request).missing
 
     def _errors(self, resolved: ResolvedStage, missing: Request) -> Iterator[Diagnostic]:

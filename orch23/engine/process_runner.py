@@ -205,6 +205,7 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
             raise ConfigurationError(problem)
         return Action(
             argv=launch.argv,
+            # Sorted, so that equal actions have equal bytes (ADR 30).
             inputs=dict(sorted(files.items())),
             python=Interpreter.of(self.stage.python, self.facts.python, self.facts.pytest),
             working_directory=self.stage.cwd,

@@ -102,14 +102,14 @@ class ProjectState(Struct, dict=True):
     # ---- results --------------------------------------------------------------------------
 
     def settle(self, name: str, record: Record) -> None:
-        """Set today's result of a stage."""
+        """Set the current result of a stage."""
         self.unsettle(name)
         self.results[name] = record
         for path in written_paths(record):
             self.owners.setdefault(path, []).append(name)
 
     def unsettle(self, name: str) -> None:
-        """Remove today's result of a stage."""
+        """Remove the current result of a stage."""
         for path in written_paths(self.results.pop(name, None)):
             self.owners[path].remove(name)
 
@@ -300,6 +300,7 @@ class ProjectState(Struct, dict=True):
         for path in written_paths(self.former.get(name)):
             if path not in written and self._may_revert(name, path):
                 wanted[path] = self.version_without(name, path)
+        # An earlier item left a file to a later one that declares it but may not have written it.
         chain = self.plan.chains.get(self.chain_of(name) or "", ())
         if chain and chain[-1] == name:
             finals = self._last_versions(chain[:-1])

@@ -47,7 +47,7 @@ class AtomicGroups(Struct):
         return self._waiting.keys()
 
     def add(self, name: str, success: PassedStage, group: Collection[str]) -> Outcomes:
-        """Add a passed stage and promote its group if that is complete; return the outcomes that are known by that.
+        """Add a passed stage and promote its group if that is complete; return the outcomes that are now known.
 
         Raises:
             MissingBytesError: its bytes are lost; nothing was changed.
@@ -67,7 +67,7 @@ class AtomicGroups(Struct):
         return self.complete(group)
 
     def complete(self, group: Collection[str]) -> Outcomes:
-        """Promote a group if all of its members are waiting; return the outcomes that are known by that."""
+        """Promote a group if all of its members are waiting; return the outcomes that are now known."""
         if not group or any(other not in self._waiting for other in group):
             return {}
         members = {other: self._waiting.pop(other) for other in group}
@@ -81,7 +81,7 @@ class AtomicGroups(Struct):
     def promote_all(self, members: Mapping[str, PassedStage]) -> Outcomes | None:
         """Promote deferred results in one transaction; return None, and do nothing, if one of them cannot be promoted.
 
-        Then they have to be added one after the other.
+        In that case, add them one by one.
         """
         self.committer.sync()
         change = self._change(members)
@@ -91,15 +91,15 @@ class AtomicGroups(Struct):
             return None
 
     def withheld(self, ends: Outcomes, groups: Mapping[str, Collection[str]]) -> Outcomes:
-        """Return the outcomes of stages that wait in vain. A result that is already in place counts as fresh."""
+        """Return the outcomes of stages of incomplete groups. A result that is in place already counts as fresh."""
         found = {}
         for name, success in self._waiting.items():
             in_place = success.how == "fresh" and self.committer.is_in_place(name, success.record)
             red = {other: ends[other] for other in groups[name] if other in ends and not ends[other].is_green}
-            found[name] = success.outcome if in_place else _held(success.outcome, red)
+            found[name] = success.outcome if in_place else _withheld(success.outcome, red)
         return found
 
-    # ---- parts ----------------------------------------------------------------------------
+    # ---- helpers --------------------------------------------------------------------------
 
     def _change(self, members: Mapping[str, PassedStage]) -> WorkspaceChange:
         return self.committer.change({name: one.record for name, one in members.items() if one.how != "fresh"})
@@ -149,7 +149,7 @@ def _part(promoted: PromotionResult, paths: Collection[str]) -> PromotionResult:
     return PromotionResult(*(tuple(path for path in one if path in paths) for one in done))
 
 
-def _held(end: StageOutcome, red: Outcomes) -> StageOutcome:
+def _withheld(end: StageOutcome, red: Outcomes) -> StageOutcome:
     """Return the outcome of a stage that is withheld because of others: failed or edited ones, if there are any."""
     by = [name for name, one in red.items() if one.status in (StageStatus.FAILED, StageStatus.EDITED)] or list(red)
     listed = [f"{name} {red[name].status}" for name in by[:_MOST_NAMES]]
@@ -178,6 +178,7 @@ def is_cheap_to_rebuild(stage: Stage, done: StageResult) -> bool:
     # A response is paid for, so its result is durable at once.
     if done.exchanges or stage.chain is not None or not stage.step.is_cheap:
         return False
+    # A process in `verify` may take long, also if the step itself did not.
     checked = all(isinstance(step, CheckStep | EnsuresStep) for step in stage.verify.steps)
     return checked and done.attempts == 1 and done.took_s <= _SOON_S
 
@@ -210,7 +211,7 @@ class WriteBehind(Struct):
         return max(0.0, self._since + patience_s - self.clock())
 
     def committed(self, took_s: float) -> None:
-        """Note how long a promotion took, so that it takes a tenth of the time: a slow disk collects more results."""
+        """Record how long a promotion took. The next one waits ten times as long, so a slow disk gets larger groups."""
         self._took_s = took_s
 
     def drain(self) -> dict[str, PassedStage]:
@@ -223,7 +224,7 @@ class StageResults(Struct, kw_only=True, dict=True):
     """The status and the outcome of each stage. Only the loop thread calls this.
 
     A cheap result is written behind (ADR 16): other stages see it at once, and many are promoted in one transaction.
-    They are on disk before anything else ends or is promoted: see `_then`.
+    They are on disk before anything else ends or is promoted: see `_apply`.
     """
 
     committer: Committer
@@ -278,7 +279,7 @@ class StageResults(Struct, kw_only=True, dict=True):
 
     def end(self, name: str, end: StageOutcome) -> None:
         """Set and report the outcome of a stage; other stages stop waiting for it."""
-        self._then(self._ending(name, end))
+        self._apply(self._ending(name, end))
 
     def skip(self, name: str, status: StageStatus) -> None:
         """Set the status of a stage that was not selected, without an event."""
@@ -290,7 +291,7 @@ class StageResults(Struct, kw_only=True, dict=True):
         """Add a result that is on disk already."""
         self.committer.store_locked_record(record)
         end = StageOutcome(status=StageStatus.FRESH, text="fresh", key=resolved.key)
-        self._then(self._taking(PassedStage(resolved=resolved, record=record, outcome=end, how="fresh")))
+        self._apply(self._taking(PassedStage(resolved=resolved, record=record, outcome=end, how="fresh")))
 
     def restore(self, resolved: ResolvedStage, record: Record) -> None:
         """Restore the files of a record.
@@ -302,11 +303,12 @@ class StageResults(Struct, kw_only=True, dict=True):
         self.committer.store_locked_record(record)
         self.committer.use_recorded(resolved, record)
         end = StageOutcome(status=StageStatus.RESTORED, text="restored from the store", key=resolved.key)
-        self._then(self._taking(PassedStage(resolved=resolved, record=record, outcome=end, how="restored")))
+        self._apply(self._taking(PassedStage(resolved=resolved, record=record, outcome=end, how="restored")))
 
     def finish(self, resolved: ResolvedStage, done: StageResult) -> None:
         """Keep the result of a stage that passed. Other stages see it; its files are promoted now or soon."""
         name = resolved.stage.name
+        # A result that waits for its group must be durable (ADR 13), so it is not written behind.
         cheap = is_cheap_to_rebuild(resolved.stage, done) and len(self._group(name)) == 1
         record = self.committer.keep_for_later(resolved, done) if cheap else self.committer.keep(resolved, done)
         self._warn_of_changes(resolved)
@@ -323,15 +325,15 @@ class StageResults(Struct, kw_only=True, dict=True):
         if cheap:
             self._defer(success)
         else:
-            self._then(self._taking(success))
+            self._apply(self._taking(success))
 
     def fail(self, resolved: ResolvedStage, done: StageResult, failure: Failure) -> None:
         """End a stage whose attempts failed; with `on_failure: keep`, promote the files of the last one."""
-        self._then(self._failing(resolved, done, failure))
+        self._apply(self._failing(resolved, done, failure))
 
     def extended(self) -> None:
         """Check the waiting groups again, since the plan has other nodes now."""
-        self._then(self._completing())
+        self._apply(self._completing())
 
     def settle(self, *, idle: bool) -> bool:
         """Promote results that are due, or all if the loop is idle; return whether there were any.
@@ -342,13 +344,13 @@ class StageResults(Struct, kw_only=True, dict=True):
 
     def close(self, rest: StageOutcome) -> Mapping[str, StageOutcome]:
         """End all selected stages without an outcome as `rest`; return the outcomes in the order of the plan."""
-        self._then(self._closing(rest))
+        self._apply(self._closing(rest))
         order = self.committer.session.state.plan.order
         return {name: self.outcomes[name] for name in (*order, *self.outcomes) if name in self.outcomes}
 
     # ---- write-behind ---------------------------------------------------------------------
 
-    def _then(self, steps: Iterator[Outcomes]) -> None:
+    def _apply(self, steps: Iterator[Outcomes]) -> None:
         """Promote deferred results, then apply steps, each of which may promote files and end stages."""
         # A stage must not be reported as done before the results that it may depend on are on disk: after a crash, the
         # journal would say more than the workspace has.
@@ -369,7 +371,7 @@ class StageResults(Struct, kw_only=True, dict=True):
             self._note(name, end)
         # One file that cannot be promoted must not keep back the others, so each result is promoted alone.
         for success in members.values() if ends is None else ():
-            self._then(self._taking(success))
+            self._apply(self._taking(success))
         return True
 
     def _defer(self, success: PassedStage) -> None:
@@ -377,23 +379,26 @@ class StageResults(Struct, kw_only=True, dict=True):
         self.set_status(name, StageStatus.DEFERRED)
         self._write_behind.add(success)
         self.events.deferred(name)
+        # Downstream stages read the result from the store, so they need not wait for the promotion.
         self.walk.release(name)
 
-    # ---- steps: what they do is done after what waits is on disk --------------------------------
+    # ---- steps, which `_apply` runs after the deferred results are on disk ----------------------
 
     def _ending(self, name: str, end: StageOutcome) -> Iterator[Outcomes]:
         yield {name: end}
-        if end.in_place:  # the others of its group do not wait for it
+        # An edited stage with nothing else to do does not withhold its group (ADR 13).
+        if end.in_place:
             yield from self._completing()
 
     def _taking(self, success: PassedStage) -> Iterator[Outcomes]:
         """Promote a result, or withhold it for its group; downstream stages continue."""
         name = success.resolved.stage.name
-        stuck = self._stuck(name)  # by what was found only when it was to be promoted
+        # A promotion may have failed since the stage was started, such as that of an edited upstream file.
+        stuck = self._stuck(name)
         try:
             ends = {name: blocked_by(stuck)} if stuck else self._groups.add(name, success, self._group(name))
         except MissingBytesError as lost:
-            # The caller decides the stage again: it still can run.
+            # The caller decides the stage again: it can still run.
             if success.how == "restored":
                 raise
             ends = {name: missing_bytes_outcome(name, success.outcome.key, lost)}
@@ -423,7 +428,7 @@ class StageResults(Struct, kw_only=True, dict=True):
         yield {name: rest for name in order if name not in self.outcomes and name not in waiting and name in wanted}
         yield self._groups.withheld(self.outcomes, {name: self._group(name) for name in waiting})
 
-    # ---- parts ----------------------------------------------------------------------------
+    # ---- helpers --------------------------------------------------------------------------
 
     def _note(self, name: str, end: StageOutcome) -> None:
         self.set_status(name, end.status)

@@ -79,7 +79,7 @@ class RevisionArtifacts(Struct, frozen=True, kw_only=True, dict=True):
             return frozenset()
         if not self.lock.records:
             return self.paths
-        return frozenset(path for path in self.paths if self._is_untold(path) or self.today.is_missing(path))
+        return frozenset(path for path in self.paths if self._is_unknown(path) or self.today.is_missing(path))
 
     def is_lost(self, path: str) -> bool:
         """Return whether a file differs from today's and the bytes of one of the two are lost."""
@@ -94,9 +94,9 @@ class RevisionArtifacts(Struct, frozen=True, kw_only=True, dict=True):
 
     def is_missing(self, path: str) -> bool:
         """Return whether a file does not exist because its stage has no result."""
-        return self._is_untold(path) and self.entry(path) is None
+        return self._is_unknown(path) and self.entry(path) is None
 
-    def _is_untold(self, path: str) -> bool:
+    def _is_unknown(self, path: str) -> bool:
         return path not in self._recorded_files and any(match_any(patterns, path) for patterns in self._unbuilt)
 
     @cached_property
@@ -336,7 +336,7 @@ def _is_compared(then: PlanManifests, now: PlanManifests, name: str, writer: Nod
         *versioned_patterns(now.plan, node),
         *(versioned_patterns(then.plan, before) if isinstance(before, Stage) else ()),
     )
-    if _meet(versioned, written):
+    if _overlap(versioned, written):
         return False
     return not any(match_any(written, path) and match_any(reads, path) for path in then.artifacts.unknown)
 
@@ -372,10 +372,10 @@ def _reads(plan: Plan, name: str, writer: Node) -> bool:
     reads = [*_list_of(plan, name)]
     if isinstance(node, Stage) and node.chain is not None:
         reads += node.outputs
-    return may_read(node, writes_of(writer)) or _meet(reads, writes_of(writer))
+    return may_read(node, writes_of(writer)) or _overlap(reads, writes_of(writer))
 
 
-def _meet(some: Collection[str], others: Collection[str]) -> bool:
+def _overlap(some: Collection[str], others: Collection[str]) -> bool:
     return any(may_overlap(one, other) for other in others for one in some)
 
 

@@ -82,7 +82,7 @@ def _ignore(line: str, *, cut: bool = False) -> None:
     pass
 
 
-_MOST_NAMES = 8  # all of them, of each item, would be a journal of the square of their number
+_MOST_NAMES = 8  # with all names, the journal would grow with the square of the number of items
 
 
 class RunEvents(Struct):
@@ -110,7 +110,7 @@ class RunEvents(Struct):
         """Report a decision and its reasons.
 
         Raises:
-            TypeError: only a dry run may decide so.
+            TypeError: a build cannot have this decision.
 
         """
         if not isinstance(decision, Fresh | Run | Restore | VerifyOnly | Edited):

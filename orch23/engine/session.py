@@ -100,7 +100,7 @@ class WholePriorState(Struct, frozen=True):
 
 
 class PartialPriorState(Struct):
-    """The records of some stages, after a build that had nothing to do: it left no other history.
+    """The records of some stages, after a build with nothing to do, which leaves no other history.
 
     `sha256` is that of the lock file that the build before wrote, in hex. A file with the change time `ctime_ns` is
     still that one; if that is 0, the file is hashed. `_data` are its bytes, once it was read.
@@ -306,11 +306,11 @@ def missing_input_errors(plan: Plan, store: ProjectStore) -> tuple[Diagnostic, .
 def _expand_sources(decider: StageDecider, check: CheckProvider) -> None:
     """Expand every foreach over a static list or an existing file, so that its errors are reported at once.
 
-    They are expanded together: each expansion orders the whole plan. A file that one of them turns out not to make may
-    be the list of another.
+    They are expanded together, since each expansion orders the whole plan. The loop repeats: once the items of one are
+    known, the list of another may turn out to be a source file.
     """
-    # Not `expand_each`: with 100 lists that would order the whole plan 100 times. Not a `Walk`: nothing is decided yet,
-    # and the mistakes of all lists are reported at once, also of those behind stages that have yet to run.
+    # Not `expand_each`: with 100 lists that would order the whole plan 100 times. Not a
+    # `PlanWalk`: nothing is decided yet, and errors in lists downstream of stages that must run are reported too.
     state = decider.state
     problems: list[Diagnostic] = []
     seen: set[str] = set()
@@ -330,7 +330,8 @@ def _expand_sources(decider: StageDecider, check: CheckProvider) -> None:
                 problems += _item_providers(state.plan.pipeline, expansion.stages, check)
         if plan is not None:
             state.extend(plan)
-    if not problems:  # files that no stage makes any more are removed, so they are no inputs
+    # A file that no stage makes any more will be removed, so it does not count as an existing input.
+    if not problems:
         exists = {path: ObsoleteFiles(state).has_lasting_file(path) for path in literal_reads(state.plan)}
         problems += missing_inputs_errors(state.plan, exists, state.store.workspace.is_folder)
     if problems:

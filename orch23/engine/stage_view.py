@@ -40,9 +40,10 @@ class ObsoleteFiles(Struct, frozen=True):
 
     def _is_released(self, path: str) -> bool:
         state, owning = self.state, self.state.locked.owning(path)
+        # The file existed before the first run: removing it would delete work of the user (ADR 19).
         if state.known_originals.get(path) is not None:
             return True
-        # Today's inputs keep a file, unless its stage is only switched off: then it would come back with the stage.
+        # A file that is still an input stays. If its stage is only switched off, the stage will make it again.
         if path in state.declared.sources and not any(self._is_switched_off(record.stage) for record in owning):
             return True
         if any(path in record.bases for record in owning):  # a run started from a user's bytes
@@ -80,7 +81,7 @@ class ObsoleteFiles(Struct, frozen=True):
         return {path: self.replacement_of(path) for path in sorted(self.state.locked.paths()) if self.is_obsolete(path)}
 
     def replacement_of(self, path: str) -> FileEntry | None:
-        """Return the file that an obsolete one gives way to, or None."""
+        """Return the file that replaces an obsolete one, or None."""
         state, entry = self.state, self.state.store.workspace.entry(path)
         owners = (r.stage for r in state.locked.having(path, entry) if r.stage in state.results)
         return next((found for name in owners if (found := state.version_without(name, path)) is not None), None)
@@ -146,6 +147,7 @@ class StageView(Struct, frozen=True):
         state, stage = self.state, self.state.plan.nodes[self.name]
         owners, link = state.owners.get(path, []), state.link(self.name)
         if link is None:
+            # Outside of a chain a stage does not see its own outputs: its key must not depend on its last result.
             if isinstance(stage, Stage) and self._is_own(stage, path):
                 return None
         elif state.declared.in_chain(link.chain, path) or any(state.chain_of(o) == link.chain for o in owners):
@@ -222,7 +224,7 @@ class StageView(Struct, frozen=True):
         return sorted(found)
 
     def listed(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
-        """Return the sorted paths of a listing: without what this pipeline made, with version 0 of what it edits."""
+        """Return the sorted paths of a listing: without files that the pipeline made, with originals that it edits."""
         state = self.state
         listing = state.store.workspace.listing(pattern, state.declared.outputs, exclude)
         before = {path for path, entry in state.known_originals.items() if entry is not None and match(pattern, path)}

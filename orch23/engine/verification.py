@@ -30,9 +30,9 @@ from orch23.resolve.commands import command_steps, shorten_command
 from orch23.resolve.resolution import ResolvedStage
 
 TrialExpansion: TypeAlias = Callable[[Files], tuple[Diagnostic, ...]]
-"""Expand every foreach that reads these files, on trial; return what is wrong with them."""
+"""Expand every foreach over one of these files, without changing the plan; return the errors."""
 
-_TOLD = 2000
+_MAX_EXCERPT = 2000
 _MOST_PATHS = 20
 
 
@@ -59,7 +59,8 @@ class Verifier(Struct, frozen=True, kw_only=True):
             return failure_of("verify_failed", missing)
         failures = self._failures(result, tree, attempt)
         if failures:
-            return _together(failures)
+            return _joined(failures)
+        # A list that passes can still make items with errors: the stage that made the list gets them as feedback.
         problems = self.trial(result)
         return failure_of("verify_failed", problems) if problems else None
 
@@ -67,6 +68,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
         """Run the steps of `verify` and return their failures: the first one, or all with `all: true`."""
         stage = self.resolved.stage
         inputs = {**self.resolved.verify_parts, **self.resolved.files, **self.resolved.verify_files}
+        # A file that the stage starts from is taken from its result: the stage may have changed or deleted it.
         files = {path: entry for path, entry in inputs.items() if path not in self.resolved.base} | dict(tree)
         # Checks start no process, so a result that fails one costs less time when they run first.
         steps: list[VerifyStep] = sorted(stage.verify.steps, key=lambda step: not isinstance(step, CheckStep))
@@ -148,7 +150,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
         )
 
     def _warn(self, diagnostics: tuple[Diagnostic, ...]) -> None:
-        """Report the warnings of a check, which fail nothing."""
+        """Report the warnings of a check. They do not fail the stage."""
         for one in diagnostics:
             if one.severity is Severity.WARNING:
                 self.report.emit(Warned(code=one.code), diagnostic_line(one), "warning")
@@ -232,22 +234,22 @@ def _broken(condition: Condition, files: Files) -> Diagnostic | None:
     return Diagnostic("E302", f"{condition.kind} {condition.path}: it {state}", hint=hint)
 
 
-def _together(failures: list[Failure]) -> Failure:
+def _joined(failures: list[Failure]) -> Failure:
     """Return several failures as one, of the most serious kind: safety, then not retryable, then the first."""
     if len(failures) == 1:
         return failures[0]
     text = "\n".join(f"{f.feedback.command or f.kind}:\n{f.feedback.excerpt}" for f in failures)
     # A violation of limits must end the stage even if an earlier failure could be retried.
-    gravest = min(failures, key=lambda one: (not one.safety, one.retryable))
+    worst = min(failures, key=lambda one: (not one.safety, one.retryable))
     codes = (f.feedback.exit_code for f in failures)
-    joint = joined_failure(gravest.kind, failures, text, exit_code=next((c for c in codes if c is not None), None))
-    reason = f"{gravest.summary} (and {len(failures) - 1} more failed)"
-    return replace(joint, safety=gravest.safety, retryable=all(f.retryable for f in failures), reason=reason)
+    joint = joined_failure(worst.kind, failures, text, exit_code=next((c for c in codes if c is not None), None))
+    reason = f"{worst.summary} (and {len(failures) - 1} more failed)"
+    return replace(joint, safety=worst.safety, retryable=all(f.retryable for f in failures), reason=reason)
 
 
 def _begin(text: str) -> str:
     """Return the beginning of a text, with dots where it was cut: the redactor needs these to know that it was."""
-    return text if len(text) <= _TOLD else f"{text[:_TOLD]}..."
+    return text if len(text) <= _MAX_EXCERPT else f"{text[:_MAX_EXCERPT]}..."
 
 
 def _name(step: VerifyStep) -> str:

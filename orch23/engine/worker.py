@@ -77,9 +77,9 @@ class Worker(Struct, frozen=True, kw_only=True):
     reporter: Reporter
 
     def work(self, resolved: ResolvedStage, verify: VerifyOnly | None) -> StageResult:
-        """Run a stage, or verify its recorded result first; a failure of that is the feedback of the first attempt.
+        """Run a stage, or verify its recorded result first; a failure is then feedback for the first attempt.
 
-        If the recorded result has edits of the user, or only the lock file has it, the stage ends with that failure.
+        If the recorded result has edits of the user, or only the lock file has it, the stage fails instead.
 
         Raises:
             CancelledBuildError: the build was interrupted.
@@ -89,7 +89,7 @@ class Worker(Struct, frozen=True, kw_only=True):
 
         """
         if verify is not None and verify.claim and is_llm(resolved.stage.step):
-            # Calling a model again would cost money and give another result: what is there is verified as it is.
+            # A new model call would cost money and give another result: the files are verified as they are (ADR 21).
             return self._verify_claim(self._with_newest(resolved), verify.record)
         attempts = self._attempts(resolved)
         forbidden = attempts.forbidden()
@@ -141,7 +141,7 @@ class Worker(Struct, frozen=True, kw_only=True):
     def _run_claim(self, claim: Record, attempts: AttemptLoop) -> StageResult:
         """Run a step whose result only the lock file has: the new result counts.
 
-        Bytes that the user wrote, and that were accepted then, stay.
+        Outputs that the user edited and accepted stay as they are.
         """
         ran = attempts.run()
         changed = {path for path in {*ran.outputs, *claim.outputs} if ran.outputs.get(path) != claim.outputs.get(path)}
@@ -161,6 +161,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         )
 
     def _newest(self, files: Files) -> Files:
+        # If an earlier version of a chain is lost, the newest one is verified instead (ADR 21).
         state = self.session.state
         found = {}
         for path, entry in files.items():
@@ -171,8 +172,9 @@ class Worker(Struct, frozen=True, kw_only=True):
     def _store_inputs(self, resolved: ResolvedStage, unneeded: Collection[str] = ()) -> None:
         """Copy every input into the store and hash it on the way, so that the stage gets exactly the bytes of its key.
 
-        `unneeded` are paths of the base that nothing starts from, since only a result with these paths is verified.
+        `unneeded` are paths whose base is not needed: a result that has other bytes there is verified.
         """
+        # All attempts read from the store, so an edit during the run cannot mix two versions (ADR 4).
         for data in resolved.composed:
             self.session.store.contents.put(data)
         base = {path: entry for path, entry in resolved.base.items() if path not in unneeded}
@@ -230,6 +232,7 @@ class Worker(Struct, frozen=True, kw_only=True):
             trust=TestTrust(session.state, resolved, session.state.plan),
             live=report.live,
         )
+        # A check may compare a result with the last accepted one, as `architecture_stability` does.
         previous = session.lock.records.get(stage.name)
         verifier = Verifier(
             resolved=resolved,
@@ -265,6 +268,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         """Return the files in the write scope that the prompt does not show: a model may not overwrite them."""
         state, stage = self.session.state, resolved.stage
         view, obsolete = StageView(state, stage.name), ObsoleteFiles(state)
+        # The stage may replace the outputs of its own last result without seeing them.
         former = state.former.get(stage.name)
         mine = set(former.outputs) if former else set()
         shown = set(resolved.base) | set(resolved.files)
@@ -275,10 +279,11 @@ class Worker(Struct, frozen=True, kw_only=True):
         )
 
     def _trial(self, stage: Stage, files: Files) -> tuple[Diagnostic, ...]:
-        """Expand, on trial, every foreach that runs over one of these files; return the errors of its items."""
+        """Expand every foreach over one of these files, without changing the plan; return the errors of its items."""
         state = self.session.state
 
         def text_of(plan: Plan, node: ForeachStage) -> str | None:
+            # With a second producer the final list is not known yet.
             source = node.foreach.source
             if source is None or source not in files or any(up != stage.name for up in list_producers(plan, node)):
                 return None
@@ -346,5 +351,5 @@ def _verified(record: Record) -> StageResult:
 
 
 def _holds(claim: Record) -> StageResult:
-    """Return the result of a stage whose result in the lock file passed: it is kept as it is."""
+    """Return the result of a stage whose record in the lock file passed: the record is kept as it is."""
     return replace(_verified(claim), accepted=claim.accepted, claim=claim)

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from orch23.model.pipeline import Stage
 
 _JOBS = ""
-"""The pool of all stages but those that wait for models in a pool of their own; no name in a file is empty."""
+"""The pool that `jobs` limits. A pipeline cannot declare it: names of pools are not empty."""
 
 _CALLS = "llm"
 
@@ -21,8 +21,8 @@ _CALLS = "llm"
 class StagePools(Struct):
     """The places of a build. `sizes` has those of the pipeline's pools: of a step kind, or of a name.
 
-    `jobs` limits all stages but one kind: a pool for llm stages alone limits those. They only wait, and stages that
-    compute do not wait for them. The processes that verify a response are limited by the executor.
+    `jobs` limits all stages. If the pipeline has a pool for llm stages, that pool limits them instead: they only wait
+    for a server, and must not block stages that compute. The executor limits the processes that verify a response.
     """
 
     sizes: Mapping[str, int]
@@ -34,7 +34,7 @@ class StagePools(Struct):
 
     @property
     def is_full(self) -> bool:
-        """Whether no stage could be admitted."""
+        """Whether no stage can be admitted."""
         return not self._has_free_place((_JOBS,)) and not (_CALLS in self.sizes and self._has_free_place((_CALLS,)))
 
     @property
@@ -78,7 +78,7 @@ _IDLE = "orch23-idle"
 
 
 class WorkerThreads(Struct):
-    """As many threads as were ever busy at once. Only the loop thread calls this: it knows when work is finished."""
+    """Threads for stages. Only the loop thread calls this: it knows when work is finished."""
 
     _work: "queue.SimpleQueue[tuple[str, Callable[[], Callable[[], None]]] | None]" = field(
         default_factory=queue.SimpleQueue
@@ -89,6 +89,7 @@ class WorkerThreads(Struct):
     def submit(self, name: str, work: Callable[[], Callable[[], None]]) -> None:
         """Run work in a thread; the function that it returns is called last, and informs the loop thread."""
         self._work.put((name, work))
+        # A thread is started only if all others are busy, so there are never more than stages at once.
         if self._idle:
             self._idle -= 1
             return
@@ -101,7 +102,7 @@ class WorkerThreads(Struct):
         self._idle += 1
 
     def shutdown(self) -> None:
-        """Let all threads end, each when its work is finished; one that hangs stays."""
+        """End each thread when its work is finished. Does not wait: a thread that hangs goes on."""
         for _ in range(self._count):
             self._work.put(None)
 

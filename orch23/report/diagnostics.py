@@ -63,6 +63,7 @@ def _escape(found: re.Match[str]) -> str:
 def _select(diagnostics: Sequence[Diagnostic]) -> tuple[Sequence[Diagnostic], list[str]]:
     if len(diagnostics) <= _MAX_SHOWN:
         return diagnostics, []
+    # Errors come first, so that warnings do not displace them. Those shown keep their order.
     by_severity = sorted(range(len(diagnostics)), key=lambda at: diagnostics[at].severity is not Severity.ERROR)
     shown = [diagnostics[at] for at in sorted(by_severity[:_MAX_SHOWN])]
     others = Counter(diagnostics[at].code for at in by_severity[_MAX_SHOWN:])
@@ -131,6 +132,7 @@ def _columns(text: str) -> int:
 
 
 def _concise(diagnostics: Sequence[Diagnostic]) -> str:
+    # Editors and grep read one diagnostic per line.
     return "".join(visible(str(one)).replace("\n", " ") + "\n" for one in diagnostics)
 
 

@@ -29,6 +29,7 @@ class JournalCopy(Struct):
         with self._path.open("rb") as stream:
             stream.seek(self._offset)
             data = stream.read()
+        # An incomplete line is written with the next event.
         whole = data[: data.rfind(b"\n") + 1]
         self._offset += len(whole)
         if whole:

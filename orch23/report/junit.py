@@ -34,6 +34,7 @@ class JUnitReport(Struct, kw_only=True):
             case RunStarted(run_id=run_id):
                 self._run = run_id
             case StageFinished():
+                # A stage can end twice, if its inputs change during the build: only the last time counts.
                 self._ends[event.role] = FinishedStage(event.role, event.message, event.data)
             case RunFinished():
                 self.write(self._document())

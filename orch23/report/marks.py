@@ -21,7 +21,7 @@ _ESCAPES: Mapping[Tone, str] = {
 }
 _RESET = "\x1b[0m"
 
-# The most stages of which idle ones get a line each; in a larger pipeline only their number is shown.
+# Up to so many stages, idle ones get a line each. In a larger pipeline only their number is shown.
 MAX_IDLE_LINES = 64
 
 

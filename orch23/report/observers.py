@@ -27,6 +27,7 @@ class Fanout:
 
     def notice(self, event: Event) -> None:
         """Pass the event to all observers, unless the run is finished."""
+        # Under the lock, so that all observers get the events of all threads in the same order.
         with self._lock:
             if self._is_finished:
                 return
@@ -66,6 +67,7 @@ class RedactingObserver(Struct, frozen=True):
             return self._redacted_struct(value)
         if isinstance(value, str):
             return self.redact(value)
+        # Keys are redacted too: the name of a file can contain a secret.
         if isinstance(value, Mapping):
             return {self.redact(name): self._redacted(one) for name, one in value.items()}
         if isinstance(value, Sequence):

@@ -43,6 +43,7 @@ def estimate_lines(view: PlanView) -> list[str]:
         return [f" {time}"] if time else []
     limit = f"; limit {view.max_llm_calls}" if view.max_llm_calls is not None else ""
     facts = [f"LLM calls {_range(view.calls)}{limit}"]
+    # Models on this machine cost nothing: their tokens are not worth a line.
     if any(one.price != "free" for one in calling):
         facts += [_tokens(calling), _money(calling, view.max_cost)]
     facts += [time or "time unknown (first run)"]

@@ -157,6 +157,7 @@ class PlanView(Struct, frozen=True, kw_only=True):
     def calls(self) -> CallRange:
         """Return the model calls of all stages, within the limit of the pipeline."""
         bounds = [line.calls.maximum for line in self.lines]
+        # One unknown maximum makes the sum unknown. A limit of the pipeline still bounds it.
         known = [most for most in bounds if most is not None]
         limits = [] if self.max_llm_calls is None else [self.max_llm_calls]
         sums = [sum(known)] if len(known) == len(bounds) else []

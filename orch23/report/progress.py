@@ -70,6 +70,7 @@ class ProgressLine(Struct, kw_only=True):
                 self.write(_CLEAR)
 
     def _step(self) -> float:
+        # Time between two files is spent on other work: it must not make many quick steps look like a slow one.
         now = self.clock()
         if now - self._last > PAUSE_S:
             self._spent_s, self._files, self._bytes, self._is_written = 0.0, 0, 0, False
@@ -79,6 +80,7 @@ class ProgressLine(Struct, kw_only=True):
     def _show(self, now: float, verb: FileActivity, name: str, done: int, size_bytes: int) -> None:
         is_large, size = size_bytes >= _LARGE_BYTES, format_size(size_bytes)
         name = visible(name).replace("\n", "?")
+        # A log file would get a line for each update, so it gets one line in all.
         if not self.is_terminal:
             if not self._is_written:
                 self.write(f"{verb} {f'{name} ({size})' if is_large else 'many files'}\n")

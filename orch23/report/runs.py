@@ -89,6 +89,7 @@ class RunCost(Struct, kw_only=True):
                 self.input_tokens += response.input_tokens
                 self.output_tokens += response.output_tokens
                 self.prices |= {response.prices: None} if response.prices else {}
+            # Calls with a response are counted above. This one had none, and may have been charged in full (ADR 8).
             case CallSettled(forfeited=True, cost=cost):
                 self.calls += 1
                 self.unanswered += 1

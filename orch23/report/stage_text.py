@@ -155,6 +155,7 @@ def _failed(pipeline: Pipeline, end: FinishedStage, *, is_llm: bool) -> str:
     reason = end.message.partition("\n")[0]
     lines = [f"  $ {visible(shorten_command(command))}{tried}"] if command else []
     lines += [f"  | {line}" for line in _cut(visible(excerpt).split("\n"))] if excerpt else []
+    # The excerpt often contains the reason, which is not repeated.
     lines += [] if reason in excerpt else [f"  {visible(reason)}"]
     lines += _hints(end, excerpt)
     lines += _recorded(pipeline, end)
@@ -198,7 +199,8 @@ def _withheld(pipeline: Pipeline, ends: Sequence[FinishedStage], style: Style) -
     for end in ends:
         if end.status is StageStatus.WITHHELD:
             stage = end.name.partition("@")[0]
-            groups[named.get(stage) or stage].append(end)  # a foreach without a named group is one by itself
+            # A foreach with `promote: together` is a group without a name: the name of the foreach is shown.
+            groups[named.get(stage) or stage].append(end)
     mark, tone = status_sign(StageStatus.WITHHELD, style.marks)
     build = _command(pipeline, "build")
     return [
@@ -218,6 +220,7 @@ def _command(pipeline: Pipeline, command: str, *arguments: str) -> str:
 
 def _cut(lines: list[str]) -> list[str]:
     omitted = len(lines) - _HEAD_LINES - _TAIL_LINES
-    if omitted <= 1:  # the line that says so would take the same space
+    # A line that says `1 lines` would take as much space as the omitted line.
+    if omitted <= 1:
         return lines
     return [*lines[:_HEAD_LINES], f"... {omitted} lines ...", *lines[-_TAIL_LINES:]]

@@ -179,8 +179,10 @@ class TextScreen(Struct, kw_only=True):
             self._failures[ended.name] = ended
         self._width = max(self._width, len(ended.name))
         is_idle = ended.status.is_idle and not self.verbose
+        # In a large pipeline, thousands of fresh stages would hide the ones that ran: only their number is shown.
         if is_idle and self._total > MAX_IDLE_LINES:
             return
+        # Kept back, so that a build with nothing to do is one line.
         if is_idle and not self._is_open:
             self._pending.append(ended)
             return
@@ -193,7 +195,7 @@ class TextScreen(Struct, kw_only=True):
         self._line(stage_line(ended, kind, self._width, self.style, retries=retries, restored=restored))
 
     def _warn(self, event: Event) -> None:
-        # Such a warning matters only if a step runs: a build with nothing to do does not show it.
+        # A warning about the sandbox matters only if a step runs: a build with nothing to do does not show it.
         if isinstance(event.data, Warned) and event.data.of_steps and not self._is_open:
             self._pending.append(event)
             return
@@ -242,6 +244,7 @@ class TextScreen(Struct, kw_only=True):
         counts = format_counts({name.value: statuses[name] for name in _ORDER})
         facts = [f" {pluralize(statuses.total(), 'stage')}: {counts}", format_duration(self.clock() - self._started)]
         spent = [pluralize(sums.calls, "call")] if sums.calls else []
+        # Some providers report no tokens: `0+0 tokens` would be wrong.
         if sums.calls and (sums.input_tokens or sums.output_tokens):
             spent += [f"{sums.input_tokens:,}+{sums.output_tokens:,} tokens"]
         spent += self._money(run)

@@ -193,7 +193,7 @@ def _root(here: str, snapshot: str) -> str | None:
 
 
 def _is_own(folder: str, here: str) -> bool:
-    # A clone can come with any store, and the owner of a parent directory, such as /tmp, can plant one there.
+    # A clone can bring a store, and another user can put one into a parent directory such as /tmp (ADR 21).
     return (folder == here or os.stat(folder).st_uid == os.geteuid()) and is_trusted(f"{folder}/{STORE}")
 
 
@@ -215,7 +215,7 @@ def _read(identity: str, stream: "TextIO") -> StatSnapshot | None:
     }
     if any(snapshot.facts[name] != value for name, value in now.items()):
         return None
-    # The text is stored without colors, and the word `warning` has one.
+    # The text is stored without colors, but on a terminal the word `warning` would have one.
     has_color = "warning" in snapshot.facts["told"]
     return None if has_color and color_by_environment(os.environ, terminal=sys.stderr.isatty()) else snapshot
 
@@ -249,7 +249,8 @@ def _build(identity: str) -> "int | StaleSnapshot | None":
         if difference.changed:
             return StaleSnapshot(snapshot, difference)
         os.write(lock, pid_line(os.getpid()))
-        if difference.touched:  # so that the next build does not read these files again
+        # With the new change times, the next build does not hash these files again.
+        if difference.touched:
             snapshot.update_ctimes(difference)
             write_snapshot(snapshot)
         _write_journal(snapshot)

@@ -26,7 +26,7 @@ OWNER = "owner "
 RACY = "?"
 _GONE = -1  # 0 is the change time of a file that is too young
 _MAX_CHANGED = 1000
-# The files of one process: fewer take less time than to fork a process for them.
+# Files per process: a smaller share takes less time to check than a fork. Threads would wait for each other (ADR 15).
 _SHARE = 2000
 _LENGTH_BYTES = 8
 _BLOCK = 1 << 20
@@ -123,8 +123,7 @@ class StatSnapshot:
     def _touched(self) -> list[int]:
         """Return the indices of the files whose change times differ.
 
-        Forked processes share a large number of files: threads would wait for each other, and a process this small
-        forks fast.
+        Forked processes share a large number of files. This process is small, so it forks fast.
         """
         count = len(self.paths)
         share = -(-count // max(1, min(_processors(), count // _SHARE))) or 1

@@ -1,7 +1,7 @@
 """Check whether this user made a store: its id is registered in the user's state directory.
 
-A store has a random id, and the user's state directory has a file of that name. A store that came with a clone, or that
-somebody planted, has no registered id: its records and snapshots are not used.
+A store has a random id, and the user's state directory has a file of that name. A store that came with a clone,
+or from another user, has no registered id: its records and snapshots are not used (ADR 21).
 """
 
 import os

@@ -35,7 +35,7 @@ def kinds_of(plugins: tuple[str, ...]) -> StepKinds:
 
 
 def is_llm(step: Step | None) -> TypeGuard["LLMStep"]:
-    """Return whether a step calls a model. The class says it, so that no step kind is loaded for this question."""
+    """Return whether a step calls a model. Reads a flag of the base class, so no step kind is loaded."""
     return step is not None and step.asks_model
 
 

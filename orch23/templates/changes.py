@@ -125,6 +125,7 @@ def _update_changes(
     path: str, base: TemplateFile | None, theirs: TemplateFile | None, mine: PathState, merging: MergeFunctions
 ) -> tuple[TemplateChange, ...]:
     change = partial(TemplateChange, path=path, before=mine)
+    # The template did not change the file, or the project has the new version already.
     if theirs in (base, mine):
         return (change(kind=ChangeKind.SAME),)
     if isinstance(mine, NotAFile):
@@ -132,6 +133,7 @@ def _update_changes(
     if mine is None:
         if base is None:
             return (change(kind=ChangeKind.CREATE, after=theirs),)
+        # A file that the user removed does not come back with an update.
         return (change(kind=ChangeKind.KEEP, note="you removed it"),)
     is_unedited = base is not None and mine.data == base.data
     if theirs is None:
@@ -150,6 +152,7 @@ def _merge_changes(
     if mine.data == theirs.data:
         return (change(kind=ChangeKind.SAME),)
     data, lines = merging.texts(mine.data, base.data if base is not None else b"", theirs.data)
+    # A file that is not text cannot have conflict markers: the user gets both versions.
     if data is None:
         beside = TemplateChange(path=merging.beside(path), kind=ChangeKind.CREATE, after=theirs)
         return change(kind=ChangeKind.CONFLICT, note=f"not a text file; see {beside.path}"), beside

@@ -93,6 +93,7 @@ def dry_run_update(
     # The name of the answers file stays the same if the repository is renamed.
     source = replace(find_source(address, root), name=name)
     with fetched_template(source, environ) as folder:
+        # The former version is rendered again: what differs between the two is what the template changed.
         wanted = (RenderRequest(ref=former, last=last), RenderRequest(ref=ref, last=last, data=data))
         base, theirs = render_versions(source, wanted, folder, root, environ)
         labels = ("yours", f"template {base.version}", f"template {theirs.version}")

@@ -86,6 +86,7 @@ def render_versions(
         # Templates can use the name of the project's folder as a default answer.
         into = folder / str(number) / (root.name or "project")
         into.mkdir(parents=True)
+        # copier takes the former answers from this file.
         if one.last is not None:
             (into / source.answers_file).write_bytes(one.last + _LAST)
         calls.append(

@@ -115,6 +115,7 @@ def _compare(project: Project, revision: GitRevision, name: str) -> AffectedStag
         read_yaml=tools.read_yaml,
     )
     disk, bytes_of = project.store.workspace, _bytes_of(project, revision)
+    # Artifacts are compared by the lock files: the working tree has only the current ones.
     paths = artifact_paths((before, pipeline), (lock, lock_then))
     artifacts = partial(RevisionArtifacts, paths=paths, bytes_of=bytes_of)
     now = reader.manifests_of(

@@ -114,9 +114,11 @@ def _build_part(
         return _run(console, project, replace(request, selection=selection), form, on_ready=start)
     except OutdatedIndexError:
         return None
-    except ConsentError:  # the user has refused already: do not ask again
+    # The user has refused already: the whole build would ask again.
+    except ConsentError:
         raise
-    except Orch23Error:  # before the start: the whole build finds the error again, and reports it with its place
+    # Before the start nothing was written: the whole build finds the error again, and reports its place in the file.
+    except Orch23Error:
         if started:
             raise
         return None

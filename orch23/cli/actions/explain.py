@@ -128,6 +128,7 @@ def _diffs(
                 found.append(text_diff(subject, old, new))
         elif name == "command" and isinstance(aspect.then, str) and isinstance(aspect.now, str):
             found.append(text_diff("command", aspect.then, aspect.now))
+    # The manifest has only digests of the prompt: the recorded request has its text.
     if {"prompt", "system"} & changed_aspects(aspects).keys():
         found += _prompt_diffs(session, decided, then, request)
     return tuple(found)
@@ -157,6 +158,7 @@ def _prompt_diffs(session: Session, decided: DecidedStage, then: Record, request
     known = None
     for fingerprint in then.exchanges[:1]:
         known = session.store.exchanges.get(fingerprint, getattr(step, "transcripts", None))
+    # A stage without requests, or an accepted edit, has no prompt to compare: a render stage has its text.
     if known is None or request is None or not known.request:
         return _rendered_diff(session, decided, then)
     now = request.parts()
@@ -192,6 +194,7 @@ def _messages_text(parts: Mapping[str, Json]) -> str | None:
 
 def _causes(seen: Preview, name: str, depth: int, visited: set[str]) -> list[Cause]:
     """Return the causes of a decision, and of those of upstream stages; each stage once."""
+    # Several paths can lead to one stage: it is explained once.
     if name in visited or depth > _MAX_DEPTH:
         return []
     visited.add(name)

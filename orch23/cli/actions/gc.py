@@ -52,6 +52,7 @@ def collect_garbage(store: ProjectStore, environ: Mapping[str, str], limits: GcL
         return GcRoots(), GcSelection()
     with store.build_lock():
         store.sweep()
+        # An interrupted promotion needs stored bytes, so it is finished before any are removed.
         store.promoter.recover()
         roots, selected = _select(store, environ, limits)
         collector_of(store).delete(selected)

@@ -92,7 +92,8 @@ def _basis(project: Project, seen: Preview, name: str, past: StageStatistics) ->
     request = first_request(project, seen.decided_stages.get(name))
     if request is None or not isinstance(node, Stage) or not is_llm(node.step):
         return EstimateBasis(node=node, decision=decision, past=past)
-    if not isinstance(decision, Run):  # its inputs will change, and so will its request
+    # Its inputs may still change, and with them the request: no recorded response is certain to be used.
+    if not isinstance(decision, Run):
         return EstimateBasis(node=node, decision=decision, request=request, past=past)
     replayed = replay_first_request(project, node.step, name, request)
     recorded = replayed.found if replayed.missing is None else ()
@@ -110,6 +111,7 @@ def first_request(project: Project, decided: DecidedStage | None) -> Request | N
         root=project.store.root,
         read_answers=lambda path: read_scripted_responses(project.tools.sources, path),
         notice=lambda _event: None,
+        # A plan calls nothing, so it needs no consent.
         is_granted=lambda _grant: False,
         files=project.store.workspace,
     )
@@ -117,7 +119,8 @@ def first_request(project: Project, decided: DecidedStage | None) -> Request | N
         params = request_parameters(context, CallContext(step, resolved.stage.name))
         secrets = secrets_from(project.settings.environ)
         requests = RequestBuilder(secrets, project.tools.sources, project.pipeline.vars)
-        request, _ = requests.build(resolved, step, attempt, params)  # only a build reports why it must not be sent
+        # Nothing is sent here, so errors about secrets are left to the build.
+        request, _ = requests.build(resolved, step, attempt, params)
     except (Orch23Error, MissingBytesError):
         return None
     return request

@@ -24,7 +24,7 @@ def run(console: Console, *, args: PipelineArguments) -> None:
             hint = "`orch23 status` lists the stages; a stage has files after it was built"
             errors = (Diagnostic("E823", f"`{stage}` has no files to release", hint=hint) for stage in unknown)
             raise NotFoundError(*errors)
-        # A snapshot knows no owners: the next build would repeat the old answer.
+        # A snapshot does not record owners: with it, the next build would repeat its old output.
         remove_snapshots(str(project.settings.root), project.pipeline.file)
         lock = lock.without(stages)
         project.memory.write(lock, project.pipeline.name)

@@ -83,6 +83,7 @@ def retaining_ownership(root: Path, locks: Collection[Path], lines: list[str]) -
     """
     store, kept = _opened(root), []
     if store is not None:
+        # An interrupted promotion decides which bytes on disk are outputs.
         store.promoter.recover()
         kept = [record for known in store.records.survey() if (record := _on_disk(store, known.record)) is not None]
     read = _read_locks(root, locks, lines)
@@ -96,6 +97,7 @@ def retaining_ownership(root: Path, locks: Collection[Path], lines: list[str]) -
     for record in kept:
         store.records.put(record)
     for path, name, lock in read:
+        # Ownership stays in the lock file, so that a clone knows it too (ADR 19).
         if lock.records:
             retained = {stage: _ownership_record(record) for stage, record in lock.owner_records().items()}
             write_lock(root, path, LockFile({}, retained), name)

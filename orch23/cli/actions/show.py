@@ -182,6 +182,7 @@ class _Search(Struct, frozen=True):
     def _stored(self, fingerprint: str, facts: Mapping[str, Json], title: str) -> Iterator[_Source]:
         place = self.step.transcripts if self.step else None
         found = self.session.store.exchanges.get(fingerprint, place)
+        # An accepted edit is an exchange without a request: there is no prompt to show.
         if found is not None and found.request:
             yield _Source(found, facts, title)
 

@@ -72,6 +72,7 @@ def write_template(console: Console, planned: TemplateDryRun, root: Path, *, dry
 def _write(root: Path, changes: Sequence[TemplateChange]) -> None:
     try:
         store = open_store(root)
+        # A build at the same time could run half of the template.
         with store.build_lock():
             store.sweep()
             with store.writing_into({change.path.rpartition("/")[0] for change in changes}):

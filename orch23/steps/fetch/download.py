@@ -118,7 +118,7 @@ class _Watch:
 
         """
         if self.outside.is_closed:
-            raise _failed(self._url, "the build was asked to stop")
+            raise _failed(self._url, "the build was interrupted")
         if self._is_aborted or self.left_s <= 0:
             raise timeout_error(self._url)
 
@@ -157,6 +157,7 @@ def download(step: FetchStep, outside: NetworkAccess, timeout_s: float) -> Path:
     """
     watch = _Watch(step.url, outside, timeout_s)
     outside.partial_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Named by the digest, so that a moved URL resumes the same download.
     part = outside.partial_dir / f"{step.sha256}.part"
     with watch.running():
         for pause_s in (*_PAUSES_S, None):
@@ -183,6 +184,7 @@ def _fetch(step: FetchStep, part: Path, watch: _Watch) -> Path:
     A resumed file with another digest may consist of two versions: it is fetched once more from its beginning.
     """
     while True:
+        # O_NOFOLLOW: a link of that name must not make the download overwrite another file.
         descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "r+b") as file:
             size = file.seek(0, os.SEEK_END)
@@ -192,6 +194,7 @@ def _fetch(step: FetchStep, part: Path, watch: _Watch) -> Path:
         if found == step.sha256:
             return part
         part.unlink(missing_ok=True)
+        # The whole file came in one piece, so it is really another file.
         if start == 0:
             hint = "check the file; if the change is intended, write this digest into `fetch.sha256`"
             raise FetchError(Diagnostic("E452", f"{step.url} has the SHA-256 {found}, not {step.sha256}", hint=hint))
@@ -202,6 +205,7 @@ def _transfer(step: FetchStep, file: BinaryIO, offset: int, watch: _Watch) -> in
     with _response(step, offset, watch) as response:
         match = _RANGE.fullmatch(response.getheader("Content-Range", ""))
         start = int(match[1]) if response.status == _PARTIAL and match is not None else 0
+        # Status 200: the server ignores ranges and sends the whole file. Another range cannot be appended.
         if start != offset:
             start = 0 if response.status == _OK else -1
         file.truncate(max(start, 0))  # the next try asks for the whole file
@@ -248,6 +252,7 @@ def _response(step: FetchStep, offset: int, watch: _Watch) -> Iterator[HTTPRespo
                 response = connection.getresponse()
             except (OSError, HTTPException, ValueError) as error:
                 watch.check()
+                # A wrong certificate stays wrong; other errors of a connection may pass.
                 is_transient = not isinstance(error, ssl.SSLCertVerificationError)
                 raise _failed(address.url, _text(error), is_transient=is_transient) from None
             with response:
@@ -256,7 +261,8 @@ def _response(step: FetchStep, offset: int, watch: _Watch) -> Iterator[HTTPRespo
                     address = _redirected(address, response.getheader("Location", ""), allowed, is_offline=is_offline)
                     continue
                 if response.status == _NOT_SATISFIABLE and "Range" in headers:
-                    del headers["Range"]  # the file became shorter than the part that is here
+                    # The file on the server is now shorter than the partial download: fetch it from its beginning.
+                    del headers["Range"]
                     continue
                 if response.status not in (_OK, _PARTIAL):
                     what = f"the server responded with {response.status} {response.reason}".rstrip()
@@ -276,6 +282,7 @@ def _redirected(before: _Address, location: str, allowed: set[str], *, is_offlin
         raise _refused(
             before.url, f"redirects from https to {url_origin(url)}", "name an address that does not leave https"
         )
+    # Consent is for one server: it must not choose another one that gets the request (ADR 32).
     if url_origin(url) not in allowed:
         hint = f"if it is intended, write `redirects: [{url_origin(url)}]` into the step"
         raise _refused(before.url, f"redirects to {url_origin(url)}, which the pipeline does not name", hint)
@@ -431,7 +438,7 @@ def _check_address(host: str, written: str) -> None:
         raise _refused(host, f"has the address {address}, which no step may connect to", "name another server")
 
 
-# ---- what goes wrong --------------------------------------------------------------------------
+# ---- errors -----------------------------------------------------------------------------------
 
 
 def _failed(url: str, what: str, *, is_transient: bool = False) -> FetchError:
@@ -442,7 +449,7 @@ def _failed(url: str, what: str, *, is_transient: bool = False) -> FetchError:
 def timeout_error(url: str) -> FetchError:
     """Return the error of a stage whose time ended before it had its file."""
     hint = "raise `timeout`; the next build resumes the download"
-    return FetchError(Diagnostic("E451", f"{url}: time was up", hint=hint), is_timeout=True)
+    return FetchError(Diagnostic("E451", f"{url}: timed out", hint=hint), is_timeout=True)
 
 
 def _refused(subject: str, what: str, hint: str) -> FetchError:

@@ -30,6 +30,7 @@ class _FetchRunner(StepRunner):
 
     def needs(self, step: FetchStep, contents: ContentStore) -> StepRequirements:
         """Return the servers to connect to: none if the store has the file."""
+        # A stored file is not fetched again, so its server needs no consent.
         if not step.url or _stored(step, contents) is not None:
             return NO_REQUIREMENTS
         return StepRequirements(step.grants, step.barred)
@@ -49,11 +50,13 @@ class _FetchRunner(StepRunner):
     def _entry(self, attempts: AttemptLoop, step: FetchStep) -> FileEntry:
         if step.file:
             return FileEntry(_stored(step, attempts.contents) or _of_project(attempts, step))
+        # Waiting for another stage's download of the file counts too.
         deadline = time.monotonic() + attempts.resolved.stage.timeout_s
         lock = self._locks[step.sha256]
         if not lock.acquire(timeout=attempts.resolved.stage.timeout_s):
             raise timeout_error(step.url)
         try:
+            # Another stage may have fetched the file while this one waited for the lock.
             found = _stored(step, attempts.contents)
             if found is None:
                 _check_allowed(attempts, step)
@@ -66,7 +69,7 @@ class _FetchRunner(StepRunner):
 
 
 def _of_project(attempts: AttemptLoop, step: FetchStep) -> Digest:
-    # Resolving the stage has copied the file into the store already.
+    # The inputs of a stage are copied into the store before it starts (ADR 4).
     digest = attempts.resolved.unkeyed[step.file].digest
     if digest.sha256 != step.sha256:
         hint = "check the file; if the change is intended, write this digest into `fetch.sha256`"
@@ -76,7 +79,7 @@ def _of_project(attempts: AttemptLoop, step: FetchStep) -> Digest:
 
 
 def _stored(step: FetchStep, contents: ContentStore) -> Digest | None:
-    # The file is read to its end, so that damaged bytes are fetched again.
+    # The whole file is read: damaged bytes count as missing, and are fetched again.
     try:
         size = sum(map(len, contents.get_chunks(Digest(step.sha256, 0))))
     except MissingBytesError:

@@ -49,7 +49,7 @@ class FetchStep(Step, Struct, frozen=True, omit_defaults=True, tag="fetch", kw_o
 
     @property
     def named_inputs(self) -> tuple[str, ...]:
-        """Return the file of the project. It is not part of the key, since the digest already says what it must be."""
+        """Return the file of the project. It is not part of the key, since the digest defines its bytes."""
         return (self.file,) if self.file else ()
 
     @property

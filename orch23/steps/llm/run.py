@@ -53,6 +53,7 @@ class _LLMRunner(StepRunner):
         try:
             call = _complete(attempts, step, conversation, conversation.next_sample(request), context)
         except ProviderError as error:
+            # A timeout is a failed attempt, which `retry` may repeat; any other provider error stops the stage.
             if any(diagnostic.code != TIMED_OUT for diagnostic in error.diagnostics):
                 raise
             return AttemptResult(start, exchanges, failure_of("timeout", error.diagnostics), turn.previous_response)
@@ -118,7 +119,8 @@ def _complete(
     try:
         return conversation.complete(request, step.timeout_s, events)
     finally:
-        attempts.calls.usage = events.usage  # also of a call that failed: it is paid for
+        # A call that failed may be paid for too.
+        attempts.calls.usage = events.usage
 
 
 def _context(attempts: AttemptLoop, step: LLMStep, turn: AttemptInput) -> AttemptContext:
@@ -142,6 +144,7 @@ def _context(attempts: AttemptLoop, step: LLMStep, turn: AttemptInput) -> Attemp
 def _given(attempts: AttemptLoop, start: Files) -> tuple[PromptInput, ...]:
     """Return the inputs of a prompt, with the stage's own files as this attempt finds them."""
     declared = tuple(one for one in attempts.resolved.given if not one.base)
+    # A file that is a whole input is shown once; one of which only a slice is an input is shown as a whole too.
     inputs = {one.path for one in declared if not one.slice}
     own = tuple(
         PromptInput(path, "", entry.digest.sha256, partial(_text, attempts, path, entry, "replace"), base=True)

@@ -31,11 +31,11 @@ def pytest_command(step: PytestStep) -> StepCommand:
     python_path = " ".join(shlex.quote(_below_cwd(path)) for path in step.pythonpath)
     return StepCommand(
         argv=(
-            # `-P`: a pytest.py in the working directory would be imported in the place of pytest.
+            # Without `-P`, a pytest.py in the working directory would be imported instead of pytest.
             *(PYTHON, "-P", "-m", "pytest"),
             *("-p", "no:cacheprovider", "-p", REPORTER_MODULE),
             *(part for name in step.plugins for part in ("-p", name)),
-            # pytest would look for a config and a root in the tested files, and for conftest files up to the config.
+            # Otherwise pytest would take a config and a root from the tested files, and read conftest files above them.
             *("-c", config, "--rootdir=.", "--confcutdir=."),
             *("-o", f"pythonpath={python_path}", "-o", "addopts="),
             *step.args,
@@ -53,7 +53,7 @@ def _below_cwd(path: str) -> str:
 
 class _PytestRunner(ProcessStepRunner):
     def distrusted(self, step: PytestStep, runner: ProcessRunner, files: Files) -> tuple[Diagnostic, ...]:
-        """Return an error for each config file that a model wrote, and each module that hides one of a library."""
+        """Return an error for each config file that a model wrote, and each module that shadows a library."""
         return runner.trust.refused(step, files)
 
     def launch(self, step: PytestStep, runner: ProcessRunner) -> StepCommand:
@@ -65,6 +65,7 @@ class _PytestRunner(ProcessStepRunner):
         self, step: PytestStep, runner: ProcessRunner, files: Files, command: str, result: ActionResult, printed: str
     ) -> FinishedProcess | Failure:
         """Judge the report, never the exit code alone: tests can end the process with any exit code."""
+        # Each test in the staged files must be in the report: the code under test could make pytest skip some.
         expected = step.expect or _expected(step, runner, files)
         report = _without_secrets(result.report, runner)
         if step.must_fail:
@@ -106,7 +107,7 @@ def _may_be_made(step: PytestStep, runner: ProcessRunner, module: str) -> bool:
 
 
 def _without_secrets(report: Digest | None, runner: ProcessRunner) -> bytes | None:
-    # The mark of a redaction needs no escape, so that the report stays valid JSON.
+    # `[redacted NAME]` needs no escapes in JSON, so the report stays valid.
     if report is None:
         return None
     text = runner.contents.get(report).decode("utf-8", "surrogateescape")

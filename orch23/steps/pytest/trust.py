@@ -1,4 +1,4 @@
-"""Refuse modules that hide a module of a library: they could make any test pass."""
+"""Refuse modules that shadow a library module: they could make any test pass."""
 
 import os.path
 from collections.abc import Callable, Collection, Iterator
@@ -27,11 +27,11 @@ _NOT_LIBRARIES = frozenset({"test", "tests"})
 def shadowing_errors(
     step: "PytestStep", cwd: str, files: Collection[str], *, interpreter: Path, is_of_model: Callable[[str], bool]
 ) -> Iterator[Diagnostic]:
-    """Yield an error for each module that hides another one and is not listed in `pytest.trust`.
+    """Yield an error for each module that shadows another one and is not listed in `pytest.trust`.
 
     In a folder of `pythonpath`, no module may have the name of one of the standard library or of an installed test
-    library. A module that a model wrote may not hide any installed module, nor one that no model wrote. This holds for
-    modules beside the tests too: pytest puts the folder of a test first in `sys.path`.
+    library. A module that a model wrote may not shadow any installed module, nor one that no model wrote. This holds
+    for modules beside the tests too: pytest puts the folder of a test first in `sys.path`.
     """
     folders = {os.path.normpath(f"{cwd}/{folder}") for folder in step.pythonpath}
     declared = {"" if folder == "." else f"{folder}/" for folder in folders}
@@ -52,7 +52,7 @@ def shadowing_errors(
 
 
 def _library(module: str, interpreter: Path, *, is_of_model: bool, is_declared: bool) -> str | None:
-    """Return the module of a library that a module hides; None if it hides none, or if the user decided so."""
+    """Return the library module that a module shadows; None if it shadows none, or may do so."""
     if module in _NOT_LIBRARIES or not (is_of_model or is_declared):
         return None
     if module in STDLIB_MODULES:

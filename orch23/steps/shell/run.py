@@ -18,7 +18,7 @@ def shell_command(step: ShellStep) -> tuple[str, ...]:
 
 class _ShellRunner(ProcessStepRunner):
     def distrusted(self, step: ShellStep, runner: ProcessRunner, files: Files) -> tuple[Diagnostic, ...]:
-        """Return no errors: a command may read any file of its tree."""
+        """Return no errors: a command may read any file of its sandbox directory."""
         del step, runner, files
         return ()
 
