@@ -170,7 +170,7 @@ def printable_path(path: str) -> str:
 
 @lru_cache(maxsize=64)
 def scratch_matcher(patterns: tuple[str, ...]) -> Callable[[str], bool]:
-    """Return a function that says whether a path is discarded.
+    """Return a function that returns whether a path is discarded.
 
     A pattern with a `/` matches whole paths, others match any name in them.
     """

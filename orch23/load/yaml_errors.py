@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 Mark: TypeAlias = Any
-"""The position of a sign in a text, as PyYAML gives it; its stubs do not agree with themselves on the type."""
+"""The position of a character in a text, from PyYAML. The type stubs of PyYAML declare different types for it."""
 
 QUOTE_EXPRESSION_HINT = 'put the expression in quotes: "${{ … }}"'
 QUOTE_PATTERN_HINT = 'a pattern that starts with * needs quotes: "*.py"'

@@ -19,7 +19,7 @@ from orch23.store.workspace import Workspace
 
 
 class InputFiles:
-    """Gives out files by path and expected entry, from the store or the workspace, and verifies their bytes."""
+    """Returns files by path and expected entry, from the store or the workspace, and verifies their bytes."""
 
     def __init__(self, contents: FileContentStore, workspace: Workspace, meter: FileProgress = no_progress) -> None:
         """Use both sources of bytes; `meter` receives the progress of copying."""

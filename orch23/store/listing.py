@@ -31,7 +31,7 @@ class DeclaredOutputs(Protocol):
         """Return whether a path is an output of some stage."""
 
     def may_be_below(self, folder: str) -> bool:
-        """Return whether an output of some stage may lie below a folder, which ends in `/`."""
+        """Return whether an output of some stage may be below a folder, which ends in `/`."""
 
 
 class FileTree(Protocol):
