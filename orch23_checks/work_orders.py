@@ -89,7 +89,7 @@ CODES: Codes = {
         "never run. Let an order make the file, or remove it from the contract.",
     ),
     "W101": (
-        "an acceptance command needs a module or script that may not exist",
+        "an acceptance command may lack a module or script",
         "The command imports a module or runs a script that is neither in the standard library, in the project at "
         "that point, nor in the option `installed` of the check. Let an earlier order make it, or add it to the "
         "option.",
