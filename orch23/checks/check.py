@@ -28,7 +28,7 @@ class CheckInput(Struct, frozen=True, kw_only=True):
 
 
 class Check(Struct, frozen=True):
-    """A validator. `revision` is part of a stage's key: raise it when the same outputs would be judged otherwise.
+    """A validator. `revision` is part of a stage's key: raise it when the same outputs would get another result.
 
     `run` never raises: every error, of the outputs or of the options, is a diagnostic.
     """

@@ -16,7 +16,7 @@ class OptionReader:
     """The options of one run of a check.
 
     Every wrong option is reported in one run: a method that finds an error adds it to `errors`, sets `failed` and
-    returns an empty value. An unknown option is in `errors` too, but the check runs all the same.
+    returns an empty value. An unknown option is in `errors` too, but the check still runs.
     """
 
     def __init__(self, check: str, given: CheckInput, known: tuple[str, ...]) -> None:

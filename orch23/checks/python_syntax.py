@@ -101,7 +101,7 @@ def _syntax_error(path: str, message: str, location: Location) -> Diagnostic:
 
 
 def _place(path: str, error: SyntaxError) -> Location:
-    """Return the place of a syntax error. Python leaves a part out, or sets it to 0, if it does not know it."""
+    """Return the location of a syntax error. Python omits a part that it does not know, or sets it to 0."""
     line, column = max(error.lineno or 1, 1), max(error.offset or 1, 1)
     same_line = error.end_lineno == error.lineno
     length = (error.end_offset or 0) - column if same_line else 1

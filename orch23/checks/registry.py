@@ -34,6 +34,7 @@ SHARED_CODES: Codes = {
 CHECK_GROUP: Final = "orch23.checks"
 
 
+# Names only: the module of a check is imported when a stage uses it (ADR 18).
 _PLACES: Final = {
     "architecture_stability": "orch23_checks.architecture_stability",
     "json_schema": "orch23.checks.json_schema",

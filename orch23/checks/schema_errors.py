@@ -17,7 +17,7 @@ _MAX_SHOWN = 80
 _MAX_NAMED = 5
 _TYPES = {"object": "an object", "array": "a list", "string": "text", "integer": "an integer", "null": "null"}
 
-# jsonschema's values are whatever a JSON document holds; nothing narrower is true of them.
+# A value of a JSON document can have any type, so a narrower type would be wrong.
 _Value: TypeAlias = Any
 
 
@@ -93,7 +93,7 @@ _SENTENCES: Mapping[str, Callable[[_Value, _Value], str]] = {
 
 
 def _unknown_keys(error: "ValidationError") -> str:
-    from orch23.checks.schema_validator import undeclared_keys  # noqa: PLC0415 - what found the error has loaded it
+    from orch23.checks.schema_validator import undeclared_keys  # noqa: PLC0415 - the validator has loaded it
 
     schema: _Value = error.schema
     instance: _Value = error.instance

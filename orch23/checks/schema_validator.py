@@ -140,18 +140,18 @@ def undeclared_keys(instance: Mapping[str, object], schema: Mapping[str, Any]) -
     return [key for key in instance if key not in known and not any(search(key) for search in searches)]
 
 
-# jsonschema's values are whatever a JSON document holds; nothing narrower is true of them.
+# A value of a JSON document can have any type, so a narrower type would be wrong.
 _Value: TypeAlias = Any
-_DATA = frozenset({"const", "enum", "default", "examples"})  # what stands below these is no schema
+_DATA = frozenset({"const", "enum", "default", "examples"})  # below these keys is data, not a schema
 _SHOWN = 200
 # An empty registry: without it a reference to elsewhere would be fetched over the network.
 _NO_OTHER_FILES: Registry[Any] = Registry()
 
 
 def make_validator(schema: Mapping[str, Json] | bool) -> Draft7Validator:  # noqa: FBT001 - a schema may be true or false
-    """Return the validator of a schema, which may point inside itself only.
+    """Return the validator of a schema, whose references must stay inside the schema.
 
-    Its walk raises `PatternError` for a pattern that cannot be searched for in a bounded time.
+    Validating raises `PatternError` for a pattern that cannot be searched for in a bounded time.
     """
     made: Draft7Validator = _BOUNDED(schema, registry=_NO_OTHER_FILES)
     return made
@@ -206,7 +206,7 @@ def _reference_fault(resolver: _Value, target: str) -> str | None:
         try:
             found = resolver.lookup(reference)
         except (Unresolvable, TypeError, ValueError):  # TypeError: a pointer through a number
-            return None if seen else "which is not in it"  # the walk comes to the later reference by itself
+            return None if seen else "which is not in it"  # `_faults` reports the later reference itself
         if id(found.contents) in seen:
             return "and from there back to itself"
         seen.add(id(found.contents))
@@ -252,7 +252,7 @@ def _unique(validator: _Value, wanted: _Value, value: _Value, _schema: _Value) -
 
 
 def _text(value: _Value) -> str:
-    """Return the one text of a value: 1 and 1.0 are the same number, and true is none."""
+    """Return a text that is the same for equal values: 1 and 1.0 are equal, 1 and true are not."""
     return json.dumps(_numbered(value), sort_keys=True)
 
 

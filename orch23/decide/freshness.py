@@ -91,7 +91,7 @@ class StageFacts(Struct, frozen=True, kw_only=True):
 
 
 def decide(known: StageFacts) -> Decision:
-    """Return the decision. While upstream may change, decide only what is true for any output of it."""
+    """Return the decision. While upstream stages may still write, it holds whatever they write."""
     if known.edited:
         return _edited(known)
     if known.forced:
@@ -100,12 +100,14 @@ def decide(known: StageFacts) -> Decision:
         return Run((Reason("cache_disabled"),))
     if known.pending_upstream and _may_match(known):
         return Maybe(known.pending_upstream, tuple(Reason("upstream_maybe", name) for name in known.pending_upstream))
+    # Never by a flag or a time: only by records of the current key and the bytes on disk (ADR 3).
     settled = None if known.pending_upstream else _by_records(known)
     return settled or Run(_why(known))
 
 
 def _edited(known: StageFacts) -> Decision:
     """Return the decision on a stage with outputs that the user edited: to leave it, or to verify committed edits."""
+    # A build never overwrites a user edit. A committed one is verified and recorded as accepted (ADR 19).
     existed = tuple(path for path in known.edited if path in known.existed)
     found = _record_of_the_rest(known)
     if found is None or not known.is_committed or any(path not in found.outputs for path in known.edited):

@@ -114,7 +114,7 @@ class _Remark(Struct, frozen=True):
 
 
 def find_placeholders(path: str, content: str, base: str | None) -> tuple[tuple[int, str], ...]:
-    """Return (line, text) of each line that replaces omitted text and is not in the base as often.
+    """Return (line, text) of each line that replaces omitted text. Lines that the base has as often are left out.
 
     `base` is the old text of the file, None for a new file. In a new file a bare `# ...` may be style; in an edited one
     it replaces something.

@@ -1,6 +1,6 @@
 """Judge a model's response: return a proposal, or every error in it.
 
-Pure: it reads and writes no files. The caller passes what the files in the sandbox directory were.
+Pure: it reads and writes no files. The caller passes the texts of the files in the sandbox directory.
 """
 
 import json

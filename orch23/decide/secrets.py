@@ -52,7 +52,7 @@ def _cut_tails(text: str, spelling: str, tail: str, cuts: Sequence[int]) -> Iter
 
 
 def _around(text: str, cuts: Sequence[int], width: int) -> str:
-    """Return the text near the cuts, in which most secrets are not: that saves a search of the whole text for each."""
+    """Return the text near the cuts. Most secrets do not occur there, which saves searching the whole text for each."""
     reach = width + _MIN_REMAINS
     if 2 * reach * len(cuts) >= len(text):
         return text
@@ -193,6 +193,7 @@ def secrets_from(environ: Mapping[str, str]) -> Secrets:
         match = _WITH_PASSWORD.match(given)
         if match is not None:
             given = match[1]
+        # Not by randomness: digests and fixtures would count too, and users would switch the check off (ADR 9).
         elif not is_secret_name(name):
             continue
         if _is_distinctive(given):

@@ -57,6 +57,7 @@ def judge_pytest(
     A test file that a stage makes (`is_generated`) cannot skip itself as a whole, since no one would notice that it
     has no tests.
     """
+    # The exit code is not enough: code under test can end the process with 0.
     result = read_report(report)
     # The output of pytest adds nothing to these errors but the number of tests that passed.
     explained = (*_skip_errors(result, expected, can_be_generated, is_generated), *_foreign_modules(result))

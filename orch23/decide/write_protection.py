@@ -19,13 +19,14 @@ def allows_write(patterns: tuple[str, ...], path: str, also: tuple[str, ...] = (
         return False
     if any(not is_glob(pattern) and normalize_pattern(pattern) == path for pattern in patterns):
         return True
+    # A model needs a literal entry: a pattern of a user does not mean `conftest.py` (ADR 26).
     return not is_protected(path, also) and match_any(patterns, path)
 
 
 class DeclaredPatterns:
     """An index over the patterns that stages may write, for paths of protected names.
 
-    A path is declared by an entry that is that path, or by a pattern that spells out its protected names.
+    An entry declares a path if it is that path, or a pattern that contains its protected names literally (ADR 26).
     """
 
     def __init__(self, patterns: Iterable[str], also: tuple[str, ...] = (), never: tuple[str, ...] = ()) -> None:
@@ -37,7 +38,7 @@ class DeclaredPatterns:
         self._never = never
 
     def write_error(self, path: str) -> str | None:
-        """Return why a path may not be written or removed, or None; of names alone, not of the write scope."""
+        """Return why a path may not be written or removed, or None. Only names are checked, not the write scope."""
         sealed = sealed_reason(path)
         if sealed is None and match_any(self._never, path):
             sealed = "only orch23 writes it"

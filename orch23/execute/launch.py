@@ -158,7 +158,7 @@ class Launcher(Protocol):
         """Return the sandbox directory with the paths that a process in it has to use."""
 
     def prepare(self, launch: Launch) -> AbstractContextManager[Launch]:
-        """Yield the launch that runs this one confined, until the process has ended.
+        """Yield the launch as it runs in the sandbox, until the process has ended.
 
         Raises:
             LaunchRefusedError: it cannot, or must not, be run.

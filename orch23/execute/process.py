@@ -20,7 +20,7 @@ _AFTER_LEADER_S = 2.0
 
 
 class StopSignal(Protocol):
-    """Whether a process must stop: a threading.Event, or the like."""
+    """A signal that a process must stop, such as a threading.Event."""
 
     def is_set(self) -> bool:
         """Return whether it must stop."""

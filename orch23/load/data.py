@@ -24,7 +24,7 @@ def validate_data(
 
     With `parsed`, the text that the value was read from, each error has its location.
     """
-    # They import jsonschema, which only data with a schema needs.
+    # These modules import jsonschema, which only data with a schema needs.
     from orch23.checks.schema_validator import PATTERN_HINT, PatternError, make_validator, undeclared_keys  # noqa: PLC0415
     from orch23.resolve.schema_errors import schema_errors_of  # noqa: PLC0415
 
@@ -39,7 +39,7 @@ def validate_data(
         return (Diagnostic("E861", message, Location(file, 1, 1), _FLATTER),)
     except PatternError as error:
         return (Diagnostic("E861", f"the pattern {error}", Location(file, 1, 1), PATTERN_HINT),)
-    except Exception as error:  # noqa: BLE001 - the schema is of the author, and the library raises errors of many types
+    except Exception as error:  # noqa: BLE001 - an author wrote the schema, and the library raises errors of many types
         return (Diagnostic("E861", f"the schema cannot be used: {_first_line(error)}", Location(file, 1, 1), _INSIDE),)
     return tuple(
         Diagnostic(

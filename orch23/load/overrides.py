@@ -59,6 +59,7 @@ class ModelOverrides(Struct):
         out = dict(llm)
         if self.override.provider is not None:
             former = llm.get("provider")
+            # The other provider would refuse these fields, or their scale means something else there.
             dropped = set(self.override.unfit) | (
                 _PROVIDER_FIELDS if former not in (None, self.override.provider) else set()
             )
@@ -210,6 +211,7 @@ def _cycles(uses: Mapping[str, set[str]]) -> list[tuple[str, ...]]:
     done: set[str] = set()
     for start in uses:
         path: list[str] = [start]
+        # A stack instead of recursion: 1,000 vars may use each other in a row.
         ways = [iter(sorted(uses[start]))]
         while ways and start not in done:
             following = next(ways[-1], None)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 _INSTALLED = re.compile(DISTRIBUTION_PATTERN)
-_MARK_BYTES = 3  # of a byte order mark, which is no part of the text
+_MARK_BYTES = 3  # the length of a byte order mark, which is not part of the text
 
 
 def load_pipeline(
@@ -75,6 +75,7 @@ def load_pipeline(
     text = files[0].text if text is None else text
     vars_name, vars_text = ("", None) if vars_file is None else (files[1].name, files[1].text)
     parse = partial(parse_pipeline, file=file, sets=sets, vars_text=vars_text, vars_name=vars_name, override=override)
+    # With a stored pipeline, a command does not import PyYAML (ADR 31).
     stored = stored_pipelines(cache, file, sets or {}, vars_name, vars_text, override)
     known = None if stored is None else stored.get(text, parse)
     if known is not None:
@@ -108,7 +109,7 @@ def _read(path: Path, root: Path) -> _SourceFile:
         raise NotFoundError(Diagnostic("E862", f"`{path}` contains a null character", hint=hint))
     try:
         whole, below = path.resolve(), root.resolve()
-    except (OSError, RuntimeError):  # a link that leads to itself
+    except (OSError, RuntimeError):  # a cycle of links
         whole, below = path.parent.resolve() / path.name, root.resolve()
     if not whole.is_relative_to(below):
         message = f"`{path}` is outside of the project `{root}`"
@@ -119,6 +120,7 @@ def _read(path: Path, root: Path) -> _SourceFile:
         if descriptor is None:
             whole.lstat()
             raise NotFoundError(Diagnostic("E862", f"`{path}` is not a regular file", hint=hint))
+        # One byte more than the limit, to notice a larger file.
         data = read_and_close(descriptor, PIPELINE_LIMITS.size_bytes + _MARK_BYTES + 1)
     except FileNotFoundError:
         raise NotFoundError(Diagnostic("E862", f"the file `{path}` does not exist", hint=hint)) from None
@@ -148,6 +150,7 @@ def parse_pipeline(
     plugins = _plugins_in(tree)
     without_kind = frozenset[str]() if plugins.are_complete else _without_kind(tree, plugins.installed)
     refused = form_errors(tree, plugins.installed)
+    # A missing plugin may declare the unknown keys, so only the missing plugin is reported.
     found = tuple(one for one in refused if not is_missing_kind(one.code, path_of_error(one), without_kind))
     variables = read_variables(parsed, sets=sets or {}, file_text=vars_text, file_name=vars_name)
     context = LoadContext(
@@ -187,7 +190,8 @@ def parse_pipeline(
     if not errors(diagnostics):
         sound = replace(pipeline, locations=LazyLocations(text, file, parsed.positions))
         return ParsedPipeline(sound, diagnostics, variables.origins)
-    if not plugins.are_complete:  # what its names mean is not known either: names of checks, of providers
+    # Without a plugin, the names of its checks and providers are unknown: more errors would only follow from that.
+    if not plugins.are_complete:
         return ParsedPipeline(None, diagnostics, variables.origins)
     names = {stage.name for stage in read}
     rest = [body for key, body in _declared(tree).items() if key not in names]
@@ -195,7 +199,7 @@ def parse_pipeline(
 
 
 def _form_diagnostics(parsed: ParsedText, found: "Iterable[SchemaError]") -> Iterator[Diagnostic]:
-    """Yield errors of form, but none where YAML has one: both follow from one mistake."""
+    """Yield errors of form, but not where the YAML reader reported one: both have the same cause."""
     reported = {one.location for one in parsed.diagnostics}
     for one in found:
         place = parsed.location_of(one.path, one.key)
@@ -220,6 +224,7 @@ class _Plugins(Struct, frozen=True):
 
 
 def _plugins_in(tree: Mapping[str, Json]) -> _Plugins:
+    # The names are literal, without expressions: they decide which other keys are valid (ADR 32).
     listed = tree.get("plugins", [])
     if not isinstance(listed, list):
         return _Plugins(are_complete=False)
@@ -315,6 +320,7 @@ def _stages(
         if not isinstance(raw, Mapping):
             continue
         if name in broken:
+            # Read all the same: the user sees all errors of the stage in one run (ADR 29).
             context.broken_nodes = NodeSet.at(broken[name])
             read_stage(name, raw, defaults, context)
             context.broken_nodes = NO_NODES_BROKEN

@@ -44,6 +44,7 @@ class LoadContext(Struct):
     broken: frozenset[str] = frozenset()
     overrides: ModelOverrides = field(default_factory=ModelOverrides)
     diagnostics: list[Diagnostic] = field(default_factory=list)
+    # A mistake under `defaults` would otherwise be reported for each stage.
     seen: set[tuple[str, str, Location | None]] = field(default_factory=set)
     broken_nodes: NodeSet = NO_NODES_BROKEN
     named_pools: list[tuple[str, str]] = field(default_factory=list)
@@ -164,6 +165,7 @@ def _long_form(kind: type[Step], step: Json) -> Json:
 
 
 def _merge(below: Mapping[str, Json], above: Mapping[str, Json]) -> dict[str, Json]:
+    # Only mappings merge: a list of the stage replaces the default list.
     out = dict(below)
     for key, value in above.items():
         old = out.get(key)
@@ -175,7 +177,7 @@ def _merge(below: Mapping[str, Json], above: Mapping[str, Json]) -> dict[str, Js
 
 
 def _read_foreach(name: str, body: Mapping[str, Json], context: LoadContext) -> ForeachStage | SkippedStage | None:
-    """Return a foreach, or None and report all of its errors: what its items share is checked before they are known."""
+    """Return a foreach, or None and report all of its errors. What all items share is checked without items."""
     at = f"stages/{name}"
     rest = {key: value for key, value in body.items() if key not in ("foreach", "promote")}
     header = _read_header(at, body, context)
@@ -193,7 +195,7 @@ def _read_foreach(name: str, body: Mapping[str, Json], context: LoadContext) -> 
     body_left = context.overrides.apply(name, context.render(rest, at, item=foreach.name, defer=True))
     stage = _node(name, foreach, unknown, body_left, group, context)
     tree = cast("Mapping[str, Json]", unknown.tree)
-    # What does not depend on the item is checked as if it were a stage.
+    # The parts that do not depend on the item are checked like those of a stage.
     built = make_stage(name, tree, unknown=unknown.unknown, plugins=context.plugins)
     failed.append(context.report_all(built.problems, unknown.moved))
     is_off = not uses_name(rest.get("if"), foreach.name) and not Problems(at).condition("if", tree.get("if", True))
@@ -314,6 +316,7 @@ def _node(
     verify, allowed, needs = tree.get("verify"), tree.get("allowed_paths"), tree.get("needs")
     writes = allowed.get("write") if isinstance(allowed, Mapping) else None
     kinds = kinds_of(context.plugins)
+    # A missing step is reported elsewhere; `shell` only takes its place here.
     kind = next((kind for kind in kinds if kind in tree), "shell")
     step = kinds[kind]
     body_of_step = tree.get(kind)
@@ -369,6 +372,7 @@ def _report_item_errors(stage: ForeachStage, failed: frozenset[str], context: Lo
     """
     if is_off:
         stage = replace(stage, body={key: value for key, value in stage.body.items() if key != "if"})
+    # The list is known, so its errors are reported when the pipeline is loaded, not when the foreach is expanded.
     items = [(_trial_key(stage.foreach, value, number), value) for number, value in enumerate(stage.foreach.values)]
     built = render_foreach(stage, items, context.variables, failed)
     found = [

@@ -11,6 +11,7 @@ from orch23.load.yaml_text import PIPELINE_LIMITS, parse_yaml
 from orch23.model.diagnostic import Location
 
 _STAGES = re.compile(r"stages:[ \t]*(?:#.*)?")
+# A key in another spelling is not recognized: then the whole text is parsed.
 _KEY = re.compile(r"""( +)(?:([A-Za-z0-9._-]+)|"([A-Za-z0-9._-]+)"|'([A-Za-z0-9._-]+)')[ \t]*:(?:[ \t].*)?""")
 
 

@@ -28,7 +28,7 @@ class _Stored(Struct, frozen=True, array_like=True):
 
 
 class StoredPipelines(Struct, frozen=True):
-    """The stored pipeline of one file. `made_of` is everything besides the text that the pipeline follows from."""
+    """The stored pipeline of one file. `made_of` is everything besides the text that the pipeline depends on."""
 
     cache: CompileCache
     file: str
@@ -52,6 +52,7 @@ class StoredPipelines(Struct, frozen=True):
     def put(self, text: str, parsed: ParsedPipeline) -> None:
         """Store a pipeline that has no warnings, which would be lost, and no plugins, whose steps cannot be stored."""
         pipeline = parsed.pipeline
+        # The index must not name code of a plugin to import (ADR 32).
         if pipeline is not None and not parsed.diagnostics and not pipeline.plugins:
             self._put(_Stored(text, replace(pipeline, locations={}), _upper(pipeline), parsed.origins))
 
@@ -97,7 +98,7 @@ def _edited(stored: _Stored, text: str, parse: Callable[[str], ParsedPipeline]) 
         return None
     known = {one.name: one for one in (*stored.pipeline.stages, *stored.pipeline.skipped)}
     if set(edit.before.stages) != set(known) or 2 * len(edit.names) > len(known):
-        return None  # most stages are edited, so that the whole text is parsed
+        return None  # most stages are edited: the whole text is parsed
     changed = _changed_stages(edit, parse)
     if changed is None:
         return None

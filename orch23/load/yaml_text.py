@@ -192,6 +192,7 @@ def parse_yaml(text: str, file: str, caps: TextLimits = DATA_LIMITS) -> ParsedTe
     refused = _unreadable(text, file, caps)
     if refused is not None:
         return ParsedText(None, {}, {}, (refused,))
+    # Not `yaml.safe_load`, which gives no locations and takes the last of two equal keys.
     building = _Building(text, file, caps)
     try:
         for event in _events(text):
@@ -215,6 +216,7 @@ def parse_yaml_scalar(text: str) -> Json:
 
 def _events(text: str) -> Iterator[_Event]:
     yaml = _yaml()
+    # The parser in C is much faster, but some installations of PyYAML do not have it.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
     try:
         while loader.check_event():
@@ -339,6 +341,7 @@ class _Building:
             return "E804", "merge keys (`<<`) are not allowed", hint, ()
         if not isinstance(value, str):
             return "E806", f"the key `{event.value}` is not a string", f'write "{event.value}" in quotes', ()
+        # YAML readers differ in which of the two values they use.
         if isinstance(frame.value, dict) and value in frame.value:
             first = Related("first here", self.key_positions.get(path))
             return "E803", f"the key `{value}` appears twice", "remove one of the two", (first,)
@@ -366,6 +369,7 @@ class _Building:
             self.positions.put(frame.path, self._span(frame.start, event.end_mark))
         return True
 
+    # With an alias, a file means something else than it shows, and a nested one can expand to gigabytes.
     def _alias(self, event: _Event) -> bool:
         name = f"*{event.anchor}"
         hint = f'write the value out; if a pattern is meant, put it in quotes: "{name}"'

@@ -25,6 +25,7 @@ class StepLimits(Struct, frozen=True, kw_only=True):
     processes: int = 4096
     files: int = 1_000_000
     disk: int = 8 << 30
+    # No limit by default: Node.js, Go and Java reserve much more than they use (ADR 23).
     address_space: int | None = None
 
 
@@ -65,6 +66,8 @@ class Interpreter(Struct, frozen=True):
     @classmethod
     def of(cls, declared: str | None, version: str = "", pytest: str = "") -> "Interpreter":
         """Return the interpreter of a stage, without any path."""
+        # A path is valid on one machine only. Its digest lets that machine find the path again; a worker uses its
+        # default interpreter (ADR 30).
         if declared is not None and "/" in declared:
             digest = digest_bytes(declared.encode("utf-8", "surrogatepass"))
             declared = f"{_BY_PATH}{digest.sha256[:_PATH_DIGITS]}"
@@ -102,6 +105,7 @@ class Action(Struct, frozen=True, kw_only=True):
     scratch: tuple[str, ...] = ()
     timeout_s: float = 300.0
     network: bool = False
+    # Sent as files: with a named set of tools on each worker, an action would need exactly that version (ADR 30).
     tools: Mapping[str, FileEntry] = field(default_factory=dict)
     reports: bool = False
     sandbox: bool = True
@@ -131,7 +135,7 @@ class Action(Struct, frozen=True, kw_only=True):
         """Return the canonical JSON of the action.
 
         Raises:
-            ValueError: a text of it is not Unicode.
+            ValueError: one of its strings is not valid Unicode.
 
         """
         return _encode(self, Action)
@@ -145,6 +149,7 @@ class Action(Struct, frozen=True, kw_only=True):
                 refused too: it could be a restriction, which this version would ignore.
 
         """
+        # The sender and the worker both refuse such paths: neither relies on the other (ADR 30).
         action: Action = _decode(data, cls)
         _check_inside((*action.inputs, *(entry.link for entry in action.inputs.values() if entry.link)))
         _check_inside(path.removesuffix("/") for path in (*action.output_folders, *(action.writable or ())))
@@ -174,16 +179,18 @@ class ActionResult(Struct, frozen=True, kw_only=True):
     The bytes of everything in `written`, of `output.log` and of `report` are in the content store. `report` has the
     lines of JSON that the pytest plugin reported, None if it reported nothing. `violations` are what a result must not
     contain: links, special files, setuid bits, more files or bytes than the limits. `touched` are paths of a read-only
-    tree that were changed, even if they are as before in the end: only a step without a sandbox can do that.
+    tree that were changed, even if they were restored: only a step without a sandbox can do that.
     """
 
     exit_code: int
     written: Mapping[str, FileEntry]
     removed: tuple[str, ...] = ()
     output: Output = Output("")
+    # The channel of the report stays inside of the executor, so tests cannot forge it (ADR 30).
     report: Digest | None = None
     violations: tuple[Diagnostic, ...] = ()
     duration_s: float = 0.0
+    # Comparing bytes would miss a file that was changed and restored (ADR 24).
     touched: tuple[str, ...] = ()
 
 
@@ -207,7 +214,7 @@ class Cancelled(Struct, frozen=True, tag="cancelled"):
 
 
 class InputsChanged(Struct, frozen=True, tag="inputs_changed"):
-    """The bytes of these inputs were not available when the tree was made; nothing was run."""
+    """The bytes of these inputs were not available when the tree was created; nothing was run."""
 
     paths: tuple[str, ...]
 
@@ -231,7 +238,7 @@ def outcome_to_bytes(outcome: ActionOutcome) -> bytes:
     """Return the canonical JSON of an outcome.
 
     Raises:
-        ValueError: a text of it is not Unicode.
+        ValueError: one of its strings is not valid Unicode.
 
     """
     return _encode(outcome, ActionOutcome)
@@ -277,7 +284,7 @@ def _decoder(kind: object) -> "msgspec.json.Decoder[Any]":
 
 
 def _check_inside(paths: Iterable[str]) -> None:
-    """Raise ValueError for a path that is absolute, climbs, or has an empty segment or a NUL."""
+    """Raise ValueError for a path that is absolute, contains `..` or a NUL, or has an empty segment."""
     for path in paths:
         if not _NOT_INSIDE.isdisjoint(path.split("/")) or "\0" in path:
             message = f"the path {path!r} leads out of the tree"

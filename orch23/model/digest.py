@@ -46,6 +46,7 @@ class FileEntry(Struct, frozen=True, order=True):
 
     digest: Digest
     executable: bool = False
+    # With the path of the file, a link that is set to another file makes the stage stale (ADR 27).
     link: str = ""
 
     def __str__(self) -> str:

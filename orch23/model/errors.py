@@ -123,7 +123,7 @@ MIN_CUSTOM_EXIT_CODE, MAX_CUSTOM_EXIT_CODE = 1, 125
 def custom_exit_code(code: ExitCode, diagnostics: Iterable[Diagnostic], families: Mapping[str, int]) -> int:
     """Return the exit code of a pipeline with `exit_codes`: that of the first error with an entry, else `code`.
 
-    `families` maps codes of diagnostics, or their beginnings, to numbers; the longest entry that fits counts.
+    `families` maps codes of diagnostics, or their beginnings, to numbers; the longest entry that matches is used.
     """
     if code in FIXED_EXIT_CODES:
         return code

@@ -27,6 +27,7 @@ CostText: TypeAlias = str | None
 """US dollars, as a decimal; None if a price is not known."""
 
 
+# Users read these lines. Fields may be added; any other change needs a new format version (ADR 32).
 class EventData(Struct, frozen=True, kw_only=True):
     """The data of an event. `kind` is the `type` of its line."""
 

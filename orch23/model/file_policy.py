@@ -138,7 +138,7 @@ PROTECTED_AT_ROOT = PROTECTED_PLACES | SEALED_AT_ROOT
 PROTECTED_PREFIXES = (".env", ".orch23-")
 PROTECTED_SUFFIXES = (".pth", ".lock")
 
-# Ordinary pipelines write many of these, so that a stage that writes one is only warned about (ADR 26).
+# Ordinary pipelines write many of these, so a stage that writes one only causes a warning (ADR 26).
 _TOOLS_TEXT = """
     .profile .bash_profile .bash_login .bash_logout .bash_aliases .zshenv .zprofile .zlogin .zlogout .login _netrc
     _vimrc .pam_environment .ssh .gnupg .aws .kube .docker .gitconfig .tmux.conf .emacs .emacs.d .gdbinit .lldbinit
@@ -186,9 +186,9 @@ def fold_names(path: str) -> tuple[str, ...]:
 
 def _fold(name: str) -> str:
     if not name.isascii():
-        # Some file systems drop characters that are not visible, so that the rest is the name.
-        seen = (c for c in IGNORABLE_CHARACTERS.sub("", name) if unicodedata.category(c) != "Cf")
-        name = unicodedata.normalize("NFC", unicodedata.normalize("NFC", "".join(seen)).casefold())
+        # Some file systems ignore characters that are not visible.
+        visible = (c for c in IGNORABLE_CHARACTERS.sub("", name) if unicodedata.category(c) != "Cf")
+        name = unicodedata.normalize("NFC", unicodedata.normalize("NFC", "".join(visible)).casefold())
     # On NTFS `name:stream` is the same file, and dots and spaces at the end are dropped; `git~1` is the short name of
     # `.git` there.
     name = name.lower().partition(":")[0].rstrip(" .") or name

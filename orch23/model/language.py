@@ -18,6 +18,7 @@ _MOST_SECONDS: Final = 1_000_000_000
 _MOST_DOLLARS: Final = 1_000_000_000_000
 END_OF_TEXT: Final = r"$(?!\n)"
 """The end of a text. In Python `$` alone also matches before a line break at the end."""
+# The name of a stage is also the name of a folder in `logs/`.
 NAME_PATTERN: Final = r"^(?!\.+$)[A-Za-z0-9._-]{1,64}" + END_OF_TEXT
 """The names that stages and pools may have."""
 LITERAL_NODE: Final = {"x-literal": True}
@@ -26,6 +27,7 @@ DISTRIBUTION_PATTERN: Final = r"^[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?" +
 """The names that an installed distribution and its entry points may have."""
 
 
+# Before, a key was declared in five places (ADR 29).
 class Document(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One mapping of the language. Undeclared keys are refused."""
 
@@ -39,7 +41,7 @@ class OneOf(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A mapping that must have exactly one of some keys."""
 
     def __post_init__(self) -> None:
-        """Refuse no such key, and more than one.
+        """Refuse a mapping that has none of these keys, or several of them.
 
         Raises:
             ValueError: msgspec turns it into a ValidationError.

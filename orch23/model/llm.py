@@ -28,11 +28,11 @@ class Message(Struct, frozen=True):
 class Request(Struct, frozen=True, kw_only=True):
     """One request, ready to send. `identity` replaces the messages in the fingerprint.
 
-    They differ only in the retry feedback: its excerpt is sent, but only its kind, command and failing ids are part of
-    the identity, so that another wording of a traceback by another Python is not a new request. `api` is the interface
-    of the endpoint with its version; `schema` is the reduced schema that is sent, or None. `stable` counts the leading
-    characters of the first message that other requests of the stage share: there a provider may set its mark for prompt
-    caching. It is not part of the fingerprint.
+    `identity` and `messages` differ only in the retry feedback. The messages have its excerpt; the identity has only
+    its kind, command and failing ids, so a traceback that another Python words differently is not a new request. `api`
+    is the interface of the endpoint with its version; `schema` is the reduced schema that is sent, or None. `stable` is
+    the number of leading characters of the first message that all attempts of the stage share: an adapter may mark them
+    for the prompt cache. It is not part of the fingerprint.
     """
 
     provider: str
@@ -45,6 +45,7 @@ class Request(Struct, frozen=True, kw_only=True):
     params: Mapping[str, Json] = field(default_factory=dict)
     returns: str = "files"
     schema: Json = None
+    # Two attempts can make the same request. The first response failed, so the second needs another one (ADR 6).
     sample: int = 0
     stable: int = 0
 
@@ -126,8 +127,8 @@ class Exchange(Struct, frozen=True, kw_only=True):
     """One recorded request and response. It is written before the response is checked, and again with the outcome.
 
     `request` is `Request.parts()` and `sent`, the messages as they were sent. A user edit that is accepted is an
-    exchange too: it has no request, and its files are in `files`. With `superseded` the user requested another sample:
-    builds use that one, and results of this one can still be restored from it.
+    exchange too: it has no request, and its files are in `files`. `superseded` is set when the user requested another
+    sample: builds then use the newer exchange, but results of this one can still be restored.
     """
 
     fingerprint: str
@@ -145,6 +146,7 @@ class Exchange(Struct, frozen=True, kw_only=True):
     requests: int = 1
     cost: str | None = None
     prices: str = ""
+    # The exchange is marked and not deleted: records may refer to it (ADR 7).
     superseded: bool = False
     files: Mapping[str, str | None] = field(default_factory=dict)
 

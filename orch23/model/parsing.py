@@ -48,6 +48,7 @@ class StrictJsonError(ValueError):
         self.kind: JsonErrorKind = kind
 
 
+# Not msgspec: it accepts duplicate keys, refuses lone surrogates, and raises RecursionError (ADR 28).
 def parse_json(
     text: str | bytes,
     *,

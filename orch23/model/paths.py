@@ -18,6 +18,7 @@ OWN_FOLDERS = frozenset({".orch23", ".orch23-aside"})
 FORBIDDEN_LINK_TARGETS = OWN_FOLDERS | frozenset({".git", ".hg", ".jj", ".svn"})
 """Folders that no link may point into."""
 LOGS_FOLDER = "logs"
+# Files of orch23 are recognized by their content: other tools write `.lock` files too (ADR 26).
 LOCK_MARK = b'"orch23_lock"'
 
 ORIGINALS_FOLDER = "originals"
@@ -50,6 +51,7 @@ def is_own_file(path: str, read: Callable[[], bytes]) -> bool:
     return False
 
 
+# Tools write most of these folders while a build runs: an input `**` that matched them would never be fresh (ADR 27).
 IGNORED_NAMES = OWN_FOLDERS | frozenset(
     {
         ".git",
@@ -70,7 +72,7 @@ _WILD = re.compile(r"[*?\[]")
 # Characters that Windows does not allow in names, or reads as a separator or a stream (`:`).
 _FORBIDDEN = frozenset('\\:*?"<>|')
 _INVISIBLE = frozenset({"Cf", "Zl", "Zp"})  # zero-width, bidi and tag characters; line and paragraph separators
-# Letters and marks that leave no trace either: fillers, joiners, variation selectors (Unicode's default ignorables).
+# Letters and marks that are not visible either: fillers, joiners, variation selectors (Unicode's default ignorables).
 IGNORABLE_CHARACTERS = re.compile(
     r"[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
@@ -257,7 +259,7 @@ def _segments(pattern: str) -> tuple[str, ...]:
 
 
 def _overlap(a: tuple[str, ...], b: tuple[str, ...], star: str, are_compatible: Callable[[str, str], bool]) -> bool:
-    """Return whether two sequences can spell the same text; `star` spells any number of elements, none included.
+    """Return whether two patterns can match the same text. The element `star` matches any number of elements, or none.
 
     Both are read together, like two automata: a state is a position in each. There is no recursion and no state is
     visited twice, because a pattern may be long.

@@ -283,6 +283,7 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     cache: bool = True
     network: bool = False
     sandbox: bool = True
+    # Limits are not part of the key: they do not change a result, only whether there is one.
     limits: StepLimits = DEFAULT_LIMITS
     salt: str | None = None
     item: Item | None = None
@@ -303,7 +304,7 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
 
     @property
     def author_files(self) -> dict[tuple[str, str], str]:
-        """Return the paths of files of the author that the stage reads, such as prompts, by the key that names each."""
+        """Return the paths of the author's files that the stage reads, such as prompts, by the key that names each."""
         paths = {(self.kind, key): getattr(self.step, key) for key in self.step.author_keys}
         paths["retry", "prompt"] = self.retry.prompt
         return {place: path for place, path in paths.items() if path is not None}
@@ -322,6 +323,7 @@ class Foreach(Struct, frozen=True, omit_defaults=True, kw_only=True):
     name: str = "item"
     sequential: bool = False
     needs_field: str | None = None
+    # If one item fails, new parts of an application would be beside old ones, and nothing would work (ADR 13).
     together: bool = False
 
 
@@ -357,6 +359,7 @@ class SkippedStage(Struct, frozen=True, omit_defaults=True, kw_only=True):
     name: str
     kind: str
     condition: str = ""
+    # For the hint about an input that only this stage would make (ADR 12).
     writes: tuple[str, ...] = ()
     promote: str | None = None
 

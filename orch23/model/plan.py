@@ -34,12 +34,12 @@ class Plan(Struct, frozen=True, kw_only=True, dict=True):
     """The graph of stages. `order` is the lexicographically smallest topological order of the node names.
 
     A node is a stage, an item of a foreach, or a foreach that is not expanded yet. `expansions` are the stages that
-    each foreach was expanded to. `upstream_of_chains` maps a node to the chains that are downstream of it: it sees the
-    files of those as they were before (version 0). `skipped` are the stages and items that their `if` switches off;
-    they are not nodes. `groups` maps each promotion group to its nodes: its name is given in the pipeline, or is that
-    of an expanded foreach that is promoted together (`NAME[*]` if a group has the same name). `cache` has the stored
-    plans, one of which may be an expansion. With `whole`, these nodes are the part of a pipeline that an edit reaches,
-    and `whole` returns all of its nodes.
+    each foreach was expanded to. `upstream_of_chains` maps a node to the chains that are downstream of it: it sees
+    their files as they were before the chain (version 0). `skipped` are the stages and items that their `if` switches
+    off; they are not nodes. `groups` maps each promotion group to its nodes: its name is given in the pipeline, or is
+    that of an expanded foreach that is promoted together (`NAME[*]` if a group has the same name). `cache` has the
+    stored plans, one of which may be an expansion. With `whole`, `nodes` are only the part of the pipeline that an edit
+    affects, and `whole` returns all nodes.
     """
 
     pipeline: Pipeline
@@ -52,6 +52,7 @@ class Plan(Struct, frozen=True, kw_only=True, dict=True):
     chains: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     upstream_of_chains: Mapping[str, frozenset[str]] = field(default_factory=dict)
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # Not nodes: otherwise every rule about owners, versions and files would need an exception (ADR 12).
     skipped: Mapping[str, SkippedStage] = field(default_factory=dict)
     whole: Callable[[], Mapping[str, Stage | ForeachStage]] | None = None
     cache: CompileCache | None = None
@@ -93,15 +94,16 @@ class Plan(Struct, frozen=True, kw_only=True, dict=True):
         return (name,) if group is None else self.groups[group]
 
 
+# There is no flag that a stage is done: only records and bytes decide (ADR 3).
 class Fresh(Struct, frozen=True):
-    """The files on disk equal a record of the present key: there is nothing to do."""
+    """The files on disk equal a record of the current key: there is nothing to do."""
 
     record: Record
     label: ClassVar[Literal["fresh"]] = "fresh"
 
 
 class Restore(Struct, frozen=True):
-    """A record of the present key exists, and its bytes are available: restore them, and run nothing."""
+    """A record of the current key exists, and its bytes are available: restore them, and run nothing."""
 
     record: Record
     reasons: tuple[Reason, ...]
@@ -118,12 +120,15 @@ class VerifyOnly(Struct, frozen=True):
     record: Record
     reasons: tuple[Reason, ...]
     adopted: tuple[str, ...] = ()
+    # A clone can bring a forged lock file, so its records are verified first (ADR 21).
     claim: bool = False
     label: ClassVar[Literal["verify"]] = "verify"
 
     @property
     def is_final(self) -> bool:
         """Return whether the stage fails if the verification fails: no model is called then."""
+        # A call would replace a user's committed edit (ADR 19). After a failed claim, the user has to request it with
+        # `--resample` or `--force` (ADR 21).
         return bool(self.adopted) or self.claim
 
 
@@ -166,6 +171,7 @@ class Edited(Struct, frozen=True):
 
     paths: tuple[str, ...]
     record: Record | None = None
+    # A build never overwrites these files by itself (ADR 19).
     existed: tuple[str, ...] = ()
     accepted: tuple[str, ...] = ()
     label: ClassVar[Literal["edited"]] = "edited"

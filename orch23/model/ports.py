@@ -38,7 +38,7 @@ class ContentStore(Protocol):
     def get_chunks(self, digest: Digest) -> Iterator[bytes]:
         """Yield the bytes of a digest in order, in pieces, so that memory does not grow with them.
 
-        They are verified when the last piece was yielded: use what was read only if the iterator ended.
+        They are verified after the last piece: use them only if the iterator ended without an error.
 
         Raises:
             MissingBytesError: as for `get`.
@@ -46,7 +46,7 @@ class ContentStore(Protocol):
         """
 
     def put_chunks(self, chunks: Iterable[bytes]) -> Digest:
-        """Store what the chunks make together and return its digest. Nothing is stored if they raise."""
+        """Store the joined chunks and return their digest. Nothing is stored if the iteration raises."""
 
     def check(self, digest: Digest) -> None:
         """Read and verify all bytes of a digest, also if they were verified before.
@@ -60,9 +60,9 @@ class ContentStore(Protocol):
         """Make everything that was put so far durable. A put is not durable by itself."""
 
 
-@runtime_checkable
 # Optional, and not a part of ContentStore: a remote cache has no files. The local store shares blocks of the file
 # system with the workspace; `store.transfers` copies bytes for any other store (ADR 30).
+@runtime_checkable
 class DescriptorAccess(Protocol):
     """Transfers between a content store and open files. An implementation on this machine can share blocks."""
 
@@ -110,6 +110,7 @@ class StoredRecord(Protocol):
         """Return the record."""
 
 
+# Retained failures, and what `reset` and `release` record, stay on this machine (ADR 30).
 class ResultIndex(ResultStore, Protocol):
     """Result records with the indexes of a project: by core, identity, stage and path. It is local to a machine.
 

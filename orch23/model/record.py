@@ -1,7 +1,8 @@
 """Manifests and keys of stages, records of their results, and the lock file.
 
 Aspects are flat strings. Those with a subject are `prefix:subject`, as in `input:specs/todo.md`; those that only
-verification depends on start with `verify`. As in n2 (hash.rs), one list serves the key and the reasons of a run.
+verification depends on start with `verify`. As in n2 (hash.rs), the key is computed from them, and the reasons of a run
+are the aspects that differ.
 """
 
 from collections.abc import Collection, Mapping
@@ -32,8 +33,9 @@ class Facts(Struct, frozen=True, kw_only=True):
 
 
 ACTION_FORMAT = 1
-"""The version of the meaning of a manifest; raised when orch23 makes something else of the same aspects (ADR 3)."""
+"""The version of the meaning of a manifest; raised when the same aspects get another meaning (ADR 3)."""
 
+# Without absolute paths, times and the version of orch23, so that two machines get the same key (ADR 3).
 Manifest: TypeAlias = Mapping[str, Json]
 
 ReasonCode: TypeAlias = Literal[
@@ -126,9 +128,11 @@ class Record(Struct, frozen=True, kw_only=True):
     deleted: tuple[str, ...] = ()
     exchanges: tuple[str, ...] = ()
     originals: Mapping[str, FileEntry | None] = field(default_factory=dict)
+    # In the record: accepting or committing a file alone must not make a stage stale (ADR 19).
     bases: Mapping[str, Base] = field(default_factory=dict)
     accepted: tuple[str, ...] = ()
     git: Mapping[str, str] = field(default_factory=dict)
+    # A prompt with lost bytes cannot be rendered. The rest of it can still be compared by this digest (ADR 19).
     texts: str = ""
     failed: bool = False
 
@@ -151,6 +155,7 @@ class LockFile(Struct, frozen=True):
     """
 
     records: Mapping[str, Record] = field(default_factory=dict)
+    # Results are rebuilt from the same base, with recorded responses (ADR 19).
     retained: Mapping[str, Record] = field(default_factory=dict)
 
     def without(self, stages: Collection[str]) -> "LockFile":

@@ -33,7 +33,7 @@ class StageStatus(StrEnum):
 
     @property
     def has_result(self) -> bool:
-        """Return whether the stage has a result of its present key."""
+        """Return whether the stage has a result of its current key."""
         return self in _WITH_RESULT
 
     @property

@@ -28,8 +28,10 @@ class Grant(Struct, frozen=True, kw_only=True):
     """
 
     kind: Literal["program", "server", "download"]
+    # Without the path of a URL: all paths of a server are served by the same owner (ADR 25).
     name: str
     keys: tuple[str, ...] = ()
+    # With the arguments, because `python3 -c ...` can be any program (ADR 25).
     sha256: str = ""
     network: bool = False
     reads: tuple[str, ...] = ()
@@ -65,8 +67,8 @@ class Step:
     `language` is the place of its `model.language.Language`, `run` of its `engine.attempt.Run`, `show` of a function
     that describes it in one line, `codes` of its diagnostics, if it has any. `author_keys` are fields that name a file
     of the author which the step itself reads, `output_keys` fields that name an output. `renders` is the field that
-    names a template to render: its text is part of the key. With `is_cheap` the result takes no time, so a crash may
-    lose it. `asks_model` is only for `LLMStep` and its subclasses.
+    names a template to render: its text is part of the key. With `is_cheap` the step takes so little time that a
+    crash may lose its result. `asks_model` is only for `LLMStep` and its subclasses.
     """
 
     __slots__ = ()
@@ -80,6 +82,7 @@ class Step:
     codes: ClassVar[str] = ""
     asks_model: ClassVar[bool] = False
     starts_processes: ClassVar[bool] = False
+    # A sync after each result takes longer than a cheap step, so such results are committed in groups (ADR 16).
     is_cheap: ClassVar[bool] = False
 
     def aspects(self, facts: Facts) -> Mapping[str, Json]:
@@ -104,7 +107,7 @@ class Step:
 
     @classmethod
     def inputs_of(cls, body: Json) -> tuple[str, ...]:
-        """Return the same of a step as it is written, in a foreach that has no items yet."""
+        """Return `named_inputs` of a step as it is written, in a foreach that has no items yet."""
         del body
         return ()
 
@@ -115,7 +118,7 @@ class Step:
 
     @classmethod
     def network_of(cls, body: Json) -> bool:
-        """Return the same of a step as it is written, in a foreach that has no items yet."""
+        """Return `uses_network` of a step as it is written, in a foreach that has no items yet."""
         del body
         return False
 

@@ -81,7 +81,7 @@ class LineSplitter:
 def displayable_part(line: str, redact: Callable[[str], str], *, cut: bool) -> tuple[str, bool]:
     """Return the characters of a line that are shown, and whether there are more; with `cut` the line was cut before.
 
-    Secrets are taken out before it is cut, since half of one is not recognized.
+    Secrets are redacted before the line is cut, since a part of a secret is not recognized.
     """
     if not cut and len(line) <= MAX_LINE_LENGTH:
         return line, False

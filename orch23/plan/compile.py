@@ -1,8 +1,9 @@
 """Compile a plan: compute edges and order, and report cycles and write conflicts.
 
-Edges follow from outputs and write scopes against inputs, and from `needs`. An edge out of a chain, or one by a pattern
-that the items of an unexpanded foreach may have, is dropped where its reader is upstream of its producer by firmer
-edges: such a reader sees the chain's files as they were before the chain (version 0).
+An edge leads from the stage that may write a path to the stage that reads it; `needs` adds edges too. Edges have ranks
+(ADR 5). Edges from a chain, and those of the patterns of an unexpanded foreach, have a lower rank: such an edge is
+dropped if edges of higher ranks already put its reader before its producer. The reader then sees the files as they were
+before the chain (version 0).
 """
 
 import itertools
@@ -275,7 +276,7 @@ def _may_share(one: Node, other: Node) -> bool:
 
 
 def _cycle_errors(pipeline: Pipeline, nodes: Mapping[str, Node], graph: StageGraph) -> list[Diagnostic]:
-    """Return one cycle of each part of the graph that has any, with its edges."""
+    """Return an error for one cycle of each strongly connected component, with its edges."""
     problems = []
     for edges in find_cycles(graph):
         steps = [(nodes[a], nodes[b], why) for a, b, why in edges]

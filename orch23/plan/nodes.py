@@ -36,7 +36,7 @@ class CompiledGraph(Struct, frozen=True, array_like=True):
 
 
 def reads_of(node: Node) -> tuple[str, ...]:
-    """Return the patterns of files that a node waits for. Listings are left out: they leave out what stages make."""
+    """Return the patterns of files that a node waits for, without listings: these have no files that stages make."""
     return _patterns(node, order_only=True)
 
 
@@ -104,7 +104,7 @@ class WriterIndex:
         self._patterns: defaultdict[str, list[str]] = defaultdict(list)
         self._by_prefix: defaultdict[str, list[str]] = defaultdict(list)
         self._chains = {name: chain for name, node in nodes.items() if (chain := chain_of(node)) is not None}
-        # Of a pattern and a chain, the nodes outside of the chain. It is needed once for each of the chain's items.
+        # The nodes with a pattern that are outside of a chain: every item of the chain needs this list.
         self._others: dict[tuple[str, str], list[str]] = {}
         for name, node in nodes.items():
             for pattern in writes_of(node):
@@ -130,8 +130,8 @@ class WriterIndex:
     def overlaps(self) -> Iterator[tuple[str, str, str]]:
         """Yield pairs of nodes that may write the same path, with a path or pattern that shows it.
 
-        Nodes with the same pattern are each paired with the first of them alone: every conflict shows, and 1,000 nodes
-        give 999 pairs and not 499,500. Items of one chain, which may write the same files, are paired only like that.
+        Nodes with the same pattern are paired with the first of them only: this finds every conflict, and 1,000 nodes
+        give 999 pairs instead of 499,500. Items of one chain may write the same files, so they have no other pairs.
         """
         seen: set[tuple[str, str]] = set()
         for one, other, path in (*self._literal_pairs(), *self._pattern_pairs()):
@@ -173,7 +173,7 @@ class WriterIndex:
 
 
 class _PatternSet:
-    """Patterns, for paths as they are on a disk: in these no character is a wildcard."""
+    """A set of patterns to match paths on a disk, in which no character is a wildcard."""
 
     def __init__(self, patterns: Iterable[str]) -> None:
         """Split the patterns into literal paths and globs."""
@@ -205,7 +205,7 @@ class WrittenPaths(_PatternSet):
 
 
 class OutputIndex(_PatternSet):
-    """The paths that nodes declare as outputs: globs of others match these also where git ignores them."""
+    """The paths that nodes declare as outputs. Globs of other nodes match these even if git ignores them."""
 
     def __init__(self, nodes: Mapping[str, Node]) -> None:
         """Index the outputs; of a foreach that is not expanded, everything that its items may write."""

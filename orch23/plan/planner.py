@@ -22,7 +22,7 @@ def build_plan(
     """Return the plan of a pipeline with these foreach stages expanded, or everything that is wrong with it.
 
     `skipped_items` are the items of these foreach stages that their `if` switches off. `cache` has stored plans; the
-    graph is compiled, with networkx, only where it lacks this one.
+    graph is compiled, with networkx, only if it does not have this one.
     """
     expansions = dict(expansions or {})
     facts = PlanNodes(
@@ -36,11 +36,11 @@ def build_plan(
 
 
 def _cached_graph(facts: PlanNodes, cache: CompileCache | None) -> tuple[CompiledGraph | None, tuple[Diagnostic, ...]]:
-    """Return the graph out of the cache, or compile and store it."""
+    """Return the graph from the cache, or compile and store it."""
     made_of = _made_of(facts) if cache is not None else b""
     if cache is None or not made_of:
         return _compile(facts)
-    # Under one name a cache keeps one plan: the newest of this file with these foreach expanded.
+    # A cache keeps one plan for each name: the newest of this file with these foreach stages expanded.
     name = "\0".join((facts.pipeline.file, *sorted(facts.expansions)))
     stored = cache.get(name, made_of)
     graph = _stored_graph(stored) if stored is not None else None
@@ -59,7 +59,7 @@ def _compile(facts: PlanNodes) -> tuple[CompiledGraph | None, tuple[Diagnostic, 
 
 
 def _made_of(facts: PlanNodes) -> bytes:
-    """Return everything that the graph follows from, as bytes; nothing if a value cannot be encoded.
+    """Return everything that the graph depends on, as bytes; nothing if a value cannot be encoded.
 
     An edit of a command or a description changes none of it, so the stored plan is used again.
     """

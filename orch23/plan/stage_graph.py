@@ -1,6 +1,6 @@
 """The stages as a networkx graph: order, reachability, cycles through promotion groups.
 
-It is loaded only where no stored plan can be used: to import networkx takes a tenth of a second.
+It is imported only if no stored plan can be used, because importing networkx takes a tenth of a second.
 """
 
 import functools
@@ -72,7 +72,7 @@ def reachable_goals(graph: StageGraph, goals: Collection[str]) -> Mapping[str, i
 
 
 def find_cycles(graph: StageGraph) -> Iterator[tuple[tuple[str, str, str], ...]]:
-    """Yield one cycle of each part of the graph that has any, as its edges with their reasons."""
+    """Yield one cycle of each strongly connected component, as its edges with their reasons."""
     for component in nx.strongly_connected_components(graph):
         if len(component) == 1:
             continue

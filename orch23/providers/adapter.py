@@ -99,7 +99,7 @@ class ProgramRunner(Protocol):
 
 
 class Closable(Protocol):
-    """A resource that the providers of one run share and that ends with the run: a server, programs, connections."""
+    """A resource that all providers of a run share, and that ends with the run: a server, programs, connections."""
 
     def close(self) -> None:
         """End it. A build that ends leaves no call running."""
@@ -181,13 +181,16 @@ class Adapter(Struct, frozen=True, kw_only=True):
 
     make: Callable[[ProviderContext, CallContext], Provider]
     takes: frozenset[str] = frozenset()
+    # A default of a client library could change with its version, and with it every request.
     parameters: "Callable[[LLMStep], Mapping[str, Json]]"
     endpoint: "Callable[[LLMStep], str]"
     api: "Callable[[LLMStep], str]"
     pricing: Pricing
     remote: "Callable[[LLMStep], bool]"
+    # Not done by the vendors' libraries: they would be imported to compute a key (ADR 10).
     wire: "Callable[[LLMStep, Json], Json]" = _no_schema
     check: "Callable[[LLMStep, Mapping[str, str], Path | None], tuple[Diagnostic, ...]]" = _nothing_wrong
+    # Checked only for calls that are certain: a build from recordings needs no key (ADR 11).
     ready: "Callable[[LLMStep, Mapping[str, str], Path | None], tuple[Diagnostic, ...]]" = _nothing_wrong
     consent: "Callable[[LLMStep, Mapping[str, str], Path, ProjectFiles], Grant | None]" = _no_consent
     on_truncated: OnTruncated = field(default_factory=OnTruncated)
@@ -199,6 +202,6 @@ def nearest_hint(name: str, known: Sequence[str]) -> str:
 
 
 def seed_of(request: Request) -> Mapping[str, Json]:
-    """Return the seed to send, if the request has one. Each sample has its own seed, or it would be the same text."""
+    """Return the seed to send, if the request has one. Each sample has its own, or its text would be the same."""
     seed = request.params.get("seed")
     return {"seed": seed + request.sample} if isinstance(seed, int) else {}

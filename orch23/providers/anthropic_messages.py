@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 
 ANTHROPIC_KEY = "ANTHROPIC_API_KEY"
 ANTHROPIC_URL = "https://api.anthropic.com"
+# Part of every fingerprint: with another version, no recorded response is found.
 API_VERSION = "2026-10-21"
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
 THINKING_MODES = ("adaptive", "disabled")
@@ -104,6 +105,7 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
             raise ConfigurationError(*missing)
         import anthropic  # noqa: F401, PLC0415 - 1.5 s, which must not count against `llm.timeout`
 
+        # What the library builds at its first response is built while that response is awaited (ADR 18).
         if self.warm_up is not None:
             self.warm_up.start_once(warm_up_anthropic)
         began = self.clock()
@@ -198,6 +200,7 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
 def stream_arguments(request: Request, *, shares_system: bool = False) -> dict[str, Any]:
     """Return the arguments of `messages.stream`: the request, with one mark for prompt caching where it helps."""
     params = request.params
+    # One mark only: for the text that all attempts share, else for the system text that items of a foreach share.
     marked = _is_marked(request)
     sent: dict[str, Any] = {
         "model": request.model,
@@ -242,10 +245,10 @@ def make_anthropic_client(
 ) -> "Anthropic":
     """Return a client of the SDK that does not depend on the environment.
 
-    The SDK reads eight variables of its own and a file of profiles; with key and address given, it ignores all but
-    ANTHROPIC_CUSTOM_HEADERS. It makes no retries, which would hide requests; follows no redirects, which would send the
-    prompt elsewhere; and opens one connection for each call, since a kept one may be dead. It uses the machine's
-    proxies, but not for addresses of this machine.
+    The SDK reads eight environment variables and a file of profiles. With key and address given, it ignores all but
+    ANTHROPIC_CUSTOM_HEADERS. The client makes no retries, which would hide requests, and follows no redirects, which
+    would send the prompt elsewhere. It opens a connection for each call, since a reused one may be dead. It uses the
+    machine's proxies, but not for addresses of this machine.
     """
     import anthropic  # noqa: PLC0415 - heavy
 
@@ -293,6 +296,7 @@ def _response(message: "ParsedMessage[None]", url: str, request: Request, durati
     model = recordable_model(text_at(message.model))
     text = join_text(block.text for block in message.content if block.type == "text")
     details = message.stop_details
+    # The API explains some refusals beside the content.
     if reason == "refusal" and not text.strip() and details is not None:
         text = details.explanation or ""
     return Response(

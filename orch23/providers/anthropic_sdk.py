@@ -1,7 +1,8 @@
 """Handle Anthropic's SDK: map its errors to faults, and warm it up during the first call.
 
-The SDK builds its validators at the first response, which takes as long as reading twenty responses; and eight times if
-eight responses arrive at once. The warm-up makes no connection: it uses the mock transport of the HTTP library.
+The SDK builds its validators at the first response. This takes as long as reading twenty responses, and it happens
+eight times if eight responses arrive at once. The warm-up makes no connection: it uses the mock transport of the HTTP
+library.
 """
 
 import contextlib
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 
 _EVENT_STREAM = "text/event-stream"
+# An error in the middle of a stream has a type and no status.
 _STATUS_OF_ERROR: Mapping[str, int] = {
     "invalid_request_error": 400,
     "authentication_error": 401,
@@ -91,7 +93,7 @@ class WarmUp(Struct):
         threading.Thread(target=_quietly, args=(act,), name="warm-up", daemon=True).start()
 
     def close(self) -> None:
-        """Start none any more."""
+        """Prevent a later start."""
         with self._lock:
             self._begun = True
 
@@ -114,7 +116,7 @@ _EVENTS: Sequence[Mapping[str, Any]] = (
 
 
 def warm_up_anthropic() -> str:
-    """Read a made-up response as a real one is read, and return its text."""
+    """Read a sample response in the same way as a real one, and return its text."""
     import anthropic  # noqa: PLC0415 - heavy
     import httpx2  # noqa: PLC0415 - heavy
 

@@ -87,6 +87,7 @@ class CommandProvider(Struct, frozen=True, kw_only=True):
             raise TypeError(message)
         try:
             program = resolve_program(step, setting.environ, setting.root, setting.files)
+            # Checked again: the program may have changed since the check at the start of the build (ADR 25).
             if not setting.is_granted(program.grant):
                 raise ConsentError(not_granted_error(program.grant, setting.trust_command))
             return setting.runner.run(
@@ -95,6 +96,7 @@ class CommandProvider(Struct, frozen=True, kw_only=True):
                     program=program.path,
                     files=program.files,
                     reads=program.reads,
+                    # Only what the pipeline declares and the user allowed: the program may come with a clone (ADR 25).
                     env={name: setting.environ[name] for name in step.pass_env if name in setting.environ},
                     network=step.network,
                     stdin=stdin,
@@ -153,6 +155,7 @@ def resolve_program(step: LLMStep, environ: Mapping[str, str], root: Path, files
         else:
             given |= dict(_project_file(one, files))
             given |= {below: entry for below in files.listing(f"{one}/**") for _, entry in _project_file(below, files)}
+    # The arguments are part of the grant, because `python3 -c ...` can be any program (ADR 25).
     identity = {
         "argv": list(step.command),
         "program": None if path is None else _sha256(path),

@@ -85,6 +85,7 @@ class OpenCalls(Struct):
         try:
             self.wait(0)
             yield sockets
+        # If the build has ended, that is the cause: report it instead of the exception.
         except Exception:
             self.wait(0)
             raise
@@ -115,7 +116,7 @@ class OpenCalls(Struct):
 
 
 def _shut(one: socket.socket) -> None:
-    """Wake the thread that reads. Under TLS too it is the plain connection: nothing waits for a close message."""
+    """Wake the thread that reads. Also under TLS this is the plain connection, so nothing waits for the peer."""
     with contextlib.suppress(OSError):  # it is closed already
         one.shutdown(socket.SHUT_RDWR)
 

@@ -55,6 +55,7 @@ class TransportError(Exception):
         super().__init__(diagnostic.message)
         self.diagnostic = diagnostic
         self.transient = transient
+        # A charged call counts in full against the budget, since its cost is unknown (ADR 8).
         self.charged = charged
         self.status = status
         self.retry_after_s = retry_after_s
@@ -91,13 +92,15 @@ def status_error(
 def unreachable_error(url: str, why: BaseException) -> TransportError:
     """Return the error of a request without a reply; it is charged unless there was no connection to send it.
 
-    A library wraps in this way what the limits of replies raise while it reads: such an error is returned as it is.
+    `limit_reply` raises a TransportError while the library reads, and the library wraps it. Such an error is returned
+    unchanged.
     """
     if isinstance(why, TransportError):
         return why
     said = printable_line(str(why)) or "no reason given"
     message = f"{url} cannot be reached: {said} ({type(why).__name__})"
     hint = "check the network and `llm.base_url`, then build again"
+    # A broken connection may have been broken after the server started to work: count the call in full (ADR 8).
     charged = type(why).__name__ not in _CONNECTING
     return TransportError(Diagnostic(codes.UNREACHABLE, message, hint=hint), transient=True, charged=charged)
 

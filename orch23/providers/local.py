@@ -60,7 +60,7 @@ class LocalServer:
         self._running: dict[str, _Running] = {}
 
     def running(self, model: str) -> _Running:
-        """Return the child that serves a model; start it if it does not run.
+        """Return the child that serves a model, and start it if it is not running.
 
         Raises:
             ConfigurationError: llama.cpp or the weights are missing.
@@ -111,6 +111,7 @@ def local_request_body(request: Request) -> dict[str, Json]:
     """Return the body of `/v1/chat/completions`, the only endpoint of llama.cpp where seed and schema work."""
     messages: list[Json] = [{"role": "system", "content": request.system}] if request.system else []
     messages += [{"role": m.role, "content": m.content} for m in request.messages]
+    # Without the prompt cache, equal requests get equal texts.
     body: dict[str, Json] = {"messages": messages, "stream": False, "cache_prompt": False}
     body |= {name: request.params[name] for name in ("max_tokens", "temperature") if name in request.params}
     body |= seed_of(request)
@@ -130,7 +131,7 @@ def server_argv(model: str, environ: Mapping[str, str]) -> tuple[str, ...]:
     missing = _missing(model, environ)
     if missing or weights is None:
         raise ConfigurationError(*missing)
-    # Its threads spin, so more of them are slower on a busy machine.
+    # Its threads wait actively, so more threads are slower on a busy machine.
     threads = max(1, (os.cpu_count() or 2) // 2)
     script = str(Path(__file__).with_name("local_server.py"))
     return (sys.executable, "-P", script, str(weights), str(threads), str(CONTEXT_TOKENS))
@@ -148,6 +149,7 @@ def _start(argv: Sequence[str], environ: Mapping[str, str]) -> _Running:
         stderr=subprocess.DEVNULL,
         text=True,
         encoding="utf-8",
+        # A terminal sends its signals only to its own session.
         start_new_session=True,
     )
     line = _first_line(process, token)
@@ -258,7 +260,7 @@ def _response(answer: Json, model: str, duration_s: float) -> Response:
 
 
 def _missing(model: str, environ: Mapping[str, str]) -> tuple[Diagnostic, ...]:
-    """Say what keeps a model from being asked: the server's library, the weights."""
+    """Return an error if the library of the server or the weights are missing."""
     missing, ways = [], []
     if importlib.util.find_spec("xllamacpp") is None:
         missing.append("llama.cpp (xllamacpp) is not installed")

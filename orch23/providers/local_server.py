@@ -53,6 +53,7 @@ def serve(model: str, threads: int, context: int, token: str) -> str:
     params.api_keys = [token]
     params.ui = False
     params.endpoint_slots = False
+    # The server must not download anything.
     params.offline = True
     params.verbosity = 0
     server = llama.Server(params)

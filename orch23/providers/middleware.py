@@ -35,6 +35,7 @@ class RedactingProvider(Struct, frozen=True):
                 response = self.inner.complete(request, deadline_s, on_text)
         except ProviderError as error:
             raise ProviderError(*(self._redacted(one) for one in error.diagnostics)) from None
+        # Here, between transport and transcripts: no adapter can forget it, and no secret is recorded (ADR 9).
         return replace(
             response,
             text=self.redact(response.text),
@@ -53,7 +54,7 @@ class RedactingProvider(Struct, frozen=True):
 
 
 class CheckedProvider(Struct, frozen=True):
-    """A provider that is called only if its key, library, program and the user's consent are there.
+    """A provider that is called only if its key, library and program exist and the user has consented.
 
     A build checks the calls that are certain before its first stage; this is for calls that are known only later.
     """
@@ -210,6 +211,7 @@ class MeteredProvider(Struct, frozen=True, kw_only=True):
             LimitError: it does not fit, and nothing was sent; or the stage's wall time ended during the call.
 
         """
+        # Before the request is sent: parallel stages could otherwise exceed the limit together (ADR 8).
         self.meter.reserve(self.stage, request)
         try:
             left_s = self.meter.deadline_s(self.stage, deadline_s)
@@ -219,6 +221,7 @@ class MeteredProvider(Struct, frozen=True, kw_only=True):
         try:
             return self.meter.with_cost(request, self.inner.complete(request, left_s, on_text))
         except (TransportError, ProviderError) as fault:
+            # A call of unknown cost counts in full (ADR 8).
             if isinstance(fault, TransportError) and not fault.charged:
                 self.meter.release(self.stage)
             else:

@@ -33,6 +33,7 @@ def find_model(step: LLMStep, environ: Mapping[str, str]) -> Diagnostic | None:
         KeyError: the provider has no such interface; see `can_find_models`.
 
     """
+    # Not part of a build: a network failure would stop builds that need no call (ADR 11).
     variable, look_up = _LOOKUPS[step.provider]
     key = environ.get(variable, "").strip() or "none"  # a server on this machine may need no key
     try:

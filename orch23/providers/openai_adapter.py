@@ -41,6 +41,7 @@ def _make(setting: ProviderContext, asking: CallContext) -> Provider:
         server=server, calls=setting.share(OpenCalls, OpenCalls), trust=setting.share(TlsContexts, TlsContexts)
     )
     if interface_of(step) == "chat":
+        # The vendor has renamed the field; other servers know the old name.
         return ChatCompletions(
             connection=connection, limit_field="max_completion_tokens" if url == OPENAI_URL else "max_tokens"
         )

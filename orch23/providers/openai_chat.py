@@ -106,7 +106,7 @@ class ChatCompletions(Struct, frozen=True, kw_only=True):
 
 
 class _PartialResponse(Struct):
-    """A response of which parts have arrived."""
+    """The parts of a response that have arrived."""
 
     finish: str | None = None
     usage: Json = None
@@ -151,6 +151,7 @@ def chat_request_body(request: Request, limit_field: str) -> dict[str, Json]:
         "messages": sent,
         limit_field: params.get("max_tokens"),
         "stream": True,
+        # Without this option, a streamed response has no token counts.
         "stream_options": {"include_usage": True},
     }
     names = {"effort": "reasoning_effort", "temperature": "temperature"}

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 SCHEMA_NAME = "answer"
 _DEEPEST = 10
+# A schema with one of these formats is not sent as strict.
 _UNKNOWN_FORMATS = frozenset({"uri"})
 
 
@@ -73,7 +74,7 @@ OPENAI_KEY = "OPENAI_API_KEY"
 _CONNECT_S = 15.0
 # A model on a slow machine reads a long prompt for minutes before its first word.
 _STALL_S = 300.0
-# Later than the deadline, which shuts the connection down and gives the better message.
+# The library's timeout is later than the deadline: the deadline shuts the connection down, with a better message.
 _LATER_S = 5.0
 _LEAST_S = 0.001
 _NO_CREDIT = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})

@@ -134,6 +134,7 @@ class ResponsesApi(Struct, frozen=True, kw_only=True):
             what = "the response is not ready and has no id"
             raise invalid_reply_error(what, self.connection.server.url)
         data = CallSubmitted(fingerprint=request.fingerprint(), response_id=response_id, provider=request.provider)
+        # On disk before the first poll: after a kill, the next run collects the response instead of paying for another.
         self.emit(Event(data, f"submitted as {response_id}", self.stage))
         try:
             return self._collect(response_id, until, self.first_poll_s)
@@ -243,6 +244,7 @@ def responses_request_body(request: Request) -> dict[str, Json]:
         "model": request.model,
         "input": sent,
         "max_output_tokens": params.get("max_tokens"),
+        # In the background and stored: a later run can collect the response if this one is killed.
         "background": True,
         "store": True,
     }

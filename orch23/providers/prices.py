@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep
 
 
-# Dollars for a million tokens, each with the number of input tokens above which it applies to the whole request.
-#
-# They ascend by that number. The first number is -1, so one price always applies.
+# Dollars for a million tokens, each with a number of input tokens: the price of a request with more input than this.
+# The numbers ascend from -1, so one price always applies.
 Rate: TypeAlias = tuple[tuple[int, Decimal], ...]
 
 _MILLION = Decimal(1_000_000)
@@ -42,7 +41,7 @@ class Tariff(Struct, frozen=True, kw_only=True):
     def cost(self, usage: Usage) -> Decimal:
         """Return the price of a request in US dollars: cached input at its own rates, other input at that of input.
 
-        A count of cached tokens over that of all input is the provider's mistake; it is charged as it is.
+        If a provider counts more cached tokens than input tokens, its numbers are charged unchanged.
         """
         above = usage.input_tokens
         plain = max(0, usage.input_tokens - usage.cache_read_tokens - usage.cache_write_tokens)
@@ -84,6 +83,7 @@ class Prices(Struct, frozen=True):
     def tariff_of(self, provider: str, model: str) -> Tariff | None:
         """Return the tariff of a model at a provider; None if it is unknown."""
         stated = self.own.get(f"{provider}/{model}") or self.own.get(model)
+        # The packaged table may be outdated, or lack a model.
         if stated is not None:
             return _stated(stated)
         adapter = adapter_named(provider, self.plugins)
@@ -102,6 +102,7 @@ def worst_case(request: Request, tariff: Tariff | None) -> WorstCase:
     Each token of a byte-level tokenizer has at least one byte, so a text has at most as many tokens as bytes in UTF-8.
     A response has at most `max_tokens`, thinking included. Without that parameter the price is unknown.
     """
+    # Bytes, not a vendor's tokenizer: one low estimate would break the limit (ADR 8).
     texts = [request.system, *(message.content for message in request.messages)]
     if request.schema is not None:
         texts.append(json.dumps(request.schema, ensure_ascii=False, default=dict))
@@ -165,6 +166,7 @@ def _tabled(vendor: str, model: str) -> Tariff | None:
     return Tariff(
         input=sent,
         output=received,
+        # Cached input without a price costs as much as other input.
         cache_read=_rate(found.cache_read_mtok) or sent,
         cache_write=_rate(found.cache_write_mtok) or sent,
         source=f"genai-prices {genai_prices.__version__}",

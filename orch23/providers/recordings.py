@@ -31,12 +31,13 @@ class TranscriptStore(Protocol):
 class UniqueCalls:
     """Makes a run call each request once, even if several stages need it at the same time.
 
-    `taken` are the fingerprints that an interrupted run had recorded again. In the mode `record` these and the ones
-    of this run are not recorded once more.
+    `taken` are the fingerprints that an interrupted run had requested as new. In the mode `record` these and those of
+    this run are not requested again.
     """
 
     def __init__(self, taken: Container[str] = frozenset()) -> None:
         """Start a run that continues an interrupted one with these fingerprints."""
+        # Only these: with all responses that the run used, `--resample` after Ctrl-C would do nothing (ADR 7).
         self._taken = taken
         self._recorded: set[str] = set()
         self._locks: dict[str, threading.Lock] = {}
@@ -85,6 +86,7 @@ class RecordingProvider(Struct, frozen=True, kw_only=True):
         if known is not None:
             return _replayed(known)
         fingerprint = request.fingerprint()
+        # Only one response can be recorded for a fingerprint: equal requests of several stages cause one call (ADR 7).
         with self.unique_calls.calling(fingerprint):
             # While this thread waited, another stage may have made the same call.
             known = self.find(request)
@@ -114,8 +116,8 @@ class RecordingProvider(Struct, frozen=True, kw_only=True):
     def settle(self, fingerprint: str, outcome: ExchangeOutcome, diagnostics: tuple[str, ...]) -> None:
         """Record the outcome of a response.
 
-        Two kinds keep their outcome: in `replay` all, since a replay changes no file; and those that another stage
-        requested, since the two stages may judge them differently.
+        Nothing is recorded in `replay`, which changes no file. A response that another stage requested keeps its
+        outcome, since the two stages may judge it differently.
         """
         known = self.store.get(fingerprint, self.transcripts)
         if self.mode == "replay" or known is None or (known.outcome != "pending" and known.stage != self.stage):
@@ -125,6 +127,7 @@ class RecordingProvider(Struct, frozen=True, kw_only=True):
             self.store.put(settled, self.transcripts)
 
     def _is_excluded(self, found: Exchange) -> bool:
+        # A refused or truncated response is not excluded: otherwise each further build would be paid for (ADR 7).
         return found.superseded or (self.mode == "record" and found.fingerprint not in self.unique_calls)
 
 

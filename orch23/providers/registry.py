@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _SPECIFIC_TEXT = "effort thinking base_url endpoint_alias command read pass_env network answers seed temperature api"
 _SPECIFIC = tuple(_SPECIFIC_TEXT.split())
 
+# Names only: the module of a provider is imported when a step uses it (ADR 18).
 _MODULES = {
     "anthropic": "anthropic_messages",
     "openai": "openai_adapter",
@@ -48,7 +49,7 @@ def _of_plugins(plugins: tuple[str, ...]) -> Registry[Adapter]:
 
 
 def adapter_named(provider: str, plugins: tuple[str, ...]) -> Adapter | None:
-    """Return the provider of a name: of orch23, else of the plugins of a pipeline; None if there is none."""
+    """Return the provider with a name: one of orch23, else one of the pipeline's plugins; None if there is none."""
     return ADAPTERS.get(provider) or _of_plugins(plugins).get(provider)
 
 
@@ -59,6 +60,7 @@ def adapter_of(step: "LLMStep") -> Adapter | None:
 
 def plugin_of(step: "LLMStep") -> str:
     """Return name and version of the plugin that has a step's provider; empty for a provider of orch23."""
+    # Part of the key: another version of the plugin may give another result (ADR 32).
     added = _of_plugins(step.from_plugins)
     return added.plugin_version(step.provider) if step.provider not in ADAPTERS and step.provider in added else ""
 
@@ -146,11 +148,13 @@ def unsupported_fields(provider: str, plugins: Callable[[], tuple[str, ...]]) ->
 def parameters_of(step: "LLMStep") -> Mapping[str, Json]:
     """Return the parameters for the stage key and the fingerprint, with explicit defaults."""
     found = _adapter(step).parameters(step)
+    # A parameter of the request, so that both ways have their own recordings (ADR 10).
     return found if step.structured_output else {**found, "structured_output": False}
 
 
 def endpoint_of(step: "LLMStep") -> str:
     """Return the server as it is hashed: the alias if there is one, never a key or an absolute path."""
+    # A path of this machine would give every machine its own key.
     return step.endpoint_alias or _adapter(step).endpoint(step)
 
 
@@ -190,6 +194,7 @@ def _unsupported(name: str, provider: str) -> Diagnostic:
 def server_grant(url: str, vendor_url: str, key: str) -> Grant | None:
     """Return the grant to send prompts and the key of a variable to an address; None for the vendor's own server."""
     origin = url_origin(url)
+    # The key is the vendor's own. Loopback needs a grant: another user may listen there (ADR 25).
     return None if origin == url_origin(vendor_url) else Grant(kind="server", name=origin, keys=(key,))
 
 

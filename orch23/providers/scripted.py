@@ -49,6 +49,7 @@ class ScriptedProvider(Struct, frozen=True):
         """Return the digest of the response; with several cases, the digest of all of them."""
         cases = _cases(self.answers, self.stage)
         texts = [_text(case, self.attempt) for case in cases]
+        # The prompt decides which case matches, so all cases are part of the request.
         if any(case.when for case in cases):
             return digest_json([[case.when, text] for case, text in zip(cases, texts, strict=True)])
         return digest_bytes(texts[0].encode()).sha256 if texts and texts[0] is not None else None

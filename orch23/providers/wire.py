@@ -84,6 +84,7 @@ def reduce_schema(schema: Json) -> Json:
     nodes = list(_nodes(found))
     optional = sum(len(_mapping(n.get("properties"))) - len(_list(n.get("required"))) for n in nodes)
     unions = sum("anyOf" in node for node in nodes)
+    # Above these limits of structured output, no schema is sent.
     return found if optional <= MAX_OPTIONAL_PROPERTIES and unions <= MAX_UNIONS else None
 
 
@@ -167,6 +168,7 @@ class _Reduction:
         properties = _mapping(node.pop("properties", None))
         required = [name for name in _list(node.pop("required", None)) if isinstance(name, str)]
         free = isinstance(node.pop("additionalProperties", None), Mapping) or "patternProperties" in node
+        # A form that forbids correct responses is worse than none (ADR 10).
         if not properties or free or not properties.keys() >= set(required):
             raise _InexpressibleError
         form: dict[str, Json] = {
@@ -214,6 +216,7 @@ def _described(form: dict[str, Json], rest: dict[str, Json]) -> dict[str, Json]:
     said = [description] if isinstance(description, str) else []
     if isinstance(inner := form.get("description"), str):
         said.append(inner)
+    # The model may read the rules there. The response is validated by the full schema anyway (ADR 10).
     if rest:
         said.append(json.dumps(rest, sort_keys=True, ensure_ascii=False))
     if said:

@@ -55,6 +55,7 @@ _SHELLS_TEXT = "sh bash dash zsh ksh fish csh tcsh busybox env xargs sudo nohup 
 _SHELLS = frozenset(_SHELLS_TEXT.split())
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _OPERATORS = "|&;<>()"
+# Not `-p`, `-c` or `-o`: they could load a model's code as a plugin, or another configuration.
 _PYTEST_FLAGS = re.compile(r"-[qvxsl]+|-r[A-Za-z]+|--(?:quiet|verbose|exitfirst|showlocals|no-header|no-summary)")
 _PYTEST_VALUES = frozenset({"-k", "-m", "--tb", "--maxfail"})
 
@@ -76,10 +77,12 @@ def command_step(command: str, allow: Sequence[str]) -> "ShellStep | PytestStep 
         return f"it cannot be split into arguments: {str(error).lower()}"
     if not argv:
         return "it is empty"
+    # A path could lead to a program that a model wrote.
     if "/" in argv[0] or "\\" in argv[0] or ".." in argv[0]:
         return f"the program `{argv[0]}` is a path; write its name alone"
     if argv[0] not in allow:
         return f"the program `{argv[0]}` is not allowed; allowed are {', '.join(f'`{name}`' for name in allow)}"
+    # With the exit status alone, code under test could end the process with 0 before a test fails.
     if argv[0] == "pytest":
         return _pytest(argv[1:])
     if argv[:3] == ["python", "-m", "pytest"]:

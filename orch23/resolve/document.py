@@ -430,6 +430,7 @@ class DefaultsDocument(CommonDocument, frozen=True, kw_only=True, forbid_unknown
 class StageDocument(CommonDocument, OneOf, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"if_": "if"}):
     """A stage. `stage_form` adds a key for each step kind."""
 
+    # Refused and not ignored: a pipeline for a later version must not run with another meaning.
     later = ("matrix", "approve", "pinned", "samples")
 
     desc: Annotated[str, Meta(description="A description of the stage. Not part of the key.")] = ""

@@ -21,6 +21,7 @@ from orch23.resolve.templates import (
 )
 
 E_UNDEFINED = "E840"
+# An expression may use the data of a model, so its time and memory are limited.
 MAX_EXPRESSION_VALUES = 100_000
 MAX_EXPRESSION_LENGTH = 4096
 MAX_EXPRESSION_DEPTH = 64
@@ -56,7 +57,7 @@ def evaluate(source: str, names: Mapping[str, ExpressionValue]) -> Json:
 def _undefined_error(
     error: jinja2.UndefinedError, used: Mapping[str, frozenset[str]], names: Mapping[str, ExpressionValue]
 ) -> EvaluationError:
-    """Return the error of a missing member, with the top-level name that lacks it where it is one of these."""
+    """Return the error of a missing member. It names the top-level mapping that lacks the member, if there is one."""
     message, hint = first_line_of_error(error), hint_of_error(error, names)
     missing = re.match(r"the mapping has no `(.+)`", message)
     member = missing[1] if missing else ""
@@ -137,7 +138,7 @@ def _note_members(node: nodes.Node, used: dict[str, set[str]]) -> None:
 
 
 def _member_of(node: nodes.Node) -> str | None:
-    """Return the name of the member that a node such as `a.b` or `a["b"]` is."""
+    """Return the name of the member that a node such as `a.b` or `a["b"]` accesses, or None."""
     match node:
         case nodes.Getattr():
             return node.attr
@@ -163,7 +164,7 @@ def _is_transparent(source: str) -> bool:
 
 
 class _Size(Struct):
-    """What a value may still have: values, and characters of its texts."""
+    """The remaining size of a value: the number of values in it, and of characters in its texts."""
 
     values: int = MAX_EXPRESSION_VALUES
     characters: int = MAX_RENDERED_TEXT

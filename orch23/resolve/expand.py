@@ -44,11 +44,12 @@ def expand(
     except SliceError as error:
         return Expansion((), (_problem("E824", foreach, str(error), locate, error.hint),))
     keyed, problems = _keys(foreach, items, locate)
-    # An item with an unusable key does not hide the errors of other items: those with a key are built all the same.
+    # Items that have a key are built even if others have none, so that all errors are reported.
     have_keys = not problems
     rendered = render_foreach(foreach, keyed, variables)
     skipped = tuple(built.skipped for built in rendered if built.skipped is not None)
     keys = frozenset(key for key, _ in keyed)
+    # A skipped item counts as not declared, but its name stays valid in `needs` (ADR 12).
     present = keys.difference(one.name.partition("@")[2] for one in skipped)
     stages: list[Stage] = []
     for built, (key, item) in zip(rendered, keyed, strict=True):

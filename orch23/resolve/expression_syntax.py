@@ -11,7 +11,7 @@ from orch23.model.digest import Json
 E_EXPRESSION: Final = "E841"
 """The code of an expression that is malformed or has no value."""
 
-# A noncharacter: it survives the filters upper, lower and trim, and no file of a project may have it.
+# A noncharacter: the filters upper, lower and trim do not change it, and YAML files must not contain it.
 UNKNOWN_MARK: Final = "\ufdd0"
 
 

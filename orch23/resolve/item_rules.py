@@ -1,6 +1,6 @@
 """Limit what items of a foreach may decide: plain paths and arguments, never programs or code.
 
-The list may come from a model, which could otherwise choose what runs on the machine (rule 9 of the language).
+The list may come from a model, which could otherwise choose the programs that run on this machine.
 """
 
 import re
@@ -34,7 +34,9 @@ _CODE_OPTION: Final = re.compile(
 _RUNS_PROGRAM: Final = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 """Options of find."""
 
+# `-p` loads a plugin, and `-o` overrides settings.
 _PYTEST_OPTIONS: Final = frozenset({*_RUNS_TEXT, "-p", "-o"})
+# In `timeout 5m PROGRAM` or `taskset 0x3 PROGRAM`, the number is not the program.
 _NUMBER: Final = re.compile(r"(?:0x)?[0-9a-f.]+[smhd]?")
 _SHELL_SIGNS: Final = frozenset("\"'\\;&|<>()$`{}!#~^=")
 
@@ -270,6 +272,7 @@ def _name_fault(kind: str, path: str, typed: _Typed) -> _Error | None:
     if kind in (_READ, _SLICE) and typed.read:
         message = f"the item names `{path}`, outside of `allowed_paths.read`"
         return None if match_any(typed.read, path) else ("E857", message, "correct the item")
+    # An item could otherwise show a model a file of secrets, or let it write `conftest.py`.
     reason = protected_reason(path) or secret_file_reason(path)
     if reason is None:
         return None

@@ -108,6 +108,7 @@ def key_texts(
     stage: Stage, step: "LLMStep", given: tuple[PromptInput, ...], sources: AuthorTexts, variables: Mapping[str, Json]
 ) -> tuple[str, str, tuple[Diagnostic, ...]]:
     """Return prompt and system text as they are part of the key, and errors."""
+    # Without retry feedback: the key is the same at every attempt.
     names = _names(stage, given, variables, schema=_schema(step, sources))
     prompt, problems = _render(step.prompt, names, sources)
     system, more = _render(step.system, names, sources) if step.system else ("", ())
@@ -122,6 +123,7 @@ def texts_digest(
     With an equal digest and equal other aspects of the manifest, the prompt is the same. So prompts can be compared
     even if the bytes of an input are lost and the prompt cannot be rendered.
     """
+    # Lost inputs must not make a stage stale: the digest does not need their bytes (ADR 19).
     paths = [getattr(step, key) for key in step.author_keys]
     files = [sources.text(path)[0] if path else None for path in paths]
     return digest_json([*files, dict(variables), [[one.path, one.slice, one.base] for one in given]])
@@ -151,6 +153,7 @@ def make_request(
     names["attempt"] = this.attempt
     names["previous"] = None if this.previous is None else this.previous[:MAX_PREVIOUS_LENGTH]
     sent = {**names, "brief": this.feedback, "own": PromptInputs(this.own) if this.own else None}
+    # Another version of Python may word the same failure differently. That must not cause a second call.
     same = {**names, "brief": _reduced(this.feedback), "own": None}
     system, problems = _render(step.system, sent, sources) if step.system else ("", ())
     text, more = _render(template, sent, sources)

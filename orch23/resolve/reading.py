@@ -1,6 +1,7 @@
 """Convert plain values to documents of the language, or report everything that is wrong.
 
-msgspec converts a valid value fast, but reports one error only. For an invalid value, jsonschema finds all errors.
+msgspec converts a valid value fast, but reports only the first error. For an invalid value, jsonschema finds all errors
+(ADR 29).
 """
 
 import re
@@ -30,6 +31,7 @@ _STAGE: Final = re.compile("stages/[^/]*")
 E_NOT_EXACTLY_ONE: Final = "E814"
 """The error of a mapping that needs exactly one of some keys, and has none or several."""
 
+# The stricter of the two decides: `1.0` is an integer only for jsonschema, for example (ADR 29).
 _DISAGREE: Final = ("BUG: the schema accepts what the classes refuse", "report it as an error of orch23")
 
 _Document = TypeVar("_Document", bound=Document)
@@ -79,7 +81,7 @@ def read_document(
         return found, []
     from orch23.resolve.stand_ins import without_broken, without_unknown  # noqa: PLC0415 - few pipelines need it
 
-    # First without unknown values, then without broken ones: so one run reports all errors, and not the first only.
+    # First without unknown values, then without broken ones, so that one run reports all errors.
     known = without_unknown(tree, kind, at, unknown)
     found = _converted(known, kind)
     if found is not None:

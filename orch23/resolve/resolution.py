@@ -71,10 +71,10 @@ class ResolvedStage(Struct, frozen=True, kw_only=True):
 
     By path: `files` are its inputs, `unkeyed` the inputs for order only, which only its step gets, `base` the versions
     that it starts from, `verify_files` the further inputs of its verification. `parts` and `verify_parts` are the files
-    of which its step and its verification get only slices; `composed` are their bytes, which no file of the project
-    has. `given` is what a prompt or template sees, in declared order. `listings` are the paths of each listing by its
-    pattern, as the verification sees it. `texts` is the digest of what the prompt is rendered from, without the
-    contents of its inputs.
+    of which its step and its verification get only slices; `composed` are the bytes of these files, which are not on
+    the disk. `given` are the inputs of a prompt or template, in declared order. `listings` are the paths of each
+    listing by its pattern, for the verification. `texts` is the digest of everything that the prompt is rendered from,
+    except the contents of its inputs.
     """
 
     stage: Stage
@@ -111,6 +111,7 @@ class _Shown(Struct, frozen=True):
     def listed(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
         return tuple(path for path in self.tree.listed(pattern, exclude) if secret_file_reason(path) is None)
 
+    # Its content would be sent to a provider. A literal path shows that the author means this file.
     def _is_private(self, path: str) -> bool:
         """Return whether a file may have secrets by its name, or is a link to such a file."""
         if secret_file_reason(path) is not None:
@@ -153,6 +154,7 @@ def resolve_stage(
     aspects = _declared(stage, facts) | inputs.aspects | verify.aspects | keys | verify_keys | texts.aspects
     aspects |= {f"base:{path}": str(entry) for path, entry in base.items()}
     aspects |= {f"requires:{c.kind}:{c.path}": _holds(c, tree) for c in stage.requires}
+    # An aspect that is None is left out, so a new aspect does not change the key of a stage that does not use it.
     manifest = dict(sorted((a, v) for a, v in aspects.items() if v is not None))
     return ResolvedStage(
         stage=stage,
@@ -181,6 +183,7 @@ def resolve_stage(
 def _declared(stage: Stage, facts: Facts) -> dict[str, Json]:
     """Return the aspects that follow from the pipeline and the machine alone."""
     scope = stage.fence
+    # Timeouts, limits and prices are not aspects: they do not change a result (ADR 8).
     aspects: dict[str, Json] = {
         "action_format": ACTION_FORMAT,
         "outputs": list(stage.outputs),
@@ -190,6 +193,7 @@ def _declared(stage: Stage, facts: Facts) -> dict[str, Json]:
         "network": stage.network or None,
         "item": stage.item.value if stage.item else None,
         "salt": stage.salt,
+        # Another version of a plugin may give another result (ADR 32).
         "plugins": list(facts.plugins) or None,
         "ensures": [f"{c.kind}:{c.path}" for c in stage.ensures] or None,
     }
@@ -207,6 +211,7 @@ def _verification(stage: Stage, facts: Facts) -> dict[str, Json]:
     return {
         "verify": [_verify_aspect(step, facts) for step in stage.verify.steps],
         "verify.all": stage.verify.run_all or None,
+        # Without processes, another Python cannot change the verdict.
         "verify.python": facts.python if processes else None,
         "verify.pytest": facts.pytest if any(step.kind == "pytest" for step in processes) else None,
     }
@@ -225,6 +230,7 @@ def _processes_of(stage: Stage) -> tuple[ProcessStep, ...]:
 
 def _verify_aspect(step: VerifyStep, facts: Facts) -> Json:
     match step:
+        # A new revision of a check may judge the same outputs differently.
         case CheckStep():
             return {"check": step.name, "with": dict(step.options), "revision": facts.checks.get(step.name)}
         case ProcessStep():
@@ -279,6 +285,7 @@ class _Inputs(Struct):
                 hint = "create it, or write {path: ..., optional: true}"
                 self.broken.append(Diagnostic("E822", f"input `{one.path}` does not exist", hint=hint))
         elif isinstance(one, OrderInput):
+            # Not part of the key: the digest that the step declares defines the output (ADR 32).
             self.unkeyed[one.path] = entry
         elif isinstance(one, SliceInput):
             self._add_slice(one, entry)
@@ -456,5 +463,6 @@ def _scripted_responses(stage: Stage, path: str, sources: AuthorTexts, read_yaml
         value = read_yaml(text)
     except ValueError:
         value = text
+    # An edit of another stage's entry must not make this stage stale.
     own = value.get(stage.name, value.get(stage.family)) if isinstance(value, Mapping) else value
     return digest_json(own)

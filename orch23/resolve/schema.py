@@ -42,6 +42,7 @@ def pipeline_schema(plugins: tuple[str, ...] = ()) -> JsonSchema:
 @functools.cache
 def published_schema(plugins: tuple[str, ...] = ()) -> JsonSchema:
     """Return the schema of pipeline files for editors: where a scalar or list is allowed, an expression is too."""
+    # An editor reads the file as it is written, before expressions are evaluated.
     whole = pipeline_schema(plugins)
     out = _relaxed(whole, whole, _or_expression)
     out["definitions"] = {name: _relaxed(node, whole, _or_expression) for name, node in whole["definitions"].items()}
@@ -129,6 +130,7 @@ def _draft7(node: JsonSchema, choices: Mapping[frozenset[Any], tuple[Any, ...]])
     out: JsonSchema = {}
     for key, value in node.items():
         match key:
+            # In draft 7, keys beside `$ref` are ignored.
             case "$ref":
                 reference = f"#/definitions/{_snake(value.rpartition('/')[2])}"
                 out |= {"allOf": [{"$ref": reference}]} if len(node) > 1 else {"$ref": reference}

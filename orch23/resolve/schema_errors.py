@@ -26,14 +26,14 @@ _KINDS = {
 # jsonschema's ValidationError. In its stubs every field may be unset, which is not so in errors of a validator.
 _Error: TypeAlias = Any
 _BOUNDS = {
-    "minimum": "is {value}; the least is {limit}",
-    "maximum": "is {value}; the most is {limit}",
+    "minimum": "is {value}; the minimum is {limit}",
+    "maximum": "is {value}; the maximum is {limit}",
     "exclusiveMinimum": "is {value}; it must be more than {limit}",
     "exclusiveMaximum": "is {value}; it must be less than {limit}",
     "multipleOf": "is {value}, which is not a multiple of {limit}",
     "uniqueItems": "holds the same item twice",
-    "contains": "lacks an item that must be there",
-    "dependencies": "lacks a key that another of its keys needs",
+    "contains": "lacks an item that the schema requires",
+    "dependencies": "has a key that requires another key",
 }
 _Words: TypeAlias = tuple[str, str, str | None]
 """Code, message and hint."""
@@ -55,6 +55,7 @@ ExtraKeys: TypeAlias = Callable[[Mapping[str, Json], Mapping[str, Any]], Sequenc
 """Returns the keys of a value that a schema does not declare."""
 
 
+# jsonschema accepts `1.0` as an integer, msgspec does not. The stricter one decides (ADR 29).
 def _is_whole(_checker: object, value: Json) -> bool:
     """Return whether msgspec reads a value as an int: not `1.0`, and not `true`."""
     return isinstance(value, int) and not isinstance(value, bool)
@@ -218,7 +219,7 @@ def _not_exactly_one(error: _Error, keys: Sequence[str]) -> _Words:
     listed = ", ".join(f"`{key}`" for key in keys)
     found, hint = "none is given", f"add one of {listed}"
     if given:
-        found, hint = f"{' and '.join(given)} are given", "keep one; where two are needed, write two"
+        found, hint = f"{' and '.join(given)} are given", "keep one of them"
     return "E814", f"exactly one of {listed} is needed{_in(error)}; {found}", hint
 
 
@@ -229,7 +230,7 @@ def _bound(rule: str, limit: Json, value: Json) -> str:
     if unit is None:
         return f"is {describe_value(value)}, which breaks the rule `{rule}`"
     size = len(value) if isinstance(value, str | Sequence | Mapping) else 0
-    edge = "least" if rule.startswith("min") else "most"
+    edge = "minimum" if rule.startswith("min") else "maximum"
     return "is empty" if size == 0 else f"has {size} {unit}; the {edge} is {limit}"
 
 

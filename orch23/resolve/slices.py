@@ -17,6 +17,7 @@ YamlReader = Callable[[str], Json]
 _HEADING = re.compile(r"^(#{1,6})[ \t]+(.+?)[ \t]*#*[ \t]*$")
 _FENCE = re.compile(r"^ {0,3}(```+|~~~+)")
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
+# By a field, an item is still found after others were inserted before it.
 _BY_FIELD = re.compile(r"^\[([A-Za-z0-9_.-]+)=(.*)\]$")
 
 PointerStep = str | int | tuple[str, str]
@@ -68,6 +69,7 @@ def take_slice(text: str, path: str, selector: str, read_yaml: YamlReader) -> Sl
     values = _values(load_data(text, path, read_yaml), selector)
     steps = zip(_steps(selector), values, strict=False)  # the last value has no further step
     keys = (n for n, (step, above) in enumerate(steps) if isinstance(above, Mapping) and _of_list(step) != step)
+    # Canonical: the layout of the file and the order of its keys are not part of the stage's key.
     return Slice(selector, canonical_json(values[-1]).decode("utf-8"), tuple(keys))
 
 
@@ -212,9 +214,10 @@ _UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 def compose_slices(slices: Iterable[Slice]) -> bytes:
     """Return the bytes of a file that has these slices and nothing else, each part once.
 
-    The order and the layout of the source are not part of a stage's key, so the result does not depend on them:
-    sections of deeper headings come first, so that each ends where the next one begins, then they are sorted by text.
+    The order and the layout of the source are not part of a stage's key, so the result does not depend on them.
+    Sections are sorted by level, deepest first, so that each ends where the next one begins, and then by text.
     """
+    # The step must not see the rest of the file: an edit there does not change its key.
     found = sorted(set(slices), key=lambda one: one.selector)
     texts = _composed_sections([one for one in found if not one.selector.startswith("/")])
     # `json` and not `parse_json`: the text of a pointer is canonical JSON of a value that was read strictly.

@@ -112,6 +112,7 @@ def make_stage(
         python=given(document.python, None),
         tools=document.tools,
         scratch=DEFAULT_SCRATCH if document.scratch is UNSET else _scratch(document.scratch, at.below("scratch")),
+        # Data from the network can differ at each run.
         cache=given(document.cache, not document.network),
         network=document.network,
         sandbox=document.sandbox == "on",
@@ -121,6 +122,7 @@ def make_stage(
         promote=group,
         item=item,
         stop=read_stage_limits(document.stop_conditions, at.below("stop_conditions")),
+        # A single llm stage is a chain of one: it has a base, as an item of a chain has (ADR 19).
         chain=chain if chain is not None or step is None or not step.asks_model else ChainLink(chain=name, index=0),
     )
     holds = at.condition("if", document.if_)
@@ -154,8 +156,8 @@ def render_foreach(
 ) -> tuple[BuiltStage, ...]:
     """Return the stage of each (key, value), in order; each with the errors of its rendering and checking.
 
-    Values of a list in a file are data that a model may have written: rule 9 of the pipeline language limits what they
-    may decide. Values in the pipeline itself (`in`) have no such limits. `failed` are nodes of the body without a
+    Values of a list in a file are data that a model may have written, so `item_rules` limits what they may decide.
+    Values in the pipeline itself (`in`) have no such limits. `failed` are nodes of the body without a
     value: with any, no stage is returned, but all other errors are.
     """
     built: list[BuiltStage] = []
@@ -317,6 +319,7 @@ def _check_sealed(document: StageDocument, stage: Stage, at: Problems) -> None:
     }
     for key, paths in declared.items():
         for number, path in enumerate(paths):
+            # Each of these files can be used to run code or to forge results (ADR 26).
             if (reason := sealed_reason(path)) is not None:
                 message = f"`{path}` cannot be declared: {reason}"
                 at.add(f"{key}/{number}", "E852", message, "let the stage write elsewhere")
@@ -326,6 +329,7 @@ def _check_own_inputs(document: StageDocument, stage: Stage, at: Problems) -> No
     """Report a stage that reads what it writes. An llm stage may: its inputs are the versions before it."""
     if stage.step.asks_model:
         return
+    # Each run would change an input, and so make the next run necessary.
     literal = [one.path for one in stage.inputs if isinstance(one, PathInput | OrderInput | SliceInput)]
     for path in (path for path in literal for output in stage.outputs if match(output, path)):
         hint = "write the result to another file, or remove the input"

@@ -1,6 +1,7 @@
 """Replace unknown or broken values by values of the right type, to check the rest of a document.
 
-Expressions of items have no value before their foreach is expanded, and a broken value must not hide other errors.
+Expressions of items have no value before their foreach is expanded, and a broken value must not hide other errors
+(ADR 29).
 """
 
 import functools
@@ -114,7 +115,7 @@ class _Filling:
             yield key, {} if self._shape(below).is_mapping else _stand_in(None, below), below
 
     def _can_be_kept(self, key: str, value: Json, shape: _Shape, above: str) -> bool:
-        """Return whether a declared key has a sound value, or one that can be replaced."""
+        """Return whether a declared key has a valid value, or one that can be replaced."""
         if key not in shape.fields or (value is None and key != _DECISION):
             return False
         if not self._is_open(above + key, value):

@@ -1,6 +1,6 @@
 """Limit the steps and the memory of templates and expressions.
 
-A template cannot loop forever, but nested loops, and texts and lists that double themselves, can take hours or all
+A template cannot loop forever. But nested loops can take hours, and texts and lists that double themselves can take all
 memory. So loops, calls and filters spend steps of a budget, and the size of a value is checked before it is made.
 """
 

@@ -28,6 +28,7 @@ _FILTERS_TEXT = """
     max min reject rejectattr replace reverse round select selectattr slice sort string sum title tojson trim
     truncate unique upper wordcount
 """
+# Not `random`: the same values must always give the same prompt, and so the same key.
 _FILTERS = frozenset(_FILTERS_TEXT.split())
 # For prompts and templates only: values of a pipeline do not contain blocks of data.
 _OF_FILES = {"block": prompt_blocks.block, "blocks": prompt_blocks.blocks}
@@ -268,7 +269,7 @@ def _compiled(source: str, name: str) -> CodeType:
 
 
 def _joined(parts: Iterable[str], name: str) -> str:
-    """Join what a template gives, up to the cap."""
+    """Join the pieces of a rendered template, up to the limit."""
     out: list[str] = []
     size = 0
     for part in parts:

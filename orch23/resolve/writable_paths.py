@@ -10,6 +10,7 @@ _ELSEWHERE = frozenset({"__pycache__", ".mypy_cache", ".ruff_cache", ".hypothesi
 """Caches that are redirected below TMPDIR, or not written at all. If the code under test could write `__pycache__`, it
 could replace the compiled form of a test."""
 
+# Staged code stays read-only: the code under test could otherwise replace a test (ADR 24).
 _CODE = (".py", ".pyc", ".so")
 
 
@@ -48,6 +49,7 @@ def _scratch(stage: Stage, step: ProcessStep, inputs: Collection[str]) -> Iterat
 
 def _glob_folder(pattern: str, inputs: Collection[str]) -> str:
     """Return the fixed folder of a glob; empty if it has none, or the folder has inputs."""
+    # Mounts and Landlock rules need paths, so the folder before the wildcard becomes writable (ADR 24).
     folder = static_prefix(pattern)
     return "" if _holds(folder, inputs) else folder
 

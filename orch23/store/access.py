@@ -1,4 +1,4 @@
-"""Check whose a store is, lock it for one build, and remove entries of a wrong type."""
+"""Check who owns a store, lock it for one build, and remove entries of a wrong type."""
 
 import contextlib
 import errno
@@ -42,7 +42,7 @@ _NOT_WRITABLE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR
 
 
 class StoreOrigin(Enum):
-    """Whose the folder of a store is."""
+    """Who created the folder of a store."""
 
     NEW = "it does not exist, or holds nothing but its lock"
     OWN = "this user created it on this machine"
@@ -59,7 +59,7 @@ class ForeignStoreError(Orch23Error):
 
 
 def store_origin(folder: Path) -> StoreOrigin:
-    """Return whose the folder of a store is. Of its files only the id is read: a clone can forge all of them."""
+    """Return who created the folder of a store. Only its id is read, since a clone can forge every file (ADR 21)."""
     if is_registered(str(folder)):
         return StoreOrigin.OWN
     try:
@@ -92,6 +92,7 @@ def register_store(folder: Path) -> None:
         hint = f"set XDG_STATE_HOME to a writable folder, or {TRUST_VARIABLE}=1 to trust every store"
         message = f"cannot write to {place.parent} ({refused.strerror}), so {folder.name} cannot be registered"
         raise ConfigurationError(Diagnostic(E_STATE, message, hint=hint)) from None
+    # Registered first: the incomplete store of a killed build then counts as new (ADR 21).
     if store_id(str(folder)) is None:
         write_atomic(folder / ID_FILE, f"{found}\n".encode(), mode=PRIVATE_FILE_MODE)
 

@@ -23,6 +23,7 @@ from orch23.store.safe_files import (
 )
 
 
+# SHA-256 and not a faster hash: hashing costs less than reading the file (ADR 1).
 class DiskContentStore:
     """Stores blobs by digest in `ab/<sha256>`, read-only, and verifies a blob each time it is read.
 
@@ -61,7 +62,7 @@ class DiskContentStore:
             return False
 
     def _blob_path(self, sha256: str) -> str:
-        # A text: to build a Path takes longer than the `stat` that it is for, and plans test every blob.
+        # A string: building a Path takes longer than the `stat`, and plans test every blob.
         return f"{self._base}/{sha256[:2]}/{sha256}"
 
     def put(self, data: bytes) -> Digest:

@@ -32,6 +32,7 @@ from orch23.store.safe_files import (
     write_atomic,
 )
 
+# Version 2 added `api` to the fingerprint (ADR 7).
 EXCHANGE_VERSION = 2
 _CONFLICT = re.compile(rb"^(?:<<<<<<<|>>>>>>>)(?: |\r?$)", re.MULTILINE)
 _MERGED = "it has the conflict markers of a merge"

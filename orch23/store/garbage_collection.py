@@ -150,7 +150,7 @@ class GarbageCollector:
         return uses
 
     def _responses(self, needed: Collection[str], stale: Collection[str]) -> Iterator[_Use]:
-        """Yield the exchanges that no needed result is made from, and that no stage of today would replay."""
+        """Yield the exchanges that no needed result is made from, and that no current stage would replay."""
         for file in self._exchanges.exchange_files():
             if file.path.stem not in needed:
                 exchange = self._exchanges.get(file.path.stem, None)
@@ -193,7 +193,7 @@ def _selection(
 
 
 def _must_stay(use: _Use, entry: SurveyedRecord | ExchangeFile, known: Collection[str], limits: GcLimits) -> bool:
-    """Return whether an entry stays although its blobs may go: more than bytes would be lost with it."""
+    """Return whether an entry is kept although its blobs may be deleted: it is needed, known, or paid for."""
     if isinstance(entry, ExchangeFile):
         return False
     is_paid = bool(entry.record.exchanges) and not limits.responses

@@ -87,6 +87,7 @@ class Grants(Struct, frozen=True):
 
 def grants_of(root: Path, environ: Mapping[str, str]) -> Grants:
     """Return the grants of the project at `root`."""
+    # By the real path: consent is that of the user for this directory, not a property of the project (ADR 25).
     project, state = root.resolve(), user_state_folder(environ)
     # With a state directory inside of the project, a clone could bring its own grants.
     if state is None or state.resolve().is_relative_to(project):

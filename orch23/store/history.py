@@ -130,6 +130,7 @@ def _reserved(run: tuple[JournalLine, ...]) -> Iterator[tuple[str, UsageTotals]]
 
     A stage has at most one request in progress.
     """
+    # The journal is the only account: the reservation was on disk before the request was sent (ADR 8).
     unsettled: dict[str, UsageTotals] = {}
     for line in run:
         stage = line.event.role

@@ -266,6 +266,7 @@ class StoreIndex:
     def _bucket(self, table: str, count: int, number: int) -> dict[bytes, bytes]:
         query = "SELECT data FROM rows WHERE name = ? AND bucket = ?"
         row = self._open().execute(query, (table, number)).fetchone()
+        # A lost row must not be taken for a key without a row (ADR 31).
         if row is None:
             message = f"bucket {number} of table {table} is missing"
             raise IndexFaultError(message)
@@ -308,6 +309,7 @@ def _connect(path: Path, *, writing: bool) -> "sqlite3.Connection":
     url = f"file:{_escaped(path)}?mode=rw"
     connection = sqlite3.connect(url, uri=True, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
     try:
+        # Not WAL mode, which needs shared memory and fails on network file systems (ADR 31).
         connection.execute("PRAGMA journal_mode = DELETE")
         # A power cut may damage the file: the checksums of buckets show it, and the index is built again.
         connection.execute("PRAGMA synchronous = OFF")

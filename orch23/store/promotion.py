@@ -39,7 +39,7 @@ from orch23.store.safe_files import (
 
 FileEntries = Mapping[str, FileEntry | None]
 RefusePath = Callable[[str], str | None]
-"""Return why no stage of today's plan may write or delete a path, judged by its name alone, or None."""
+"""Return why no stage of the current plan may write or delete a path, by its name alone, or None."""
 
 _MAX_REFUSED_SHOWN = 10
 
@@ -96,7 +96,7 @@ class Promoter:
     ) -> PromotionResult:
         """Change files from `old` to `new`, unless the user edited them; None, or no entry, means no file.
 
-        `refusal` knows the protected paths that the stages of today's plan declare; by default none is declared.
+        `refusal` knows the protected paths that the stages of the current plan declare; by default none is declared.
 
         Raises:
             SafetyError: a path leads through a link, or is protected and not declared. Nothing was written.
@@ -114,6 +114,7 @@ class Promoter:
                 raise MissingBytesError(entry.digest.sha256)
         expected = {path: old.get(path) for path in wanted}
         with self._lock:
+            # Durable before the first change: after a kill, the next start finishes the promotion (ADR 13).
             redo = _Redo(_to_json(wanted), _to_json(expected))
             write_atomic(self._redo, encode_with_checksum(from_struct(redo)), mode=PRIVATE_FILE_MODE)
             return self._apply(wanted, expected)
@@ -149,6 +150,7 @@ class Promoter:
             self.damaged.append(f"{self._redo.name}: {error}")
             self._redo.unlink()
             return None
+        # A redo record of a clone must not write what the pipeline does not declare (ADR 26).
         refused = self._refused(new, refusal)
         self.damaged += [
             f"{path}: an interrupted promotion would change it, but {why}" for path, why in refused.items()

@@ -28,6 +28,7 @@ from orch23.store.safe_files import (
     write_atomic,
 )
 
+# It pairs the index with the records: an index that is older after a power cut is noticed (ADR 31).
 GENERATION_FILE = "generation"
 """The file beside the records with a random text, replaced by each process that changes records."""
 RECORDS_TABLE = "records"
@@ -461,6 +462,7 @@ def _lookup_keys(record: Record) -> Iterator[tuple[str, str]]:
         yield "path", path
 
 
+# A digest, since names and paths may be secrets (ADR 31).
 def _row(kind: str, value: str) -> bytes:
     """Return the key of a row: a digest, since a name or a path may be a secret."""
     return hashlib.blake2b(f"{kind}\0{value}".encode("utf-8", "surrogatepass"), digest_size=_ROW_BYTES).digest()

@@ -47,6 +47,7 @@ from orch23.store.safe_files import (
 INTERRUPTED = "interrupted"
 _SUM_DIGITS = 16
 _END_BYTES = len(b',"sum":"') + _SUM_DIGITS + len(b'"}\n')
+# Money, failures and the end of a run. Other events are found again by their records (ADR 16).
 _DURABLE = (CallReserved, CallSubmitted, CallSettled, LlmResponse, StageFinished, RunFinished)
 # A finished stage is not synced if the next run finds the outcome by itself:
 _DERIVED = frozenset({StageStatus.FRESH, StageStatus.SKIPPED, StageStatus.BLOCKED})

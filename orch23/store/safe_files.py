@@ -366,7 +366,7 @@ def _open_subfolder(descriptor: int, name: str, path: str) -> int:
         return os.open(name, _FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=descriptor)
     except OSError as error:
         if error.errno not in (errno.ENOTDIR, errno.ELOOP):
-            # Which of them a link is depends on the kernel.
+            # Kernels differ in which of these errors they return for a link.
             raise
     with contextlib.suppress(FileNotFoundError):
         if stat.S_ISLNK(os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode):

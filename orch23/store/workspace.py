@@ -55,7 +55,7 @@ class Workspace:
         self._seen: dict[str, HashedFile | None] = {}
         self._lock = threading.Lock()
         self._changed: set[str] = set()
-        # What was found first at each path, for `add_to_snapshot`: decisions rest on it.
+        # The first result for each path, for `add_to_snapshot`: decisions are based on it.
         self._there: dict[str, bool] = {}
         self._entries: dict[str, FileEntry] = {}
         self._opened: dict[str, FileStamp | None] = {}
@@ -73,6 +73,7 @@ class Workspace:
 
         Files are added by path, folders that are listed by their absolute path.
         """
+        # A parameter and not a global variable: threads would record a read for another stage (ADR 31).
         one = copy(self)
         one._reads = reads  # noqa: SLF001 - of the same class
         return one
@@ -272,10 +273,10 @@ class Workspace:
     def add_to_snapshot(self, snapshot: StatSnapshot) -> bool:
         """Add everything that this process read to a snapshot; return False if some of it has changed since.
 
-        The snapshot gets what was found first, on which decisions rest. A path that changed later makes the snapshot
-        unusable, unless this build wrote it (`note_written`). Hashed files are compared by digest. A file that was only
-        read must be the file that was opened, unchanged since before the snapshot began. A folder that was listed and
-        has changed is added as racy.
+        The snapshot gets the first result for each path, on which decisions are based. A path that changed later makes
+        the snapshot unusable, unless this build wrote it (`note_written`). Hashed files are compared by digest. A file
+        that was only read must be the file that was opened, unchanged since before the snapshot began. A folder that
+        was listed and has changed is added as racy.
         """
         # Some may exist by now; those that are still missing are added again.
         self._missing.clear()
@@ -374,7 +375,7 @@ class Workspace:
         return _is_racy(seen, self._now_ns())
 
     def _hash(self, path: str) -> HashedFile | None:
-        """Hash a file; try again if it changes meanwhile, since the digest would be of no state that it ever had."""
+        """Hash a file. Try again if it changes meanwhile: the digest might then match no state of the file."""
         for _ in range(_TRIES):
             descriptor = open_file(self._root, path)
             if descriptor is None:

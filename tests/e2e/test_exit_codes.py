@@ -111,12 +111,12 @@ def test_warnings_do_not_decide_and_the_first_error_that_fits_does() -> None:
 @pytest.mark.parametrize(
     ("families", "words"),
     [
-        ("{E1: 0}", "the least is 1"),
-        ("{E1: 126}", "the most is 125"),
+        ("{E1: 0}", "the minimum is 1"),
+        ("{E1: 126}", "the maximum is 125"),
         ("{E1: two}", "a whole number"),
         ("{W8: 3}", "may not be a name here"),
         ("{E1234: 3}", "may not be a name here"),
-        ("{E1: '${{ vars.n }}'}", "the most is 125"),
+        ("{E1: '${{ vars.n }}'}", "the maximum is 125"),
     ],
 )
 def test_families_and_numbers_that_cannot_be(project: Project, families: str, words: str) -> None:

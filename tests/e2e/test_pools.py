@@ -109,7 +109,7 @@ def test_what_waits_for_its_pool_is_not_begun_after_a_failure(project: Project) 
     [
         ("pools: [gpo]", "pools: {gpu: 1}", "did you mean `gpu`?"),
         ("pools: [gpu]", "jobs: 1", "write `pools: {gpu: 1}` at the top of the file"),
-        ("pools: [gpu]", "pools: {gpu: 0}", "the least is 1"),
+        ("pools: [gpu]", "pools: {gpu: 0}", "the minimum is 1"),
         ("foreach: {in: [x], as: t}, pools: ['${{ t }}']", "pools: {x: 1}", "an item may not decide `pools`"),
         ("foreach: {in: [x], as: t}, pools: [gpo]", "pools: {gpu: 1}", "did you mean `gpu`?"),
     ],

@@ -36,7 +36,7 @@ _KEY_BYTES = 32
 
 
 def _open_channel() -> _Send | None:
-    """Return the function that sends one event, or None where nobody listens (a worker of xdist)."""
+    """Return the function that sends one event, or None if there is no reader (a worker of xdist)."""
     number = os.environ.pop(_FD, None)
     if number is None:
         return None
@@ -53,7 +53,7 @@ def _open_channel() -> _Send | None:
     dumps, new_mac, write, getpid = json.dumps, hmac.new, os.write, os.getpid
 
     def send(event: _Event) -> None:
-        if getpid() != owner:  # a forked child that runs on into pytest speaks for nobody
+        if getpid() != owner:  # a forked child that continues in pytest must not report
             return
         body = dumps(event, sort_keys=True).encode("ascii")
         mac = new_mac(key, b"%d %s" % (sent[0], body), hashlib.sha256).hexdigest()
@@ -165,7 +165,7 @@ class _Reporter:
         ]
 
     def place(self, excinfo: Any) -> str:
-        """Return `file:line` of the last frame that lies below the root, or an empty string."""
+        """Return `file:line` of the last frame below the root, or an empty string."""
         root = os.path.join(self.root, "")
         for entry in reversed(list(getattr(excinfo, "traceback", None) or ())):
             file = os.path.realpath(str(entry.path))

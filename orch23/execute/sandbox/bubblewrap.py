@@ -147,9 +147,9 @@ class NamespacesLauncher(BubblewrapLauncher, frozen=True):
 def _waiting(launch: Launch) -> tuple[str, ...]:
     """Return a command that reports its start, waits for permission, and then becomes the command of the launch.
 
-    bwrap's first process ties itself to orch23 (`--die-with-parent`) only after it has started its command. If orch23
-    died before, the command would survive: so it waits until that is done, and exits when orch23's end of the socket
-    is closed. The variables that the shell adds to the environment are unset.
+    bwrap's first process binds its lifetime to orch23 (`--die-with-parent`) only after it has started its command. If
+    orch23 died before, the command would survive. So the command waits until that is done, and exits when orch23's end
+    of the socket is closed. The variables that the shell adds to the environment are unset.
     """
     added = " ".join(name for name in ("PWD", "OLDPWD", "SHLVL") if name not in launch.env)
     stdin = "/dev/null" if launch.stdin == DEVNULL else f"/proc/self/fd/{launch.stdin}"
@@ -294,9 +294,9 @@ class _Descriptors:
 
 
 def _started_by(init: int) -> list[int]:
-    """Wait until the first process of the sandbox has tied itself to its parent, and return its children.
+    """Wait until the first process of the sandbox has bound its lifetime to its parent, and return its children.
 
-    It does that after it has started the command, and sleeps then, waiting for it.
+    It does that after it has started the command. Then it sleeps until the command ends.
     """
     deadline = time.monotonic() + _START_WITHIN_S
     while (started := process_tree.children_if_asleep(init)) is None and time.monotonic() < deadline:

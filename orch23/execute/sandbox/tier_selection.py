@@ -1,7 +1,7 @@
 """Test which tiers of the sandbox work on this machine, and choose the best.
 
-The test believes what it sees outside of the sandbox. Of the output of the test program it believes only that the
-attempts were made.
+Effects are checked outside of the sandbox. The output of the test program only shows that it made each attempt: code in
+a sandbox is not trusted (ADR 14).
 """
 
 import atexit
@@ -235,7 +235,7 @@ class SandboxLauncher:
         return self._launcher().seen_from_inside(sandbox_dir)
 
     def prepare(self, launch: Launch) -> AbstractContextManager[Launch]:
-        """Give the launch that runs this one confined.
+        """Return the launch with its sandbox.
 
         Raises:
             LaunchRefusedError: no tier works on this machine, and steps without a sandbox are not allowed.

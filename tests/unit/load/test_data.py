@@ -51,12 +51,12 @@ def test_valid_data_has_no_errors():
         ({"tasks": [{"id": "T1"}], "more": 1}, None, "unknown key `more`"),
         ({"tasks": [{}]}, "tasks[0]", "`id` is missing"),
         ({"tasks": [{"id": "x"}]}, "tasks[0].id", "malformed"),
-        ({"tasks": [{"id": "T1", "n": 0}]}, "tasks[0].n", "the least is 1"),
-        ({"tasks": [{"id": "T1", "n": 9}]}, "tasks[0].n", "the most is 3"),
+        ({"tasks": [{"id": "T1", "n": 0}]}, "tasks[0].n", "the minimum is 1"),
+        ({"tasks": [{"id": "T1", "n": 9}]}, "tasks[0].n", "the maximum is 3"),
         ({"tasks": [{"id": "T1", "n": True}]}, "tasks[0].n", "must be a whole number"),
         ({"tasks": [{"id": "T1", "kind": "c"}]}, "tasks[0].kind", "allowed are `a`, `b`"),
         ({"tasks": [{"id": "T1", "tags": ["x", "x"]}]}, "tasks[0].tags", "the same item twice"),
-        ({"tasks": [{"id": "T1", "tags": [1, 2, 3]}]}, "tasks[0].tags", "has 3 items; the most is 2"),
+        ({"tasks": [{"id": "T1", "tags": [1, 2, 3]}]}, "tasks[0].tags", "has 3 items; the maximum is 2"),
     ],
 )
 def test_broken_data_says_where_and_what(value, subject, words):
