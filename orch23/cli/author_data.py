@@ -90,6 +90,7 @@ def check_input_schemas(pipeline: Pipeline, workspace: Workspace, sources: Autho
         for one in stage.inputs if isinstance(stage, Stage) else ():
             if not isinstance(one, PathInput) or one.schema is None:
                 continue
+            # A missing file may still be made by a stage; otherwise the plan reports it.
             data = workspace.read(one.path)
             if data is None:
                 continue

@@ -95,6 +95,7 @@ def orch23(context: click.Context, directory: str, color: ColorChoice) -> int:
         raise click.BadParameter(message, ctx=context, param_hint="-C")
     argv, stale_snapshot = context.obj or ((), None)
     context.obj = Console(here=here, color=color, argv=argv, stale_snapshot=stale_snapshot)
+    # A script that forgot the command must not look successful.
     if context.invoked_subcommand is None:
         context.obj.write_err(f"{context.get_help()}\n")
         return ExitCode.USAGE

@@ -262,6 +262,7 @@ class StageDecider(Struct):
     def _todays(self, resolved: ResolvedStage) -> tuple[Record, ...]:
         """Return the records of today's key: the lock file's first, then the newest."""
         stage, locked = resolved.stage, self.state.locked.of_key(resolved.key)
+        # A renamed stage may use records of its former name if it may write all of their files (ADR 21).
         bounded = (r for r in locked if r.stage == stage.name or may_write_outputs_of(stage, r))
         found = sorted(bounded, key=lambda r: r.stage != stage.name)
         found += [r for r in self.state.store.records.by_key(resolved.key) if not r.failed]
@@ -274,6 +275,7 @@ class StageDecider(Struct):
     def _same_core(self, resolved: ResolvedStage, locked: Record | None) -> Candidate | None:
         if not resolved.stage.cache:
             return None
+        # Only the verification changed: the result can be verified again instead of made again.
         found = [r for r in self.state.store.records.by_core(resolved.core) if not r.failed]
         if locked is not None and core_of(locked.manifest) == resolved.core:
             found.insert(0, locked)
@@ -283,6 +285,7 @@ class StageDecider(Struct):
     def _candidate(self, resolved: ResolvedStage, record: Record, *, need_intermediate: bool) -> Candidate:
         state, name = self.state, resolved.stage.name
         target = state.target(name, record)
+        # A file that is on disk already need not be restored.
         needed = {p for p, e in target.items() if e is not None and state.on_disk(p) != e}
         needed.update(record.outputs if need_intermediate else ())
         available = all(
@@ -310,6 +313,7 @@ class StageDecider(Struct):
             return self._was_given_up(path, entry, chained=chained)
         bases = (record.bases.get(path) for record in self.state.locked.owning(path))
         was_base = any(base is not None and base.start == entry for base in bases)
+        # In a chain, the original and the base are what a run starts from, and not edits.
         return not chained or (not was_base and entry != self.state.original(path))
 
     def _was_given_up(self, path: str, entry: FileEntry, *, chained: bool) -> bool:

@@ -73,6 +73,7 @@ class AtomicGroups(Struct):
         members = {other: self._waiting.pop(other) for other in group}
         change = self._change(members)
         stuck = self._stuck(members, change)
+        # The other members stay in the store: the next build promotes them without running them again (ADR 13).
         if stuck:
             self._waiting |= {other: one for other, one in members.items() if other not in stuck}
             return stuck
@@ -83,6 +84,7 @@ class AtomicGroups(Struct):
 
         In that case, add them one by one.
         """
+        # Bytes and records must be durable before the promotion that refers to them (ADR 16).
         self.committer.sync()
         change = self._change(members)
         try:
@@ -95,8 +97,8 @@ class AtomicGroups(Struct):
         found = {}
         for name, success in self._waiting.items():
             in_place = success.how == "fresh" and self.committer.is_in_place(name, success.record)
-            red = {other: ends[other] for other in groups[name] if other in ends and not ends[other].is_green}
-            found[name] = success.outcome if in_place else _withheld(success.outcome, red)
+            not_green = {other: ends[other] for other in groups[name] if other in ends and not ends[other].is_green}
+            found[name] = success.outcome if in_place else _withheld(success.outcome, not_green)
         return found
 
     # ---- helpers --------------------------------------------------------------------------
@@ -149,10 +151,12 @@ def _part(promoted: PromotionResult, paths: Collection[str]) -> PromotionResult:
     return PromotionResult(*(tuple(path for path in one if path in paths) for one in done))
 
 
-def _withheld(end: StageOutcome, red: Outcomes) -> StageOutcome:
+def _withheld(end: StageOutcome, not_green: Outcomes) -> StageOutcome:
     """Return the outcome of a stage that is withheld because of others: failed or edited ones, if there are any."""
-    by = [name for name, one in red.items() if one.status in (StageStatus.FAILED, StageStatus.EDITED)] or list(red)
-    listed = [f"{name} {red[name].status}" for name in by[:_MOST_NAMES]]
+    by = [name for name, one in not_green.items() if one.status in (StageStatus.FAILED, StageStatus.EDITED)] or list(
+        not_green
+    )
+    listed = [f"{name} {not_green[name].status}" for name in by[:_MOST_NAMES]]
     more = f" and {len(by) - _MOST_NAMES} more" if len(by) > _MOST_NAMES else ""
     return replace(end, status=StageStatus.WITHHELD, text=f"withheld: {', '.join(listed)}{more}", by=tuple(by))
 

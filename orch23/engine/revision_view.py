@@ -77,6 +77,7 @@ class RevisionArtifacts(Struct, frozen=True, kw_only=True, dict=True):
         """The paths that this revision does not determine, and that count as unchanged."""
         if self.today is None:
             return frozenset()
+        # Without a lock file it is not known what the stages had made.
         if not self.lock.records:
             return self.paths
         return frozenset(path for path in self.paths if self._is_unknown(path) or self.today.is_missing(path))
@@ -297,6 +298,7 @@ def compare_manifests(
     writers: dict[str, Node] = {name: before[name] for name in removed}
     known = {*settled, *removed}
     found: list[AffectedStage] = []
+    # In plan order: all stages upstream are compared before a stage.
     for name in now.plan.order:
         one = _one(name, then, now, {w: node for w, node in writers.items() if _reads(now.plan, name, node)}, known)
         if one is not None:
@@ -317,12 +319,14 @@ def _one(
     if reasons:
         return AffectedStage(stage=name, why="changed", reasons=reasons, after=tuple(writers))
     lost = [path for path in _parts_of(now.plan, name) if then.artifacts.is_lost(path)]
-    untold = [w for w, node in writers.items() if w not in known or not _is_compared(then, now, name, node)]
-    untold += [
+    undetermined = [w for w, node in writers.items() if w not in known or not _is_compared(then, now, name, node)]
+    undetermined += [
         w for path in lost for w, node in now.plan.nodes.items() if w != name and match_any(writes_of(node), path)
     ]
-    untold += _other_versions(then, now, name)
-    return AffectedStage(stage=name, why="downstream", after=tuple(dict.fromkeys(untold))) if untold else None
+    undetermined += _other_versions(then, now, name)
+    return (
+        AffectedStage(stage=name, why="downstream", after=tuple(dict.fromkeys(undetermined))) if undetermined else None
+    )
 
 
 def _is_compared(then: PlanManifests, now: PlanManifests, name: str, writer: Node) -> bool:

@@ -90,7 +90,7 @@ def aspects_of(then: Manifest, now: Manifest) -> tuple[Aspect, ...]:
 def text_diff(subject: str, then: str, now: str) -> TextDiff:
     """Return the difference of two texts, at most 200 lines of it."""
     lines = list(unified_diff(then.splitlines(), now.splitlines(), "then", "now", lineterm=""))
-    # A whole file can differ: `explain` shows enough to see what happened.
+    # A diff of a whole file would hide the rest of the explanation.
     omitted = len(lines) - _MAX_DIFF_LINES
     return TextDiff(subject, (*lines[:_MAX_DIFF_LINES], *((f"... {omitted} more lines",) if omitted > 0 else ())))
 

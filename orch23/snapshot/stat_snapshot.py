@@ -94,6 +94,7 @@ class StatSnapshot:
         None if the differences cannot be attributed to paths: then everything has to be decided. A file whose times
         changed is hashed again.
         """
+        # The clock went back, so change times show nothing (ADR 15).
         if time.time_ns() < self.since_ns:
             return None
         try:
@@ -148,6 +149,7 @@ class StatSnapshot:
             try:
                 is_unchanged = not self._touched_among(start, end)
             finally:
+                # Ends without cleanup: buffers and exit handlers belong to the parent.
                 os._exit(not is_unchanged)
         return helper
 

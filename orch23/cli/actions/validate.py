@@ -64,6 +64,7 @@ def _validated(console: Console, args: PipelineArguments) -> tuple[int, Sequence
 def _write(
     console: Console, diagnostics: Sequence[Diagnostic], sources: Mapping[str, str], style: DiagnosticStyle
 ) -> None:
+    # For a program, the diagnostics are the result of the command: they go to stdout.
     if style in _MACHINE_READABLE:
         console.write_out(render_diagnostics(diagnostics, sources, style=style))
     else:

@@ -278,6 +278,7 @@ def _redirected(before: _Address, location: str, allowed: set[str], *, is_offlin
     if fault is not None:
         raise _refused(before.url, f"redirects to an address that {fault}", "name the file's own address")
     after = _Address(url)
+    # The digest protects the bytes, but not the request: others could read which file is fetched.
     if before.is_https and not after.is_https:
         raise _refused(
             before.url, f"redirects from https to {url_origin(url)}", "name an address that does not leave https"
@@ -304,6 +305,7 @@ class _Route(Struct, frozen=True):
 
 def _route(address: _Address, watch: _Watch) -> _Route:
     """Return the route to the server of an address, by the proxy of the environment if there is one."""
+    # A proxy would look up the name itself, so at least an address that is written in the URL is checked here.
     _check_address(address.host, address.host)
     proxy = _proxy(address, watch.outside.environ, offline=watch.outside.offline)
     host, port = (address.host, address.port) if proxy is None else (proxy.hostname or "", proxy.port or 80)
@@ -367,6 +369,7 @@ def _connect(
     """
     host, port = where
     found = _offline_addresses(host) if watch.outside.offline else _look_up(host, port, watch)
+    # All addresses are checked before the first connection: the name could have harmless ones too.
     for address in () if is_proxy else (host, *found):
         _check_address(host, address)
     error: OSError | None = None
