@@ -1,8 +1,8 @@
-"""Report over an inherited socket what pytest collected and how each test ended.
+"""Tell orch23 over an inherited socket what pytest collected and how each test ended.
 
-It runs in the interpreter of the tested project: Python 3.8 or newer, only the standard library and pytest (7 to 9).
-Each line is `<mac> <json>`. The key of the mac is read from the socket at import and kept in a closure. So the reader
-notices lines that a test writes, repeats or drops.
+Runs inside the tested project's own interpreter: standard library and pytest (7 to 9) alone, Python 3.8 and newer.
+Each line is `<mac> <json>`; the key of the mac is read from the socket at import and kept in a closure, so that
+neither a line that a test writes, nor one that it repeats or drops, is taken for ours.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 
 _PATH = list(sys.path)
 _TREE = os.path.join(os.path.realpath(os.getcwd()), "")
-# Newer versions of pytest have put the tested tree first by now. A hmac.py in it must not be imported here.
+# Newer versions of pytest have put the tested tree first by now; a hmac.py in it is not what we want.
 sys.path[:] = [p for p in _PATH if not os.path.join(os.path.realpath(p or "."), "").startswith(_TREE)]
 
 import hashlib  # noqa: E402 - after the path was cleared
@@ -36,12 +36,12 @@ _KEY_BYTES = 32
 
 
 def _open_channel() -> _Send | None:
-    """Return the function that sends one event, or None if there is no reader (a worker of xdist)."""
+    """Return the function that sends one event, or None where nobody listens (a worker of xdist)."""
     number = os.environ.pop(_FD, None)
     if number is None:
         return None
     fd = int(number)
-    os.set_inheritable(fd, False)  # noqa: FBT003 - the parameter is positional
+    os.set_inheritable(fd, False)  # noqa: FBT003 - the standard library has it so
     key = b""
     while len(key) < _KEY_BYTES:
         part = os.read(fd, _KEY_BYTES - len(key))
@@ -53,7 +53,7 @@ def _open_channel() -> _Send | None:
     dumps, new_mac, write, getpid = json.dumps, hmac.new, os.write, os.getpid
 
     def send(event: _Event) -> None:
-        if getpid() != owner:  # a forked child that continues in pytest must not report
+        if getpid() != owner:  # a forked child that runs on into pytest speaks for nobody
             return
         body = dumps(event, sort_keys=True).encode("ascii")
         mac = new_mac(key, b"%d %s" % (sent[0], body), hashlib.sha256).hexdigest()
@@ -66,7 +66,7 @@ def _open_channel() -> _Send | None:
 
 
 class _Reporter:
-    """The hooks. Each report has the outcome that it had when it was created, so that later hooks cannot change it."""
+    """The hooks. Each report carries what was seen when it was made, so that later hooks cannot better it."""
 
     def __init__(self, send: _Send, config: Any) -> None:
         self.send = send
@@ -139,7 +139,7 @@ class _Reporter:
         self.send({"event": "finish", "status": int(exitstatus)})
 
     def _foreign_modules(self) -> list[list[str]]:
-        """Return [name, file] of loaded modules that also exist below the root, but were loaded from elsewhere."""
+        """Return [name, file] of loaded modules that stand below the root too, but came from elsewhere."""
         root = os.path.join(self.root, "")
         bases = [self.root] + [os.path.realpath(p) for p in sys.path if os.path.realpath(p).startswith(root)]
         bases = list(dict.fromkeys(bases))
@@ -160,12 +160,12 @@ class _Reporter:
         return [
             [name, file]
             for name, file in found
-            # A file with the name of a standard module matters only if the project imports that name.
+            # A file called like a module of the standard library matters where the project imports that name.
             if not (file.startswith(standard) and "site-packages" not in file) or name in used
         ]
 
     def place(self, excinfo: Any) -> str:
-        """Return `file:line` of the last frame below the root, or an empty string."""
+        """Return `file:line` of the last frame that lies below the root, or an empty string."""
         root = os.path.join(self.root, "")
         for entry in reversed(list(getattr(excinfo, "traceback", None) or ())):
             file = os.path.realpath(str(entry.path))
@@ -175,9 +175,9 @@ class _Reporter:
 
 
 class _Witness:
-    """Store the raised exception in each report before any other hook can change it, also in xdist's workers.
+    """Note on each report what was raised, before any other hook can change it; in xdist's workers too.
 
-    The exception of a collector is stored too: pytest drops it before it passes on the report.
+    What a collector raised is noted here, too: pytest drops it before it tells of the report.
     """
 
     def __init__(self, place: Callable[[Any], str]) -> None:
@@ -220,7 +220,7 @@ def _listed(folder: str) -> list[str]:
 
 
 def _names_used(modules: list[Any]) -> set[str]:
-    """Return the names of the modules that these modules use, or of which they use an object."""
+    """Return the names of all modules that these modules hold, or hold something of."""
     used = set()
     for module in modules:
         for value in list(vars(module).values()):
@@ -240,7 +240,7 @@ def _error_in(text: str) -> str:
 
 
 def _reason_of(report: Any) -> str:
-    """Return why pytest says that something was skipped, or an empty string if it was not."""
+    """Return why pytest says that something was skipped, or an empty string where it was not."""
     longrepr = report.longrepr
     if report.outcome != "skipped" or not isinstance(longrepr, tuple) or len(longrepr) != len(("path", "line", "why")):
         return ""
@@ -268,7 +268,7 @@ _SEND = _open_channel()
 
 
 def pytest_configure(config: Any) -> None:
-    """Register the hooks: the witness always, the reporter only if orch23 reads the reports."""
+    """Register the hooks: the witness always, the reporter where orch23 listens."""
     reporter = _Reporter(_SEND or (lambda _event: None), config)
     config.pluginmanager.register(_Witness(reporter.place), "orch23-witness")
     if _SEND is not None:
