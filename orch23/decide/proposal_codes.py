@@ -124,7 +124,8 @@ PROPOSAL_CODES: Mapping[str, tuple[str, str]] = {
     ),
     REFUSED: (
         "the model refused",
-        "The model or its provider declined to respond, so calling it again does not help. Change the prompt or the model.",
+        "The model or its provider declined to respond, so calling it again does not help. Change the prompt or the "
+        "model.",
     ),
     DIFF: (
         "a diff in place of a file",
