@@ -230,7 +230,7 @@ class Course:
             time.sleep(SETTLED_S)
             self.stopwatch.run(each.argv(each.tool.build), project.root, variables, self._cap_s(each))
         if scenario in {FIRST, FIRST_TWO}:
-            os.sync()  # what laying the files left to be written is no one's work
+            os.sync()  # write the new files to disk first, so that no tool is measured with that work
         jobs = 2 if scenario.command is Command.BUILD_TWO else 1
         run = self.stopwatch.run(each.argv(command, jobs), project.root, variables, self._cap_s(each))
         tally.runs.append(run)

@@ -264,7 +264,7 @@ class ProjectState(Struct, dict=True):
             kept = self.ownership.bytes_from_git(path, entry) if kept is None else kept
             if kept is not None:
                 return kept
-            # In a dry run, lost bytes of a stage that would run anyway are no error.
+            # In a dry run, lost bytes do not matter if the stage runs anyway.
             if self.unsettled.intersection(self.owners.get(path, ())):
                 return b""
             raise

@@ -195,7 +195,7 @@ def _start(control: socket.socket) -> tuple[int, int]:
     # No request came, since orch23 has ended.
     if os.read(reading, len(_BEGUN)) != _BEGUN:
         os._exit(0)
-    # Exec closes the pipe: then there is no error.
+    # A successful exec closes the pipe without writing an error.
     error_number = os.read(reading, 16)
     os.close(reading)
     return pid, int(error_number or 0)

@@ -59,7 +59,7 @@ def _first_indent(block: list[str]) -> int:
 
 
 def _stages_of(block: list[str], indent: int) -> dict[str, tuple[str, ...]]:
-    """Return the lines of each stage in the lines below `stages:`; nothing where a line at this indent is no key."""
+    """Return the lines of each stage in the lines below `stages:`; {} if a line at this indent is not a key."""
     at_indent = [
         number
         for number, line in enumerate(block)

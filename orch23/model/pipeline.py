@@ -216,7 +216,7 @@ class Retry(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class StopConditions(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Limits that end a run, or the attempts of one stage; None is no limit. `max_failed_stages` is for runs only.
+    """Limits that end a run, or the attempts of one stage; None means unlimited. `max_failed_stages` is for runs only.
 
     `max_cost_usd` is in US dollars, `max_tokens` counts input and output together.
     """

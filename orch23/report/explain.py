@@ -33,7 +33,7 @@ class Aspect(Struct, frozen=True):
 
     @property
     def change(self) -> AspectChange:
-        """Return how the value changed; null stands for an aspect that the manifest does not have."""
+        """Return how the value changed; null means that the manifest does not have the aspect."""
         if self.then == self.now:
             return "same"
         if self.then is None:

@@ -38,7 +38,7 @@ _MAX_VALUE = 40
 _MAX_NAMES = 8
 _DIGEST = re.compile(r"([0-9a-f]{12})[0-9a-f]{52}((?:\+x)?(?: -> .*)?)", re.DOTALL)
 
-# A clause for each code; `{}` stands for the subject. The subjects in `_SPECIAL_TEXTS` have clauses of their own.
+# A clause for each code; `{}` is replaced by the subject. The subjects in `_SPECIAL_TEXTS` have clauses of their own.
 REASON_TEXTS: Mapping[ReasonCode, str] = {
     "first_run": "first run",
     "input_changed": "{} changed",
