@@ -1,7 +1,7 @@
-"""A power cut at any call that changes files: what the disk had not taken is gone, and the next build goes on.
+"""A power cut at any call that changes files: what was not synced is lost, and the next build continues.
 
-The project lies on an ext4 of its own, in a file; the cut is ext4's own shutdown, without a flush of its journal. That
-needs root and loop devices: without them these tests are skipped, and say so.
+The project is on its own ext4 file system in a file. The cut is ext4's shutdown without a flush of its journal. That
+needs root and loop devices: without them these tests are skipped, with the reason.
 """
 
 import os
@@ -27,6 +27,8 @@ pytestmark = [
 _THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
 _PATIENCE_S, _MOMENT_S = 60.0, 0.02
 _CUTS = 40 if _THOROUGH else 4  # a scene
+# The two shell stages of a scene are cheap, so their results are synced together (ADR 16).
+_CHEAP_STAGES = 2
 
 
 class Disk:
@@ -76,7 +78,9 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 
 
 @pytest.mark.parametrize("which", SCENES)
-def test_a_power_cut_costs_no_more_than_a_kill(disk: Disk, tmp_path: Path, server: Server, which: str) -> None:
+def test_a_power_cut_costs_one_response_and_the_cheap_results_that_were_not_synced(
+    disk: Disk, tmp_path: Path, server: Server, which: str
+) -> None:
     scene = scene_of(Project(tmp_path / "project"), which)
     reference = scene.reference(server)
     points = len(reference.points)
@@ -92,7 +96,7 @@ def test_a_power_cut_costs_no_more_than_a_kill(disk: Disk, tmp_path: Path, serve
             (restored.root / "proof").write_text("the disk is off")
         disk.unplug()
         disk.plug_in()
-        found += [f"{where}: {one}" for one in violations(scene, reference)]
+        found += [f"{where}: {one}" for one in violations(scene, reference, unsynced=_CHEAP_STAGES)]
         assert asked_again(scene.project, reference).total() <= 1, where
     assert not found, "\n".join(found)
     sys.stdout.write(f"{which}: {_CUTS} cuts of {points} calls\n")
