@@ -294,6 +294,8 @@ def _lock_folder(path: Path) -> int:
 _KILL_WITHIN_S = 5.0
 _EXEC_WITHIN_S = 1.0
 _PAUSE_S = 0.002
+# The options by which bwrap mounts a sandbox directory: read-only, if the step may write only a part of it.
+_MOUNTS = (b"--bind", b"--ro-bind")
 
 
 def kill_leftovers(sandbox_dirs: Path) -> tuple[int, ...]:
@@ -359,6 +361,6 @@ def _belongs_to(pid: int, sandbox_dirs: Path, markers: Collection[str]) -> bool:
         return False
     folder = os.fsencode(sandbox_dirs)
     return any(
-        option == b"--bind" and os.path.dirname(source) == folder and os.path.basename(source).decode() in markers
+        option in _MOUNTS and os.path.dirname(source) == folder and os.path.basename(source).decode() in markers
         for option, source in pairwise(words)
     )
