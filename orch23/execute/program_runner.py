@@ -12,7 +12,6 @@ from typing import Literal, NamedTuple, TypeAlias
 from msgspec import Struct, field
 
 from orch23.execute import process_tree
-from orch23.execute.cleanup import closing_fd
 from orch23.execute.launch import Launch, Launcher, LaunchRefusedError, PlainLauncher, process_environment, run_launch
 from orch23.execute.process import EndReason, OutputLimits, ProcessOutcome
 from orch23.execute.sandbox.restricted import LandlockLauncher
@@ -22,7 +21,7 @@ from orch23.model.action import DEFAULT_LIMITS, InputsChanged, StepLimits
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, SafetyError
 from orch23.providers.adapter import ProgramCall, ProgramResult
-from orch23.store.safe_files import is_temp, write_all
+from orch23.store.safe_files import closing, is_temp, write_all
 
 _OWN_FOLDERS = frozenset({".orch23", "logs"})
 # Of `.git` only these are compared: git itself writes to the others at any command.
@@ -243,7 +242,7 @@ def _violation(program: str, tier: str, paths: list[str]) -> Diagnostic:
 @contextlib.contextmanager
 def _open_in_memory(data: bytes) -> Iterator[int]:
     """Yield the descriptor of a file in memory with the data."""
-    with closing_fd(os.memfd_create("orch23-request")) as descriptor:
+    with closing(os.memfd_create("orch23-request")) as descriptor:
         write_all(descriptor, data)
         os.lseek(descriptor, 0, os.SEEK_SET)
         yield descriptor

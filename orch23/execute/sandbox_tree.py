@@ -18,11 +18,12 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct, field
 
-from orch23.execute.cleanup import closing_fd, make_accessible, open_below, open_subdirectory
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.paths import compile_pattern
 from orch23.store.file_copy import FileProgress, hash_file
+from orch23.store.safe_files import closing
+from orch23.store.tree_removal import make_accessible, open_below, open_subdirectory
 
 SANDBOX_EPOCH = 315_619_200
 """The mtime of all files and folders in a tree, and SOURCE_DATE_EPOCH: 1980-01-02 UTC, which zip archives can hold."""
@@ -132,7 +133,7 @@ def scan_tree(
         message = "the working directory of the sandbox was replaced or removed"
         scan.report("E618", ".", message, "leave it in place")
         return TreeChanges({}, (), tuple(scan.violations))
-    with closing_fd(top), contextlib.suppress(_LimitReachedError):
+    with closing(top), contextlib.suppress(_LimitReachedError):
         _scan_directory(scan, top, "", 1)
     removed = tuple(p for p in sorted(inputs) if p not in scan.files and not scan.is_scratch(p))
     return TreeChanges(dict(sorted(scan.written.items())), removed, _shortened(scan.violations))
@@ -147,7 +148,7 @@ def open_tree(sandbox_dir: SandboxDir) -> Iterator[Callable[[str], int]]:
             link.
 
     """
-    with closing_fd(_open_top(sandbox_dir)) as top:
+    with closing(_open_top(sandbox_dir)) as top:
         yield lambda path: _open_file(top, path)
 
 
@@ -290,7 +291,7 @@ def _name_problem(name: str) -> str | None:
 
 def _make_readable(folder: int, name: str) -> None:
     """Let the owner read a file. The name may be another file by now: links and files with other names are skipped."""
-    with closing_fd(os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)) as descriptor:
+    with closing(os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)) as descriptor:
         status = os.fstat(descriptor)
         if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
             os.chmod(f"/proc/self/fd/{descriptor}", stat.S_IMODE(status.st_mode) | stat.S_IRUSR)
@@ -298,7 +299,7 @@ def _make_readable(folder: int, name: str) -> None:
 
 def _open_file(top: int, path: str) -> int:
     *above, name = path.split("/")
-    with closing_fd(open_below(top, above)) as folder:
+    with closing(open_below(top, above)) as folder:
         return _open_regular(folder, name)
 
 
@@ -318,7 +319,7 @@ def _differs(folder: int, name: str, status: os.stat_result, entry: FileEntry | 
         return True
     if bool(status.st_mode & stat.S_IXUSR) != entry.executable:
         return True
-    with closing_fd(_open_regular(folder, name)) as descriptor:
+    with closing(_open_regular(folder, name)) as descriptor:
         return hash_file(descriptor, meter("hashing", name, status.st_size))[0] != entry.digest.sha256
 
 
