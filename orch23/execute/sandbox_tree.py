@@ -22,7 +22,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.paths import compile_pattern
 from orch23.store.file_copy import FileProgress, hash_file
-from orch23.store.safe_files import closing
+from orch23.store.safe_files import FileStamp, closing, stamp_of, walk_tree
 from orch23.store.tree_removal import make_accessible, open_below, open_subdirectory
 
 SANDBOX_EPOCH = 315_619_200
@@ -325,8 +325,7 @@ def _differs(folder: int, name: str, status: os.stat_result, entry: FileEntry | 
 
 # ---- trees that a process may write only in part -----------------------------------------------------------------
 
-TreeStamps: TypeAlias = Mapping[str, tuple[int, int]]
-"""Inode and change time (ctime, in ns) of each path of a tree. No process can set a ctime."""
+TreeStamps: TypeAlias = Mapping[str, FileStamp]
 
 
 def writable_parts(sandbox_dir: SandboxDir, writable: Iterable[str]) -> Iterator[Path]:
@@ -365,25 +364,10 @@ def make_writable_files(sandbox_dir: SandboxDir, writable: Iterable[str]) -> tup
 def stamp_tree(sandbox_dir: SandboxDir, writable: Iterable[str]) -> TreeStamps:
     """Return the stamps of everything in a tree that must not be written."""
     left_out = frozenset(path.rstrip("/") for path in writable)
-    found: dict[str, tuple[int, int]] = {}
-    folders = [""]
-    while folders:
-        folder = folders.pop()
-        found[folder or "."] = _stamp(os.stat(sandbox_dir.work / folder, follow_symlinks=False))
-        with os.scandir(sandbox_dir.work / folder) as entries:
-            for entry in entries:
-                path = f"{folder}/{entry.name}" if folder else entry.name
-                if path in left_out:
-                    continue
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(path)
-                else:
-                    found[path] = _stamp(entry.stat(follow_symlinks=False))
+    found = {".": stamp_of(os.stat(sandbox_dir.work, follow_symlinks=False))}
+    for path, entry in walk_tree(sandbox_dir.work, is_skipped=left_out.__contains__):
+        found[path] = stamp_of(entry.stat(follow_symlinks=False))
     return found
-
-
-def _stamp(status: os.stat_result) -> tuple[int, int]:
-    return status.st_ino, status.st_ctime_ns
 
 
 class ReadOnlyChanges(Struct, frozen=True):

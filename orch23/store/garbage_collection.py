@@ -22,7 +22,7 @@ from orch23.store.content_store import DiskContentStore
 from orch23.store.exchanges import ExchangeFile, Exchanges
 from orch23.store.project_store import ProjectStore
 from orch23.store.records import Records, SurveyedRecord
-from orch23.store.safe_files import try_unlink
+from orch23.store.safe_files import try_unlink, walk_tree
 
 FindEntry: TypeAlias = Callable[[str], FileEntry | None]
 _SHA256_DIGITS = 64
@@ -234,16 +234,11 @@ def stored_bytes(folder: Path) -> int:
 def count_files(folder: Path) -> tuple[int, int]:
     """Return the number and the total size of the files below a folder. A file that is deleted meanwhile is skipped."""
     files = size_bytes = 0
-    waiting = [str(folder)]
-    while waiting:
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(entry.path)
-                    continue
-                with contextlib.suppress(FileNotFoundError):
-                    size_bytes += entry.stat(follow_symlinks=False).st_size
-                    files += 1
+    for _, entry in walk_tree(folder, ignored=(FileNotFoundError, NotADirectoryError)):
+        if not entry.is_dir(follow_symlinks=False):
+            with contextlib.suppress(FileNotFoundError):
+                size_bytes += entry.stat(follow_symlinks=False).st_size
+                files += 1
     return files, size_bytes
 
 

@@ -19,7 +19,7 @@ from orch23.model.record import LockFile, Record
 from orch23.store.codes import E_LOCK_CONFLICT, E_LOCK_DAMAGED, E_LOCK_RECORD, E_LOCK_VERSION
 from orch23.store.json_text import indented_json
 from orch23.store.record_format import record_from_json, record_to_json
-from orch23.store.safe_files import open_file, read_and_close, read_regular, replace_file
+from orch23.store.safe_files import open_file, read_and_close, read_regular, replace_file, walk_tree
 
 _SUFFIXES = (".yaml", ".yml")
 _TEMPLATE = ".template"
@@ -33,7 +33,11 @@ def find_lock_files(root: Path) -> tuple[set[Path], set[str]]:
     """Return the lock files below the root, and the pipelines: beside a lock file, at the root, or in pipelines/."""
     locks: set[Path] = set()
     pipelines: set[str] = set()
-    for path in _walk(root):
+    # A folder that this user cannot read is left out: no build reads a pipeline in it.
+    for name, entry in walk_tree(root, is_skipped=_is_not_entered, ignored=(OSError,)):
+        if not name.endswith((".lock", *_SUFFIXES)) or not entry.is_file(follow_symlinks=False):
+            continue
+        path = root / name
         if path.suffix == ".lock" and LOCK_MARK in _head(path):
             locks.add(path)
             pipelines |= {p.relative_to(root).as_posix() for s in _SUFFIXES if (p := path.with_suffix(s)).is_file()}
@@ -63,22 +67,9 @@ def _head_below(root: Path, path: str, max_bytes: int) -> bytes:
     return b"" if descriptor is None else read_and_close(descriptor, max_bytes)
 
 
-def _walk(root: Path) -> Iterator[Path]:
-    waiting = [(str(root), True)]
-    while waiting:
-        folder, is_top = waiting.pop()
-        try:
-            entries = os.scandir(folder)
-        except OSError:
-            # This user cannot read it, so no build reads a pipeline in it.
-            continue
-        with entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    if entry.name not in IGNORED_NAMES and not (is_top and entry.name == LOGS_FOLDER):
-                        waiting.append((entry.path, False))
-                elif entry.name.endswith((".lock", *_SUFFIXES)) and entry.is_file(follow_symlinks=False):
-                    yield Path(entry.path)
+def _is_not_entered(path: str) -> bool:
+    """Return whether no build reads a pipeline at a path or below it."""
+    return path == LOGS_FOLDER or path.rpartition("/")[2] in IGNORED_NAMES
 
 
 def _is_pipeline(path: Path) -> bool:

@@ -17,15 +17,25 @@ from orch23.model.paths import OWN_FOLDERS, is_glob, is_own_file, normalize_patt
 from orch23.snapshot.stat_snapshot import LINK_TARGET, NO_ENTRY, RACY, FileState, StatSnapshot, is_racy, signature
 from orch23.store.file_copy import FileProgress, hash_file, no_progress
 from orch23.store.index import StoreIndex
-from orch23.store.index_tables import EarlierHashes, FileStamp, HashedFile, file_row, pack_hashed_file, stamped_entry
-from orch23.store.listing import FILE_KIND, FOLDER_KIND, LINK_KIND, DeclaredOutputs, Listing, find_input, list_files
+from orch23.store.index_tables import EarlierHashes, HashedFile, file_row, pack_hashed_file, stamped_entry
+from orch23.store.listing import (
+    FILE_KIND,
+    FOLDER_KIND,
+    LINK_KIND,
+    DeclaredOutputs,
+    Listing,
+    find_input,
+    list_files,
+    resolve_links,
+)
 from orch23.store.safe_files import (
+    FileStamp,
     closing,
     is_temp,
     open_file,
     read_and_close,
-    resolve_links,
     split_path,
+    stamp_of,
     unsafe_path_error,
 )
 
@@ -154,7 +164,7 @@ class Workspace:
         """
         self._note_read(path)
         descriptor = open_file(self._root, path)
-        stamp = None if descriptor is None else _stamp_of(os.fstat(descriptor))
+        stamp = None if descriptor is None else stamp_of(os.fstat(descriptor))
         self._note_presence(path, is_there=stamp is not None)
         if self._opened.setdefault(path, stamp) != stamp:
             self._unsettled.add(path)
@@ -232,7 +242,7 @@ class Workspace:
         `st_ctime`, which renaming changes, someone edited it since, and it is hashed again.
         """
         self.note_written([path])
-        now, then = self._look(path), _stamp_of(file)
+        now, then = self._look(path), stamp_of(file)
         if now is not None and sha256 and now._replace(ctime_ns=then.ctime_ns) == then:
             with self._lock:
                 self._seen[path] = HashedFile(now, stamped_entry(now, sha256), now.mtime_ns)
@@ -369,7 +379,7 @@ class Workspace:
             return None
         except NotADirectoryError:
             return None
-        return _stamp_of(found) if stat.S_ISREG(found.st_mode) else None
+        return stamp_of(found) if stat.S_ISREG(found.st_mode) else None
 
     def _is_racy(self, seen: HashedFile) -> bool:
         return _is_racy(seen, self._now_ns())
@@ -382,9 +392,9 @@ class Workspace:
                 return None
             with closing(descriptor):
                 began = self._now_ns()
-                before = _stamp_of(os.fstat(descriptor))
+                before = stamp_of(os.fstat(descriptor))
                 sha256, size = hash_file(descriptor, self._meter("hashing", path, before.size_bytes))
-                after = _stamp_of(os.fstat(descriptor))
+                after = stamp_of(os.fstat(descriptor))
             if before == after and size == after.size_bytes:
                 seen = HashedFile(after, stamped_entry(after, sha256), began)
                 with self._lock:
@@ -447,12 +457,6 @@ class Workspace:
             seen = self._earlier.get(path)
         with self._lock:
             return self._seen.setdefault(path, seen)
-
-
-def _stamp_of(found: os.stat_result) -> FileStamp:
-    return FileStamp(
-        found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, stat.S_IMODE(found.st_mode)
-    )
 
 
 def _with_above(folder: str) -> Iterator[str]:
