@@ -34,7 +34,7 @@ from orch23.engine.protected_files import own_file_patterns
 from orch23.engine.run_events import Reporter
 from orch23.engine.session import Session, lock_path
 from orch23.engine.worker import Worker
-from orch23.execute.launch import Launcher, PlainLauncher, RefusingLauncher
+from orch23.execute.launch import Launcher, PlainLauncher
 from orch23.execute.local_executor import LocalExecutor
 from orch23.execute.program_runner import LocalProgramRunner
 from orch23.execute.registry import executors_of
@@ -233,7 +233,7 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
             interpreters=project.facts.path_of,
             redact=secrets.redact,
             launcher=sandbox,
-            unconfined=PlainLauncher() if request.allow_unsandboxed else RefusingLauncher(not_allowed_error()),
+            unconfined=PlainLauncher(None if request.allow_unsandboxed else not_allowed_error()),
         )
         stack.callback(local.close)
         executor = assembly.executor(local)
