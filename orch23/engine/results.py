@@ -85,7 +85,7 @@ class AtomicGroups(Struct):
         In that case, add them one by one.
         """
         # Bytes and records must be durable before the promotion that refers to them (ADR 16).
-        self.committer.sync()
+        self.committer.session.store.sync()
         change = self._change(members)
         try:
             return None if change.foreign or change.refused else self._promote(members, change)
@@ -126,8 +126,7 @@ class AtomicGroups(Struct):
         for name, target in change.targets.items():
             foreign = tuple(path for path in change.foreign if path in target)
             try:
-                own = {path: entry for path, entry in change.new.items() if path in target}
-                self.committer.check(replace(change, new=own))
+                self.committer.ensure_stored({path: entry for path, entry in change.new.items() if path in target})
             except MissingBytesError as lost:
                 stuck[name] = missing_bytes_outcome(name, members[name].outcome.key, lost)
             if foreign:
@@ -310,8 +309,15 @@ class StageResults(Struct, kw_only=True, dict=True):
         self._apply(self._taking(PassedStage(resolved=resolved, record=record, outcome=end, how="restored")))
 
     def finish(self, resolved: ResolvedStage, done: StageResult) -> None:
-        """Keep the result of a stage that passed. Other stages see it; its files are promoted now or soon."""
-        name = resolved.stage.name
+        """Keep the result of a stage that passed, unless another pipeline owns a file of it.
+
+        Other stages see it; its files are promoted now or soon.
+        """
+        name, state = resolved.stage.name, self.committer.session.state
+        # The files below a directory or a pattern in `outputs` are known only after the run.
+        if refused := state.ownership_errors(name, (*done.outputs, *done.deleted), only_new=True):
+            self.end(name, stopped_by(resolved.key, *refused))
+            return
         # A result that waits for its group must be durable (ADR 13), so it is not written behind.
         cheap = is_cheap_to_rebuild(resolved.stage, done) and len(self._group(name)) == 1
         record = self.committer.keep_for_later(resolved, done) if cheap else self.committer.keep(resolved, done)
@@ -417,7 +423,19 @@ class StageResults(Struct, kw_only=True, dict=True):
             kept = self.committer.keep_failure(resolved, done)
             self.events.promoted(name, "kept, although it failed", kept)
             self.events.warn_of(name, undeclared_tool_files(self.committer.session.state.plan, name, kept.written))
-        yield {name: _failed(resolved, done, failure)}
+        end = StageOutcome(
+            status=StageStatus.FAILED,
+            text=f"{failure.summary}{'; ' + done.note if done.note else ''}",
+            code=ExitCode.SAFETY if failure.safety else ExitCode.FAILED,
+            key=resolved.key,
+            attempts=done.attempts,
+            usage=done.usage,
+            failure=failure.feedback.excerpt,
+            problems=failure.diagnostics,
+            kind=failure.kind,
+            command=failure.feedback.command,
+        )
+        yield {name: end}
 
     def _completing(self) -> Iterator[Outcomes]:
         """Promote each group of which all members wait."""
@@ -459,18 +477,3 @@ class StageResults(Struct, kw_only=True, dict=True):
         if changed:
             text = f"inputs changed while it ran, so it is stale again: {', '.join(changed)}"
             self.events.warn(text, resolved.stage.name, Warned(paths=tuple(changed)))
-
-
-def _failed(resolved: ResolvedStage, done: StageResult, failure: Failure) -> StageOutcome:
-    return StageOutcome(
-        status=StageStatus.FAILED,
-        text=f"{failure.summary}{'; ' + done.note if done.note else ''}",
-        code=ExitCode.SAFETY if failure.safety else ExitCode.FAILED,
-        key=resolved.key,
-        attempts=done.attempts,
-        usage=done.usage,
-        failure=failure.feedback.excerpt,
-        problems=failure.diagnostics,
-        kind=failure.kind,
-        command=failure.feedback.command,
-    )
