@@ -1,19 +1,22 @@
-"""Make results durable: bytes, records, workspace, lock file. Only the loop thread calls this."""
+"""Make results durable: bytes, records, workspace, lock file; at once or write-behind. For the loop thread."""
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
+from typing import Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.engine.attempt import StageResult
+from orch23.engine.outcomes import StageOutcome
 from orch23.engine.ownership import is_proven
 from orch23.engine.protected_files import DeclaredByPlan
 from orch23.engine.session import Session
 from orch23.engine.stage_view import StageView
 from orch23.model.digest import FileEntry, git_blob_id
 from orch23.model.errors import MissingBytesError
+from orch23.model.pipeline import CheckStep, EnsuresStep, Stage
 from orch23.model.record import Base, LockFile, Record
 from orch23.resolve.resolution import ResolvedStage
 from orch23.steps.registry import is_llm
@@ -326,7 +329,7 @@ class Committer(Struct, dict=True):
             return state.known_originals.get(path) == there
         # Only a result of the stage that owns an accepted edit replaces it.
         having = state.locked.having(path, there)
-        return any(state.is_declared(r.stage) for r in having) or not state.ownership.is_accepted(path, there)
+        return any(state.plan.is_declared(r.stage) for r in having) or not state.ownership.is_accepted(path, there)
 
     def _rescue(self, path: str, there: FileEntry) -> None:
         """Keep bytes that are about to be replaced; the user's go beside the transcripts, which no cleanup removes."""
@@ -336,3 +339,72 @@ class Committer(Struct, dict=True):
         ownership = self.session.state.ownership
         if not ownership.is_known(path, there) or ownership.is_accepted(path, there):
             store.exchanges.put_original(store.contents.get(there.digest), None)
+
+
+# ---- write-behind ---------------------------------------------------------------------------
+
+
+class PassedStage(Struct, frozen=True, kw_only=True):
+    """A stage that passed and is not promoted yet. `how` is reported; a `fresh` one has nothing to promote."""
+
+    resolved: ResolvedStage
+    record: Record
+    outcome: StageOutcome
+    how: Literal["promoted", "restored", "fresh"]
+
+
+# See ADR 16: a result is written behind if it took at most this long, and one transaction commits up to _MOST of
+_SOON_S = 0.15
+_MOST = 256
+_PATIENCE_S, _MOST_PATIENCE_S = 0.3, 2.0
+_SHARE = 10
+
+
+def is_cheap_to_rebuild(stage: Stage, done: StageResult) -> bool:
+    """Return whether a crash may lose this result: it cost nothing and took less than `_SOON_S`.
+
+    Results of chains are excluded: other items start from their versions.
+    """
+    # A response is paid for, so its result is durable at once.
+    if done.exchanges or stage.chain is not None or not stage.step.is_cheap:
+        return False
+    # A process in `verify` may take long, also if the step itself did not.
+    checked = all(isinstance(step, CheckStep | EnsuresStep) for step in stage.verify.steps)
+    return checked and done.attempts == 1 and done.took_s <= _SOON_S
+
+
+class WriteBehind(Struct):
+    """Results that other stages see and that are not promoted yet. Only the loop thread calls this."""
+
+    clock: Callable[[], float]
+    _members: dict[str, PassedStage] = field(default_factory=dict)
+    _since: float = 0.0
+    _took_s: float = 0.0
+
+    def add(self, success: PassedStage) -> None:
+        """Add a result; the first one starts the clock until all are promoted."""
+        if not self._members:
+            self._since = self.clock()
+        self._members[success.resolved.stage.name] = success
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to promote."""
+        return len(self._members) >= _MOST or (bool(self._members) and self.left_s == 0)
+
+    @property
+    def left_s(self) -> float | None:
+        """How long the results may wait, in seconds; None if there are none."""
+        if not self._members:
+            return None
+        patience_s = max(_PATIENCE_S, min(_MOST_PATIENCE_S, _SHARE * self._took_s))
+        return max(0.0, self._since + patience_s - self.clock())
+
+    def committed(self, took_s: float) -> None:
+        """Record how long a promotion took. The next one waits ten times as long, so a slow disk gets larger groups."""
+        self._took_s = took_s
+
+    def drain(self) -> dict[str, PassedStage]:
+        """Remove and return all results, in the order in which they came."""
+        taken, self._members = self._members, {}
+        return taken
