@@ -231,8 +231,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S1-10": (
         M(
             PATHS,
-            "    found = [_unsafe(path) for path in (*written, *deletes) if unsafe_reason(path) is not None]",
-            "    found: list[Diagnostic] = []",
+            "        if reasons[path] is not None\n    ]",
+            "        if False\n    ]",
         ),
         FOLLOWED,
         M(RUNNING, "        if result.violations:\n", "        if False:\n"),
@@ -482,8 +482,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S3-06": (
         M(
             CONTENTS,
-            "    lines = find_placeholders(full, entry.content, base)[:_SHOWN_PLACEHOLDERS]\n",
-            "    lines: tuple[tuple[int, str], ...] = ()\n",
+            "find_placeholders(full, entry.content, base)[:_SHOWN_PLACEHOLDERS]",
+            "()",
         ),
         M("orch23/decide/source_syntax.py", "_SHRINK = 0.5", "_SHRINK = 0.0"),
     ),
@@ -540,8 +540,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S3-13": (
         M(
             PROPOSAL,
-            "    writes.sort(key=lambda write: write.path)\n",
-            "",
+            "tuple(sorted(writes, key=lambda write: write.path))",
+            "tuple(writes)",
         ),
         M(
             "prompts/planner_coder_tester/coder.md.j2",
