@@ -295,8 +295,7 @@ _MAX_CACHED = 100
 class _Chain(Struct, frozen=True):
     """What the items of a chain may write. `last` maps a literal output to the index of the last item with it."""
 
-    literal: frozenset[str]
-    globs: tuple[str, ...]
+    written: _PatternSet
     last: dict[str, int]
 
 
@@ -348,8 +347,7 @@ class PlanIndex(Struct, dict=True):
 
     def in_chain(self, chain: str, path: str) -> bool:
         """Return whether some item of a chain may write a path."""
-        index = self._chain(chain)
-        return path in index.literal or match_any(index.globs, path)
+        return self._chain(chain).written.contains(path)
 
     def last_maker(self, chain: str, path: str) -> int:
         """Return the position in a chain of the last item that declares a literal output, or -1."""
@@ -357,16 +355,10 @@ class PlanIndex(Struct, dict=True):
 
     def _chain(self, chain: str) -> _Chain:
         if chain not in self._chains:
-            patterns = dict.fromkeys(self._patterns(chain))
-            literal = frozenset(normalize_pattern(one) for one in patterns if not is_glob(one))
-            items = (self.plan.nodes[name] for name in self.plan.chains.get(chain, ()))
+            nodes = self.plan.nodes
+            items = [nodes[name] for name in self.plan.chains.get(chain, ())]
             last = {path: at for at, item in enumerate(items) if isinstance(item, Stage) for path in item.outputs}
-            self._chains[chain] = _Chain(literal, tuple(one for one in patterns if is_glob(one)), last)
+            # A foreach that is not expanded yet is a node of this name.
+            writers = [*items, *(nodes[name] for name in (chain,) if isinstance(nodes.get(name), ForeachStage))]
+            self._chains[chain] = _Chain(_PatternSet(one for node in writers for one in writes_of(node)), last)
         return self._chains[chain]
-
-    def _patterns(self, chain: str) -> Iterator[str]:
-        foreach = self.plan.nodes.get(chain)
-        for name in self.plan.chains.get(chain, ()):
-            yield from writes_of(self.plan.nodes[name])
-        if isinstance(foreach, ForeachStage):
-            yield from foreach.writes
