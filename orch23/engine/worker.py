@@ -229,7 +229,7 @@ class Worker(Struct, frozen=True, kw_only=True):
             tree=tree,
             redact=self.safeguards.secrets.redact,
             trust=TestTrust(session.state, resolved, session.state.plan),
-            live=report.live,
+            report=report,
         )
         # A check may compare a result with the last accepted one, as `architecture_stability` does.
         previous = session.lock.records.get(stage.name)
