@@ -17,8 +17,7 @@ from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import ConfigurationError, NotFoundError
 from orch23.model.file_policy import GITIGNORE
 from orch23.model.paths import is_own_file
-from orch23.store.listing import FILE_KIND, FOLDER_KIND, LINK_KIND, find_input, list_files
-from orch23.store.safe_files import resolve_links
+from orch23.store.listing import FILE_KIND, FOLDER_KIND, LINK_KIND, find_input, list_files, resolve_links
 
 _TIMEOUT_S = 60.0
 # Of regular files: links and submodules have other modes.

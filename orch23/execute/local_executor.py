@@ -15,7 +15,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from orch23.execute import process_tree, supervisor
-from orch23.execute.cleanup import BackgroundCleaner, closing_fd
+from orch23.execute.cleanup import BackgroundCleaner
 from orch23.execute.launch import (
     NO_SANDBOX,
     Launch,
@@ -65,6 +65,7 @@ from orch23.model.ports import FileContentStore
 from orch23.model.text import LineListener, LineSplitter
 from orch23.resolve.commands import SHELL_COMMAND
 from orch23.store.input_files import NewFile
+from orch23.store.safe_files import closing
 
 SHOWN_SANDBOX_PATH = "/room"
 """Replaces the path of the sandbox directory in all that a process prints: the path itself differs each time."""
@@ -323,7 +324,7 @@ class LocalExecutor:
         stored = {}
         with open_tree(sandbox_dir) as open_file:
             for path, executable in changes.written.items():
-                with closing_fd(open_file(path)) as descriptor:
+                with closing(open_file(path)) as descriptor:
                     stored[path] = FileEntry(self._contents.adopt(descriptor, path.rpartition("/")[2]), executable)
         return stored
 

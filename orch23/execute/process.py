@@ -11,8 +11,8 @@ from typing import BinaryIO, Final, Literal, Protocol, TypeAlias
 from msgspec import Struct
 
 from orch23.execute import process_tree
-from orch23.execute.cleanup import closing_fd
 from orch23.execute.supervisor import LeaderExit, ProcessSpec, acquire_supervisor, release_supervisor
+from orch23.store.safe_files import closing
 
 _READ_BYTES = 1 << 16
 _CHECK_EVERY_S = 0.1
@@ -241,7 +241,7 @@ def _follow(
 ) -> tuple[EndReason, str]:
     """Read the output until there is a reason to stop. The leader is not reaped, so its pid cannot be reused."""
     leader = os.pidfd_open(started.tree.leader)
-    with closing_fd(leader), selectors.DefaultSelector() as selector:
+    with closing(leader), selectors.DefaultSelector() as selector:
         for descriptor in (*captures, leader):
             selector.register(descriptor, selectors.EVENT_READ)
         exited_at: float | None = None

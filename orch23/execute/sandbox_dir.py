@@ -10,7 +10,7 @@ from typing import Final, Protocol, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.execute.cleanup import closing_fd, kill_leftovers, open_subdirectory, remove_tree, remove_trees
+from orch23.execute.cleanup import kill_leftovers
 from orch23.execute.sandbox_tree import (
     DEFAULT_TREE_LIMITS,
     SANDBOX_EPOCH,
@@ -23,6 +23,8 @@ from orch23.execute.sandbox_tree import (
 from orch23.model.action import InputsChanged
 from orch23.model.digest import FileEntry
 from orch23.store.file_copy import FileProgress, no_progress
+from orch23.store.safe_files import closing
+from orch23.store.tree_removal import open_subdirectory, remove_tree, remove_trees
 
 SEARCH_STOP_FILES: Final[Mapping[str, bytes]] = {
     "pytest.ini": b"",
@@ -212,7 +214,7 @@ def make_skeleton(root: str, folders: Sequence[str]) -> FolderSkeleton:
     for folder in (root, *(f"{root}/{part}" for part in (*_EMPTY_PARTS, _WORK))):
         os.mkdir(folder, _OWNER_ONLY)
     for name, text in SEARCH_STOP_FILES.items():
-        with closing_fd(os.open(f"{root}/{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)) as file:
+        with closing(os.open(f"{root}/{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)) as file:
             os.write(file, text)
     return _with_folders(FolderSkeleton(root, (), _access(os.stat(root)), None), folders)
 
@@ -273,7 +275,7 @@ def _is_as_written(root: int, name: str, text: bytes) -> bool:
         return False
     if not text:
         return True
-    with closing_fd(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=root)) as file:
+    with closing(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=root)) as file:
         return os.read(file, len(text) + 1) == text
 
 

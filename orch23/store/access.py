@@ -4,7 +4,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import shutil
 import stat
 from collections.abc import Iterator
 from enum import Enum
@@ -33,6 +32,7 @@ from orch23.store.safe_files import (
     write_all,
     write_atomic,
 )
+from orch23.store.tree_removal import remove_path
 
 ASIDE_FOLDER = ".orch23-aside"
 """The folder, beside a store, of stores that were moved aside."""
@@ -264,24 +264,6 @@ def remove_wrong_types(store: Path, *, whole: bool = True) -> list[str]:
     return messages
 
 
-def remove_path(path: Path) -> None:
-    """Delete a file, a link, or a folder with its contents."""
-    if path.is_dir() and not path.is_symlink():
-        remove_folder(path)
-    else:
-        path.unlink(missing_ok=True)
-
-
-def remove_folder(folder: Path) -> None:
-    """Delete a folder with its contents, also folders that a stage made unreadable."""
-    with contextlib.suppress(FileNotFoundError):
-        try:
-            shutil.rmtree(folder)
-        except PermissionError:
-            _open_up(folder)
-            shutil.rmtree(folder)
-
-
 def _wrong_types(store: Path, *, whole: bool) -> Iterator[tuple[Path, str]]:
     for name in _FILES:
         if _is_other(store / name):
@@ -313,12 +295,3 @@ def _is_other(path: Path) -> bool:
         return not stat.S_ISREG(path.lstat().st_mode)
     except FileNotFoundError:
         return False
-
-
-def _open_up(folder: Path) -> None:
-    """Allow this user everything in a tree of directories, following no link."""
-    pending = [folder]
-    while pending:
-        here = pending.pop()
-        here.chmod(stat.S_IRWXU)
-        pending += [path for path in here.iterdir() if path.is_dir() and not path.is_symlink()]

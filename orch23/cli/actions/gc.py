@@ -10,7 +10,7 @@ from orch23.cli.store_size import record_size
 from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.digest import Json
 from orch23.report.values import format_size, json_document, pluralize
-from orch23.store.garbage_collection import GcLimits, GcRoots, GcSelection, collector_of
+from orch23.store.garbage_collection import GarbageCollector, GcLimits, GcRoots, GcSelection
 from orch23.store.project_store import ProjectStore, open_store
 
 GC_VERSION = 1
@@ -37,7 +37,7 @@ def _select(store: ProjectStore, environ: Mapping[str, str], limits: GcLimits) -
 
     """
     roots = project_needs(store.root, store.logs, environ)
-    return roots, collector_of(store).select(roots, limits)
+    return roots, GarbageCollector(store).select(roots, limits)
 
 
 def collect_garbage(store: ProjectStore, environ: Mapping[str, str], limits: GcLimits) -> tuple[GcRoots, GcSelection]:
@@ -55,7 +55,7 @@ def collect_garbage(store: ProjectStore, environ: Mapping[str, str], limits: GcL
         # An interrupted promotion needs stored bytes, so it is finished before any are removed.
         store.promoter.recover()
         roots, selected = _select(store, environ, limits)
-        collector_of(store).delete(selected)
+        GarbageCollector(store).delete(selected)
         record_size(store.folder, int(time.time()))
     return roots, selected
 

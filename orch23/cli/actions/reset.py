@@ -14,16 +14,17 @@ from orch23.cli.discovery import required_pipeline
 from orch23.cli.opening import check_stage_count, found_project, open_for_command, project_root
 from orch23.cli.project_loading import Project
 from orch23.engine.session import lock_path
-from orch23.execute.cleanup import kill_leftovers, remove_tree
+from orch23.execute.cleanup import kill_leftovers
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.errors import CorruptStateError, MissingBytesError, NotFoundError, SafetyError
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.record import LockFile, Record, retained_key
-from orch23.store.access import BuildLock, remove_path
+from orch23.store.access import BuildLock
 from orch23.store.lock_file import find_lock_files, lock_pipeline, read_lock, write_lock
 from orch23.store.project_store import STORE_NAME, ProjectStore, open_store
 from orch23.store.run_logs import journal_paths, read_journal
+from orch23.store.tree_removal import remove_path, remove_tree
 
 _FOLDERS = {
     "records": "the records of results",

@@ -346,6 +346,11 @@ def test_steps_of_a_killed_build_are_found_and_no_other_process_is_touched(tmp_p
         "step": ({"ORCH23_ROOM": first}, ["sh", "-c", f"env -i sleep {tag}; :"], tmp_path),
         "step of which only a part is left": ({"ORCH23_ROOM": second}, ["sh", "-c", sleep], tmp_path),
         "bwrap": ({}, ["bwrap", *fake], tmp_path),
+        "bwrap of a read-only tree": (
+            {},
+            ["bwrap", *fake[:2], "--ro-bind", f"{sandbox_dirs}/{first}", "/room"],
+            tmp_path,
+        ),
         "shell in a sandbox directory": ({"PWD": f"{sandbox_dirs}/{first}"}, ["sh", "-c", sleep], sandbox_dirs / first),
         "names a sandbox directory": ({"ROOM": f"{sandbox_dirs}/{first}"}, ["sh", *fake], tmp_path),
         "step of another project": ({"ORCH23_ROOM": other}, ["sh", "-c", sleep], tmp_path),
@@ -361,7 +366,7 @@ def test_steps_of_a_killed_build_are_found_and_no_other_process_is_touched(tmp_p
         while len(alive(tag)) < len(processes):
             time.sleep(0.005)
         found = kill_leftovers(sandbox_dirs)
-        ended = {"step", "step of which only a part is left", "bwrap"}
+        ended = {"step", "step of which only a part is left", "bwrap", "bwrap of a read-only tree"}
         for name in ended:
             processes[name].wait(20)
         assert {name for name in processes if processes[name].poll() is not None} == ended
