@@ -237,9 +237,8 @@ def resolve_links(path: str, base: str, text_of: Callable[[str], str | None]) ->
         name = waiting.pop(0)
         if name == ".." and not done:
             raise outside_link_error(path)
-        if name == "..":
-            done.pop()
         if name in ("", ".", ".."):
+            done = done[:-1] if name == ".." else done
             continue
         text = text_of("/".join((*done, name)))
         if text is None:
@@ -251,17 +250,13 @@ def resolve_links(path: str, base: str, text_of: Callable[[str], str | None]) ->
         if followed > _MAX_LINKS:
             raise link_cycle_error(path)
         if text.startswith("/"):
-            text, done = _from_root(path, base, text), []
+            if not text.startswith(base):
+                raise outside_link_error(path)
+            text, done = text.removeprefix(base), []
         waiting = [*text.split("/"), *waiting]
     if not done or (followed and not FORBIDDEN_LINK_TARGETS.isdisjoint(done)):
         raise outside_link_error(path)
     return "/".join(done)
-
-
-def _from_root(path: str, base: str, text: str) -> str:
-    if not text.startswith(base):
-        raise outside_link_error(path)
-    return text.removeprefix(base)
 
 
 def outside_link_error(path: str) -> SafetyError:

@@ -271,10 +271,21 @@ def open_regular(name: str | Path, parent: int | None = None) -> int | None:
     return None
 
 
-def read_regular(path: Path) -> bytes | None:
-    """Return the bytes of a regular file, or None if there is none, or a folder, a pipe or another type of entry."""
+def read_file(root: Path, path: str, max_bytes: int = -1) -> bytes | None:
+    """Return the bytes of a regular file below the root, or the first `max_bytes`; None if there is none.
+
+    Raises:
+        SafetyError: as for `open_file`.
+
+    """
+    descriptor = open_file(root, path)
+    return None if descriptor is None else read_and_close(descriptor, max_bytes)
+
+
+def read_regular(path: Path, max_bytes: int = -1) -> bytes | None:
+    """Return the bytes of a regular file, or the first `max_bytes`; None if there is none, or a folder or a pipe."""
     descriptor = open_regular(path)
-    return None if descriptor is None else read_and_close(descriptor)
+    return None if descriptor is None else read_and_close(descriptor, max_bytes)
 
 
 def read_and_close(descriptor: int, max_bytes: int = -1) -> bytes:
