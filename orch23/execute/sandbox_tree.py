@@ -272,11 +272,8 @@ def _file_violation(status: os.stat_result) -> tuple[str, str, str] | None:
     if stat.S_ISLNK(status.st_mode):
         return "E610", "is a symbolic link", "copy the file instead of linking it"
     if not stat.S_ISREG(status.st_mode):
-        return (
-            "E611",
-            f"is {_SPECIAL_FILES.get(stat.S_IFMT(status.st_mode), 'a device')}",
-            "create it below TMPDIR, or name it in `scratch`",
-        )
+        kind = _SPECIAL_FILES.get(stat.S_IFMT(status.st_mode), "a device")
+        return "E611", f"is {kind}", "create it below TMPDIR, or name it in `scratch`"
     if status.st_nlink != 1:
         return "E612", f"has {status.st_nlink} hard links", "copy the file instead of linking it"
     if status.st_mode & (stat.S_ISUID | stat.S_ISGID):
@@ -324,6 +321,7 @@ def _differs(folder: int, name: str, status: os.stat_result, entry: FileEntry | 
 
 # ---- trees that a process may write only in part -----------------------------------------------------------------
 
+# With the change time of the inode: a process can restore the bytes and the times of a file, but not this (ADR 24).
 TreeStamps: TypeAlias = Mapping[str, FileStamp]
 
 
