@@ -33,7 +33,6 @@ from orch23.report.values import json_document
 from orch23.store.input_files import AuthorFiles
 from orch23.store.lock_file import decode_lock, read_lock
 
-AFFECTED_VERSION = 1
 _SHOWN_DIGITS = 12
 
 
@@ -63,7 +62,7 @@ def affected_json(affected: AffectedStages) -> str:
     ]
     return json_document(
         {
-            "orch23_affected": AFFECTED_VERSION,
+            "orch23_affected": 1,
             "name": affected.name,
             "pipeline": affected.file,
             "since": affected.since,
@@ -85,7 +84,7 @@ def _why(one: AffectedStage) -> str:
             return f"after {', '.join(one.after)}"
 
 
-def run(
+def list_affected(
     console: Console,
     *,
     args: PipelineArguments,

@@ -21,7 +21,7 @@ def stage_names(text: str) -> list[str]:
     return _NAME.findall(section.group(1)) if section else []
 
 
-def stages(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_stages(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete stage names and pipeline files."""
     here = Path(str(context.find_root().params.get("directory") or "."))
     named = [str(one) for one in context.params.get("arguments") or () if str(one).endswith(PIPELINE_SUFFIXES)]
@@ -32,7 +32,7 @@ def stages(context: click.Context, _parameter: click.Parameter, incomplete: str)
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
-def shipped_templates(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_templates(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete names of built-in templates."""
     return [
         CompletionItem(name, help=one.summary)

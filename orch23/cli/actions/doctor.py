@@ -233,10 +233,7 @@ def _items(node: ForeachStage, pipeline: Pipeline) -> Iterator[Stage]:
             yield built.stage
 
 
-DOCTOR_VERSION = 1
-
-
-def run(
+def check_setup(
     console: Console,
     *,
     args: PipelineArguments,
@@ -248,7 +245,7 @@ def run(
     found = [*examine(root, console.environ), *_of_pipeline(console, args, online=online)]
     if as_json:
         rows: list[Json] = [{"name": one.name, "ok": one.ok, "value": one.value, "hint": one.hint} for one in found]
-        console.write_out(json_document({"orch23_doctor": DOCTOR_VERSION, "facts": rows}))
+        console.write_out(json_document({"orch23_doctor": 1, "facts": rows}))
         return
     style = console.out_style
     width = max(len(one.name) for one in found)

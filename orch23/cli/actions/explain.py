@@ -244,7 +244,7 @@ def _whose(seen: Preview, reason: Reason, maker: str | None) -> str:
     return f", which {maker} made" if isinstance(seen.decisions.get(maker), Fresh) else f", which {maker} makes"
 
 
-def run(
+def show_explanation(
     console: Console,
     *,
     args: PipelineArguments,

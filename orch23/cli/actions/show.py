@@ -342,7 +342,7 @@ def _events(project: Project, run: str, stage: str) -> list[Event]:
     return [line.event for line in read_journal(path) if line.event.role == stage] if path.is_file() else []
 
 
-def run(
+def show_stage(
     console: Console,
     *,
     args: PipelineArguments,

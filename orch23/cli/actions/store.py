@@ -1,22 +1,32 @@
-"""Run `gc`: remove what no pipeline needs from the store."""
+"""Run `gc`, `cache stats` and `cache verify`: remove, count or verify what the store holds."""
 
 import time
 from collections.abc import Mapping
 
 from orch23.cli.console import Console
 from orch23.cli.opening import project_root
-from orch23.cli.retention import parse_keep, project_needs
+from orch23.cli.retention import parse_keep, project_needs, size_limit
 from orch23.cli.store_size import record_size
 from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.digest import Json
+from orch23.model.errors import ExitCode
+from orch23.report.diagnostics import visible
 from orch23.report.values import format_size, json_document, pluralize
-from orch23.store.garbage_collection import GcLimits, GcRoots, GcSelection, collector_of
+from orch23.store.garbage_collection import (
+    GcLimits,
+    GcRoots,
+    GcSelection,
+    StoreVerification,
+    collector_of,
+    count_stored,
+    verify_store,
+)
 from orch23.store.project_store import ProjectStore, open_store
 
-GC_VERSION = 1
 
-
-def run(console: Console, *, dry_run: bool, keep: tuple[str, ...], forget_paid_answers: bool, as_json: bool) -> None:
+def remove_unneeded(
+    console: Console, *, dry_run: bool, keep: tuple[str, ...], forget_paid_answers: bool, as_json: bool
+) -> None:
     """Remove unneeded data from the store."""
     limits = parse_keep(keep, time.time_ns(), answers=forget_paid_answers)
     store = open_store(project_root(console), console.progress)
@@ -77,7 +87,7 @@ def _text(selected: GcSelection, limits: GcLimits, *, dry_run: bool) -> str:
 
 def _document(selected: GcSelection, roots: GcRoots, limits: GcLimits, *, dry_run: bool) -> str:
     body: dict[str, Json] = {
-        "orch23_gc": GC_VERSION,
+        "orch23_gc": 1,
         "dry_run": dry_run,
         "keep_bytes": limits.max_bytes,
         "size_bytes": selected.size_bytes,
@@ -89,3 +99,57 @@ def _document(selected: GcSelection, roots: GcRoots, limits: GcLimits, *, dry_ru
         "not_planned": list(roots.notes),
     }
     return json_document(body)
+
+
+_NAMES = {
+    "stored_files": "stored files",
+    "results": "results",
+    "recorded_answers": "recorded responses",
+    "bytes_of_persons": "user edits and originals",
+    "other_files": "other files",
+}
+
+
+def show_stats(console: Console, *, as_json: bool) -> None:
+    """Show what the store holds, by kind."""
+    found = count_stored(open_store(project_root(console)))
+    total, limit = sum(one.size_bytes for one in found), size_limit(console.environ)
+    if as_json:
+        kinds: dict[str, Json] = {one.kind: {"number": one.number, "size_bytes": one.size_bytes} for one in found}
+        body: dict[str, Json] = {"orch23_cache_stats": 1, "size_bytes": total, "cap_bytes": limit}
+        console.write_out(json_document({**body, "kinds": kinds}))
+        return
+    numbers = [f"{one.number:,}" for one in found]
+    width, name_width = max(map(len, numbers)), max(map(len, _NAMES.values()))
+    for number, one in zip(numbers, found, strict=True):
+        console.write_out(f"{number:>{width}}  {_NAMES[one.kind]:<{name_width}}  {format_size(one.size_bytes):>9}\n")
+    note = "" if limit is None else f"; `orch23 gc` keeps {format_size(limit)}"
+    console.write_out(f"{'':>{width}}  {'total':<{name_width}}  {format_size(total):>9}{note}\n")
+
+
+def verify_contents(console: Console, *, exit_code: bool, as_json: bool) -> int:
+    """Verify the store and remove damaged data."""
+    store = open_store(project_root(console), console.progress)
+    found = StoreVerification(results=0, stored_files=0, recorded_answers=0, damaged=())
+    if store.folder.is_dir():
+        # Under the build lock: no build adds files meanwhile.
+        with store.build_lock():
+            store.sweep()
+            found = verify_store(store)
+    if as_json:
+        body: dict[str, Json] = {
+            "orch23_cache_verify": 1,
+            "results": found.results,
+            "stored_files": found.stored_files,
+            "recorded_answers": found.recorded_answers,
+            "damaged": list(found.damaged),
+        }
+        console.write_out(json_document(body))
+    else:
+        console.write_out("".join(f"damaged: {visible(line)}\n" for line in found.damaged))
+        checked = (
+            f"{pluralize(found.stored_files, 'stored file')}, {pluralize(found.results, 'result')}, "
+            f"{pluralize(found.recorded_answers, 'recorded response')}"
+        )
+        console.write_out(f"{checked}: {len(found.damaged) or 'nothing'} damaged\n")
+    return ExitCode.FAILED if exit_code and found.damaged else ExitCode.OK
