@@ -2,7 +2,7 @@
 
 import ast
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 
 _FILES = ("test_*.py", "*_test.py")
@@ -128,7 +128,7 @@ def _last_name(node: ast.expr) -> str:
 # The standard library without its own tests: many projects have a package `test`.
 STDLIB_MODULES = sys.stdlib_module_names - {"test"}
 
-TEST_LIBRARIES_TEXT = """
+_TEST_LIBRARIES_TEXT = """
     pytest _pytest pluggy iniconfig exceptiongroup py xdist execnet pytest_timeout pytest_asyncio pytest_mock pytest_cov
     hypothesis _hypothesis_pytestplugin _hypothesis_ftz_detector sortedcontainers coverage mock nose nose2 testtools
     testfixtures freezegun time_machine responses respx requests_mock httpretty pytest_httpserver vcr betamax faker
@@ -136,9 +136,11 @@ TEST_LIBRARIES_TEXT = """
     dirty_equals deepdiff parameterized ddt behave tavern schemathesis anyio trio twisted icontract crosshair
 """
 # Test runners, and libraries that tests use. A module of the project must not shadow them.
-TEST_LIBRARIES = frozenset(TEST_LIBRARIES_TEXT.split())
+_TEST_LIBRARIES = frozenset(_TEST_LIBRARIES_TEXT.split())
 
 _CODE = (".py", ".pyc", ".so", ".pyd")
+# Package names that some distributions install by mistake; no test imports them.
+_NOT_LIBRARIES = frozenset({"test", "tests"})
 
 
 def importable_modules(files: Iterable[str], folders: Collection[str]) -> Iterator[tuple[str, str]]:
@@ -167,3 +169,19 @@ def import_folders(files: Collection[str]) -> frozenset[str]:
                 folder = f"{folder}/" if folder else ""
             found.add(folder)
     return frozenset(found)
+
+
+def shadowed_library(
+    module: str, is_installed: Callable[[str], bool], *, is_of_model: bool, is_declared: bool
+) -> str | None:
+    """Return the library module that a module shadows; None if it shadows none, or may do so.
+
+    `is_declared`: it is in a folder of `pythonpath`, and not only beside a test.
+    """
+    if module in _NOT_LIBRARIES or not (is_of_model or is_declared):
+        return None
+    if module in STDLIB_MODULES:
+        return f"the standard library's `{module}`"
+    if (is_of_model or module in _TEST_LIBRARIES) and is_installed(module):
+        return f"the installed `{module}`"
+    return None

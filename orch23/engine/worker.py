@@ -11,7 +11,7 @@ from orch23.engine.egress import guard_edit
 from orch23.engine.outcomes import Failure, failure_of
 from orch23.engine.plan_walk import expand_each, list_producers
 from orch23.engine.process_runner import Files, ProcessRunner
-from orch23.engine.protected_files import TestTrust
+from orch23.engine.pytest_trust import TestTrust
 from orch23.engine.run_events import Reporter
 from orch23.engine.session import Session
 from orch23.engine.stage_view import ObsoleteFiles, StageView

@@ -18,7 +18,8 @@ from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import ConsentError, MissingBytesError
 from orch23.model.ports import ContentStore
 from orch23.providers.registry import not_granted_error
-from orch23.steps.fetch.download import FetchError, download, file_chunks, timeout_error
+from orch23.steps.fetch.connections import FetchError, download_timeout_error
+from orch23.steps.fetch.download import download, file_chunks
 from orch23.steps.fetch.spec import FetchStep
 
 
@@ -54,7 +55,7 @@ class _FetchRunner(StepRunner):
         deadline = time.monotonic() + attempts.resolved.stage.timeout_s
         lock = self._locks[step.sha256]
         if not lock.acquire(timeout=attempts.resolved.stage.timeout_s):
-            raise timeout_error(step.url)
+            raise download_timeout_error(step.url)
         try:
             # Another stage may have fetched the file while this one waited for the lock.
             found = _stored(step, attempts.contents)

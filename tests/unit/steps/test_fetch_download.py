@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from orch23.engine.egress import NetworkAccess
-from orch23.steps.fetch import download as module
-from orch23.steps.fetch.download import FetchError, download
+from orch23.steps.fetch import connections
+from orch23.steps.fetch.connections import FetchError
+from orch23.steps.fetch.download import download
 from orch23.steps.fetch.run import FETCH_RUNNER
 from orch23.steps.fetch.spec import FetchStep
 from tests.file_server import answering
@@ -122,7 +123,9 @@ def test_offline_no_connection_leaves_the_machine(tmp_path, monkeypatch, host):
     ],
 )
 def test_offline_a_proxy_is_one_of_this_machine(proxy, offline, used):
-    found = module._proxy(module._Address("http://localhost:9/x"), {"http_proxy": proxy}, offline=offline)
+    found = connections._proxy(
+        connections.ServerAddress("http://localhost:9/x"), {"http_proxy": proxy}, offline=offline
+    )
     assert (found.hostname if found else None) == used
 
 
@@ -141,7 +144,7 @@ def test_a_name_of_this_machine_is_tried_at_all_its_addresses(tmp_path, monkeypa
         raise ConnectionRefusedError(111, f"refused by {where[0]}")
 
     monkeypatch.setattr("socket.create_connection", refused)
-    monkeypatch.setattr(module, "_PAUSES_S", ())
+    monkeypatch.setattr("orch23.steps.fetch.download._PAUSES_S", ())
     with pytest.raises(FetchError, match="refused by ::1"):
         download(FetchStep(sha256=SHA, url="http://localhost:9/x"), outside(tmp_path, offline=True), timeout_s=5)
     assert next(tried) == 2

@@ -1,0 +1,306 @@
+"""Connect to the server of a file: by a proxy, within a deadline, and never to a forbidden address.
+
+A host name is looked up once, and the connection is made to the address that was checked: a second lookup could return
+another address. With `--offline` no name is looked up, and no connection leaves this machine.
+"""
+
+import contextlib
+import socket
+import ssl
+import threading
+import time
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
+from functools import partial
+from http.client import HTTPConnection, HTTPSConnection
+from queue import Empty, SimpleQueue
+from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
+
+from msgspec import Struct
+
+from orch23.engine.egress import NetworkAccess
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.server_url import is_loopback
+from orch23.steps.fetch.addresses import forbidden_address, is_address
+from orch23.steps.fetch.spec import barred_offline
+
+_READ_S, _CONNECT_S = 30.0, 10.0
+# The addresses of a name of this machine with `--offline`, where names are not looked up.
+_LOOPBACK = ("127.0.0.1", "::1")
+
+
+class FetchError(Exception):
+    """A file could not be fetched. `is_transient`: another try may succeed. `is_timeout`: the deadline has passed."""
+
+    def __init__(self, diagnostic: Diagnostic, *, is_transient: bool = False, is_timeout: bool = False) -> None:
+        """Create an error with a diagnostic."""
+        super().__init__(diagnostic.message)
+        self.diagnostic, self.is_transient, self.is_timeout = diagnostic, is_transient, is_timeout
+
+
+def download_error(url: str, what: str, *, is_transient: bool = False) -> FetchError:
+    """Return the error of a download that did not succeed."""
+    hint = "check the address and the network; the next build resumes the download"
+    return FetchError(Diagnostic("E451", f"{url}: {what}", hint=hint), is_transient=is_transient)
+
+
+def download_timeout_error(url: str) -> FetchError:
+    """Return the error of a stage whose time ended before it had its file."""
+    hint = "raise `timeout`; the next build resumes the download"
+    return FetchError(Diagnostic("E451", f"{url}: timed out", hint=hint), is_timeout=True)
+
+
+def refused_address_error(subject: str, what: str, hint: str) -> FetchError:
+    """Return the error of an address that is not connected to."""
+    return FetchError(Diagnostic("E454", f"{subject} {what}", hint=hint))
+
+
+class ServerAddress(Struct, frozen=True):
+    """The address of a file, and its parts."""
+
+    url: str
+
+    @property
+    def parts(self) -> SplitResult:
+        """Return the parts of the URL."""
+        return urlsplit(self.url)
+
+    @property
+    def host(self) -> str:
+        """Return the host without its port; empty if there is none."""
+        return self.parts.hostname or ""
+
+    @property
+    def is_https(self) -> bool:
+        """Return whether the connection is encrypted."""
+        return self.parts.scheme.lower() == "https"
+
+    @property
+    def port(self) -> int:
+        """Return the port, by default that of the scheme."""
+        return self.parts.port or (443 if self.is_https else 80)
+
+    @property
+    def target(self) -> str:
+        """Return the path and the query, as a request line has them."""
+        path = self.parts.path or "/"
+        return f"{path}?{self.parts.query}" if self.parts.query else path
+
+
+class DownloadWatch:
+    """Ends one download at its deadline, or when the build is stopped.
+
+    The timeout of a socket starts again with each byte, so that a slow server could send forever. Therefore another
+    thread shuts the connection down.
+    """
+
+    def __init__(self, url: str, outside: NetworkAccess, timeout_s: float) -> None:
+        """Create a watch for a download of `timeout_s` seconds from now on. `url` is for its errors."""
+        self.outside = outside
+        self._url, self._deadline = url, time.monotonic() + timeout_s
+        self._lock = threading.Lock()
+        self._connection: socket.socket | None = None
+        self._is_aborted = False
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Watch the download in the body of the `with` statement."""
+        timer = threading.Timer(max(0.0, self.left_s), self._abort)
+        timer.daemon = True
+        timer.start()
+        try:
+            with self.outside.cancellable(self._abort):
+                yield
+        finally:
+            timer.cancel()
+
+    @property
+    def left_s(self) -> float:
+        """Return the seconds until the deadline; negative after it."""
+        return self._deadline - time.monotonic()
+
+    def check(self) -> None:
+        """Check that the download may go on.
+
+        Raises:
+            FetchError: the build was stopped, or the deadline has passed.
+
+        """
+        if self.outside.is_closed:
+            raise download_error(self._url, "the build was interrupted")
+        if self._is_aborted or self.left_s <= 0:
+            raise download_timeout_error(self._url)
+
+    def watch(self, connection: socket.socket) -> None:
+        """Watch a connection, by a duplicate: TLS and the response take over and close the descriptor itself."""
+        with self._lock:
+            self._connection = connection.dup()
+            if self._is_aborted:
+                _shut_down(self._connection)
+
+    def close(self) -> None:
+        """Stop watching the connection."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+            self._connection = None
+
+    def _abort(self) -> None:
+        with self._lock:
+            self._is_aborted = True
+            if self._connection is not None:
+                _shut_down(self._connection)
+
+
+def _shut_down(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+class Route(Struct, frozen=True):
+    """A connection, not made yet, to a server or to a proxy, and the target to request from it."""
+
+    connection: HTTPConnection
+    target: str
+    headers: Mapping[str, str] = {}
+
+
+def route_to(address: ServerAddress, watch: DownloadWatch) -> Route:
+    """Return the route to the server of an address, by the proxy of the environment if there is one."""
+    # A proxy would look up the name itself, so at least an address that is written in the URL is checked here.
+    _check_address(address.host, address.host)
+    proxy = _proxy(address, watch.outside.environ, offline=watch.outside.offline)
+    host, port = (address.host, address.port) if proxy is None else (proxy.hostname or "", proxy.port or 80)
+    timeout_s = min(_READ_S, max(0.1, watch.left_s))
+    connection = (
+        HTTPSConnection(host, port, timeout=timeout_s, context=ssl.create_default_context())
+        if address.is_https
+        else HTTPConnection(host, port, timeout=timeout_s)
+    )
+    # http.client has had this attribute since Python 2.7. It is the only place where an address can be checked between
+    # its lookup and the connection.
+    connection._create_connection = partial(_connect, watch, is_proxy=proxy is not None)  # type: ignore[attr-defined]  # noqa: SLF001
+    if proxy is None:
+        return Route(connection, address.target)
+    login = {"Proxy-Authorization": f"Basic {_login(proxy)}"} if proxy.username else {}
+    if address.is_https:
+        connection.set_tunnel(address.host, address.port, headers=login)
+        return Route(connection, address.target)
+    return Route(connection, f"http://{address.parts.netloc}{address.target}", login)
+
+
+def _proxy(address: ServerAddress, environ: Mapping[str, str], *, offline: bool) -> SplitResult | None:
+    """Return the proxy of the environment for an address, or None; offline, only a proxy on this machine.
+
+    Raises:
+        FetchError: the address of the proxy is invalid.
+
+    """
+    scheme = address.parts.scheme.lower()
+    names = (f"{scheme}_proxy", f"{scheme.upper()}_PROXY", "all_proxy", "ALL_PROXY")
+    name = next(filter(environ.get, names), None)
+    excluded = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
+    if name is None or proxy_bypass_environment(f"{address.host}:{address.port}", {"no": excluded}):
+        return None
+    url = environ[name] if "://" in environ[name] else f"http://{environ[name]}"
+    if offline and not is_loopback(url):
+        return None
+    try:
+        proxy = urlsplit(url)
+        _ = proxy.port
+    except ValueError:
+        raise download_error(address.url, f"the proxy in {name} is not a valid URL") from None
+    return proxy
+
+
+def _login(proxy: SplitResult) -> str:
+    return b64encode(f"{unquote(proxy.username or '')}:{unquote(proxy.password or '')}".encode()).decode("ascii")
+
+
+def _connect(
+    watch: DownloadWatch,
+    where: tuple[str, int],
+    timeout: float | None = None,
+    source_address: tuple[str, int] | None = None,
+    *,
+    is_proxy: bool,
+) -> socket.socket:
+    """Connect to a server at one of the addresses of its name, of which none may be forbidden.
+
+    The address of a proxy is not checked: the user has chosen it in the environment.
+    """
+    host, port = where
+    found = _offline_addresses(host) if watch.outside.offline else _look_up(host, port, watch)
+    # All addresses are checked before the first connection: the name could have harmless ones too.
+    for address in () if is_proxy else (host, *found):
+        _check_address(host, address)
+    error: OSError | None = None
+    for address in found:
+        watch.check()
+        try:
+            seconds = min(timeout or _CONNECT_S, _CONNECT_S, max(0.1, watch.left_s))
+            connection = socket.create_connection((address, port), seconds, source_address)
+        except OSError as refused:
+            error = refused
+        else:
+            connection.settimeout(timeout)
+            watch.watch(connection)
+            return connection
+    raise error or OSError(f"{host} has no address")
+
+
+def _offline_addresses(host: str) -> tuple[str, ...]:
+    """Return the loopback addresses of a host, without a lookup.
+
+    Raises:
+        FetchError: the host is another machine.
+
+    """
+    if not is_loopback(f"http://[{host}]" if ":" in host else f"http://{host}"):
+        raise FetchError(barred_offline(host))
+    return (host.rstrip("."),) if is_address(host) else _LOOPBACK
+
+
+def _look_up(host: str, port: int, watch: DownloadWatch) -> tuple[str, ...]:
+    """Return the addresses of a name.
+
+    A thread calls the resolver: its own timeouts can be longer than the time that is left.
+
+    Raises:
+        OSError: the name has no address, the deadline has passed, or the build was stopped.
+
+    """
+    found: SimpleQueue[tuple[str, ...] | Exception] = SimpleQueue()
+
+    def resolve() -> None:
+        try:
+            places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            found.put(tuple(str(place[0]) for *_, place in places))
+        except Exception as error:  # noqa: BLE001 - it is raised in the thread that waits
+            found.put(error)
+
+    threading.Thread(target=resolve, daemon=True).start()
+    timeout = OSError(f"{host} was not looked up in time")
+    try:
+        with watch.outside.cancellable(lambda: found.put(timeout)):
+            result = found.get(timeout=max(0.0, watch.left_s))
+    except Empty:
+        result = timeout
+    if isinstance(result, Exception):
+        raise result
+    return result
+
+
+def _check_address(host: str, written: str) -> None:
+    """Refuse an address at which a cloud serves the credentials of this machine. A name is not looked up here.
+
+    Raises:
+        FetchError: the address is forbidden.
+
+    """
+    address = forbidden_address(written)
+    if address is not None:
+        raise refused_address_error(
+            host, f"has the address {address}, which no step may connect to", "name another server"
+        )
