@@ -7,7 +7,8 @@ from time import monotonic
 
 from msgspec.structs import replace
 
-from orch23.cli.build_run import BuildRequest, prepared_build, run_build
+from orch23.cli.build_parts import BuildRequest
+from orch23.cli.build_run import prepared_build, run_build
 from orch23.cli.consent import ask_consent
 from orch23.cli.console import Console, ignore_closed_pipe
 from orch23.cli.declaration import PipelineArguments
