@@ -994,8 +994,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C6": (
         M(
             "orch23/cli/actions/outputs.py",
-            "        taken = remove_outputs(project, stages, force=force)\n",
-            "        taken = remove_outputs(project, (*stages, 'no_such_stage'), force=force)\n",
+            "        taken = remove_outputs(project, stages, edited",
+            "        taken = remove_outputs(project, (*stages, 'no_such_stage'), edited",
         ),
     ),
     "C7": (ASKED_AGAIN, M(JOURNAL, "_DURABLE = (CallReserved, ", "_DURABLE = (")),

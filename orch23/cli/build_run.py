@@ -230,7 +230,9 @@ def _run_started(project: Project, session: Session, run_id: str, jobs: int, san
         return replace(part.began, **own, at_rest=part.idle_counts)  # the other fields are of the whole pipeline
     stages = [stage for name in plan.order if isinstance(stage := plan.nodes[name], Stage)]
     steps = [stage.step for stage in stages if is_llm(stage.step)]
-    spec_file = _spec_file(stages)
+    # The first literal input of the plan, which the events call the spec.
+    inputs = (one for stage in stages for one in stage.inputs)
+    spec_file = next((one.path for one in inputs if isinstance(one, PathInput | SliceInput)), "")
     return RunStarted(
         pipeline=pipeline.file,
         name=pipeline.name,
@@ -247,9 +249,3 @@ def _run_started(project: Project, session: Session, run_id: str, jobs: int, san
         sandbox=sandbox,
         version=__version__,
     )
-
-
-def _spec_file(stages: Sequence[Stage]) -> str:
-    """Return the first literal input of the plan, which the events call the spec; empty without one."""
-    inputs = (one for stage in stages for one in stage.inputs)
-    return next((one.path for one in inputs if isinstance(one, PathInput | SliceInput)), "")

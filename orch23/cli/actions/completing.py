@@ -1,7 +1,6 @@
 """Complete stage names, pipeline files and template names in the shell."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -28,7 +27,13 @@ def complete_stages(context: click.Context, _parameter: click.Parameter, incompl
     pipeline = find_project(here, tuple(named)).pipeline
     names = _names_in(pipeline) if pipeline is not None else []
     if not named:
-        names += _pipelines(here)
+        files = (
+            path
+            for place in (here, here / "pipelines")
+            for end in PIPELINE_SUFFIXES
+            for path in sorted(place.glob(f"*{end}"))
+        )
+        names += [path.relative_to(here).as_posix() for path in files]
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
@@ -50,9 +55,3 @@ def _names_in(pipeline: Path) -> list[str]:
             return stage_names(stream.read(_MAX_BYTES))
     except OSError:
         return []
-
-
-def _pipelines(here: Path) -> Iterator[str]:
-    for folder in (here, here / "pipelines"):
-        for suffix in PIPELINE_SUFFIXES:
-            yield from sorted(path.relative_to(here).as_posix() for path in folder.glob(f"*{suffix}"))

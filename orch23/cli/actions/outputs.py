@@ -4,6 +4,7 @@ import os
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -69,10 +70,13 @@ def plan_removal(session: Session, stages: Collection[str]) -> OutputRemoval:
     unknown = [name for name in stages if not any(name in (one, one.partition("@")[0]) for one in owning)]
     Selection(targets=tuple(unknown)).nodes(session.state.plan)
     records = [record for name, record in owning.items() if _is_selected(name, stages)]
-    records += _kept_failures(session, stages)
+    # Failed attempts that `on_failure: keep` promoted, of stages of this pipeline.
+    names = [name for name in session.state.plan.nodes if _is_selected(name, stages)]
+    records += [record for name in names for record in session.store.records.labelled(name) if record.failed]
     removal = OutputRemoval(refusal=DeclaredByPlan(session).refusal)
     for path in sorted({path for record in records for path in record.outputs}):
-        _classify(session, removal, path, _original(records, path))
+        originals = (record.originals.get(path) for record in records)
+        _classify(session, removal, path, next((one for one in originals if one is not None), None))
     return removal
 
 
@@ -96,33 +100,23 @@ def _is_selected(name: str, stages: Collection[str]) -> bool:
     return not stages or not {name, name.partition("@")[0]}.isdisjoint(stages)
 
 
-def _kept_failures(session: Session, stages: Collection[str]) -> list[Record]:
-    """Return the records of failed attempts that `on_failure: keep` promoted, of stages of this pipeline."""
-    names = [name for name in session.state.plan.nodes if _is_selected(name, stages)]
-    return [record for name in names for record in session.store.records.labelled(name) if record.failed]
+def remove_outputs(
+    project: Project, stages: Collection[str] = (), *, edited: Literal["stop", "keep", "remove"]
+) -> RemovalResult:
+    """Remove the outputs of stages; of all stages if none is named. The caller holds the build lock.
 
-
-def remove_outputs(project: Project, stages: Collection[str], *, force: bool = False) -> RemovalResult:
-    """Remove the outputs of stages. The caller holds the build lock.
-
-    `force` also removes edited and accepted outputs, and keeps their bytes in the store. Without it accepted outputs
-    stay, and if there is an edited one nothing is removed.
+    With `stop` and an edited output, nothing is removed. Otherwise edited outputs are kept, or removed after their
+    bytes were added to the store. Accepted outputs are removed only with `remove`, in the same way.
     """
     session = open_read_session(project)
     removal = plan_removal(session, stages)
-    if removal.modified and not force:
-        return RemovalResult(PromotionResult(), tuple(removal.modified))
-    forced = {**removal.modified, **removal.accepted} if force else {}
-    left = () if force else tuple(removal.accepted)
-    return RemovalResult(_promote(session, removal, forced), accepted=left, refused=tuple(removal.refused))
-
-
-def remove_unmodified_outputs(project: Project) -> RemovalResult:
-    """Remove every output that is unchanged since its run."""
-    session = open_read_session(project)
-    removal = plan_removal(session, ())
-    promoted = _promote(session, removal, {})
-    return RemovalResult(promoted, tuple(removal.modified), tuple(removal.accepted), tuple(removal.refused))
+    refused = tuple(removal.refused)
+    if edited == "remove":
+        return RemovalResult(_promote(session, removal, {**removal.modified, **removal.accepted}), refused=refused)
+    modified = tuple(removal.modified)
+    if edited == "stop" and modified:
+        return RemovalResult(PromotionResult(), modified)
+    return RemovalResult(_promote(session, removal, {}), modified, tuple(removal.accepted), refused)
 
 
 def _promote(session: Session, removal: OutputRemoval, forced: dict[str, FileEntry | None]) -> PromotionResult:
@@ -143,16 +137,12 @@ def _promote(session: Session, removal: OutputRemoval, forced: dict[str, FileEnt
     return promoted
 
 
-def _original(records: list[Record], path: str) -> FileEntry | None:
-    return next((r.originals[path] for r in records if r.originals.get(path) is not None), None)
-
-
 def clean_outputs(console: Console, *, args: PipelineArguments, force: bool) -> int:
     """Remove outputs of stages."""
     project, stages = open_for_command(console, args)
     with project.store.build_lock():
         project.store.promoter.recover(project.refusal)
-        taken = remove_outputs(project, stages, force=force)
+        taken = remove_outputs(project, stages, edited="remove" if force else "stop")
     promoted = taken.promoted
     if taken.modified:
         hint = "`orch23 accept STAGE` keeps an edit; `orch23 clean --force` removes it"
@@ -254,7 +244,9 @@ def retaining_ownership(root: Path, locks: Collection[Path], lines: list[str]) -
     outputs are on disk, and all records of lock files, in a form that makes no stage fresh. Adds a line for each lock
     file to `lines`.
     """
-    store, kept = _opened(root), []
+    store, kept = None, []
+    with suppress(CorruptStateError):  # of another version of orch23: it cannot be read, and is deleted
+        store = open_store(root)
     if store is not None:
         # An interrupted promotion decides which bytes on disk are outputs.
         store.promoter.recover()
@@ -287,14 +279,6 @@ def _read_locks(root: Path, locks: Collection[Path], lines: list[str]) -> list[t
         except CorruptStateError:
             lines.append(f"kept {path}: it is damaged")
     return read
-
-
-def _opened(root: Path) -> ProjectStore | None:
-    """Return the store; None if another version of orch23 made it: it cannot be read, and is deleted."""
-    try:
-        return open_store(root)
-    except CorruptStateError:
-        return None
 
 
 def _ownership_record(record: Record) -> Record:
@@ -361,7 +345,7 @@ def reset_results(console: Console, *, args: PipelineArguments, outputs: bool) -
 
 
 def _remove_outputs(project: Project) -> list[str]:
-    removed = remove_unmodified_outputs(project)
+    removed = remove_outputs(project, edited="keep")
     done = (
         ("removed {}", removed.promoted.removed),
         ("restored {}", removed.promoted.written),

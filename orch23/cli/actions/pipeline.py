@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import click
@@ -70,14 +71,14 @@ def _validated(console: Console, args: PipelineArguments) -> tuple[int, Sequence
     project = open_with_exit_codes(console, settings)
     # Errors of the plan and of inputs are independent: one run reports both.
     problems: list[Diagnostic] = []
-    try:
-        check_plan(project.pipeline, project.store, project.tools)
-    except InvalidInputError as invalid:
-        problems += invalid.diagnostics
-    try:
-        check_input_schemas(project.pipeline, project.store.workspace, project.tools.sources)
-    except InvalidInputError as invalid:
-        problems += invalid.diagnostics
+    for check in (
+        partial(check_plan, project.pipeline, project.store, project.tools),
+        partial(check_input_schemas, project.pipeline, project.store.workspace, project.tools.sources),
+    ):
+        try:
+            check()
+        except InvalidInputError as invalid:
+            problems += invalid.diagnostics
     if problems:
         raise InvalidPipelineError(*problems, *project.loaded.warnings, sources=project.loaded.sources)
     return len(project.pipeline.stages), project.loaded.warnings, project.loaded.sources

@@ -38,8 +38,6 @@ from orch23.store.run_statistics import StageStatistics, read_statistics, statis
 if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep
 
-_RUNNING = (Run, VerifyOnly, Maybe, Expand)
-
 
 def plan_view_of(seen: Preview, estimates: Mapping[str, Estimate] | None = None) -> PlanView:
     """Return the view of a preview, for reports."""
@@ -58,7 +56,9 @@ def plan_view_of(seen: Preview, estimates: Mapping[str, Estimate] | None = None)
 
 def estimates_of(project: Project, seen: Preview) -> dict[str, Estimate]:
     """Return estimates of the stages that run or may run, from journals, transcripts and prices."""
-    running = [name for name, decision in seen.decisions.items() if isinstance(decision, _RUNNING)]
+    running = [
+        name for name, decision in seen.decisions.items() if isinstance(decision, Run | VerifyOnly | Maybe | Expand)
+    ]
     past = _statistics(project, seen, running)
     tariff_of = cache(Prices(project.pipeline.prices, project.pipeline.plugins).tariff_of)
     return {name: estimate(_basis(project, seen, name, statistics_of(past, name)), tariff_of) for name in running}

@@ -35,8 +35,22 @@ def remove_unneeded(
     hint = "`orch23 validate` reports its errors"
     notes = (Diagnostic("W671", note, severity=Severity.WARNING, hint=hint) for note in roots.notes)
     console.write_diagnostics(tuple(notes))
-    text = _document(selected, roots, limits, dry_run=dry_run) if as_json else _text(selected, limits, dry_run=dry_run)
-    console.write_out(text)
+    if not as_json:
+        console.write_out(_text(selected, limits, dry_run=dry_run))
+        return
+    body: dict[str, Json] = {
+        "orch23_gc": 1,
+        "dry_run": dry_run,
+        "keep_bytes": limits.max_bytes,
+        "size_bytes": selected.size_bytes,
+        "freed_bytes": selected.freed_bytes,
+        "left_bytes": selected.remaining_bytes,
+        "results": len(selected.records),
+        "stored_files": len(selected.blobs),
+        "recorded_answers": len(selected.exchanges),
+        "not_planned": list(roots.notes),
+    }
+    console.write_out(json_document(body))
 
 
 def _select(store: ProjectStore, environ: Mapping[str, str], limits: GcLimits) -> tuple[GcRoots, GcSelection]:
@@ -83,22 +97,6 @@ def _text(selected: GcSelection, limits: GcLimits, *, dry_run: bool) -> str:
     if limits.max_bytes is not None and selected.remaining_bytes > limits.max_bytes:
         return f"{left}, over {format_size(limits.max_bytes)}: all of it is needed\n"
     return f"{left}\n"
-
-
-def _document(selected: GcSelection, roots: GcRoots, limits: GcLimits, *, dry_run: bool) -> str:
-    body: dict[str, Json] = {
-        "orch23_gc": 1,
-        "dry_run": dry_run,
-        "keep_bytes": limits.max_bytes,
-        "size_bytes": selected.size_bytes,
-        "freed_bytes": selected.freed_bytes,
-        "left_bytes": selected.remaining_bytes,
-        "results": len(selected.records),
-        "stored_files": len(selected.blobs),
-        "recorded_answers": len(selected.exchanges),
-        "not_planned": list(roots.notes),
-    }
-    return json_document(body)
 
 
 _NAMES = {

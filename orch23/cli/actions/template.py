@@ -24,20 +24,19 @@ from orch23.report.values import json_document
 from orch23.resolve.schema import published_schema
 from orch23.store.project_store import open_store
 from orch23.store.safe_files import write_atomic
-from orch23.templates.changes import ChangeKind, ExistingPolicy, TemplateChange, TemplateFile, apply_changes, read_paths
+from orch23.templates.changes import ChangeKind, ExistingPolicy, TemplateChange, TemplateFile, apply_changes
 from orch23.templates.codes import FILES_EXIST, MERGE_CONFLICT
 from orch23.templates.dry_run import (
     AnswerOptions,
     TemplateDryRun,
     dry_run_init,
     dry_run_update,
+    marker_changes,
     no_template_error,
-    project_marker_files,
     project_templates,
 )
 from orch23.templates.source import builtin_templates, find_source
 
-CONFLICT_MARK_LENGTH = len("<<<<<<<")
 SCHEMA_FILE = ".orch23/pipeline.schema.json"
 
 
@@ -63,7 +62,7 @@ def write_template(console: Console, planned: TemplateDryRun, root: Path, *, dry
 
     The `first` time, nothing is written if one of the files exists.
     """
-    changes = (*(_marker_changes(root) if first else ()), *planned.changes)
+    changes = (*(marker_changes(root) if first else ()), *planned.changes)
     _show_changes(console, planned, changes, root)
     # All or nothing: half of a template would not run.
     if first and planned.of(ChangeKind.CONFLICT):
@@ -119,17 +118,7 @@ def _files_exist(planned: TemplateDryRun, existing: Sequence[TemplateChange], ro
 def _merge_conflict(one: TemplateChange, line: int) -> Diagnostic:
     hint = "keep the right lines between the conflict markers, and remove the markers"
     message = f"your edit and the template conflict: {one.path}:{line}"
-    return Diagnostic(MERGE_CONFLICT, message, Location(one.path, line, 1, CONFLICT_MARK_LENGTH), hint)
-
-
-def _marker_changes(root: Path) -> tuple[TemplateChange, ...]:
-    markers = project_marker_files(root)
-    states = read_paths(root, markers)
-    return tuple(
-        TemplateChange(path=path, kind=ChangeKind.CREATE, after=file)
-        for path, file in markers.items()
-        if states[path] is None
-    )
+    return Diagnostic(MERGE_CONFLICT, message, Location(one.path, line, 1, len("<<<<<<<")), hint)
 
 
 def _show_changes(console: Console, planned: TemplateDryRun, changes: Sequence[TemplateChange], root: Path) -> None:
@@ -144,16 +133,6 @@ def _line(one: TemplateChange) -> str:
     note = f"  ({one.note})" if one.note else ""
     places = "".join(f":{line}" for line in one.lines[:1]) + "".join(f",{line}" for line in one.lines[1:])
     return f" {one.kind:<9}  {one.path}{places}{note}"
-
-
-def changed_bytes(changes: Sequence[TemplateChange]) -> dict[str, tuple[bytes, bytes]]:
-    """Return the bytes before and after the changes: path -> (before, after)."""
-    found = {}
-    for one in changes:
-        if one.changes:
-            before = one.before.data if isinstance(one.before, TemplateFile) else b""
-            found[one.path] = (before, one.after.data if one.after is not None else b"")
-    return found
 
 
 _EXPRESSIONS = ("[[", "[%", "{{", "{%")
@@ -203,9 +182,10 @@ def diff_templates(
     root = project_root(console)
     changed = False
     for planned in _dry_runs(console, root, name, parse_data(data), ref):
-        for path, (before, after) in changed_bytes(planned.changes).items():
+        for one in filter(lambda change: change.changes, planned.changes):
             changed = True
-            console.write_out(_unified(path, before, after))
+            before = one.before.data if isinstance(one.before, TemplateFile) else b""
+            console.write_out(_unified(one.path, before, one.after.data if one.after is not None else b""))
     return ExitCode.FAILED if changed and exit_code else ExitCode.OK
 
 
@@ -281,7 +261,9 @@ def create_project(
     answers = parse_data(data)
     asking = console.is_interactive and not defaults
     suggested = _suggested(console.environ, source.name) if source.bundle is not None else {}
-    root = _root(console)
+    # A parent with only a git repository is not the root: the project may be meant to be a part of it.
+    marked = is_project_root(find_project(console.here).root)
+    root = project_root(console) if marked else console.here.resolve()
     answering = AnswerOptions(data=answers, suggested=suggested if asking else {}, ask=asking, defaults=defaults)
     planned = dry_run_init(source, root, answering, ref=ref, existing=existing, environ=console.environ)
     if not write_template(console, planned, root, dry_run=dry_run, first=True):
@@ -294,14 +276,6 @@ def create_project(
     if provider is not None and planned.rendered.answers.get("provider") != provider and "provider" not in answers:
         console.write_err(f"{provider} is available here: `--data provider={provider}` uses it\n")
     return ExitCode.OK
-
-
-def _root(console: Console) -> Path:
-    """Return the directory for a template: the nearest marked project root, else the working directory.
-
-    A parent with only a git repository does not count: the project may be meant to be a part of it.
-    """
-    return project_root(console) if is_project_root(find_project(console.here).root) else console.here.resolve()
 
 
 def _allow(console: Console, changes: Sequence[TemplateChange], root: Path) -> None:
