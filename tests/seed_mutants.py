@@ -1075,7 +1075,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "C27": (
         M(
-            "orch23/cli/actions/runs.py",
+            "orch23/cli/actions/store.py",
             '        console.write_out(path.read_text(encoding="utf-8", errors="replace"))\n',
             '        console.write_out(path.read_text(encoding="utf-8", errors="replace").strip())\n',
         ),

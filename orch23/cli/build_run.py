@@ -1,11 +1,14 @@
-"""Prepare a build under the build lock, run it, and report its start and end."""
+"""Prepare a build under the build lock, run it until it ends or a signal stops it, and report its start and end."""
 
 import os
+import signal
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
+from types import FrameType
 
 from msgspec.structs import replace
 
@@ -14,7 +17,6 @@ from orch23.cli.author_data import check_input_schemas
 from orch23.cli.build_parts import BuildParts, BuildRequest
 from orch23.cli.consent import Consent
 from orch23.cli.project_loading import Project, open_read_session
-from orch23.cli.signals import interrupt_on_signal
 from orch23.cli.store_size import warn_about_size
 from orch23.decide.secrets import secrets_from
 from orch23.engine.build import Build
@@ -48,6 +50,58 @@ from orch23.store.lock_file import lock_digest
 from orch23.store.run_logs import Journal, new_run_id
 from orch23.store.run_state import StateFile
 from orch23.store.safe_files import sweep_temps
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_READ_BYTES = 64
+
+
+@contextmanager
+def interrupt_on_signal(interrupt: Callable[[int], None]) -> Iterator[None]:
+    """Call `interrupt` with the first signal, from a thread; a second one raises KeyboardInterrupt in the main thread.
+
+    Python handlers run only in the main thread, between two of its instructions. A signal that arrives just before the
+    main thread blocks on a lock would wait until the lock is released, which may be never. Therefore a thread reads
+    the wakeup pipe, which the C handler writes to.
+    """
+    # Python lets only the main thread set signal handlers.
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    count = 0
+
+    def handle(_signum: int, _frame: FrameType | None) -> None:
+        nonlocal count
+        count += 1
+        if count > 1:
+            raise KeyboardInterrupt
+
+    watcher = threading.Thread(target=_watch, args=(read_end, interrupt), name="orch23-signals", daemon=True)
+    watcher.start()
+    # nohup ignores SIGHUP, and it must stay ignored.
+    handled = [one for one in SIGNALS if one != signal.SIGHUP or signal.getsignal(one) != signal.SIG_IGN]
+    handlers = {number: signal.signal(number, handle) for number in handled}
+    wakeup = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(wakeup)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        # Closing the pipe ends the thread that reads it.
+        os.close(write_end)
+        watcher.join()
+        os.close(read_end)
+
+
+def _watch(read_end: int, interrupt: Callable[[int], None]) -> None:
+    interrupted = False
+    while data := os.read(read_end, _READ_BYTES):
+        numbers = [number for number in data if number in SIGNALS]
+        if numbers and not interrupted:
+            interrupted = True
+            interrupt(numbers[0])
 
 
 def run_build(

@@ -150,8 +150,7 @@ def _text(session: Session, path: str, value: Json) -> str | None:
 
 def _prompt_diffs(session: Session, decided: DecidedStage, then: Record, request: Request | None) -> list[TextDiff]:
     """Return how the first request differs from the first request of the record."""
-    step = decided.resolved.stage.step
-    transcripts = getattr(step, "transcripts", None)
+    transcripts = getattr(decided.resolved.stage.step, "transcripts", None)
     known = session.store.exchanges.get(then.exchanges[0], transcripts) if then.exchanges else None
     # A stage without requests, or an accepted edit, has no prompt to compare: a render stage has its text.
     if known is None or request is None or not known.request:

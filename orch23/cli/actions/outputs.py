@@ -1,7 +1,7 @@
 """Run `clean`, `release` and `reset`: remove or keep outputs, and delete results."""
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
@@ -70,18 +70,16 @@ def plan_removal(session: Session, stages: Collection[str]) -> OutputRemoval:
     unknown = [name for name in stages if not any(name in (one, one.partition("@")[0]) for one in owning)]
     Selection(targets=tuple(unknown)).nodes(session.state.plan)
     records = [record for name, record in owning.items() if _is_selected(name, stages)]
-    # Failed attempts that `on_failure: keep` promoted, of stages of this pipeline.
-    names = [name for name in session.state.plan.nodes if _is_selected(name, stages)]
-    records += [record for name in names for record in session.store.records.labelled(name) if record.failed]
+    records += _kept_failures(session, stages)
     removal = OutputRemoval(refusal=DeclaredByPlan(session).refusal)
     for path in sorted({path for record in records for path in record.outputs}):
-        originals = (record.originals.get(path) for record in records)
-        _classify(session, removal, path, next((one for one in originals if one is not None), None))
+        _classify(session, removal, path, records)
     return removal
 
 
-def _classify(session: Session, removal: OutputRemoval, path: str, original: FileEntry | None) -> None:
+def _classify(session: Session, removal: OutputRemoval, path: str, records: Sequence[Record]) -> None:
     """Add an output to the removal, unless it is missing or is the original already."""
+    original = next((one.originals[path] for one in records if one.originals.get(path) is not None), None)
     current = session.store.workspace.entry(path)
     if current is None or current == original:
         return
@@ -98,6 +96,12 @@ def _classify(session: Session, removal: OutputRemoval, path: str, original: Fil
 def _is_selected(name: str, stages: Collection[str]) -> bool:
     """Return whether one of these names is the stage, or the foreach of the item; no names select all."""
     return not stages or not {name, name.partition("@")[0]}.isdisjoint(stages)
+
+
+def _kept_failures(session: Session, stages: Collection[str]) -> list[Record]:
+    """Return the records of failed attempts that `on_failure: keep` promoted, of stages of this pipeline."""
+    names = [name for name in session.state.plan.nodes if _is_selected(name, stages)]
+    return [record for name in names for record in session.store.records.labelled(name) if record.failed]
 
 
 def remove_outputs(

@@ -98,13 +98,13 @@ def schema_command() -> None:
     """
 
 
-@declare_command("runs", "runs.list_project_runs")
+@declare_command("runs", "store.list_project_runs")
 @json_option
 def runs_command() -> None:
     """List runs, newest first."""
 
 
-@declare_command("log", "runs.show_log")
+@declare_command("log", "store.show_log")
 @click.argument("run", required=False)
 @option("--json", "as_json", is_flag=True, help="Write the journal, one JSON event a line.")
 @option("--state", "as_state", is_flag=True, help="Write the run's state, as in state.json.")

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from orch23.cli.signals import SIGNALS, interrupt_on_signal
+from orch23.cli.build_run import SIGNALS, interrupt_on_signal
 
 
 def handlers() -> list[object]:
