@@ -68,7 +68,7 @@ KEPT_AS_GREEN = M(
     "        if not mismatched_paths(candidate.target, known.disk, known.foreign):\n            return _claim",
     "        if True:\n            return _claim",
 )
-NO_FAILURE_TEXT = M(ATTEMPT, 'attempt, "failure.txt", text', 'attempt, "failed.txt", text')
+NO_FAILURE_TEXT = M(ATTEMPT, 'attempt, "failure.txt", ', 'attempt, "failed.txt", ')
 NO_RESPONSE_TEXT = M(TELLING, 'self._keep("response.txt", response.text)', "pass")
 NO_PROMPT_TEXT = M(TELLING, 'self._keep("prompt.txt", ', 'str("prompt.txt" + ')
 FOLLOWED = M(
@@ -231,8 +231,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S1-10": (
         M(
             PATHS,
-            "    found = [_unsafe(path) for path in (*written, *deletes) if unsafe_reason(path) is not None]",
-            "    found: list[Diagnostic] = []",
+            "        if reasons[path] is not None\n    ]",
+            "        if False\n    ]",
         ),
         FOLLOWED,
         M(RUNNING, "        if result.violations:\n", "        if False:\n"),
@@ -482,8 +482,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S3-06": (
         M(
             CONTENTS,
-            "    lines = find_placeholders(full, entry.content, base)[:_SHOWN_PLACEHOLDERS]\n",
-            "    lines: tuple[tuple[int, str], ...] = ()\n",
+            "find_placeholders(full, entry.content, base)[:_SHOWN_PLACEHOLDERS]",
+            "()",
         ),
         M("orch23/decide/source_syntax.py", "_SHRINK = 0.5", "_SHRINK = 0.0"),
     ),
@@ -540,8 +540,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S3-13": (
         M(
             PROPOSAL,
-            "    writes.sort(key=lambda write: write.path)\n",
-            "",
+            "tuple(sorted(writes, key=lambda write: write.path))",
+            "tuple(writes)",
         ),
         M(
             "prompts/planner_coder_tester/coder.md.j2",
@@ -779,8 +779,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-38": (
         M(
             ATTEMPT,
-            'from_tree = last.tree if failure is not None and retry.start_from == "current" else base',
-            "from_tree = last.tree if failure is not None else base",
+            'earlier = last if retry.start_from == "current" else AttemptResult(base)',
+            "earlier = last",
         ),
         M(
             ASKING,
@@ -987,8 +987,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C5": (
         M(
             ATTEMPT,
-            'from_tree = last.tree if failure is not None and retry.start_from == "current" else base',
-            "from_tree = base",
+            'earlier = last if retry.start_from == "current" else AttemptResult(base)',
+            "earlier = AttemptResult(base)",
         ),
     ),
     "C6": (
@@ -1029,7 +1029,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "C17": (
         M(CONTENTS, "    if entry.base is not None and entry.base.lower() != there:\n", "    if False:\n"),
-        M("orch23/engine/commit.py", "if not self._may_replace(path, old[path], targets)", "if False"),
+        M("orch23/engine/commit.py", "if self._may_replace(path, old[path], targets)", "if True"),
     ),
     "C18": (
         M(

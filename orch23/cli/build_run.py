@@ -24,7 +24,7 @@ from orch23.engine.dry_run import check_ownership, preview
 from orch23.engine.idle_build import spec_hash
 from orch23.engine.preflight import may_use_sandbox
 from orch23.engine.session import Session, lock_path
-from orch23.execute.launch import PlainLauncher, RefusingLauncher
+from orch23.execute.launch import PlainLauncher
 from orch23.execute.local_executor import LocalExecutor
 from orch23.execute.sandbox.restricted import LandlockLauncher
 from orch23.execute.sandbox.tier_selection import SandboxLauncher, best_tier_once, not_allowed_error
@@ -194,7 +194,7 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
             interpreters=project.facts.path_of,
             redact=secrets.redact,
             launcher=sandbox,
-            unconfined=PlainLauncher() if request.allow_unsandboxed else RefusingLauncher(not_allowed_error()),
+            unconfined=PlainLauncher(None if request.allow_unsandboxed else not_allowed_error()),
         )
         stack.callback(local.close)
         # Before the first event: a missing key, price, sandbox or consent must not stop the build half-way, and a

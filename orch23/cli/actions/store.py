@@ -15,11 +15,11 @@ from orch23.report.diagnostics import visible
 from orch23.report.runs import log_line, runs_text
 from orch23.report.values import format_size, json_document, pluralize
 from orch23.store.garbage_collection import (
+    GarbageCollector,
     GcLimits,
     GcRoots,
     GcSelection,
     StoreVerification,
-    collector_of,
     count_stored,
     verify_store,
 )
@@ -65,7 +65,7 @@ def _select(store: ProjectStore, environ: Mapping[str, str], limits: GcLimits) -
 
     """
     roots = project_needs(store.root, store.logs, environ)
-    return roots, collector_of(store).select(roots, limits)
+    return roots, GarbageCollector(store).select(roots, limits)
 
 
 def collect_garbage(store: ProjectStore, environ: Mapping[str, str], limits: GcLimits) -> tuple[GcRoots, GcSelection]:
@@ -83,7 +83,7 @@ def collect_garbage(store: ProjectStore, environ: Mapping[str, str], limits: GcL
         # An interrupted promotion needs stored bytes, so it is finished before any are removed.
         store.promoter.recover()
         roots, selected = _select(store, environ, limits)
-        collector_of(store).delete(selected)
+        GarbageCollector(store).delete(selected)
         record_size(store.folder, int(time.time()))
     return roots, selected
 
