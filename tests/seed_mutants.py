@@ -901,7 +901,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
         M(
             LOCAL,
-            '    errno.ENOENT: (_NOT_FOUND, "not found"),\n',
+            '    errno.ENOENT: (NOT_FOUND, "not found"),\n',
             "",
         ),
     ),
