@@ -6,12 +6,7 @@ import sys
 import time
 import zlib
 
-try:  # `hashlib` would load OpenSSL, which takes longer than everything here
-    from _sha2 import sha256  # type: ignore[import-not-found,unused-ignore] # since Python 3.12
-except ImportError:
-    from _sha256 import sha256  # type: ignore[import-not-found,unused-ignore]
-
-from orch23.snapshot.stat_snapshot import SnapshotDifference, StatSnapshot, parse_snapshot, signature
+from orch23.snapshot.stat_snapshot import SnapshotDifference, StatSnapshot, parse_snapshot, sha256_hex, signature
 from orch23.snapshot.store_registry import STORE_FOLDER as STORE
 from orch23.snapshot.store_registry import is_trusted
 
@@ -165,7 +160,7 @@ def snapshot_path(identity: str) -> str:
 def environment_digests(environ: "Mapping[str, str]") -> dict[str, str]:
     """Return the variables that must not change, as digests: a value may be a secret."""
     return {
-        name: _sha256(text.encode("utf-8", "surrogateescape"))
+        name: sha256_hex(text.encode("utf-8", "surrogateescape"))
         for name, text in environ.items()
         if name in ENVIRONMENT_NAMES or name.startswith(OPTION_PREFIX)
     }
@@ -249,9 +244,9 @@ def _build(identity: str) -> "int | StaleSnapshot | None":
         if difference.changed:
             return StaleSnapshot(snapshot, difference)
         os.write(lock, pid_line(os.getpid()))
-        # With the new change times, the next build does not hash these files again.
-        if difference.touched:
-            snapshot.update_ctimes(difference)
+        # With the new times, the next build does not hash these files and list these directories again.
+        if difference.has_news():
+            snapshot.update_times(difference)
             write_snapshot(snapshot)
         _write_journal(snapshot)
         fcntl.flock(lock, fcntl.LOCK_UN)
@@ -320,12 +315,7 @@ def _open_journal(run_id: str) -> tuple[str, int]:
 
 def _with_checksum(line: str) -> bytes:
     inner = line.encode("utf-8", "backslashreplace")
-    return inner + _SUM + _sha256(inner)[:_SUM_DIGITS].encode() + b'"}\n'
-
-
-def _sha256(data: bytes) -> str:
-    digest: str = sha256(data).hexdigest()
-    return digest
+    return inner + _SUM + sha256_hex(inner)[:_SUM_DIGITS].encode() + b'"}\n'
 
 
 def _write(descriptor: int, text: str) -> None:

@@ -6,13 +6,25 @@ import sys
 import time
 import zlib
 
+try:  # `hashlib` would load OpenSSL, which takes longer than everything here
+    from _sha2 import sha256  # type: ignore[import-not-found,unused-ignore] # since Python 3.12
+except ImportError:
+    from _sha256 import sha256  # type: ignore[import-not-found,unused-ignore]
+
 TYPE_CHECKING = False  # `typing` and `collections.abc` take longer to load than 1,000 files to `lstat`
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 SNAPSHOT_FORMAT = b"orch23 snapshot 1\n"
-# The coarsest clock of a file system: a younger file may change again and keep its times.
+# A younger file may change again and keep its times: FAT has steps of two seconds, and a server has another clock.
 RACY_NS = 2_000_000_000
+# The same for `_FINE_CLOCKS`, whose times move on every 10 ms at most. It is longer than that because a write sets the
+# times before it copies the bytes, which takes a while for a large file.
+FINE_RACY_NS = 100_000_000
+# Local file systems whose times come from the clock of this kernel.
+_FINE_CLOCKS = frozenset({"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs"})
+# With inodes of 128 bytes, ext4 keeps whole seconds. A time with smaller digits than these shows that it does not.
+_COARSE_DIGITS_NS = 1_000_000
 
 ABSENT = "-"
 EXISTS = "+"
@@ -22,7 +34,9 @@ NO_ENTRY = "/"
 LINK_TARGET = ">"
 # Prefix of the signature of a path of which only the owner matters; the id of the owner follows.
 OWNER = "owner "
-# The signature of a path that is too young to trust: the next comparison finds it changed.
+# Prefix of the signature of a directory that was too young to trust its times; the digest of its entries follows.
+ENTRIES = "entries "
+# The signature of a path that changed while it was read: the next comparison finds it changed.
 RACY = "?"
 _MAX_CHANGED = 1000
 # Files per process: a smaller share takes less time to check than a fork. Threads would wait for each other (ADR 15).
@@ -48,13 +62,20 @@ class FileState:
 
 
 class SnapshotDifference:
-    """The paths that changed, and the new change times of files that did not, by their index in `paths`."""
+    """The paths that changed, and what is known now of those that did not.
 
-    __slots__ = ("changed", "touched")
+    `touched` maps the index of a file in `paths` to its new change time, `aged` a directory to its new signature.
+    """
 
-    def __init__(self, touched: dict[int, int], changed: list[str]) -> None:
+    __slots__ = ("aged", "changed", "touched")
+
+    def __init__(self, touched: dict[int, int], changed: list[str], aged: dict[str, str] | None = None) -> None:
         """Create it."""
-        self.touched, self.changed = touched, changed
+        self.touched, self.changed, self.aged = touched, changed, aged or {}
+
+    def has_news(self) -> bool:
+        """Return whether a snapshot with `update_times` takes less time to compare."""
+        return bool(self.touched or self.aged)
 
 
 class StatSnapshot:
@@ -93,7 +114,8 @@ class StatSnapshot:
         try:
             if not self._are_folders():
                 return None
-            changed = [path for path, known in self.outside.items() if signature(path, known) != known]
+            aged: dict[str, str] = {}
+            changed = [path for path, known in self.outside.items() if not _is_same(path, known, aged)]
             found = ((path, _lstat(path)) for path in self.absent)
             changed += [path for path, state in found if state is not None and stat.S_ISREG(state.st_mode)]
             numbers = self._touched()
@@ -108,12 +130,13 @@ class StatSnapshot:
                 changed.append(self.paths[number])
             else:
                 return None
-        return SnapshotDifference(touched, changed)
+        return SnapshotDifference(touched, changed, aged)
 
-    def update_ctimes(self, difference: SnapshotDifference) -> None:
-        """Take over the change times of files whose content is the same."""
+    def update_times(self, difference: SnapshotDifference) -> None:
+        """Take over the times of files and directories whose content is the same."""
         for number, ctime in difference.touched.items():
             self.ctimes[number] = ctime
+        self.outside.update(difference.aged)
 
     def _touched(self) -> list[int]:
         """Return the indices of the files whose change times differ.
@@ -168,7 +191,7 @@ class StatSnapshot:
         so an edit that was saved during the build must be a difference for the next one.
         """
         self.since_ns = max(self.since_ns, newer.since_ns)
-        self.update_ctimes(difference)
+        self.update_times(difference)
         decided = {*difference.changed, *written}
         absent = {*self.absent} - decided
         self._drop(decided)
@@ -200,7 +223,7 @@ class StatSnapshot:
         """Add the signature of a path; return False if the path is too young to trust."""
         known = signature(path)
         self.outside[path] = known
-        return known == ABSENT or not is_racy(max(map(int, known.split(":")[-2:])), self.since_ns)
+        return not is_racy_signature(known, self.since_ns)
 
     def add_unhashed_file(self, path: str) -> bool:
         """Add a file whose new content is not needed if it changes; return False if it is too young to trust.
@@ -208,7 +231,8 @@ class StatSnapshot:
         It is compared faster than a path of `add_path`: by its change time alone.
         """
         found = os.lstat(path)
-        if not stat.S_ISREG(found.st_mode) or is_racy(max(found.st_mtime_ns, found.st_ctime_ns), self.since_ns):
+        times = found.st_dev, found.st_mtime_ns, found.st_ctime_ns
+        if not stat.S_ISREG(found.st_mode) or is_racy(*times, self.since_ns):
             return self.add_path(path)
         self.paths.append(path)
         self.ctimes.append(found.st_ctime_ns)
@@ -291,7 +315,7 @@ def signature(path: str, kind: str = "") -> str:
     Equal signatures mean equal bytes, and for a directory equal names, unless the times are racy. `kind`, which can be
     an earlier signature of the same kind, selects a weaker one: `EXISTS`, whether the path exists; `EMPTY_DIRECTORY`,
     whether it is missing or an empty directory; `NO_ENTRY`, whether nothing is there, not even a link without a
-    target; `LINK_TARGET`, the target of a link; `OWNER`, the owner.
+    target; `LINK_TARGET`, the target of a link; `OWNER`, the owner; `ENTRIES`, the names in a directory.
     """
     try:
         return _signature(path, kind)
@@ -310,6 +334,9 @@ def _signature(path: str, kind: str) -> str:
         return EXISTS if os.path.lexists(path) else NO_ENTRY
     if kind.startswith(LINK_TARGET):
         return LINK_TARGET + os.readlink(path)
+    if kind.startswith(ENTRIES):
+        with os.scandir(path) as entries:
+            return entries_signature(entries)
     found = os.stat(path)
     if kind == EXISTS:
         return EXISTS
@@ -319,9 +346,80 @@ def _signature(path: str, kind: str) -> str:
     return f"{found.st_dev}:{found.st_ino}:{found.st_mode}:{size}:{mtime}:{ctime}"
 
 
-def is_racy(changed_ns: int, seen_ns: int) -> bool:
-    """Return whether a file that changed so shortly before it was seen may have changed again and kept its times."""
-    return changed_ns > seen_ns - RACY_NS
+def entries_signature(entries: "Iterable[os.DirEntry[str]]") -> str:
+    """Return the signature of a directory with these entries: their names and kinds, whatever its times are."""
+    lines = sorted(f"{_kind(entry)}{entry.name}" for entry in entries)
+    return ENTRIES + sha256_hex("/".join(lines).encode(errors="surrogateescape"))
+
+
+def sha256_hex(data: bytes) -> str:
+    """Return the SHA-256 of bytes in hex."""
+    digest: str = sha256(data).hexdigest()
+    return digest
+
+
+def _kind(entry: "os.DirEntry[str]") -> str:
+    if entry.is_symlink():
+        return "l"
+    return "d" if entry.is_dir(follow_symlinks=False) else "f" if entry.is_file(follow_symlinks=False) else "o"
+
+
+def _is_same(path: str, known: str, aged: dict[str, str]) -> bool:
+    """Return whether a path has a known signature; add to `aged` what is as good for a directory of known entries."""
+    if not known.startswith(ENTRIES):
+        return signature(path, known) == known
+    began, times = time.time_ns(), signature(path)  # before the listing, which may miss what is added meanwhile
+    if signature(path, known) != known:
+        return False
+    if not is_racy_signature(times, began):
+        aged[path] = times
+    return True
+
+
+def is_racy(device: int, mtime_ns: int, ctime_ns: int, seen_ns: int) -> bool:
+    """Return whether a file that changed so shortly before it was seen may have changed again and kept its times.
+
+    `device` is that of its file system, as `st_dev`.
+    """
+    changed_ns = max(mtime_ns, ctime_ns)
+    if changed_ns <= seen_ns - RACY_NS:
+        return False
+    is_fine = bool(ctime_ns % _COARSE_DIGITS_NS) and device in _fine_devices()
+    return not is_fine or changed_ns > seen_ns - FINE_RACY_NS
+
+
+def is_racy_signature(known: str, seen_ns: int) -> bool:
+    """Return whether the path of a signature without a kind was racy when it was seen."""
+    if known == ABSENT:
+        return False
+    device, *_, mtime, ctime = known.split(":")
+    return is_racy(int(device), int(mtime), int(ctime), seen_ns)
+
+
+_devices: set[int] = set()
+"""The devices of `_FINE_CLOCKS`, and -1 once they are known: most commands need none of them."""
+
+
+def _fine_devices() -> set[int]:
+    if not _devices:
+        _devices.add(-1)
+        try:
+            with open("/proc/self/mountinfo", "rb") as mounts:
+                lines = mounts.read().decode(errors="surrogateescape").splitlines()
+        except OSError:  # another system, whose file systems are not known
+            return _devices
+        for line in lines:
+            fields, _, described = line.partition(" - ")
+            kind = described.partition(" ")[0]
+            if kind not in _FINE_CLOCKS:
+                continue
+            major, _, minor = fields.split(" ")[2].partition(":")
+            _devices.add(os.makedev(int(major), int(minor)))
+            # The files of a btrfs subvolume have a device of their own, which no mount names.
+            found = _lstat(fields.split(" ")[4]) if kind == "btrfs" else None
+            if found is not None:
+                _devices.add(found.st_dev)
+    return _devices
 
 
 def _processors() -> int:
@@ -365,7 +463,7 @@ def _unchanged_ctime(path: str, then: FileState) -> int | None:
         os.close(descriptor)
     if hasher.digest() != then.sha256 or before.st_ctime_ns != after.st_ctime_ns:
         return None
-    return 0 if is_racy(max(after.st_mtime_ns, after.st_ctime_ns), began) else after.st_ctime_ns
+    return 0 if is_racy(after.st_dev, after.st_mtime_ns, after.st_ctime_ns, began) else after.st_ctime_ns
 
 
 def _packed(numbers: list[int], *, signed: bool = True) -> bytes:

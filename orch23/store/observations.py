@@ -7,7 +7,14 @@ from collections.abc import Iterator
 from msgspec import Struct, field
 
 from orch23.model.digest import FileEntry
-from orch23.snapshot.stat_snapshot import LINK_TARGET, NO_ENTRY, RACY, StatSnapshot, signature
+from orch23.snapshot.stat_snapshot import (
+    LINK_TARGET,
+    NO_ENTRY,
+    RACY,
+    StatSnapshot,
+    is_racy_signature,
+    signature,
+)
 from orch23.store.safe_files import FileStamp
 
 
@@ -22,6 +29,7 @@ class Observations(Struct):
     opened: dict[str, FileStamp | None] = field(default_factory=dict)
     _present: dict[str, bool] = field(default_factory=dict)
     _listed: dict[str, str] = field(default_factory=dict)
+    _entries: dict[str, str] = field(default_factory=dict)
     _links: dict[str, str] = field(default_factory=dict)
     _missing: set[str] = field(default_factory=set)
     _missing_folders: set[str] = field(default_factory=set)
@@ -65,11 +73,21 @@ class Observations(Struct):
         """Note that a folder is missing, since a link there later would be an error."""
         self._missing_folders.add(folder)
 
-    def note_listed(self, folder: str) -> None:
-        """Note that a folder, `""` or ending in `/`, is about to be listed."""
+    def note_listed(self, folder: str, now_ns: int) -> bool:
+        """Note that a folder, `""` or ending in `/`, is about to be listed; return whether `note_entries` needs it."""
         if not self._listed.get(folder):
             # Taken before the listing, so that a file added meanwhile changes it.
             self._listed[folder] = signature(self._absolute(folder))
+            self._entries.pop(folder, None)
+            if not is_racy_signature(self._listed[folder], now_ns):
+                return False
+            self._entries[folder] = ""
+        return folder in self._entries
+
+    def note_entries(self, folder: str, entries: str) -> None:
+        """Note the entries of a folder that was too young to trust its times, as a signature."""
+        first = self._entries[folder] or entries
+        self._entries[folder] = entries if first == entries else RACY
 
     def note_written(self, path: str) -> None:
         """Forget a path that this build wrote, and the signatures of the folders above it."""
@@ -100,8 +118,8 @@ class Observations(Struct):
                 snapshot.inodes.extend((found.st_dev, found.st_ino))
         for folder, found_first in sorted(self._listed.items()):
             whole = self._absolute(folder)
-            if not snapshot.add_path(whole) or snapshot.outside[whole] != found_first:
-                snapshot.outside[whole] = RACY
+            now = signature(whole)
+            snapshot.outside[whole] = RACY if now != found_first else self._entries.get(folder) or now
         for path in (*self._missing_folders, *self._missing):
             snapshot.outside[self._absolute(path)] = NO_ENTRY
         snapshot.outside.update((link, f"{LINK_TARGET}{text}") for link, text in self._links.items())

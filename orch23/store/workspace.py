@@ -13,7 +13,7 @@ from orch23.model.digest import FileEntry
 from orch23.model.errors import SafetyError
 from orch23.model.file_policy import GITIGNORE
 from orch23.model.paths import OWN_FOLDERS, is_glob, is_own_file, normalize_pattern, static_prefix
-from orch23.snapshot.stat_snapshot import FileState, StatSnapshot, is_racy
+from orch23.snapshot.stat_snapshot import FileState, StatSnapshot, entries_signature, is_racy
 from orch23.store.file_copy import FileProgress, hash_file, no_progress
 from orch23.store.index import StoreIndex
 from orch23.store.index_tables import EarlierHashes, HashedFile, file_row, pack_hashed_file, stamped_entry
@@ -290,7 +290,7 @@ class Workspace:
     def _unchanged(self, path: str, stamp: FileStamp, since_ns: int) -> HashedFile | None:
         """Return the hashed file at a path if it is still the one that this process used first, else None."""
         opened = self._observed.opened.get(path)
-        if opened is not None and (opened != stamp or is_racy(last_change_ns(stamp), since_ns)):
+        if opened is not None and (opened != stamp or is_racy(stamp.dev, stamp.mtime_ns, stamp.ctime_ns, since_ns)):
             return None
         known = self._known(path)
         if opened is not None and (known is None or known.stamp != stamp):
@@ -360,23 +360,25 @@ class Workspace:
     def scan(self, folder: str) -> Iterator[tuple[str, str]]:
         """Yield the names of files, links and directories in a folder, each with its kind."""
         whole = self._whole(folder)
-        self._observed.note_listed(folder)
+        is_young = self._observed.note_listed(folder, self._now_ns())
         self._note_read(whole)
         try:
-            entries = os.scandir(self._base + folder)
+            with os.scandir(self._base + folder) as found:
+                entries = list(found)
         except (FileNotFoundError, NotADirectoryError):
             return
-        with entries:
-            for entry in entries:
-                name = entry.name
-                if is_temp(name) or not (name.isascii() or _is_utf8(name)):
-                    continue
-                if entry.is_file(follow_symlinks=False):
-                    yield name, FILE_KIND
-                elif entry.is_dir(follow_symlinks=False):
-                    yield name, FOLDER_KIND
-                elif entry.is_symlink():
-                    yield name, LINK_KIND
+        if is_young:
+            self._observed.note_entries(folder, entries_signature(entries))
+        for entry in entries:
+            name = entry.name
+            if is_temp(name) or not (name.isascii() or _is_utf8(name)):
+                continue
+            if entry.is_file(follow_symlinks=False):
+                yield name, FILE_KIND
+            elif entry.is_dir(follow_symlinks=False):
+                yield name, FOLDER_KIND
+            elif entry.is_symlink():
+                yield name, LINK_KIND
 
     def ignore_file(self, folder: str) -> bytes | None:
         """Return the bytes of the `.gitignore` of a folder, `""` or ending in `/`, or None."""
@@ -403,14 +405,10 @@ class Workspace:
             return self._seen.setdefault(path, seen)
 
 
-def last_change_ns(stamp: FileStamp) -> int:
-    """Return when a file last changed, by its times."""
-    return max(stamp.mtime_ns, stamp.ctime_ns)
-
-
 def _is_racy(seen: HashedFile, now_ns: int) -> bool:
     """Return whether a file may have changed and kept its stamp: it was too young, or a clock is wrong."""
-    return is_racy(last_change_ns(seen.stamp), seen.hashed_at_ns) or seen.hashed_at_ns > now_ns
+    stamp, seen_ns = seen.stamp, seen.hashed_at_ns
+    return is_racy(stamp.dev, stamp.mtime_ns, stamp.ctime_ns, seen_ns) or seen_ns > now_ns
 
 
 def _is_utf8(name: str) -> bool:

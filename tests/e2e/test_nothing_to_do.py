@@ -6,11 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 import orch23 as package
+from orch23.snapshot.stat_snapshot import FINE_RACY_NS, is_racy
 from tests.project import Project
 
 pytestmark = pytest.mark.slow
@@ -35,8 +37,8 @@ stages:
 """
 
 
-def orch23(root: Path, *argv: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", PROGRAM, *argv]
+def orch23(root: Path, *argv: str, program: str = PROGRAM, **environ: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", program, *argv]
     return subprocess.run(
         command, cwd=root, env=os.environ | environ, capture_output=True, text=True, check=False, timeout=60
     )
@@ -64,6 +66,29 @@ def test_it_says_the_same_and_loads_nothing(root: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "story: up to date (2 stages, 1 skipped)\n")
     assert was_quick(root)
     assert "hashlib" not in (root / "modules").read_text().splitlines()
+
+
+def test_it_loads_nothing_a_moment_after_the_build_that_made_everything(project: Project) -> None:
+    """The files, and a folder that a pattern lists, are as young as they can be."""
+    pipeline = """\
+version: 1
+stages:
+  one: {shell: [cp, a.txt, made/one.txt], inputs: [a.txt], outputs: [made/one.txt]}
+  two: {shell: [cp, made/one.txt, two.txt], inputs: ["made/*.txt"], outputs: [two.txt]}
+"""
+    root = project.write({"pipeline.yaml": pipeline, "a.txt": "a\n"}).root
+    found = (root / "a.txt").stat()
+    if is_racy(found.st_dev, 0, found.st_ctime_ns, found.st_ctime_ns + FINE_RACY_NS):
+        pytest.skip("the clock of this file system is not known to be fine")
+    while time.time_ns() < found.st_ctime_ns + 2 * FINE_RACY_NS:
+        pass
+    program = PROGRAM.replace(AHEAD, "")
+    for quick in (False, True, True):
+        done = orch23(root, "build", program=program)
+        assert (done.returncode, was_quick(root)) == (0, quick), done.stderr
+    (root / "made" / "new.txt").write_text("")
+    assert orch23(root, "build", program=program).returncode == 0
+    assert not was_quick(root)
 
 
 def test_plan_too(root: Path) -> None:

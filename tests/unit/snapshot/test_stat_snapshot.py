@@ -10,15 +10,20 @@ from pathlib import Path
 
 import pytest
 
+from orch23.snapshot import stat_snapshot
 from orch23.snapshot.stat_snapshot import (
     EMPTY_DIRECTORY,
+    ENTRIES,
+    FINE_RACY_NS,
     NO_ENTRY,
     RACY_NS,
     SNAPSHOT_FORMAT,
     FileState,
     SnapshotDifference,
     StatSnapshot,
+    is_racy,
     parse_snapshot,
+    signature,
 )
 
 LATER = 10 * RACY_NS
@@ -62,7 +67,7 @@ def differences(snapshot: StatSnapshot) -> tuple[list[str], list[int]]:
     difference = snapshot.compare()
     assert difference is not None
     again = copy.deepcopy(snapshot)
-    again.update_ctimes(difference)
+    again.update_times(difference)
     return difference.changed, again.ctimes
 
 
@@ -264,6 +269,88 @@ def test_an_empty_directory_may_be_missing_or_empty(root: Path) -> None:
 def test_a_racy_directory_is_not_added(root: Path) -> None:
     snapshot = StatSnapshot((root / "listed").stat().st_ctime_ns)
     assert not snapshot.add_path(str(root / "listed"))
+
+
+def test_a_young_directory_is_compared_by_its_entries_until_its_times_can_be_trusted(root: Path) -> None:
+    listed = root / "listed"
+    (listed / "a").write_text("")
+    snapshot = StatSnapshot(time.time_ns())
+    snapshot.outside[str(listed)] = signature(str(listed), ENTRIES)
+    difference = snapshot.compare()
+    assert difference is not None
+    assert (difference.changed, difference.aged) == ([], {str(listed): signature(str(listed))})
+    snapshot.update_times(difference)
+    assert snapshot.outside == {str(listed): signature(str(listed))}
+
+
+def test_a_directory_that_is_still_young_is_compared_by_its_entries_again(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = root / "listed"
+    now = listed.stat().st_ctime_ns
+    monkeypatch.setattr("orch23.snapshot.stat_snapshot.time.time_ns", lambda: now)
+    snapshot = StatSnapshot(now)
+    snapshot.outside[str(listed)] = signature(str(listed), ENTRIES)
+    difference = snapshot.compare()
+    assert difference is not None
+    assert (difference.changed, difference.aged) == ([], {})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda folder: (folder / "b").write_text(""),
+        lambda folder: (folder / "a").unlink(),
+        lambda folder: (folder / "a").rename(folder / "b"),
+        lambda folder: ((folder / "a").unlink(), (folder / "a").mkdir()),
+        lambda folder: ((folder / "a").unlink(), (folder / "a").symlink_to("b")),
+        lambda folder: ((folder / "a").unlink(), os.mkfifo(folder / "a")),
+        lambda folder: (folder.rename(f"{folder}s"), folder.write_text("")),
+    ],
+)
+def test_every_change_of_the_entries_of_a_young_directory_is_reported(
+    root: Path, change: Callable[[Path], object]
+) -> None:
+    listed = root / "listed"
+    (listed / "a").write_text("")
+    snapshot = StatSnapshot(time.time_ns())
+    snapshot.outside[str(listed)] = signature(str(listed), ENTRIES)
+    change(listed)
+    assert differences(snapshot)[0] == [str(listed)]
+
+
+@pytest.mark.parametrize(
+    ("digits", "device", "age_ns", "expected"),
+    [
+        (123_456, 7, FINE_RACY_NS - 1, True),
+        (123_456, 7, FINE_RACY_NS, False),
+        (0, 7, FINE_RACY_NS, True),  # as with inodes that keep whole seconds
+        (0, 7, RACY_NS - 1, True),
+        (0, 7, RACY_NS, False),
+        (123_456, 8, FINE_RACY_NS, True),  # as on a network file system
+        (123_456, 8, RACY_NS - 1, True),
+        (123_456, 8, RACY_NS, False),
+    ],
+)
+def test_how_long_a_file_is_racy_follows_from_its_file_system(
+    monkeypatch: pytest.MonkeyPatch, digits: int, device: int, age_ns: int, expected: bool
+) -> None:
+    monkeypatch.setattr(stat_snapshot, "_devices", {-1, 7})
+    ctime = 10**18 + digits
+    assert is_racy(device, ctime - 5, ctime, ctime + age_ns) is expected
+    assert is_racy(device, ctime + age_ns, ctime, ctime + age_ns) is True, "a file from the future is racy"
+
+
+def test_the_devices_of_local_file_systems_are_those_that_the_kernel_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stat_snapshot, "_devices", set())
+    memory = Path("/dev/shm").stat().st_dev
+    mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    kinds = {line.split()[2]: line.split(" - ")[1].split()[0] for line in mounts}
+    kind = kinds.get(f"{os.major(memory)}:{os.minor(memory)}")
+    process = Path("/proc").stat().st_dev
+    ctime = time.time_ns() // 1000 * 1000 + 1
+    assert is_racy(memory, ctime, ctime, ctime + FINE_RACY_NS) is (kind != "tmpfs")
+    assert is_racy(process, ctime, ctime, ctime + FINE_RACY_NS)
 
 
 def test_a_damaged_snapshot_file_is_none_without_an_error(root: Path) -> None:

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import SafetyError
 from orch23.model.paths import match
-from orch23.snapshot.stat_snapshot import RACY_NS, StatSnapshot
+from orch23.snapshot import stat_snapshot
+from orch23.snapshot.stat_snapshot import ENTRIES, FINE_RACY_NS, RACY, RACY_NS, StatSnapshot, signature
+from orch23.store import observations
 from orch23.store.index import StoreIndex
 from orch23.store.index_tables import FILES_TABLE
 from orch23.store.safe_files import replace_file
@@ -126,11 +128,15 @@ def test_a_settled_file_is_hashed_once(root: Path, monkeypatch: pytest.MonkeyPat
     assert seen == ["a"]
 
 
-@pytest.mark.parametrize("age_ns", [-(10**15), -1, 0, 1, RACY_NS - 1])
+@pytest.mark.parametrize(
+    ("age_ns", "is_fine"),
+    [(-(10**15), True), (-1, True), (0, True), (1, True), (FINE_RACY_NS - 1, True), (RACY_NS - 1, False)],
+)
 def test_a_racy_or_future_file_is_hashed_again_each_time(
-    root: Path, monkeypatch: pytest.MonkeyPatch, age_ns: int
+    root: Path, monkeypatch: pytest.MonkeyPatch, age_ns: int, is_fine: bool
 ) -> None:
     target = put(root, "a")
+    monkeypatch.setattr(stat_snapshot, "_devices", {-1, target.stat().st_dev} if is_fine else {-1})
     clock = Clock(target.stat().st_ctime_ns + age_ns)
     workspace = Workspace(root, StoreIndex(root / "cache"), clock)
     seen = hashed(monkeypatch)
@@ -402,6 +408,64 @@ def test_a_file_that_this_build_wrote_is_remembered(tmp_path: Path) -> None:
     put(tmp_path, "a", "three")
     workspace.entry("a")
     assert not is_remembered(workspace, tmp_path)
+
+
+def listed_now(root: Path, *, between: Callable[[], object] = lambda: None) -> str:
+    """Return how a snapshot keeps a folder that is listed a moment after it changed."""
+    put(root, "d/a")
+    folder = str(root / "d")
+    workspace = Workspace(root, None, Clock((root / "d").stat().st_ctime_ns))
+    assert workspace.listing("d/*") == ("d/a",)
+    between()
+    snapshot = StatSnapshot(root.stat().st_ctime_ns + 10 * RACY_NS)
+    assert workspace.add_to_snapshot(snapshot)
+    return snapshot.outside[folder]
+
+
+def test_a_young_folder_is_remembered_by_its_entries(tmp_path: Path) -> None:
+    entries = listed_now(tmp_path)
+    assert entries.startswith(ENTRIES)
+    assert signature(str(tmp_path / "d"), ENTRIES) == entries
+
+
+def test_a_folder_that_changed_after_it_was_listed_is_not_remembered(tmp_path: Path) -> None:
+    def change() -> None:
+        os.utime(tmp_path / "d", ns=(0, 0))
+
+    assert listed_now(tmp_path, between=change) == RACY
+
+
+def test_a_file_that_came_within_the_clock_tick_of_the_listing_is_not_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Case: the times of the folder do not show it, and no stage was decided on it."""
+
+    def add() -> None:
+        frozen = before[0]
+        put(tmp_path, "d/b")
+        monkeypatch.setattr(observations, "signature", lambda _path: frozen)
+
+    before: list[str] = []
+    real = observations.signature
+    monkeypatch.setattr(observations, "signature", lambda path: before.append(real(path)) or before[-1])
+    entries = listed_now(tmp_path, between=add)
+    assert entries.startswith(ENTRIES)
+    assert signature(str(tmp_path / "d"), ENTRIES) != entries
+
+
+def test_a_young_folder_that_was_listed_twice_with_other_entries_is_not_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, "d/a")
+    workspace = Workspace(tmp_path, None, Clock((tmp_path / "d").stat().st_ctime_ns))
+    frozen = signature(str(tmp_path / "d"))
+    monkeypatch.setattr(observations, "signature", lambda _path: frozen)
+    assert workspace.listing("d/*") == ("d/a",)
+    put(tmp_path, "d/b")
+    assert workspace.listing("d/*") == ("d/a", "d/b")
+    snapshot = StatSnapshot(tmp_path.stat().st_ctime_ns + 10 * RACY_NS)
+    assert workspace.add_to_snapshot(snapshot)
+    assert snapshot.outside[str(tmp_path / "d")] == RACY
 
 
 def test_a_folder_that_became_a_link_is_not_remembered(tmp_path: Path) -> None:
