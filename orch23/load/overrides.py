@@ -168,23 +168,21 @@ def _undeclared(name: str, known: tuple[str, ...], place: Location | None, sourc
 def _evaluated(given: Mapping[str, _Given]) -> tuple[dict[str, Json], list[Diagnostic], frozenset[str]]:
     """Evaluate each var after those it uses. Return the values, the errors and the names without a value."""
     uses = {name: _uses(one, given) for name, one in given.items()}
-    cycles = _cycles(uses)
+    order, cycles = _in_order(uses)
     diagnostics = [_cycle_error(cycle, given) for cycle in cycles]
-    broken = {name for cycle in cycles for name in cycle}
     values: dict[str, Json] = {}
-    # A name that uses a broken one is broken too, so each round evaluates or breaks at least one name.
-    while waiting := [name for name in given if name not in values and name not in broken]:
-        for name in waiting:
-            if uses[name] & broken:
-                broken.add(name)
-            elif uses[name] <= values.keys():
-                value, errors = _evaluated_one(given[name], values)
-                diagnostics += errors
-                if errors:
-                    broken.add(name)
-                else:
-                    values[name] = value
-    return {name: values[name] for name in given if name in values}, diagnostics, frozenset(broken)
+    for name in order:
+        # Without a value of its own, a var that uses one without a value is not reported again.
+        if uses[name] <= values.keys():
+            value, errors = _evaluated_one(given[name], values)
+            diagnostics += errors
+            if not errors:
+                values[name] = value
+    return (
+        {name: values[name] for name in given if name in values},
+        diagnostics,
+        frozenset(given.keys() - values.keys()),
+    )
 
 
 def _evaluated_one(one: _Given, values: Mapping[str, Json]) -> tuple[Json, list[Diagnostic]]:
@@ -202,12 +200,14 @@ def _uses(one: _Given, given: Mapping[str, _Given]) -> set[str]:
     return set(given) if "*" in used else {name for name in used if name in given}
 
 
-def _cycles(uses: Mapping[str, set[str]]) -> list[tuple[str, ...]]:
-    """Return cycles of names, each once and from its first declared name.
+def _in_order(uses: Mapping[str, set[str]]) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Return the names, each after those that it uses, and cycles, each once and from its first declared name.
 
-    Of cycles that share names at least one is returned: the user has to break that one first.
+    Of cycles that share names at least one is returned: the user has to break that one first. Names that lead to a
+    cycle may be missing in the order.
     """
-    found: list[tuple[str, ...]] = []
+    order: list[str] = []
+    cycles: list[tuple[str, ...]] = []
     done: set[str] = set()
     for start in uses:
         path: list[str] = [start]
@@ -216,16 +216,17 @@ def _cycles(uses: Mapping[str, set[str]]) -> list[tuple[str, ...]]:
         while ways and start not in done:
             following = next(ways[-1], None)
             if following is None:
-                done.add(path.pop())
+                order.append(path.pop())
+                done.add(order[-1])
                 ways.pop()
             elif following in path:
-                found.append(tuple(path[path.index(following) :]))
+                cycles.append(tuple(path[path.index(following) :]))
                 done.update(path)
                 ways.clear()
             elif following not in done:
                 path.append(following)
                 ways.append(iter(sorted(uses[following])))
-    return found
+    return order, cycles
 
 
 def _cycle_error(cycle: tuple[str, ...], given: Mapping[str, _Given]) -> Diagnostic:

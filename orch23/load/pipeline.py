@@ -13,7 +13,8 @@ from orch23.load.loaded import InvalidPipelineError, LoadedPipeline, ParsedPipel
 from orch23.load.overrides import NO_MODEL_OVERRIDE, ModelOverride, ModelOverrides, read_variables
 from orch23.load.stage_bodies import LoadContext, read_stage
 from orch23.load.stored_pipelines import stages_and_skipped, stored_pipelines
-from orch23.load.yaml_text import PIPELINE_LIMITS, LazyLocations, ParsedText, decode_text, parse_yaml, too_large_error
+from orch23.load.yaml_errors import PIPELINE_LIMITS, decode_text, too_large_error
+from orch23.load.yaml_text import LazyLocations, ParsedText, parse_yaml
 from orch23.model.diagnostic import Diagnostic, Location, Severity, did_you_mean, errors
 from orch23.model.digest import Digest, Json, digest_bytes
 from orch23.model.errors import NotFoundError

@@ -7,7 +7,8 @@ from itertools import pairwise
 from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.load.yaml_text import PIPELINE_LIMITS, parse_yaml
+from orch23.load.yaml_errors import PIPELINE_LIMITS
+from orch23.load.yaml_text import parse_yaml
 from orch23.model.diagnostic import Location
 
 _STAGES = re.compile(r"stages:[ \t]*(?:#.*)?")

@@ -15,10 +15,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from msgspec import Struct
 
 from orch23.load.yaml_errors import (
+    DATA_LIMITS,
+    PIPELINE_LIMITS,
     QUOTE_EXPRESSION_HINT,
     Mark,
+    TextLimits,
     location_at,
     syntax_error,
+    text_error,
 )
 from orch23.model.diagnostic import Diagnostic, Location, Related
 from orch23.model.digest import Json
@@ -35,11 +39,6 @@ _DEPTH_OF_LIBYAML = "exceeded maximum nesting depth"
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+(?:[eE][-+]?[0-9]+)?|[eE][-+]?[0-9]+)")
 _WORDS: Mapping[str, Json] = {"true": True, "false": False, "null": None, "~": None, "": None}
-# YAML forbids most of these. Editors do not count U+2028, U+2029 and a lone CR as line breaks, so that locations in
-# the text would be wrong; half surrogates and noncharacters cannot be written to UTF-8 files.
-_UNREADABLE = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufdd0-\ufdef\ufeff\ufffe\uffff]|\r(?!\n)"
-)
 # The stubs of PyYAML have no common type for events.
 _Event: TypeAlias = Any
 
@@ -48,24 +47,6 @@ _Event: TypeAlias = Any
 def _yaml() -> ModuleType:
     """Return PyYAML, which is imported with the first text: most commands after an edit read none."""
     return importlib.import_module("yaml")
-
-
-class TextLimits(Struct, frozen=True):
-    """Limits of a text: bytes, values, and characters of the paths of all values.
-
-    A path repeats the keys above it: 40,000 values below 50 keys of 1,000 characters would take 2 GB.
-    """
-
-    size_bytes: int = 1 << 20
-    nodes: int = 120_000
-    paths: int = 16 << 20
-
-
-DATA_LIMITS = TextLimits()
-"""Limits for texts that a model may have written."""
-
-PIPELINE_LIMITS = TextLimits(size_bytes=16 << 20, nodes=2_000_000, paths=128 << 20)
-"""Limits for pipelines, which a user writes or generates: about 100,000 stages."""
 
 
 _UPPER = 2
@@ -165,23 +146,6 @@ class ParsedText(Struct, frozen=True):
             path = path.rpartition("/")[0]
 
 
-def decode_text(data: bytes, file: str) -> tuple[str, tuple[Diagnostic, ...]]:
-    """Return the text of a file, without a byte order mark, or the error where it is not UTF-8."""
-    try:
-        return data.decode("utf-8-sig"), ()
-    except UnicodeDecodeError as error:
-        before = data[: error.start].decode("utf-8", "replace")
-        where = location_at(file, before, len(before))
-        message = f"the byte 0x{data[error.start]:02x} is not UTF-8"
-        return "", (Diagnostic("E805", message, where, "save the file as UTF-8"),)
-
-
-def too_large_error(file: str, caps: TextLimits) -> Diagnostic:
-    """Return the error of a file that is larger than its limit."""
-    hint = "keep data in files of its own, or split the pipeline"
-    return Diagnostic("E805", f"the file is over {caps.size_bytes} bytes", Location(file, 1, 1), hint)
-
-
 def parse_yaml(text: str, file: str, caps: TextLimits = DATA_LIMITS) -> ParsedText:
     """Parse one YAML document. Errors of the text are not raised, but in `diagnostics`.
 
@@ -189,7 +153,7 @@ def parse_yaml(text: str, file: str, caps: TextLimits = DATA_LIMITS) -> ParsedTe
     all other errors can be reported at the same time.
     """
     text = text.removeprefix("\ufeff")
-    refused = _unreadable(text, file, caps)
+    refused = text_error(text, file, caps)
     if refused is not None:
         return ParsedText(None, {}, {}, (refused,))
     # Not `yaml.safe_load`, which gives no locations and takes the last of two equal keys.
@@ -223,16 +187,6 @@ def _events(text: str) -> Iterator[_Event]:
             yield loader.get_event()
     finally:
         loader.dispose()
-
-
-def _unreadable(text: str, file: str, caps: TextLimits) -> Diagnostic | None:
-    bad = _UNREADABLE.search(text)
-    if bad is not None:
-        message = f"the character U+{ord(bad.group()):04X} is not allowed in YAML"
-        hint = "remove it, or write it as an escape in a double-quoted string"
-        return Diagnostic("E805", message, location_at(file, text, bad.start()), hint)
-    is_large = len(text) > caps.size_bytes or len(text.encode()) > caps.size_bytes
-    return too_large_error(file, caps) if is_large else None
 
 
 class _OutOfRange(Struct, frozen=True):

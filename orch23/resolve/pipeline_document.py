@@ -14,7 +14,9 @@ from orch23.model.language import (
     END_OF_TEXT,
     LITERAL_NODE,
     NAME_PATTERN,
+    Count,
     Document,
+    Duration,
     Name,
     TokenRate,
     keys_of,
@@ -24,13 +26,22 @@ from orch23.model.step import VerifyStep
 from orch23.resolve.document import (
     STEPS_MEANING,
     VERIFY_MEANING,
-    DefaultsDocument,
-    RunStopConditionsDocument,
+    CommonDocument,
     StageDocument,
+    StopConditionsDocument,
     VerifyDocument,
     VerifyStepDocument,
 )
 from orch23.steps.registry import kinds_of
+
+
+class RunStopConditionsDocument(StopConditionsDocument, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Limits of a run. The next build continues where this one stopped."""
+
+    max_wall: Annotated[Duration | UnsetType, Meta(description="The maximum time of a run.")] = UNSET
+    max_failed_stages: Annotated[
+        Count, Meta(description="The run ends after this many failed stages. `-k` removes the limit.")
+    ] = 1
 
 
 class PriceDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -137,6 +148,12 @@ class SettingsDocument(Document, frozen=True, kw_only=True, forbid_unknown_field
             extra_json_schema=_NAMED_LITERALLY,
         ),
     ] = "local"
+
+
+class DefaultsDocument(CommonDocument, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Defaults of all stages. Mappings are merged with those of a stage; the stage wins."""
+
+    later = ("matrix", "approve", "pinned", "samples")
 
 
 _StageName: TypeAlias = Annotated[

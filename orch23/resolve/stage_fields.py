@@ -35,7 +35,6 @@ from orch23.resolve.document import (
     ConditionsDocument,
     InputDocument,
     LimitsDocument,
-    RunStopConditionsDocument,
     StageDocument,
     StopConditionsDocument,
     VerifyDocument,
@@ -44,7 +43,7 @@ from orch23.resolve.document import (
 )
 from orch23.resolve.expression_syntax import UNKNOWN_MARK, ExpressionValue
 from orch23.resolve.expressions import uses_name
-from orch23.resolve.pipeline_document import PriceDocument, SettingsDocument
+from orch23.resolve.pipeline_document import PriceDocument, RunStopConditionsDocument, SettingsDocument
 from orch23.resolve.reading import read_document
 from orch23.steps.registry import kinds_of
 
