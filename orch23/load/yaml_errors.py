@@ -43,10 +43,10 @@ PIPELINE_LIMITS = TextLimits(size_bytes=16 << 20, nodes=2_000_000, paths=128 << 
 """Limits for pipelines, which a user writes or generates: about 100,000 stages."""
 
 
-def location_at(file: str, text: str, index: int, length: int = 1) -> Location:
+def location_at(file: str, text: str, index: int) -> Location:
     """Return the location of a character of a text by its index (from 0)."""
     start = text.rfind("\n", 0, index) + 1
-    return Location(file, text.count("\n", 0, index) + 1, index - start + 1, length)
+    return Location(file, text.count("\n", 0, index) + 1, index - start + 1)
 
 
 def decode_text(data: bytes, file: str) -> tuple[str, tuple[Diagnostic, ...]]:

@@ -366,8 +366,7 @@ class _Building:
             hint = "write the value out where it is needed, or make it a var"
             self._report("E804", f"anchors (`&{event.anchor}`) are not allowed", event, hint)
         if event.tag is not None:
-            hint = "remove the tag; quotes make a string"
-            self._report("E804", "tags (`!…`) are not allowed", event, hint)
+            self._report("E804", "tags (`!…`) are not allowed", event, "remove the tag; quotes make a string")
 
     def _within_limits(self, event: _Event) -> bool:
         self._nodes += 1

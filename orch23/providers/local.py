@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NoReturn
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -208,17 +209,18 @@ def _post(running: _Running, body: Mapping[str, Json], timeout_s: float) -> Json
             message = f"the local model did not respond within {timeout_s:.0f} s"
             raise ProviderError(Diagnostic(codes.TIMED_OUT, message, hint="raise `llm.timeout`"))
     if why:
-        message = f"the local model's server cannot be reached: {why}"
-        raise ProviderError(Diagnostic(codes.PROVIDER_FAILED, message, hint=_AGAIN))
+        _fail(f"the local model's server cannot be reached: {why}")
     text = data.decode("utf-8", "replace")
     if status != http.client.OK:
-        message = f"the local model's server replied {status}: {printable_line(text)}"
-        raise ProviderError(Diagnostic(codes.PROVIDER_FAILED, message, hint=_AGAIN))
+        _fail(f"the local model's server replied {status}: {printable_line(text)}")
     try:
         return parse_json(text, max_bytes=_MAX_BODY)
     except StrictJsonError as error:
-        message = f"the local model's server replied without JSON: {error}"
-        raise ProviderError(Diagnostic(codes.PROVIDER_FAILED, message, hint=_AGAIN)) from None
+        _fail(f"the local model's server replied without JSON: {error}")
+
+
+def _fail(message: str) -> NoReturn:
+    raise ProviderError(Diagnostic(codes.PROVIDER_FAILED, message, hint=_AGAIN)) from None
 
 
 def _exchange(running: _Running, body: str, timeout_s: float, sockets: CallSockets) -> tuple[int, bytes]:
@@ -245,8 +247,7 @@ def _response(answer: Json, model: str, duration_s: float) -> Response:
     choice = json_at(answer, "choices", 0)
     text = json_at(choice, "message", "content")
     if not isinstance(text, str):
-        message = "the local model's server replied without a text"
-        raise ProviderError(Diagnostic(codes.PROVIDER_FAILED, message, hint=_AGAIN))
+        _fail("the local model's server replied without a text")
     finish = json_at(choice, "finish_reason")
     return Response(
         text=text,

@@ -4,6 +4,7 @@ import functools
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
+from typing import NoReturn
 
 import jinja2
 from jinja2 import nodes
@@ -54,6 +55,10 @@ def evaluate(source: str, names: Mapping[str, ExpressionValue]) -> Json:
         raise EvaluationError(message, hint_of_error(error, names)) from None
 
 
+def _refuse(why: str) -> NoReturn:
+    raise EvaluationError(why)
+
+
 def _undefined_error(
     error: jinja2.UndefinedError, used: Mapping[str, frozenset[str]], names: Mapping[str, ExpressionValue]
 ) -> EvaluationError:
@@ -76,11 +81,9 @@ def _listed(names: Iterable[str]) -> str:
 @functools.lru_cache(maxsize=4096)
 def _parsed(source: str) -> nodes.Expr:
     if len(source) > MAX_EXPRESSION_LENGTH:
-        message = f"the expression is over {MAX_EXPRESSION_LENGTH} characters"
-        raise EvaluationError(message)
+        _refuse(f"the expression is over {MAX_EXPRESSION_LENGTH} characters")
     if not source.strip():
-        message = "the expression is empty"
-        raise EvaluationError(message)
+        _refuse("the expression is empty")
     try:
         body = expression_environment().parse("{{" + source + "\n}}").body
     except jinja2.TemplateSyntaxError as error:
@@ -93,8 +96,7 @@ def _parsed(source: str) -> nodes.Expr:
     if isinstance(output, nodes.Output) and len(output.nodes) == 1:
         _refuse_depth(output.nodes[0])
         return output.nodes[0]
-    message = f"`{source.strip()}` is more than one expression"
-    raise EvaluationError(message)
+    _refuse(f"`{source.strip()}` is more than one expression")
 
 
 def _refuse_depth(tree: nodes.Node) -> None:
@@ -104,8 +106,7 @@ def _refuse_depth(tree: nodes.Node) -> None:
         level = [child for node in level for child in node.iter_child_nodes()]
         if not level:
             return
-    message = f"the expression is nested over {MAX_EXPRESSION_DEPTH} levels deep"
-    raise EvaluationError(message)
+    _refuse(f"the expression is nested over {MAX_EXPRESSION_DEPTH} levels deep")
 
 
 @functools.lru_cache(maxsize=4096)
@@ -174,8 +175,7 @@ def _plain_value(value: object, left: _Size, depth: int) -> Json:
     """Return the value of an expression as plain values, or refuse it."""
     left.values -= 1
     if left.values < 0 or depth > MAX_EXPRESSION_DEPTH:
-        message = "the result of the expression is too large"
-        raise EvaluationError(message)
+        _refuse("the result of the expression is too large")
     if isinstance(value, jinja2.Undefined):
         str(value)  # raises the error of the undefined name
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
@@ -193,8 +193,6 @@ def _plain_scalar(value: object, left: _Size) -> Json:
     if isinstance(value, str):
         left.characters -= len(value)
         if left.characters < 0:
-            message = f"the result of the expression is over {MAX_RENDERED_TEXT} characters"
-            raise EvaluationError(message)
+            _refuse(f"the result of the expression is over {MAX_RENDERED_TEXT} characters")
         return str.__str__(value)  # of a subclass such as Markup, the plain text
-    message = f"the expression gives a {type(value).__name__}, which is not a plain value"
-    raise EvaluationError(message)
+    _refuse(f"the expression gives a {type(value).__name__}, which is not a plain value")

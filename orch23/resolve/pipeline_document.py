@@ -302,8 +302,7 @@ def _names(plugins: tuple[str, ...]) -> tuple[str, ...]:
         if where is not None:
             raise kinds.unusable(name, f"`{name}` is already a key of {where}; a step kind needs another name")
         if not (name.isascii() and name.isidentifier()) or iskeyword(name) or hasattr(StageDocument, name):
-            why = "a step kind needs a name of letters, digits and `_` that is not reserved"
-            raise kinds.unusable(name, why)
+            raise kinds.unusable(name, "a step kind needs a name of letters, digits and `_` that is not reserved")
     return tuple(kinds)
 
 

@@ -148,8 +148,7 @@ def _of_text(at: Problems, key: str, text: str, *, optional: bool) -> Input | No
     if literal is None:
         return None
     if not selector.strip() or "\n" in selector:
-        hint = "write file.md#Heading or file.json#/pointer"
-        at.add(key, "E850", f"the slice `{text}` selects nothing", hint)
+        at.add(key, "E850", f"the slice `{text}` selects nothing", "write file.md#Heading or file.json#/pointer")
         return None
     return SliceInput(literal, selector.strip(), optional=optional)
 

@@ -231,17 +231,14 @@ class TemplateFileError(Exception):
         self.line, self.message, self.hint, self.name = line, message, hint, name
 
 
-def render_text(
-    source: str, names: Mapping[str, object], name: str, load: Callable[[str], str | None] | None = None
-) -> str:
-    """Render a prompt or template file. `{% include %}` and `{% import %}` work through `load`, if it is given.
+def render_text(source: str, names: Mapping[str, object], name: str) -> str:
+    """Render a prompt or template file. `{% include %}` and `{% import %}` find no other template.
 
     Raises:
         TemplateFileError: the template is malformed, uses an undefined name, or renders more than 4 MiB.
 
     """
-    loader = jinja2.FunctionLoader(load if load is not None else _nothing)
-    sandbox = template_environment().overlay(loader=loader, cache_size=0)
+    sandbox = template_environment().overlay(loader=jinja2.FunctionLoader(lambda _name: None), cache_size=0)
     try:
         code = _compiled(source, name)
         template = jinja2.Template.from_code(sandbox, code, sandbox.make_globals(None))
@@ -278,11 +275,6 @@ def _joined(parts: Iterable[str], name: str) -> str:
             raise TemplateFileError(1, f"the text is over {MAX_RENDERED_TEXT} characters", "shorten its inputs", name)
         out.append(part)
     return "".join(out)
-
-
-def _nothing(name: str) -> None:
-    """Find no template."""
-    del name
 
 
 def _line_of(error: BaseException, name: str) -> int:

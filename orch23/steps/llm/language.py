@@ -252,8 +252,7 @@ def _read(texts: Sequence[str], at: Problems) -> tuple[str, ...]:
             if path is not None:
                 out.append(path.rstrip("/"))
         elif text == "~/" or "\0" in text or ".." in text.split("/") or _is_of_kernel(text):
-            message = f"a program cannot get `{text}`"
-            at.add(str(number), "E812", message, "name the files or the folder that it needs")
+            at.add(str(number), "E812", f"a program cannot get `{text}`", "name the files or the folder that it needs")
         else:
             out.append(text.rstrip("/"))
     return tuple(out)
