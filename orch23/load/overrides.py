@@ -6,12 +6,12 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.load.yaml_text import ParsedText, parse_yaml, parse_yaml_scalar
-from orch23.model.diagnostic import Diagnostic, Location, Related, Severity, did_you_mean
+from orch23.model.diagnostic import Diagnostic, Location, Related, Severity, did_you_mean, quoted_names
 from orch23.model.digest import Json
 from orch23.resolve.expressions import RenderedTree, members_used, render_tree
 
+# Fields of `llm` that are meant for one provider: its address, and parameters whose scale is its own.
 _PROVIDER_FIELDS = frozenset({"base_url", "endpoint_alias", "api", "effort", "thinking", "seed", "temperature"})
-"""Fields of `llm` that are meant for one provider: its address, and parameters whose scale is its own."""
 
 
 class ModelOverride(Struct, frozen=True):
@@ -44,7 +44,7 @@ class ModelOverrides(Struct):
         """Return one note for each of the two options that dropped something."""
         found = []
         if self.fields:
-            named = ", ".join(f"`{name}`" for name in sorted(self.fields))
+            named = quoted_names(sorted(self.fields))
             stages = sorted({stage for users in self.fields.values() for stage in users})
             message = f"`--provider {self.override.provider}` drops {named} of {', '.join(stages)}"
             hint = "they belong to the provider that the pipeline names; write those of this provider into the pipeline"
@@ -160,8 +160,8 @@ def _read_vars_file(parsed: ParsedText, known: tuple[str, ...]) -> tuple[dict[st
 
 
 def _undeclared(name: str, known: tuple[str, ...], place: Location | None, source: str) -> Diagnostic:
-    listed = ", ".join(f"`{one}`" for one in known[:_MOST_LISTED])
-    hint = did_you_mean(name, known) or (f"declared are {listed}" if known else "the pipeline declares no vars")
+    declared = f"declared are {quoted_names(known[:_MOST_LISTED])}" if known else "the pipeline declares no vars"
+    hint = did_you_mean(name, known) or declared
     return Diagnostic("E843", f"{source} sets the var `{name}`, which the pipeline does not declare", place, hint)
 
 

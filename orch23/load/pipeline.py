@@ -15,7 +15,7 @@ from orch23.load.stage_bodies import LoadContext, read_stage
 from orch23.load.stored_pipelines import stages_and_skipped, stored_pipelines
 from orch23.load.yaml_errors import PIPELINE_LIMITS, decode_text, too_large_error
 from orch23.load.yaml_text import LazyLocations, ParsedText, parse_yaml
-from orch23.model.diagnostic import Diagnostic, Location, Severity, did_you_mean, errors
+from orch23.model.diagnostic import Diagnostic, Location, Severity, did_you_mean, errors, quoted_names
 from orch23.model.digest import Digest, Json, digest_bytes
 from orch23.model.errors import NotFoundError
 from orch23.model.fields import Problem, Problems, given
@@ -176,10 +176,11 @@ def parse_pipeline(
         *context.diagnostics,
         *context.overrides.notes(),
     )
-    name = tree.get("name")
+    stem = file.rpartition("/")[2].partition(".")[0] or file
+    name = tree.get("name", stem)
     stages, skipped = stages_and_skipped(read)
     pipeline = Pipeline(
-        name=name if isinstance(name, str) else _stem(file),
+        name=name if isinstance(name, str) else stem,
         file=file,
         stages=stages,
         skipped=skipped,
@@ -286,10 +287,6 @@ def _in_order(*diagnostics: Diagnostic) -> tuple[Diagnostic, ...]:
     return tuple(sorted(dict.fromkeys(diagnostics), key=order))
 
 
-def _stem(file: str) -> str:
-    return file.rpartition("/")[2].partition(".")[0] or file
-
-
 def _usable(defaults: Json, found: "Sequence[SchemaError]") -> Json:
     """Return the defaults without the nodes that have errors, or every stage would repeat these."""
     broken = {one.path if one.code in CODES_OF_KEYS else path_of_error(one) for one in found}
@@ -379,6 +376,6 @@ def _check_pools(pools: Json, context: LoadContext) -> None:
         return
     for path, name in context.named_pools:
         if name not in pools:
-            defined = f"defined are {', '.join(f'`{one}`' for one in pools)}" if pools else "the file defines none"
+            defined = f"defined are {quoted_names(pools)}" if pools else "the file defines none"
             hint = did_you_mean(name, pools) or f"{defined}; write `pools: {{{name}: 1}}` at the top of the file"
             context.report(Problem(path, "E816", f"the pool `{name}` is not defined", hint))

@@ -189,7 +189,7 @@ def _read_foreach(name: str, body: Mapping[str, Json], context: LoadContext) -> 
         not header.is_sound,
         context.report_expression_errors(unknown),
         _report_item_uses(foreach, unknown, at, context),
-        context.report_all(() if conflict is None else (conflict,)),
+        context.report_all(filter(None, (conflict,))),
     ]
     unknown = context.overrides.apply(name, unknown)
     body_left = context.overrides.apply(name, context.render(rest, at, item=foreach.name, defer=True))
@@ -276,8 +276,7 @@ def _group_of_stage(
         problems.found += wrong
         return None
     group = read_group(document.promote, problems)
-    clash = group_conflict(group, given(header.promote, None), problems.path)
-    problems.found += [] if clash is None else [clash]
+    problems.found += filter(None, (group_conflict(group, given(header.promote, None), problems.path),))
     return group
 
 

@@ -26,9 +26,10 @@ from orch23.load.yaml_errors import (
 )
 from orch23.model.diagnostic import Diagnostic, Location, Related
 from orch23.model.digest import Json
+from orch23.model.fields import path_below
 
 if TYPE_CHECKING:
-    import yaml
+    pass
 
 
 MAX_YAML_DEPTH = 64
@@ -134,7 +135,7 @@ class ParsedText(Struct, frozen=True):
         A node without a location has that of the nearest node above it.
         """
         if key is not None:
-            at_key = self.key_positions.get(f"{path}/{key}" if path else key)
+            at_key = self.key_positions.get(path_below(path, key))
             if at_key is not None:
                 return at_key
         while True:
@@ -232,7 +233,6 @@ class _Building:
         self.key_positions = NodeLocations(file)
         self.diagnostics: list[Diagnostic] = []
         self._text = text
-        self._taking = _taking()
         self._file = file
         self._caps = caps
         self._last_line = text.count("\n")
@@ -243,7 +243,7 @@ class _Building:
 
     def take(self, event: _Event) -> bool:
         """Process one event; return False if parsing must stop."""
-        act = self._taking.get(type(event))
+        act = _TAKING.get(type(event).__name__)
         return act is None or act(self, event)
 
     def _document(self, event: _Event) -> bool:
@@ -274,7 +274,7 @@ class _Building:
     def _key(self, frame: _Frame, event: _Event, value: Json) -> None:
         """Take the next key of a mapping; a refused one still gets its value read."""
         name = value if isinstance(value, str) else str(event.value)
-        path = _below(frame.path, name)
+        path = path_below(frame.path, name)
         span = self._span(event.start_mark, event.end_mark)
         error = self._key_error(frame, event, value, path)
         frame.key = name
@@ -304,7 +304,10 @@ class _Building:
     def _start(self, event: _Event) -> bool:
         self._refuse_properties(event)
         if self._awaiting_key() is not None:
-            hint = QUOTE_EXPRESSION_HINT if self._starts(event, "{") else "a key is one word or a quoted string"
+            # `{` begins a mapping, but an author who writes it here means an expression.
+            line = self._text.split("\n", event.start_mark.line + 1)[event.start_mark.line]
+            is_brace = line.startswith("{", event.start_mark.column)
+            hint = QUOTE_EXPRESSION_HINT if is_brace else "a key is one word or a quoted string"
             self._report("E806", "a key may not be a list or a mapping", event, hint)
             self.tree = None
             return False
@@ -345,13 +348,13 @@ class _Building:
             return ""
         frame = self._frames[-1]
         if isinstance(frame.value, list):
-            path = _below(frame.path, str(len(frame.value)))
+            path = path_below(frame.path, str(len(frame.value)))
             frame.value.append(value)
             self._paths += len(path)
             self.positions.put(path, span)
             return path
         name, skip = frame.key or "", frame.skip
-        path = _below(frame.path, name)
+        path = path_below(frame.path, name)
         self._paths += len(path)
         frame.key, frame.skip = None, False
         if skip:
@@ -380,17 +383,9 @@ class _Building:
         self.tree = None
         return False
 
-    def _starts(self, event: _Event, text: str) -> bool:
-        """Return whether the text has this text where the event starts."""
-        mark: tuple[int, int] = (event.start_mark.line, event.start_mark.column)
-        return self._text.split("\n", mark[0] + 1)[mark[0]].startswith(text, mark[1])
-
     def _report(self, code: str, message: str, event: _Event, hint: str) -> None:
-        place = self._location(event.start_mark, event.end_mark)
+        place = Location(self._file, *self._span(event.start_mark, event.end_mark))
         self.diagnostics.append(Diagnostic(code, message, place, hint))
-
-    def _location(self, start: Mark, end: Mark) -> Location:
-        return Location(self._file, *self._span(start, end))
 
     def _span(self, start: Mark, end: Mark) -> tuple[int, int, int]:
         line, column = start.line, start.column
@@ -401,22 +396,15 @@ class _Building:
         return line + 1, column + 1, max(1, length)
 
 
-# A table of bound methods in the object would be a reference cycle: the object, with all locations of a text, would
-# stay in memory until the garbage collector runs, which is seldom (ADR 18).
-@cache
-def _taking() -> "Mapping[type[yaml.Event], Callable[[_Building, _Event], bool]]":
-    """Return the method for each type of event."""
-    yaml = _yaml()
-    return {
-        yaml.ScalarEvent: _Building._scalar,  # noqa: SLF001 - of this module
-        yaml.MappingStartEvent: _Building._start,  # noqa: SLF001
-        yaml.SequenceStartEvent: _Building._start,  # noqa: SLF001
-        yaml.MappingEndEvent: _Building._end,  # noqa: SLF001
-        yaml.SequenceEndEvent: _Building._end,  # noqa: SLF001
-        yaml.AliasEvent: _Building._alias,  # noqa: SLF001
-        yaml.DocumentStartEvent: _Building._document,  # noqa: SLF001
-    }
-
-
-def _below(path: str, name: str) -> str:
-    return f"{path}/{name}" if path else name
+# By the names of the classes, so that PyYAML is imported with the first text. A table of bound methods in the object
+# would be a reference cycle: the object, with all locations of a text, would stay in memory until the garbage collector
+# runs, which is seldom (ADR 18).
+_TAKING: Mapping[str, Callable[[_Building, _Event], bool]] = {
+    "ScalarEvent": _Building._scalar,  # noqa: SLF001 - of this module
+    "MappingStartEvent": _Building._start,  # noqa: SLF001
+    "SequenceStartEvent": _Building._start,  # noqa: SLF001
+    "MappingEndEvent": _Building._end,  # noqa: SLF001
+    "SequenceEndEvent": _Building._end,  # noqa: SLF001
+    "AliasEvent": _Building._alias,  # noqa: SLF001
+    "DocumentStartEvent": _Building._document,  # noqa: SLF001
+}

@@ -313,8 +313,8 @@ NaturalNumber: TypeAlias = Annotated[int, Meta(ge=0)]
 
 _Value = TypeVar("_Value")
 
+# Types that msgspec would write as text. They are left as they are, and then the writer of JSON refuses them.
 _NOT_JSON: Final = (bytes, bytearray, memoryview, datetime, date, time, timedelta, Decimal, UUID)
-"""Types that msgspec would write as text. They are left as they are, and then the writer of JSON refuses them."""
 
 
 def to_struct(value: Json, form: type[_Value]) -> _Value:

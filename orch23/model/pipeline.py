@@ -369,8 +369,8 @@ class SkippedStage(Struct, frozen=True, omit_defaults=True, kw_only=True):
         return self.name.partition("@")[0]
 
 
+# The number of parts in the path of a stage, `stages/NAME`.
 _OF_STAGE = 2
-"""The number of parts in the path of a stage, `stages/NAME`."""
 
 
 # `dict=True` gives the object a `__dict__`, which `cached_property` needs.

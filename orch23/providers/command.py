@@ -17,10 +17,10 @@ from msgspec import Struct
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, digest_json
 from orch23.model.errors import ConsentError, ProviderError, SafetyError
-from orch23.model.llm import Provider, Request, Response
+from orch23.model.llm import Request, Response
 from orch23.model.step import Grant
 from orch23.providers import codes
-from orch23.providers.adapter import Adapter, CallContext, ProgramCall, ProgramResult, ProjectFiles, ProviderContext
+from orch23.providers.adapter import Adapter, ProgramCall, ProgramResult, ProjectFiles, ProviderContext
 from orch23.providers.faults import redacted
 from orch23.providers.registry import not_granted_error
 from orch23.steps.llm.spec import LLMStep
@@ -147,14 +147,11 @@ def resolve_program(step: LLMStep, environ: Mapping[str, str], root: Path, files
     own = next(_project_file(name, files), None) if "/" in name else None
     path = None if own is not None else _on_path(name, environ, root)
     if own is not None:
-        given |= {own[0]: own[1]}
-    outside = []
-    for one in step.read:
-        if one.startswith(("/", "~/")):
-            outside.append(one)
-        else:
-            given |= dict(_project_file(one, files))
-            given |= {below: entry for below in files.listing(f"{one}/**") for _, entry in _project_file(below, files)}
+        given[own[0]] = own[1]
+    outside = tuple(one for one in step.read if one.startswith(("/", "~/")))
+    for one in (one for one in step.read if one not in outside):
+        given |= dict(_project_file(one, files))
+        given |= {below: entry for below in files.listing(f"{one}/**") for _, entry in _project_file(below, files)}
     # The arguments are part of the grant, because `python3 -c ...` can be any program (ADR 25).
     identity = {
         "argv": list(step.command),
@@ -167,7 +164,7 @@ def resolve_program(step: LLMStep, environ: Mapping[str, str], root: Path, files
         keys=step.pass_env,
         sha256=digest_json(identity),
         network=step.network,
-        reads=tuple(outside),
+        reads=outside,
         detail=shlex.join(step.command),
         files=tuple(sorted(given)),
     )
@@ -239,12 +236,7 @@ def _last_lines(err: bytes) -> str:
     return "\n".join(text.strip().splitlines()[-_SHOWN_LINES:])
 
 
-def _make(setting: ProviderContext, asking: CallContext) -> Provider:
-    return CommandProvider(step=asking.step, setting=setting)
-
-
-def _check(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tuple[Diagnostic, ...]:
-    del environ, root
+def _check(step: LLMStep, _environ: Mapping[str, str], _root: Path | None) -> tuple[Diagnostic, ...]:
     if step.command:
         return ()
     hint = "write `command: [program, argument]`"
@@ -275,7 +267,7 @@ def _consent(step: LLMStep, environ: Mapping[str, str], root: Path, files: Proje
 
 
 ADAPTER = Adapter(
-    make=_make,
+    make=lambda setting, asking: CommandProvider(step=asking.step, setting=setting),
     takes=frozenset({"command", "read", "pass_env", "network", "endpoint_alias"}),
     parameters=lambda step: {"max_tokens": step.max_tokens},
     endpoint=lambda step: f"command {shlex.join(step.command)}",

@@ -20,10 +20,10 @@ from msgspec import Struct
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import ConfigurationError, ProviderError
-from orch23.model.llm import Provider, Request, Response, StopReason, Usage
+from orch23.model.llm import Request, Response, StopReason, Usage
 from orch23.model.parsing import StrictJsonError, parse_json
 from orch23.providers import codes, local_model
-from orch23.providers.adapter import Adapter, CallContext, ProviderContext, nearest_hint, seed_of
+from orch23.providers.adapter import Adapter, nearest_hint, seed_of
 from orch23.providers.connections import CallSockets, OpenCalls
 from orch23.providers.faults import printable_line
 from orch23.providers.server_replies import json_at, token_count_at
@@ -275,11 +275,6 @@ def _missing(model: str, environ: Mapping[str, str]) -> tuple[Diagnostic, ...]:
     return (Diagnostic(codes.NO_LOCAL_MODEL, message, hint=f"install with {' and '.join(ways)}"),)
 
 
-def _make(setting: ProviderContext, asking: CallContext) -> Provider:
-    del asking
-    return LocalProvider(setting.share(LocalServer, lambda: LocalServer(setting.environ)))
-
-
 def _parameters(step: LLMStep) -> Mapping[str, Json]:
     return {
         "max_tokens": step.max_tokens,
@@ -288,8 +283,7 @@ def _parameters(step: LLMStep) -> Mapping[str, Json]:
     }
 
 
-def _check(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tuple[Diagnostic, ...]:
-    del environ, root
+def _check(step: LLMStep, _environ: Mapping[str, str], _root: Path | None) -> tuple[Diagnostic, ...]:
     known = [model.name for model in local_model.known_models()]
     if step.model in known:
         return ()
@@ -297,13 +291,8 @@ def _check(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tupl
     return (Diagnostic(codes.UNKNOWN_MODEL, message, hint=nearest_hint(step.model, known)),)
 
 
-def _ready(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tuple[Diagnostic, ...]:
-    del root
-    return _missing(step.model, environ)
-
-
 ADAPTER = Adapter(
-    make=_make,
+    make=lambda setting, _asking: LocalProvider(setting.share(LocalServer, lambda: LocalServer(setting.environ))),
     takes=frozenset({"seed", "temperature"}),
     parameters=_parameters,
     endpoint=lambda _step: "llama.cpp",
@@ -312,5 +301,5 @@ ADAPTER = Adapter(
     remote=lambda _step: False,
     wire=lambda step, schema: schema if step.returns == "json" else None,
     check=_check,
-    ready=_ready,
+    ready=lambda step, environ, _root: _missing(step.model, environ),
 )

@@ -10,9 +10,10 @@ import jinja2
 from jinja2 import nodes
 from msgspec import Struct
 
-from orch23.model.diagnostic import did_you_mean
+from orch23.model.diagnostic import did_you_mean, quoted_names
 from orch23.model.digest import Json
 from orch23.resolve.expression_syntax import UNKNOWN, UNKNOWN_MARK, EvaluationError, ExpressionValue, Unknown
+from orch23.resolve.template_limits import refuse_undefined
 from orch23.resolve.templates import (
     MAX_RENDERED_TEXT,
     TEMPLATE_GLOBALS,
@@ -38,7 +39,7 @@ def evaluate(source: str, names: Mapping[str, ExpressionValue]) -> Json:
     used = names_used(source)
     undefined = sorted(set(used) - set(names))
     if undefined:
-        hint = did_you_mean(undefined[0], names) or f"known here: {_listed(sorted(names))}"
+        hint = did_you_mean(undefined[0], names) or f"known here: {quoted_names(sorted(names))}"
         message = f"`{undefined[0]}` is not defined"
         raise EvaluationError(message, hint, E_UNDEFINED)
     # `${{ t.kind == "x" }}` must not become `false` while `t` is unknown: later it may be `true`.
@@ -69,13 +70,9 @@ def _undefined_error(
     for name, members in used.items():
         owner = names.get(name)
         if member and member in members and isinstance(owner, Mapping) and member not in owner:
-            known = f"known here: {_listed(owner)}" if owner else f"`{name}` is empty"
+            known = f"known here: {quoted_names(owner)}" if owner else f"`{name}` is empty"
             return EvaluationError(f"`{name}` has no `{member}`", hint or known, E_UNDEFINED)
     return EvaluationError(message, hint, E_UNDEFINED)
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -176,8 +173,7 @@ def _plain_value(value: object, left: _Size, depth: int) -> Json:
     left.values -= 1
     if left.values < 0 or depth > MAX_EXPRESSION_DEPTH:
         _refuse("the result of the expression is too large")
-    if isinstance(value, jinja2.Undefined):
-        str(value)  # raises the error of the undefined name
+    refuse_undefined(value)
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return {str(key): _plain_value(v, left, depth + 1) for key, v in value.items()}
     if isinstance(value, Iterable) and not isinstance(value, Mapping | str | bytes):

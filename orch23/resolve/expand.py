@@ -18,8 +18,8 @@ from orch23.resolve.stages import render_foreach
 _KEY = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
+# Returns the location of a node of the pipeline by its path.
 _Locate: TypeAlias = Callable[[str], Location | None]
-"""Returns the location of a node of the pipeline by its path."""
 
 
 class Expansion(Struct, frozen=True):
@@ -59,20 +59,15 @@ def expand(
         ]
         if built.stage is not None and have_keys:
             wanted = _needs(foreach, item)
-            problems += [
-                _problem(
-                    "E827",
-                    foreach,
-                    f"item `{key}` needs `{name}`, which is not an item",
-                    locate,
-                    "name a key of the list",
-                )
-                for name in wanted
-                if name not in keys
-            ]
+            problems += _unknown_needs(foreach, key, [name for name in wanted if name not in keys], locate)
             needed = (f"{foreach.name}@{name}" for name in wanted if name in present)
             stages.append(replace(built.stage, needs=(*built.stage.needs, *needed)))
     return Expansion(() if problems else tuple(stages), tuple(problems), skipped)
+
+
+def _unknown_needs(foreach: ForeachStage, key: str, names: list[str], locate: _Locate) -> list[Diagnostic]:
+    texts = (f"item `{key}` needs `{name}`, which is not an item" for name in names)
+    return [_problem("E827", foreach, text, locate, "name a key of the list") for text in texts]
 
 
 def _items(foreach: Foreach, text: str | None, read_yaml: YamlReader) -> Sequence[Json]:

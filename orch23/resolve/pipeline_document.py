@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
 
+from orch23.model.diagnostic import quoted_names
 from orch23.model.digest import Json
 from orch23.model.errors import MAX_CUSTOM_EXIT_CODE, MIN_CUSTOM_EXIT_CODE
 from orch23.model.language import (
@@ -332,7 +333,7 @@ def stage_form(kinds: KindsInUse) -> type[StageDocument]:
         for name in names
         for one in (language_of(kinds_of(kinds.plugins)[name]),)
     ]
-    doc = f"A stage: exactly one of {_listed(names)}, with its inputs and outputs."
+    doc = f"A stage: exactly one of {quoted_names(names)}, with its inputs and outputs."
     namespace = {"exactly_one": names, "__doc__": doc}
     return _derived("StageDocument", [*fields, _verify_field(kinds)], StageDocument, namespace)
 
@@ -365,15 +366,11 @@ def _verify_forms(plugins: tuple[str, ...], names: tuple[str, ...]) -> tuple[Any
     ]
     first, *others = VerifyStepDocument.exactly_one
     keys = (first, *names, *others)
-    namespace = {"exactly_one": keys, "__doc__": f"One step of verification: exactly one of {_listed(keys)}."}
+    namespace = {"exactly_one": keys, "__doc__": f"One step of verification: exactly one of {quoted_names(keys)}."}
     step = _derived("VerifyStepDocument", fields, VerifyStepDocument, namespace)
     steps = _annotated[_tuple[step, ...], STEPS_MEANING]
     whole = _derived("VerifyDocument", [("steps", steps, ())], VerifyDocument, {"__doc__": VerifyDocument.__doc__})
     return steps, whole
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
 
 
 def _derived(name: str, fields: list[Any], base: type[Any], namespace: dict[str, Any]) -> type[Any]:

@@ -207,8 +207,8 @@ def _list_item(value: Sequence[Json], step: str, seen: str) -> Json:
     )
 
 
+# The steps to a value, and the value.
 _Part: TypeAlias = tuple[tuple[PointerStep, ...], Json]
-"""The steps to a value, and the value."""
 
 # YAML 1.1 reads `1e5` as a text and `1.0e5` as a number; JSON reads both as the same number.
 _FLOAT_WITHOUT_POINT = re.compile(r'"(?:[^"\\]|\\.)*"|(?<!\.)\b[0-9]+(?=e)')

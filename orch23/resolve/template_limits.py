@@ -107,9 +107,15 @@ def check_output(value: _Value) -> _Value:
             open_ += one.values()
         elif isinstance(one, list | tuple):
             open_ += one
-        elif isinstance(one, jinja2.Undefined):
-            str(one)  # raises
+        else:
+            refuse_undefined(one)
     return value
+
+
+def refuse_undefined(value: object) -> None:
+    """Raise the error of an undefined name, which has the name and the line."""
+    if isinstance(value, jinja2.Undefined):
+        str(value)
 
 
 def _check_length(characters: int) -> None:

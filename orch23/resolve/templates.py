@@ -16,10 +16,10 @@ from jinja2 import nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import missing
 
-from orch23.model.diagnostic import did_you_mean
+from orch23.model.diagnostic import did_you_mean, quoted_names
 from orch23.resolve import prompt_blocks, template_limits
 from orch23.resolve.expression_syntax import UNKNOWN, UNKNOWN_MARK, Unknown
-from orch23.resolve.template_limits import step_budget
+from orch23.resolve.template_limits import refuse_undefined, step_budget
 
 MAX_RENDERED_TEXT = template_limits.MAX_RENDERED_TEXT
 
@@ -121,8 +121,7 @@ def _under(value: object, prefix: object) -> object:
     if not isinstance(prefix, str):
         message = "`under` needs a prefix that is a string"
         raise TypeError(message)
-    if isinstance(value, jinja2.Undefined):
-        str(value)  # raises
+    refuse_undefined(value)
     base = prefix.rstrip("/")
     if isinstance(value, str | Unknown):
         return f"{base}/{value}"
@@ -145,8 +144,7 @@ def _plain(value: object) -> object:
         return dict(value)
     if isinstance(value, Sequence):
         return list(value)
-    if isinstance(value, jinja2.Undefined):
-        str(value)  # raises
+    refuse_undefined(value)
     message = "`tojson` needs texts, numbers, booleans, lists and mappings"
     raise TypeError(message)
 
@@ -213,8 +211,7 @@ def hint_of_error(error: Exception, names: Mapping[str, object]) -> str | None:
         return f"did you mean{near}"
     unknown = re.match(r"`(\w+)` is not defined", text)
     if unknown:
-        known = ", ".join(f"`{name}`" for name in sorted(names))
-        return did_you_mean(unknown[1], names) or f"known here: {known}"
+        return did_you_mean(unknown[1], names) or f"known here: {quoted_names(sorted(names))}"
     lacking = re.match(r"No filter named '(\w+)'", text)
     return did_you_mean(lacking[1], [*_FILTERS, "under", *_OF_FILES]) if lacking else None
 
