@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from orch23.load.yaml_text import ParsedText, parse_yaml, parse_yaml_scalar
 from orch23.model.diagnostic import Diagnostic, Location, Related, Severity, did_you_mean, quoted_names
 from orch23.model.digest import Json
+from orch23.model.parsing import as_mapping, json_at
 from orch23.resolve.expressions import RenderedTree, members_used, render_tree
 
 # Fields of `llm` that are meant for one provider: its address, and parameters whose scale is its own.
@@ -34,9 +35,9 @@ class ModelOverrides(Struct):
 
     def apply(self, stage: str, rendered: RenderedTree) -> RenderedTree:
         """Return the body of a stage with the provider and the model of the override; a body without `llm` as it is."""
-        tree = rendered.tree
-        llm = tree.get("llm") if isinstance(tree, Mapping) else None
-        if self.override == NO_MODEL_OVERRIDE or not isinstance(tree, Mapping) or not isinstance(llm, Mapping):
+        tree = as_mapping(rendered.tree)
+        llm = tree.get("llm")
+        if self.override == NO_MODEL_OVERRIDE or not isinstance(llm, Mapping):
             return rendered
         return replace(rendered, tree={**tree, **self._without_escalate(stage, tree), "llm": self._llm(stage, llm)})
 
@@ -114,9 +115,7 @@ def read_variables(
 
     Values of the command line are texts or YAML scalars, never expressions.
     """
-    declared = parsed.tree.get("vars") if isinstance(parsed.tree, Mapping) else None
-    if not isinstance(declared, Mapping):
-        declared = {}
+    declared = as_mapping(json_at(parsed.tree, "vars"))
     if len(declared) > MAX_VARS:
         message = f"the pipeline declares {len(declared):,} vars, more than {MAX_VARS:,}"
         hint = "put lists and mappings into the values of a few vars"

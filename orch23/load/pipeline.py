@@ -20,7 +20,7 @@ from orch23.model.digest import Digest, Json, digest_bytes
 from orch23.model.errors import NotFoundError
 from orch23.model.fields import Problem, Problems, given
 from orch23.model.language import DISTRIBUTION_PATTERN, keys_of
-from orch23.model.parsing import strings_in
+from orch23.model.parsing import as_mapping, strings_in
 from orch23.model.pipeline import ForeachStage, Pipeline, SkippedStage, Stage
 from orch23.model.plan import CompileCache
 from orch23.model.plugins import missing_plugins
@@ -148,6 +148,7 @@ def parse_pipeline(
     tree = parsed.tree
     if not isinstance(tree, Mapping):
         return ParsedPipeline(None, parsed.diagnostics or (_no_mapping(parsed, file),))
+    # First, since plugins decide which keys and step kinds are valid (ADR 32).
     plugins = _plugins_in(tree)
     without_kind = frozenset[str]() if plugins.are_complete else _without_kind(tree, plugins.installed)
     refused = form_errors(tree, plugins.installed)
@@ -166,7 +167,8 @@ def parse_pipeline(
     read = _stages(tree, _usable(tree.get("defaults"), refused), context, found)
     settings = _settings(tree, context, found)
     _check_pools(tree.get("pools", {}), context)
-    if len(read) == len(_declared(tree)):  # else a stage of the group may be among those that could not be read
+    declared = as_mapping(tree.get("stages"))
+    if len(read) == len(declared):  # else a stage of the group may be among those that could not be read
         _check_groups(read, context)
     diagnostics = _in_order(
         *parsed.diagnostics,
@@ -196,7 +198,7 @@ def parse_pipeline(
     if not plugins.are_complete:
         return ParsedPipeline(None, diagnostics, variables.origins)
     names = {stage.name for stage in read}
-    rest = [body for key, body in _declared(tree).items() if key not in names]
+    rest = [body for key, body in declared.items() if key not in names]
     return ParsedPipeline(None, diagnostics, variables.origins, pipeline, tuple(strings_in(rest)))
 
 
@@ -207,11 +209,6 @@ def _form_diagnostics(parsed: ParsedText, found: "Iterable[SchemaError]") -> Ite
         place = parsed.location_of(one.path, one.key)
         if place not in reported:
             yield Diagnostic(one.code, one.message, place, one.hint)
-
-
-def _declared(tree: Mapping[str, Json]) -> Mapping[str, Json]:
-    stages = tree.get("stages")
-    return stages if isinstance(stages, Mapping) else {}
 
 
 class _Plugins(Struct, frozen=True):
@@ -242,7 +239,7 @@ def _plugins_in(tree: Mapping[str, Json]) -> _Plugins:
 def _without_kind(tree: Mapping[str, Json], plugins: tuple[str, ...]) -> frozenset[str]:
     """Return the paths of the mappings that may have a key of a plugin which is not installed."""
     kinds = frozenset(kinds_of(plugins))
-    stages = _declared(tree).items()
+    stages = as_mapping(tree.get("stages")).items()
     without = (f"stages/{name}" for name, body in stages if isinstance(body, Mapping) and kinds.isdisjoint(body))
     return frozenset(("defaults", *without))
 
@@ -314,7 +311,7 @@ def _stages(
         if one.path.startswith("stages/") and one.code != E_NOT_EXACTLY_ONE:
             broken.setdefault(one.path.split("/")[1], set()).add(path_of_error(one))
     stages: list[Stage | ForeachStage | SkippedStage] = []
-    for name, raw in _declared(tree).items():
+    for name, raw in as_mapping(tree.get("stages")).items():
         if not isinstance(raw, Mapping):
             continue
         if name in broken:

@@ -97,6 +97,7 @@ def _edited(stored: _Stored, text: str, parse: Callable[[str], ParsedPipeline]) 
     if edit is None:
         return None
     known = {one.name: one for one in (*stored.pipeline.stages, *stored.pipeline.skipped)}
+    # The lines of the text may show other stages than those that were read from it.
     if set(edit.before.stages) != set(known) or 2 * len(edit.names) > len(known):
         return None  # most stages are edited: the whole text is parsed
     changed = _changed_stages(edit, parse)

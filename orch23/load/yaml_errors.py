@@ -116,10 +116,9 @@ def syntax_error(error: "yaml.MarkedYAMLError", text: str, file: str) -> Diagnos
     if mark is None:
         return Diagnostic("E801", message, Location(file, 1, 1), hint)
     lines = text.split("\n")
-    if mark.line < len(lines):
-        line, where = lines[mark.line], _location(file, mark)
-    else:  # libyaml sees a line break at the end of every text
-        line, where = "", location_at(file, text, len(text))
+    is_in_text = mark.line < len(lines)  # libyaml sees a line break at the end of every text
+    line = lines[mark.line] if is_in_text else ""
+    where = _location(file, mark) if is_in_text else location_at(file, text, len(text))
     opened = None if error.context_mark is None else _location(file, error.context_mark)
     if opened is not None and "alias" in context:
         return Diagnostic("E801", "a value may not start with `*`", opened, QUOTE_PATTERN_HINT)
@@ -137,10 +136,8 @@ def syntax_error(error: "yaml.MarkedYAMLError", text: str, file: str) -> Diagnos
 
 
 def _message_and_hint(problem: str) -> tuple[str, str | None]:
-    for words, message, hint in _SYNTAX:
-        if words in problem:
-            return message, hint
-    return f"this is not YAML: {problem}", None
+    found = ((message, hint) for words, message, hint in _SYNTAX if words in problem)
+    return next(found, (f"this is not YAML: {problem}", None))
 
 
 def _location(file: str, mark: Mark) -> Location:

@@ -9,7 +9,7 @@ import os
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -143,15 +143,10 @@ def resolve_program(step: LLMStep, environ: Mapping[str, str], root: Path, files
 
     """
     name, *arguments = step.command
-    given = {path: entry for text in arguments for path, entry in _project_file(text, files)}
-    own = next(_project_file(name, files), None) if "/" in name else None
-    path = None if own is not None else _on_path(name, environ, root)
-    if own is not None:
-        given[own[0]] = own[1]
+    own = dict(_project_file(name, files)) if "/" in name else {}
+    path = None if own else _on_path(name, environ, root)
     outside = tuple(one for one in step.read if one.startswith(("/", "~/")))
-    for one in (one for one in step.read if one not in outside):
-        given |= dict(_project_file(one, files))
-        given |= {below: entry for below in files.listing(f"{one}/**") for _, entry in _project_file(below, files)}
+    given = own | _files_given(arguments, [one for one in step.read if one not in outside], files)
     # The arguments are part of the grant, because `python3 -c ...` can be any program (ADR 25).
     identity = {
         "argv": list(step.command),
@@ -168,8 +163,15 @@ def resolve_program(step: LLMStep, environ: Mapping[str, str], root: Path, files
         detail=shlex.join(step.command),
         files=tuple(sorted(given)),
     )
-    argv = (f"./{own[0]}" if own is not None else str(path), *arguments)
+    argv = (next((f"./{one}" for one in own), str(path)), *arguments)
     return ResolvedProgram(argv, path, given, tuple(_expanded(one, environ) for one in outside), grant)
+
+
+def _files_given(arguments: Sequence[str], read: Sequence[str], files: ProjectFiles) -> dict[str, FileEntry]:
+    """Return the arguments that are files of the project, and the files in the paths of `llm.read`."""
+    given = {path: entry for text in (*arguments, *read) for path, entry in _project_file(text, files)}
+    below = (name for one in read for name in files.listing(f"{one}/**"))
+    return given | {name: entry for name in below for _, entry in _project_file(name, files)}
 
 
 def _project_file(text: str, files: ProjectFiles) -> Iterator[tuple[str, FileEntry]]:

@@ -21,12 +21,12 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import ConfigurationError, ProviderError
 from orch23.model.llm import Request, Response, StopReason, Usage
-from orch23.model.parsing import StrictJsonError, parse_json
+from orch23.model.parsing import StrictJsonError, json_at, parse_json
 from orch23.providers import codes, local_model
 from orch23.providers.adapter import Adapter, nearest_hint, seed_of
 from orch23.providers.connections import CallSockets, OpenCalls
 from orch23.providers.faults import printable_line
-from orch23.providers.server_replies import json_at, token_count_at
+from orch23.providers.server_replies import token_count_at
 from orch23.steps.llm.spec import LLMStep
 
 DEFAULT_SEED = 1

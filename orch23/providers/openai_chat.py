@@ -7,6 +7,7 @@ from msgspec import Struct, field
 
 from orch23.model.digest import Json
 from orch23.model.llm import Request, Response, StopReason
+from orch23.model.parsing import json_at
 from orch23.model.server_url import recordable_model
 from orch23.providers import codes
 from orch23.providers.adapter import seed_of
@@ -18,7 +19,7 @@ from orch23.providers.openai_client import (
     response_format,
     token_usage,
 )
-from orch23.providers.server_replies import MAX_RESPONSE_CHARACTERS, join_text, json_at, text_at
+from orch23.providers.server_replies import MAX_RESPONSE_CHARACTERS, join_text, text_at
 
 _STREAM = "text/event-stream"
 _UNFINISHED = "it has no finish reason"

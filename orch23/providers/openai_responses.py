@@ -14,6 +14,7 @@ from orch23.model.digest import Json
 from orch23.model.errors import ProviderError
 from orch23.model.event import CallSubmitted, Event, Warned
 from orch23.model.llm import Request, Response, StopReason, Usage
+from orch23.model.parsing import json_at
 from orch23.model.server_url import recordable_model
 from orch23.providers import codes
 from orch23.providers.connections import OpenCalls
@@ -28,7 +29,7 @@ from orch23.providers.openai_client import (
     server_message,
     token_usage,
 )
-from orch23.providers.server_replies import json_at, list_at, text_at
+from orch23.providers.server_replies import list_at, text_at
 
 _WAITING = frozenset({"queued", "in_progress"})
 _ENDED = frozenset({"completed", "incomplete"})

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
+from orch23.model.parsing import json_at
 from orch23.model.pipeline import Foreach, ForeachStage, SkippedStage, Stage
 from orch23.resolve.slices import SliceError, YamlReader, load_data, resolve_pointer
 from orch23.resolve.stages import render_foreach
@@ -110,7 +111,7 @@ def _keys(
 def _key(item: Json, field: str | None) -> str:
     """Return the key of an item: the item itself, or one of its fields; empty if that is not a text or a number."""
     if field is not None:
-        item = item.get(field) if isinstance(item, Mapping) else None
+        item = json_at(item, field)
     if isinstance(item, bool) or not isinstance(item, str | int | float):
         return ""
     return "" if isinstance(item, float) and not math.isfinite(item) else str(item)

@@ -23,6 +23,7 @@ from orch23.model.language import (
     keys_of,
     language_of,
 )
+from orch23.model.parsing import as_mapping
 from orch23.model.step import VerifyStep
 from orch23.resolve.document import (
     STEPS_MEANING,
@@ -236,9 +237,9 @@ def kinds_in(tree: Json, plugins: tuple[str, ...]) -> KindsInUse:
     """
     # Only the kinds in use are loaded: defining the classes of a kind takes 1 ms (ADR 32).
     names = _names(plugins)
-    whole = _as_mapping(tree)
-    defaults = _as_mapping(whole.get("defaults"))
-    bodies = [_as_mapping(body) for body in _as_mapping(whole.get("stages")).values()]
+    whole = as_mapping(tree)
+    defaults = as_mapping(whole.get("defaults"))
+    bodies = [as_mapping(body) for body in as_mapping(whole.get("stages")).values()]
     keys = frozenset(key for body in bodies for key in body)
     steps = frozenset(keys for body in (*bodies, defaults) for keys in _keys_of_verify(body))
     return KindsInUse(
@@ -247,10 +248,6 @@ def kinds_in(tree: Json, plugins: tuple[str, ...]) -> KindsInUse:
         defaults=tuple(filter(defaults.__contains__, names)),
         verify=_kinds_of_verify(plugins, steps),
     )
-
-
-def _as_mapping(node: Json) -> Mapping[str, Json]:
-    return node if isinstance(node, Mapping) else {}
 
 
 def kinds_in_stage(body: Mapping[str, Json], plugins: tuple[str, ...]) -> KindsInUse:

@@ -12,6 +12,7 @@ from orch23.model.action import DEFAULT_LIMITS, StepLimits
 from orch23.model.diagnostic import quoted_names
 from orch23.model.fields import Problem, Problems, describe_value, given
 from orch23.model.language import ConditionKind, Paths, language_of
+from orch23.model.parsing import json_at
 from orch23.model.paths import is_glob, match_any, may_overlap, normalize_pattern, split_slice
 from orch23.model.pipeline import (
     CheckStep,
@@ -299,8 +300,7 @@ def declared_llm(node: ForeachStage) -> "LLMStep | None":
 
 def declared_escalation(node: ForeachStage) -> tuple[str, ...]:
     """Return the models by attempt that a foreach names for all of its items."""
-    retry = node.body.get("retry")
-    models = retry.get("escalate") if isinstance(retry, Mapping) else None
+    models = json_at(node.body, "retry", "escalate")
     return tuple(one for one in models if isinstance(one, str)) if isinstance(models, list | tuple) else ()
 
 

@@ -183,6 +183,7 @@ def _proxy(address: ServerAddress, environ: Mapping[str, str], *, offline: bool)
     if name is None or proxy_bypass_environment(f"{address.host}:{address.port}", {"no": excluded}):
         return None
     url = environ[name] if "://" in environ[name] else f"http://{environ[name]}"
+    # A proxy on another machine would see what an offline build fetches.
     if offline and not is_loopback(url):
         return None
     try:

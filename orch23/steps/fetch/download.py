@@ -29,6 +29,7 @@ from orch23.steps.fetch.language import fetch_url_fault
 from orch23.steps.fetch.spec import FetchStep, barred_offline
 
 _CHUNK = 1 << 16
+# At most three tries: the next build resumes the download.
 _PAUSES_S = (0.2, 1.0)
 _MAX_REDIRECTS = 5
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})

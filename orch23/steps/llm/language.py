@@ -166,6 +166,7 @@ class LLMDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         UNSET
     )
     seed: Annotated[int | UnsetType, Meta(description="The seed of sampling, if the provider has one.")] = UNSET
+    # No default: thinking models refuse a temperature (docs/seeds.md, S4-30).
     temperature: Annotated[
         Annotated[int, Meta(ge=0)] | Annotated[float, Meta(ge=0)] | UnsetType,
         Meta(description="The temperature of sampling, if the provider has one."),
