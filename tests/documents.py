@@ -2,8 +2,12 @@
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
+
+from orch23.model.digest import Json, digest_json
+from orch23.model.parsing import JsonObject, parse_stored, to_struct
 
 COMMON: dict[str, Any] = {
     "cwd": "src",
@@ -176,3 +180,12 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
         yield value, key
         if isinstance(below, dict | list):
             yield from _places(below)
+
+
+def read_state(path: Path) -> Mapping[str, Json] | None:
+    """Return the content of a `state.json`, or None if the file is missing or damaged. orch23 does not read it."""
+    try:
+        body = to_struct(parse_stored(path.read_bytes()), JsonObject)
+    except (OSError, ValueError):
+        return None
+    return body if body.pop("sum", None) == digest_json(body) else None

@@ -68,7 +68,7 @@ KEPT_AS_GREEN = M(
     "        if not mismatched_paths(candidate.target, known.disk, known.foreign):\n            return _claim",
     "        if True:\n            return _claim",
 )
-NO_FAILURE_TEXT = M(ATTEMPT, 'attempt, "failure.txt", text', 'attempt, "failed.txt", text')
+NO_FAILURE_TEXT = M(ATTEMPT, 'attempt, "failure.txt", ', 'attempt, "failed.txt", ')
 NO_RESPONSE_TEXT = M(TELLING, 'self._keep("response.txt", response.text)', "pass")
 NO_PROMPT_TEXT = M(TELLING, 'self._keep("prompt.txt", ', 'str("prompt.txt" + ')
 FOLLOWED = M(
@@ -231,8 +231,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S1-10": (
         M(
             PATHS,
-            "    found = [_unsafe(path) for path in (*written, *deletes) if unsafe_reason(path) is not None]",
-            "    found: list[Diagnostic] = []",
+            "        if reasons[path] is not None\n    ]",
+            "        if False\n    ]",
         ),
         FOLLOWED,
         M(RUNNING, "        if result.violations:\n", "        if False:\n"),
@@ -302,15 +302,15 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             'ExitCode.FAILED, "interrupted"',
         ),
     ),
-    "S1-22": (M("orch23/cli/actions/reset.py", "            lines += forget_results(root)\n", ""),),
+    "S1-22": (M("orch23/cli/actions/outputs.py", "            lines += forget_results(root)\n", ""),),
     "S1-23": (
         M(
-            "orch23/cli/actions/reset.py",
+            "orch23/cli/actions/outputs.py",
             "        lines += rename_damaged_journals(root)\n",
             "        lines += rename_damaged_journals(root)\n        __import__('shutil').rmtree(root / 'logs')\n",
         ),
         M(
-            "orch23/cli/actions/clean.py",
+            "orch23/cli/actions/outputs.py",
             "    elif not session.state.ownership.is_known(path, current):\n",
             "    elif False:\n",
         ),
@@ -482,8 +482,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S3-06": (
         M(
             CONTENTS,
-            "    lines = find_placeholders(full, entry.content, base)[:_SHOWN_PLACEHOLDERS]\n",
-            "    lines: tuple[tuple[int, str], ...] = ()\n",
+            "find_placeholders(full, entry.content, base)[:_SHOWN_PLACEHOLDERS]",
+            "()",
         ),
         M("orch23/decide/source_syntax.py", "_SHRINK = 0.5", "_SHRINK = 0.0"),
     ),
@@ -540,8 +540,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S3-13": (
         M(
             PROPOSAL,
-            "    writes.sort(key=lambda write: write.path)\n",
-            "",
+            "tuple(sorted(writes, key=lambda write: write.path))",
+            "tuple(writes)",
         ),
         M(
             "prompts/planner_coder_tester/coder.md.j2",
@@ -779,8 +779,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-38": (
         M(
             ATTEMPT,
-            'from_tree = last.tree if failure is not None and retry.start_from == "current" else base',
-            "from_tree = last.tree if failure is not None else base",
+            'earlier = last if retry.start_from == "current" else AttemptResult(base)',
+            "earlier = last",
         ),
         M(
             ASKING,
@@ -987,15 +987,15 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C5": (
         M(
             ATTEMPT,
-            'from_tree = last.tree if failure is not None and retry.start_from == "current" else base',
-            "from_tree = base",
+            'earlier = last if retry.start_from == "current" else AttemptResult(base)',
+            "earlier = AttemptResult(base)",
         ),
     ),
     "C6": (
         M(
-            "orch23/cli/actions/clean.py",
-            "        taken = remove_outputs(project, stages, force=force)\n",
-            "        taken = remove_outputs(project, (*stages, 'no_such_stage'), force=force)\n",
+            "orch23/cli/actions/outputs.py",
+            "        taken = remove_outputs(project, stages, edited",
+            "        taken = remove_outputs(project, (*stages, 'no_such_stage'), edited",
         ),
     ),
     "C7": (ASKED_AGAIN, M(JOURNAL, "_DURABLE = (CallReserved, ", "_DURABLE = (")),
@@ -1016,7 +1016,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             "            problems += parsed.diagnostics\n",
         ),
     ),
-    "C13": (M("orch23/cli/actions/reset.py", "            lines += forget_results(root)\n", ""), ASKED_AGAIN),
+    "C13": (M("orch23/cli/actions/outputs.py", "            lines += forget_results(root)\n", ""), ASKED_AGAIN),
     "C14": (M("orch23/execute/git_revision.py", "    if prefix is None:\n", "    if False:\n"),),
     "C15": (M(FRESHNESS, "    if known.edited:\n        return _edited(known)\n", ""),),
     "C16": (
@@ -1029,7 +1029,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "C17": (
         M(CONTENTS, "    if entry.base is not None and entry.base.lower() != there:\n", "    if False:\n"),
-        M("orch23/engine/commit.py", "if not self._may_replace(path, old[path], targets)", "if False"),
+        M("orch23/engine/commit.py", "if self._may_replace(path, old[path], targets)", "if True"),
     ),
     "C18": (
         M(
@@ -1075,7 +1075,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "C27": (
         M(
-            "orch23/cli/actions/log.py",
+            "orch23/cli/actions/store.py",
             '        console.write_out(path.read_text(encoding="utf-8", errors="replace"))\n',
             '        console.write_out(path.read_text(encoding="utf-8", errors="replace").strip())\n',
         ),
@@ -1098,7 +1098,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "C31": (
         M(
-            "orch23/cli/actions/clean.py",
+            "orch23/cli/actions/outputs.py",
             "    elif not session.state.ownership.is_known(path, current):\n",
             "    elif False:\n",
         ),

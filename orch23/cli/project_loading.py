@@ -22,6 +22,7 @@ from orch23.engine.session import (
     Session,
     WholePriorState,
     errors_of_sound_stages,
+    lock_path,
     open_session,
 )
 from orch23.execute.git_repository import GitRepository
@@ -275,4 +276,4 @@ def _claims_of(project: Project) -> OtherPipelines:
         nodes = (node for node in other.stages if node.name == stage.partition("@")[0])
         return any(match_any(writes_of(node), path) for node in nodes)
 
-    return OtherPipelines(settings.root, project.memory.lock_path, declares)
+    return OtherPipelines(settings.root, lock_path(settings.root, project.pipeline.file), declares)

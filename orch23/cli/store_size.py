@@ -10,7 +10,7 @@ from orch23.model.errors import Orch23Error
 from orch23.model.event import Event, Warned
 from orch23.model.parsing import NaturalNumber, from_struct, to_struct
 from orch23.report.values import format_size
-from orch23.store.garbage_collection import GcLimits, collector_of, stored_bytes
+from orch23.store.garbage_collection import GarbageCollector, GcLimits, stored_bytes
 from orch23.store.json_text import decode_with_checksum, encode_with_checksum
 from orch23.store.project_store import DEFAULT_CAP_BYTES, KEEP_VARIABLE, ProjectStore
 from orch23.store.safe_files import PRIVATE_FILE_MODE, write_atomic
@@ -44,7 +44,7 @@ def warn_about_size(store: ProjectStore, build: Build, environ: Mapping[str, str
     # Only the plan of this pipeline is known: a full plan of each pipeline, as in `gc`, would slow down every build.
     keys = frozenset(record.key for record in build.session.state.results.values())
     try:
-        chosen = collector_of(store).select(lock_file_needs(store.root, keys), GcLimits(max_bytes=limit))
+        chosen = GarbageCollector(store).select(lock_file_needs(store.root, keys), GcLimits(max_bytes=limit))
     except Orch23Error:  # another pipeline's lock file is damaged: `orch23 gc` reports it
         return
     if chosen.freed_bytes > limit // _WARN_SHARE:

@@ -1,6 +1,6 @@
 """Decide what to do with a stage, from its manifest, its records and the files on disk."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -98,7 +98,9 @@ def decide(known: StageFacts) -> Decision:
         return Run((Reason("forced"),))
     if not known.cacheable:
         return Run((Reason("cache_disabled"),))
-    if known.pending_upstream and _may_match(known):
+    # A record may match, or differ only in verification, once upstream has settled.
+    may_match = (_agrees(record.manifest, known.manifest, known.uncertain) for record in known.possible)
+    if known.pending_upstream and any(may_match):
         return Maybe(known.pending_upstream, tuple(Reason("upstream_maybe", name) for name in known.pending_upstream))
     # Never by a flag or a time: only by records of the current key and the bytes on disk (ADR 3).
     settled = None if known.pending_upstream else _by_records(known)
@@ -136,9 +138,11 @@ def _by_records(known: StageFacts) -> Decision | None:
             return _claim(candidate) or Fresh(candidate.record)
     if available:
         best = available[0]
-        return _claim(best) or Restore(best.record, _disk_reasons(best.target, known))
+        return _claim(best) or Restore(best.record, tuple(_disk_reasons(best.target, known)))
     if not known.current and known.same_core is not None and known.same_core.is_available:
-        return VerifyOnly(known.same_core.record, _verify_reasons(known))
+        record = known.same_core.record
+        changed = change_reasons(record.manifest, known.manifest)
+        return VerifyOnly(record, tuple(reason for reason in changed if reason.code == "verify_changed"))
     return None
 
 
@@ -183,28 +187,14 @@ def _why(known: StageFacts) -> tuple[Reason, ...]:
     reasons = list(change_reasons(known.previous.manifest, known.manifest))
     if known.failed_before:
         reasons.append(Reason("previous_failed"))
-    if not reasons:
-        reasons += _disk_reasons(dict(known.previous.outputs.items()), known)
-    return tuple(reasons) or (Reason("output_missing"),)
+    return tuple(reasons or _disk_reasons(known.previous.outputs, known)) or (Reason("output_missing"),)
 
 
-def _verify_reasons(known: StageFacts) -> tuple[Reason, ...]:
-    then = known.same_core.record.manifest if known.same_core else {}
-    return tuple(r for r in change_reasons(then, known.manifest) if r.code == "verify_changed")
-
-
-def _disk_reasons(target: Target, known: StageFacts) -> tuple[Reason, ...]:
-    reasons = []
+def _disk_reasons(target: Target, known: StageFacts) -> Iterator[Reason]:
     for path in mismatched_paths(target, known.disk, known.foreign):
         there, wanted = known.disk.get(path), target[path]
         code: ReasonCode = "output_missing" if there is None else "output_edited"
-        reasons.append(Reason(code, path, str(wanted) if wanted else None, str(there) if there else None))
-    return tuple(reasons)
-
-
-def _may_match(known: StageFacts) -> bool:
-    """Return whether a record may match, or differ only in verification, once upstream has settled."""
-    return any(_agrees(record.manifest, known.manifest, known.uncertain) for record in known.possible)
+        yield Reason(code, path, str(wanted) if wanted else None, str(there) if there else None)
 
 
 def _agrees(then: Manifest, now: Manifest, uncertain: tuple[str, ...]) -> bool:

@@ -186,18 +186,20 @@ def _is_placeholder(line: str, *, edited: bool) -> bool:
     remark = _remark(line)
     if remark is None:
         return False
-    words = remark.words
-    if not words:
-        return edited and remark.alone and remark.dots_before and (remark.marked or "[" in remark.opened)
-    if _STRONG.fullmatch(words) or (remark.alone and _ALONE.fullmatch(words)):
+    # A line of its own in a file that was there before: it replaces something.
+    replaces = edited and remark.alone
+    if not remark.words:
+        return replaces and remark.dots_before and (remark.marked or "[" in remark.opened)
+    phrases = (
+        (_STRONG, True),
+        (_ALONE, remark.alone),
+        (_VAGUE, remark.dotted or replaces),
+        (_DOTTED, remark.boxed or remark.dots_after),
+        (_CUT_AWAY, remark.boxed),
+    )
+    if any(counts and phrase.fullmatch(remark.words) for phrase, counts in phrases):
         return True
-    if _VAGUE.fullmatch(words):
-        return remark.dotted or (edited and remark.alone)
-    if (remark.boxed or remark.dots_after) and _DOTTED.fullmatch(words):
-        return True
-    if remark.boxed and _CUT_AWAY.fullmatch(words):
-        return True
-    return edited and remark.alone and remark.marked and remark.enclosed
+    return replaces and remark.marked and remark.enclosed
 
 
 def _remark(line: str) -> _Remark | None:

@@ -21,7 +21,6 @@ from orch23.decide.proposal_files import (
     text_digest,
 )
 from orch23.decide.response_parser import (
-    FilesEnvelope,
     ProposedFile,
     first_code_block,
     parse_envelope,
@@ -76,7 +75,9 @@ def judge_response(  # noqa: PLR0913 - all of it decides, and most of it is pass
         case "files" | "json":
             return _judge_json(text, step, outputs, scope, validate)
         case "text":
-            return _judge_text(text, _only(outputs), scope)
+            output = _only(outputs)
+            reason = None if output.endswith(".json") else _stated_in(text)
+            return _judge_single(text, output, scope) if reason is None else _model_error(reason)
         case "code":
             return _judge_code(text, _only(outputs), scope)
         case _:
@@ -130,8 +131,7 @@ def _judge_json(
         return _judge_files(value, found, scope)
     output = _only(outputs)
     content = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
-    found += size_errors((ProposedFile(output, content),))
-    return _conclude(_one_file(output, content, scope), found)
+    return _conclude(_one_file(output, content, scope), [*found, *size_errors((ProposedFile(output, content),))])
 
 
 def _judge_files(value: Json, invalid: list[Diagnostic], scope: ProposalScope) -> Judgement:
@@ -145,12 +145,13 @@ def _judge_files(value: Json, invalid: list[Diagnostic], scope: ProposalScope) -
     found += size_errors(envelope.files)
     found += [error for file in safe for error in base_errors(file, scope)]
     found += content_errors(safe, scope)
-    return _conclude(_proposal(envelope, scope), found)
-
-
-def _judge_text(text: str, output: str, scope: ProposalScope) -> Judgement:
-    reason = None if output.endswith(".json") else _stated_in(text)
-    return _judge_single(text, output, scope) if reason is None else _model_error(reason)
+    writes = (ProposedWrite(scope.project_path(file.path), file.content, file.base) for file in envelope.files)
+    proposal = Proposal(
+        envelope.summary,
+        tuple(sorted(writes, key=lambda write: write.path)),
+        tuple(sorted(map(scope.project_path, envelope.deletes))),
+    )
+    return _conclude(proposal, found)
 
 
 def _judge_code(text: str, output: str, scope: ProposalScope) -> Judgement:
@@ -167,10 +168,10 @@ def _judge_code(text: str, output: str, scope: ProposalScope) -> Judgement:
 
 def _judge_single(text: str, output: str, scope: ProposalScope) -> Judgement:
     """Judge the one file of a stage. The pipeline names its path, so only the content is judged."""
-    content = _one_newline(text)
+    # It ends with exactly one newline, and has no carriage returns before newlines.
+    content = text.replace("\r\n", "\n").strip("\n").rstrip() + "\n"
     entry = ProposedFile(output, content)
-    at_root = replace(scope, cwd=".")
-    found = [*size_errors((entry,)), *content_errors((entry,), at_root)]
+    found = [*size_errors((entry,)), *content_errors((entry,), replace(scope, cwd="."))]
     return _conclude(_one_file(output, content, scope), found)
 
 
@@ -186,14 +187,6 @@ def _one_file(output: str, content: str, scope: ProposalScope) -> Proposal:
     return Proposal("", (ProposedWrite(output, content, text_digest(scope.base.get(output))),))
 
 
-def _proposal(envelope: FilesEnvelope, scope: ProposalScope) -> Proposal:
-    writes = [ProposedWrite(scope.project_path(file.path), file.content, file.base) for file in envelope.files]
-    writes.sort(key=lambda write: write.path)
-    return Proposal(
-        envelope.summary, tuple(writes), tuple(sorted(scope.project_path(path) for path in envelope.deletes))
-    )
-
-
 # ---- conclusions ------------------------------------------------------------------------------
 
 
@@ -203,12 +196,9 @@ def _conclude(proposal: Proposal, found: Iterable[Diagnostic]) -> Judgement:
     blocking = {d.code for d in errors(diagnostics)}
     if not blocking:
         return proposal
-    kind: FailureKind = "llm_output_invalid"
     if blocking & _SCOPE:
-        kind = "write_scope_violation"
-    elif blocking <= _STALE:
-        kind = "stale_context"
-    return RefusedResponse(kind, "invalid", diagnostics)
+        return RefusedResponse("write_scope_violation", "invalid", diagnostics)
+    return RefusedResponse("stale_context" if blocking <= _STALE else "llm_output_invalid", "invalid", diagnostics)
 
 
 def _bounded(found: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:
@@ -242,11 +232,6 @@ def _only(outputs: tuple[str, ...]) -> str:
         message = f"BUG: a response that is one file needs one literal output, not {outputs!r}"
         raise ValueError(message)
     return outputs[0]
-
-
-def _one_newline(text: str) -> str:
-    """Return a text that ends with exactly one newline, without carriage returns before newlines."""
-    return text.replace("\r\n", "\n").strip("\n").rstrip() + "\n"
 
 
 def _excerpt(text: str) -> str:

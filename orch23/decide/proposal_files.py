@@ -2,7 +2,7 @@
 
 import ast
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 
 from msgspec import Struct
@@ -44,13 +44,19 @@ class ProposalScope(Struct, frozen=True, kw_only=True):
 
 def path_errors(written: tuple[str, ...], deletes: tuple[str, ...], scope: ProposalScope) -> list[Diagnostic]:
     """Return every error of the paths that a response would write and delete."""
-    found = [_unsafe(path) for path in (*written, *deletes) if unsafe_reason(path) is not None]
+    reasons = {path: unsafe_reason(path) for path in (*written, *deletes)}
+    hint = "name the file by a plain relative path with `/`, such as `src/app.py`"
+    found = [
+        _error(codes.UNSAFE_PATH, f"the path {reasons[path]}", path, hint)
+        for path in (*written, *deletes)
+        if reasons[path] is not None
+    ]
     found += _duplicates((*written, *deletes))
-    safe = [path for path in written if unsafe_reason(path) is None]
+    safe = [path for path in written if reasons[path] is None]
     found += _twins(safe, deletes, scope)
     found += _nested(safe, deletes, scope)
     found += [error for path in safe for error in _write_errors(path, scope)]
-    found += [error for path in deletes if unsafe_reason(path) is None for error in _delete_errors(path, scope)]
+    found += [error for path in deletes if reasons[path] is None for error in _delete_errors(path, scope)]
     return found
 
 
@@ -58,54 +64,39 @@ def _error(code: str, message: str, path: str, hint: str) -> Diagnostic:
     return Diagnostic(code, message, subject=escape_text(path), hint=hint)
 
 
-def _unsafe(path: str) -> Diagnostic:
-    hint = "name the file by a plain relative path with `/`, such as `src/app.py`"
-    return _error(codes.UNSAFE_PATH, f"the path {unsafe_reason(path)}", path, hint)
-
-
-def _duplicates(paths: Iterable[str]) -> list[Diagnostic]:
+def _duplicates(paths: Iterable[str]) -> Iterator[Diagnostic]:
     """Find paths that are one file where case does not matter (macOS, Windows): equal after NFC and case-folding."""
     seen: dict[str, str] = {}
-    found: list[Diagnostic] = []
     for path in paths:
         first = seen.get(_fold(path))
         if first is not None:
             like = "is proposed twice" if first == path else f"is the same file as {escape_text(first)} on many disks"
-            found.append(_error(codes.DUPLICATE_PATH, like, path, "name each file once"))
+            yield _error(codes.DUPLICATE_PATH, like, path, "name each file once")
         seen[_fold(path)] = path
-    return found
 
 
-def _twins(paths: list[str], deletes: tuple[str, ...], scope: ProposalScope) -> list[Diagnostic]:
+def _twins(paths: list[str], deletes: tuple[str, ...], scope: ProposalScope) -> Iterator[Diagnostic]:
     """Find new files that differ from an existing one only by case or Unicode form."""
-    gone = {scope.project_path(path) for path in deletes}
-    there = scope.existing_files() - gone
+    there = scope.existing_files() - {scope.project_path(path) for path in deletes}
     folded = {_fold(path): path for path in sorted(there)}
-    found: list[Diagnostic] = []
-    for path in paths:
-        full = scope.project_path(path)
+    for full in map(scope.project_path, paths):
         twin = folded.get(_fold(full))
         if twin is not None and full not in there:
             message = f"is the same file as the existing {escape_text(twin)} on many disks"
-            hint = f"write `{escape_text(scope.response_path(twin))}`"
-            found.append(_error(codes.DUPLICATE_PATH, message, full, hint))
-    return found
+            yield _error(codes.DUPLICATE_PATH, message, full, f"write `{escape_text(scope.response_path(twin))}`")
 
 
-def _nested(paths: list[str], deletes: tuple[str, ...], scope: ProposalScope) -> list[Diagnostic]:
+def _nested(paths: list[str], deletes: tuple[str, ...], scope: ProposalScope) -> Iterator[Diagnostic]:
     """Find proposed and existing paths that would have to be a file and a directory."""
-    gone = {scope.project_path(path) for path in deletes}
+    there = scope.existing_files() - {scope.project_path(path) for path in deletes}
     full = {scope.project_path(path) for path in paths}
-    files = {_fold(path): path for path in (*sorted(scope.existing_files() - gone), *sorted(full))}
-    found: list[Diagnostic] = []
+    files = {_fold(path): path for path in (*sorted(there), *sorted(full))}
     for path in sorted({*files.values()}):
         for above in _parents(path):
             file = files.get(_fold(above))
             if file is not None and (path in full or file in full):
                 message = f"is a file, and a directory for {escape_text(path)}"
-                hint = "choose another name for one of the two"
-                found.append(_error(codes.FILE_AND_DIRECTORY, message, file, hint))
-    return found
+                yield _error(codes.FILE_AND_DIRECTORY, message, file, "choose another name for one of the two")
 
 
 def _write_errors(path: str, scope: ProposalScope) -> list[Diagnostic]:
@@ -115,10 +106,9 @@ def _write_errors(path: str, scope: ProposalScope) -> list[Diagnostic]:
     if allows_write(scope.write_scope.write, full, scope.protected):
         return []
     if is_protected(full, scope.protected) and match_any(scope.write_scope.write, full):
-        hint = "leave it out"
-        if sealed_reason(full) is None:
-            hint += ": only a literal entry of `allowed_paths.write` or `outputs` allows it"
-        return [_error(codes.PROTECTED, "is a protected file", full, hint)]
+        sealed = sealed_reason(full) is not None
+        way_in = "" if sealed else ": only a literal entry of `allowed_paths.write` or `outputs` allows it"
+        return [_error(codes.PROTECTED, "is a protected file", full, f"leave it out{way_in}")]
     return [_error(codes.OUTSIDE_WRITE_SCOPE, "is outside the write scope", full, _way_in(path, scope))]
 
 
@@ -147,8 +137,7 @@ def _delete_errors(path: str, scope: ProposalScope) -> list[Diagnostic]:
 
 
 def _protected_here(full: str) -> Diagnostic:
-    hint = "leave it as it is"
-    return _error(codes.OUTSIDE_WRITE_SCOPE, "is protected by `allowed_paths.protect`", full, hint)
+    return _error(codes.OUTSIDE_WRITE_SCOPE, "is protected by `allowed_paths.protect`", full, "leave it as it is")
 
 
 def _fold(path: str) -> str:
@@ -167,9 +156,8 @@ _SHOWN_PLACEHOLDERS = 5
 _WHOLE = "write the whole file, every line"
 
 
-def size_errors(entries: Iterable[ProposedFile]) -> list[Diagnostic]:
-    """Return an error for each file that is too large, and one if all files together are."""
-    found: list[Diagnostic] = []
+def size_errors(entries: Iterable[ProposedFile]) -> Iterator[Diagnostic]:
+    """Yield an error for each file that is too large, and one if all files together are."""
     hint = "make it smaller, or divide it into several files or stages"
     total = 0
     for entry in entries:
@@ -177,11 +165,10 @@ def size_errors(entries: Iterable[ProposedFile]) -> list[Diagnostic]:
         total += size
         if size > MAX_FILE_BYTES:
             message = f"has {size:,} bytes; the limit for a file is {MAX_FILE_BYTES:,}"
-            found.append(_error(codes.TOO_LARGE, message, entry.path, hint))
+            yield _error(codes.TOO_LARGE, message, entry.path, hint)
     if total > MAX_TOTAL_BYTES:
         message = f"the files have {total:,} bytes; the limit for all is {MAX_TOTAL_BYTES:,}"
-        found.append(Diagnostic(codes.TOO_LARGE, message, hint=hint))
-    return found
+        yield Diagnostic(codes.TOO_LARGE, message, hint=hint)
 
 
 def base_errors(entry: ProposedFile, scope: ProposalScope) -> list[Diagnostic]:
@@ -225,7 +212,7 @@ def _of_one(
         return [_error(codes.INVALID_TEXT, "exists and is not UTF-8 text", full, hint)]
     if is_diff(full, entry.content, base):
         return [_error(codes.DIFF, "is a diff, not the file", full, _WHOLE)]
-    found = _elisions(entry, full, base)
+    found = list(_elisions(entry, full, base))
     fault = syntax_fault(full, entry.content)
     if fault is not None:
         # A file that did not parse before is a template, or has the syntax of another version of Python.
@@ -238,31 +225,25 @@ def _of_one(
     return found
 
 
-def _elisions(entry: ProposedFile, full: str, base: str | None) -> list[Diagnostic]:
-    lines = find_placeholders(full, entry.content, base)[:_SHOWN_PLACEHOLDERS]
-    gaps = omitted_code(full, entry.content, base)[:_SHOWN_PLACEHOLDERS]
-    texts = [
-        f"line {line} replaces text that is left out: {escape_text(' '.join(text.split()), 200)}"
-        for line, text in lines
-    ]
-    texts += [f"line {line}: `...` replaces code that was there before: {what}" for line, what in gaps]
-    return [_error(codes.INCOMPLETE_FILE, text, full, _WHOLE) for text in texts]
+def _elisions(entry: ProposedFile, full: str, base: str | None) -> Iterator[Diagnostic]:
+    for line, text in find_placeholders(full, entry.content, base)[:_SHOWN_PLACEHOLDERS]:
+        message = f"line {line} replaces text that is left out: {escape_text(' '.join(text.split()), 200)}"
+        yield _error(codes.INCOMPLETE_FILE, message, full, _WHOLE)
+    for line, what in omitted_code(full, entry.content, base)[:_SHOWN_PLACEHOLDERS]:
+        message = f"line {line}: `...` replaces code that was there before: {what}"
+        yield _error(codes.INCOMPLETE_FILE, message, full, _WHOLE)
 
 
 def _losses(
     entry: ProposedFile, full: str, base: str, trees: Mapping[str, ast.Module | SyntaxFault]
-) -> list[Diagnostic]:
+) -> Iterator[Diagnostic]:
     tree = trees.get(entry.path)
-    if not isinstance(tree, ast.Module):
-        return []
-    lost = lost_names(entry.content, base, tree)
-    if lost:
-        elsewhere = frozenset[str]().union(*(top_level_names(t) for path, t in trees.items() if path != entry.path))
-        lost = tuple(name for name in lost if name not in elsewhere)
-    if not lost:
-        return []
-    message = f"is much shorter than before and no longer defines {', '.join(lost[:8])}"
-    return [_error(codes.LOST_DEFINITIONS, message, full, _WHOLE)]
+    lost = lost_names(entry.content, base, tree) if isinstance(tree, ast.Module) else ()
+    others = [one for path, one in trees.items() if path != entry.path] if lost else []
+    elsewhere = frozenset[str]().union(*map(top_level_names, others))
+    if missing := [name for name in lost if name not in elsewhere]:
+        message = f"is much shorter than before and no longer defines {', '.join(missing[:8])}"
+        yield _error(codes.LOST_DEFINITIONS, message, full, _WHOLE)
 
 
 def _has_surrogates(text: str) -> bool:

@@ -1,6 +1,7 @@
 """Parse proposed Python, JSON and TOML files, and find code that an edit removed."""
 
 import ast
+import contextlib
 import json
 import re
 import tokenize
@@ -66,12 +67,10 @@ def python_comments(content: str) -> dict[int, str]:
     """Return the comments of Python source that parses, by line. A `#` in a string is not a comment."""
     lines = iter([f"{line}\n" for line in content.removeprefix("\ufeff").split("\n")])
     found: dict[int, str] = {}
-    try:
+    with contextlib.suppress(tokenize.TokenError, SyntaxError, RecursionError):
         for token in tokenize.generate_tokens(lambda: next(lines, "")):
             if token.type == tokenize.COMMENT:
                 found[token.start[0]] = token.string
-    except (tokenize.TokenError, SyntaxError, RecursionError):
-        return found
     return found
 
 
@@ -82,21 +81,20 @@ def lost_names(content: str, base: str, tree: ast.Module) -> tuple[str, ...]:
     """Return the top-level names that a Python file loses as it shrinks to less than half."""
     if len(content) >= len(base) * _SHRINK:
         return ()
-    before = python_tree(base)
-    if not isinstance(before, ast.Module):
-        return ()
-    return tuple(sorted(top_level_names(before) - top_level_names(tree)))
+    return tuple(sorted(top_level_names(python_tree(base)) - top_level_names(tree)))
 
 
 def top_level_names(tree: ast.Module | SyntaxFault) -> frozenset[str]:
     """Return the functions, classes and variables at the top level of a module; none if it does not parse."""
     names: set[str] = set()
     for node in tree.body if isinstance(tree, ast.Module) else ():
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            names.add(node.name)
-        elif isinstance(node, ast.Assign | ast.AnnAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            names.update(n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name))
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                names.add(name)
+            case ast.Assign(targets=targets):
+                names.update(one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name))
+            case ast.AnnAssign(target=target):
+                names.update(one.id for one in ast.walk(target) if isinstance(one, ast.Name))
     return frozenset(names)
 
 
@@ -144,11 +142,13 @@ def _is_declaration(node: _Function) -> bool:
 
 def _last_name(node: ast.expr) -> str:
     """Return `Protocol` for `typing.Protocol[T]`, and an empty text for what has no name."""
-    if isinstance(node, ast.Subscript | ast.Call):
-        return _last_name(node.value if isinstance(node, ast.Subscript) else node.func)
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""
+    match node:
+        case ast.Subscript(value=inner) | ast.Call(func=inner):
+            return _last_name(inner)
+        case ast.Attribute(attr=name) | ast.Name(id=name):
+            return name
+        case _:
+            return ""
 
 
 def _ellipses(tree: ast.Module) -> list[int]:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from orch23.decide.excerpt import normalise
 from orch23.decide.pytest_discovery import id_without_parameters, is_test_file
-from orch23.decide.pytest_report import NOT_RUN, PytestReport, ReportedFailure, ReportedSkip, read_report
+from orch23.decide.pytest_report import NOT_RUN, PytestReport, ReportedSkip, read_report
 from orch23.model.diagnostic import Diagnostic, Location, Severity
 
 _SHOWN = 10
@@ -268,7 +268,8 @@ def _refused_skip(skip: ReportedSkip, can_be_generated: Callable[[str], bool], s
     reason = f": {skip.reason}" if skip.reason else ""
     if skip.module and can_be_generated(skip.module):
         return f"{skipped}{reason}. A stage of this pipeline may make `{skip.module}`: without it, tests fail"
-    if _is_code_under_test(skip.place):
+    path = skip.place.rpartition(":")[0]
+    if path and not is_test_file(path) and path.rpartition("/")[2] != "conftest.py":  # a file of the code under test
         return f"{skipped} at `{skip.place}`, which is not in a test file{reason}"
     return ""
 
@@ -288,11 +289,6 @@ def _refused_module_skip(
     return ""
 
 
-def _is_code_under_test(place: str) -> bool:
-    path = place.rpartition(":")[0]
-    return bool(path) and not is_test_file(path) and path.rpartition("/")[2] != "conftest.py"
-
-
 def _module_skip(name: str, report: PytestReport) -> ReportedSkip | None:
     """Return the skip of the whole module that a test is in."""
     return next((skip for skip in report.skipped_modules if _covers(skip.name, name)), None)
@@ -304,11 +300,8 @@ def _covers(expected: str, collected: str) -> bool:
 
 def _excerpt(report: PytestReport, found: tuple[Diagnostic, ...], output: str) -> str:
     """Return what you or a model should read: the text of each failure, else the errors and the output."""
-
-    def by_test(failure: ReportedFailure) -> tuple[str, str]:
-        return failure.test, failure.when
-
-    parts = [f"{f.test} ({f.when}): {f.error}\n{f.text}".rstrip() for f in sorted(report.failures, key=by_test)]
+    failures = sorted(report.failures, key=lambda failure: (failure.test, failure.when))
+    parts = [f"{f.test} ({f.when}): {f.error}\n{f.text}".rstrip() for f in failures]
     others = [str(replace(d, severity=Severity.ERROR)) for d in found if d.code != "E301"]
     if not parts:
         others.append(normalise(output).strip())

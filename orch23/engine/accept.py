@@ -21,6 +21,7 @@ from orch23.model.errors import (
     custom_exit_code,
 )
 from orch23.model.event import Event, StageFinished
+from orch23.model.pipeline import family_of
 from orch23.model.plan import Decision, Edited, Fresh, Restore, VerifyOnly
 from orch23.model.record import Record
 from orch23.model.stage_status import StageStatus
@@ -43,7 +44,7 @@ def accept(build: Build, stage: str) -> int:
     session = build.session
     dry_run = DryRun(session.decider)
     decisions = dry_run.run()
-    names = [name for name in decisions if stage in (name, name.partition("@")[0])]
+    names = [name for name in decisions if stage in (name, family_of(name))]
     if not names:
         raise NotFoundError(Diagnostic("E823", f"no stage is named `{stage}`", hint="`orch23 graph` shows the stages"))
     edits = {name: paths for name in names if (paths := _edited_paths(decisions[name]))}

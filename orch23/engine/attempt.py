@@ -173,22 +173,25 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
             return self._refused(unmet)
         base = self.resolved.base
         failure = fit_feedback(start[1], stage) if start else None
-        last = AttemptResult(start[0] if start else base, (), response=None, written=frozenset(written))
+        last = AttemptResult(start[0] if start else base, written=frozenset(written))
         seen: set[str] = set()
         same: list[dict[str, Json]] = []
         for attempt in range(1, retry.max + 2):
             # Before the attempt is reported: a stage whose wall time is over must not begin another one.
             self.safeguards.begin_attempt(stage.name)
-            self._begin(attempt)
-            from_tree = last.tree if failure is not None and retry.start_from == "current" else base
-            exchanges = last.exchanges if retry.start_from == "current" else ()
-            earlier: frozenset[str] = last.written if retry.start_from == "current" else frozenset()
+            started = AttemptStarted(attempt=attempt, max_attempts=retry.max + 1, key=self.resolved.key)
+            self.report.emit(started, f"attempt {attempt} of {retry.max + 1}")
+            earlier = last if retry.start_from == "current" else AttemptResult(base)
             turn = AttemptInput(
-                attempt=attempt, start=from_tree, exchanges=exchanges, failure=failure, previous_response=last.response
+                attempt=attempt,
+                start=earlier.tree,
+                exchanges=earlier.exchanges,
+                failure=failure,
+                previous_response=last.response,
             )
             last = step_runner(stage.step).attempt(self, stage.step, turn)
             # What an earlier attempt wrote stays the stage's own output, even if this attempt did not write it again.
-            last = replace(last, written=(earlier | last.written) & last.tree.keys())
+            last = replace(last, written=(earlier.written | last.written) & last.tree.keys())
             failure = last.failure or self.verifier.verify(self._owned(last), last.tree, attempt)
             failure = fit_feedback(failure, stage) if failure else None
             self._end(attempt, failure)
@@ -196,7 +199,7 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
                 return self._done(last, attempt, None)
             # Two failures are equal if they name the same tests and errors: their output may differ.
             same = [*same, failure_identity(failure)]
-            if stop := self._stop(failure, same, last.proposal in seen and last.proposal is not None):
+            if stop := self._stop(failure, same, last.proposal in seen):
                 return self._done(last, attempt, failure, stop)
             seen |= {last.proposal} if last.proposal else set()
         return self._done(last, retry.max + 1, failure, "retries exhausted" if retry.max else "")
@@ -219,7 +222,8 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
         """Verify a recorded result as it is, since its verification changed."""
         if self.resolved.broken:
             return failure_of("preflight", self.resolved.broken, retryable=False)
-        return self.verifier.verify(outputs, recorded_tree(self.resolved, outputs, deleted))
+        unchanged = {path: entry for path, entry in self.resolved.base.items() if path not in deleted}
+        return self.verifier.verify(outputs, {**unchanged, **outputs})
 
     def _stop(self, failure: Failure, same: list[dict[str, Json]], repeated: bool) -> str:  # noqa: FBT001 - a fact
         """Return why there is no further attempt, or an empty string."""
@@ -249,10 +253,10 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
         return {path: entry for path, entry in sorted(whole.items()) if base.get(path) != entry or path in certain}
 
     def _requirements(self) -> tuple[Diagnostic, ...]:
-        manifest = self.resolved.manifest
-        required = self.resolved.stage.requires
-        unmet = [c for c in required if manifest.get(f"requires:{c.kind}:{c.path}") is not True]
-        return tuple(_unmet(c, is_folder=bool(self.tree.matching(f"{c.path.rstrip('/')}/**"))) for c in unmet)
+        return tuple(
+            _unmet_error(one, is_folder=bool(self.tree.matching(f"{one.path.rstrip('/')}/**")))
+            for one in unmet_conditions(self.resolved)
+        )
 
     def _done(self, last: AttemptResult, attempts: int, failure: Failure | None, note: str = "") -> StageResult:
         # With `on_failure: keep`, the files of the failed program are promoted, and not those it started from.
@@ -271,27 +275,23 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
 
     # ---- reporting ------------------------------------------------------------------------
 
-    def _begin(self, attempt: int) -> None:
-        retry = self.resolved.stage.retry
-        data = AttemptStarted(attempt=attempt, max_attempts=retry.max + 1, key=self.resolved.key)
-        self.report.emit(data, f"attempt {attempt} of {retry.max + 1}")
-
     def _end(self, attempt: int, failure: Failure | None) -> None:
-        feedback = failure.feedback if failure else None
-        if failure is not None:
-            command = f"$ {shorten_command(failure.feedback.command)}\n" if failure.feedback.command else ""
-            text = f"{failure.summary}\n{command}\n{failure.feedback.excerpt}\n"
-            self.report.keep(attempt, "failure.txt", text)
+        if failure is None:
+            self.report.emit(AttemptFinished(attempt=attempt, passed=True, exit_code=0), f"attempt {attempt} passed")
+            return
+        feedback = failure.feedback
+        command = f"$ {shorten_command(feedback.command)}\n" if feedback.command else ""
+        self.report.keep(attempt, "failure.txt", f"{failure.summary}\n{command}\n{feedback.excerpt}\n")
         data = AttemptFinished(
             attempt=attempt,
-            passed=feedback is None,
-            failure_kind=failure.kind if failure else "",
-            command=feedback.command if feedback else "",
-            exit_code=feedback.exit_code if feedback else 0,
-            failing=tuple(feedback.failing) if feedback else (),
-            excerpt=feedback.excerpt if feedback else "",
+            passed=False,
+            failure_kind=failure.kind,
+            command=feedback.command,
+            exit_code=feedback.exit_code,
+            failing=tuple(feedback.failing),
+            excerpt=feedback.excerpt,
         )
-        self.report.emit(data, f"attempt {attempt} {'failed: ' + failure.summary if failure else 'passed'}")
+        self.report.emit(data, f"attempt {attempt} failed: {failure.summary}")
 
 
 class StepRequirements(Struct, frozen=True):
@@ -338,12 +338,13 @@ def step_runner(step: Step) -> StepRunner:
     return load_object_as(StepRunner, step.run)
 
 
-def recorded_tree(resolved: ResolvedStage, outputs: Files, deleted: tuple[str, ...]) -> Files:
-    """Return the stage's own files of a record: its base, without deleted paths, overlaid by its outputs."""
-    return {**{path: e for path, e in resolved.base.items() if path not in deleted}, **outputs}
+def unmet_conditions(resolved: ResolvedStage) -> list[Condition]:
+    """Return the conditions in `requires` that are not met: then the stage does not run."""
+    manifest = resolved.manifest
+    return [one for one in resolved.stage.requires if manifest.get(f"requires:{one.kind}:{one.path}") is not True]
 
 
-def _unmet(condition: Condition, *, is_folder: bool) -> Diagnostic:
+def _unmet_error(condition: Condition, *, is_folder: bool) -> Diagnostic:
     """Return the error of a condition in `requires`; `is_folder`: its path is a directory with files in it."""
     absent, folder = condition.kind == "file_absent", condition.path.endswith("/")
     state = (

@@ -14,6 +14,7 @@ from orch23.engine.decisions import DecidedStage
 from orch23.engine.ledger import Ledger, StageLimitError, wall_time_error
 from orch23.engine.outcomes import (
     BuildResult,
+    Failure,
     RunStop,
     StageOutcome,
     blocked_by,
@@ -245,15 +246,20 @@ class Build(Struct, kw_only=True, dict=True):
                 self._results.fresh(resolved, record)
             case Restore(record=record):
                 self._restore(name, resolved, record)
-            case Edited():
-                self._leave_edited(name, decision)
+            case Edited(record=last, paths=paths):
+                # With a result of the current key the stage has nothing else to do: it blocks no other stage (ADR 19).
+                end = StageOutcome(
+                    status=StageStatus.EDITED,
+                    text="; ".join(decision.descriptions),
+                    code=ExitCode.DECISION,
+                    paths=paths,
+                    in_place=last is not None,
+                )
+                self._results.end(name, end)
             case Run() | VerifyOnly():
                 self._results.set_status(name, StageStatus.READY)
                 self._ready[name] = (resolved, decision)
                 self._pools.enqueue(resolved.stage)
-            case _:
-                message = f"BUG: {type(decision).__name__} in a build"
-                raise TypeError(message)
 
     # ---- helpers --------------------------------------------------------------------------
 
@@ -266,21 +272,8 @@ class Build(Struct, kw_only=True, dict=True):
         plan = self.session.state.plan
         for name in self.options.selection.skipped(plan):
             if name not in self._results.outcomes:
-                self._results.end(
-                    name,
-                    StageOutcome(status=StageStatus.SKIPPED, text=f"`if` is false: {plan.skipped[name].condition}"),
-                )
-
-    def _leave_edited(self, name: str, decision: Edited) -> None:
-        """Leave the user's edit as it is and end the stage."""
-        # With a result of the current key the stage has nothing else to do, so it blocks no other stage (ADR 19).
-        text, in_place = "; ".join(decision.descriptions), decision.record is not None
-        self._results.end(
-            name,
-            StageOutcome(
-                status=StageStatus.EDITED, text=text, code=ExitCode.DECISION, paths=decision.paths, in_place=in_place
-            ),
-        )
+                text = f"`if` is false: {plan.skipped[name].condition}"
+                self._results.end(name, StageOutcome(status=StageStatus.SKIPPED, text=text))
 
     def _restore(self, name: str, resolved: ResolvedStage, record: Record) -> None:
         """Restore a result. If bytes turn out to be damaged, the store drops them and the stage is decided again."""
@@ -295,13 +288,11 @@ class Build(Struct, kw_only=True, dict=True):
     def _launch(self, resolved: ResolvedStage, decision: Run | VerifyOnly) -> None:
         name = resolved.stage.name
         # Other stages may have failed since this one was queued.
-        if self._over_failure_limit():
+        failed = self._over_failure_limit()
+        stuck = () if failed else self._results.before(resolved.stage)
+        if failed or stuck:
             self._pools.release(name)
-            self._results.end(name, _NOT_RUN)
-            return
-        if stuck := self._results.before(resolved.stage):
-            self._pools.release(name)
-            self._results.end(name, blocked_by(stuck))
+            self._results.end(name, blocked_by(stuck) if stuck else _NOT_RUN)
             return
         self._events.started(name, resolved.key)
         self._results.set_status(name, StageStatus.RUNNING)
@@ -326,10 +317,10 @@ class Build(Struct, kw_only=True, dict=True):
         self._threads.finished()
         self._pools.release(name)
         match outcome:
-            case StageResult(failure=None):
-                self._succeed(name, resolved, outcome)
-            case StageResult(failure=failure) if failure is not None:
+            case StageResult(failure=Failure() as failure):
                 self._results.fail(resolved, outcome, failure)
+            case StageResult():
+                self._results.finish(resolved, outcome)
             case InputsChangedError(paths=paths):
                 self._decide_again(name, resolved, paths)
             case MissingBytesError():
@@ -344,11 +335,12 @@ class Build(Struct, kw_only=True, dict=True):
                 self._results.end(name, StageOutcome(status=StageStatus.CANCELLED, text=text, key=resolved.key))
                 text = "; ".join(f"[{d.code}] {d.message} ({d.hint})" for d in outcome.diagnostics)
                 self._stop(ExitCode.LIMIT, text, outcome.diagnostics)
-            case Exception() | SystemExit() if (fault := plugin_error_of(outcome)) is not None:
-                self._results.end(name, stopped_by(resolved.key, *fault.diagnostics, code=fault.exit_code))
-            case _:
+            case Exception() | SystemExit():
+                fault = plugin_error_of(outcome)
                 # A defect of orch23 must end the build with its traceback, and not look like a failed stage.
-                raise outcome if isinstance(outcome, Exception | SystemExit) else TypeError(outcome)
+                if fault is None:
+                    raise outcome
+                self._results.end(name, stopped_by(resolved.key, *fault.diagnostics, code=fault.exit_code))
 
     def _decide_again(self, name: str, resolved: ResolvedStage, paths: tuple[str, ...]) -> None:
         """Decide a stage again whose inputs changed before it started, at most `_MAX_RESTARTS` times."""
@@ -362,14 +354,6 @@ class Build(Struct, kw_only=True, dict=True):
         text = f"{', '.join(paths)} changed {self._restarts[name]} times while the stage was prepared"
         unstable = Diagnostic("E711", text, hint="stop the program that writes there, and build again")
         self._results.end(name, stopped_by(resolved.key, unstable))
-
-    def _succeed(self, name: str, resolved: ResolvedStage, done: StageResult) -> None:
-        refused = self.session.state.ownership_errors(name, (*done.outputs, *done.deleted), only_new=True)
-        # The files below a directory or a pattern in `outputs` are known only after the run.
-        if refused:
-            self._results.end(name, stopped_by(resolved.key, *refused))
-            return
-        self._results.finish(resolved, done)
 
     def _stop(self, code: ExitCode, text: str, diagnostics: tuple[Diagnostic, ...] = ()) -> None:
         """Start no stage and call no model any more. Running processes continue unless the caller kills them."""

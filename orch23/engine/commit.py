@@ -1,19 +1,22 @@
-"""Make results durable: bytes, records, workspace, lock file. Only the loop thread calls this."""
+"""Make results durable: bytes, records, workspace, lock file; at once or write-behind. For the loop thread."""
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
+from typing import Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.engine.attempt import StageResult
+from orch23.engine.outcomes import StageOutcome
 from orch23.engine.ownership import is_proven
 from orch23.engine.protected_files import DeclaredByPlan
 from orch23.engine.session import Session
 from orch23.engine.stage_view import StageView
 from orch23.model.digest import FileEntry, git_blob_id
 from orch23.model.errors import MissingBytesError
+from orch23.model.pipeline import CheckStep, EnsuresStep, Stage
 from orch23.model.record import Base, LockFile, Record
 from orch23.resolve.resolution import ResolvedStage
 from orch23.steps.registry import is_llm
@@ -78,13 +81,12 @@ class Committer(Struct, dict=True):
         if self.session.state.trusts_lock and not is_proven(record, self.session.store.records):
             self.session.store.records.put(record)
 
-    def sync(self) -> None:
-        """Make results durable that were kept for later."""
-        self.session.store.sync()
-
     def use_recorded(self, resolved: ResolvedStage, record: Record) -> None:
         """Show a recorded result to other stages. The workspace does not change."""
-        self._store_rebuilt(record)
+        contents, rebuilt = self.session.store.contents, self.session.state.rebuilt
+        for entry in record.outputs.values():
+            if entry.digest.sha256 in rebuilt and not contents.has(entry.digest):
+                contents.put(rebuilt[entry.digest.sha256])
         self.session.store.records.use(record)
         self.session.state.settle(resolved.stage.name, record)
 
@@ -97,23 +99,27 @@ class Committer(Struct, dict=True):
         """
         state = self.session.state
         target = state.target(name, record)
-        self._ensure_stored({path: entry for path, entry in target.items() if state.on_disk(path) != entry})
+        self.ensure_stored({path: entry for path, entry in target.items() if state.on_disk(path) != entry})
         # Downstream stages are decided on these files although the workspace does not have them yet.
         state.expected |= target
 
     def change(self, records: Mapping[str, Record]) -> WorkspaceChange:
         """Return the change of the workspace that promotes these results. It never includes the user's files."""
-        targets = {name: self.session.state.target(name, record) for name, record in records.items()}
-        return self._compare(targets)
+        return self._compare({name: self.session.state.target(name, record) for name, record in records.items()})
 
-    def check(self, change: WorkspaceChange) -> None:
-        """Check that all bytes of a change are available.
+    def ensure_stored(self, target: _Target) -> None:
+        """Make sure that the store has these files, undamaged.
 
         Raises:
-            MissingBytesError: some of its bytes are lost.
+            MissingBytesError: no copy of their bytes is left.
 
         """
-        self._ensure_stored(change.new)
+        contents = self.session.store.contents
+        for path, entry in target.items():
+            if entry is not None and contents.has(entry.digest):
+                contents.check(entry.digest)
+            elif entry is not None:
+                contents.put(self.session.state.read(path, entry))
 
     def promote(self, records: Mapping[str, Record], change: WorkspaceChange) -> PromotionResult:
         """Apply a change in one transaction; the records go into the lock file."""
@@ -178,22 +184,22 @@ class Committer(Struct, dict=True):
 
         `complete`: everything is green, so records of stages that no longer exist are dropped.
         """
-        state = self.session.state
-        kept = {name: r for name, r in self.session.lock.records.items() if state.is_declared(name) or not complete}
-        records = {**kept, **{name: r for name, r in self._locked.items() if name in green}}
+        session = self.session
+
+        def stays(name: str) -> bool:
+            return not complete or session.state.plan.is_declared(name)
+
+        records = {name: record for name, record in session.lock.records.items() if stays(name)}
+        records |= {name: record for name, record in self._locked.items() if name in green}
         retained = {
-            name: record
-            for name, record in self.session.lock.retained.items()
-            if name not in records and (state.is_declared(name) or not complete)
+            name: record for name, record in session.lock.retained.items() if name not in records and stays(name)
         }
         self.written_lock = LockFile(records, retained)
-        store = self.session.store
-        written = self.session.prior.write(self.written_lock, self.session.pipeline.name)
+        written = session.prior.write(self.written_lock, session.pipeline.name)
         self.written_lock_sha256 = written.sha256
         if written.file is not None:
-            store.workspace.note_written_file(
-                self.session.lock_path.relative_to(store.root).as_posix(), written.sha256, written.file
-            )
+            place = session.lock_path.relative_to(session.store.root).as_posix()
+            session.store.workspace.note_written_file(place, written.sha256, written.file)
 
     # ---- helpers --------------------------------------------------------------------------
 
@@ -211,11 +217,11 @@ class Committer(Struct, dict=True):
         if done.claim is not None:
             return replace(done.claim, stage=name)
         originals, bases = self._originals(resolved, done), self._bases(resolved)
-        outputs = done.outputs.items()
         accepted = done.accepted
         # The verified result was recorded before: outputs that were accepted then stay accepted.
         if done.verified:
-            accepted = tuple(p for p, entry in outputs if p in accepted or state.ownership.is_accepted(p, entry))
+            is_accepted = state.ownership.is_accepted
+            accepted = tuple(p for p, entry in done.outputs.items() if p in accepted or is_accepted(p, entry))
         return Record(
             stage=name,
             key=resolved.key,
@@ -234,11 +240,10 @@ class Committer(Struct, dict=True):
     def _bases(self, resolved: ResolvedStage) -> dict[str, Base]:
         """Return the moved bases that a stage started from. A copy of their bytes is kept with the transcripts."""
         state, name = self.session.state, resolved.stage.name
-        found: dict[str, Base] = {}
-        for path, start in sorted(state.moved_bases.get(name, {}).items()):
-            found[path] = Base(start, state.incoming_version(name, path))
+        starts = dict(sorted(state.moved_bases.get(name, {}).items()))
+        for path, start in starts.items():
             self._keep_start(resolved, path, start)
-        return found
+        return {path: Base(start, state.incoming_version(name, path)) for path, start in starts.items()}
 
     def _keep_start(self, resolved: ResolvedStage, path: str, entry: FileEntry) -> None:
         """Keep bytes that a stage started from with the transcripts: a clone has these, but no store."""
@@ -269,28 +274,14 @@ class Committer(Struct, dict=True):
         if resolved.stage.chain is None:
             return {}
         state = self.session.state
-        found: dict[str, FileEntry | None] = {}
-        for path in (*done.outputs, *done.deleted):
-            entry = state.original(path) if path in resolved.base or path in state.known_originals else None
-            found[path] = entry
+        originals = {
+            path: state.original(path) if path in resolved.base or path in state.known_originals else None
+            for path in (*done.outputs, *done.deleted)
+        }
+        for path, entry in originals.items():
             if entry is not None:
                 self._keep_start(resolved, path, entry)
-        return found
-
-    def _store_rebuilt(self, record: Record) -> None:
-        rebuilt = self.session.state.rebuilt
-        for entry in record.outputs.values():
-            if entry.digest.sha256 in rebuilt and not self.session.store.contents.has(entry.digest):
-                self.session.store.contents.put(rebuilt[entry.digest.sha256])
-
-    def _ensure_stored(self, target: _Target) -> None:
-        """Make sure that the store has these files, undamaged."""
-        contents = self.session.store.contents
-        for path, entry in target.items():
-            if entry is not None and contents.has(entry.digest):
-                contents.check(entry.digest)
-            elif entry is not None:
-                contents.put(self.session.state.read(path, entry))
+        return originals
 
     def _compare(self, targets: Mapping[str, _Target]) -> WorkspaceChange:
         """Compare the targets with the workspace. Files that no record knows and that are not version 0 stay."""
@@ -301,12 +292,12 @@ class Committer(Struct, dict=True):
         old = {path: workspace.entry(path) for path in whole}
         refused = self.refused(whole)
         differing = {path: wanted for path, wanted in whole.items() if old[path] != wanted and path not in refused}
-        kept = {path for path in differing if not self._may_replace(path, old[path], targets)}
+        new = {path: wanted for path, wanted in differing.items() if self._may_replace(path, old[path], targets)}
         return WorkspaceChange(
             targets=targets,
-            new={path: wanted for path, wanted in differing.items() if path not in kept},
-            old={path: old[path] for path in differing if path not in kept},
-            foreign=tuple(path for path in differing if path in kept and differing[path] is not None),
+            new=new,
+            old={path: old[path] for path in new},
+            foreign=tuple(path for path, wanted in differing.items() if path not in new and wanted is not None),
             refused=refused,
         )
 
@@ -338,7 +329,7 @@ class Committer(Struct, dict=True):
             return state.known_originals.get(path) == there
         # Only a result of the stage that owns an accepted edit replaces it.
         having = state.locked.having(path, there)
-        return any(state.is_declared(r.stage) for r in having) or not state.ownership.is_accepted(path, there)
+        return any(state.plan.is_declared(r.stage) for r in having) or not state.ownership.is_accepted(path, there)
 
     def _rescue(self, path: str, there: FileEntry) -> None:
         """Keep bytes that are about to be replaced; the user's go beside the transcripts, which no cleanup removes."""
@@ -348,3 +339,72 @@ class Committer(Struct, dict=True):
         ownership = self.session.state.ownership
         if not ownership.is_known(path, there) or ownership.is_accepted(path, there):
             store.exchanges.put_original(store.contents.get(there.digest), None)
+
+
+# ---- write-behind ---------------------------------------------------------------------------
+
+
+class PassedStage(Struct, frozen=True, kw_only=True):
+    """A stage that passed and is not promoted yet. `how` is reported; a `fresh` one has nothing to promote."""
+
+    resolved: ResolvedStage
+    record: Record
+    outcome: StageOutcome
+    how: Literal["promoted", "restored", "fresh"]
+
+
+# See ADR 16: a result is written behind if it took at most this long, and one transaction commits up to _MOST of
+_SOON_S = 0.15
+_MOST = 256
+_PATIENCE_S, _MOST_PATIENCE_S = 0.3, 2.0
+_SHARE = 10
+
+
+def is_cheap_to_rebuild(stage: Stage, done: StageResult) -> bool:
+    """Return whether a crash may lose this result: it cost nothing and took less than `_SOON_S`.
+
+    Results of chains are excluded: other items start from their versions.
+    """
+    # A response is paid for, so its result is durable at once.
+    if done.exchanges or stage.chain is not None or not stage.step.is_cheap:
+        return False
+    # A process in `verify` may take long, also if the step itself did not.
+    checked = all(isinstance(step, CheckStep | EnsuresStep) for step in stage.verify.steps)
+    return checked and done.attempts == 1 and done.took_s <= _SOON_S
+
+
+class WriteBehind(Struct):
+    """Results that other stages see and that are not promoted yet. Only the loop thread calls this."""
+
+    clock: Callable[[], float]
+    _members: dict[str, PassedStage] = field(default_factory=dict)
+    _since: float = 0.0
+    _took_s: float = 0.0
+
+    def add(self, success: PassedStage) -> None:
+        """Add a result; the first one starts the clock until all are promoted."""
+        if not self._members:
+            self._since = self.clock()
+        self._members[success.resolved.stage.name] = success
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to promote."""
+        return len(self._members) >= _MOST or (bool(self._members) and self.left_s == 0)
+
+    @property
+    def left_s(self) -> float | None:
+        """How long the results may wait, in seconds; None if there are none."""
+        if not self._members:
+            return None
+        patience_s = max(_PATIENCE_S, min(_MOST_PATIENCE_S, _SHARE * self._took_s))
+        return max(0.0, self._since + patience_s - self.clock())
+
+    def committed(self, took_s: float) -> None:
+        """Record how long a promotion took. The next one waits ten times as long, so a slow disk gets larger groups."""
+        self._took_s = took_s
+
+    def drain(self) -> dict[str, PassedStage]:
+        """Remove and return all results, in the order in which they came."""
+        taken, self._members = self._members, {}
+        return taken

@@ -62,9 +62,12 @@ class StageDecider(Struct):
         )
         if not tree.lost:
             return resolved
-        return self._as_recorded(resolved) or replace(
-            resolved, broken=(*resolved.broken, *map(_lost, sorted(tree.lost)))
+        where = "in neither the store, the transcripts, the project nor git"
+        lost = (
+            Diagnostic(E_MISSING_BYTES, f"the bytes of `{path}` that are needed are {where}", hint=MISSING_BYTES_HINT)
+            for path in sorted(tree.lost)
         )
+        return self._as_recorded(resolved) or replace(resolved, broken=(*resolved.broken, *lost))
 
     def _as_recorded(self, resolved: ResolvedStage) -> ResolvedStage | None:
         """Return a stage with lost bytes as its record has it, if only the rendered prompt is unknown.
@@ -132,12 +135,13 @@ class StageDecider(Struct):
         retained = self.state.lock.retained.get(resolved.stage.name)
         if retained is None or not retained.accepted or not resolved.stage.cache:
             return None
-        if retained.key != retained_key(resolved.key):
-            return None
-        if any(not self.state.has_bytes(path, entry) for path, entry in retained.outputs.items()):
+        if retained.key != retained_key(resolved.key) or not self._has_outputs(retained):
             return None
         record = replace(retained, key=resolved.key, manifest=resolved.manifest, failed=False)
         return VerifyOnly(record, (Reason("first_run"),), adopted=retained.accepted)
+
+    def _has_outputs(self, record: Record) -> bool:
+        return all(self.state.has_bytes(path, entry) for path, entry in record.outputs.items())
 
     def _without_started(self, known: StageFacts) -> StageFacts:
         """Return the facts without the edits that the stage starts from: a run keeps these."""
@@ -266,11 +270,8 @@ class StageDecider(Struct):
         bounded = (r for r in locked if r.stage == stage.name or may_write_outputs_of(stage, r))
         found = sorted(bounded, key=lambda r: r.stage != stage.name)
         found += [r for r in self.state.store.records.by_key(resolved.key) if not r.failed]
-        unique: list[Record] = []
-        for record in found:
-            if not any(same_result(record, one) for one in unique):
-                unique.append(replace(record, stage=stage.name))
-        return tuple(unique)
+        unique = (r for number, r in enumerate(found) if not any(same_result(r, one) for one in found[:number]))
+        return tuple(replace(record, stage=stage.name) for record in unique)
 
     def _same_core(self, resolved: ResolvedStage, locked: Record | None) -> Candidate | None:
         if not resolved.stage.cache:
@@ -295,7 +296,7 @@ class StageDecider(Struct):
         )
         # A record that only the lock file has is verified first (ADR 21), so all of its outputs are needed.
         claim = state.is_claim(record)
-        lacking = claim and not all(state.has_bytes(path, entry) for path, entry in record.outputs.items())
+        lacking = claim and not self._has_outputs(record)
         rebuilt = (lacking or not available) and rebuild_outputs(state, resolved, record)
         return Candidate(record=record, target=target, is_available=available or rebuilt, is_claim=claim)
 
@@ -311,15 +312,16 @@ class StageDecider(Struct):
             return False
         if self.state.ownership.is_known(path, entry):
             return self._was_given_up(path, entry, chained=chained)
-        bases = (record.bases.get(path) for record in self.state.locked.owning(path))
-        was_base = any(base is not None and base.start == entry for base in bases)
+        if not chained:
+            return True
         # In a chain, the original and the base are what a run starts from, and not edits.
-        return not chained or (not was_base and entry != self.state.original(path))
+        bases = (record.bases[path] for record in self.state.locked.owning(path) if path in record.bases)
+        return all(base.start != entry for base in bases) and entry != self.state.original(path)
 
     def _was_given_up(self, path: str, entry: FileEntry, *, chained: bool) -> bool:
         """Return whether recorded bytes belong to the user now: released, or committed after their stage ended."""
         having = list(self.state.locked.having(path, entry))
-        if any(self.state.is_declared(record.stage) for record in having):
+        if any(self.state.plan.is_declared(record.stage) for record in having):
             return False
         if self.state.ownership.is_released(path, entry):
             return True
@@ -355,11 +357,6 @@ class _LossyTree(StageView, frozen=True):
         except MissingBytesError:
             self.lost.add(path)
             return b""
-
-
-def _lost(path: str) -> Diagnostic:
-    text = f"the bytes of `{path}` that are needed are in neither the store, the transcripts, the project nor git"
-    return Diagnostic(E_MISSING_BYTES, text, hint=MISSING_BYTES_HINT)
 
 
 def _unrendered(manifest: Manifest) -> Manifest:

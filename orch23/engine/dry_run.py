@@ -112,9 +112,8 @@ class DryRun(Struct, dict=True):
                 state.settle(name, record)
                 # In the build, these files are on disk when downstream stages are decided.
                 state.expected |= state.target(name, record)
-            case Fresh():
-                pass
-            case Edited(record=record) if record is not None:
+            # The walk has settled these.
+            case Fresh() | Edited(record=Record()):
                 pass
             case _:
                 self._predict(name)
@@ -129,8 +128,7 @@ class DryRun(Struct, dict=True):
     def _predict(self, name: str) -> None:
         """Keep the last result of an unsettled stage."""
         state = self.decider.state
-        record = state.lock.records.get(name)
-        if record is not None:
+        if (record := state.lock.records.get(name)) is not None:
             state.settle(name, record)
         state.unsettled.add(name)
 
@@ -138,11 +136,9 @@ class DryRun(Struct, dict=True):
         state = self.decider.state
         upstream = state.plan.upstream[node.name]
         stuck = tuple(up for up in upstream if self.blocks(up, node))
-        items = [name for name in state.lock.records if name.partition("@")[0] == node.name and "@" in name]
-        for name in items:
-            state.settle(name, state.lock.records[name])
-            state.unsettled.add(name)
-        state.unsettled.add(node.name)
+        items = [name for name in state.lock.records if name.startswith(f"{node.name}@")]
+        for name in (*items, node.name):
+            self._predict(name)
         waiting = tuple(up for up in upstream if up in state.unsettled)
         self._note(node.name, Blocked(stuck) if stuck else Expand(waiting, len(items)))
 
@@ -160,11 +156,6 @@ class Preview(Struct, frozen=True, kw_only=True):
     obsolete: tuple[str, ...] = ()
     released: Mapping[str, str] = field(default_factory=dict)
     skipped: tuple[str, ...] = ()
-
-    @property
-    def has_work(self) -> bool:
-        """Return whether a build would do anything."""
-        return any(not isinstance(d, Fresh) for d in self.decisions.values()) or bool(self.obsolete or self.released)
 
     def count(self, *kinds: type[Decision]) -> int:
         """Count the decisions of these kinds."""
@@ -200,21 +191,19 @@ def preview(session: Session, selection: Selection = ALL_STAGES) -> Preview:
     """
     check_ownership(session)
     dry_run = DryRun(session.decider, selection)
-    decisions = dry_run.run()
-    # Files with protected names are not removed unless a current stage declares them (ADR 26).
-    declared = DeclaredByPlan(session)
-    obsolete = ObsoleteFiles(session.state).replacements() if selection.selects_all else ()
-    released = ObsoleteFiles(session.state).released() if selection.selects_all else {}
-    plan = session.state.plan
-    skipped = selection.skipped(plan)
-    return Preview(
+    decisions, plan = dry_run.run(), session.state.plan
+    seen = Preview(
         plan=plan,
         decisions=decisions,
         decided_stages=dry_run.decided_stages,
-        obsolete=tuple(path for path in obsolete if declared.refusal(path) is None),
-        released=released,
-        skipped=skipped,
+        skipped=selection.skipped(plan),
     )
+    if not selection.selects_all:
+        return seen
+    # Files with protected names are not removed unless a current stage declares them (ADR 26).
+    obsolete, declared = ObsoleteFiles(session.state), DeclaredByPlan(session)
+    removed = tuple(path for path in obsolete.replacements() if declared.refusal(path) is None)
+    return replace(seen, obsolete=removed, released=obsolete.released())
 
 
 def replan(session: Session, lock: LockFile, selection: Selection) -> tuple[Mapping[str, Decision], ProjectState]:

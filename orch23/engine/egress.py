@@ -159,16 +159,14 @@ def guard_edit(secrets: Secrets, texts: Mapping[str, str]) -> tuple[Diagnostic, 
 
 def guard_proposal(secrets: Secrets, proposal: Proposal, base: Mapping[str, str]) -> tuple[Diagnostic, ...]:
     """Return the errors of a proposal that secrets were removed from: it is not the response that the model gave."""
+    hint = "read it from the environment instead, and write the whole file without it"
     marks = [redaction_mark(name) for name in secrets.names()]
-    problems = []
-    for write in proposal.writes:
-        before = base.get(write.path, "")
-        for one in marks:
-            if write.content.count(one) > before.count(one) or one in write.path:
-                hint = "read it from the environment instead, and write the whole file without it"
-                message = f"holds `{one}`, where a secret was taken out"
-                problems.append(Diagnostic(E_SECRET_IN_RESPONSE, message, subject=write.path, hint=hint))
-    return tuple(problems)
+    return tuple(
+        Diagnostic(E_SECRET_IN_RESPONSE, f"holds `{mark}`, where a secret was taken out", subject=write.path, hint=hint)
+        for write in proposal.writes
+        for mark in marks
+        if write.content.count(mark) > base.get(write.path, "").count(mark) or mark in write.path
+    )
 
 
 def _redacted(secrets: Secrets, request: Request) -> Request:

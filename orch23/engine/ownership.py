@@ -3,10 +3,11 @@
 A clone can bring any lock file, but no store that the user trusts: a record that the store also has is proven (ADR 21).
 """
 
+import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -15,13 +16,15 @@ from orch23.decide.write_protection import allows_write
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, digest_bytes, digest_json, git_blob_id
 from orch23.model.errors import CorruptStateError, Orch23Error
-from orch23.model.pipeline import ForeachStage, Pipeline, Stage
+from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
 from orch23.model.plan import Plan
 from orch23.model.ports import ResultIndex
 from orch23.model.record import LockFile, Record, identity_of
 from orch23.plan.nodes import writes_of
 from orch23.store.lock_file import read_lock
 from orch23.store.project_store import ProjectStore
+
+_T = TypeVar("_T")
 
 
 class LockIndex:
@@ -66,10 +69,10 @@ class LockIndex:
         return _grouped((identity_of(record.manifest), record) for record in self.records)
 
 
-def _grouped(pairs: Iterable[tuple[str, Record]]) -> dict[str, list[Record]]:
-    found: dict[str, list[Record]] = {}
-    for key, record in pairs:
-        found.setdefault(key, []).append(record)
+def _grouped(pairs: Iterable[tuple[str, _T]]) -> dict[str, list[_T]]:
+    found: dict[str, list[_T]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
     return found
 
 
@@ -89,7 +92,7 @@ def without_impossible_records(lock: LockFile, plan: Plan, records: ResultIndex)
     """Return a lock file without records of today's stages that have files which these stages may not write."""
 
     def stays(name: str, record: Record) -> bool:
-        node = plan.nodes.get(name) or plan.nodes.get(name.partition("@")[0])
+        node = plan.nodes.get(name) or plan.nodes.get(family_of(name))
         return node is None or may_write_outputs_of(node, record) or is_proven(record, records)
 
     return LockFile(
@@ -144,12 +147,11 @@ class OtherPipelines:
         self.root = root
         self.own_lock = own_lock
         self.declares = declares
-        self._claims: dict[str, list[PathOwner]] | None = None
         self._declared: dict[tuple[str, str, str], bool] = {}
 
     def owner(self, path: str) -> PathOwner | None:
         """Return the owner of a path in another pipeline that still declares it as an output, or None."""
-        for claim in self._all().get(path, ()):
+        for claim in self._claims.get(path, ()):
             declaration = (claim.pipeline, claim.stage, path)
             if declaration not in self._declared:
                 self._declared[declaration] = self.declares(*declaration)
@@ -162,28 +164,22 @@ class OtherPipelines:
         owners = ((path, self.owner(path)) for path in sorted(set(paths)))
         return tuple(_refusal(stage, path, claim) for path, claim in owners if claim is not None)
 
-    def _all(self) -> dict[str, list[PathOwner]]:
-        if self._claims is None:
-            from orch23.store.lock_file import find_lock_files  # noqa: PLC0415 - few builds claim a path
+    @cached_property
+    def _claims(self) -> dict[str, list[PathOwner]]:
+        from orch23.store.lock_file import find_lock_files  # noqa: PLC0415 - few builds claim a path
 
-            self._claims = {}
-            locks, _ = find_lock_files(self.root)
-            for lock in sorted(locks - {self.own_lock}):
-                self._add(lock)
-        return self._claims
+        locks, _ = find_lock_files(self.root)
+        claims = (claim for lock in sorted(locks - {self.own_lock}) for claim in self._claims_of(lock))
+        return _grouped((path, claim) for claim in claims for path in claim.record.outputs)
 
-    def _add(self, lock: Path) -> None:
+    def _claims_of(self, lock: Path) -> Iterator[PathOwner]:
         pipeline = next((p for suffix in _SUFFIXES if (p := lock.with_suffix(suffix)).is_file()), None)
-        if pipeline is None or self._claims is None:  # the lock file of a pipeline that is gone claims nothing
+        if pipeline is None:  # the lock file of a pipeline that is gone claims nothing
             return
-        try:
-            known = read_lock(lock).owner_records()
-        except CorruptStateError:  # reported when that pipeline is built
-            return
-        name = pipeline.relative_to(self.root).as_posix()
-        for stage, record in known.items():
-            for path in record.outputs:
-                self._claims.setdefault(path, []).append(PathOwner(name, stage, record))
+        # A damaged lock file is reported when that pipeline is built.
+        with contextlib.suppress(CorruptStateError):
+            name = pipeline.relative_to(self.root).as_posix()
+            yield from (PathOwner(name, stage, record) for stage, record in read_lock(lock).owner_records().items())
 
 
 def _refusal(stage: str, path: str, claim: PathOwner) -> Diagnostic:
@@ -196,47 +192,33 @@ def _refusal(stage: str, path: str, claim: PathOwner) -> Diagnostic:
 
 
 class GitFiles(Protocol):
-    """The files of the project in git."""
-
-    was_used: bool
-    """Whether a method below was called since this was set to false."""
-
-    def committed(self, paths: Collection[str]) -> Mapping[str, str]:
-        """Return the blob ids in HEAD of these paths; a path that is not in HEAD is left out."""
-
-    def bytes_of(self, blob_id: str) -> bytes | None:
-        """Return the bytes of a blob, or None."""
-
-    def bytes_at(self, path: str) -> Iterator[bytes]:
-        """Yield the bytes of a path in HEAD, and those in the index."""
-
-
-class NoGitFiles:
-    """A project without git: nothing is committed."""
+    """The files of the project in git. By default nothing is committed."""
 
     was_used: bool = False
+    """Whether a method below was called since this was set to false."""
 
-    def committed(self, paths: Collection[str]) -> Mapping[str, str]:
-        """Return nothing."""
-        del paths
+    def committed(self, _paths: Collection[str], /) -> Mapping[str, str]:
+        """Return the blob ids in HEAD of these paths; a path that is not in HEAD is left out."""
         return {}
 
-    def bytes_of(self, blob_id: str) -> bytes | None:
-        """Return nothing."""
-        del blob_id
+    def bytes_of(self, _blob_id: str, /) -> bytes | None:
+        """Return the bytes of a blob, or None."""
         return None
 
-    def bytes_at(self, path: str) -> Iterator[bytes]:
-        """Yield nothing."""
-        del path
-        return iter(())
+    def bytes_at(self, _path: str, /) -> Iterable[bytes]:
+        """Return the bytes of a path in HEAD, and those in the index."""
+        return ()
+
+
+class NoGitFiles(GitFiles):
+    """A project without git: nothing is committed."""
 
 
 RELEASED_KIND = "released"
 """The `kind` in a record of `orch23 release`: the bytes belong to the user from now on."""
 
 
-class Ownership(Struct):
+class Ownership(Struct, dict=True):
     """Decides by the records of the store and of one lock file, and by git where these do not decide."""
 
     store: ProjectStore
@@ -244,7 +226,6 @@ class Ownership(Struct):
     locked: LockIndex
     git: GitFiles
     _committed: dict[str, str | None] = field(default_factory=dict)
-    _blobs: dict[str, str] | None = None
 
     def records_of(self, path: str, entry: FileEntry) -> Iterator[Record]:
         """Yield the records whose output at a path is exactly this file."""
@@ -285,7 +266,7 @@ class Ownership(Struct):
 
     def bytes_from_git(self, path: str, entry: FileEntry) -> bytes | None:
         """Return bytes that only git may still have: by a recorded blob id, else by the path."""
-        blob = self._blob_ids().get(entry.digest.sha256)
+        blob = self._blob_ids.get(entry.digest.sha256)
         found = [data] if blob is not None and (data := self.git.bytes_of(blob)) is not None else []
         return next((data for data in (*found, *self.git.bytes_at(path)) if digest_bytes(data) == entry.digest), None)
 
@@ -293,11 +274,10 @@ class Ownership(Struct):
         self.prefetch((path,))
         return self._committed[path]
 
+    @cached_property
     def _blob_ids(self) -> Mapping[str, str]:
-        if self._blobs is None:
-            everything = (*self.locked.records, *(held.record for held in self.store.records.survey()))
-            self._blobs = {sha256: blob for record in everything for sha256, blob in record.git.items()}
-        return self._blobs
+        everything = (*self.locked.records, *(held.record for held in self.store.records.survey()))
+        return {sha256: blob for record in everything for sha256, blob in record.git.items()}
 
     def _accepted(self, record: Record) -> Collection[str]:
         """Return the outputs of a record that the user wrote. Old records do not list them: the exchange means all."""
@@ -319,15 +299,15 @@ def release_files(store: ProjectStore, lock: LockFile, stage: str) -> tuple[str,
 
     The caller changes the lock file, and holds the build lock.
     """
-    known = [record for name, record in lock.owner_records().items() if stage in (name, name.partition("@")[0])]
+    known = [record for name, record in lock.owner_records().items() if stage in (name, family_of(name))]
     kept = [record for record in store.records.labelled(stage) if record.failed]
-    released: list[str] = []
+    released: dict[str, FileEntry] = {}
     for record in (*known, *kept):
         there = {path: entry for path in record.outputs if (entry := store.workspace.entry(path)) is not None}
         if there:
             store.records.put(_released(record, there))
-            released += there
-    return tuple(dict.fromkeys(released))
+            released |= there
+    return tuple(released)
 
 
 def _released(record: Record, there: Mapping[str, FileEntry]) -> Record:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.engine.attempt import step_runner
+from orch23.engine.attempt import step_runner, unmet_conditions
 from orch23.engine.conversation import Conversations, RequestBuilder, find_recorded, model_of_attempt
 from orch23.engine.decisions import DecidedStage
 from orch23.engine.dry_run import Preview
@@ -234,7 +234,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         """Return the first request of a stage that is not recorded, if it runs."""
         resolved = decided.resolved
         step = resolved.stage.step
-        if not is_llm(step) or resolved.broken or _is_unmet(resolved):
+        if not is_llm(step) or resolved.broken or unmet_conditions(resolved):
             return None
         this = AttemptContext(given=resolved.given, model=model_of_attempt(resolved, step, 1))
         try:
@@ -312,11 +312,6 @@ _grant_fields = attrgetter("provider", "base_url", "command", "read", "pass_env"
 def _caps(node: ForeachStage) -> bool:
     stop = node.body.get("stop_conditions")
     return isinstance(stop, Mapping) and stop.get("max_cost_usd") is not None
-
-
-def _is_unmet(resolved: ResolvedStage) -> bool:
-    """Return whether a condition in `requires` is not met: then no model is called."""
-    return any(resolved.manifest.get(f"requires:{c.kind}:{c.path}") is not True for c in resolved.stage.requires)
 
 
 def _grouped(

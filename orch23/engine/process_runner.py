@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from orch23.decide.excerpt import normalise
 from orch23.engine.outcomes import Failure, LeftoverFiles, command_failed, diagnostic_line, failure_of
-from orch23.engine.run_events import LiveOutput
+from orch23.engine.run_events import StageReporter
 from orch23.model.action import (
     Action,
     ActionResult,
@@ -144,7 +144,7 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
     tree: VisibleFiles
     redact: Callable[[str], str]
     trust: Trusting
-    live: LiveOutput
+    report: StageReporter
 
     def run(self, step: ProcessStep, files: Files, *, verifies: bool = False) -> FinishedProcess | Failure:
         """Run a step on these files and judge its result. `verifies`: it is a step of `verify`.
@@ -164,7 +164,7 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
             how.launch(step, self), files, writable_paths(self.stage, step, files.keys(), verifies=verifies)
         )
         command = display_command(action.argv)
-        listener = self.live.step_lines(shorten_command(command))
+        listener = self.report.step_lines(shorten_command(command))
         outcome = self.executor.run(action, listener)
         match outcome:
             case Completed(result=result):

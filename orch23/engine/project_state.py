@@ -12,13 +12,13 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.engine.ownership import GitFiles, LockIndex, NoGitFiles, OtherPipelines, Ownership, is_proven
-from orch23.engine.plan_index import PlanIndex
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.errors import MissingBytesError
 from orch23.model.pipeline import ChainLink, ForeachStage, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import LockFile, Record
+from orch23.plan.nodes import PlanIndex
 from orch23.store.project_store import ProjectStore
 
 
@@ -126,10 +126,6 @@ class ProjectState(Struct, dict=True):
             raise TypeError(message)
         return node
 
-    def is_declared(self, name: str) -> bool:
-        """Return whether a stage is in the plan, or may be an item of a foreach that is not expanded yet."""
-        return name in self.plan.nodes or isinstance(self.plan.nodes.get(name.partition("@")[0]), ForeachStage)
-
     def link(self, name: str) -> ChainLink | None:
         """Return the place of a stage in its chain; None if it is not in one."""
         stage = self.plan.nodes.get(name)
@@ -172,7 +168,7 @@ class ProjectState(Struct, dict=True):
 
     def has_declared_owner(self, path: str) -> bool:
         """Return whether the lock file gives a path to a stage that is declared today."""
-        return any(self.is_declared(record.stage) for record in self.locked.owning(path))
+        return any(self.plan.is_declared(record.stage) for record in self.locked.owning(path))
 
     def ownership_errors(self, name: str, paths: Collection[str], *, only_new: bool = False) -> tuple[Diagnostic, ...]:
         """Return an error for each path that another pipeline owns and where this one has no file of its own.
@@ -197,7 +193,7 @@ class ProjectState(Struct, dict=True):
         A lock file comes with a clone and anything can be in it, so it is not enough to remove the files of stages
         that no longer exist.
         """
-        return self.is_declared(record.stage) or is_proven(record, self.store.records)
+        return self.plan.is_declared(record.stage) or is_proven(record, self.store.records)
 
     def is_claim(self, record: Record) -> bool:
         """Return whether only the lock file says that this result passed: it is verified before it counts."""

@@ -12,7 +12,7 @@ from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.file_policy import tool_file_name
 from orch23.model.pipeline import ForeachStage, Pipeline, SkippedStage, Stage
 from orch23.model.plan import Plan
-from orch23.plan.nodes import writes_of
+from orch23.plan.nodes import declared_node, writes_of
 
 _MOST_NAMES = 5
 _Node = Stage | ForeachStage | SkippedStage
@@ -89,7 +89,7 @@ def undeclared_tool_files(plan: Plan, stage: str, paths: Iterable[str]) -> Diagn
         return None
     node = plan.nodes[stage]
     # The items of a list in a file are data: only names that the pipeline's author wrote count.
-    family = next((one for one in plan.pipeline.stages if one.name == stage.partition("@")[0]), node)
+    family = declared_node(plan.pipeline, stage) or node
     is_typed = isinstance(family, Stage) or bool(family.foreach.values)
     declared = DeclaredPatterns(writes_of(node if is_typed else family))
     unnamed = [f"`{path}`" for path in found if declared.is_undeclared_tool_file(path)]

@@ -2,20 +2,20 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.engine.attempt import StageResult
-from orch23.engine.commit import Committer, WorkspaceChange
+from orch23.engine.commit import Committer, PassedStage, WorkspaceChange, WriteBehind, is_cheap_to_rebuild
 from orch23.engine.outcomes import Failure, StageCost, StageOutcome, blocked_by, missing_bytes_outcome, stopped_by
 from orch23.engine.plan_walk import PlanWalk, may_access
 from orch23.engine.protected_files import undeclared_tool_files
 from orch23.engine.run_events import RunEvents
 from orch23.model.errors import ExitCode, MissingBytesError
 from orch23.model.event import Warned
-from orch23.model.pipeline import CheckStep, EnsuresStep, ForeachStage, Stage
+from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.record import Record
 from orch23.model.stage_status import StageStatus, checked_transition
 from orch23.resolve.resolution import ResolvedStage
@@ -23,15 +23,6 @@ from orch23.store.promotion import PromotionResult, refused_path_errors
 
 Outcomes: TypeAlias = Mapping[str, StageOutcome]
 _MOST_NAMES = 3
-
-
-class PassedStage(Struct, frozen=True, kw_only=True):
-    """A stage that passed and is not promoted yet. `how` is reported; a `fresh` one has nothing to promote."""
-
-    resolved: ResolvedStage
-    record: Record
-    outcome: StageOutcome
-    how: Literal["promoted", "restored", "fresh"]
 
 
 class AtomicGroups(Struct):
@@ -85,7 +76,7 @@ class AtomicGroups(Struct):
         In that case, add them one by one.
         """
         # Bytes and records must be durable before the promotion that refers to them (ADR 16).
-        self.committer.sync()
+        self.committer.session.store.sync()
         change = self._change(members)
         try:
             return None if change.foreign or change.refused else self._promote(members, change)
@@ -126,8 +117,7 @@ class AtomicGroups(Struct):
         for name, target in change.targets.items():
             foreign = tuple(path for path in change.foreign if path in target)
             try:
-                own = {path: entry for path, entry in change.new.items() if path in target}
-                self.committer.check(replace(change, new=own))
+                self.committer.ensure_stored({path: entry for path, entry in change.new.items() if path in target})
             except MissingBytesError as lost:
                 stuck[name] = missing_bytes_outcome(name, members[name].outcome.key, lost)
             if foreign:
@@ -165,63 +155,6 @@ def _edited(end: StageOutcome, foreign: tuple[str, ...]) -> StageOutcome:
     """Return the outcome of a stage whose files the user edited during the build."""
     text = f"not replaced, because they were edited during the build: {', '.join(foreign)}"
     return StageOutcome(status=StageStatus.EDITED, text=text, code=ExitCode.DECISION, key=end.key, paths=foreign)
-
-
-# See ADR 16: a result is written behind if it took at most this long, and one transaction commits up to _MOST of
-_SOON_S = 0.15
-_MOST = 256
-_PATIENCE_S, _MOST_PATIENCE_S = 0.3, 2.0
-_SHARE = 10
-
-
-def is_cheap_to_rebuild(stage: Stage, done: StageResult) -> bool:
-    """Return whether a crash may lose this result: it cost nothing and took less than `_SOON_S`.
-
-    Results of chains are excluded: other items start from their versions.
-    """
-    # A response is paid for, so its result is durable at once.
-    if done.exchanges or stage.chain is not None or not stage.step.is_cheap:
-        return False
-    # A process in `verify` may take long, also if the step itself did not.
-    checked = all(isinstance(step, CheckStep | EnsuresStep) for step in stage.verify.steps)
-    return checked and done.attempts == 1 and done.took_s <= _SOON_S
-
-
-class WriteBehind(Struct):
-    """Results that other stages see and that are not promoted yet. Only the loop thread calls this."""
-
-    clock: Callable[[], float]
-    _members: dict[str, PassedStage] = field(default_factory=dict)
-    _since: float = 0.0
-    _took_s: float = 0.0
-
-    def add(self, success: PassedStage) -> None:
-        """Add a result; the first one starts the clock until all are promoted."""
-        if not self._members:
-            self._since = self.clock()
-        self._members[success.resolved.stage.name] = success
-
-    @property
-    def is_due(self) -> bool:
-        """Whether it is time to promote."""
-        return len(self._members) >= _MOST or (bool(self._members) and self.left_s == 0)
-
-    @property
-    def left_s(self) -> float | None:
-        """How long the results may wait, in seconds; None if there are none."""
-        if not self._members:
-            return None
-        patience_s = max(_PATIENCE_S, min(_MOST_PATIENCE_S, _SHARE * self._took_s))
-        return max(0.0, self._since + patience_s - self.clock())
-
-    def committed(self, took_s: float) -> None:
-        """Record how long a promotion took. The next one waits ten times as long, so a slow disk gets larger groups."""
-        self._took_s = took_s
-
-    def drain(self) -> dict[str, PassedStage]:
-        """Remove and return all results, in the order in which they came."""
-        taken, self._members = self._members, {}
-        return taken
 
 
 class StageResults(Struct, kw_only=True, dict=True):
@@ -310,8 +243,15 @@ class StageResults(Struct, kw_only=True, dict=True):
         self._apply(self._taking(PassedStage(resolved=resolved, record=record, outcome=end, how="restored")))
 
     def finish(self, resolved: ResolvedStage, done: StageResult) -> None:
-        """Keep the result of a stage that passed. Other stages see it; its files are promoted now or soon."""
-        name = resolved.stage.name
+        """Keep the result of a stage that passed, unless another pipeline owns a file of it.
+
+        Other stages see it; its files are promoted now or soon.
+        """
+        name, state = resolved.stage.name, self.committer.session.state
+        # The files below a directory or a pattern in `outputs` are known only after the run.
+        if refused := state.ownership_errors(name, (*done.outputs, *done.deleted), only_new=True):
+            self.end(name, stopped_by(resolved.key, *refused))
+            return
         # A result that waits for its group must be durable (ADR 13), so it is not written behind.
         cheap = is_cheap_to_rebuild(resolved.stage, done) and len(self._group(name)) == 1
         record = self.committer.keep_for_later(resolved, done) if cheap else self.committer.keep(resolved, done)
@@ -417,7 +357,19 @@ class StageResults(Struct, kw_only=True, dict=True):
             kept = self.committer.keep_failure(resolved, done)
             self.events.promoted(name, "kept, although it failed", kept)
             self.events.warn_of(name, undeclared_tool_files(self.committer.session.state.plan, name, kept.written))
-        yield {name: _failed(resolved, done, failure)}
+        end = StageOutcome(
+            status=StageStatus.FAILED,
+            text=f"{failure.summary}{'; ' + done.note if done.note else ''}",
+            code=ExitCode.SAFETY if failure.safety else ExitCode.FAILED,
+            key=resolved.key,
+            attempts=done.attempts,
+            usage=done.usage,
+            failure=failure.feedback.excerpt,
+            problems=failure.diagnostics,
+            kind=failure.kind,
+            command=failure.feedback.command,
+        )
+        yield {name: end}
 
     def _completing(self) -> Iterator[Outcomes]:
         """Promote each group of which all members wait."""
@@ -459,18 +411,3 @@ class StageResults(Struct, kw_only=True, dict=True):
         if changed:
             text = f"inputs changed while it ran, so it is stale again: {', '.join(changed)}"
             self.events.warn(text, resolved.stage.name, Warned(paths=tuple(changed)))
-
-
-def _failed(resolved: ResolvedStage, done: StageResult, failure: Failure) -> StageOutcome:
-    return StageOutcome(
-        status=StageStatus.FAILED,
-        text=f"{failure.summary}{'; ' + done.note if done.note else ''}",
-        code=ExitCode.SAFETY if failure.safety else ExitCode.FAILED,
-        key=resolved.key,
-        attempts=done.attempts,
-        usage=done.usage,
-        failure=failure.feedback.excerpt,
-        problems=failure.diagnostics,
-        kind=failure.kind,
-        command=failure.feedback.command,
-    )

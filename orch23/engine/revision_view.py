@@ -12,10 +12,10 @@ from orch23.engine.plan_walk import expand_each
 from orch23.model.digest import FileEntry, Json
 from orch23.model.errors import ConfigurationError, InvalidInputError, SafetyError
 from orch23.model.paths import match, match_any, may_overlap, normalize_pattern
-from orch23.model.pipeline import ForeachStage, Pipeline, SliceInput, Stage
+from orch23.model.pipeline import ForeachStage, Pipeline, SliceInput, Stage, family_of
 from orch23.model.plan import AffectedStage, Plan
 from orch23.model.record import Facts, LockFile, Manifest, same_result
-from orch23.plan.nodes import Node, may_read, reads_of, writes_of
+from orch23.plan.nodes import Node, declared_node, may_read, reads_of, writes_of
 from orch23.plan.planner import build_plan
 from orch23.resolve.prompts import AuthorTexts
 from orch23.resolve.resolution import resolve_stage
@@ -105,7 +105,7 @@ class RevisionArtifacts(Struct, frozen=True, kw_only=True, dict=True):
         """The last version of each path by the records of stages that still exist."""
         found: dict[str, FileEntry | None] = {}
         records = self.lock.records
-        later = (name for name in records if name not in self.plan.nodes and self._is_alive(name))
+        later = (name for name in records if name not in self.plan.nodes and self.plan.is_declared(name))
         for name in (*self.plan.order, *later):
             if name in records:
                 found |= dict.fromkeys(records[name].deleted)
@@ -115,14 +115,11 @@ class RevisionArtifacts(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def _unbuilt(self) -> tuple[tuple[str, ...], ...]:
         """What stages without a record may write; of a foreach, if no item has a record."""
-        known = {*self.lock.records, *(name.partition("@")[0] for name in self.lock.records)}
+        known = {*self.lock.records, *(family_of(name) for name in self.lock.records)}
         nodes: list[Stage | ForeachStage] = [*self.plan.pipeline.stages]
         if self.today is None:
             nodes += self.plan.nodes.values()
         return tuple(writes_of(node) for node in nodes if node.name not in known)
-
-    def _is_alive(self, name: str) -> bool:
-        return name in self.plan.nodes or isinstance(self.plan.nodes.get(name.partition("@")[0]), ForeachStage)
 
 
 def artifact_paths(pipelines: Collection[Pipeline | None], locks: Collection[LockFile]) -> frozenset[str]:
@@ -305,7 +302,7 @@ def compare_manifests(
             found.append(one)
             writers[name] = now.plan.nodes[name]
     # A foreach that had no list then is in the plan by its items today.
-    families = {name.partition("@")[0] for name in now.plan.nodes if "@" in name}
+    families = {family_of(name) for name in now.plan.nodes if "@" in name}
     return tuple(found), tuple(name for name in removed if name not in families)
 
 
@@ -385,6 +382,5 @@ def _overlap(some: Collection[str], others: Collection[str]) -> bool:
 
 def _list_of(plan: Plan, name: str) -> tuple[str, ...]:
     """Return the list file that an item comes from."""
-    families = (node for node in plan.pipeline.stages if isinstance(node, ForeachStage))
-    found = next((node for node in families if node.name == name.partition("@")[0]), None)
-    return (found.foreach.source,) if found is not None and found.foreach.source is not None else ()
+    found = declared_node(plan.pipeline, name)
+    return (found.foreach.source,) if isinstance(found, ForeachStage) and found.foreach.source is not None else ()

@@ -41,47 +41,6 @@ MAX_LINES = 1_000
 """The most lines of one step or one response that are reported."""
 
 
-class LiveOutput(Struct, frozen=True):
-    """Reports the lines of one stage as they come, if `is_enabled`. `redact` removes secrets from a text."""
-
-    notice: Callable[[Event], None]
-    stage: str
-    redact: Callable[[str], str]
-    is_enabled: bool = False
-
-    def step_lines(self, step: str) -> LineListener | None:
-        """Return a listener for the lines that a step prints; None if nothing is reported."""
-        if not self.is_enabled:
-            return None
-        return self._reported(lambda line, cut: StepOutput(step=step, line=line, cut=cut))
-
-    def response_lines(self, attempt: int) -> LineSplitter:
-        """Return a splitter for the parts of a response."""
-        if not self.is_enabled:
-            return LineSplitter(_ignore)
-        return LineSplitter(self._reported(lambda line, cut: LlmText(attempt=attempt, line=line, cut=cut)))
-
-    def _reported(self, event: Callable[[str, bool], EventData]) -> LineListener:
-        count = 0
-
-        def listener(line: str, *, cut: bool = False) -> None:
-            nonlocal count
-            count += 1
-            # A program in a loop prints millions of lines: each would be an event in the journal.
-            if count <= MAX_LINES:
-                text, is_cut = displayable_part(line, self.redact, cut=cut)
-                self.notice(Event(event(text, is_cut), f"{text}..." if is_cut else text, self.stage, "debug"))
-            elif count == MAX_LINES + 1:
-                text = f"more than {MAX_LINES:,} lines: the rest is not shown"
-                self.notice(Event(event("", True), text, self.stage, "debug"))  # noqa: FBT003 - a fact of the event
-
-        return listener
-
-
-def _ignore(line: str, *, cut: bool = False) -> None:
-    pass
-
-
 _MOST_NAMES = 8  # with all names, the journal would grow with the square of the number of items
 
 
@@ -199,7 +158,7 @@ class Reporter(Struct, frozen=True, kw_only=True):
 
     def of_stage(self, name: str) -> "StageReporter":
         """Return the reporter of one stage."""
-        return StageReporter(name, self, LiveOutput(self.observer.notice, name, self.redact, self.live))
+        return StageReporter(name, self)
 
 
 class StageReporter(Struct, frozen=True):
@@ -207,7 +166,6 @@ class StageReporter(Struct, frozen=True):
 
     stage: str
     reporter: Reporter
-    live: LiveOutput
 
     def emit(self, data: EventData, message: str, level: EventLevel = "info") -> None:
         """Report an event of the stage."""
@@ -216,6 +174,38 @@ class StageReporter(Struct, frozen=True):
     def keep(self, attempt: int, name: str, text: str) -> None:
         """Keep an artifact of an attempt."""
         self.reporter.artifacts.keep(self.stage, attempt, name, self.reporter.redact(text))
+
+    def step_lines(self, step: str) -> LineListener | None:
+        """Return a listener for the lines that a step prints; None if nothing is reported."""
+        if not self.reporter.live:
+            return None
+        return self._reported(lambda line, cut: StepOutput(step=step, line=line, cut=cut))
+
+    def response_lines(self, attempt: int) -> LineSplitter:
+        """Return a splitter for the parts of a response."""
+        if not self.reporter.live:
+            return LineSplitter(_ignore)
+        return LineSplitter(self._reported(lambda line, cut: LlmText(attempt=attempt, line=line, cut=cut)))
+
+    def _reported(self, event: Callable[[str, bool], EventData]) -> LineListener:
+        count = 0
+
+        def listener(line: str, *, cut: bool = False) -> None:
+            nonlocal count
+            count += 1
+            # A program in a loop prints millions of lines: each would be an event in the journal.
+            if count <= MAX_LINES:
+                text, is_cut = displayable_part(line, self.reporter.redact, cut=cut)
+                self.emit(event(text, is_cut), f"{text}..." if is_cut else text, "debug")
+            elif count == MAX_LINES + 1:
+                text = f"more than {MAX_LINES:,} lines: the rest is not shown"
+                self.emit(event("", True), text, "debug")  # noqa: FBT003 - a fact of the event
+
+        return listener
+
+
+def _ignore(line: str, *, cut: bool = False) -> None:
+    pass
 
 
 class LlmEvents(Struct, kw_only=True):

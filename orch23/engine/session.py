@@ -4,7 +4,7 @@ import contextlib
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -39,26 +39,8 @@ from orch23.store.project_store import ProjectStore
 from orch23.store.safe_files import read_regular
 
 if TYPE_CHECKING:
+    from orch23.resolve.expand import Expansion
     from orch23.steps.llm.spec import LLMStep
-
-
-class PriorState(Protocol):
-    """The lock file of a pipeline, and the history of its runs."""
-
-    @property
-    def lock_path(self) -> Path:
-        """The path of the lock file."""
-
-    def read(self) -> tuple[LockFile, RunHistory]:
-        """Return the lock file and the history.
-
-        Raises:
-            CorruptStateError: the lock file or the journal is damaged.
-
-        """
-
-    def write(self, lock: LockFile, pipeline_name: str) -> LockWrite:
-        """Write these records to the lock file; the sha256 of the result is empty if its bytes are not known."""
 
 
 def lock_path(root: Path, pipeline_file: str) -> Path:
@@ -73,11 +55,6 @@ class WholePriorState(Struct, frozen=True):
     logs: Path
     pipeline_file: str
 
-    @property
-    def lock_path(self) -> Path:
-        """The path of the lock file."""
-        return lock_path(self.root, self.pipeline_file)
-
     def read(self) -> tuple[LockFile, RunHistory]:
         """Return the lock file and the history.
 
@@ -85,7 +62,7 @@ class WholePriorState(Struct, frozen=True):
             CorruptStateError: the lock file or the journal is damaged.
 
         """
-        place = self.lock_path
+        place = lock_path(self.root, self.pipeline_file)
         history = read_history(self.logs, self.pipeline_file, lock_digest(place))
         return read_lock(place), history
 
@@ -96,7 +73,7 @@ class WholePriorState(Struct, frozen=True):
             SafetyError: a directory of its path is a link.
 
         """
-        return write_lock(self.root, self.lock_path.relative_to(self.root).as_posix(), lock, pipeline_name)
+        return write_lock(self.root, lock_path(Path(), self.pipeline_file).as_posix(), lock, pipeline_name)
 
 
 class PartialPriorState(Struct):
@@ -113,11 +90,6 @@ class PartialPriorState(Struct):
     ctime_ns: int = 0
     _data: bytes = b""
 
-    @property
-    def lock_path(self) -> Path:
-        """The path of the lock file."""
-        return lock_path(self.root, self.pipeline_file)
-
     def read(self) -> tuple[LockFile, RunHistory]:
         """Return the records of the stages.
 
@@ -125,7 +97,7 @@ class PartialPriorState(Struct):
             CorruptStateError: the lock file is not the one that the build before left.
 
         """
-        place = self.lock_path
+        place = lock_path(self.root, self.pipeline_file)
         # Read before the change time is checked: that shows a change between the two.
         self._data = read_regular(place) or b""
         if not self._is_unchanged() and digest_bytes(self._data).sha256 != self.sha256:
@@ -143,14 +115,18 @@ class PartialPriorState(Struct):
             SafetyError: a directory of its path is a link.
 
         """
-        place = self.lock_path.relative_to(self.root).as_posix()
+        place = lock_path(Path(), self.pipeline_file).as_posix()
         return write_lock_records(self.root, place, lock, pipeline_name, self._data, is_unchanged=self._is_unchanged())
 
     def _is_unchanged(self) -> bool:
         with contextlib.suppress(OSError):
-            return self.ctime_ns != 0 and os.lstat(self.lock_path).st_ctime_ns == self.ctime_ns
+            lock = lock_path(self.root, self.pipeline_file)
+            return self.ctime_ns != 0 and os.lstat(lock).st_ctime_ns == self.ctime_ns
         return False
 
+
+PriorState: TypeAlias = WholePriorState | PartialPriorState
+"""The lock file of a pipeline, and the history of its runs."""
 
 CheckProvider = Callable[["LLMStep"], tuple[Diagnostic, ...]]
 """Return the errors of a stage's provider that are known before any stage starts."""
@@ -183,7 +159,7 @@ class Session(Struct, frozen=True, kw_only=True):
     @property
     def lock_path(self) -> Path:
         """The path of the lock file."""
-        return self.prior.lock_path
+        return lock_path(self.store.root, self.pipeline.file)
 
 
 def open_session(  # noqa: PLR0913 - what a build knows, each with its own name
@@ -315,19 +291,17 @@ def _expand_sources(decider: StageDecider, check: CheckProvider) -> None:
     problems: list[Diagnostic] = []
     seen: set[str] = set()
     while found := {
-        node.name: (node, expansion)
+        node.name: expansion
         for node in state.plan.unexpanded
         if node.name not in seen and not list_producers(state.plan, node)
         if (expansion := expand_foreach(decider, node)) is not None
     }:
         seen |= found.keys()
-        problems += (problem for _, expansion in found.values() for problem in expansion.problems)
-        sound = {name: one for name, one in found.items() if not one[1].problems}
-        plan, wrong = plan_with_items(state.plan, {name: expansion for name, (_, expansion) in sound.items()})
+        problems += (problem for expansion in found.values() for problem in expansion.problems)
+        sound = {name: expansion for name, expansion in found.items() if not expansion.problems}
+        plan, wrong = plan_with_items(state.plan, sound)
         problems += wrong
-        for node, expansion in sound.values():
-            if declared_llm_step(node) is None:
-                problems += _item_providers(state.plan.pipeline, expansion.stages, check)
+        problems += _item_providers(state.plan, sound, check)
         if plan is not None:
             state.extend(plan)
     # A file that no stage makes any more will be removed, so it does not count as an existing input.
@@ -338,12 +312,16 @@ def _expand_sources(decider: StageDecider, check: CheckProvider) -> None:
         raise InvalidInputError(*problems)
 
 
-def _item_providers(pipeline: Pipeline, items: tuple[Stage, ...], check: CheckProvider) -> Iterator[Diagnostic]:
-    """Yield the errors of llm steps of items, where these differ."""
-    for item in items:
-        if is_llm(item.step):
-            for one in _provider(pipeline, item.name, item.step, check):
-                yield replace(one, subject=item.name)
+def _item_providers(plan: Plan, found: Mapping[str, "Expansion"], check: CheckProvider) -> Iterator[Diagnostic]:
+    """Yield the errors of llm steps of the items of foreach stages, where these steps differ."""
+    for node in plan.unexpanded:
+        # A step that all items share was checked with the foreach.
+        items = found[node.name].stages if node.name in found and declared_llm_step(node) is None else ()
+        for item in items:
+            if is_llm(item.step):
+                yield from (
+                    replace(one, subject=item.name) for one in _provider(plan.pipeline, item.name, item.step, check)
+                )
 
 
 def _with_interrupted(lock: LockFile, history: RunHistory, store: ProjectStore) -> LockFile:

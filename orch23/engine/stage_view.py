@@ -10,7 +10,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.errors import SafetyError
 from orch23.model.paths import is_glob, match, match_any, normalize_pattern
-from orch23.model.pipeline import Stage
+from orch23.model.pipeline import Stage, family_of
 from orch23.plan.nodes import WriterIndex
 
 
@@ -32,7 +32,8 @@ class ObsoleteFiles(Struct, frozen=True):
         having = [
             record
             for record in state.locked.having(path, entry)
-            if (record.stage in state.results or not state.is_declared(record.stage)) and state.may_remove_by(record)
+            if (record.stage in state.results or not state.plan.is_declared(record.stage))
+            and state.may_remove_by(record)
         ]
         if not having or state.ownership.is_accepted(path, entry):
             return False
@@ -55,7 +56,7 @@ class ObsoleteFiles(Struct, frozen=True):
         return state.ownership.is_committed(path)
 
     def _is_switched_off(self, name: str) -> bool:
-        return name in self.state.plan.skipped or name.partition("@")[0] in self.state.plan.skipped
+        return name in self.state.plan.skipped or family_of(name) in self.state.plan.skipped
 
     def _of_ended_stages(self) -> tuple[str, ...]:
         """Return the paths that the lock file gives to ended stages alone, and that no stage has written today."""

@@ -13,7 +13,7 @@ from orch23.engine.plan_walk import expand_each, list_producers
 from orch23.engine.process_runner import Files, ProcessRunner
 from orch23.engine.pytest_trust import TestTrust
 from orch23.engine.run_events import Reporter
-from orch23.engine.session import Session
+from orch23.engine.session import Session, missing_input_errors
 from orch23.engine.stage_view import ObsoleteFiles, StageView
 from orch23.engine.verification import Verifier
 from orch23.model.diagnostic import Diagnostic
@@ -25,7 +25,6 @@ from orch23.model.pipeline import ForeachStage, SliceInput, Stage
 from orch23.model.plan import Plan, VerifyOnly
 from orch23.model.ports import Executor
 from orch23.model.record import Record
-from orch23.plan.diagnostics import literal_reads, missing_inputs_errors
 from orch23.plan.nodes import writes_of
 from orch23.plan.planner import Selection
 from orch23.resolve.prompts import PromptInput
@@ -230,7 +229,7 @@ class Worker(Struct, frozen=True, kw_only=True):
             tree=tree,
             redact=self.safeguards.secrets.redact,
             trust=TestTrust(session.state, resolved, session.state.plan),
-            live=report.live,
+            report=report,
         )
         # A check may compare a result with the last accepted one, as `architecture_stability` does.
         previous = session.lock.records.get(stage.name)
@@ -301,13 +300,10 @@ class Worker(Struct, frozen=True, kw_only=True):
         A slice is searched in the files of the list's maker and in those that the maker sees; files that other stages
         make later are not known yet.
         """
-        workspace = self.session.store.workspace
-        exists = {path: workspace.input_entry(path) is not None for path in literal_reads(plan)}
-        names = {stage.name for stage in items}
         missing = [
-            d
-            for d in missing_inputs_errors(plan, exists, workspace.is_folder)
-            if any(f"`{name}`" in d.message for name in names)
+            error
+            for error in missing_input_errors(plan, self.session.store)
+            if any(f"`{stage.name}`" in error.message for stage in items)
         ]
         ended = Selection(targets=(maker,)).nodes(plan)
         writers = [pattern for name, node in plan.nodes.items() if name not in ended for pattern in writes_of(node)]

@@ -7,81 +7,56 @@ import re
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
 
 from orch23.execute import process_tree
-from orch23.execute.cleanup import closing_fd
 from orch23.execute.launch import Launch, Launcher, LaunchRefusedError, PlainLauncher, process_environment, run_launch
 from orch23.execute.process import EndReason, OutputLimits, ProcessOutcome
 from orch23.execute.sandbox.restricted import LandlockLauncher
+from orch23.execute.sandbox.visible_paths import link_chain
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.execute.sandbox_tree import SandboxDir
 from orch23.model.action import DEFAULT_LIMITS, InputsChanged, StepLimits
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, SafetyError
 from orch23.providers.adapter import ProgramCall, ProgramResult
-from orch23.store.safe_files import is_temp, write_all
+from orch23.store.safe_files import FileStamp, closing, is_temp, stamp_of, walk_tree, write_all
 
 _OWN_FOLDERS = frozenset({".orch23", "logs"})
 # Of `.git` only these are compared: git itself writes to the others at any command.
 _GIT_NAMES = frozenset({"hooks", "config"})
 
 
-class ProjectStamp(NamedTuple):
-    """The values that change with a file: device, inode, size, modification time in ns, mode, change time in ns."""
-
-    device: int
-    inode: int
-    size_bytes: int
-    mtime_ns: int
-    mode: int
-    ctime_ns: int
-
-
-ProjectStamps: TypeAlias = Mapping[str, ProjectStamp]
+ProjectStamps: TypeAlias = Mapping[str, FileStamp]
 
 
 def stamp_project(root: Path, ignored: Collection[str] = ()) -> ProjectStamps:
     """Return the stamps of all files and links below a folder, by path; links are not followed."""
-    found: dict[str, ProjectStamp] = {}
-    pending = [""]
-    while pending:
-        folder = pending.pop()
-        with contextlib.suppress(OSError), os.scandir(root / folder) as entries:
-            for entry in entries:
-                path = f"{folder}{entry.name}"
-                if is_temp(entry.name) or path in ignored or (not folder and entry.name in _OWN_FOLDERS):
-                    continue
-                if folder == ".git/" and entry.name not in _GIT_NAMES:
-                    continue
-                if entry.is_dir(follow_symlinks=False):
-                    pending.append(f"{path}/")
-                    continue
-                with contextlib.suppress(FileNotFoundError):
-                    status = entry.stat(follow_symlinks=False)
-                    found[path] = ProjectStamp(
-                        device=status.st_dev,
-                        inode=status.st_ino,
-                        size_bytes=status.st_size,
-                        mtime_ns=status.st_mtime_ns,
-                        mode=status.st_mode,
-                        ctime_ns=status.st_ctime_ns,
-                    )
+
+    def is_skipped(path: str) -> bool:
+        folder, _, name = path.rpartition("/")
+        if folder == ".git":
+            return name not in _GIT_NAMES
+        return is_temp(name) or path in ignored or path in _OWN_FOLDERS
+
+    found: dict[str, FileStamp] = {}
+    for path, entry in walk_tree(root, is_skipped=is_skipped, ignored=(OSError,)):
+        if not entry.is_dir(follow_symlinks=False):
+            with contextlib.suppress(FileNotFoundError):
+                found[path] = stamp_of(entry.stat(follow_symlinks=False))
     return found
 
 
 def changed_paths(before: ProjectStamps, after: ProjectStamps, *, modes_alone: bool = False) -> list[str]:
     """Return the paths that were added, removed or changed, sorted; or those of which only the mode changed."""
-    if modes_alone:
-        both = before.keys() & after.keys()
-        return sorted(path for path in both if _differs_by_mode(before[path], after[path]))
-    return sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
-
-
-def _differs_by_mode(before: ProjectStamp, after: ProjectStamp) -> bool:
-    return before[:4] == after[:4] and before.mode != after.mode
+    changed = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
+    if not modes_alone:
+        return changed
+    both = [(path, before[path], after[path]) for path in changed if path in before and path in after]
+    # A write would change the modification time too. A new mode changes only the time of the inode (ctime).
+    return [path for path, old, new in both if old.mode != new.mode and old[:4] == new[:4]]
 
 
 _STDERR_TAIL_BYTES = 64_000
@@ -196,7 +171,7 @@ class LocalProgramRunner(Struct, kw_only=True):
             interpreter=_interpreter(program),
             network=call.network,
             limits=self.limits,
-            reads=(*_links(program), *call.reads),
+            reads=(*link_chain(program), *call.reads),
             stdin=stdin,
         )
         with self.launcher.prepare(wanted) as launch:
@@ -243,7 +218,7 @@ def _violation(program: str, tier: str, paths: list[str]) -> Diagnostic:
 @contextlib.contextmanager
 def _open_in_memory(data: bytes) -> Iterator[int]:
     """Yield the descriptor of a file in memory with the data."""
-    with closing_fd(os.memfd_create("orch23-request")) as descriptor:
+    with closing(os.memfd_create("orch23-request")) as descriptor:
         write_all(descriptor, data)
         os.lseek(descriptor, 0, os.SEEK_SET)
         yield descriptor
@@ -255,14 +230,3 @@ def _interpreter(program: Path) -> Path:
         if (one.parent.parent / "pyvenv.cfg").is_file():
             return one.parent / "python"
     return program if _PYTHON.fullmatch(program.name) else _NO_INTERPRETER
-
-
-def _links(program: Path) -> tuple[Path, ...]:
-    """Return the path of a program, and the target of each link on the way to its file."""
-    found = [program]
-    while found[-1].is_symlink():
-        target = Path(os.path.normpath(found[-1].parent / found[-1].readlink()))
-        if target in found:
-            break
-        found.append(target)
-    return (*found, program.resolve())

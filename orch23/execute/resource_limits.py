@@ -4,11 +4,11 @@ import contextlib
 import os
 import resource
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 
-from orch23.execute.cleanup import closing_fd, open_below, open_subdirectory
 from orch23.model.action import StepLimits
+from orch23.store.safe_files import closing
+from orch23.store.tree_removal import open_below, open_subdirectory
 
 # The highest oom_score_adj: if memory runs out, the kernel kills the step before orch23.
 _KILLED_FIRST = b"1000"
@@ -99,7 +99,12 @@ def _exceeded_disk_limit(root: Path, limits: StepLimits) -> str | None:
         above = folders.pop()
         if len(above) > _MAX_DEPTH:
             return "its folders are nested too deep to be measured"
-        with contextlib.suppress(OSError), _open_folder(root, above) as folder, os.scandir(folder) as found:
+        with (
+            contextlib.suppress(OSError),
+            open_subdirectory(root) as top,
+            closing(open_below(top, above)) as folder,
+            os.scandir(folder) as found,
+        ):
             for entry in found:
                 entries += 1
                 with contextlib.suppress(OSError):
@@ -112,8 +117,3 @@ def _exceeded_disk_limit(root: Path, limits: StepLimits) -> str | None:
         if size_bytes > limits.disk:
             return f"its sandbox directory held more than {limits.disk} bytes (`limits.disk`)"
     return None
-
-
-def _open_folder(root: Path, names: tuple[str, ...]) -> AbstractContextManager[int]:
-    with open_subdirectory(root) as top:
-        return closing_fd(open_below(top, names))

@@ -18,11 +18,12 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct, field
 
-from orch23.execute.cleanup import closing_fd, make_accessible, open_below, open_subdirectory
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.paths import compile_pattern
 from orch23.store.file_copy import FileProgress, hash_file
+from orch23.store.safe_files import FileStamp, closing, stamp_of, walk_tree
+from orch23.store.tree_removal import make_accessible, open_below, open_subdirectory
 
 SANDBOX_EPOCH = 315_619_200
 """The mtime of all files and folders in a tree, and SOURCE_DATE_EPOCH: 1980-01-02 UTC, which zip archives can hold."""
@@ -132,7 +133,7 @@ def scan_tree(
         message = "the working directory of the sandbox was replaced or removed"
         scan.report("E618", ".", message, "leave it in place")
         return TreeChanges({}, (), tuple(scan.violations))
-    with closing_fd(top), contextlib.suppress(_LimitReachedError):
+    with closing(top), contextlib.suppress(_LimitReachedError):
         _scan_directory(scan, top, "", 1)
     removed = tuple(p for p in sorted(inputs) if p not in scan.files and not scan.is_scratch(p))
     return TreeChanges(dict(sorted(scan.written.items())), removed, _shortened(scan.violations))
@@ -147,8 +148,14 @@ def open_tree(sandbox_dir: SandboxDir) -> Iterator[Callable[[str], int]]:
             link.
 
     """
-    with closing_fd(_open_top(sandbox_dir)) as top:
-        yield lambda path: _open_file(top, path)
+    with closing(_open_top(sandbox_dir)) as top:
+
+        def open_file(path: str) -> int:
+            *above, name = path.split("/")
+            with closing(open_below(top, above)) as folder:
+                return _open_regular(folder, name)
+
+        yield open_file
 
 
 def link_text(path: str, inputs: Mapping[str, FileEntry]) -> str | None:
@@ -290,16 +297,10 @@ def _name_problem(name: str) -> str | None:
 
 def _make_readable(folder: int, name: str) -> None:
     """Let the owner read a file. The name may be another file by now: links and files with other names are skipped."""
-    with closing_fd(os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)) as descriptor:
+    with closing(os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)) as descriptor:
         status = os.fstat(descriptor)
         if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
             os.chmod(f"/proc/self/fd/{descriptor}", stat.S_IMODE(status.st_mode) | stat.S_IRUSR)
-
-
-def _open_file(top: int, path: str) -> int:
-    *above, name = path.split("/")
-    with closing_fd(open_below(top, above)) as folder:
-        return _open_regular(folder, name)
 
 
 def _open_regular(folder: int, name: str) -> int:
@@ -318,14 +319,13 @@ def _differs(folder: int, name: str, status: os.stat_result, entry: FileEntry | 
         return True
     if bool(status.st_mode & stat.S_IXUSR) != entry.executable:
         return True
-    with closing_fd(_open_regular(folder, name)) as descriptor:
+    with closing(_open_regular(folder, name)) as descriptor:
         return hash_file(descriptor, meter("hashing", name, status.st_size))[0] != entry.digest.sha256
 
 
 # ---- trees that a process may write only in part -----------------------------------------------------------------
 
-TreeStamps: TypeAlias = Mapping[str, tuple[int, int]]
-"""Inode and change time (ctime, in ns) of each path of a tree. No process can set a ctime."""
+TreeStamps: TypeAlias = Mapping[str, FileStamp]
 
 
 def writable_parts(sandbox_dir: SandboxDir, writable: Iterable[str]) -> Iterator[Path]:
@@ -364,25 +364,10 @@ def make_writable_files(sandbox_dir: SandboxDir, writable: Iterable[str]) -> tup
 def stamp_tree(sandbox_dir: SandboxDir, writable: Iterable[str]) -> TreeStamps:
     """Return the stamps of everything in a tree that must not be written."""
     left_out = frozenset(path.rstrip("/") for path in writable)
-    found: dict[str, tuple[int, int]] = {}
-    folders = [""]
-    while folders:
-        folder = folders.pop()
-        found[folder or "."] = _stamp(os.stat(sandbox_dir.work / folder, follow_symlinks=False))
-        with os.scandir(sandbox_dir.work / folder) as entries:
-            for entry in entries:
-                path = f"{folder}/{entry.name}" if folder else entry.name
-                if path in left_out:
-                    continue
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(path)
-                else:
-                    found[path] = _stamp(entry.stat(follow_symlinks=False))
+    found = {".": stamp_of(os.stat(sandbox_dir.work, follow_symlinks=False))}
+    for path, entry in walk_tree(sandbox_dir.work, is_skipped=left_out.__contains__):
+        found[path] = stamp_of(entry.stat(follow_symlinks=False))
     return found
-
-
-def _stamp(status: os.stat_result) -> tuple[int, int]:
-    return status.st_ino, status.st_ctime_ns
 
 
 class ReadOnlyChanges(Struct, frozen=True):

@@ -301,7 +301,7 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     @property
     def family(self) -> str:
         """Return the declared stage's name: `code` for `code@T1`."""
-        return self.name.partition("@")[0]
+        return family_of(self.name)
 
     @property
     def author_files(self) -> dict[tuple[str, str], str]:
@@ -367,7 +367,12 @@ class SkippedStage(Struct, frozen=True, omit_defaults=True, kw_only=True):
     @property
     def family(self) -> str:
         """Return the declared stage's name: `code` for `code@T1`."""
-        return self.name.partition("@")[0]
+        return family_of(self.name)
+
+
+def family_of(name: str) -> str:
+    """Return the name of the declared stage that a node belongs to: `code` for `code@T1`."""
+    return name.partition("@")[0]
 
 
 # The number of parts in the path of a stage, `stages/NAME`.
@@ -411,7 +416,7 @@ class Pipeline(Struct, frozen=True, omit_defaults=True, kw_only=True, dict=True)
 
     def locate(self, *path: str | int) -> Location | None:
         """Return the location of a node, or of its nearest ancestor that has one. `code@T1` is found as `code`."""
-        parts = [str(p).partition("@")[0] if i == 1 else str(p) for i, p in enumerate(path)]
+        parts = [family_of(str(p)) if i == 1 else str(p) for i, p in enumerate(path)]
         while parts:
             found = self.locations.get("/".join(parts))
             if found is not None:

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, Protocol, TypeAlias
 
 from msgspec import Struct, field
 
-from orch23.model.pipeline import ForeachStage, Pipeline, SkippedStage, Stage
+from orch23.model.pipeline import ForeachStage, Pipeline, SkippedStage, Stage, family_of
 from orch23.model.record import Reason, Record
 
 
@@ -70,6 +70,10 @@ class Plan(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def _group_of(self) -> Mapping[str, str]:
         return {name: group for group, names in self.groups.items() for name in names}
+
+    def is_declared(self, name: str) -> bool:
+        """Return whether a name is that of a node, or may be that of an item of a foreach that is not expanded yet."""
+        return name in self.nodes or isinstance(self.nodes.get(family_of(name)), ForeachStage)
 
     def earlier_items(self, name: str) -> tuple[str, ...]:
         """Return the items before a node in its chain, in order. It may read any of their files.

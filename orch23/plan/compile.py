@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from orch23.model.diagnostic import Diagnostic, Related
 from orch23.model.paths import is_glob
-from orch23.model.pipeline import ForeachStage, Pipeline, Stage
+from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
 from orch23.model.plan import Edge
 from orch23.plan.diagnostics import explain_edge, unbounded_output, unknown_stage_error
 from orch23.plan.nodes import (
@@ -115,19 +115,12 @@ def _need_edges(facts: PlanNodes) -> tuple[list[Edge], list[Diagnostic]]:
             if producers is None:
                 problems.append(unknown_stage_error(pipeline, name, position, need, known))
             elif name in producers:
-                problems.append(_needs_itself(pipeline, name, position, need))
+                place = pipeline.locate("stages", name, "needs", position)
+                hint = f"`{name}` needs itself; remove `{need}` from its `needs`"
+                problems.append(Diagnostic("E820", f"cycle: {name} -> {name}", place, hint))
             else:
                 edges += [Edge(producer, name, f"needs {need}") for producer in producers]
     return edges, problems
-
-
-def _needs_itself(pipeline: Pipeline, name: str, position: int, need: str) -> Diagnostic:
-    return Diagnostic(
-        "E820",
-        f"cycle: {name} -> {name}",
-        pipeline.locate("stages", name, "needs", position),
-        f"`{name}` needs itself; remove `{need}` from its `needs`",
-    )
 
 
 def _needed(facts: PlanNodes, node: Node, need: str, foreach: Mapping[str, ForeachStage]) -> tuple[str, ...] | None:
@@ -135,7 +128,7 @@ def _needed(facts: PlanNodes, node: Node, need: str, foreach: Mapping[str, Forea
     wanted = need.removesuffix("[*]")
     if wanted in facts.nodes:
         return (wanted,)
-    if wanted in facts.skipped or wanted.partition("@")[0] in facts.skipped:
+    if wanted in facts.skipped or family_of(wanted) in facts.skipped:
         return ()
     if wanted not in facts.expansions:
         return None
@@ -148,10 +141,9 @@ def _needed(facts: PlanNodes, node: Node, need: str, foreach: Mapping[str, Forea
 
 def _twin(node: Node, wanted: str, foreach: Mapping[str, ForeachStage]) -> str | None:
     """Return the item of another foreach with the same key, if both foreach have the same list."""
-    family = foreach.get(node.name.partition("@")[0])
-    if family is None or not isinstance(node, Stage) or node.item is None:
+    if not isinstance(node, Stage) or node.item is None or node.family not in foreach:
         return None
-    a, b = family.foreach, foreach[wanted].foreach
+    a, b = foreach[node.family].foreach, foreach[wanted].foreach
     same = (a.source, a.pointer, a.values) == (b.source, b.pointer, b.values)
     return f"{wanted}@{node.item.key}" if same else None
 
@@ -213,9 +205,9 @@ def _conflicting(graph: StageGraph, edges: list[Edge]) -> frozenset[Edge]:
     """Return the edges whose reader is upstream of their producer in the graph."""
     if not edges:
         return frozenset()
-    bits = {name: number for number, name in enumerate(dict.fromkeys(edge.producer for edge in edges))}
-    reachable = reachable_goals(graph, bits)
-    return frozenset(edge for edge in edges if reachable[edge.reader] >> bits[edge.producer] & 1)
+    goals = {name: 1 << number for number, name in enumerate(dict.fromkeys(edge.producer for edge in edges))}
+    reachable = reachable_goals(graph, goals)
+    return frozenset(edge for edge in edges if reachable[edge.reader] & goals[edge.producer])
 
 
 def _order_after_groups(
@@ -281,21 +273,17 @@ def _cycle_errors(pipeline: Pipeline, nodes: Mapping[str, Node], graph: StageGra
     for edges in find_cycles(graph):
         steps = [(nodes[a], nodes[b], why) for a, b, why in edges]
         path = [a for a, _, _ in edges]
+        hint = "remove one of these inputs, outputs or needs"
+        # For an output whose path an item decides, a folder in front of it often removes the edge.
+        if unbounded := next((text for step in steps if (text := unbounded_output(pipeline, *step))), ""):
+            hint = f"`{unbounded}` may be any path: put a folder in front of it, or remove one of these"
         problems.append(
             Diagnostic(
                 "E820",
                 "cycle: " + " -> ".join([*path, path[0]]),
                 pipeline.locate("stages", path[0]),
-                _cycle_hint(pipeline, steps),
+                hint,
                 related=tuple(explain_edge(pipeline, *step) for step in steps),
             )
         )
     return sorted(problems, key=lambda d: d.message)
-
-
-def _cycle_hint(pipeline: Pipeline, steps: Iterable[tuple[Node, Node, str]]) -> str:
-    """Return how to remove an edge; for an output whose path an item decides, a folder in front often suffices."""
-    unbounded = next((text for step in steps if (text := unbounded_output(pipeline, *step))), "")
-    if not unbounded:
-        return "remove one of these inputs, outputs or needs"
-    return f"`{unbounded}` may be any path: put a folder in front of it, or remove one of these"

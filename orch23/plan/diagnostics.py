@@ -12,7 +12,7 @@ from orch23.model.fields import leaves
 from orch23.model.paths import escape_pattern, is_glob, match, may_overlap, normalize_pattern
 from orch23.model.pipeline import ForeachStage, GlobInput, Input, ListInput, OrderInput, Pipeline, SliceInput, Stage
 from orch23.model.plan import Plan
-from orch23.plan.nodes import Node, WriterIndex, writes_of
+from orch23.plan.nodes import Node, WriterIndex, declared_node, writes_of
 
 _EXPRESSION = "${{"
 _NEEDS = "needs "
@@ -69,7 +69,7 @@ def _reads(pipeline: Pipeline, node: Node) -> Iterator[_Written]:
     else:
         for where, one in _inputs(node):
             yield _Written(one.text, normalize_pattern(one.pattern), pipeline.locate("stages", node.name, *where))
-    family = next((one for one in pipeline.stages if one.name == node.name.partition("@")[0]), node)
+    family = declared_node(pipeline, node.name)
     if isinstance(family, ForeachStage) and family.foreach.source is not None:
         source = family.foreach.source
         yield _Written(source, normalize_pattern(source), pipeline.locate("stages", family.name, "foreach", "from"))
@@ -138,9 +138,8 @@ def missing_inputs_errors(
     """
     # One search for the whole plan: comparing each input with the writes of each stage upstream takes quadratic time.
     search = _MissingInputs(plan, exists, is_folder)
-    return tuple(
-        problem for node in plan.nodes.values() if isinstance(node, Stage) for problem in search.errors_of(node)
-    )
+    stages = (node for node in plan.nodes.values() if isinstance(node, Stage))
+    return tuple(problem for stage in stages for problem in search.errors_of(stage))
 
 
 class _MissingInputs(Struct, frozen=True, dict=True):
@@ -245,8 +244,8 @@ def unmade_inputs_errors(
     unmade = (
         error(stage.name, where, one)
         for stage in stages
-        for where, one in _literal_inputs(stage)
-        if not exists_or_is_made(_path(one))
+        for where, one in _inputs(stage)
+        if _is_literal(path := _path(one)) and not exists_or_is_made(path)
     )
     return tuple(filter(None, unmade))
 
@@ -276,10 +275,6 @@ def _inputs(stage: Stage) -> list[tuple[_Where, Input]]:
     """Return the inputs of a stage and of its verification, each with its path below the stage."""
     found: list[tuple[_Where, Input]] = [(("inputs", n), one) for n, one in enumerate(stage.inputs)]
     return found + [(("verify", "inputs", n), one) for n, one in enumerate(stage.verify.inputs)]
-
-
-def _literal_inputs(stage: Stage) -> list[tuple[_Where, Input]]:
-    return [(where, one) for where, one in _inputs(stage) if _is_literal(_path(one))]
 
 
 def _path(one: Input) -> str:

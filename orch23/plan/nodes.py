@@ -2,12 +2,22 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cached_property
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from orch23.model.paths import covers, is_glob, match_any, may_overlap, normalize_pattern, static_prefix
-from orch23.model.pipeline import ForeachStage, GlobInput, ListInput, OrderInput, Pipeline, SkippedStage, Stage
-from orch23.model.plan import Edge
+from orch23.model.pipeline import (
+    ForeachStage,
+    GlobInput,
+    ListInput,
+    OrderInput,
+    Pipeline,
+    SkippedStage,
+    Stage,
+    family_of,
+)
+from orch23.model.plan import Edge, Plan
 
 Node = Stage | ForeachStage
 
@@ -237,6 +247,11 @@ def nodes_of(pipeline: Pipeline, expansions: Mapping[str, tuple[Stage, ...]]) ->
         yield from expansions.get(stage.name, (stage,))
 
 
+def declared_node(pipeline: Pipeline, name: str) -> Node | None:
+    """Return the stage as declared that a node belongs to: of an item its foreach."""
+    return next((stage for stage in pipeline.stages if stage.name == family_of(name)), None)
+
+
 def chain_of(node: Node) -> str | None:
     """Return the name of the chain that a node is part of, or None."""
     return node.chain.chain if isinstance(node, Stage) and node.chain is not None else None
@@ -270,3 +285,80 @@ def graph_facts_of(node: Node) -> object:
         return node
     reads = (node.inputs, node.verify.inputs, node.requires, node.needs)
     return (node.name, reads, node.outputs, node.fence, node.chain, node.item, node.promote)
+
+
+# ---- the index of a plan ------------------------------------------------------------------------
+
+_MAX_CACHED = 100
+
+
+class _Chain(Struct, frozen=True):
+    """What the items of a chain may write. `last` maps a literal output to the index of the last item with it."""
+
+    written: _PatternSet
+    last: dict[str, int]
+
+
+class PlanIndex(Struct, dict=True):
+    """The indexes of one plan. An expansion makes another plan."""
+
+    plan: Plan
+    _chains: dict[str, _Chain] = field(default_factory=dict)
+    _makers: dict[tuple[str, tuple[str, ...]], frozenset[str]] = field(default_factory=dict)
+
+    @cached_property
+    def written(self) -> WrittenPaths:
+        """Index of what all stages may write."""
+        return WrittenPaths(self.plan.all_nodes)
+
+    @cached_property
+    def outputs(self) -> OutputIndex:
+        """Index of what all stages declare as outputs."""
+        return OutputIndex(self.plan.all_nodes)
+
+    @cached_property
+    def sources(self) -> frozenset[str]:
+        """The files that stages name as inputs."""
+        nodes = self.plan.all_nodes.values()
+        return frozenset(normalize_pattern(read) for node in nodes for read in reads_of(node) if not is_glob(read))
+
+    @cached_property
+    def _writers(self) -> WriterIndex:
+        return WriterIndex(self.plan.nodes)
+
+    def makers(self, pattern: str, exclude: tuple[str, ...] = ()) -> frozenset[str]:
+        """Return the nodes that may write a path that the pattern matches and no exclusion covers.
+
+        The items of a chain often read the same patterns, so the last results are cached. Only a few: each may name all
+        items.
+        """
+        known = self._makers.get((pattern, exclude))
+        if known is None:
+            nodes, found = self.plan.nodes, self._writers.writers_of(pattern)
+            if exclude:
+                writes = ((name, writes_of(nodes[name])) for name in found)
+                found = tuple(
+                    name for name, some in writes if any(may_overlap_unexcluded(pattern, exclude, one) for one in some)
+                )
+            if len(self._makers) >= _MAX_CACHED:
+                self._makers.clear()
+            known = self._makers[pattern, exclude] = frozenset(found)
+        return known
+
+    def in_chain(self, chain: str, path: str) -> bool:
+        """Return whether some item of a chain may write a path."""
+        return self._chain(chain).written.contains(path)
+
+    def last_maker(self, chain: str, path: str) -> int:
+        """Return the position in a chain of the last item that declares a literal output, or -1."""
+        return self._chain(chain).last.get(path, -1)
+
+    def _chain(self, chain: str) -> _Chain:
+        if chain not in self._chains:
+            nodes = self.plan.nodes
+            items = [nodes[name] for name in self.plan.chains.get(chain, ())]
+            last = {path: at for at, item in enumerate(items) if isinstance(item, Stage) for path in item.outputs}
+            # A foreach that is not expanded yet is a node of this name.
+            writers = [*items, *(nodes[name] for name in (chain,) if isinstance(nodes.get(name), ForeachStage))]
+            self._chains[chain] = _Chain(_PatternSet(one for node in writers for one in writes_of(node)), last)
+        return self._chains[chain]

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from orch23.model.diagnostic import Diagnostic, did_you_mean
 from orch23.model.errors import NotFoundError
-from orch23.model.pipeline import ForeachStage, Pipeline, SkippedStage, Stage
+from orch23.model.pipeline import ForeachStage, Pipeline, SkippedStage, Stage, family_of
 from orch23.model.plan import CompileCache, Plan
 from orch23.plan.diagnostics import unknown_stage_error
 from orch23.plan.nodes import CompiledGraph, PlanNodes, chains_of, graph_facts_of, groups_of, nodes_of
@@ -107,7 +107,7 @@ def unknown_needs_errors(pipeline: Pipeline, names: Collection[str]) -> tuple[Di
         unknown_stage_error(pipeline, stage.name, position, need, sorted(names))
         for stage in pipeline.stages
         for position, need in enumerate(stage.needs)
-        if need.removesuffix("[*]").partition("@")[0] not in names
+        if family_of(need.removesuffix("[*]")) not in names
     )
 
 
@@ -183,7 +183,7 @@ def _meant(plan: Plan, name: str) -> set[str] | None:
         return {name}
     if name in plan.expansions:
         return {stage.name for stage in plan.expansions[name]}
-    family = name.partition("@")[0]
+    family = family_of(name)
     if name in plan.skipped or family in plan.skipped:
         return set()
     return {family} if "@" in name and isinstance(plan.nodes.get(family), ForeachStage) else None

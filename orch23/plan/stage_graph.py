@@ -13,7 +13,7 @@ from typing import TypeAlias
 import networkx as nx
 
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.pipeline import Pipeline
+from orch23.model.pipeline import Pipeline, family_of
 from orch23.plan.diagnostics import explain_edge
 from orch23.plan.nodes import Node
 
@@ -155,7 +155,7 @@ def _group_error(
 ) -> Diagnostic:
     first, *inner, last = path
     other_groups = sorted({group_of[name] for name in inner if name in group_of})
-    families = list(dict.fromkeys(name.partition("@")[0] for name in inner))
+    families = list(dict.fromkeys(family_of(name) for name in inner))
     hint = f"write `promote: {group}` at {_quoted(families)} too"
     also = ""
     if other_groups:

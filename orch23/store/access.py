@@ -4,13 +4,11 @@ import contextlib
 import errno
 import fcntl
 import os
-import shutil
 import stat
 from collections.abc import Iterator
 from enum import Enum
 from itertools import count
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from orch23.model.diagnostic import Diagnostic, Severity
@@ -33,6 +31,7 @@ from orch23.store.safe_files import (
     write_all,
     write_atomic,
 )
+from orch23.store.tree_removal import remove_path
 
 ASIDE_FOLDER = ".orch23-aside"
 """The folder, beside a store, of stores that were moved aside."""
@@ -175,7 +174,7 @@ class BuildLock:
         try:
             self._claim(self._path.parent, descriptor)
         except BaseException:
-            self.__exit__(None, None, None)
+            self.__exit__()
             raise
         return self
 
@@ -203,9 +202,7 @@ class BuildLock:
             raise CorruptStateError(_wrong_type(self._path, "file"))
         return descriptor
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Release the lock. The file stays: if it were deleted, two builds could lock two files of the same name."""
         if self._descriptor is not None:
             # Closing it would not be enough: a child between fork and exec has the same descriptor, and the lock.
@@ -264,24 +261,6 @@ def remove_wrong_types(store: Path, *, whole: bool = True) -> list[str]:
     return messages
 
 
-def remove_path(path: Path) -> None:
-    """Delete a file, a link, or a folder with its contents."""
-    if path.is_dir() and not path.is_symlink():
-        remove_folder(path)
-    else:
-        path.unlink(missing_ok=True)
-
-
-def remove_folder(folder: Path) -> None:
-    """Delete a folder with its contents, also folders that a stage made unreadable."""
-    with contextlib.suppress(FileNotFoundError):
-        try:
-            shutil.rmtree(folder)
-        except PermissionError:
-            _open_up(folder)
-            shutil.rmtree(folder)
-
-
 def _wrong_types(store: Path, *, whole: bool) -> Iterator[tuple[Path, str]]:
     for name in _FILES:
         if _is_other(store / name):
@@ -292,7 +271,11 @@ def _wrong_types(store: Path, *, whole: bool) -> Iterator[tuple[Path, str]]:
     for name in _GROUPED if whole else ():
         for group in _entries(store / name):
             if group.is_dir():
-                yield from ((Path(one.path), "file") for one in _entries(Path(group.path)) if not _is_file(one))
+                yield from (
+                    (Path(one.path), "file")
+                    for one in _entries(Path(group.path))
+                    if not one.is_file(follow_symlinks=False)
+                )
             elif not is_temp(group.name):
                 # The temporary files of killed processes are deleted by `sweep_temps`.
                 yield Path(group.path), "folder"
@@ -304,21 +287,8 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
     return []
 
 
-def _is_file(entry: os.DirEntry[str]) -> bool:
-    return entry.is_file(follow_symlinks=False)
-
-
 def _is_other(path: Path) -> bool:
     try:
         return not stat.S_ISREG(path.lstat().st_mode)
     except FileNotFoundError:
         return False
-
-
-def _open_up(folder: Path) -> None:
-    """Allow this user everything in a tree of directories, following no link."""
-    pending = [folder]
-    while pending:
-        here = pending.pop()
-        here.chmod(stat.S_IRWXU)
-        pending += [path for path in here.iterdir() if path.is_dir() and not path.is_symlink()]

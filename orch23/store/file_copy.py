@@ -59,20 +59,7 @@ def hash_file(source: int, advance: AdvanceProgress) -> tuple[str, int]:
         if len(data) == size:
             advance(size)
             return hashlib.sha256(data).hexdigest(), size
-    hasher = hashlib.sha256()
-    view = memoryview(bytearray(min(size + 1, CHUNK_BYTES)))
-    at = 0
-    for start, end in _extents(source):
-        at = _hash_hole(hasher, at, start, advance)
-        while end is None or at < end:
-            found = os.preadv(source, [view if end is None else view[: end - at]], at)
-            if found == 0:
-                # The end, also if the file was truncated meanwhile.
-                break
-            hasher.update(view[:found])
-            at += found
-            advance(found)
-    return hasher.hexdigest(), at
+    return _hash_pieces(source, size, lambda at, view: os.preadv(source, [view], at), advance)
 
 
 def copy_and_hash(source: int, target: int, advance: AdvanceProgress) -> tuple[str, int]:
@@ -82,19 +69,29 @@ def copy_and_hash(source: int, target: int, advance: AdvanceProgress) -> tuple[s
     size = os.fstat(source).st_size
     if size <= CHUNK_BYTES:
         return _copy_small(source, target, size, advance)
+    sha256, size = _hash_pieces(source, size, lambda at, view: _copy_piece(source, target, at, view), advance)
+    # The file may end with a hole.
+    os.ftruncate(target, size)
+    return sha256, size
+
+
+def _hash_pieces(
+    source: int, size: int, read: Callable[[int, memoryview], int], advance: AdvanceProgress
+) -> tuple[str, int]:
+    """Return the SHA-256 and the size of a file. `read` reads a piece of it at an offset, and returns its size."""
     hasher = hashlib.sha256()
-    view = memoryview(bytearray(CHUNK_BYTES))
+    view = memoryview(bytearray(min(size + 1, CHUNK_BYTES)))
     at = 0
     for start, end in _extents(source):
         at = _hash_hole(hasher, at, start, advance)
         while end is None or at < end:
-            found = _copy_piece(source, target, at, view if end is None else view[: end - at])
+            found = read(at, view if end is None else view[: end - at])
             if found == 0:
+                # The end, also if the file was truncated meanwhile.
                 break
             hasher.update(view[:found])
             at += found
             advance(found)
-    os.ftruncate(target, at)
     return hasher.hexdigest(), at
 
 

@@ -9,22 +9,19 @@ import contextlib
 import os
 import stat
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
 
 from msgspec import Struct
 
 from orch23.model.digest import Digest, FileEntry, Json
 from orch23.model.errors import MissingBytesError, SafetyError
 from orch23.model.record import Record
-from orch23.store.content_store import DiskContentStore
-from orch23.store.exchanges import ExchangeFile, Exchanges
+from orch23.store.exchanges import ExchangeFile
 from orch23.store.project_store import ProjectStore
-from orch23.store.records import Records, SurveyedRecord
-from orch23.store.safe_files import try_unlink
+from orch23.store.records import SurveyedRecord
+from orch23.store.safe_files import try_unlink, walk_tree
 
-FindEntry: TypeAlias = Callable[[str], FileEntry | None]
 _SHA256_DIGITS = 64
 
 
@@ -80,23 +77,15 @@ class _Use(Struct, frozen=True):
         return self.is_needed, self.entry is not None, self.last_used
 
 
-class GarbageCollector:
-    """Selects what is to be deleted, and deletes it. The caller holds the build lock to delete, not to select."""
+class GarbageCollector(Struct, frozen=True):
+    """Selects what is to be deleted of a store, and deletes it. The caller must hold the build lock to delete."""
 
-    def __init__(
-        self, folder: Path, *, contents: DiskContentStore, records: Records, exchanges: Exchanges, on_disk: FindEntry
-    ) -> None:
-        """Use the parts of a store; `on_disk` returns the entry at a path of the workspace."""
-        self._folder = folder
-        self._contents = contents
-        self._records = records
-        self._exchanges = exchanges
-        self._on_disk = on_disk
+    store: ProjectStore
 
     def select(self, roots: GcRoots, limits: GcLimits) -> GcSelection:
         """Return what is to be deleted to meet the limits, as far as the roots allow. Writes nothing."""
-        blobs = {digest.sha256: (digest, put_ns) for digest, put_ns in stored_blobs(self._contents.folder)}
-        surveyed = self._records.survey()
+        blobs = {digest.sha256: (digest, put_ns) for digest, put_ns in stored_blobs(self.store.local.contents.folder)}
+        surveyed = self.store.local.records.survey()
         needed = [one.record for one in surveyed if one.record.key in roots.keys] + list(roots.records)
         uses = self._uses(surveyed, {id(record) for record in needed}, blobs)
         if limits.responses:
@@ -106,7 +95,7 @@ class GarbageCollector:
         references = Counter(sha256 for use in uses for sha256 in use.blobs)
         kept_blobs = {sha256 for record in needed for sha256 in _outputs_of(record)}
         known = self._known(surveyed)
-        size_bytes = left_bytes = stored_bytes(self._folder)
+        size_bytes = left_bytes = stored_bytes(self.store.folder)
         entries: list[SurveyedRecord | ExchangeFile] = []
         free: list[Digest] = []
         for use in uses:
@@ -119,7 +108,13 @@ class GarbageCollector:
             free += more
             entries += lost
             left_bytes -= sum(one.size_bytes for one in (*more, *lost))
-        return _selection(entries, free, size_bytes, size_bytes - left_bytes)
+        return GcSelection(
+            records=tuple(one for one in entries if isinstance(one, SurveyedRecord)),
+            blobs=tuple(free),
+            exchanges=tuple(one for one in entries if isinstance(one, ExchangeFile)),
+            size_bytes=size_bytes,
+            freed_bytes=size_bytes - left_bytes,
+        )
 
     def delete(self, chosen: GcSelection) -> None:
         """Delete a selection.
@@ -127,12 +122,12 @@ class GarbageCollector:
         Records are deleted first, durably, and then their bytes: if this process is killed in between, bytes without a
         record are left, which the next run deletes, and never a record without bytes.
         """
-        self._records.delete(frozenset(one.digest for one in chosen.records))
+        self.store.local.records.delete(frozenset(one.digest for one in chosen.records))
         for exchange in chosen.exchanges:
             try_unlink(exchange.path)
         for digest in chosen.blobs:
-            self._contents.delete(digest)
-        for group in (*group_folders(self._contents.folder), *group_folders(self._folder / "records")):
+            self.store.local.contents.delete(digest)
+        for group in (*group_folders(self.store.local.contents.folder), *group_folders(self.store.folder / "records")):
             with contextlib.suppress(OSError):  # not empty
                 group.rmdir()
 
@@ -151,9 +146,9 @@ class GarbageCollector:
 
     def _responses(self, needed: Collection[str], stale: Collection[str]) -> Iterator[_Use]:
         """Yield the exchanges that no needed result is made from, and that no current stage would replay."""
-        for file in self._exchanges.exchange_files():
+        for file in self.store.exchanges.exchange_files():
             if file.path.stem not in needed:
-                exchange = self._exchanges.get(file.path.stem, None)
+                exchange = self.store.exchanges.get(file.path.stem, None)
                 if exchange is None or exchange.stage.partition("@")[0] not in stale:
                     yield _Use((file.put_ns, 1), entry=file)
 
@@ -174,22 +169,10 @@ class GarbageCollector:
 
     def _is_there(self, path: str, entry: FileEntry) -> bool:
         try:
-            return self._on_disk(path) == entry
+            return self.store.workspace.entry(path) == entry
         except SafetyError:
             # It leads through a link today, so the file cannot be compared: keep the record.
             return True
-
-
-def _selection(
-    entries: Sequence[SurveyedRecord | ExchangeFile], blobs: Sequence[Digest], size_bytes: int, freed_bytes: int
-) -> GcSelection:
-    return GcSelection(
-        records=tuple(one for one in entries if isinstance(one, SurveyedRecord)),
-        blobs=tuple(blobs),
-        exchanges=tuple(one for one in entries if isinstance(one, ExchangeFile)),
-        size_bytes=size_bytes,
-        freed_bytes=freed_bytes,
-    )
 
 
 def _must_stay(use: _Use, entry: SurveyedRecord | ExchangeFile, known: Collection[str], limits: GcLimits) -> bool:
@@ -234,16 +217,11 @@ def stored_bytes(folder: Path) -> int:
 def count_files(folder: Path) -> tuple[int, int]:
     """Return the number and the total size of the files below a folder. A file that is deleted meanwhile is skipped."""
     files = size_bytes = 0
-    waiting = [str(folder)]
-    while waiting:
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(entry.path)
-                    continue
-                with contextlib.suppress(FileNotFoundError):
-                    size_bytes += entry.stat(follow_symlinks=False).st_size
-                    files += 1
+    for _, entry in walk_tree(folder, ignored=(FileNotFoundError, NotADirectoryError)):
+        if not entry.is_dir(follow_symlinks=False):
+            with contextlib.suppress(FileNotFoundError):
+                size_bytes += entry.stat(follow_symlinks=False).st_size
+                files += 1
     return files, size_bytes
 
 
@@ -321,15 +299,4 @@ def verify_store(store: ProjectStore) -> StoreVerification:
         stored_files=len(blobs),
         recorded_answers=responses,
         damaged=store.repairs(),
-    )
-
-
-def collector_of(store: ProjectStore) -> GarbageCollector:
-    """Return the collector of a store."""
-    return GarbageCollector(
-        store.folder,
-        contents=store.local.contents,
-        records=store.local.records,
-        exchanges=store.exchanges,
-        on_disk=store.workspace.entry,
     )

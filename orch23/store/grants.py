@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 from orch23.model.digest import canonical_json
 from orch23.model.parsing import from_struct, parse_stored, to_struct
 from orch23.model.step import Grant
-from orch23.store.safe_files import PRIVATE_FILE_MODE, open_regular, read_and_close, try_unlink, write_atomic
+from orch23.store.safe_files import PRIVATE_FILE_MODE, closing, open_regular, read_and_close, try_unlink, write_atomic
 
 _MAX_BYTES = 1 << 20
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -102,12 +102,7 @@ def _own_bytes(path: Path) -> bytes | None:
         return None
     if descriptor is None:
         return None
-    try:
+    with closing(descriptor):
         found = os.fstat(descriptor)
-    except OSError:
-        os.close(descriptor)
-        raise
-    if found.st_uid != os.geteuid() or found.st_mode & _OTHERS_MAY_WRITE:
-        os.close(descriptor)
-        return None
-    return read_and_close(descriptor, _MAX_BYTES)
+        is_own = found.st_uid == os.geteuid() and not found.st_mode & _OTHERS_MAY_WRITE
+        return read_and_close(os.dup(descriptor), _MAX_BYTES) if is_own else None

@@ -1,7 +1,6 @@
 """Rows and tables of the index: file hashes by path, compiled pipelines and plans."""
 
 import hashlib
-import os
 import stat
 import struct
 from collections.abc import Iterable, Mapping
@@ -11,22 +10,12 @@ from typing import NamedTuple
 
 from orch23.model.digest import Digest, FileEntry
 from orch23.store.index import IndexFaultError, StoreIndex
+from orch23.store.safe_files import FileStamp, walk_tree
 
 FILES_TABLE = "files"
 """The table of the index with the hashed files, by a digest of their path."""
 _ROW = struct.Struct("<QQqqqIq32s")
 _ROW_BYTES = 16
-
-
-class FileStamp(NamedTuple):
-    """The fields of a file's inode. Equal stamps mean equal bytes, unless the times are racy."""
-
-    dev: int
-    ino: int
-    size_bytes: int
-    mtime_ns: int
-    ctime_ns: int
-    mode: int
 
 
 class HashedFile(NamedTuple):
@@ -135,14 +124,11 @@ class CompiledTable:
 
 def _version(folders: Iterable[str]) -> bytes:
     """Return a digest of the code in some folders, by sizes and times: changed code may compile other values."""
-    stamps = []
-    left = [str(_PROGRAM / folder) for folder in folders]
-    while left:
-        with os.scandir(left.pop()) as entries:
-            for one in entries:
-                if not one.is_dir():
-                    found = one.stat()
-                    stamps.append((one.path, found.st_mtime_ns, found.st_size))
-                elif one.name != "__pycache__":
-                    left.append(one.path)
+    entries = (entry for folder in folders for _, entry in walk_tree(_PROGRAM / folder, is_skipped=_is_bytecode))
+    statuses = ((entry.path, entry.stat()) for entry in entries if not entry.is_dir())
+    stamps = [(path, status.st_mtime_ns, status.st_size) for path, status in statuses]
     return hashlib.sha256(repr(sorted(stamps)).encode("utf-8", "surrogateescape")).digest()
+
+
+def _is_bytecode(path: str) -> bool:
+    return path.endswith("__pycache__")

@@ -6,10 +6,12 @@ from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
 
+from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.errors import SafetyError
 from orch23.model.file_policy import GITIGNORE, IGNORED_FOLDER_RULES, NO_GITIGNORE_RULES, GitignoreRules
 from orch23.model.paths import (
+    FORBIDDEN_LINK_TARGETS,
     OWN_FOLDERS,
     compile_pattern,
     is_glob,
@@ -19,9 +21,11 @@ from orch23.model.paths import (
     static_prefix,
     unentered_names,
 )
-from orch23.store.safe_files import MAX_LINKS, link_cycle_error
+from orch23.store.codes import E_LINK
 
 FILE_KIND, FOLDER_KIND, LINK_KIND = "file", "folder", "link"
+# As many as the kernel follows in one path.
+_MAX_LINKS = 40
 
 
 class DeclaredOutputs(Protocol):
@@ -195,7 +199,7 @@ class Listing:
         if real is None or not self._disk.is_folder(real):
             return real is not None and self._means(path) is not None and self._disk.is_file(real)
         above = (*folder.above, folder.real)
-        if len(above) > MAX_LINKS or any(one.startswith(f"{real}/") for one in above):
+        if len(above) > _MAX_LINKS or any(one.startswith(f"{real}/") for one in above):
             raise link_cycle_error(path)
         self._pending.append(_Folder(f"{path}/", f"{real}/", self._rules_above(f"{real}/"), above))
         return False
@@ -216,3 +220,59 @@ class Listing:
     def _with_file(self, rules: GitignoreRules, folder: str) -> GitignoreRules:
         data = None if self._everything else self._disk.ignore_file(folder)
         return rules if data is None else rules.with_file(folder, data)
+
+
+def resolve_links(path: str, base: str, text_of: Callable[[str], str | None]) -> str | None:
+    """Return the path, from the root, to which a path below the root leads, link by link; None if nothing is there.
+
+    `base` is the root with a `/` at its end. `text_of` returns the target of the link at a path, an empty text for
+    another entry, None for no entry. `..` is applied to the target of a link, as the kernel does.
+
+    Raises:
+        SafetyError: a link leads out of the root or into a folder that holds no inputs, or links form a cycle.
+
+    """
+    waiting, done, followed = path.split("/"), list[str](), 0
+    while waiting:
+        name = waiting.pop(0)
+        if name == ".." and not done:
+            raise outside_link_error(path)
+        if name == "..":
+            done.pop()
+        if name in ("", ".", ".."):
+            continue
+        text = text_of("/".join((*done, name)))
+        if text is None:
+            return None
+        if not text:
+            done.append(name)
+            continue
+        followed += 1
+        if followed > _MAX_LINKS:
+            raise link_cycle_error(path)
+        if text.startswith("/"):
+            text, done = _from_root(path, base, text), []
+        waiting = [*text.split("/"), *waiting]
+    if not done or (followed and not FORBIDDEN_LINK_TARGETS.isdisjoint(done)):
+        raise outside_link_error(path)
+    return "/".join(done)
+
+
+def _from_root(path: str, base: str, text: str) -> str:
+    if not text.startswith(base):
+        raise outside_link_error(path)
+    return text.removeprefix(base)
+
+
+def outside_link_error(path: str) -> SafetyError:
+    """Return the error for an input that is a link to a place where no input may be."""
+    message = f"the link {path!r} leads out of the project, or into a folder of git or orch23"
+    hint = f'copy what it leads to into the project; if a pattern finds it, exclude it: "!{path}"'
+    return SafetyError(Diagnostic(E_LINK, message, hint=hint))
+
+
+def link_cycle_error(path: str) -> SafetyError:
+    """Return the error for an input that is a link to itself, or to a folder above it."""
+    message = f"the link {path!r} leads in a circle"
+    hint = f'remove it; if a pattern finds it, exclude it: "!{path}"'
+    return SafetyError(Diagnostic(E_LINK, message, hint=hint))

@@ -6,20 +6,20 @@ import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec import Struct
 
 from orch23.model.diagnostic import Diagnostic, Location
-from orch23.model.digest import Json, digest_bytes, digest_json
+from orch23.model.digest import Json, digest_bytes
 from orch23.model.errors import CorruptStateError
 from orch23.model.parsing import JsonObject, parse_stored, to_struct
 from orch23.model.paths import IGNORED_NAMES, LOCK_MARK, LOGS_FOLDER
 from orch23.model.record import LockFile, Record
 from orch23.store.codes import E_LOCK_CONFLICT, E_LOCK_DAMAGED, E_LOCK_RECORD, E_LOCK_VERSION
-from orch23.store.json_text import indented_json
+from orch23.store.json_text import indented_json, with_sum, without_sum
 from orch23.store.record_format import record_from_json, record_to_json
-from orch23.store.safe_files import open_file, read_and_close, read_regular, replace_file
+from orch23.store.safe_files import open_file, read_and_close, read_regular, replace_file, walk_tree
 
 _SUFFIXES = (".yaml", ".yml")
 _TEMPLATE = ".template"
@@ -33,7 +33,11 @@ def find_lock_files(root: Path) -> tuple[set[Path], set[str]]:
     """Return the lock files below the root, and the pipelines: beside a lock file, at the root, or in pipelines/."""
     locks: set[Path] = set()
     pipelines: set[str] = set()
-    for path in _walk(root):
+    # A folder that this user cannot read is left out: no build reads a pipeline in it.
+    for name, entry in walk_tree(root, is_skipped=_is_not_entered, ignored=(OSError,)):
+        if not name.endswith((".lock", *_SUFFIXES)) or not entry.is_file(follow_symlinks=False):
+            continue
+        path = root / name
         if path.suffix == ".lock" and LOCK_MARK in _head(path):
             locks.add(path)
             pipelines |= {p.relative_to(root).as_posix() for s in _SUFFIXES if (p := path.with_suffix(s)).is_file()}
@@ -63,22 +67,9 @@ def _head_below(root: Path, path: str, max_bytes: int) -> bytes:
     return b"" if descriptor is None else read_and_close(descriptor, max_bytes)
 
 
-def _walk(root: Path) -> Iterator[Path]:
-    waiting = [(str(root), True)]
-    while waiting:
-        folder, is_top = waiting.pop()
-        try:
-            entries = os.scandir(folder)
-        except OSError:
-            # This user cannot read it, so no build reads a pipeline in it.
-            continue
-        with entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    if entry.name not in IGNORED_NAMES and not (is_top and entry.name == LOGS_FOLDER):
-                        waiting.append((entry.path, False))
-                elif entry.name.endswith((".lock", *_SUFFIXES)) and entry.is_file(follow_symlinks=False):
-                    yield Path(entry.path)
+def _is_not_entered(path: str) -> bool:
+    """Return whether no build reads a pipeline at a path or below it."""
+    return path == LOGS_FOLDER or path.rpartition("/")[2] in IGNORED_NAMES
 
 
 def _is_pipeline(path: Path) -> bool:
@@ -111,12 +102,6 @@ _CONFLICT = re.compile(r"^(<{7} |={7}$|>{7} |\|{7} )", re.MULTILINE)
 _RESTORE = "restore the file from version control, or delete it and build: the store has the same records"
 
 
-class _Version(Struct, frozen=True):
-    """The version of a lock file."""
-
-    orch23_lock: Any = None
-
-
 class _Named(Struct, frozen=True):
     """The name of the pipeline of a lock file."""
 
@@ -144,7 +129,8 @@ def read_lock(path: Path) -> LockFile:
     if data is not None:
         return decode_lock(data, str(path))
     if os.path.lexists(path):
-        raise CorruptStateError(_not_a_file(path))
+        hint = "move it away; without a lock file orch23 uses the records of the store, or builds again"
+        raise _error(E_LOCK_DAMAGED, "the lock file is not a regular file", Location(str(path), 1, 1), hint)
     return LockFile()
 
 
@@ -187,11 +173,6 @@ def lock_pipeline(path: Path) -> str:
     with contextlib.suppress(ValueError):
         return to_struct(parse_stored(read_regular(path) or b""), _Named).pipeline
     return ""
-
-
-def _not_a_file(path: Path) -> Diagnostic:
-    hint = "move it away; without a lock file orch23 uses the records of the store, or builds again"
-    return Diagnostic(E_LOCK_DAMAGED, "the lock file is not a regular file", Location(str(path), 1, 1), hint)
 
 
 def encode_lock(lock: LockFile, pipeline_name: str) -> str:
@@ -278,7 +259,7 @@ def _spans(
         if not 0 <= start < end <= last or (not is_known and data.find(head, start + 1) >= 0):
             message = f"the record of `{stage}` is not in the form that orch23 writes"
             hint = "build again: the whole lock file is read then"
-            raise CorruptStateError(Diagnostic(E_LOCK_DAMAGED, message, Location(origin, 1, 1), hint))
+            raise _error(E_LOCK_DAMAGED, message, Location(origin, 1, 1), hint)
         spans[stage] = start, end
     return spans
 
@@ -294,11 +275,15 @@ def decode_lock(data: bytes, origin: str) -> LockFile:
         document = data.decode("utf-8")
         conflict = _CONFLICT.search(document)
         if conflict is not None:
-            raise CorruptStateError(_conflict(origin, document, conflict.start()))
+            location = Location(origin, document.count("\n", 0, conflict.start()) + 1, 1, 7)
+            hint = "take either side of each block (git checkout --ours FILE, or --theirs), then build"
+            raise _error(E_LOCK_CONFLICT, "the lock file has conflict markers of git", location, hint)
         body = parse_stored(document)
-        version = to_struct(body, _Version).orch23_lock
+        version = to_struct(body, JsonObject).get("orch23_lock")
         if version != LOCK_VERSION:
-            raise CorruptStateError(_unknown_version(origin, version))
+            message = f"the lock file has version {version!r}, but this orch23 supports version {LOCK_VERSION}"
+            hint = "use the version of orch23 that wrote it, or delete the file and build"
+            raise _error(E_LOCK_VERSION, message, Location(origin, 1, 1), hint)
         form = to_struct(body, _Form)
         if _END not in form.records:
             message = "the end mark is missing"
@@ -306,15 +291,16 @@ def decode_lock(data: bytes, origin: str) -> LockFile:
         retained = _records(form.retained, origin, document)
         return LockFile(_records(form.records, origin, document), retained)
     except ValueError as error:
-        raise CorruptStateError(_damaged(origin, error)) from error
+        line, column = (error.lineno, error.colno) if isinstance(error, json.JSONDecodeError) else (1, 1)
+        message = f"the lock file cannot be read: {error}"
+        raise _error(E_LOCK_DAMAGED, message, Location(origin, line, column), _RESTORE) from error
 
 
 def _block(record: Record, *, failed: bool = False) -> JsonObject:
     if record.failed is not failed:
         message = f"BUG: the record of {record.stage} is in the wrong part of a lock file"
         raise ValueError(message)
-    body = record_to_json(record)
-    return {**body, "sum": digest_json(body)}
+    return with_sum(record_to_json(record))
 
 
 def _records(blocks: Mapping[str, Json], origin: str, document: str) -> dict[str, Record]:
@@ -324,11 +310,7 @@ def _records(blocks: Mapping[str, Json], origin: str, document: str) -> dict[str
         if name == _END:
             continue
         try:
-            body = to_struct(block, JsonObject)
-            if body.pop("sum", None) != digest_json(body):
-                message = "does not match its checksum"
-                raise ValueError(message)  # noqa: TRY301 - all kinds of damage are reported below
-            found[name] = record_from_json(body)
+            found[name] = record_from_json(without_sum(block))
         except ValueError as error:
             errors.append(_bad_record(origin, document, name, error))
     if errors:
@@ -336,29 +318,8 @@ def _records(blocks: Mapping[str, Json], origin: str, document: str) -> dict[str
     return found
 
 
-def _conflict(origin: str, document: str, start: int) -> Diagnostic:
-    line = document.count("\n", 0, start) + 1
-    return Diagnostic(
-        E_LOCK_CONFLICT,
-        "the lock file has conflict markers of git",
-        Location(origin, line, 1, 7),
-        "take either side of each block (git checkout --ours FILE, or --theirs), then build",
-    )
-
-
-def _unknown_version(origin: str, version: Json) -> Diagnostic:
-    return Diagnostic(
-        E_LOCK_VERSION,
-        f"the lock file has version {version!r}, but this orch23 supports version {LOCK_VERSION}",
-        Location(origin, 1, 1),
-        "use the version of orch23 that wrote it, or delete the file and build",
-    )
-
-
-def _damaged(origin: str, error: ValueError) -> Diagnostic:
-    line, column = (error.lineno, error.colno) if isinstance(error, json.JSONDecodeError) else (1, 1)
-    message = f"the lock file cannot be read: {error}"
-    return Diagnostic(E_LOCK_DAMAGED, message, Location(origin, line, column), _RESTORE)
+def _error(code: str, message: str, location: Location, hint: str) -> CorruptStateError:
+    return CorruptStateError(Diagnostic(code, message, location, hint))
 
 
 def _bad_record(origin: str, document: str, name: str, error: ValueError) -> Diagnostic:

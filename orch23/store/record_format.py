@@ -1,15 +1,20 @@
-"""Encode records of results as JSON, the same in the store and in lock files."""
+"""The format of records: as JSON in the store and in lock files, as lines of a file, and as rows of the index."""
 
-from typing import Annotated, TypeAlias
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Self, TypeAlias
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
-from orch23.model.digest import Digest, FileEntry, Json
-from orch23.model.parsing import JsonObject, from_struct, to_struct
-from orch23.model.record import Base, Record
+from orch23.model.digest import Digest, FileEntry, Json, canonical_json
+from orch23.model.parsing import JsonObject, NaturalNumber, from_struct, to_struct
+from orch23.model.record import Base, Record, core_of, identity_of
+from orch23.store.json_text import add_checksum, decode_with_checksum, encode_with_checksum
 
 EntryText: TypeAlias = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}:(?:0|[1-9][0-9]{0,15})(?:\+x)?\Z")]
 """The entry of a file as text: `<sha256>:<size>`, with `+x` for an executable file."""
+
+_ROW_BYTES = 16
 
 _BlobId: TypeAlias = Annotated[str, Meta(pattern=r"\A[0-9a-f]{40}\Z")]
 
@@ -103,3 +108,113 @@ def record_from_json(value: Json) -> Record:
         texts=found.texts,
         failed=found.failed,
     )
+
+
+# ---- files of records ------------------------------------------------------------------------------------------------
+
+
+class _Line(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A line of a file of records: a record, or the digest of one above that is the newest again."""
+
+    n: NaturalNumber
+    again: str | None = None
+    record: JsonObject | None = None
+
+
+class RecordEntry(Struct, frozen=True):
+    """A record with the SHA-256 of its canonical JSON, and a number that grows with each put."""
+
+    record: Record
+    digest: str
+    number: int
+
+    @property
+    def order(self) -> tuple[int, str]:
+        """The value by which entries are sorted, oldest first."""
+        return self.number, self.digest
+
+
+class RecordFile(Struct):
+    """One file of records: its entries (oldest first), size, lines, and an error for each damaged line."""
+
+    entries: dict[str, RecordEntry] = field(default_factory=dict)
+    size_bytes: int = 0
+    lines: int = 0
+    errors: list[str] = field(default_factory=list)
+
+    @classmethod
+    def parse(cls, key: str, data: bytes) -> Self:
+        """Return the file of a stage key. Damaged lines and records of other keys are left out."""
+        file = cls(size_bytes=len(data))
+        for line in data.splitlines(keepends=True):
+            file.lines += 1
+            try:
+                entry = file._parse_line(line)
+                if entry.record.key != key:
+                    message = "is a record of another key"
+                    raise ValueError(message)  # noqa: TRY301 - all kinds of damage are reported below
+            except ValueError as error:
+                file.errors.append(f"line {file.lines} {error}")
+            else:
+                file.put(entry)
+        return file
+
+    def _parse_line(self, line: bytes) -> RecordEntry:
+        found = to_struct(decode_with_checksum(line), _Line)
+        if found.again is None:
+            digest = hashlib.sha256(canonical_json(found.record)).hexdigest()
+            return RecordEntry(record_from_json(found.record), digest, found.n)
+        known = self.entries.get(found.again)
+        if known is None or found.record is not None:
+            message = "moves a record that is not there"
+            raise ValueError(message)
+        return RecordEntry(known.record, known.digest, found.n)
+
+    @property
+    def must_be_rewritten(self) -> bool:
+        """Whether the file is damaged, or has no entry."""
+        return bool(self.errors) or not self.entries
+
+    def put(self, entry: RecordEntry) -> None:
+        """Add an entry as the newest; an older one of the same record is removed."""
+        self.entries.pop(entry.digest, None)
+        self.entries[entry.digest] = entry
+
+    def encode(self) -> bytes:
+        """Return the lines of all entries."""
+        lines = (_Line(one.number, record=record_to_json(one.record)) for one in self.entries.values())
+        return b"".join(encode_with_checksum(from_struct(line)) for line in lines)
+
+
+def record_line(number: int, body: bytes) -> bytes:
+    """Return the line of a record, given as canonical JSON."""
+    return add_checksum(b'{"n":%d,"record":%s}' % (number, body))
+
+
+def move_line(entry: RecordEntry) -> bytes:
+    """Return the line that makes a record above it the newest again."""
+    return encode_with_checksum(from_struct(_Line(entry.number, again=entry.digest)))
+
+
+# ---- rows of the index -----------------------------------------------------------------------------------------------
+
+
+def lookup_keys(record: Record) -> Iterator[tuple[str, str]]:
+    """Yield kind and value of each lookup that finds a record."""
+    yield "key", record.key
+    yield "core", core_of(record.manifest)
+    yield "identity", identity_of(record.manifest)
+    yield "stage", record.stage
+    for path in record.outputs:
+        yield "path", path
+
+
+def index_row(kind: str, value: str) -> bytes:
+    """Return the key of the row of a lookup."""
+    # A digest, since a name or a path may be a secret (ADR 31).
+    return hashlib.blake2b(f"{kind}\0{value}".encode("utf-8", "surrogatepass"), digest_size=_ROW_BYTES).digest()
+
+
+def keys_of(entries: Iterable[RecordEntry]) -> bytes:
+    """Return the value of the row of a lookup: the stage keys of what it finds, one a line."""
+    return "\n".join(dict.fromkeys(one.record.key for one in entries)).encode()

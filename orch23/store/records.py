@@ -7,14 +7,23 @@ import threading
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from orch23.model.digest import FileEntry, canonical_json
-from orch23.model.parsing import JsonObject, NaturalNumber, from_struct, parse_stored, to_struct
-from orch23.model.record import Record, core_of, identity_of
+from orch23.model.parsing import parse_stored
+from orch23.model.record import Record
 from orch23.store.index import IndexFaultError, StoreIndex
-from orch23.store.json_text import add_checksum, decode_with_checksum, encode_with_checksum
-from orch23.store.record_format import record_from_json, record_to_json
+from orch23.store.record_format import (
+    RecordEntry,
+    RecordFile,
+    index_row,
+    keys_of,
+    lookup_keys,
+    move_line,
+    record_from_json,
+    record_line,
+    record_to_json,
+)
 from orch23.store.safe_files import (
     PRIVATE_FILE_MODE,
     PRIVATE_FOLDER_MODE,
@@ -36,28 +45,7 @@ RECORDS_TABLE = "records"
 _STATE = b"state"
 _SPARE_LINES = 16
 _TOKEN_BYTES = 16
-_ROW_BYTES = 16
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-class _Line(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A line of a file of records: a record, or the digest of one above that is the newest again."""
-
-    n: NaturalNumber
-    again: str | None = None
-    record: JsonObject | None = None
-
-
-class _Entry(Struct, frozen=True):
-    """A record with the SHA-256 of its canonical JSON, and a number that grows with each put."""
-
-    record: Record
-    digest: str
-    number: int
-
-    @property
-    def order(self) -> tuple[int, str]:
-        return self.number, self.digest
 
 
 class SurveyedRecord(Struct, frozen=True):
@@ -67,15 +55,6 @@ class SurveyedRecord(Struct, frozen=True):
     digest: str
     last_used: tuple[int, int]
     size_bytes: int
-
-
-class _RecordFile(Struct):
-    """One file of records: its entries (oldest first), size and lines. If damaged, it must be rewritten."""
-
-    entries: dict[str, _Entry] = field(default_factory=dict)
-    size_bytes: int = 0
-    lines: int = 0
-    damaged: bool = False
 
 
 class Records:
@@ -91,12 +70,12 @@ class Records:
 
     def __init__(self, folder: Path, index: StoreIndex | None = None) -> None:
         """Read nothing before the first lookup, and write nothing before the first put."""
-        self._folder = folder
+        self.folder = folder
         self._base = str(folder)
         self._source = index
         self._lock = threading.RLock()
-        self._read_files: dict[str, _RecordFile] | None = None
-        self._index: dict[str, dict[str, tuple[_Entry, ...]]] = {}
+        self._read_files: dict[str, RecordFile] | None = None
+        self._index: dict[str, dict[str, tuple[RecordEntry, ...]]] = {}
         self._found: set[tuple[str, str]] | None = None
         self._number = 0
         self._damaged: list[str] = []
@@ -105,20 +84,15 @@ class Records:
         self._changed: set[tuple[str, str]] = set()
         self.damaged: list[str] = []
 
-    @property
-    def folder(self) -> Path:
-        """Return the folder of all records."""
-        return self._folder
-
     def generation(self) -> str:
         """Return a text that differs whenever the records were changed.
 
         The times of folders are part of it: they show changes by an earlier version, which did not write the file.
         """
-        token = open_regular(self._folder.parent / GENERATION_FILE)
+        token = open_regular(self.folder.parent / GENERATION_FILE)
         text = "" if token is None else read_and_close(token, 2 * _TOKEN_BYTES).decode("ascii", "replace")
         try:
-            with os.scandir(self._folder) as groups:
+            with os.scandir(self.folder) as groups:
                 files = sorted((one.name, one.stat(follow_symlinks=False).st_mtime_ns) for one in groups)
         except (FileNotFoundError, NotADirectoryError):
             files = []
@@ -177,30 +151,29 @@ class Records:
             self._reload_if_changed(record.key)
             files = self._load()
             self._repair(files)
-            file = files.setdefault(record.key, _RecordFile())
+            file = files.setdefault(record.key, RecordFile())
             read = record_from_json(parse_stored(body))
             # The caller's object, so that it is not in memory twice.
             same = record if read == record else read
-            entry = _Entry(same, hashlib.sha256(body).hexdigest(), self._number + 1)
+            entry = RecordEntry(same, hashlib.sha256(body).hexdigest(), self._number + 1)
             known = file.entries.get(entry.digest)
             if known is not None and self._is_newest(known):
                 return
-            line = b'{"n":%d,"record":%s}' % (entry.number, body)
-            # A line that only moves a record need not be durable: without it the order is another, no result is lost.
-            if known is not None:
-                line = canonical_json(from_struct(_Line(entry.number, again=entry.digest)))
+            line = record_line(entry.number, body) if known is None else move_line(entry)
             try:
                 self._begin_change()
-                self._write(record.key, file, entry, add_checksum(line), durable=durable and known is None)
+                # A line that only moves a record need not be durable: without it the order is another, no result is
+                # lost.
+                self._write(record.key, file, entry, line, durable=durable and known is None)
             except BaseException:
                 # A part of the line may be on the disk: read it again.
                 self._forget_index()
                 raise
-            lookup_keys = tuple(_lookup_keys(entry.record))
-            for kind, value in lookup_keys:
+            lookups = tuple(lookup_keys(entry.record))
+            for kind, value in lookups:
                 self._find(kind, value)
             self._enter(entry)
-            self._changed.update(lookup_keys)
+            self._changed.update(lookups)
 
     def use(self, record: Record) -> None:
         """Note that a record was used, in the time of its file. A failure is ignored: only `gc` reads the time."""
@@ -211,7 +184,7 @@ class Records:
         """Return all records, the least recently used first."""
         with self._lock:
             surveyed = []
-            for key, file in self._load(whole=True).items():
+            for key, file in self._load_all().items():
                 try:
                     used_ns = self._path(key).stat().st_mtime_ns
                 except FileNotFoundError:
@@ -227,11 +200,11 @@ class Records:
         """Delete some records, durably. A file with other records is replaced by a new one, which keeps its times."""
         with self._lock:
             self._begin_change()
-            files = self._load(whole=True)
+            files = self._load_all()
             folders = set()
             for key, file in list(files.items()):
                 gone = [digest for digest in file.entries if digest in digests]
-                if not gone and not file.damaged:
+                if not gone and not file.must_be_rewritten:
                     continue
                 for digest in gone:
                     del file.entries[digest]
@@ -248,7 +221,7 @@ class Records:
 
     def sweep(self) -> None:
         """Delete the temporary files that killed processes left. The caller holds the build lock."""
-        sweep_temps(self._folder)
+        sweep_temps(self.folder)
 
     def pending_index_rows(self) -> tuple[Mapping[bytes, bytes] | None, Mapping[bytes, bytes | None]]:
         """Return all rows of the index, or None and those that changed since it was read, with the row of the state.
@@ -257,20 +230,19 @@ class Records:
         """
         with self._lock:
             self._load()
-            if not self._has_changed and (self._is_indexed or self._found is not None):
+            is_partial = self._found is not None
+            if not self._has_changed and (self._is_indexed or is_partial):
                 return None, {}
-            state = f"{self.generation()} {self._number}".encode()
+            rows = {_STATE: f"{self.generation()} {self._number}".encode()}
             # Later changes are not in the index that these rows are for.
             self._has_changed = False
             self._is_indexed = True
-            if self._found is None:
-                names = [(kind, value) for kind, there in self._index.items() for value in there]
-            else:
+            names = [(kind, value) for kind, there in self._index.items() for value in there]
+            if is_partial:
                 names = [(kind, value) for kind, value in self._changed if kind != "key"]
                 self._changed.clear()
-            rows = {_row(kind, value): _keys(self._index[kind][value]) for kind, value in names}
-            rows[_STATE] = state
-            return (rows, {}) if self._found is None else (None, rows)
+            rows.update((index_row(kind, value), keys_of(self._index[kind][value])) for kind, value in names)
+            return (None, rows) if is_partial else (rows, {})
 
     def _results(self, kind: str, value: str) -> tuple[Record, ...]:
         return tuple(record for record in self._newest(kind, value) if not record.failed)
@@ -281,11 +253,11 @@ class Records:
             self._find(kind, value)
             return tuple(entry.record for entry in reversed(self._index.get(kind, {}).get(value, ())))
 
-    def _is_newest(self, entry: _Entry) -> bool:
+    def _is_newest(self, entry: RecordEntry) -> bool:
         """Return whether a record is the newest for each of its lookups, so that moving it would change nothing."""
-        for kind, value in _lookup_keys(entry.record):
+        for kind, value in lookup_keys(entry.record):
             self._find(kind, value)
-        return all(self._index[kind][value][-1].digest == entry.digest for kind, value in _lookup_keys(entry.record))
+        return all(self._index[kind][value][-1].digest == entry.digest for kind, value in lookup_keys(entry.record))
 
     # ---- the index -------------------------------------------------------------------------------
 
@@ -298,12 +270,16 @@ class Records:
         self._number = 0
         self._damaged = []
 
-    def _load(self, *, whole: bool = False) -> dict[str, _RecordFile]:
-        """Return the files that were read so far. Without an index, or if `whole`, these are all files."""
-        if self._read_files is not None and self._found is not None and whole:
-            self._forget_index()
-        if self._read_files is None and not whole and self._has_index():
+    def _load(self) -> dict[str, RecordFile]:
+        """Return the files that were read so far. Without an index these are all files."""
+        if self._read_files is None and self._has_index():
             self._read_files, self._found = {}, set()
+        return self._load_all() if self._read_files is None else self._read_files
+
+    def _load_all(self) -> dict[str, RecordFile]:
+        """Return all files."""
+        if self._found is not None:
+            self._forget_index()
         if self._read_files is None:
             self._read_files = {}
             for key, data in self._files():
@@ -332,7 +308,9 @@ class Records:
         if self._found is None or (kind, value) in self._found or self._source is None:
             return
         try:
-            found = value if kind == "key" else (self._source.get(RECORDS_TABLE, _row(kind, value)) or b"").decode()
+            found = (
+                value if kind == "key" else (self._source.get(RECORDS_TABLE, index_row(kind, value)) or b"").decode()
+            )
         except IndexFaultError:
             self._forget_index()
             self._load()
@@ -345,10 +323,10 @@ class Records:
                 for entry in self._read_file(key, read_and_close(source), files).entries.values():
                     self._enter(entry, in_order=True)
 
-    def _enter(self, entry: _Entry, *, in_order: bool = False) -> None:
+    def _enter(self, entry: RecordEntry, *, in_order: bool = False) -> None:
         """Add a record to all of its lookups: as the newest, or by its number."""
         self._number = max(self._number, entry.number)
-        for kind, value in _lookup_keys(entry.record):
+        for kind, value in lookup_keys(entry.record):
             there = self._index.setdefault(kind, {})
             both = (*(one for one in there.get(value, ()) if one.digest != entry.digest), entry)
             there[value] = tuple(sorted(both, key=lambda one: one.order)) if in_order else both
@@ -356,19 +334,19 @@ class Records:
     def _begin_change(self) -> None:
         """Change the generation before the first record is changed, so that no index matches after a crash."""
         if not self._has_changed:
-            make_folder(self._folder, PRIVATE_FOLDER_MODE)
+            make_folder(self.folder, PRIVATE_FOLDER_MODE)
             token = os.urandom(_TOKEN_BYTES).hex().encode()
-            write_atomic(self._folder.parent / GENERATION_FILE, token, mode=PRIVATE_FILE_MODE)
+            write_atomic(self.folder.parent / GENERATION_FILE, token, mode=PRIVATE_FILE_MODE)
             self._has_changed = True
 
     # ---- the disk --------------------------------------------------------------------------------
 
     def _path(self, key: str) -> Path:
-        return self._folder / key[:2] / key
+        return self.folder / key[:2] / key
 
     def _files(self) -> Iterator[tuple[str, bytes]]:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            for group in sorted(self._folder.iterdir()):
+            for group in sorted(self.folder.iterdir()):
                 if group.is_symlink() or not group.is_dir():
                     continue
                 for path in sorted(group.iterdir()):
@@ -376,23 +354,10 @@ class Records:
                     if source is not None:
                         yield path.name, read_and_close(source)
 
-    def _read_file(self, key: str, data: bytes, files: dict[str, _RecordFile]) -> _RecordFile:
-        file = files[key] = _RecordFile(size_bytes=len(data))
-        for line in data.splitlines(keepends=True):
-            file.lines += 1
-            try:
-                entry = _read_line(line, file)
-                if entry.record.key != key:
-                    message = "is a record of another key"
-                    raise ValueError(message)  # noqa: TRY301 - all kinds of damage are reported below
-            except ValueError as error:
-                file.damaged = True
-                self.damaged.append(f"records/{key[:12]}: line {file.lines} {error}")
-            else:
-                file.entries.pop(entry.digest, None)
-                file.entries[entry.digest] = entry
-        file.damaged = file.damaged or not file.entries
-        self._damaged += [key] if file.damaged else []
+    def _read_file(self, key: str, data: bytes, files: dict[str, RecordFile]) -> RecordFile:
+        file = files[key] = RecordFile.parse(key, data)
+        self.damaged += [f"records/{key[:12]}: {error}" for error in file.errors]
+        self._damaged += [key] if file.must_be_rewritten else []
         return file
 
     def _reload_if_changed(self, key: str) -> None:
@@ -405,7 +370,7 @@ class Records:
         if size != (None if known is None else known.size_bytes):
             self._forget_index()
 
-    def _repair(self, files: dict[str, _RecordFile]) -> None:
+    def _repair(self, files: dict[str, RecordFile]) -> None:
         while self._damaged:
             key = self._damaged[-1]
             if files[key].entries:
@@ -415,9 +380,8 @@ class Records:
                 del files[key]
             self._damaged.pop()
 
-    def _write(self, key: str, file: _RecordFile, entry: _Entry, line: bytes, *, durable: bool) -> None:
-        file.entries.pop(entry.digest, None)
-        file.entries[entry.digest] = entry
+    def _write(self, key: str, file: RecordFile, entry: RecordEntry, line: bytes, *, durable: bool) -> None:
+        file.put(entry)
         if file.lines > 2 * len(file.entries) + _SPARE_LINES:
             self._rewrite(key, file)
             return
@@ -428,7 +392,7 @@ class Records:
         if durable and not file.lines:
             # In the same commit of the filesystem's own journal: nearly free.
             sync_folder(self._path(key).parent)
-            sync_folder(self._folder)
+            sync_folder(self.folder)
         file.size_bytes += len(line)
         file.lines += 1
 
@@ -437,48 +401,13 @@ class Records:
         try:
             return os.open(f"{folder}/{key}", _APPEND, PRIVATE_FILE_MODE)
         except FileNotFoundError:
-            make_folder(self._folder, PRIVATE_FOLDER_MODE)
+            make_folder(self.folder, PRIVATE_FOLDER_MODE)
             with contextlib.suppress(FileExistsError):
                 os.mkdir(folder, PRIVATE_FOLDER_MODE)
             return os.open(f"{folder}/{key}", _APPEND, PRIVATE_FILE_MODE)
 
-    def _rewrite(self, key: str, file: _RecordFile) -> None:
-        data = b"".join(
-            encode_with_checksum(from_struct(_Line(k.number, record=record_to_json(k.record))))
-            for k in file.entries.values()
-        )
-        make_folder(self._folder, PRIVATE_FOLDER_MODE)
-        write_atomic(self._path(key), data, mode=PRIVATE_FILE_MODE, scratch=self._folder)
-        file.size_bytes, file.lines, file.damaged = len(data), len(file.entries), False
-
-
-def _lookup_keys(record: Record) -> Iterator[tuple[str, str]]:
-    """Yield kind and value of each lookup that finds a record."""
-    yield "key", record.key
-    yield "core", core_of(record.manifest)
-    yield "identity", identity_of(record.manifest)
-    yield "stage", record.stage
-    for path in record.outputs:
-        yield "path", path
-
-
-# A digest, since names and paths may be secrets (ADR 31).
-def _row(kind: str, value: str) -> bytes:
-    """Return the key of a row: a digest, since a name or a path may be a secret."""
-    return hashlib.blake2b(f"{kind}\0{value}".encode("utf-8", "surrogatepass"), digest_size=_ROW_BYTES).digest()
-
-
-def _keys(entries: Collection[_Entry]) -> bytes:
-    return "\n".join(dict.fromkeys(one.record.key for one in entries)).encode()
-
-
-def _read_line(line: bytes, file: _RecordFile) -> _Entry:
-    found = to_struct(decode_with_checksum(line), _Line)
-    if found.again is not None:
-        known = file.entries.get(found.again)
-        if known is None or found.record is not None:
-            message = "moves a record that is not there"
-            raise ValueError(message)
-        return _Entry(known.record, known.digest, found.n)
-    digest = hashlib.sha256(canonical_json(found.record)).hexdigest()
-    return _Entry(record_from_json(found.record), digest, found.n)
+    def _rewrite(self, key: str, file: RecordFile) -> None:
+        data = file.encode()
+        make_folder(self.folder, PRIVATE_FOLDER_MODE)
+        write_atomic(self._path(key), data, mode=PRIVATE_FILE_MODE, scratch=self.folder)
+        file.size_bytes, file.lines, file.errors = len(data), len(file.entries), []

@@ -239,12 +239,12 @@ def interrupted_journals(logs: Path, pipeline_file: str) -> tuple[tuple[str, tup
     chain: list[tuple[str, tuple[JournalLine, ...]]] = []
     for path in journal_paths(logs):
         first, last = _ends(path)
-        if first is not None and _pipeline(first) != pipeline_file:
+        if first is not None and run_pipeline(first) != pipeline_file:
             continue
         if last is not None and not _is_interrupted(last):
             break
         lines = read_journal(path)
-        if lines and _pipeline(lines[0]) == pipeline_file:
+        if lines and run_pipeline(lines[0]) == pipeline_file:
             if not _is_interrupted(lines[-1]):
                 break
             chain.append((path.stem, lines))
@@ -260,9 +260,9 @@ def newest_journal(logs: Path, pipeline_file: str) -> tuple[JournalLine, ...]:
     """
     for path in journal_paths(logs):
         first, _ = _ends(path)
-        if first is None or _pipeline(first) == pipeline_file:
+        if first is None or run_pipeline(first) == pipeline_file:
             lines = read_journal(path)
-            if lines and _pipeline(lines[0]) == pipeline_file:
+            if lines and run_pipeline(lines[0]) == pipeline_file:
                 return lines
     return ()
 
@@ -281,7 +281,7 @@ def journal_paths(logs: Path) -> list[Path]:
 def journal_pipeline(path: Path) -> str:
     """Return the pipeline file of a journal's run; empty if its first line cannot be read."""
     first, _ = _ends(path)
-    return "" if first is None else _pipeline(first)
+    return "" if first is None else run_pipeline(first)
 
 
 def _second(path: Path) -> str:
@@ -303,10 +303,11 @@ def _ends(path: Path) -> tuple[JournalLine | None, JournalLine | None]:
         stream.seek(max(0, stream.tell() - (1 << 16)))
         end = stream.read()
     last = end[end.rfind(b"\n", 0, -1) + 1 :]
-    return _whole_line(first), _whole_line(last)
+    return whole_line(first), whole_line(last)
 
 
-def _whole_line(line: bytes) -> JournalLine | None:
+def whole_line(line: bytes) -> JournalLine | None:
+    """Return a line of a journal, None if it is damaged."""
     try:
         return _parse_line(line)
     except ValueError:
@@ -317,27 +318,24 @@ def _is_interrupted(last: JournalLine) -> bool:
     return not isinstance(last.event.data, RunFinished) or last.event.data.status == INTERRUPTED
 
 
-def _pipeline(first: JournalLine) -> str:
+def run_pipeline(first: JournalLine) -> str:
+    """Return the pipeline file of a run by its first line."""
     return first.event.data.pipeline if isinstance(first.event.data, RunStarted) else ""
 
 
 def _summary(run_id: str, lines: tuple[JournalLine, ...]) -> RunSummary:
     last = lines[-1]
     ended = last.event.data if isinstance(last.event.data, RunFinished) else None
+    counts = Counter(one.event.data.status.value for one in lines if isinstance(one.event.data, StageFinished))
     return RunSummary(
         run_id=run_id,
-        pipeline=_pipeline(lines[0]),
+        pipeline=run_pipeline(lines[0]),
         started=lines[0].ts,
         finished=last.ts if ended else None,
         status=ended.status if ended else INTERRUPTED,
-        counts=_counts(lines, ended),
+        # A run with nothing to do has them in its last event only.
+        counts=counts or (ended.stages if ended else {}),
     )
-
-
-def _counts(lines: tuple[JournalLine, ...], ended: RunFinished | None) -> Mapping[str, int]:
-    """Return the number of stages by outcome; a run with nothing to do has them in its last event only."""
-    ends = Counter(one.event.data.status.value for one in lines if isinstance(one.event.data, StageFinished))
-    return ends or (ended.stages if ended else {})
 
 
 def _parse_line(line: bytes) -> JournalLine:

@@ -10,7 +10,7 @@ from typing import Literal, Protocol, TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.model.digest import Json, canonical_json, digest_json
+from orch23.model.digest import Json, canonical_json
 from orch23.model.event import (
     ORCH23_ROLE,
     AttemptFinished,
@@ -25,12 +25,11 @@ from orch23.model.event import (
     StageStarted,
     StageWithheld,
 )
-from orch23.model.parsing import JsonObject, parse_stored, to_struct
 from orch23.model.stage_status import StageStatus
 from orch23.model.text import escape_hidden
 from orch23.store.json_text import indented_json
-from orch23.store.run_logs import INTERRUPTED, JournalLine, format_timestamp, read_journal
-from orch23.store.safe_files import PRIVATE_FILE_MODE, read_regular, write_atomic
+from orch23.store.run_logs import INTERRUPTED, JournalLine, format_timestamp
+from orch23.store.safe_files import PRIVATE_FILE_MODE, write_atomic
 
 _NO_STAGES = '"stages": {}'
 
@@ -262,7 +261,7 @@ class StateFile:
 
     The file only shows the journal, so it is not made durable. A run of up to 64 stages writes it after every
     transition. A larger run writes it so often that each stage is encoded a few times in all, and at the first
-    transition after one second, or after 20 times the duration of a write. `rebuild` writes it from the journal.
+    transition after one second, or after 20 times the duration of a write.
     """
 
     def __init__(self, path: Path, clock: Callable[[], datetime] | None = None) -> None:
@@ -286,17 +285,6 @@ class StateFile:
                 after = self._clock()
                 self._due_again = after + max(_AT_LEAST_EVERY, _SHARE * (after - now))
 
-    def rebuild(self, journal_path: Path) -> RunState:
-        """Write the file from the journal; a damaged file is renamed to `state.json.corrupt`."""
-        with self._lock:
-            if self._path.exists() and read_state(self._path) is None:
-                self._path.replace(self._path.with_name(f"{self._path.name}.corrupt"))
-            self._folding = RunStateFold()
-            for line in read_journal(journal_path):
-                self._folding.add(line.event, line.ts)
-            self._write()
-            return self._folding.state()
-
     def _is_due(self, event: Event, now: datetime) -> bool:
         if isinstance(event.data, RunStarted | RunFinished):
             return True
@@ -312,15 +300,6 @@ class StateFile:
         scratch = self._path.parent.parent
         write_atomic(self._path, data + b"\n", mode=PRIVATE_FILE_MODE, scratch=scratch, durable=False)
         self._unwritten = 0
-
-
-def read_state(path: Path) -> Mapping[str, Json] | None:
-    """Return the content of a `state.json`, or None if the file is missing or damaged."""
-    try:
-        body = to_struct(parse_stored(read_regular(path) or b""), JsonObject)
-    except (OSError, ValueError):
-        return None
-    return body if body.pop("sum", None) == digest_json(body) else None
 
 
 def _overall(run: RunState) -> tuple[SeedState, SeedPhase]:

@@ -6,14 +6,12 @@ A damaged line is skipped here: estimates can do without it. `read_journal` repo
 import json
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar
 
 from msgspec import Struct, field
 
-from orch23.model.digest import Json
-from orch23.model.parsing import JsonObject, NaturalNumber, parse_stored, to_struct
+from orch23.model.event import Event, LlmResponse, StageFinished
 from orch23.model.stage_status import StageStatus
-from orch23.store.run_logs import journal_paths
+from orch23.store.run_logs import journal_paths, run_pipeline, whole_line
 
 MAX_RUNS = 5
 # With more names than this, it is faster to parse all lines than to search each line for all names.
@@ -31,31 +29,6 @@ class StageStatistics(Struct, frozen=True, kw_only=True):
 
 
 _NOTHING = StageStatistics()
-
-
-class _Line(Struct, frozen=True):
-    type: str
-    role: str
-    data: JsonObject
-
-
-class _Began(Struct, frozen=True):
-    pipeline: str
-
-
-class _Response(Struct, frozen=True):
-    input_tokens: NaturalNumber = 0
-    output_tokens: NaturalNumber = 0
-
-
-class _Ended(Struct, frozen=True):
-    status: StageStatus
-    duration_s: float | None = None
-    calls: int = 0
-    recorded: int = 0
-
-
-_Form = TypeVar("_Form", bound=Struct)
 
 
 class _Found(Struct):
@@ -93,9 +66,8 @@ def _journals_of(logs: Path, pipeline_file: str, newest: int) -> Iterator[bytes]
             return
         try:
             with path.open("rb") as stream:
-                first = _parsed(stream.readline())
-                began = None if first is None else _decoded(first.data, _Began)
-                if began is None or began.pipeline != pipeline_file:
+                first = whole_line(stream.readline())
+                if first is None or run_pipeline(first) != pipeline_file:
                     continue
                 yield stream.read(_MAX_JOURNAL_BYTES)
         except OSError:
@@ -103,40 +75,21 @@ def _journals_of(logs: Path, pipeline_file: str, newest: int) -> Iterator[bytes]
         left -= 1
 
 
-def _events(data: bytes, about: tuple[bytes, ...]) -> Iterator[_Line]:
+def _events(data: bytes, about: tuple[bytes, ...]) -> Iterator[Event]:
     for line in data.split(b"\n"):
         if not any(role in line for role in about) or not any(kind in line for kind in _KINDS):
             continue
-        if (event := _parsed(line)) is not None:
-            yield event
+        if (found := whole_line(line + b"\n")) is not None:
+            yield found.event
 
 
-def _note(found: _Found, event: _Line) -> None:
-    if event.type == "llm_response":
-        response = _decoded(event.data, _Response)
-        if response is not None and (response.input_tokens or response.output_tokens):
-            found.tokens.append((response.input_tokens, response.output_tokens))
-    elif (duration_s := _build_seconds(_decoded(event.data, _Ended))) is not None:
-        found.durations_s.append(duration_s)
-
-
-def _build_seconds(ended: _Ended | None) -> float | None:
-    if ended is None or ended.status is not StageStatus.BUILT:
-        return None
-    # A stage that replayed all of its responses is quick: its duration says nothing about a build that calls a model.
-    return None if ended.recorded > 0 and not ended.calls else ended.duration_s
-
-
-def _parsed(line: bytes) -> _Line | None:
-    try:
-        return to_struct(parse_stored(line), _Line)
-    except ValueError:
-        return None
-
-
-def _decoded(value: Json, form: type[_Form]) -> _Form | None:
-    """Return the fields of an event, or None if one of them has another type."""
-    try:
-        return to_struct(value, form)
-    except ValueError:
-        return None
+def _note(found: _Found, event: Event) -> None:
+    match event.data:
+        case LlmResponse(input_tokens=given, output_tokens=written) if given or written:
+            found.tokens.append((given, written))
+        # A stage that replayed all of its responses is quick: its duration says nothing about a build that calls a
+        # model.
+        case StageFinished(status=StageStatus.BUILT, duration_s=float(seconds)) as ended if (
+            ended.calls or not ended.recorded
+        ):
+            found.durations_s.append(seconds)

@@ -1,4 +1,4 @@
-"""Open, write and replace files: atomically, durably, and below a root without following links."""
+"""Open, stamp, write and replace files: atomically, durably, and below a root without following links."""
 
 import contextlib
 import errno
@@ -7,10 +7,10 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import SafetyError
-from orch23.model.paths import FORBIDDEN_LINK_TARGETS
 from orch23.store.codes import E_LINK
 
 PRIVATE_FILE_MODE = 0o600
@@ -136,8 +136,6 @@ def sync_filesystem(path: Path) -> None:
 
 _REFUSED_SEGMENTS = frozenset({"", ".", ".."})
 _PIECE_BYTES = 1 << 16
-# As many as the kernel follows in one path.
-MAX_LINKS = 40
 
 # A path below the root is opened one directory after the other with O_NOFOLLOW. To test a path and then to open it as
 # a whole would follow a link that a step puts there between the two.
@@ -305,62 +303,6 @@ def unsafe_path_error(path: str) -> SafetyError:
     )
 
 
-def resolve_links(path: str, base: str, text_of: Callable[[str], str | None]) -> str | None:
-    """Return the path, from the root, to which a path below the root leads, link by link; None if nothing is there.
-
-    `base` is the root with a `/` at its end. `text_of` returns the target of the link at a path, an empty text for
-    another entry, None for no entry. `..` is applied to the target of a link, as the kernel does.
-
-    Raises:
-        SafetyError: a link leads out of the root or into a folder that holds no inputs, or links form a cycle.
-
-    """
-    waiting, done, followed = path.split("/"), list[str](), 0
-    while waiting:
-        name = waiting.pop(0)
-        if name == ".." and not done:
-            raise outside_link_error(path)
-        if name == "..":
-            done.pop()
-        if name in ("", ".", ".."):
-            continue
-        text = text_of("/".join((*done, name)))
-        if text is None:
-            return None
-        if not text:
-            done.append(name)
-            continue
-        followed += 1
-        if followed > MAX_LINKS:
-            raise link_cycle_error(path)
-        if text.startswith("/"):
-            text, done = _from_root(path, base, text), []
-        waiting = [*text.split("/"), *waiting]
-    if not done or (followed and not FORBIDDEN_LINK_TARGETS.isdisjoint(done)):
-        raise outside_link_error(path)
-    return "/".join(done)
-
-
-def _from_root(path: str, base: str, text: str) -> str:
-    if not text.startswith(base):
-        raise outside_link_error(path)
-    return text.removeprefix(base)
-
-
-def outside_link_error(path: str) -> SafetyError:
-    """Return the error for an input that is a link to a place where no input may be."""
-    message = f"the link {path!r} leads out of the project, or into a folder of git or orch23"
-    hint = f'copy what it leads to into the project; if a pattern finds it, exclude it: "!{path}"'
-    return SafetyError(Diagnostic(E_LINK, message, hint=hint))
-
-
-def link_cycle_error(path: str) -> SafetyError:
-    """Return the error for an input that is a link to itself, or to a folder above it."""
-    message = f"the link {path!r} leads in a circle"
-    hint = f'remove it; if a pattern finds it, exclude it: "!{path}"'
-    return SafetyError(Diagnostic(E_LINK, message, hint=hint))
-
-
 def _open_subfolder(descriptor: int, name: str, path: str) -> int:
     try:
         return os.open(name, _FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=descriptor)
@@ -372,3 +314,39 @@ def _open_subfolder(descriptor: int, name: str, path: str) -> int:
         if stat.S_ISLNK(os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode):
             raise unsafe_path_error(path)
     raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+
+
+class FileStamp(NamedTuple):
+    """The fields of a file's inode. Equal stamps mean equal bytes, unless the times are racy."""
+
+    dev: int
+    ino: int
+    size_bytes: int
+    mtime_ns: int
+    ctime_ns: int
+    mode: int
+
+
+def stamp_of(status: os.stat_result) -> FileStamp:
+    """Return the stamp of a status. No process can set a ctime, so a stamp shows changes that hide from `mtime_ns`."""
+    mode = stat.S_IMODE(status.st_mode)
+    return FileStamp(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, mode)
+
+
+def walk_tree(
+    root: Path, *, is_skipped: Callable[[str], bool] = lambda _path: False, ignored: tuple[type[OSError], ...] = ()
+) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Yield each entry below a folder with its path from there, folders before their entries; no link is followed.
+
+    A path that is skipped is not entered either. A folder whose listing fails with an `ignored` error has no entries.
+    """
+    pending = [""]
+    while pending:
+        folder = pending.pop()
+        with contextlib.suppress(*ignored), os.scandir(root / folder) as entries:
+            for entry in entries:
+                path = f"{folder}{entry.name}"
+                if not is_skipped(path):
+                    yield path, entry
+                    if entry.is_dir(follow_symlinks=False):
+                        pending.append(f"{path}/")

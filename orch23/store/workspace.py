@@ -1,6 +1,5 @@
 """Show the files of a project by their digests; hash a file only when its stat has changed."""
 
-import contextlib
 import errno
 import os
 import stat
@@ -14,18 +13,29 @@ from orch23.model.digest import FileEntry
 from orch23.model.errors import SafetyError
 from orch23.model.file_policy import GITIGNORE
 from orch23.model.paths import OWN_FOLDERS, is_glob, is_own_file, normalize_pattern, static_prefix
-from orch23.snapshot.stat_snapshot import LINK_TARGET, NO_ENTRY, RACY, FileState, StatSnapshot, is_racy, signature
+from orch23.snapshot.stat_snapshot import FileState, StatSnapshot, is_racy
 from orch23.store.file_copy import FileProgress, hash_file, no_progress
 from orch23.store.index import StoreIndex
-from orch23.store.index_tables import EarlierHashes, FileStamp, HashedFile, file_row, pack_hashed_file, stamped_entry
-from orch23.store.listing import FILE_KIND, FOLDER_KIND, LINK_KIND, DeclaredOutputs, Listing, find_input, list_files
+from orch23.store.index_tables import EarlierHashes, HashedFile, file_row, pack_hashed_file, stamped_entry
+from orch23.store.listing import (
+    FILE_KIND,
+    FOLDER_KIND,
+    LINK_KIND,
+    DeclaredOutputs,
+    Listing,
+    find_input,
+    list_files,
+    resolve_links,
+)
+from orch23.store.observations import Observations
 from orch23.store.safe_files import (
+    FileStamp,
     closing,
     is_temp,
     open_file,
     read_and_close,
-    resolve_links,
     split_path,
+    stamp_of,
     unsafe_path_error,
 )
 
@@ -55,15 +65,7 @@ class Workspace:
         self._seen: dict[str, HashedFile | None] = {}
         self._lock = threading.Lock()
         self._changed: set[str] = set()
-        # The first result for each path, for `add_to_snapshot`: decisions are based on it.
-        self._there: dict[str, bool] = {}
-        self._entries: dict[str, FileEntry] = {}
-        self._opened: dict[str, FileStamp | None] = {}
-        self._walked: dict[str, str] = {}
-        self._missing: set[str] = set()
-        self._links: dict[str, str] = {}
-        self._dangling: set[str] = set()
-        self._unsettled: set[str] = set()
+        self._observed = Observations(self._base)
         self._written: set[str] = set()
         self._wrote: set[str] = set()
         self._reads: set[str] | None = None
@@ -91,13 +93,9 @@ class Workspace:
         seen = self._known(path)
         if seen is None or seen.stamp != stamp or self._is_racy(seen):
             seen = self._hash(path)
-        if seen is None:
-            self._unsettled.add(path)
-            return None
-        first = self._entries.setdefault(path, seen.entry)
-        if first is not seen.entry and first != seen.entry:
-            self._unsettled.add(path)
-        return seen.entry
+        entry = None if seen is None else seen.entry
+        self._observed.note_entry(path, entry)
+        return entry
 
     def input_entry(self, path: str) -> FileEntry | None:
         """Return the entry of an input: of the file at its path, or of the file that its links lead to, or None.
@@ -124,15 +122,13 @@ class Workspace:
         try:
             text = os.readlink(whole)
         except (FileNotFoundError, NotADirectoryError):
-            self._dangling.add(path)
+            self._observed.note_missing(path)
             return None
         except OSError as refused:
             if refused.errno != errno.EINVAL:
                 raise
             return ""
-        if self._links.setdefault(whole, text) != text:
-            # It was changed since: the snapshot cannot be used.
-            self._links[whole] = ""
+        self._observed.note_link(whole, text)
         return text
 
     def read(self, path: str) -> bytes | None:
@@ -154,10 +150,9 @@ class Workspace:
         """
         self._note_read(path)
         descriptor = open_file(self._root, path)
-        stamp = None if descriptor is None else _stamp_of(os.fstat(descriptor))
-        self._note_presence(path, is_there=stamp is not None)
-        if self._opened.setdefault(path, stamp) != stamp:
-            self._unsettled.add(path)
+        stamp = None if descriptor is None else stamp_of(os.fstat(descriptor))
+        self._observed.note_presence(path, is_there=stamp is not None)
+        self._observed.note_opened(path, stamp)
         return descriptor
 
     def listing(
@@ -211,18 +206,7 @@ class Workspace:
         changed = tuple(paths)
         self.invalidate(changed)
         for path in changed:
-            self._there.pop(path, None)
-            self._entries.pop(path, None)
-            self._opened.pop(path, None)
-            self._unsettled.discard(path)
-            self._dangling.discard(path)
-            for folder in _with_above(path.rpartition("/")[0]):
-                self._dangling.discard(folder)
-                if f"{folder}/" in self._walked:
-                    # Its signature is taken when it is listed again.
-                    self._walked[f"{folder}/"] = ""
-            if "" in self._walked:
-                self._walked[""] = ""
+            self._observed.note_written(path)
         self._written.update(changed)
 
     def note_written_file(self, path: str, sha256: str, file: os.stat_result) -> None:
@@ -232,7 +216,7 @@ class Workspace:
         `st_ctime`, which renaming changes, someone edited it since, and it is hashed again.
         """
         self.note_written([path])
-        now, then = self._look(path), _stamp_of(file)
+        now, then = self._look(path), stamp_of(file)
         if now is not None and sha256 and now._replace(ctime_ns=then.ctime_ns) == then:
             with self._lock:
                 self._seen[path] = HashedFile(now, stamped_entry(now, sha256), now.mtime_ns)
@@ -278,17 +262,16 @@ class Workspace:
         that was only read must be the file that was opened, unchanged since before the snapshot began. A folder that
         was listed and has changed is added as racy.
         """
-        # Some may exist by now; those that are still missing are added again.
-        self._missing.clear()
+        self._observed.forget_missing_folders()
         try:
-            return self._add_files(snapshot) and self._add_folders(snapshot)
+            return self._add_files(snapshot) and self._observed.add_folders(snapshot)
         except SafetyError:  # a folder became a link
             return False
 
     def _add_files(self, snapshot: StatSnapshot) -> bool:
-        for path in sorted(self._there):
+        for path in self._observed.paths():
             stamp = self._stamp(path)
-            if path in self._unsettled:
+            if not self._observed.is_settled(path):
                 return False
             if stamp is None:
                 snapshot.absent.append(path)
@@ -305,43 +288,21 @@ class Workspace:
 
     def _unchanged(self, path: str, stamp: FileStamp, since_ns: int) -> HashedFile | None:
         """Return the hashed file at a path if it is still the one that this process used first, else None."""
-        opened = self._opened.get(path)
+        opened = self._observed.opened.get(path)
         if opened is not None and (opened != stamp or is_racy(last_change_ns(stamp), since_ns)):
             return None
         known = self._known(path)
         if opened is not None and (known is None or known.stamp != stamp):
             known = self._hash(path)
-        if known is None or known.stamp != stamp or self._entries.get(path, known.entry) != known.entry:
+        if known is None or known.stamp != stamp or self._observed.entries.get(path, known.entry) != known.entry:
             return None
         return known
 
-    def _add_folders(self, snapshot: StatSnapshot) -> bool:
-        folders = {path.rstrip("/") for path in self._walked}
-        folders.update(path.rpartition("/")[0] for path in self._there)
-        for folder in sorted({above for path in folders for above in _with_above(path)}):
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                found = os.lstat(self._base + folder)
-                snapshot.folders.append(folder)
-                snapshot.inodes.extend((found.st_dev, found.st_ino))
-        for folder, found_first in sorted(self._walked.items()):
-            whole = self._whole(folder)
-            if not snapshot.add_path(whole) or snapshot.outside[whole] != found_first:
-                snapshot.outside[whole] = RACY
-        for folder in (*self._missing, *self._dangling):
-            snapshot.outside[self._whole(folder)] = NO_ENTRY
-        snapshot.outside.update((whole, f"{LINK_TARGET}{text}") for whole, text in self._links.items())
-        return all(self._links.values())
-
     def _stamp(self, path: str) -> FileStamp | None:
         stamp = self._look(path)
-        self._note_presence(path, is_there=stamp is not None)
+        self._observed.note_presence(path, is_there=stamp is not None)
         self._note_read(path)
         return stamp
-
-    def _note_presence(self, path: str, *, is_there: bool) -> None:
-        """Note whether there is a file at a path. If that differs from the first time, the path is unsettled."""
-        if self._there.setdefault(path, is_there) is not is_there:
-            self._unsettled.add(path)
 
     def _note_read(self, path: str) -> None:
         if self._reads is not None:
@@ -363,13 +324,12 @@ class Workspace:
             found = os.lstat(f"{self._base}{above}{name}")
         except FileNotFoundError:
             if above and not above.endswith("/"):
-                # Noted, since a link there later would be an error.
-                self._missing.add(above)
+                self._observed.note_missing_folder(above)
                 self._note_read(self._whole(above))
             return None
         except NotADirectoryError:
             return None
-        return _stamp_of(found) if stat.S_ISREG(found.st_mode) else None
+        return stamp_of(found) if stat.S_ISREG(found.st_mode) else None
 
     def _is_racy(self, seen: HashedFile) -> bool:
         return _is_racy(seen, self._now_ns())
@@ -382,9 +342,9 @@ class Workspace:
                 return None
             with closing(descriptor):
                 began = self._now_ns()
-                before = _stamp_of(os.fstat(descriptor))
+                before = stamp_of(os.fstat(descriptor))
                 sha256, size = hash_file(descriptor, self._meter("hashing", path, before.size_bytes))
-                after = _stamp_of(os.fstat(descriptor))
+                after = stamp_of(os.fstat(descriptor))
             if before == after and size == after.size_bytes:
                 seen = HashedFile(after, stamped_entry(after, sha256), began)
                 with self._lock:
@@ -399,9 +359,7 @@ class Workspace:
     def scan(self, folder: str) -> Iterator[tuple[str, str]]:
         """Yield the names of files, links and directories in a folder, each with its kind."""
         whole = self._whole(folder)
-        if not self._walked.get(folder):
-            # Taken before listing, so that a file added meanwhile changes it.
-            self._walked[folder] = signature(whole)
+        self._observed.note_listed(folder)
         self._note_read(whole)
         try:
             entries = os.scandir(self._base + folder)
@@ -447,19 +405,6 @@ class Workspace:
             seen = self._earlier.get(path)
         with self._lock:
             return self._seen.setdefault(path, seen)
-
-
-def _stamp_of(found: os.stat_result) -> FileStamp:
-    return FileStamp(
-        found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, stat.S_IMODE(found.st_mode)
-    )
-
-
-def _with_above(folder: str) -> Iterator[str]:
-    """Yield a folder and the folders above it, without the root."""
-    while folder:
-        yield folder
-        folder = folder.rpartition("/")[0]
 
 
 def last_change_ns(stamp: FileStamp) -> int:

@@ -16,9 +16,9 @@ from orch23.decide.verdict import Verdict
 from orch23.execute import process_tree
 from orch23.model.digest import FileEntry
 from orch23.store import promotion, safe_files, workspace
-from orch23.store.index_tables import FileStamp, HashedFile
+from orch23.store.index_tables import HashedFile
 from orch23.store.promotion import Promoter
-from orch23.store.safe_files import DirectoryCache
+from orch23.store.safe_files import DirectoryCache, FileStamp
 
 
 def in_place() -> None:
@@ -55,7 +55,7 @@ def startswith() -> None:
 
     def stamp(seen: workspace.Workspace, path: str) -> FileStamp | None:
         try:
-            return workspace._stamp_of((seen._root / path).stat())
+            return safe_files.stamp_of((seen._root / path).stat())
         except (FileNotFoundError, NotADirectoryError):
             return None
 
@@ -94,12 +94,12 @@ def trusted_mtime() -> None:
         return False
 
     setattr(workspace, "_is_racy", is_racy)
-    sound = workspace._stamp_of
+    sound = safe_files.stamp_of
 
     def stamp_of(status: os.stat_result) -> FileStamp:
         return sound(status)._replace(ctime_ns=0, ino=0)
 
-    setattr(workspace, "_stamp_of", stamp_of)
+    setattr(workspace, "stamp_of", stamp_of)
 
 
 WEAKENED: Mapping[str, Callable[[], None]] = {

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from orch23.engine.build import Build
 from orch23.model.pipeline import FailureKind
 from orch23.providers import registry
-from orch23.store.run_state import read_state
+from tests.documents import read_state
 from tests.doubles import FakeProvider
 from tests.e2e.pipelines import calls, ends, green, note, noted, pipeline, prompt, proposing, shell
 from tests.project import Project, files_answer, scripted

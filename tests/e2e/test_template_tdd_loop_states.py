@@ -11,7 +11,8 @@ import pytest
 
 from orch23.model.event import Event
 from orch23.store.run_logs import read_journal
-from orch23.store.run_state import StateFile, fold_events, read_state
+from orch23.store.run_state import StateFile, fold_events
+from tests.documents import read_state
 from tests.e2e.pipelines import green
 from tests.e2e.tdd_loop import PATCH, PATCH_TEXT, PIPELINE, PLACE, RED, RED_TEXT, SPEC, code_answers, state, with_tests
 from tests.e2e.templates import asked

@@ -113,7 +113,7 @@ def _complete(
         mode=conversation.mode,
         sources=attempts.models.requests.sources,
         is_recorded=conversation.is_recorded,
-        lines=attempts.report.live.response_lines(context.attempt),
+        lines=attempts.report.response_lines(context.attempt),
         usage=attempts.calls.usage,
     )
     try:

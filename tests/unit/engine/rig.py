@@ -18,7 +18,7 @@ from orch23.engine.ledger import Ledger
 from orch23.engine.outcomes import BuildResult
 from orch23.engine.protected_files import own_file_patterns
 from orch23.engine.run_events import Reporter
-from orch23.engine.session import PlanningTools, Session, open_session
+from orch23.engine.session import PlanningTools, PriorState, Session, open_session
 from orch23.engine.worker import Worker
 from orch23.model.action import Action, ActionOutcome
 from orch23.model.diagnostic import Diagnostic
@@ -334,7 +334,8 @@ class Project:
         )
 
     def session(self, **more: Any) -> Session:
-        return open_session(self.pipeline, self.as_store, self.tools(), self, git=self.git, **more)
+        prior = cast("PriorState", self)
+        return open_session(self.pipeline, self.as_store, self.tools(), prior, git=self.git, **more)
 
     def builder(
         self, *, selection: Selection = ALL_STAGES, jobs: int = 2, keep_going: bool = False, **more: Any
@@ -421,8 +422,6 @@ class Project:
         return text, None if text is not None else Diagnostic("E820", f"no file {path}")
 
     # as a memory
-    lock_path = ROOT / "p.lock"
-
     def read(self) -> tuple[LockFile, RunHistory]:
         return self.lock, self.history
 

@@ -65,7 +65,7 @@ def test_a_cheap_result_is_seen_and_counted_with_and_lasts_once_it_is_made_to() 
     assert (bench.log, bench.store.records.all) == ([], [record])
     state = bench.session.state
     assert (StageView(state, "b").version("a"), state.on_disk("a")) == (entry("made"), entry("made"))
-    bench.committer.sync()
+    bench.committer.session.store.sync()
     assert bench.log == ["synced"]
     bench.promote("a", record)
     assert (state.expected, bench.disk["a"]) == ({}, "made")
@@ -146,7 +146,7 @@ def test_lost_bytes_of_a_change_are_found_before_it_is_made() -> None:
     bench.store.forget_bytes("made", damaged=True)
     change = bench.committer.change({"a": record})
     with pytest.raises(MissingBytesError):
-        bench.committer.check(change)
+        bench.committer.ensure_stored(change.new)
     with pytest.raises(MissingBytesError):
         bench.committer.withhold("a", record)
 

@@ -1,16 +1,20 @@
 """Lines are told while they come, if somebody wants to know, and never more than a bound."""
 
-from orch23.engine.run_events import MAX_LINES, LiveOutput
+from types import SimpleNamespace
+from typing import Any, cast
+
+from orch23.engine.run_events import MAX_LINES, Reporter, StageReporter
 from orch23.model.event import Event, LlmText, StepOutput
 
 
-def kept(text: str) -> str:
-    return text
+def reporter(reported: list[Event], *, live: bool) -> StageReporter:
+    observer, artifacts = SimpleNamespace(notice=reported.append), cast("Any", None)
+    return Reporter(observer=observer, artifacts=artifacts, live=live).of_stage("a")
 
 
 def test_nothing_is_reported_if_live_output_is_disabled() -> None:
     reported: list[Event] = []
-    live = LiveOutput(reported.append, "a", kept)
+    live = reporter(reported, live=False)
     assert live.step_lines("make") is None
     live.response_lines(1).feed("one\ntwo\n")
     assert reported == []
@@ -18,7 +22,7 @@ def test_nothing_is_reported_if_live_output_is_disabled() -> None:
 
 def test_lines_of_each_step_and_each_response_are_reported_up_to_a_limit() -> None:
     reported: list[Event] = []
-    live = LiveOutput(reported.append, "a", kept, is_enabled=True)
+    live = reporter(reported, live=True)
     for _ in range(2):
         hear = live.step_lines("make")
         assert hear is not None
@@ -34,7 +38,7 @@ def test_lines_of_each_step_and_each_response_are_reported_up_to_a_limit() -> No
 
 def test_a_line_without_blanks_is_not_lost() -> None:
     reported: list[Event] = []
-    live = LiveOutput(reported.append, "a", kept, is_enabled=True)
+    live = reporter(reported, live=True)
     hear = live.step_lines("make")
     assert hear is not None
     hear("x" * 3_000)

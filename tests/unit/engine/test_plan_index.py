@@ -10,14 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orch23.engine.decisions import StageDecider
-from orch23.engine.plan_index import PlanIndex
 from orch23.engine.project_state import ProjectState
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.paths import match_any, may_overlap
 from orch23.model.pipeline import ChainLink, GlobInput, PathInput, Pipeline, Stage, WriteScope
 from orch23.model.plan import Plan
 from orch23.model.record import LockFile, Record
-from orch23.plan.nodes import chains_of, may_overlap_unexcluded, may_read, writes_of
+from orch23.plan.nodes import PlanIndex, chains_of, may_overlap_unexcluded, may_read, writes_of
 from orch23.steps.shell.spec import ShellStep
 from tests.project import Project
 

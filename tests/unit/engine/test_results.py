@@ -48,7 +48,10 @@ class Rig:
         self.changed: tuple[str, ...] = ()
         self.clock = FakeClock()
         self.session = SimpleNamespace(
-            state=SimpleNamespace(plan=plan), lock=SimpleNamespace(records={}), pipeline=plan.pipeline
+            state=SimpleNamespace(plan=plan, ownership_errors=lambda *_, **__: ()),
+            store=SimpleNamespace(sync=self.sync),
+            lock=SimpleNamespace(records={}),
+            pipeline=plan.pipeline,
         )
         self.results = StageResults(
             committer=cast("Committer", self),
@@ -99,7 +102,7 @@ class Rig:
         targets: dict[str, dict[str, FileEntry | None]] = {name: {name: None} for name in records}
         return WorkspaceChange(targets, {}, {}, tuple(name for name in records if name in self.foreign))
 
-    def check(self, _change: WorkspaceChange) -> None:
+    def ensure_stored(self, _files: object) -> None:
         pass
 
     def withhold(self, name: str, _record: Record) -> None:

@@ -11,7 +11,7 @@ from orch23.checks.check import Check, CheckInput
 from orch23.decide.secrets import Secrets
 from orch23.engine.outcomes import Failure
 from orch23.engine.process_runner import Files, ProcessRunner
-from orch23.engine.run_events import LiveOutput, Reporter
+from orch23.engine.run_events import Reporter
 from orch23.engine.verification import Verifier, first_errors, undeclared_writes
 from orch23.model.action import Action, ActionOutcome, ActionResult, Completed, Output, TimedOut
 from orch23.model.diagnostic import Diagnostic, Severity
@@ -76,7 +76,7 @@ class Bench:
             tree=cast("Any", self),
             redact=str,
             trust=cast("Any", SimpleNamespace(refused=lambda *_: ())),
-            live=LiveOutput(self.notice, "s", str),
+            report=report,
         )
         verifier = Verifier(
             resolved=self.resolved,

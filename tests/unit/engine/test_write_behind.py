@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
-from orch23.engine.results import WriteBehind
+from orch23.engine.commit import WriteBehind
 from tests.doubles import FakeClock
 
 

@@ -227,10 +227,11 @@ DAEMONS = {
 ALWAYS_TRIED = {"setsid with no environment", "double fork"}  # the hard ones; the others are slow proofs
 
 
-class WhenDaemonIsThere:
+class WhenDaemonIsThere(threading.Event):
     """Once a process with the tag is seen: let the step go on (`exit`), or cancel it."""
 
     def __init__(self, tag: str, go: Path, ending: str) -> None:
+        super().__init__()
         self.tag, self.go, self.ending, self.seen = tag, go, ending, False
 
     def is_set(self) -> bool:
@@ -346,6 +347,11 @@ def test_steps_of_a_killed_build_are_found_and_no_other_process_is_touched(tmp_p
         "step": ({"ORCH23_ROOM": first}, ["sh", "-c", f"env -i sleep {tag}; :"], tmp_path),
         "step of which only a part is left": ({"ORCH23_ROOM": second}, ["sh", "-c", sleep], tmp_path),
         "bwrap": ({}, ["bwrap", *fake], tmp_path),
+        "bwrap of a read-only tree": (
+            {},
+            ["bwrap", *fake[:2], "--ro-bind", f"{sandbox_dirs}/{first}", "/room"],
+            tmp_path,
+        ),
         "shell in a sandbox directory": ({"PWD": f"{sandbox_dirs}/{first}"}, ["sh", "-c", sleep], sandbox_dirs / first),
         "names a sandbox directory": ({"ROOM": f"{sandbox_dirs}/{first}"}, ["sh", *fake], tmp_path),
         "step of another project": ({"ORCH23_ROOM": other}, ["sh", "-c", sleep], tmp_path),
@@ -361,7 +367,7 @@ def test_steps_of_a_killed_build_are_found_and_no_other_process_is_touched(tmp_p
         while len(alive(tag)) < len(processes):
             time.sleep(0.005)
         found = kill_leftovers(sandbox_dirs)
-        ended = {"step", "step of which only a part is left", "bwrap"}
+        ended = {"step", "step of which only a part is left", "bwrap", "bwrap of a read-only tree"}
         for name in ended:
             processes[name].wait(20)
         assert {name for name in processes if processes[name].poll() is not None} == ended

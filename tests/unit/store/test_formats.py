@@ -24,7 +24,8 @@ from orch23.store.promotion import Promoter
 from orch23.store.record_format import record_from_json, record_to_json
 from orch23.store.records import Records
 from orch23.store.run_logs import Journal, parse_journal, read_journal
-from orch23.store.run_state import StateFile, read_state
+from orch23.store.run_state import StateFile
+from tests.documents import read_state
 
 FOLDER = Path(__file__).parent / "formats"
 """Written by the code before values were Structs; `first.*` by the first version that had these formats."""

@@ -6,10 +6,10 @@ import pytest
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.record import Record, key_of
 from orch23.store.garbage_collection import (
+    GarbageCollector,
     GcLimits,
     GcRoots,
     GcSelection,
-    collector_of,
     count_files,
     stored_blobs,
     stored_bytes,
@@ -45,8 +45,8 @@ def made(
 
 
 def gone(store: ProjectStore, needs: GcRoots, wish: GcLimits = EVERYTHING) -> GcSelection:
-    chosen = collector_of(store).select(needs, wish)
-    collector_of(store).delete(chosen)
+    chosen = GarbageCollector(store).select(needs, wish)
+    GarbageCollector(store).delete(chosen)
     return chosen
 
 
@@ -78,9 +78,9 @@ def test_a_result_that_is_restored_is_used(store: ProjectStore) -> None:
     first, second = made(store, "first"), made(store, "second")
     os.utime(store.local.records._path(first.key), ns=(1, 1))
     os.utime(store.local.records._path(second.key), ns=(2, 2))
-    assert names(collector_of(store).select(GcRoots(), EVERYTHING)) == ["first", "second"]
+    assert names(GarbageCollector(store).select(GcRoots(), EVERYTHING)) == ["first", "second"]
     store.records.use(first)
-    assert names(collector_of(store).select(GcRoots(), EVERYTHING)) == ["second", "first"]
+    assert names(GarbageCollector(store).select(GcRoots(), EVERYTHING)) == ["second", "first"]
 
 
 def test_a_record_with_a_response_stays_without_its_bytes(store: ProjectStore) -> None:

@@ -1,5 +1,4 @@
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +8,6 @@ import pytest
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import CorruptStateError, ExitCode, SafetyError
 from orch23.model.record import Record
-from orch23.store.access import remove_folder
 from orch23.store.json_text import encode_with_checksum
 from orch23.store.project_store import open_store
 from tests.doubles import MemoryContents
@@ -167,36 +165,6 @@ def test_a_note_that_is_damaged_or_leads_outside_removes_nothing(tmp_path: Path)
         open_store(project).sweep()
         assert (tmp_path / ".orch23-1-1.tmp").exists()
         assert not (project / ".orch23/writing.json").exists()
-
-
-def test_a_tree_without_rights_is_removed_and_no_link_is_followed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = shutil.rmtree
-    denied: list[Path] = []
-
-    def as_no_root(folder: Path) -> None:
-        """Refuse what only root may do, so that the test says the same under any user."""
-        folders = [path for path in folder.rglob("*") if path.is_dir() and not path.is_symlink()]
-        if any(path.stat().st_mode & 0o700 != 0o700 for path in folders):
-            denied.append(folder)
-            raise PermissionError
-        real(folder)
-
-    monkeypatch.setattr(shutil, "rmtree", as_no_root)
-    inside = tmp_path / "tree" / "a" / "b"
-    inside.mkdir(parents=True)
-    (inside / "file").write_text("x")
-    (tmp_path / "kept").mkdir()
-    (tmp_path / "kept" / "file").write_text("x")
-    (inside / "link").symlink_to(tmp_path / "kept")
-    inside.chmod(0)
-    inside.parent.chmod(0o500)
-    remove_folder(tmp_path / "tree")
-    assert denied or os.geteuid() != 0
-    assert not (tmp_path / "tree").exists()
-    assert (tmp_path / "kept" / "file").exists()
-    remove_folder(tmp_path / "tree")
 
 
 def test_repairs_are_reported(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from orch23.model.event import Event, parse_event
 from orch23.store.project_store import open_store
-from orch23.store.run_logs import Journal, read_journal
 from orch23.store.run_state import (
     LEGAL_TRANSITIONS,
     RunStateFold,
@@ -20,9 +19,9 @@ from orch23.store.run_state import (
     StageState,
     StateFile,
     fold_events,
-    read_state,
     with_state,
 )
+from tests.documents import read_state
 from tests.doubles import FakeClock
 from tests.sandbox.users import ROOT
 
@@ -409,26 +408,22 @@ def test_a_run_that_says_that_it_is_long_writes_now_and_then_from_its_beginning(
     assert not decided("c")
 
 
-def journal_of(tmp_path: Path, events: list[Event]) -> Path:
-    journal = Journal(tmp_path, "r1", lambda: MOMENT)
-    for event in events:
-        journal.notice(event)
-    journal.close()
-    return journal.path
-
-
-def test_a_damaged_file_is_noticed_set_aside_and_rebuilt(tmp_path: Path, damage: Callable[[Path], None]) -> None:
-    journal = journal_of(tmp_path, [*BEGIN, *red(1)])
+def test_a_damaged_file_is_noticed_and_replaced_by_the_next_write(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
     path = tmp_path / "r1" / "state.json"
-    StateFile(path, lambda: MOMENT).rebuild(journal)
+    file = StateFile(path, lambda: MOMENT)
+    for event in [*BEGIN, *red(1)]:
+        file.notice(event)
     before = read_state(path)
     damage(path)
     if read_state(path) == before:
         return  # only the line's end was lost
     assert read_state(path) is None
-    StateFile(path, lambda: MOMENT).rebuild(journal)
-    assert read_state(path) == before == fold_events(read_journal(journal)).to_json()
-    assert (tmp_path / "r1" / "state.json.corrupt").exists()
+    file.notice(parse_event("run_finished", "failed", data={"status": "failed"}))
+    after = read_state(path)
+    assert after is not None
+    assert after["state"] == "FAILED"
 
 
 def test_after_a_fault_at_any_call_the_file_is_absent_or_whole(tmp_path: Path, disk: Any, fault: int | None) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orch23.execute.cleanup import make_accessible, remove_tree
+from orch23.store.tree_removal import make_accessible, remove_path, remove_tree
 from tests.sandbox.users import run_as
 
 IMMUTABLE, APPEND_ONLY = 0x10, 0x20
@@ -71,6 +71,31 @@ def test_one_that_resists_keeps_none_of_the_others(tmp_path: Path, monkeypatch: 
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_tree_without_rights_is_removed_and_no_link_is_followed(tmp_path: Path) -> None:
+    inside = tmp_path / "tree" / "a" / "b"
+    inside.mkdir(parents=True)
+    (inside / "file").write_text("x")
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "file").write_text("x")
+    (inside / "link").symlink_to(tmp_path / "kept")
+    inside.chmod(0)
+    inside.parent.chmod(0o500)
+    remove_path(tmp_path / "tree")
+    assert not (tmp_path / "tree").exists()
+    assert (tmp_path / "kept" / "file").exists()
+    remove_path(tmp_path / "tree")
+
+
+def test_a_path_that_cannot_be_removed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unlink(name: str, *, dir_fd: int) -> None:
+        raise OSError(errno.EBUSY, "busy")
+
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(os, "unlink", unlink)
+    with pytest.raises(PermissionError):
+        remove_path(tmp_path / "file")
+
+
 def test_a_link_is_never_unlocked(tmp_path: Path) -> None:
     (tmp_path / "outside").mkdir(mode=0o500)
     (tmp_path / "link").symlink_to("outside")
@@ -87,6 +112,7 @@ AS_NO_ONE = """
 import os, sys, tempfile
 from pathlib import Path
 from orch23.execute.sandbox_dir import SandboxDirs
+from orch23.store.tree_removal import remove_path
 with tempfile.TemporaryDirectory() as folder:
     sandbox_dirs = SandboxDirs(Path(folder), None)
     sandbox_dir = sandbox_dirs.stage({})
@@ -105,6 +131,11 @@ with tempfile.TemporaryDirectory() as folder:
         (sandbox_dir.work / path).chmod(0)
     sandbox_dir.root.chmod(0)
     sandbox_dirs.discard(sandbox_dir)
+    assert os.listdir(folder) == [], os.listdir(folder)
+    (inner := Path(folder, "tree/a/b")).mkdir(parents=True)
+    inner.chmod(0)
+    inner.parent.chmod(0o500)
+    remove_path(Path(folder, "tree"))
     assert os.listdir(folder) == [], os.listdir(folder)
 """
 

@@ -1,0 +1,118 @@
+"""Note what a process read of a project, so that a snapshot shows whether it has changed since."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+from msgspec import Struct, field
+
+from orch23.model.digest import FileEntry
+from orch23.snapshot.stat_snapshot import LINK_TARGET, NO_ENTRY, RACY, StatSnapshot, signature
+from orch23.store.safe_files import FileStamp
+
+
+class Observations(Struct):
+    """The first result of each read of the project at `base`, which ends in `/`: decisions are based on it.
+
+    A path for which a later read found something else is unsettled. `note_written` forgets what this build changes.
+    """
+
+    base: str
+    entries: dict[str, FileEntry] = field(default_factory=dict)
+    opened: dict[str, FileStamp | None] = field(default_factory=dict)
+    _present: dict[str, bool] = field(default_factory=dict)
+    _listed: dict[str, str] = field(default_factory=dict)
+    _links: dict[str, str] = field(default_factory=dict)
+    _missing: set[str] = field(default_factory=set)
+    _missing_folders: set[str] = field(default_factory=set)
+    _unsettled: set[str] = field(default_factory=set)
+
+    def paths(self) -> list[str]:
+        """Return the paths at which a file was searched, sorted."""
+        return sorted(self._present)
+
+    def is_settled(self, path: str) -> bool:
+        """Return whether all reads of a path found the same."""
+        return path not in self._unsettled
+
+    def note_presence(self, path: str, *, is_there: bool) -> None:
+        """Note whether there is a file at a path."""
+        if self._present.setdefault(path, is_there) is not is_there:
+            self._unsettled.add(path)
+
+    def note_entry(self, path: str, entry: FileEntry | None) -> None:
+        """Note the entry of a file; None if it was deleted before it could be hashed."""
+        first = entry if entry is None else self.entries.setdefault(path, entry)
+        # The same object in most cases, which costs less to compare.
+        if entry is None or (first is not entry and first != entry):
+            self._unsettled.add(path)
+
+    def note_opened(self, path: str, stamp: FileStamp | None) -> None:
+        """Note the stamp of a file that was opened; None if there is no file."""
+        if self.opened.setdefault(path, stamp) != stamp:
+            self._unsettled.add(path)
+
+    def note_link(self, link: str, text: str) -> None:
+        """Note the target of the link at an absolute path. If it changes, no snapshot can be made."""
+        if self._links.setdefault(link, text) != text:
+            self._links[link] = ""
+
+    def note_missing(self, path: str) -> None:
+        """Note that a link leads to a path at which nothing is."""
+        self._missing.add(path)
+
+    def note_missing_folder(self, folder: str) -> None:
+        """Note that a folder is missing, since a link there later would be an error."""
+        self._missing_folders.add(folder)
+
+    def note_listed(self, folder: str) -> None:
+        """Note that a folder, `""` or ending in `/`, is about to be listed."""
+        if not self._listed.get(folder):
+            # Taken before the listing, so that a file added meanwhile changes it.
+            self._listed[folder] = signature(self._absolute(folder))
+
+    def note_written(self, path: str) -> None:
+        """Forget a path that this build wrote, and the signatures of the folders above it."""
+        self._present.pop(path, None)
+        self.entries.pop(path, None)
+        self.opened.pop(path, None)
+        self._unsettled.discard(path)
+        self._missing.discard(path)
+        above = tuple(_with_above(path.rpartition("/")[0]))
+        self._missing.difference_update(above)
+        # The signature of a folder is taken when it is listed again.
+        for folder in ("", *(f"{one}/" for one in above)):
+            if folder in self._listed:
+                self._listed[folder] = ""
+
+    def forget_missing_folders(self) -> None:
+        """Forget which folders are missing: some may exist by now, and the others are noted again."""
+        self._missing_folders.clear()
+
+    def add_folders(self, snapshot: StatSnapshot) -> bool:
+        """Add the folders and links to a snapshot; return False if a link has changed."""
+        folders = {path.rstrip("/") for path in self._listed}
+        folders.update(path.rpartition("/")[0] for path in self._present)
+        for folder in sorted({above for path in folders for above in _with_above(path)}):
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                found = os.lstat(self.base + folder)
+                snapshot.folders.append(folder)
+                snapshot.inodes.extend((found.st_dev, found.st_ino))
+        for folder, found_first in sorted(self._listed.items()):
+            whole = self._absolute(folder)
+            if not snapshot.add_path(whole) or snapshot.outside[whole] != found_first:
+                snapshot.outside[whole] = RACY
+        for path in (*self._missing_folders, *self._missing):
+            snapshot.outside[self._absolute(path)] = NO_ENTRY
+        snapshot.outside.update((link, f"{LINK_TARGET}{text}") for link, text in self._links.items())
+        return all(self._links.values())
+
+    def _absolute(self, path: str) -> str:
+        return f"{self.base}{path}".rstrip("/")
+
+
+def _with_above(folder: str) -> Iterator[str]:
+    """Yield a folder and the folders above it, without the root."""
+    while folder:
+        yield folder
+        folder = folder.rpartition("/")[0]
