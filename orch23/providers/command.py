@@ -201,6 +201,7 @@ def _expanded(path: str, environ: Mapping[str, str]) -> Path:
 
 
 def _sha256(path: Path) -> str:
+    # At each call, since the bytes that were allowed must be those that run (ADR 25); read once if unchanged.
     found = path.stat()
     return _hashed(path, (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns))
 

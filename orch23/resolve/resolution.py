@@ -193,6 +193,7 @@ def _declared(stage: Stage, facts: Facts) -> dict[str, Json]:
     aspects |= stage.step.aspects(facts)
     if stage.retry.escalate:
         aspects["model"] = stage.retry.escalate[0]  # the first attempt uses it, and no attempt uses `llm.model`
+    # By name, so that the reason of a run names the variable or the tool that differs.
     aspects |= {f"env:{name}": value for name, value in stage.env.items()}
     aspects |= {f"tool:{name}": identity for name, identity in facts.tools.items()}
     return aspects | (_verification(stage, facts) if stage.verify.steps else {})

@@ -131,6 +131,7 @@ def make_stage(
         _check_together(document, stage, step, at, open_nodes)
     problems = open_nodes.unaffected((*wrong, *independent_problems(wrong, at.found)))
     broken = step is None or bool(unknown) or any(problem.severity is Severity.ERROR for problem in problems)
+    # As if it were not declared, but its name stays known (ADR 12).
     if not broken and not holds:
         skipped = SkippedStage(name=name, kind=stage.kind, writes=(*outputs, *scope.write), promote=group)
         return BuiltStage(None, problems, skipped)
