@@ -268,7 +268,7 @@ def test_a_template_names_the_nearest_member():
 
 @pytest.mark.parametrize("tag", ["include 'p.j2'", "import 'p.j2' as p", "extends 'p.j2'", "from 'p.j2' import p"])
 def test_a_template_cannot_load_another_one(tag):
-    with pytest.raises(TemplateFileError, match="no template `p.j2`"):
+    with pytest.raises(TemplateFileError, match=r"no template `p\.j2`"):
         render_text("{% " + tag + " %}", NAMES, "p.j2")
 
 
