@@ -79,13 +79,10 @@ def load_pipeline(
     # With a stored pipeline, a command does not import PyYAML (ADR 31).
     stored = stored_pipelines(cache, file, sets or {}, vars_name, vars_text, override)
     known = None if stored is None else stored.get(text, parse)
-    if known is not None:
-        pipeline, origins = known
-        return LoadedPipeline(pipeline, (), origins, sources, digests)
-    parsed = parse(text)
+    parsed = known or parse(text)
     if parsed.pipeline is None:
         raise InvalidPipelineError(*parsed.diagnostics, sources=sources, parsed=parsed)
-    if stored is not None:
+    if stored is not None and known is None:
         stored.put(text, parsed)
     return LoadedPipeline(parsed.pipeline, parsed.diagnostics, parsed.origins, sources, digests)
 

@@ -116,9 +116,9 @@ def syntax_error(error: "yaml.MarkedYAMLError", text: str, file: str) -> Diagnos
     if mark is None:
         return Diagnostic("E801", message, Location(file, 1, 1), hint)
     lines = text.split("\n")
-    is_in_text = mark.line < len(lines)  # libyaml sees a line break at the end of every text
-    line = lines[mark.line] if is_in_text else ""
-    where = _location(file, mark) if is_in_text else location_at(file, text, len(text))
+    # libyaml sees a line break at the end of every text, so that its last line may be one after it.
+    line = "".join(lines[mark.line : mark.line + 1])
+    where = _location(file, mark) if mark.line < len(lines) else location_at(file, text, len(text))
     opened = None if error.context_mark is None else _location(file, error.context_mark)
     if opened is not None and "alias" in context:
         return Diagnostic("E801", "a value may not start with `*`", opened, QUOTE_PATTERN_HINT)

@@ -318,10 +318,7 @@ def _kind_of(place: str) -> str | None:
     """Return how a value at a place is checked, or None. Steps of `verify` are checked like those of stages."""
     names = place.split("/")
     if names[:1] == ["verify"] and names[1:2] != ["inputs"]:
-        rest = names[1:]
-        if rest[:1] == ["steps"]:
-            rest = rest[1:]
-        names = rest[1:]
+        names = names[3:] if names[1:2] == ["steps"] else names[2:]
         if names[:1] == ["with"]:
             return _TEXT
         if names[:1] not in (["shell"], ["pytest"], ["ensures"], ["commands"]):

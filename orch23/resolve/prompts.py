@@ -179,7 +179,8 @@ def _texts_digest(
 
 def _context_limits(stage: str, step: "LLMStep", given: tuple[PromptInput, ...]) -> list[Diagnostic]:
     """Return an error for each limit that the inputs of a prompt exceed, with the largest inputs."""
-    sizes = sorted(((len(one.text.encode()), _label(one)) for one in given), key=lambda pair: (-pair[0], pair[1]))
+    labels = ((one, f"{one.path}#{one.slice}" if one.slice else one.path) for one in given)
+    sizes = sorted(((len(one.text.encode()), label) for one, label in labels), key=lambda pair: (-pair[0], pair[1]))
     size = sum(size for size, _ in sizes)
     names = ", ".join(f"{name} ({size:,})" for size, name in sizes[:_SHOWN_INPUTS])
     counted = names if len(sizes) <= _SHOWN_INPUTS else f"{names} and {len(sizes) - _SHOWN_INPUTS} more"
@@ -193,10 +194,6 @@ def _context_limits(stage: str, step: "LLMStep", given: tuple[PromptInput, ...])
         hint = "give a slice (`file.md#Heading`) instead of a file, or raise llm.context.max_bytes"
         problems.append(Diagnostic("E834", text, hint=hint, subject=stage))
     return problems
-
-
-def _label(one: PromptInput) -> str:
-    return f"{one.path}#{one.slice}" if one.slice else one.path
 
 
 def _scripted_responses(stage: Stage, path: str, sources: AuthorTexts, read_yaml: YamlReader) -> Json:

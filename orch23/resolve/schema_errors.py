@@ -110,12 +110,8 @@ def _fitting(error: _Error) -> list[list[_Error]]:
     if error.validator in ("oneOf", "anyOf"):
         for below in error.context or ():
             branches.setdefault(int(below.schema_path[0]), []).append(below)
-    return [errors for errors in branches.values() if not any(_is_other_type(below) for below in errors)]
-
-
-def _is_other_type(below: _Error) -> bool:
-    """Return whether a branch fails because the value itself is of another type."""
-    return below.validator == "type" and not below.path
+    # A branch that is for another type has an error about the value itself, and not about a part of it.
+    return [errors for errors in branches.values() if not any(e.validator == "type" and not e.path for e in errors)]
 
 
 def _described(error: _Error, extra_keys: ExtraKeys) -> Iterator[SchemaError]:
