@@ -275,31 +275,25 @@ class _Building:
         """Take the next key of a mapping; a refused one still gets its value read."""
         name = value if isinstance(value, str) else str(event.value)
         path = path_below(frame.path, name)
-        span = self._span(event.start_mark, event.end_mark)
-        error = self._key_error(frame, event, value, path)
-        frame.key = name
-        if error is not None:
-            code, message, hint, related = error
-            place = Location(self._file, *span)
-            self.diagnostics.append(Diagnostic(code, message, place, hint, related=related))
-            frame.skip = code != "E806"
+        frame.key, frame.skip = name, self._is_refused(frame, event, value, path)
         if path not in self.key_positions and not frame.skip:
-            self.key_positions.put(path, span)
+            self.key_positions.put(path, self._span(event.start_mark, event.end_mark))
 
-    def _key_error(
-        self, frame: _Frame, event: _Event, value: Json, path: str
-    ) -> tuple[str, str, str, tuple[Related, ...]] | None:
-        """Return code, message, hint and related location of the error that a key has, or None."""
+    def _is_refused(self, frame: _Frame, event: _Event, value: Json, path: str) -> bool:
+        """Report what is wrong with a key; return whether its value is left out."""
         if event.value == "<<" and event.implicit[0]:
             hint = "write the keys out, or put what stages share under `defaults`"
-            return "E804", "merge keys (`<<`) are not allowed", hint, ()
+            self._report("E804", "merge keys (`<<`) are not allowed", event, hint)
+            return True
         if not isinstance(value, str):
-            return "E806", f"the key `{event.value}` is not a string", f'write "{event.value}" in quotes', ()
+            self._report("E806", f"the key `{event.value}` is not a string", event, f'write "{event.value}" in quotes')
+            return False
         # YAML readers differ in which of the two values they use.
         if isinstance(frame.value, dict) and value in frame.value:
             first = Related("first here", self.key_positions.get(path))
-            return "E803", f"the key `{value}` appears twice", "remove one of the two", (first,)
-        return None
+            self._report("E803", f"the key `{value}` appears twice", event, "remove one of the two", first)
+            return True
+        return False
 
     def _start(self, event: _Event) -> bool:
         self._refuse_properties(event)
@@ -308,16 +302,12 @@ class _Building:
             line = self._text.split("\n", event.start_mark.line + 1)[event.start_mark.line]
             is_brace = line.startswith("{", event.start_mark.column)
             hint = QUOTE_EXPRESSION_HINT if is_brace else "a key is one word or a quoted string"
-            self._report("E806", "a key may not be a list or a mapping", event, hint)
-            self.tree = None
-            return False
+            return self._stop("E806", "a key may not be a list or a mapping", event, hint)
         value: list[Json] | dict[str, Json] = {} if isinstance(event, _yaml().MappingStartEvent) else []
         path = self._add(value, event)
         self._frames.append(_Frame(path, value, event.start_mark, bool(event.flow_style)))
         if len(self._frames) > MAX_YAML_DEPTH:
-            self._report("E805", f"the nesting is over {MAX_YAML_DEPTH} levels deep", event, "flatten it")
-            self.tree = None
-            return False
+            return self._stop("E805", f"the nesting is over {MAX_YAML_DEPTH} levels deep", event, "flatten it")
         return self._within_limits(event)
 
     def _end(self, event: _Event) -> bool:
@@ -374,18 +364,21 @@ class _Building:
     def _within_limits(self, event: _Event) -> bool:
         self._nodes += 1
         if self._nodes > self._caps.nodes:
-            self._report("E805", f"the file holds over {self._caps.nodes} values", event, "split it")
-        elif self._paths > self._caps.paths:
+            return self._stop("E805", f"the file holds over {self._caps.nodes} values", event, "split it")
+        if self._paths > self._caps.paths:
             message = f"the keys are too long: the paths of all values have over {self._caps.paths} characters"
-            self._report("E805", message, event, "shorten the keys that have many values below them")
-        else:
-            return True
+            return self._stop("E805", message, event, "shorten the keys that have many values below them")
+        return True
+
+    def _stop(self, code: str, message: str, event: _Event, hint: str) -> bool:
+        """Report an error after which nothing more is read, and drop what was read."""
+        self._report(code, message, event, hint)
         self.tree = None
         return False
 
-    def _report(self, code: str, message: str, event: _Event, hint: str) -> None:
+    def _report(self, code: str, message: str, event: _Event, hint: str, *related: Related) -> None:
         place = Location(self._file, *self._span(event.start_mark, event.end_mark))
-        self.diagnostics.append(Diagnostic(code, message, place, hint))
+        self.diagnostics.append(Diagnostic(code, message, place, hint, related=related))
 
     def _span(self, start: Mark, end: Mark) -> tuple[int, int, int]:
         line, column = start.line, start.column
