@@ -73,8 +73,8 @@ NO_RESPONSE_TEXT = M(TELLING, 'self._keep("response.txt", response.text)', "pass
 NO_PROMPT_TEXT = M(TELLING, 'self._keep("prompt.txt", ', 'str("prompt.txt" + ')
 FOLLOWED = M(
     "orch23/store/safe_files.py",
-    "os.open(name, _FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=descriptor)",
-    "os.open(name, _FOLDER_FLAGS, dir_fd=descriptor)",
+    "os.open(name, FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=descriptor)",
+    "os.open(name, FOLDER_FLAGS, dir_fd=descriptor)",
 )
 NO_SEQUENCE = M(
     STAGES,
@@ -901,7 +901,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
         M(
             LOCAL,
-            '    errno.ENOENT: (_NOT_FOUND, "not found"),\n',
+            '    errno.ENOENT: (NOT_FOUND, "not found"),\n',
             "",
         ),
     ),
