@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     import ssl
 
 
+CONNECT_S = 15.0
+# What is left after a deadline: a timeout must be more than 0.
+LEAST_S = 0.001
+
+
 class CallSockets(Struct):
     """The connections of one call, which another thread can shut down.
 
