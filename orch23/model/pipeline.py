@@ -10,6 +10,7 @@ from msgspec import Struct, field
 from orch23.model.action import DEFAULT_LIMITS, StepLimits
 from orch23.model.diagnostic import Location
 from orch23.model.digest import Json
+from orch23.model.paths import is_glob
 from orch23.model.step import Step, VerifyStep
 
 DEFAULT_PIPELINE = "pipeline.yaml"
@@ -301,6 +302,11 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     def family(self) -> str:
         """Return the declared stage's name: `code` for `code@T1`."""
         return family_of(self.name)
+
+    @property
+    def literal_outputs(self) -> frozenset[str]:
+        """Return the outputs that are files, not patterns or folders."""
+        return frozenset(path for path in self.outputs if not is_glob(path))
 
     @property
     def author_files(self) -> dict[tuple[str, str], str]:
