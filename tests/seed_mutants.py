@@ -618,7 +618,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S4-05": (
         M(VERIFICATION, "        found = errors(diagnostics)\n", "        found = diagnostics\n"),
-        M(VERIFICATION, "        self._warn(diagnostics)\n", ""),
+        M(VERIFICATION, "if one.severity is Severity.WARNING:", "if False:"),
     ),
     "S4-06": (NO_RESPONSE_TEXT, NO_FAILURE_TEXT),
     "S4-07": (

@@ -68,12 +68,6 @@ class RequestBuilder(Struct, frozen=True):
         return guard_request(self.secrets, request, resolved.stage, this, self.sources)
 
 
-def model_of_attempt(resolved: ResolvedStage, step: "LLMStep", attempt: int) -> str:
-    """Return the model of an attempt (from 1): the n-th of `retry.escalate`, whose last one repeats, or the step's."""
-    models = resolved.stage.retry.escalate
-    return models[min(attempt, len(models)) - 1] if models else step.model
-
-
 def _schema(step: "LLMStep", sources: AuthorTexts) -> Json:
     """Return the JSON schema in the step's file; None if there is none or it is invalid (reported elsewhere)."""
     text, _ = sources.text(step.schema) if step.schema else (None, None)

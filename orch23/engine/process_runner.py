@@ -180,9 +180,8 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
                 late = Diagnostic("E304", message, hint="raise `timeout`, or make it faster", subject=self.stage.name)
                 text = f"{self.redact(outcome.output.text)}\n{message}"
                 failed = command_failed("timeout", command, exit_code=None, output=text, diagnostics=(late,))
-                return replace(
-                    failed, printed=text, leftover=LeftoverFiles(outcome.written, outcome.removed), reason=message
-                )
+                left = LeftoverFiles(outcome.written, outcome.removed)
+                return replace(failed, printed=text, leftover=left, reason=message)
             case Cancelled():
                 raise CancelledBuildError
             case InputsChanged(paths=paths):

@@ -215,6 +215,11 @@ class Retry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     no_progress: int | None = None
     escalate: tuple[str, ...] = ()
 
+    def model_of(self, attempt: int, default: str) -> str:
+        """Return the model of an attempt (from 1): the n-th of `escalate`, whose last one repeats, or the default."""
+        models = self.escalate or (default,)
+        return models[min(attempt, len(models)) - 1]
+
 
 class StopConditions(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Limits that end a run, or the attempts of one stage; None means unlimited. `max_failed_stages` is for runs only.

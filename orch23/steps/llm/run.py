@@ -8,7 +8,7 @@ from msgspec import Struct
 from orch23.decide.proposal import judge_response
 from orch23.decide.proposal_codes import FORBIDDEN_DELETE
 from orch23.engine.attempt import AttemptInput, AttemptLoop, AttemptResult, StepRunner
-from orch23.engine.conversation import CallResult, RecordedConversation, model_of_attempt
+from orch23.engine.conversation import CallResult, RecordedConversation
 from orch23.engine.egress import author_files, guard_proposal, track_reads
 from orch23.engine.outcomes import Failure, failure_of
 from orch23.engine.process_runner import Files
@@ -136,7 +136,7 @@ def _context(attempts: AttemptLoop, step: LLMStep, turn: AttemptInput) -> Attemp
             feedback=turn.failure.feedback if turn.failure else None,
             own=attempts.shown.own if step.own_outputs else (),
             given=_given(attempts, turn.start),
-            model=model_of_attempt(attempts.resolved, step, turn.attempt),
+            model=attempts.resolved.stage.retry.model_of(turn.attempt, step.model),
         )
     )
 
