@@ -240,7 +240,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         this = AttemptContext(given=resolved.given, model=resolved.stage.retry.model_of(1, step.model))
         try:
             conversation = self.conversations.open(resolved, 1, set())
-            if conversation.mode == "replay":
+            if conversation.recorded.mode == "replay":
                 return None
             requests = RequestBuilder(self.conversations.secrets, self.sources, self.pipeline.vars)
             request, problems = requests.build(resolved, step, this, conversation.params)

@@ -60,9 +60,9 @@ class _LLMRunner(StepRunner):
         fingerprint, text = call.request.fingerprint(), call.response.text
         judged = _judge(attempts, step, start, call.response)
         if isinstance(judged, _Rejected):
-            conversation.settle(fingerprint, judged.outcome, judged.failure.feedback.diagnostics)
+            conversation.recorded.settle(fingerprint, judged.outcome, judged.failure.feedback.diagnostics)
             return AttemptResult(start, exchanges, judged.failure, text, judged.identity)
-        conversation.settle(fingerprint, "accepted", ())
+        conversation.recorded.settle(fingerprint, "accepted", ())
         tree = {path: entry for path, entry in start.items() if path not in judged.deletes}
         for write in judged.writes:
             tree[write.path] = FileEntry(attempts.contents.put(write.content.encode("utf-8")))
@@ -110,7 +110,7 @@ def _complete(
         report=attempts.report,
         files=author_files(attempts.resolved.stage, context),
         context=context,
-        mode=conversation.mode,
+        mode=conversation.recorded.mode,
         sources=attempts.models.requests.sources,
         is_recorded=conversation.is_recorded,
         lines=attempts.report.response_lines(context.attempt),
