@@ -393,9 +393,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "S2-15": (M(LAYERED, "      - ${{ layer.intent | under(vars.app ~ '/spec/intent.json#') }}\n", ""),),
-    "S2-16": (
-        M(FRESHNESS, "    settled = None if known.pending_upstream else _by_records(known)", "    settled = None"),
-    ),
+    "S2-16": (M(FRESHNESS, "return _by_records(known) or Run", "return Run"),),
     "S2-17": (
         M(
             "orch23/engine/build.py",
@@ -1051,9 +1049,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(CONTENTS, "MAX_FILE_BYTES = 200_000", "MAX_FILE_BYTES = 200_001"),
         M(TASKS, '"minLength": 1, "maxLength": 4000}', '"minLength": 1, "maxLength": 4001}'),
     ),
-    "C22": (
-        M(FRESHNESS, "    settled = None if known.pending_upstream else _by_records(known)", "    settled = None"),
-    ),
+    "C22": (M(FRESHNESS, "return _by_records(known) or Run", "return Run"),),
     "C23": (M(ATTEMPT, "unmet := self.resolved.broken or self._requirements()", "unmet := self.resolved.broken"),),
     "C24": (
         M(

@@ -266,8 +266,11 @@ class StageDecider(Struct):
         bounded = (r for r in locked if r.stage == stage.name or may_write_outputs_of(stage, r))
         found = sorted(bounded, key=lambda r: r.stage != stage.name)
         found += [r for r in self.state.store.records.by_key(resolved.key) if not r.failed]
-        unique = (r for number, r in enumerate(found) if not any(same_result(r, one) for one in found[:number]))
-        return tuple(replace(record, stage=stage.name) for record in unique)
+        unique: list[Record] = []
+        for record in found:
+            if not any(same_result(record, one) for one in unique):
+                unique.append(replace(record, stage=stage.name))
+        return tuple(unique)
 
     def _same_core(self, resolved: ResolvedStage, locked: Record | None) -> Candidate | None:
         if not resolved.stage.cache:

@@ -21,7 +21,7 @@ from orch23.engine.session import declared_llm_step
 from orch23.model.diagnostic import Diagnostic, Location, Related
 from orch23.model.errors import ConfigurationError, ConsentError, MissingBytesError, Orch23Error, ProviderError
 from orch23.model.llm import Request
-from orch23.model.pipeline import ForeachStage, Pipeline, Stage
+from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
 from orch23.model.plan import Expand, Maybe, Plan, Run, VerifyOnly
 from orch23.model.ports import ContentStore
 from orch23.model.step import Grant
@@ -60,7 +60,7 @@ class SandboxPreflight(Struct, frozen=True, kw_only=True):
             ConfigurationError: with every such stage.
 
         """
-        nodes = [node for node in plan.nodes.values() if may_have_process(node)]
+        nodes = list(filter(may_have_process, plan.nodes.values()))
         # The preview decides every stage; a build that cannot be refused must not pay for that.
         if self.allowed or self.is_elsewhere or not nodes:
             return
@@ -76,17 +76,12 @@ class SandboxPreflight(Struct, frozen=True, kw_only=True):
 
     def _errors(self, seen: Preview, missing: Diagnostic | None) -> Iterator[tuple[str, Diagnostic]]:
         """Yield each error with its stage; of a foreach that is not expanded only that there is no sandbox."""
-        for name, decision in seen.decisions.items():
-            decided = seen.decided_stages.get(name)
-            if isinstance(decision, Expand):
-                if missing is not None and may_have_process(seen.plan.nodes[name]):
-                    yield name, missing
-            elif isinstance(decision, Run | VerifyOnly | Maybe) and decided and has_process(decided.resolved.stage):
-                stage = decided.resolved.stage
-                if not stage.sandbox:
-                    yield stage.family, self.refused
-                elif missing is not None:
-                    yield stage.family, missing
+        may_run = [name for name, one in seen.decisions.items() if isinstance(one, Run | VerifyOnly | Maybe | Expand)]
+        for node in filter(may_have_process, map(seen.plan.nodes.__getitem__, may_run)):
+            if isinstance(node, Stage) and not node.sandbox:
+                yield node.family, self.refused
+            elif missing is not None:
+                yield family_of(node.name), missing
 
 
 def may_have_process(node: Stage | ForeachStage) -> bool:
@@ -165,13 +160,12 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
     ) -> None:
         """Raise the errors of stages that could not call their model, or would reach beyond this machine, offline."""
         found = [(resolved.stage, one) for resolved, missing in calling for one in self._errors(resolved, missing)]
-        barred = [
-            (stage, one.offline_error) for stage, one in needs if one.offline_error and self.conversations.offline
-        ]
-        if found or barred:
-            is_offline = all(one.code == codes.OFFLINE for _, one in found)
+        is_offline = all(one.code == codes.OFFLINE for _, one in found)
+        if self.conversations.offline:
+            found += [(stage, one.offline_error) for stage, one in needs if one.offline_error]
+        if found:
             kind = ProviderError if is_offline else ConfigurationError
-            raise kind(*self._by_stage([*found, *barred]))
+            raise kind(*self._by_stage(found))
 
     def _by_stage(self, found: Sequence[tuple[Stage, Diagnostic]]) -> Iterator[Diagnostic]:
         keys = {stage.family: ("llm", "provider") if stage.step.asks_model else (stage.kind,) for stage, _ in found}
@@ -263,8 +257,8 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
             return
         setting = self.conversations.setting
         for one in readiness_errors(step, setting.environ, setting.root):
-            hint = f"{one.hint}, or {_ANOTHER}" if one.hint else _ANOTHER
-            yield one if "--provider" in (one.hint or "") else replace(one, hint=hint)
+            hint = ", or ".join(filter(None, (one.hint, _ANOTHER)))
+            yield one if "--provider" in str(one.hint) else replace(one, hint=hint)
         if (unconfined := self._no_sandbox(step)) is not None:
             yield unconfined
         models = stage.retry.escalate[: stage.retry.max + 1]

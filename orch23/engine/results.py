@@ -183,8 +183,8 @@ class StageResults(Struct, kw_only=True, dict=True):
     # ---- queries of the loop --------------------------------------------------------------
 
     @property
-    def may_wait_s(self) -> float | None:
-        """How long the loop may wait before it calls `settle` again, in seconds; None if there is no limit."""
+    def may_wait_s(self) -> float:
+        """How long the loop may wait before it calls `settle` again, in seconds; infinite if there is no limit."""
         return self._write_behind.left_s
 
     def blocks(self, up: str, node: Stage | ForeachStage) -> bool:
