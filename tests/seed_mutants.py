@@ -302,15 +302,15 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             'ExitCode.FAILED, "interrupted"',
         ),
     ),
-    "S1-22": (M("orch23/cli/actions/reset.py", "            lines += forget_results(root)\n", ""),),
+    "S1-22": (M("orch23/cli/actions/outputs.py", "            lines += forget_results(root)\n", ""),),
     "S1-23": (
         M(
-            "orch23/cli/actions/reset.py",
+            "orch23/cli/actions/outputs.py",
             "        lines += rename_damaged_journals(root)\n",
             "        lines += rename_damaged_journals(root)\n        __import__('shutil').rmtree(root / 'logs')\n",
         ),
         M(
-            "orch23/cli/actions/clean.py",
+            "orch23/cli/actions/outputs.py",
             "    elif not session.state.ownership.is_known(path, current):\n",
             "    elif False:\n",
         ),
@@ -991,9 +991,9 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "C6": (
         M(
-            "orch23/cli/actions/clean.py",
-            "        taken = remove_outputs(project, stages, force=force)\n",
-            "        taken = remove_outputs(project, (*stages, 'no_such_stage'), force=force)\n",
+            "orch23/cli/actions/outputs.py",
+            "        taken = remove_outputs(project, stages, edited",
+            "        taken = remove_outputs(project, (*stages, 'no_such_stage'), edited",
         ),
     ),
     "C7": (ASKED_AGAIN, M(JOURNAL, "_DURABLE = (CallReserved, ", "_DURABLE = (")),
@@ -1014,7 +1014,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             "            problems += parsed.diagnostics\n",
         ),
     ),
-    "C13": (M("orch23/cli/actions/reset.py", "            lines += forget_results(root)\n", ""), ASKED_AGAIN),
+    "C13": (M("orch23/cli/actions/outputs.py", "            lines += forget_results(root)\n", ""), ASKED_AGAIN),
     "C14": (M("orch23/execute/git_revision.py", "    if prefix is None:\n", "    if False:\n"),),
     "C15": (M(FRESHNESS, "    if known.edited:\n        return _edited(known)\n", ""),),
     "C16": (
@@ -1071,7 +1071,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "C27": (
         M(
-            "orch23/cli/actions/log.py",
+            "orch23/cli/actions/store.py",
             '        console.write_out(path.read_text(encoding="utf-8", errors="replace"))\n',
             '        console.write_out(path.read_text(encoding="utf-8", errors="replace").strip())\n',
         ),
@@ -1094,7 +1094,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "C31": (
         M(
-            "orch23/cli/actions/clean.py",
+            "orch23/cli/actions/outputs.py",
             "    elif not session.state.ownership.is_known(path, current):\n",
             "    elif False:\n",
         ),

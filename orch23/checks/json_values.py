@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from orch23.checks.check import Check, CheckInput, Codes
 from orch23.checks.check_options import OptionReader
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.digest import Json
+from orch23.model.digest import Json, json_builtin
 
 CODES: Codes = {
     "E334": (
@@ -65,6 +65,4 @@ def _shown(value: Json) -> str:
 
 def _canonical(value: Json) -> str:
     # Python compares True and 1 as equal; as JSON texts they differ. Keys of an object have no order.
-    return json.dumps(
-        value, sort_keys=True, default=lambda item: dict(item) if isinstance(item, Mapping) else list(item)
-    )
+    return json.dumps(value, sort_keys=True, default=json_builtin)

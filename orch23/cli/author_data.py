@@ -86,14 +86,12 @@ def check_input_schemas(pipeline: Pipeline, workspace: Workspace, sources: Autho
 
     """
     problems: list[Diagnostic] = []
-    for stage in pipeline.stages:
-        for one in stage.inputs if isinstance(stage, Stage) else ():
-            if not isinstance(one, PathInput) or one.schema is None:
-                continue
-            # A missing file may still be made by a stage; otherwise the plan reports it.
-            data = workspace.read(one.path)
-            if data is None:
-                continue
+    inputs = (one for stage in pipeline.stages if isinstance(stage, Stage) for one in stage.inputs)
+    for one in inputs:
+        if not isinstance(one, PathInput) or one.schema is None:
+            continue
+        # A missing file may still be made by a stage; otherwise the plan reports it.
+        if (data := workspace.read(one.path)) is not None:
             parsed = parse_yaml(data.decode("utf-8", "replace"), one.path)
             problems += parsed.diagnostics or validate_by_schema(sources, one.schema, parsed.tree, parsed=parsed)
     if problems:

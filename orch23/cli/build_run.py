@@ -1,4 +1,4 @@
-"""Assemble a build under the build lock, run it, and stop it on a signal."""
+"""Prepare a build under the build lock, run it until it ends or a signal stops it, and report its start and end."""
 
 import os
 import signal
@@ -6,42 +6,29 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from time import monotonic
 from types import FrameType
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23 import __version__
-from orch23.cli.author_data import check_input_schemas, read_scripted_responses, validate_by_schema
-from orch23.cli.consent import Consent, trust_command
+from orch23.cli.author_data import check_input_schemas
+from orch23.cli.build_parts import BuildParts, BuildRequest
+from orch23.cli.consent import Consent
 from orch23.cli.project_loading import Project, open_read_session
 from orch23.cli.store_size import warn_about_size
-from orch23.decide.secrets import Secrets, secrets_from
-from orch23.engine.attempt import Models, Safeguards
-from orch23.engine.build import Build, BuildOptions
-from orch23.engine.commit import Committer
-from orch23.engine.conversation import Conversations, RequestBuilder
-from orch23.engine.dry_run import Preview, check_ownership, preview
-from orch23.engine.egress import NetworkAccess
+from orch23.decide.secrets import secrets_from
+from orch23.engine.build import Build
+from orch23.engine.dry_run import check_ownership, preview
 from orch23.engine.idle_build import spec_hash
-from orch23.engine.ledger import Ledger
-from orch23.engine.preflight import CallPreflight, SandboxPreflight, may_use_sandbox
-from orch23.engine.protected_files import own_file_patterns
-from orch23.engine.run_events import Reporter
+from orch23.engine.preflight import may_use_sandbox
 from orch23.engine.session import Session, lock_path
-from orch23.engine.worker import Worker
-from orch23.execute.launch import Launcher, PlainLauncher, RefusingLauncher
+from orch23.execute.launch import PlainLauncher
 from orch23.execute.local_executor import LocalExecutor
-from orch23.execute.program_runner import LocalProgramRunner
-from orch23.execute.registry import executors_of
 from orch23.execute.sandbox.restricted import LandlockLauncher
-from orch23.execute.sandbox.tier_selection import SandboxLauncher, best_tier_once, no_sandbox_error, not_allowed_error
+from orch23.execute.sandbox.tier_selection import SandboxLauncher, best_tier_once, not_allowed_error
 from orch23.execute.sandbox_dir import SandboxDirs
-from orch23.model.diagnostic import Diagnostic
 from orch23.model.event import (
     CallSubmitted,
     Event,
@@ -54,21 +41,15 @@ from orch23.model.event import (
     run_finished,
     run_started,
 )
-from orch23.model.pipeline import LOCAL_EXECUTOR, PathInput, SliceInput, Stage, StopConditions
-from orch23.model.ports import Executor, Surroundings
-from orch23.model.step import Grant
-from orch23.plan.planner import ALL_STAGES, Selection
-from orch23.providers.adapter import ProviderContext
-from orch23.providers.prices import Prices, decimal_text
-from orch23.providers.recordings import UniqueCalls
+from orch23.model.pipeline import PathInput, SliceInput, Stage
+from orch23.plan.planner import Selection
+from orch23.providers.prices import decimal_text
 from orch23.report.observers import Fanout, RedactingObserver
 from orch23.steps.registry import is_llm
-from orch23.store.input_files import InputFiles
 from orch23.store.lock_file import lock_digest
-from orch23.store.run_logs import AttemptFiles, Journal, new_run_id
+from orch23.store.run_logs import Journal, new_run_id
 from orch23.store.run_state import StateFile
 from orch23.store.safe_files import sweep_temps
-from orch23.store.workspace import Workspace
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _READ_BYTES = 64
@@ -121,26 +102,6 @@ def _watch(read_end: int, interrupt: Callable[[int], None]) -> None:
         if numbers and not interrupted:
             interrupted = True
             interrupt(numbers[0])
-
-
-class BuildRequest(Struct, frozen=True, kw_only=True):
-    """The options of `orch23 build`. `ask_consent` asks the user on the terminal to consent to some grants.
-
-    With `live`, what steps print and models write is reported while it arrives.
-    """
-
-    selection: Selection = ALL_STAGES
-    jobs: int | None = None
-    keep_going: bool = False
-    forced: tuple[str, ...] = ()
-    overwrite_edited: bool = False
-    replay: bool = False
-    offline: bool = False
-    resample: tuple[str, ...] = ()
-    budget: Decimal | None = None
-    allow_unsandboxed: bool = False
-    live: bool = False
-    ask_consent: Callable[[Sequence[Grant]], bool] = lambda _: False
 
 
 def run_build(
@@ -214,7 +175,7 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         secrets = secrets_from(settings.environ)
         fanout = Fanout(journal, StateFile(folder / "state.json", settings.clock), screen)
         jobs = request.jobs or pipeline.jobs or os.cpu_count() or 1
-        assembly = _Assembly(
+        parts = BuildParts(
             project=project,
             request=request,
             session=session,
@@ -233,16 +194,12 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
             interpreters=project.facts.path_of,
             redact=secrets.redact,
             launcher=sandbox,
-            unconfined=PlainLauncher() if request.allow_unsandboxed else RefusingLauncher(not_allowed_error()),
+            unconfined=PlainLauncher(None if request.allow_unsandboxed else not_allowed_error()),
         )
         stack.callback(local.close)
-        executor = assembly.executor(local)
-        context, ledger = assembly.provider_context(), assembly.ledger()
-        conversations = assembly.conversations(context, ledger)
-        build = assembly.build(executor, context, ledger, conversations)
         # Before the first event: a missing key, price, sandbox or consent must not stop the build half-way, and a
         # question to the user must not wait for hours.
-        assembly.check_ready(conversations, lambda: preview(open_again(), request.selection))
+        build = parts.checked_build(local, lambda: preview(open_again(), request.selection))
         uses_sandbox = any(map(may_use_sandbox, session.state.plan.nodes.values()))
         tier = sandbox.tier if uses_sandbox else "unused"
         build.observer.notice(run_started(_run_started(project, session, journal.run_id, jobs, tier)))
@@ -274,200 +231,6 @@ def _recover(project: Project) -> tuple[SandboxDirs, Sequence[str]]:
         sweep_temps(folder)
     recovered = store.promoter.recover(project.refusal)
     return sandbox_dirs, recovered.edited if recovered else ()
-
-
-class _Assembly(Struct, frozen=True, kw_only=True):
-    """Makes the parts of one build. Those that need closing are closed by `stack`, the last one first.
-
-    `folder` gets the texts of attempts.
-    """
-
-    project: Project
-    request: BuildRequest
-    session: Session
-    sandbox: SandboxLauncher
-    jobs: int
-    secrets: Secrets
-    consent: Consent
-    observer: Observer
-    folder: Path
-    stack: ExitStack
-
-    def build(
-        self, executor: Executor, context: ProviderContext, ledger: Ledger, conversations: Conversations
-    ) -> Build:
-        """Return the build, with everything that it runs and calls."""
-        request, session, sources = self.request, self.session, self.project.tools.sources
-        network = NetworkAccess(
-            partial=session.store.partial_downloads,
-            environ=context.environ,
-            offline=request.offline,
-            is_granted=self.consent.is_granted,
-            trust_command=context.trust_command,
-        )
-        safeguards = Safeguards(
-            secrets=self.secrets,
-            protected=own_file_patterns(self.project.pipeline),
-            begin_attempt=ledger.begin_attempt,
-            network=network,
-        )
-
-        def cancel_calls() -> None:
-            context.close()
-            network.close()
-
-        return Build(
-            session=session,
-            worker=Worker(
-                session=session,
-                executor=executor,
-                models=Models(
-                    requests=RequestBuilder(self.secrets, sources, self.project.pipeline.vars),
-                    conversations=conversations,
-                    validate=partial(validate_by_schema, sources),
-                ),
-                safeguards=safeguards,
-                reporter=Reporter(
-                    observer=self.observer,
-                    artifacts=AttemptFiles(self.folder),
-                    redact=self.secrets.redact,
-                    live=request.live,
-                ),
-            ),
-            committer=Committer(session),
-            executor=executor,
-            ledger=ledger,
-            observer=self.observer,
-            clock=monotonic,
-            options=BuildOptions(selection=request.selection, jobs=self.jobs, keep_going=request.keep_going),
-            cancel_calls=cancel_calls,
-        )
-
-    def check_ready(self, conversations: Conversations, look: Callable[[], Preview]) -> None:
-        """Check, before anything runs, that the calls and processes of this build are possible and allowed.
-
-        Raises:
-            ConsentError, ConfigurationError, ProviderError: one of them is not.
-
-        """
-        pipeline, consent, sandbox = self.project.pipeline, self.consent, self.sandbox
-        plan = self.session.state.plan
-
-        def ask_consent(grants: Sequence[Grant]) -> bool:
-            # Without a place to store the answer, the next build would ask the same question.
-            can_store = consent.grants.path is not None
-            return can_store and self.request.ask_consent(grants) and consent.store_grants(grants)
-
-        # Only calls that will certainly be made are checked: CI and a clone with recorded responses need no key.
-        CallPreflight(
-            pipeline=pipeline,
-            conversations=conversations,
-            sources=self.project.tools.sources,
-            contents=self.session.store.contents,
-            budget=self.request.budget,
-            ask_consent=ask_consent,
-        ).check(plan, look)
-        SandboxPreflight(
-            pipeline=pipeline,
-            is_elsewhere=pipeline.executor != LOCAL_EXECUTOR,
-            allowed=self.request.allow_unsandboxed,
-            missing=lambda: no_sandbox_error(sandbox.choice) if sandbox.choice.launcher is None else None,
-            refused=not_allowed_error(),
-        ).check(plan, look)
-
-    def executor(self, local: LocalExecutor) -> Executor:
-        """Return the executor that the pipeline names: the local one, or one of a plugin."""
-        pipeline = self.project.pipeline
-        if pipeline.executor == LOCAL_EXECUTOR:
-            return local
-        surroundings = Surroundings(
-            contents=self.project.store.contents,
-            workers=self.jobs,
-            environ=self.project.settings.environ,
-            redact=self.secrets.redact,
-        )
-        executor = executors_of(pipeline.plugins)[pipeline.executor](surroundings)
-        self.stack.callback(executor.close)
-        return executor
-
-    def provider_context(self) -> ProviderContext:
-        """Return what providers may use: the environment, files, grants and a runner for programs."""
-        project = self.project
-        context = ProviderContext(
-            environ=project.settings.environ,
-            root=project.store.root,
-            read_answers=lambda path: read_scripted_responses(project.tools.sources, path),
-            notice=self.observer.notice,
-            is_granted=self.consent.is_granted,
-            files=self.consent.files,
-            runner=_program_runner(project, self.sandbox, self.request),
-            trust_command=trust_command(project.settings),
-            submitted=self.session.history.submitted,
-        )
-        self.stack.callback(context.close)
-        return context
-
-    def ledger(self) -> Ledger:
-        """Return the ledger of the run. `--budget` replaces `max_cost_usd` of the pipeline."""
-        pipeline, budget, state = self.project.pipeline, self.request.budget, self.session.state
-
-        def limits_of(name: str) -> StopConditions:
-            # Looked up for each request: a foreach adds its items while the build runs.
-            node = state.plan.nodes[name]
-            return node.stop if isinstance(node, Stage) else StopConditions()
-
-        ledger = Ledger(
-            limits=pipeline.stop if budget is None else replace(pipeline.stop, max_cost_usd=budget),
-            limits_of=limits_of,
-            prices=Prices(pipeline.prices, pipeline.plugins),
-            notice=self.observer.notice,
-            clock=monotonic,
-            before=self.session.history.spent,
-        )
-        self.stack.callback(ledger.close)
-        return ledger
-
-    def conversations(self, context: ProviderContext, ledger: Ledger) -> Conversations:
-        """Return the conversations of the build, which call models or use recorded responses."""
-        return Conversations(
-            setting=context,
-            exchanges=self.session.store.exchanges,
-            meter=ledger,
-            secrets=self.secrets,
-            once=UniqueCalls(self.session.history.reusable),
-            replay=self.request.replay,
-            offline=self.request.offline,
-            resample=frozenset(self.request.resample),
-        )
-
-
-def program_launcher(sandbox: SandboxLauncher) -> Launcher:
-    """Return the launcher of programs that respond in place of a model. Tests replace this function."""
-    return sandbox
-
-
-def _program_runner(project: Project, sandbox: SandboxLauncher, request: BuildRequest) -> LocalProgramRunner:
-    """Return the runner of programs that respond in place of a model.
-
-    Its sandbox directories read files through a `Workspace` of their own: what a program reads must not become an
-    input of the stage.
-    """
-    store, pipeline, launcher = project.store, project.pipeline, program_launcher(sandbox)
-    # These files change while the build runs, by the build itself: they are not an edit during a call.
-    lock = lock_path(store.root, pipeline.file).relative_to(store.root).as_posix()
-
-    def missing() -> Diagnostic | None:
-        is_refused = launcher is sandbox and not request.allow_unsandboxed and sandbox.choice.launcher is None
-        return no_sandbox_error(sandbox.choice) if is_refused else None
-
-    return LocalProgramRunner(
-        root=store.root,
-        sandbox_dirs=SandboxDirs(store.sandbox_dirs, InputFiles(store.contents, Workspace(store.root, None))),
-        launcher=launcher,
-        no_sandbox=missing,
-        written=lambda: store.workspace.written_paths,
-        ignored=(lock, *pipeline.transcript_folders),
-    )
 
 
 def _hidden_paths(project: Project) -> tuple[Path, ...]:
@@ -521,7 +284,9 @@ def _run_started(project: Project, session: Session, run_id: str, jobs: int, san
         return replace(part.began, **own, at_rest=part.idle_counts)  # the other fields are of the whole pipeline
     stages = [stage for name in plan.order if isinstance(stage := plan.nodes[name], Stage)]
     steps = [stage.step for stage in stages if is_llm(stage.step)]
-    spec_file = _spec_file(stages)
+    # The first literal input of the plan, which the events call the spec.
+    inputs = (one for stage in stages for one in stage.inputs)
+    spec_file = next((one.path for one in inputs if isinstance(one, PathInput | SliceInput)), "")
     return RunStarted(
         pipeline=pipeline.file,
         name=pipeline.name,
@@ -538,9 +303,3 @@ def _run_started(project: Project, session: Session, run_id: str, jobs: int, san
         sandbox=sandbox,
         version=__version__,
     )
-
-
-def _spec_file(stages: Sequence[Stage]) -> str:
-    """Return the first literal input of the plan, which the events call the spec; empty without one."""
-    inputs = (one for stage in stages for one in stage.inputs)
-    return next((one.path for one in inputs if isinstance(one, PathInput | SliceInput)), "")

@@ -115,9 +115,8 @@ def needed_grants(project: Project) -> tuple[Grant, ...]:
     # Compared with no grants at all: `trust` must list also what the user has allowed before.
     nothing_yet = Consent(settings.root, Grants(None), Workspace(settings.root, None))
     plan = open_read_session(project).state.plan
-    steps = llm_steps(plan)
-    found = dict.fromkeys(nothing_yet.missing_grant(step, settings.environ) for step in steps)
-    nodes = plan.nodes.values()
+    found = dict.fromkeys(nothing_yet.missing_grant(step, settings.environ) for step in llm_steps(plan))
+    stages = (node for node in plan.nodes.values() if isinstance(node, Stage))
     # Other step kinds name their grants themselves, such as a download from a server.
-    of_others = dict.fromkeys(grant for node in nodes if isinstance(node, Stage) for grant in node.step.grants)
+    of_others = dict.fromkeys(grant for stage in stages for grant in stage.step.grants)
     return (*(grant for grant in found if grant is not None), *of_others)

@@ -154,9 +154,7 @@ def redirect_to_devnull(stream: TextIO) -> None:
 
 def use_color(choice: ColorChoice, environ: Mapping[str, str], stream: TextIO) -> bool:
     """Return whether a stream gets colors: by --color, else NO_COLOR, else CLICOLOR_FORCE, else if it is a terminal."""
-    if choice != "auto":
-        return choice == "always"
-    return color_by_environment(environ, terminal=stream.isatty())
+    return choice == "always" if choice != "auto" else color_by_environment(environ, terminal=stream.isatty())
 
 
 def _write(stream: TextIO, text: str) -> None:

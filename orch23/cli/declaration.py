@@ -33,8 +33,12 @@ class PipelineArguments(Struct, frozen=True, kw_only=True):
     model: str | None = None
 
 
-def load_action(module: str, name: str = "run") -> Callable[..., Any]:
-    """Return a function that runs an action. The action's module is imported by the first call: `--help` needs none."""
+def load_action(place: str) -> Callable[..., Any]:
+    """Return a function that runs an action, `MODULE.FUNCTION` of `cli/actions`.
+
+    The module is imported by the first call: `--help` needs none.
+    """
+    module, _, name = place.partition(".")
 
     def act(*arguments: Any, **named: Any) -> Any:
         return getattr(import_module(f"orch23.cli.actions.{module}"), name)(*arguments, **named)
@@ -42,22 +46,19 @@ def load_action(module: str, name: str = "run") -> Callable[..., Any]:
     return act
 
 
-def declare_command(name: str, group: click.Group | None = None) -> Callable[[Declaration], click.Command]:
-    """Make a command of its declaration.
+def declare_command(name: str, place: str, group: click.Group | None = None) -> Callable[[Declaration], click.Command]:
+    """Make a command of its declaration and its action, `MODULE.FUNCTION` of `cli/actions`.
 
-    Its action is `run` of the module in `actions` with the same name as the declaration's module; in a group, the
-    function with the same name as the declaration. The action gets the console and all parameters by name. Those of
-    `PipelineArguments` come together, as `args`. It returns an exit code, or None for success.
+    The action gets the console and all parameters by name. Those of `PipelineArguments` come together, as `args`. It
+    returns an exit code, or None for success.
     """
+    action = load_action(place)
+
+    def act(console: Console, /, **given: Any) -> Any:
+        named = {field: given.pop(field) for field in PipelineArguments.__struct_fields__ if field in given}
+        return action(console, **({"args": PipelineArguments(**named)} if named else {}), **given)
 
     def declare(declaration: Declaration) -> click.Command:
-        name_of_action = "run" if group is None else declaration.__name__
-        action = load_action(declaration.__module__.rpartition(".")[2], name_of_action)
-
-        def act(console: Console, /, **given: Any) -> Any:
-            named = {field: given.pop(field) for field in PipelineArguments.__struct_fields__ if field in given}
-            return action(console, **({"args": PipelineArguments(**named)} if named else {}), **given)
-
         command = click.command if group is None else group.command
         return command(name)(update_wrapper(click.pass_obj(act), declaration))
 
@@ -119,7 +120,7 @@ option = partial(click.option, cls=EnvironmentOption)
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-complete_stage = load_action("completing", "stages")
+complete_stage = load_action("completing.complete_stages")
 """Complete stage names and pipeline files."""
 
 

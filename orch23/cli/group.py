@@ -12,12 +12,15 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode, NotFoundError
 
 PROGRAM_NAME = "orch23"
-_NAMES_TEXT = """
-    build plan status explain validate graph affected vars schema runs log show accept release clean reset gc cache
-    trust init template model doctor help
-"""
-COMMAND_NAMES = tuple(_NAMES_TEXT.split())
-"""The commands, most used first. Each is declared in the module of the same name in `commands`."""
+_DECLARED_IN = {
+    "building": "build plan status",
+    "inspecting": "explain validate graph affected vars schema runs log show",
+    "results": "accept release clean reset gc cache",
+    "setup": "trust init template model doctor help",
+}
+_MODULES = {name: module for module, names in _DECLARED_IN.items() for name in names.split()}
+COMMAND_NAMES = tuple(_MODULES)
+"""The commands, most used first. Each is `NAME_command` of a module in `commands`."""
 
 
 class NoSuchCommandError(click.UsageError):
@@ -40,7 +43,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command by its name; None if there is no such command."""
         if cmd_name in COMMAND_NAMES and cmd_name not in self.commands:
-            self.commands[cmd_name] = import_module(f"orch23.cli.commands.{cmd_name}").command
+            module = import_module(f"orch23.cli.commands.{_MODULES[cmd_name]}")
+            self.commands[cmd_name] = getattr(module, f"{cmd_name}_command")
         return super().get_command(ctx, cmd_name)
 
     def resolve_command(

@@ -22,7 +22,6 @@ from orch23.model.digest import digest_bytes
 from orch23.model.errors import SafetyError
 from orch23.model.event import (
     Event,
-    EventData,
     Observer,
     Planned,
     RunFinished,
@@ -57,7 +56,6 @@ from orch23.store.workspace import Workspace
 _IDLE = (RunStarted, Planned, StageDecided, StagesAdded, Warned, RunFinished)
 """Events of a build with nothing to do."""
 _TOKEN_BYTES = 16
-_LIBRARIES = ("site-packages", "dist-packages")
 
 
 class IdleSnapshotWriter(Struct, kw_only=True):
@@ -92,7 +90,9 @@ class IdleSnapshotWriter(Struct, kw_only=True):
             case _:
                 pass
         # Removed before the build changes a file: if it is killed, no snapshot from before its changes is left.
-        if not self._has_worked and not _is_idle(event.data):
+        data = event.data
+        is_idle = data.status.is_idle if isinstance(data, StageFinished) else isinstance(data, _IDLE)
+        if not self._has_worked and not is_idle:
             self._has_worked = True
             remove_snapshots(str(self.project.settings.root), self.project.pipeline.file)
 
@@ -248,10 +248,6 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         return {name: self.console.redact(plan_text(view, style)) for name, style in styles.items()}
 
 
-def _is_idle(data: EventData) -> bool:
-    return data.status.is_idle if isinstance(data, StageFinished) else isinstance(data, _IDLE)
-
-
 def _journal_lines(began: RunStarted, ended: RunFinished) -> dict[str, str]:
     """Return the two journal lines of a run with nothing to do, and the texts in them that each run replaces."""
     timestamp = format_timestamp(datetime.fromtimestamp(0, UTC))
@@ -273,7 +269,9 @@ def _is_unchanged(workspace: Workspace, file: str, sha256: str) -> bool:
 
 def _program(plugins: tuple[str, ...]) -> tuple[list[Path], list[str]]:
     """Return the folders of installed modules and libraries, and the files of all other modules, such as plugins."""
-    libraries = [Path(folder) for folder in dict.fromkeys(sys.path) if folder.endswith(_LIBRARIES)]
+    libraries = [
+        Path(folder) for folder in dict.fromkeys(sys.path) if folder.endswith(("site-packages", "dist-packages"))
+    ]
     tops = {"orch23", "orch23_checks"} | plugin_modules(plugins)
     modules = {
         file

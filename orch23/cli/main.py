@@ -60,13 +60,9 @@ def _run(argv: Sequence[str], stale_snapshot: StaleSnapshot | None) -> int:
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a bug is reported in one line, never as a traceback
         from orch23.cli.error_report import report_error  # noqa: PLC0415 - only for errors
 
+        # The options before the command make the console. If they are what is wrong, there is only a default one.
+        console = context.obj if context is not None else None
+        reported = report_error(error, console if isinstance(console, Console) else Console())
         # A store of another user was moved aside: the command runs again without it.
-        reported = report_error(error, _console(context))
         return main(argv) if reported is None else reported
     return code if isinstance(code, int) else ExitCode.OK  # an action returns None for success
-
-
-def _console(context: click.Context | None) -> Console:
-    """Return the console that the options before the command made; a default one if they are what is wrong."""
-    console = context.obj if context is not None else None
-    return console if isinstance(console, Console) else Console()

@@ -223,16 +223,11 @@ def parse_sets(sets: Sequence[str]) -> dict[str, str]:
         UsageError: one has no `=`.
 
     """
-    found: dict[str, str] = {}
-    problems = []
-    for one in sets:
-        name, sign, value = one.partition("=")
-        if not sign or not name:
-            problems.append(Diagnostic("E641", f"`--set {one}` has no value", hint="write `--set NAME=VALUE`"))
-        found[name] = value
-    if problems:
-        raise UsageError(*problems)
-    return found
+    hint = "write `--set NAME=VALUE`"
+    wrong = [one for one in sets if "=" not in one or one.startswith("=")]
+    if wrong:
+        raise UsageError(*(Diagnostic("E641", f"`--set {one}` has no value", hint=hint) for one in wrong))
+    return {name: value for name, _, value in (one.partition("=") for one in sets)}
 
 
 def parse_budget(text: str | None) -> Decimal | None:

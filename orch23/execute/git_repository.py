@@ -47,12 +47,15 @@ class GitRepository:
 
     def bytes_of(self, blob_id: str) -> bytes | None:
         """Return the bytes of a blob, or None if the repository does not have it; nothing is fetched."""
-        return self._object(blob_id)
+        # If the git process has ended, no object can be read from it.
+        with self._lock, suppress(OSError):
+            return self._read(blob_id)
+        return None
 
     def bytes_at(self, path: str) -> Iterator[bytes]:
         """Yield the bytes of a path in HEAD and in the index."""
         for name in (f"HEAD:./{path}", f":./{path}"):
-            if (data := self._object(name)) is not None:
+            if (data := self.bytes_of(name)) is not None:
                 yield data
 
     def close(self) -> None:
@@ -61,12 +64,6 @@ class GitRepository:
             if self._end is not None:
                 self._end()
             self._process = self._end = None
-
-    def _object(self, name: str) -> bytes | None:
-        # If the git process has ended, no object can be read from it.
-        with self._lock, suppress(OSError):
-            return self._read(name)
-        return None
 
     def _read(self, name: str) -> bytes | None:
         from orch23.execute.git_revision import read_object, start_cat_file, stop_cat_file  # noqa: PLC0415 - likewise

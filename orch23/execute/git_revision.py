@@ -6,7 +6,6 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Self
 
 from msgspec import Struct, field
@@ -165,9 +164,8 @@ class GitRevision(Struct, kw_only=True):
         """Return self."""
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         """End the process that reads the objects."""
-        del kind, error, at
         stop_cat_file(self._process)
 
 
@@ -272,9 +270,8 @@ def read_object(process: "subprocess.Popen[bytes]", name: str) -> bytes | None:
 
 
 def _pipes(process: "subprocess.Popen[bytes]") -> tuple[IO[bytes], IO[bytes]]:
-    if process.stdin is None or process.stdout is None:
-        message = "BUG: git was started without pipes"
-        raise RuntimeError(message)
+    assert process.stdin is not None
+    assert process.stdout is not None
     return process.stdin, process.stdout
 
 

@@ -1,9 +1,10 @@
 """Describe how a process is started: environment, directories, and the interface of sandboxes."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from threading import Event
 from typing import Final, Protocol
 
 from msgspec import Struct
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 
 from orch23.decide.secrets import is_secret_name
 from orch23.execute.interpreters import SYSTEM_PATH
-from orch23.execute.process import DEFAULT_OUTPUT, OutputLimits, ProcessOutcome, StopSignal, run_process
+from orch23.execute.process import DEFAULT_OUTPUT, OutputLimits, ProcessOutcome, run_process
 from orch23.execute.process_tree import MARKER_VARIABLE
 from orch23.execute.resource_limits import ResourceMonitor, apply_limits
 from orch23.execute.sandbox_tree import SANDBOX_EPOCH, SandboxDir
@@ -122,7 +123,7 @@ def run_launch(
     launch: Launch,
     *,
     timeout_s: float,
-    cancel: StopSignal,
+    cancel: Event,
     output: OutputLimits = DEFAULT_OUTPUT,
     errors: OutputLimits | None = None,
     on_output: Callable[[bytes], None] | None = None,
@@ -167,28 +168,10 @@ class Launcher(Protocol):
         """
 
 
-class PlainLauncher:
-    """No sandbox: the process may do what this user may."""
+class PlainLauncher(Struct, frozen=True):
+    """No sandbox: the process may do what this user may. With a `refusal` nothing is started, with this error."""
 
-    tier = "none"
-
-    def seen_from_inside(self, sandbox_dir: SandboxDir) -> SandboxDir:
-        """Return the sandbox directory itself."""
-        return sandbox_dir
-
-    @contextmanager
-    def prepare(self, launch: Launch) -> Iterator[Launch]:
-        """Yield the launch itself."""
-        yield launch
-
-
-NO_SANDBOX: Final = PlainLauncher()
-
-
-class RefusingLauncher(Struct, frozen=True):
-    """Refuse to start anything, with this error."""
-
-    diagnostic: Diagnostic
+    refusal: Diagnostic | None = None
     tier = "none"
 
     def seen_from_inside(self, sandbox_dir: SandboxDir) -> SandboxDir:
@@ -196,11 +179,15 @@ class RefusingLauncher(Struct, frozen=True):
         return sandbox_dir
 
     def prepare(self, launch: Launch) -> AbstractContextManager[Launch]:
-        """Refuse.
+        """Return the launch itself.
 
         Raises:
-            LaunchRefusedError: always.
+            LaunchRefusedError: there is a `refusal`.
 
         """
-        del launch
-        raise LaunchRefusedError(self.diagnostic)
+        if self.refusal is not None:
+            raise LaunchRefusedError(self.refusal)
+        return nullcontext(launch)
+
+
+NO_SANDBOX: Final = PlainLauncher()

@@ -83,11 +83,6 @@ _NOT_STARTED: Final = {
 }
 
 
-def running_interpreter(_wanted: Interpreter) -> Path:
-    """Return the interpreter that orch23 runs in."""
-    return Path(sys.executable)
-
-
 class LocalExecutor:
     """Run actions in the threads of the callers. When an action has an outcome, none of its processes is running."""
 
@@ -97,7 +92,7 @@ class LocalExecutor:
         sandbox_dirs: SandboxDirs,
         contents: FileContentStore,
         workers: int,
-        interpreters: Callable[[Interpreter], Path] = running_interpreter,
+        interpreters: Callable[[Interpreter], Path] = lambda _wanted: Path(sys.executable),
         launcher: Launcher = NO_SANDBOX,
         unconfined: Launcher = NO_SANDBOX,
         output_limits: OutputLimits = DEFAULT_OUTPUT,
@@ -293,7 +288,10 @@ class LocalExecutor:
         if end.reason == "cancelled":
             return Cancelled()
         output = self._output(sandbox_dir, end)
-        changes = self._scan(sandbox_dir, action, end)
+        changes = TreeChanges({}, (), ())
+        # A process that is left could change the tree during the scan.
+        if not end.survivors and not end.lost:
+            changes = self._sandbox_dirs.scan(sandbox_dir, action.inputs, action.scratch)
         changes = replace(changes, written={p: x for p, x in changes.written.items() if p not in read_only.unused})
         written = self._store_files(sandbox_dir, changes)
         if end.reason == "timed_out":
@@ -310,12 +308,6 @@ class LocalExecutor:
                 touched=read_only.touched,
             )
         )
-
-    def _scan(self, sandbox_dir: SandboxDir, action: Action, end: ProcessOutcome) -> TreeChanges:
-        # A process that is left could change the tree during the scan.
-        if end.survivors or end.lost:
-            return TreeChanges({}, (), ())
-        return self._sandbox_dirs.scan(sandbox_dir, action.inputs, action.scratch)
 
     def _store_files(self, sandbox_dir: SandboxDir, changes: TreeChanges) -> dict[str, FileEntry]:
         """Store the written files; none if the tree has violations."""

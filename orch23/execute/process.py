@@ -6,7 +6,8 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, Final, Literal, Protocol, TypeAlias
+from threading import Event
+from typing import BinaryIO, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -17,13 +18,6 @@ from orch23.store.safe_files import closing
 _READ_BYTES = 1 << 16
 _CHECK_EVERY_S = 0.1
 _AFTER_LEADER_S = 2.0
-
-
-class StopSignal(Protocol):
-    """A signal that a process must stop, such as a threading.Event."""
-
-    def is_set(self) -> bool:
-        """Return whether it must stop."""
 
 
 class OutputLimits(Struct, frozen=True):
@@ -109,7 +103,7 @@ def run_process(
     process: ProcessSpec,
     *,
     timeout_s: float,
-    cancel: StopSignal,
+    cancel: Event,
     log: Path,
     output: OutputLimits = DEFAULT_OUTPUT,
     errors: OutputLimits | None = None,
@@ -141,8 +135,10 @@ def run_process(
         finally:
             leader_exit = started.end()
         if reason == "exited":
+            # What killed processes had written. No process writes any more, so this ends.
             for descriptor, one in captures.items():
-                _drain(descriptor, one)
+                while not one.flooded and _read(descriptor, one):
+                    pass
             reason = "flooded" if any(one.flooded for one in captures.values()) else reason
     finally:
         for descriptor, one in captures.items():
@@ -235,7 +231,7 @@ class _Supervised:
 def _follow(
     started: _OwnChild | _Supervised,
     captures: Mapping[int, _Capture],
-    cancel: StopSignal,
+    cancel: Event,
     deadline: float,
     exceeded_limit: Callable[[Sequence[int]], str | None],
 ) -> tuple[EndReason, str]:
@@ -247,10 +243,13 @@ def _follow(
         exited_at: float | None = None
         checked_at = time.monotonic()
         while True:
-            ready = {key.fd for key, _ in selector.select(_patience(deadline, exited_at))}
+            until = deadline if exited_at is None else exited_at + _AFTER_LEADER_S
+            # At least this often the clock and the stop signal are checked.
+            patience_s = max(0.0, min(_CHECK_EVERY_S, until - time.monotonic()))
+            ready = {key.fd for key, _ in selector.select(patience_s)}
             now = time.monotonic()
             for reading in ready & captures.keys():
-                if not _read(reading, captures[reading]):
+                if _read(reading, captures[reading]) == 0:
                     selector.unregister(reading)
             if leader in ready:
                 selector.unregister(leader)
@@ -265,15 +264,9 @@ def _follow(
                 checked_at = time.monotonic()
 
 
-def _patience(deadline: float, exited_at: float | None) -> float:
-    """Return how many seconds to wait for output before the clock and the stop signal are checked."""
-    until = deadline if exited_at is None else exited_at + _AFTER_LEADER_S
-    return max(0.0, min(_CHECK_EVERY_S, until - time.monotonic()))
-
-
 def _stop_reason(
     captures: Iterable[_Capture],
-    cancel: StopSignal,
+    cancel: Event,
     deadline: float,
     now: float,
     exited_at: float | None,
@@ -290,23 +283,11 @@ def _stop_reason(
     return "timed_out" if now >= deadline else None
 
 
-def _read(reading: int, capture: _Capture) -> bool:
-    """Read what is available; return False at the end of the stream."""
+def _read(reading: int, capture: _Capture) -> int | None:
+    """Read what is available, and return its size: 0 at the end of the stream, None if nothing is available."""
     try:
         data = os.read(reading, _READ_BYTES)
     except BlockingIOError:
-        return True
+        return None
     capture.add(data)
-    return bool(data)
-
-
-def _drain(reading: int, capture: _Capture) -> None:
-    """Read what killed processes had written. No process writes any more, so this ends."""
-    while not capture.flooded:
-        try:
-            data = os.read(reading, _READ_BYTES)
-        except BlockingIOError:
-            return
-        if not data:
-            return
-        capture.add(data)
+    return len(data)

@@ -20,6 +20,8 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
+from orch23.store.safe_files import closing
+
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 # Flags of linux/sched.h: a process that has not called exec since its fork, and a thread of the kernel.
@@ -313,15 +315,11 @@ def _size(limit: int) -> int:
 
 def kill_process(process: ProcessInfo) -> None:
     """Kill a process, and reap it if it is our child. Another process that has its pid by now is not killed."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        handle = os.pidfd_open(process.pid)
-        try:
-            # After the pidfd is open, the pid cannot be reused: so this check holds for the process that is killed.
-            now = process_info(process.pid)
-            if now is not None and now.started == process.started:
-                signal.pidfd_send_signal(handle, signal.SIGKILL)
-        finally:
-            os.close(handle)
+    with contextlib.suppress(ProcessLookupError, PermissionError), closing(os.pidfd_open(process.pid)) as handle:
+        # After the pidfd is open, the pid cannot be reused: so this check holds for the process that is killed.
+        now = process_info(process.pid)
+        if now is not None and now.started == process.started:
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
     if process.parent == os.getpid():
         with contextlib.suppress(ChildProcessError):
             os.waitpid(process.pid, os.WNOHANG)

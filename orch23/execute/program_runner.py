@@ -15,6 +15,7 @@ from orch23.execute import process_tree
 from orch23.execute.launch import Launch, Launcher, LaunchRefusedError, PlainLauncher, process_environment, run_launch
 from orch23.execute.process import EndReason, OutputLimits, ProcessOutcome
 from orch23.execute.sandbox.restricted import LandlockLauncher
+from orch23.execute.sandbox.visible_paths import link_chain
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.execute.sandbox_tree import SandboxDir
 from orch23.model.action import DEFAULT_LIMITS, InputsChanged, StepLimits
@@ -170,7 +171,7 @@ class LocalProgramRunner(Struct, kw_only=True):
             interpreter=_interpreter(program),
             network=call.network,
             limits=self.limits,
-            reads=(*_links(program), *call.reads),
+            reads=(*link_chain(program), *call.reads),
             stdin=stdin,
         )
         with self.launcher.prepare(wanted) as launch:
@@ -229,14 +230,3 @@ def _interpreter(program: Path) -> Path:
         if (one.parent.parent / "pyvenv.cfg").is_file():
             return one.parent / "python"
     return program if _PYTHON.fullmatch(program.name) else _NO_INTERPRETER
-
-
-def _links(program: Path) -> tuple[Path, ...]:
-    """Return the path of a program, and the target of each link on the way to its file."""
-    found = [program]
-    while found[-1].is_symlink():
-        target = Path(os.path.normpath(found[-1].parent / found[-1].readlink()))
-        if target in found:
-            break
-        found.append(target)
-    return (*found, program.resolve())

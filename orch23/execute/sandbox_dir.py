@@ -1,5 +1,6 @@
 """Create sandbox directories, stage the declared inputs in them, and reuse their folders for the next step."""
 
+import contextlib
 import os
 import secrets
 import stat
@@ -96,7 +97,10 @@ class SandboxDirs:
         """
         marker = secrets.token_hex(8)
         folders = _parent_folders(inputs, (working_directory, *output_folders))
-        skeleton = self._reused_skeleton(folders)
+        skeleton = None
+        # Another thread may take the last one in between.
+        with contextlib.suppress(IndexError):
+            skeleton = refit_skeleton(self._reusable.pop(), folders)
         sandbox_dir = SandboxDir(self.folder / marker if skeleton is None else Path(skeleton.root), marker)
         try:
             skeleton = skeleton or self._new_skeleton(sandbox_dir, folders)
@@ -109,12 +113,6 @@ class SandboxDirs:
             return InputsChanged(lost)
         self._skeletons[marker] = skeleton
         return sandbox_dir
-
-    def _reused_skeleton(self, folders: Sequence[str]) -> FolderSkeleton | None:
-        try:
-            return refit_skeleton(self._reusable.pop(), folders)
-        except IndexError:
-            return None
 
     def _new_skeleton(self, sandbox_dir: SandboxDir, folders: Sequence[str]) -> FolderSkeleton:
         try:
@@ -238,7 +236,11 @@ def empty_skeleton(skeleton: FolderSkeleton) -> bool:
     """
     try:
         with open_subdirectory(skeleton.root) as root:
-            return _is_as_created(skeleton, root) and _empty_work(skeleton, root)
+            if not _is_as_created(skeleton, root):
+                return False
+            with open_subdirectory(_WORK, root) as work:
+                is_ours = _access(os.fstat(work)) == skeleton.access
+                return is_ours and _remove_files(skeleton, work, "") == len(skeleton.folders)
     except (OSError, _UnexpectedFolderError):
         return False
 
@@ -277,13 +279,6 @@ def _is_as_written(root: int, name: str, text: bytes) -> bool:
         return True
     with closing(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=root)) as file:
         return os.read(file, len(text) + 1) == text
-
-
-def _empty_work(skeleton: FolderSkeleton, root: int) -> bool:
-    with open_subdirectory(_WORK, root) as work:
-        if _access(os.fstat(work)) != skeleton.access:
-            return False
-        return _remove_files(skeleton, work, "") == len(skeleton.folders)
 
 
 def _remove_files(skeleton: FolderSkeleton, folder: int, prefix: str) -> int:

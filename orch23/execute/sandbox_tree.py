@@ -149,7 +149,13 @@ def open_tree(sandbox_dir: SandboxDir) -> Iterator[Callable[[str], int]]:
 
     """
     with closing(_open_top(sandbox_dir)) as top:
-        yield lambda path: _open_file(top, path)
+
+        def open_file(path: str) -> int:
+            *above, name = path.split("/")
+            with closing(open_below(top, above)) as folder:
+                return _open_regular(folder, name)
+
+        yield open_file
 
 
 def link_text(path: str, inputs: Mapping[str, FileEntry]) -> str | None:
@@ -295,12 +301,6 @@ def _make_readable(folder: int, name: str) -> None:
         status = os.fstat(descriptor)
         if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
             os.chmod(f"/proc/self/fd/{descriptor}", stat.S_IMODE(status.st_mode) | stat.S_IRUSR)
-
-
-def _open_file(top: int, path: str) -> int:
-    *above, name = path.split("/")
-    with closing(open_below(top, above)) as folder:
-        return _open_regular(folder, name)
 
 
 def _open_regular(folder: int, name: str) -> int:

@@ -32,12 +32,6 @@ _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 _CAPABILITY_VERSION = 0x2008_0522
 
 
-def build_all_filters() -> None:
-    """Build the filters before any fork, so that all children have them."""
-    for sockets in (seccomp.AllowedSockets.SHARED, seccomp.AllowedSockets.NONE):
-        seccomp.build_filter(sockets, machine(), alone=False)
-
-
 def confine(rules: int, *, network: bool) -> None:
     """Restrict this thread, and all that it starts, by a Landlock ruleset and a seccomp filter.
 
@@ -93,7 +87,9 @@ def main() -> None:
     """Serve requests from the socket at stdin until it is closed."""
     control = socket.socket(fileno=fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 3))
     libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    build_all_filters()
+    # Before any fork, so that all children have the filters.
+    for sockets in (seccomp.AllowedSockets.SHARED, seccomp.AllowedSockets.NONE):
+        seccomp.build_filter(sockets, machine(), alone=False)
     gc.freeze()
     while True:
         _serve(control)

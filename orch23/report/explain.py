@@ -18,7 +18,6 @@ from orch23.report.values import json_document
 
 AspectChange: TypeAlias = Literal["same", "changed", "added", "removed"]
 
-EXPLAIN_VERSION = 1
 _MAX_DIFF_LINES = 200
 _SIGNS: Mapping[AspectChange, str] = {"same": " ", "changed": "~", "added": "+", "removed": "-"}
 _DIFF_TONES: Mapping[str, Tone] = {"+": "good", "-": "bad"}
@@ -168,7 +167,7 @@ def explain_json(explanation: Explanation) -> str:
     ]
     return json_document(
         {
-            "orch23_explain": EXPLAIN_VERSION,
+            "orch23_explain": 1,
             **stage_document(explanation.line),
             "key_then": explanation.key_then or None,
             "aspects": aspects,

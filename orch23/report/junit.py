@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from orch23.model.event import Event, Observer, RunFinished, RunStarted, StageFinished
 from orch23.model.stage_status import StageStatus
 from orch23.report.diagnostics import visible
-from orch23.report.formats import Format, View
+from orch23.report.formats import Format
 from orch23.report.stage_text import FinishedStage
 from orch23.report.text import PLAIN_TEXT
 
@@ -80,8 +80,4 @@ def _legal(text: str) -> str:
     return _ILLEGAL.sub("\ufffd", "\n".join(map(visible, text.split("\n"))))
 
 
-def _report(view: View) -> JUnitReport:
-    return JUnitReport(name=view.pipeline.name, write=view.answer, beside=PLAIN_TEXT.make(view))
-
-
-JUNIT = Format(make=_report)
+JUNIT = Format(make=lambda view: JUnitReport(name=view.pipeline.name, write=view.answer, beside=PLAIN_TEXT.make(view)))

@@ -4,23 +4,16 @@ from decimal import Decimal
 
 from orch23.model.diagnostic import Location
 from orch23.model.digest import Json
-from orch23.model.plan import CallRange, Decision, Estimate, Expand, Maybe
+from orch23.model.plan import CallRange, Estimate, Expand, Maybe
 from orch23.model.record import Reason
 from orch23.report.plan_view import PlanLine, PlanView, reason_text, reason_texts
 from orch23.report.values import json_document
 
-PLAN_VERSION = 1
-
 
 def plan_json(view: PlanView) -> str:
-    """Return the plan as JSON, ending in a newline."""
-    return json_document(plan_document(view))
-
-
-def plan_document(view: PlanView) -> dict[str, Json]:
-    """Return the plan as plain values. A field that changes its meaning, or is removed, raises `orch23_plan`."""
-    return {
-        "orch23_plan": PLAN_VERSION,
+    """Return the plan as JSON. A field that changes its meaning, or is removed, raises `orch23_plan`."""
+    document: dict[str, Json] = {
+        "orch23_plan": 1,
         "name": view.name,
         "pipeline": view.file,
         "would_run": view.would_run,
@@ -36,6 +29,7 @@ def plan_document(view: PlanView) -> dict[str, Json]:
         "groups": {group: list(names) for group, names in view.groups.items()},
         "stages": [stage_document(line) for line in view.lines],
     }
+    return json_document(document)
 
 
 def stage_document(line: PlanLine) -> dict[str, Json]:
@@ -46,20 +40,21 @@ def stage_document(line: PlanLine) -> dict[str, Json]:
         "kind": line.kind,
         "action": decision.label,
         "why": list(reason_texts(decision)),
-        "reasons": [reason_document(one) for one in reasons_of(decision)],
+        # Not every kind of decision has reasons.
+        "reasons": [reason_document(one) for one in getattr(decision, "reasons", ())],
         "waiting_on": list(decision.waiting_on) if isinstance(decision, Maybe | Expand) else [],
         "would_write": list(line.outputs),
         "network": line.network,
         "sandbox": "on" if line.sandbox else "off",
-        "llm_calls": _calls(line.calls),
-        "estimate": estimate_document(line.estimate),
+        "llm_calls": _calls(line.estimate.calls),
+        "estimate": _estimate_document(line.estimate),
         "key": line.key or None,
         "location": place_document(line.place),
     }
 
 
-def estimate_document(estimate: Estimate) -> dict[str, Json]:
-    """Return the estimate of a stage as plain values: amounts as decimal strings, null if a value is unknown."""
+def _estimate_document(estimate: Estimate) -> dict[str, Json]:
+    # Amounts are decimal strings: a float would change them.
     return {
         "input_tokens": estimate.input_tokens,
         "output_tokens": estimate.output_tokens,
@@ -85,12 +80,6 @@ def reason_document(reason: Reason) -> dict[str, Json]:
         "new": reason.new,
         "text": reason_text(reason),
     }
-
-
-def reasons_of(decision: Decision) -> tuple[Reason, ...]:
-    """Return the reasons of a decision; an empty tuple for a kind of decision without reasons."""
-    reasons: tuple[Reason, ...] = getattr(decision, "reasons", ())
-    return reasons
 
 
 def place_document(place: Location | None) -> Json:

@@ -10,7 +10,6 @@ from orch23.report.plan_view import PlanLine, PlanView, edit_hint, first_names, 
 from orch23.report.values import format_counts, format_duration, format_money, pluralize
 
 _MIN_ACTION_WIDTH = 8
-_ACTIVE = frozenset({"run", "maybe", "expand"})
 # The field of Marks and the tone of each label of a decision.
 _SIGNS: Mapping[str, tuple[str, Tone]] = {
     "fresh": ("fresh", "quiet"),
@@ -34,11 +33,11 @@ def decision_sign(decision: Decision, marks: Marks) -> tuple[str, Tone]:
 # ---- estimates --------------------------------------------------------------------------------
 
 
-def estimate_lines(view: PlanView) -> list[str]:
+def _estimate_lines(view: PlanView) -> list[str]:
     """Return a line with the calls, tokens, cost and time of a build, and one with what recorded responses save."""
     estimates = [line.estimate for line in view.lines]
     calling = [one for one in estimates if one.may_call]
-    time = _time([line.estimate for line in view.lines if line.decision.label in _ACTIVE])
+    time = _time([line.estimate for line in view.lines if isinstance(line.decision, Run | Maybe | Expand)])
     if not calling:
         return [f" {time}"] if time else []
     limit = f"; limit {view.max_llm_calls}" if view.max_llm_calls is not None else ""
@@ -131,26 +130,26 @@ def plan_text(view: PlanView, style: Style, *, verbose: bool = False) -> str:
 
     Of more than 64 stages only the stale ones are listed, unless it is verbose.
     """
-    lines = [_head(view, style)]
+    head = _head(view, style)
     if view.is_up_to_date:
-        return _joined([*lines, *_skipped(view, style)])
+        return _joined([head, *_skipped(view, style)])
     shown = view.lines if verbose or view.stage_count <= MAX_IDLE_LINES else view.stale
     width, action_width = _width(shown), _action_width(shown)
-    lines += [f"   {'stage':<{width}}  {'action':<{action_width}} why"]
-    for line in shown:
-        lines += _line(line, width, style, verbose=verbose, action_width=action_width)
-    return _joined([*lines, *_footer(view)])
+    columns = f"   {'stage':<{width}}  {'action':<{action_width}} why"
+    lines = [text for line in shown for text in _line(line, width, style, verbose=verbose, action_width=action_width)]
+    return _joined([head, columns, *lines, *_footer(view)])
 
 
 def status_text(view: PlanView, style: Style) -> str:
     """Return the plan in short: counts, and the stages that are not fresh."""
     if view.is_up_to_date:
         return _joined([_up_to_date(view), *_skipped(view, style)])
-    lines = [f"{visible(view.name)}: {pluralize(len(view.lines), 'stage')}: {format_counts(view.counts())}"]
+    head = f"{visible(view.name)}: {pluralize(len(view.lines), 'stage')}: {format_counts(view.counts())}"
     width, action_width = _width(view.lines), _action_width(view.stale)
-    for line in view.stale:
-        lines += _line(line, width, style, verbose=False, action_width=action_width)
-    return _joined([*lines, *_skipped(view, style), *_dead(view), *_released(view)])
+    lines = [
+        text for line in view.stale for text in _line(line, width, style, verbose=False, action_width=action_width)
+    ]
+    return _joined([head, *lines, *_skipped(view, style), *_dead(view), *_released(view)])
 
 
 def _joined(lines: Sequence[str]) -> str:
@@ -208,7 +207,7 @@ def _footer(view: PlanView) -> list[str]:
     sure, maybe = _outputs(view, (Run, Restore)), _outputs(view, (Maybe, Expand))
     writes = " ".join(filter(None, (sure, f"({maybe})" if maybe else "")))
     out = [f" would write {writes}"] if writes else []
-    return [*estimate_lines(view), *out, *_groups(view), *_exposed(view), *_dead(view), *_released(view)]
+    return [*_estimate_lines(view), *out, *_groups(view), *_exposed(view), *_dead(view), *_released(view)]
 
 
 def _outputs(view: PlanView, decisions: tuple[type[Decision], ...]) -> str:
@@ -226,7 +225,7 @@ def _groups(view: PlanView) -> list[str]:
 
 def _exposed(view: PlanView) -> list[str]:
     # These stages have more access to the machine than others: the user should see it before the build.
-    starting = [line for line in view.lines if line.may_start]
+    starting = [line for line in view.lines if isinstance(line.decision, Run | Maybe | VerifyOnly | Expand)]
     exposed = {
         "with the network": [line.stage for line in starting if line.network],
         "without a sandbox": [line.stage for line in starting if not line.sandbox],

@@ -87,16 +87,6 @@ class PlanLine(Struct, frozen=True, kw_only=True):
     network: bool = False
     sandbox: bool = True
 
-    @property
-    def may_start(self) -> bool:
-        """Return whether a process of the stage may be started."""
-        return isinstance(self.decision, Run | Maybe | VerifyOnly | Expand)
-
-    @property
-    def calls(self) -> CallRange:
-        """Return how many model calls the stage may make."""
-        return self.estimate.calls
-
 
 class PlanView(Struct, frozen=True, kw_only=True):
     """A whole plan. `groups` are the promotion groups that the pipeline names, each with its stages among `lines`.
@@ -156,12 +146,12 @@ class PlanView(Struct, frozen=True, kw_only=True):
     @property
     def calls(self) -> CallRange:
         """Return the model calls of all stages, within the limit of the pipeline."""
-        bounds = [line.calls.maximum for line in self.lines]
+        calls = [line.estimate.calls for line in self.lines]
         # One unknown maximum makes the sum unknown. A limit of the pipeline still bounds it.
-        known = [most for most in bounds if most is not None]
+        known = [one.maximum for one in calls if one.maximum is not None]
         limits = [] if self.max_llm_calls is None else [self.max_llm_calls]
-        sums = [sum(known)] if len(known) == len(bounds) else []
-        return CallRange(sum(line.calls.minimum for line in self.lines), min(sums + limits, default=None))
+        sums = [sum(known)] if len(known) == len(calls) else []
+        return CallRange(sum(one.minimum for one in calls), min(sums + limits, default=None))
 
     def counts(self) -> dict[str, int]:
         """Return the number of stages of each action, in the order of first appearance."""

@@ -97,11 +97,6 @@ class RunCost(Struct, kw_only=True):
             case _:
                 pass
 
-    @property
-    def is_empty(self) -> bool:
-        """Return whether no model was called and no recorded response was used."""
-        return not self.calls and not self.recorded
-
     def text(self) -> str:
         """Return the sums in one line."""
         facts = [pluralize(self.calls, "call")]
@@ -136,7 +131,7 @@ def stage_costs(runs: Iterable[tuple[str, Iterable[Event]]], stage: str) -> list
         for event in events:
             if stage in (event.role, event.role.partition("@")[0]):
                 cost.add(event)
-        if not cost.is_empty:
+        if cost.calls or cost.recorded:
             found.append(cost)
     return found
 

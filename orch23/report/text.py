@@ -98,7 +98,7 @@ class TextScreen(Struct, kw_only=True):
     _started: float = 0.0
     _head: str = ""
     _log: str = ""
-    _pending: list[Event | FinishedStage] = field(default_factory=list)
+    _pending: list[Callable[[], None]] = field(default_factory=list)
     _sums: _Sums = field(default_factory=_Sums)
     _failures: dict[str, FinishedStage] = field(default_factory=dict)
     _retries: dict[str, list[str]] = field(default_factory=dict)
@@ -115,36 +115,40 @@ class TextScreen(Struct, kw_only=True):
         self._width = max((len(name) for name in self._kinds), default=0)
         self._started = self.clock()
 
-    def notice(self, event: Event) -> None:  # noqa: C901, PLR0912 - one case for each type of event
+    def notice(self, event: Event) -> None:
         """Show one event."""
         match event.data:
             case RunStarted():
                 self._start(event.data)
             case StagesAdded(items=items):
-                self._width = max([self._width, *(len(name) for name in items)])
-            case StageDecided(decision=decision, reasons=reasons):
-                if self.verbose and decision not in _IDLE_DECISIONS:
-                    why = ", ".join(_reason(one) for one in reasons)
-                    self._stage_line(event.role, f"{decision}: {why}".rstrip(": "))
-            case AttemptStarted() | AttemptFinished() | CheckResult() | StageWithheld():
-                self._attempt(event)
-            case StepOutput(line=line, cut=cut) | LlmText(line=line, cut=cut):
-                self._stage_line(event.role, f"| {visible(event.message if cut else line)}")
-            case HttpRetry(status=status, code=code):
-                self._retries.setdefault(event.role, []).append(code if status is None else str(status))
-                self._attempt(event)
+                self._width = max([self._width, *map(len, items)])
             case FilesPromoted(removed=removed) if event.role == ORCH23_ROLE:
                 self._note("removed, since no stage makes it any more", removed)
             case FilesReleased(files=files):
                 self._note("released as source files", files)
-            case StageRestored(files=files):
-                self._restored[event.role] = files
-            case StageFinished():
-                self._finished(FinishedStage(event.role, event.message, event.data))
             case Warned() | StoreRepaired():
                 self._warn(event)
             case RunFinished():
                 self._finish(event.data)
+            case _:
+                self._notice_stage(event)
+
+    def _notice_stage(self, event: Event) -> None:
+        match event.data:
+            case StageDecided(decision=decision) if decision not in _IDLE_DECISIONS:
+                why = ", ".join(map(_reason, event.data.reasons)) if self.verbose else ""
+                self._attempt(event.role, f"{decision}: {why}".rstrip(": "))
+            case AttemptStarted() | AttemptFinished() | CheckResult() | StageWithheld():
+                self._attempt(event.role, event.message)
+            case StepOutput(line=line, cut=cut) | LlmText(line=line, cut=cut):
+                self._stage_line(event.role, f"| {visible(event.message if cut else line)}")
+            case HttpRetry(status=status, code=code):
+                self._retries.setdefault(event.role, []).append(code if status is None else str(status))
+                self._attempt(event.role, event.message)
+            case StageRestored(files=files):
+                self._restored[event.role] = files
+            case StageFinished():
+                self._finished(FinishedStage(event.role, event.message, event.data))
             case _:
                 pass
 
@@ -158,9 +162,9 @@ class TextScreen(Struct, kw_only=True):
         self._head = "   ".join(facts)
         self._log = f"logs/{run.run_id}.jsonl"
 
-    def _attempt(self, event: Event) -> None:
+    def _attempt(self, stage: str, text: str) -> None:
         if self.verbose:
-            self._stage_line(event.role, visible(event.message))
+            self._stage_line(stage, visible(text))
 
     def _stage_line(self, stage: str, text: str) -> None:
         self._open()
@@ -184,7 +188,7 @@ class TextScreen(Struct, kw_only=True):
             return
         # Kept back, so that a build with nothing to do is one line.
         if is_idle and not self._is_open:
-            self._pending.append(ended)
+            self._pending.append(partial(self._stage, ended))
             return
         self._open()
         self._stage(ended)
@@ -197,7 +201,7 @@ class TextScreen(Struct, kw_only=True):
     def _warn(self, event: Event) -> None:
         # A warning about the sandbox matters only if a step runs: a build with nothing to do does not show it.
         if isinstance(event.data, Warned) and event.data.of_steps and not self._is_open:
-            self._pending.append(event)
+            self._pending.append(partial(self._warn, event))
             return
         self._open()
         role = "" if event.role == ORCH23_ROLE else f"{visible(event.role)}: "
@@ -210,11 +214,8 @@ class TextScreen(Struct, kw_only=True):
         self._is_open = True
         if self._head:
             self._line(self._head)
-        for one in self._pending:
-            if isinstance(one, FinishedStage):
-                self._stage(one)
-            else:
-                self._warn(one)
+        for show in self._pending:
+            show()
         self._pending.clear()
 
     def _line(self, text: str) -> None:

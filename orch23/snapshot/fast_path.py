@@ -266,11 +266,8 @@ def write_snapshot(snapshot: StatSnapshot) -> None:
 
     It is not synced to disk: after a power failure its checksum does not match, and the next build decides everything.
     """
-    replace_snapshot_file(snapshot_path(snapshot.facts["question"]), snapshot.to_bytes())
-
-
-def replace_snapshot_file(target: str, data: bytes) -> None:
-    """Write a file in the folder of snapshots atomically."""
+    target = snapshot_path(snapshot.facts["question"])
+    data = snapshot.to_bytes()
     os.makedirs(SNAPSHOT_FOLDER, 0o700, exist_ok=True)
     temporary = f"{target}.new"
     if os.path.exists(temporary):  # left by a build that was killed

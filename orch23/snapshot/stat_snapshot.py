@@ -24,7 +24,6 @@ LINK_TARGET = ">"
 OWNER = "owner "
 # The signature of a path that is too young to trust: the next comparison finds it changed.
 RACY = "?"
-_GONE = -1  # 0 is the change time of a file that is too young
 _MAX_CHANGED = 1000
 # Files per process: a smaller share takes less time to check than a fork. Threads would wait for each other (ADR 15).
 _SHARE = 2000
@@ -46,12 +45,6 @@ class FileState:
     def to_bytes(self) -> bytes:
         """Return it in 41 bytes."""
         return self.sha256 + self.size.to_bytes(8, "big") + bytes([self.executable])
-
-
-def parse_file_state(data: bytes | bytearray) -> FileState:
-    """Parse the result of `to_bytes`."""
-    size = int.from_bytes(data[_DIGEST_BYTES : _DIGEST_BYTES + 8], "big")
-    return FileState(bytes(data[:_DIGEST_BYTES]), size, executable=bool(data[-1]))
 
 
 class SnapshotDifference:
@@ -101,7 +94,8 @@ class StatSnapshot:
             if not self._are_folders():
                 return None
             changed = [path for path, known in self.outside.items() if signature(path, known) != known]
-            changed += [path for path in self.absent if _is_file(path)]
+            found = ((path, _lstat(path)) for path in self.absent)
+            changed += [path for path, state in found if state is not None and stat.S_ISREG(state.st_mode)]
             numbers = self._touched()
         except (OSError, ValueError):
             return None
@@ -159,8 +153,12 @@ class StatSnapshot:
             times = zip(map(os.lstat, paths), ctimes, strict=True)
             return [number for number, (found, then) in enumerate(times, start) if found.st_ctime_ns != then]
         except (FileNotFoundError, NotADirectoryError):  # rare, so that the loop above has no check for each file
-            pairs = zip(paths, ctimes, strict=True)
-            return [number for number, (path, then) in enumerate(pairs, start) if _ctime(path) != then]
+            states = zip(map(_lstat, paths), ctimes, strict=True)
+            return [
+                number
+                for number, (state, then) in enumerate(states, start)
+                if state is None or state.st_ctime_ns != then
+            ]
 
     def merge(self, newer: "StatSnapshot", difference: SnapshotDifference, written: "Iterable[str]") -> None:
         """Merge the snapshot of a partial build that started from a difference.
@@ -229,7 +227,9 @@ class StatSnapshot:
 
     def file_state(self, number: int) -> FileState:
         """Return the recorded state of the file at an index of `paths`."""
-        return parse_file_state(self.details[number * _STATE_BYTES : (number + 1) * _STATE_BYTES])
+        data = self.details[number * _STATE_BYTES : (number + 1) * _STATE_BYTES]
+        size = int.from_bytes(data[_DIGEST_BYTES : _DIGEST_BYTES + 8], "big")
+        return FileState(bytes(data[:_DIGEST_BYTES]), size, executable=bool(data[-1]))
 
     def to_bytes(self) -> bytes:
         """Return the bytes of the snapshot file, which `parse_snapshot` reads."""
@@ -336,18 +336,11 @@ def _is_success(helper: int) -> bool:
         return False
 
 
-def _is_file(path: str) -> bool:
+def _lstat(path: str) -> os.stat_result | None:
     try:
-        return stat.S_ISREG(os.lstat(path).st_mode)
+        return os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
-        return False
-
-
-def _ctime(path: str) -> int:
-    try:
-        return os.lstat(path).st_ctime_ns
-    except (FileNotFoundError, NotADirectoryError):
-        return _GONE
+        return None
 
 
 def _unchanged_ctime(path: str, then: FileState) -> int | None:

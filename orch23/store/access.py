@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from enum import Enum
 from itertools import count
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from orch23.model.diagnostic import Diagnostic, Severity
@@ -175,7 +174,7 @@ class BuildLock:
         try:
             self._claim(self._path.parent, descriptor)
         except BaseException:
-            self.__exit__(None, None, None)
+            self.__exit__()
             raise
         return self
 
@@ -203,9 +202,7 @@ class BuildLock:
             raise CorruptStateError(_wrong_type(self._path, "file"))
         return descriptor
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Release the lock. The file stays: if it were deleted, two builds could lock two files of the same name."""
         if self._descriptor is not None:
             # Closing it would not be enough: a child between fork and exec has the same descriptor, and the lock.
@@ -274,7 +271,11 @@ def _wrong_types(store: Path, *, whole: bool) -> Iterator[tuple[Path, str]]:
     for name in _GROUPED if whole else ():
         for group in _entries(store / name):
             if group.is_dir():
-                yield from ((Path(one.path), "file") for one in _entries(Path(group.path)) if not _is_file(one))
+                yield from (
+                    (Path(one.path), "file")
+                    for one in _entries(Path(group.path))
+                    if not one.is_file(follow_symlinks=False)
+                )
             elif not is_temp(group.name):
                 # The temporary files of killed processes are deleted by `sweep_temps`.
                 yield Path(group.path), "folder"
@@ -284,10 +285,6 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
         return list(entries)
     return []
-
-
-def _is_file(entry: os.DirEntry[str]) -> bool:
-    return entry.is_file(follow_symlinks=False)
 
 
 def _is_other(path: Path) -> bool:

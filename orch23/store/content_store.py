@@ -33,7 +33,7 @@ class DiskContentStore:
 
     def __init__(self, folder: Path, meter: FileProgress = no_progress) -> None:
         """Create nothing: the first put creates the folder. `meter` receives the progress of copying and checking."""
-        self._folder = folder
+        self.folder = folder
         self._base = str(folder)
         self._made: set[str] = set()
         self._meter = meter
@@ -43,14 +43,9 @@ class DiskContentStore:
         self.damaged: list[str] = []
         self.added_bytes = 0
 
-    @property
-    def folder(self) -> Path:
-        """Return the folder of all blobs."""
-        return self._folder
-
     def path_of(self, digest: Digest) -> Path:
         """Return where the bytes of a digest are, or would be."""
-        return self._folder / digest.sha256[:2] / digest.sha256
+        return self.folder / digest.sha256[:2] / digest.sha256
 
     def has(self, digest: Digest) -> bool:
         """Return whether there is a blob of that digest and size. Its bytes are verified when they are read."""
@@ -154,8 +149,8 @@ class DiskContentStore:
 
     def sync(self) -> None:
         """Make all earlier puts durable."""
-        if self._folder.is_dir():
-            sync_filesystem(self._folder)
+        if self.folder.is_dir():
+            sync_filesystem(self.folder)
 
     def delete(self, digest: Digest) -> None:
         """Delete the bytes of a digest. The caller holds the build lock."""
@@ -164,7 +159,7 @@ class DiskContentStore:
 
     def sweep(self) -> None:
         """Delete the temporary files that killed processes left. The caller holds the build lock."""
-        sweep_temps(self._folder)
+        sweep_temps(self.folder)
 
     def _open(self, digest: Digest) -> int:
         source = open_regular(self._blob_path(digest.sha256))
@@ -193,7 +188,7 @@ class DiskContentStore:
         if name in self._made:
             return
         if not self._made:
-            make_folder(self._folder, PRIVATE_FOLDER_MODE)
+            make_folder(self.folder, PRIVATE_FOLDER_MODE)
         if name:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(f"{self._base}/{name}", PRIVATE_FOLDER_MODE)

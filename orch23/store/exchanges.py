@@ -12,14 +12,14 @@ from msgspec.structs import asdict
 
 from orch23.decide.request_difference import differing_parts, first_difference
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.digest import Digest, Json, digest_bytes, digest_json
+from orch23.model.digest import Digest, Json, digest_bytes, digest_json, json_builtin
 from orch23.model.errors import CorruptStateError
 from orch23.model.llm import Exchange, ExchangeOutcome, StopReason, Usage
 from orch23.model.parsing import JsonObject, NaturalNumber, from_struct, parse_stored, to_struct
 from orch23.model.paths import ORIGINALS_FOLDER
 from orch23.model.text import escape_hidden
 from orch23.store.codes import E_TRANSCRIPT
-from orch23.store.json_text import indented_json, plain_value
+from orch23.store.json_text import indented_json, with_sum, without_sum
 from orch23.store.safe_files import (
     PRIVATE_FILE_MODE,
     PRIVATE_FOLDER_MODE,
@@ -289,8 +289,7 @@ def exchange_text(exchange: Exchange) -> str:
         superseded=exchange.superseded,
         files=dict(exchange.files),
     )
-    body = from_struct(form)
-    return escape_hidden(indented_json({**body, "sum": digest_json(body)}, sort_keys=True)) + "\n"
+    return escape_hidden(indented_json(with_sum(from_struct(form)), sort_keys=True)) + "\n"
 
 
 def parse_exchange(data: bytes) -> Exchange:
@@ -300,10 +299,7 @@ def parse_exchange(data: bytes) -> Exchange:
         ValueError: the bytes are not those that `exchange_text` returned.
 
     """
-    body = to_struct(parse_stored(data), JsonObject)
-    if body.pop("sum", None) != digest_json(body):
-        message = "does not match its checksum"
-        raise ValueError(message)
+    body = without_sum(parse_stored(data))
     if body.get("orch23_exchange") != EXCHANGE_VERSION:
         message = f"has version {body.get('orch23_exchange')!r}"
         raise ValueError(message)
@@ -361,4 +357,4 @@ def _seen(paths: Iterable[Path]) -> Iterator[ExchangeFile]:
 
 
 def _flat(value: Json) -> str:
-    return json.dumps(value, ensure_ascii=False, sort_keys=True, default=plain_value)
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, default=json_builtin)

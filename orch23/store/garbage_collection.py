@@ -108,7 +108,13 @@ class GarbageCollector(Struct, frozen=True):
             free += more
             entries += lost
             left_bytes -= sum(one.size_bytes for one in (*more, *lost))
-        return _selection(entries, free, size_bytes, size_bytes - left_bytes)
+        return GcSelection(
+            records=tuple(one for one in entries if isinstance(one, SurveyedRecord)),
+            blobs=tuple(free),
+            exchanges=tuple(one for one in entries if isinstance(one, ExchangeFile)),
+            size_bytes=size_bytes,
+            freed_bytes=size_bytes - left_bytes,
+        )
 
     def delete(self, chosen: GcSelection) -> None:
         """Delete a selection.
@@ -167,18 +173,6 @@ class GarbageCollector(Struct, frozen=True):
         except SafetyError:
             # It leads through a link today, so the file cannot be compared: keep the record.
             return True
-
-
-def _selection(
-    entries: Sequence[SurveyedRecord | ExchangeFile], blobs: Sequence[Digest], size_bytes: int, freed_bytes: int
-) -> GcSelection:
-    return GcSelection(
-        records=tuple(one for one in entries if isinstance(one, SurveyedRecord)),
-        blobs=tuple(blobs),
-        exchanges=tuple(one for one in entries if isinstance(one, ExchangeFile)),
-        size_bytes=size_bytes,
-        freed_bytes=freed_bytes,
-    )
 
 
 def _must_stay(use: _Use, entry: SurveyedRecord | ExchangeFile, known: Collection[str], limits: GcLimits) -> bool:

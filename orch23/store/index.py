@@ -91,7 +91,7 @@ class StoreIndex:
 
     def __init__(self, path: Path) -> None:
         """Open nothing yet: the file is opened by the first read."""
-        self._path = path
+        self.path = path
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._writes = False
@@ -99,11 +99,6 @@ class StoreIndex:
         self._buckets: dict[str, int] = {}
         self._reads: dict[str, int] = {}
         self._whole: dict[str, dict[bytes, bytes]] = {}
-
-    @property
-    def path(self) -> Path:
-        """Return the path of the file."""
-        return self._path
 
     def get(self, table: str, key: bytes) -> bytes | None:
         """Return the value of a row, or None if the table has no such row.
@@ -190,7 +185,7 @@ class StoreIndex:
         """Delete the file."""
         self.close()
         for suffix in ("", "-journal", "-wal", "-shm"):
-            try_unlink(f"{self._path}{suffix}")
+            try_unlink(f"{self.path}{suffix}")
 
     def _write(
         self,
@@ -242,7 +237,7 @@ class StoreIndex:
             message = "the index was opened by another process"
             raise IndexFaultError(message)
         if self._connection is None:
-            self._connection = _connect(self._path, writing=writing)
+            self._connection = _connect(self.path, writing=writing)
             self._process = os.getpid()
             self._writes = writing
         elif writing and not self._writes:

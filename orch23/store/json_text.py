@@ -2,13 +2,12 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
 from typing import Final
 
 from msgspec.json import format as format_json
 
-from orch23.model.digest import Json, canonical_json
-from orch23.model.parsing import parse_stored
+from orch23.model.digest import Json, canonical_json, digest_json, json_builtin
+from orch23.model.parsing import JsonObject, parse_stored, to_struct
 
 
 def indented_json(value: Json, *, sort_keys: bool = False) -> str:
@@ -31,14 +30,9 @@ def compact_json(value: Json) -> str:
     return _AS_GIVEN.encode(value)
 
 
-def plain_value(value: object) -> object:
-    """Return the dict or list of a mapping or sequence that `json` does not know: the `default` of an encoder."""
-    return dict(value) if isinstance(value, Mapping) else list(value)  # type: ignore[call-overload] # a sequence
-
-
-_AS_GIVEN: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=plain_value)
+_AS_GIVEN: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=json_builtin)
 _SORTED: Final = json.JSONEncoder(
-    separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=plain_value, sort_keys=True
+    separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=json_builtin, sort_keys=True
 )
 
 _HEAD = b'{"body":'
@@ -74,3 +68,22 @@ def decode_with_checksum(data: bytes) -> Json:
         message = "does not match its checksum"
         raise ValueError(message)
     return parse_stored(inner)
+
+
+def with_sum(body: JsonObject) -> JsonObject:
+    """Return a JSON object with its digest as `sum`: the checksum of a file that is indented for reviews."""
+    return {**body, "sum": digest_json(body)}
+
+
+def without_sum(value: Json) -> JsonObject:
+    """Return the object that `with_sum` took.
+
+    Raises:
+        ValueError: the value is not an object, or has changed.
+
+    """
+    body = to_struct(value, JsonObject)
+    if body.pop("sum", None) != digest_json(body):
+        message = "does not match its checksum"
+        raise ValueError(message)
+    return body

@@ -11,13 +11,13 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from orch23.model.diagnostic import Diagnostic, Location
-from orch23.model.digest import Json, digest_bytes, digest_json
+from orch23.model.digest import Json, digest_bytes
 from orch23.model.errors import CorruptStateError
 from orch23.model.parsing import JsonObject, parse_stored, to_struct
 from orch23.model.paths import IGNORED_NAMES, LOCK_MARK, LOGS_FOLDER
 from orch23.model.record import LockFile, Record
 from orch23.store.codes import E_LOCK_CONFLICT, E_LOCK_DAMAGED, E_LOCK_RECORD, E_LOCK_VERSION
-from orch23.store.json_text import indented_json
+from orch23.store.json_text import indented_json, with_sum, without_sum
 from orch23.store.record_format import record_from_json, record_to_json
 from orch23.store.safe_files import open_file, read_and_close, read_regular, replace_file, walk_tree
 
@@ -300,8 +300,7 @@ def _block(record: Record, *, failed: bool = False) -> JsonObject:
     if record.failed is not failed:
         message = f"BUG: the record of {record.stage} is in the wrong part of a lock file"
         raise ValueError(message)
-    body = record_to_json(record)
-    return {**body, "sum": digest_json(body)}
+    return with_sum(record_to_json(record))
 
 
 def _records(blocks: Mapping[str, Json], origin: str, document: str) -> dict[str, Record]:
@@ -311,11 +310,7 @@ def _records(blocks: Mapping[str, Json], origin: str, document: str) -> dict[str
         if name == _END:
             continue
         try:
-            body = to_struct(block, JsonObject)
-            if body.pop("sum", None) != digest_json(body):
-                message = "does not match its checksum"
-                raise ValueError(message)  # noqa: TRY301 - all kinds of damage are reported below
-            found[name] = record_from_json(body)
+            found[name] = record_from_json(without_sum(block))
         except ValueError as error:
             errors.append(_bad_record(origin, document, name, error))
     if errors:

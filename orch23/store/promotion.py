@@ -216,7 +216,9 @@ class Promoter:
             return False  # a file is where a directory should be
         if _entry_at(parent, name, self._meter) != entry:
             temps[path] = temp_name()
-            self._write_temp(parent, temps[path], entry, name)
+            mode = 0o777 if entry.executable else 0o666
+            with closing(os.open(temps[path], NEW_FILE_FLAGS, mode, dir_fd=parent)) as descriptor:
+                self._contents.copy_to(entry.digest, descriptor, name)
         return True
 
     def _name(
@@ -238,11 +240,6 @@ class Promoter:
         names, _ = split_path(path)
         with contextlib.suppress(OSError, SafetyError), open_directory(self._root, names) as parent:
             os.unlink(temp, dir_fd=parent)
-
-    def _write_temp(self, parent: int, temp: str, entry: FileEntry, name: str) -> None:
-        mode = 0o777 if entry.executable else 0o666
-        with closing(os.open(temp, NEW_FILE_FLAGS, mode, dir_fd=parent)) as descriptor:
-            self._contents.copy_to(entry.digest, descriptor, name)
 
     def _remove(self, path: str, old: FileEntry | None) -> bool:
         """Delete a file and the directories that this leaves empty. Return whether nothing is there now."""

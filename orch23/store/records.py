@@ -70,7 +70,7 @@ class Records:
 
     def __init__(self, folder: Path, index: StoreIndex | None = None) -> None:
         """Read nothing before the first lookup, and write nothing before the first put."""
-        self._folder = folder
+        self.folder = folder
         self._base = str(folder)
         self._source = index
         self._lock = threading.RLock()
@@ -84,20 +84,15 @@ class Records:
         self._changed: set[tuple[str, str]] = set()
         self.damaged: list[str] = []
 
-    @property
-    def folder(self) -> Path:
-        """Return the folder of all records."""
-        return self._folder
-
     def generation(self) -> str:
         """Return a text that differs whenever the records were changed.
 
         The times of folders are part of it: they show changes by an earlier version, which did not write the file.
         """
-        token = open_regular(self._folder.parent / GENERATION_FILE)
+        token = open_regular(self.folder.parent / GENERATION_FILE)
         text = "" if token is None else read_and_close(token, 2 * _TOKEN_BYTES).decode("ascii", "replace")
         try:
-            with os.scandir(self._folder) as groups:
+            with os.scandir(self.folder) as groups:
                 files = sorted((one.name, one.stat(follow_symlinks=False).st_mtime_ns) for one in groups)
         except (FileNotFoundError, NotADirectoryError):
             files = []
@@ -226,7 +221,7 @@ class Records:
 
     def sweep(self) -> None:
         """Delete the temporary files that killed processes left. The caller holds the build lock."""
-        sweep_temps(self._folder)
+        sweep_temps(self.folder)
 
     def pending_index_rows(self) -> tuple[Mapping[bytes, bytes] | None, Mapping[bytes, bytes | None]]:
         """Return all rows of the index, or None and those that changed since it was read, with the row of the state.
@@ -339,19 +334,19 @@ class Records:
     def _begin_change(self) -> None:
         """Change the generation before the first record is changed, so that no index matches after a crash."""
         if not self._has_changed:
-            make_folder(self._folder, PRIVATE_FOLDER_MODE)
+            make_folder(self.folder, PRIVATE_FOLDER_MODE)
             token = os.urandom(_TOKEN_BYTES).hex().encode()
-            write_atomic(self._folder.parent / GENERATION_FILE, token, mode=PRIVATE_FILE_MODE)
+            write_atomic(self.folder.parent / GENERATION_FILE, token, mode=PRIVATE_FILE_MODE)
             self._has_changed = True
 
     # ---- the disk --------------------------------------------------------------------------------
 
     def _path(self, key: str) -> Path:
-        return self._folder / key[:2] / key
+        return self.folder / key[:2] / key
 
     def _files(self) -> Iterator[tuple[str, bytes]]:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            for group in sorted(self._folder.iterdir()):
+            for group in sorted(self.folder.iterdir()):
                 if group.is_symlink() or not group.is_dir():
                     continue
                 for path in sorted(group.iterdir()):
@@ -397,7 +392,7 @@ class Records:
         if durable and not file.lines:
             # In the same commit of the filesystem's own journal: nearly free.
             sync_folder(self._path(key).parent)
-            sync_folder(self._folder)
+            sync_folder(self.folder)
         file.size_bytes += len(line)
         file.lines += 1
 
@@ -406,13 +401,13 @@ class Records:
         try:
             return os.open(f"{folder}/{key}", _APPEND, PRIVATE_FILE_MODE)
         except FileNotFoundError:
-            make_folder(self._folder, PRIVATE_FOLDER_MODE)
+            make_folder(self.folder, PRIVATE_FOLDER_MODE)
             with contextlib.suppress(FileExistsError):
                 os.mkdir(folder, PRIVATE_FOLDER_MODE)
             return os.open(f"{folder}/{key}", _APPEND, PRIVATE_FILE_MODE)
 
     def _rewrite(self, key: str, file: RecordFile) -> None:
         data = file.encode()
-        make_folder(self._folder, PRIVATE_FOLDER_MODE)
-        write_atomic(self._path(key), data, mode=PRIVATE_FILE_MODE, scratch=self._folder)
+        make_folder(self.folder, PRIVATE_FOLDER_MODE)
+        write_atomic(self._path(key), data, mode=PRIVATE_FILE_MODE, scratch=self.folder)
         file.size_bytes, file.lines, file.errors = len(data), len(file.entries), []

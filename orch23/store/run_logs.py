@@ -326,20 +326,16 @@ def run_pipeline(first: JournalLine) -> str:
 def _summary(run_id: str, lines: tuple[JournalLine, ...]) -> RunSummary:
     last = lines[-1]
     ended = last.event.data if isinstance(last.event.data, RunFinished) else None
+    counts = Counter(one.event.data.status.value for one in lines if isinstance(one.event.data, StageFinished))
     return RunSummary(
         run_id=run_id,
         pipeline=run_pipeline(lines[0]),
         started=lines[0].ts,
         finished=last.ts if ended else None,
         status=ended.status if ended else INTERRUPTED,
-        counts=_counts(lines, ended),
+        # A run with nothing to do has them in its last event only.
+        counts=counts or (ended.stages if ended else {}),
     )
-
-
-def _counts(lines: tuple[JournalLine, ...], ended: RunFinished | None) -> Mapping[str, int]:
-    """Return the number of stages by outcome; a run with nothing to do has them in its last event only."""
-    ends = Counter(one.event.data.status.value for one in lines if isinstance(one.event.data, StageFinished))
-    return ends or (ended.stages if ended else {})
 
 
 def _parse_line(line: bytes) -> JournalLine:

@@ -129,13 +129,13 @@ def no_template_error(root: Path, name: str | None = None) -> NotFoundError:
     return NotFoundError(Diagnostic(codes.NOT_IN_PROJECT, f"this project has no template{wanted}", hint=hint))
 
 
-def project_marker_files(root: Path) -> dict[str, TemplateFile]:
-    """Return the file that marks the root of a project; nothing if a file or a git repository marks it already."""
-    if (root / "orch23.toml").exists() or (root / ".git").exists():
-        return {}
-    return {
-        "orch23.toml": TemplateFile(b"# This folder is the root of an orch23 project: all paths start from here.\n")
-    }
+def marker_changes(root: Path) -> tuple[TemplateChange, ...]:
+    """Return the creation of the file that marks the root; none if it exists, or a git repository marks the root."""
+    marker = "orch23.toml"
+    if read_paths(root, [marker])[marker] is not None or (root / ".git").exists():
+        return ()
+    file = TemplateFile(b"# This folder is the root of an orch23 project: all paths start from here.\n")
+    return (TemplateChange(path=marker, kind=ChangeKind.CREATE, after=file),)
 
 
 def _read_answers(root: Path, name: str) -> bytes:

@@ -17,8 +17,7 @@ from orch23.execute.sandbox.tier_selection import TierChoice
 
 MODES = ("count", "kill", "half", "fail_once", "fail_on", "power")
 PRELOADED = (
-    "orch23.cli.commands.build",
-    "orch23.cli.commands.plan",
+    "orch23.cli.commands.building",
     "orch23.cli.actions.build",
     "orch23.cli.build_run",
     "orch23.cli.actions.plan",

@@ -546,7 +546,7 @@ def test_reset_after_a_kill_during_the_promotion_of_a_group(repository, model, m
 
 def raw(repository: Repository, *argv: str) -> None:
     """Run a command of which the process dies: what it raises comes through, as nothing of it runs any more."""
-    from orch23.cli import build_run, project_loading  # noqa: PLC0415  only this story needs it
+    from orch23.cli import build_parts, build_run, project_loading  # noqa: PLC0415  only this story needs it
 
     settings = project_loading.ProjectSettings(
         root=repository.root, pipeline_path=repository.root / argv[1], environ={"PATH": os.defpath, "ORCH23_TRUST": "1"}
@@ -555,7 +555,7 @@ def raw(repository: Repository, *argv: str) -> None:
     class Silent:
         def notice(self, event: object) -> None: ...
 
-    build_run.run_build(project_loading.open_project(settings), build_run.BuildRequest(), Silent())
+    build_run.run_build(project_loading.open_project(settings), build_parts.BuildRequest(), Silent())
 
 
 @pytest.mark.parametrize("outputs", [(), ("--outputs",)])

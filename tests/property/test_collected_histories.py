@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from orch23.cli.actions.gc import collect_garbage
+from orch23.cli.actions.store import collect_garbage
 from orch23.store.content_store import DiskContentStore
 from orch23.store.garbage_collection import GcLimits
 from orch23.store.project_store import open_store

@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, Phase, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from orch23.cli import build_run, project_loading
+from orch23.cli import build_parts, build_run, project_loading
 from orch23.engine.dry_run import preview
 from orch23.model.action import Action, ActionOutcome, ActionResult, Completed, InputsChanged, Output
 from orch23.model.digest import FileEntry
@@ -194,7 +194,7 @@ class Rig:
         problems: tuple[str, ...] = ()
         with _quick(), _doubled(calls, programs), _fused(fuse):
             try:
-                code = build_run.run_build(self._open(), build_run.BuildRequest(keep_going=True, **asked), screen)
+                code = build_run.run_build(self._open(), build_parts.BuildRequest(keep_going=True, **asked), screen)
             except CrashError:
                 code, crashed = -1, True
                 if fuse.seen[fuse.at or 0] == "keep an answer" and calls:

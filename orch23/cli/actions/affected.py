@@ -33,13 +33,9 @@ from orch23.report.values import json_document
 from orch23.store.input_files import AuthorFiles
 from orch23.store.lock_file import decode_lock, read_lock
 
-AFFECTED_VERSION = 1
-_SHOWN_DIGITS = 12
 
-
-def affected_text(affected: AffectedStages) -> str:
-    """Return a line for each affected stage, with the first reason."""
-    since = f"{visible(affected.since)} ({affected.commit[:_SHOWN_DIGITS]})"
+def _affected_text(affected: AffectedStages) -> str:
+    since = f"{visible(affected.since)} ({affected.commit[:12]})"
     if not affected.stages and not affected.removed:
         return f"{affected.name}: no stage is affected since {since}\n"
     head = f"{affected.name}: {len(affected.stages)} of {affected.count} stages are affected since {since}"
@@ -50,8 +46,7 @@ def affected_text(affected: AffectedStages) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def affected_json(affected: AffectedStages) -> str:
-    """Return the affected stages as one JSON document."""
+def _affected_json(affected: AffectedStages) -> str:
     stages: list[Json] = [
         {
             "stage": one.stage,
@@ -63,7 +58,7 @@ def affected_json(affected: AffectedStages) -> str:
     ]
     return json_document(
         {
-            "orch23_affected": AFFECTED_VERSION,
+            "orch23_affected": 1,
             "name": affected.name,
             "pipeline": affected.file,
             "since": affected.since,
@@ -85,7 +80,7 @@ def _why(one: AffectedStage) -> str:
             return f"after {', '.join(one.after)}"
 
 
-def run(
+def list_affected(
     console: Console,
     *,
     args: PipelineArguments,
@@ -97,7 +92,7 @@ def run(
     project, _ = open_for_command(console, args, most_stages=0)
     with open_revision(project.store.root, revision) as then:
         found = _compare(project, then, revision)
-    console.write_out(affected_json(found) if as_json else affected_text(found))
+    console.write_out(_affected_json(found) if as_json else _affected_text(found))
     return ExitCode.FAILED if exit_code and (found.stages or found.removed) else ExitCode.OK
 
 

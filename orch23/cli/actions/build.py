@@ -1,4 +1,4 @@
-"""Run `build`: all stages, or only those that an edit reaches."""
+"""Run `build`: all stages, or only those that an edit reaches. Run `accept`: verify what the user edited."""
 
 import sys
 from collections.abc import Callable
@@ -7,17 +7,25 @@ from time import monotonic
 
 from msgspec.structs import replace
 
-from orch23.cli.build_run import BuildRequest, run_build
+from orch23.cli.build_parts import BuildRequest
+from orch23.cli.build_run import prepared_build, run_build
 from orch23.cli.consent import ask_consent
 from orch23.cli.console import Console, ignore_closed_pipe
 from orch23.cli.declaration import PipelineArguments
 from orch23.cli.idle_snapshot import IdleSnapshotWriter
-from orch23.cli.opening import check_forced, open_for_command, open_partial_project, parse_budget, selection_of
+from orch23.cli.opening import (
+    check_forced,
+    open_for_command,
+    open_one_stage,
+    open_partial_project,
+    parse_budget,
+    selection_of,
+)
 from orch23.cli.project_loading import Project
 from orch23.engine.dependency_index import OutdatedIndexError
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConsentError, ExitCode, Orch23Error, UsageError
-from orch23.model.event import Observer
+from orch23.model.event import Event, Observer, RunFinished, RunStatus
 from orch23.model.paths import LOGS_FOLDER
 from orch23.plan.planner import build_plan
 from orch23.report.formats import Format, View
@@ -26,7 +34,7 @@ from orch23.report.registry import FORMATS, format_of
 from orch23.snapshot.fast_path import StaleSnapshot
 
 
-def run(  # noqa: PLR0913 - a command has as many parameters as options
+def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
     console: Console,
     *,
     args: PipelineArguments,
@@ -50,9 +58,9 @@ def run(  # noqa: PLR0913 - a command has as many parameters as options
     _check_model_flags(replay=replay, offline=offline, resample=resample)
     limit = parse_budget(budget)
     if dry_run:
-        from orch23.cli.actions import plan as plan_action  # noqa: PLC0415 - a build does not need it
+        from orch23.cli.actions.plan import show_plan  # noqa: PLC0415 - a build does not need it
 
-        return plan_action.run(
+        return show_plan(
             console,
             args=args,
             forced=(*forced, *resample),
@@ -176,3 +184,22 @@ def build_view(console: Console, project: Project, *, verbose: bool = False) -> 
         clock=monotonic,
         verbose=verbose,
     )
+
+
+def accept_edits(
+    console: Console,
+    *,
+    args: PipelineArguments,
+    allow_unsandboxed: bool,
+) -> int:
+    """Accept outputs that the user edited."""
+    from orch23.engine.accept import accept  # noqa: PLC0415 - a build does not need it
+
+    project, stage = open_one_stage(console, args)
+    # Verification runs steps, but accepting an edit calls no model: `replay` refuses each call.
+    request = BuildRequest(replay=True, allow_unsandboxed=allow_unsandboxed)
+    with prepared_build(project, request, FORMATS["plain"].make(build_view(console, project))) as build:
+        code = accept(build, stage)
+        status: RunStatus = "ok" if code == ExitCode.OK else "failed"
+        build.observer.notice(Event(RunFinished(status=status, exit_code=int(code)), status))
+    return code

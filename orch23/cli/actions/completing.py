@@ -1,7 +1,6 @@
 """Complete stage names, pipeline files and template names in the shell."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -21,7 +20,7 @@ def stage_names(text: str) -> list[str]:
     return _NAME.findall(section.group(1)) if section else []
 
 
-def stages(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_stages(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete stage names and pipeline files."""
     here = Path(str(context.find_root().params.get("directory") or "."))
     named = [str(one) for one in context.params.get("arguments") or () if str(one).endswith(PIPELINE_SUFFIXES)]
@@ -32,7 +31,7 @@ def stages(context: click.Context, _parameter: click.Parameter, incomplete: str)
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
-def shipped_templates(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_templates(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete names of built-in templates."""
     return [
         CompletionItem(name, help=one.summary)
@@ -52,7 +51,7 @@ def _names_in(pipeline: Path) -> list[str]:
         return []
 
 
-def _pipelines(here: Path) -> Iterator[str]:
-    for folder in (here, here / "pipelines"):
-        for suffix in PIPELINE_SUFFIXES:
-            yield from sorted(path.relative_to(here).as_posix() for path in folder.glob(f"*{suffix}"))
+def _pipelines(here: Path) -> list[str]:
+    places = [(folder, suffix) for folder in (here, here / "pipelines") for suffix in PIPELINE_SUFFIXES]
+    found = (path for folder, suffix in places for path in sorted(folder.glob(f"*{suffix}")))
+    return [path.relative_to(here).as_posix() for path in found]

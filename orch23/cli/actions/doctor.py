@@ -53,13 +53,7 @@ class DoctorFinding(Struct, frozen=True):
     hint: str = ""
 
 
-_VENDORS = (
-    ("anthropic", "ANTHROPIC_API_KEY", "pip install 'anthropic>=2,<3'"),
-    ("openai", "OPENAI_API_KEY", "pip install 'orch23[openai]'"),
-)
-
-
-def examine(root: Path, environ: Mapping[str, str]) -> list[DoctorFinding]:
+def _machine_findings(root: Path, environ: Mapping[str, str]) -> list[DoctorFinding]:
     """Return the checks of machine and project. Imports no client library, and calls no provider."""
     return [
         DoctorFinding("orch23", __version__),
@@ -67,7 +61,8 @@ def examine(root: Path, environ: Mapping[str, str]) -> list[DoctorFinding]:
         DoctorFinding("project", str(root)),
         _writable(root),
         *_interpreter(root, environ),
-        *(_vendor(*vendor, environ) for vendor in _VENDORS),
+        _vendor("anthropic", "ANTHROPIC_API_KEY", "pip install 'anthropic>=2,<3'", environ),
+        _vendor("openai", "OPENAI_API_KEY", "pip install 'orch23[openai]'", environ),
         DoctorFinding("provider scripted", "usable"),
         DoctorFinding("provider command", "usable, with a program that the pipeline names"),
         *_local(environ),
@@ -218,25 +213,18 @@ def _steps(pipeline: Pipeline) -> "Iterator[tuple[LLMStep, tuple[str, ...]]]":
     """Give each llm step with its `retry.escalate`: of stages, of known items, and of templates of unknown items."""
     for node in pipeline.stages:
         # A foreach with a literal list has known items; their models may differ by expression.
-        for stage in (node,) if isinstance(node, Stage) else _items(node, pipeline):
-            if is_llm(stage.step):
-                yield stage.step, stage.retry.escalate
-        template = declared_llm(node) if isinstance(node, ForeachStage) and not node.foreach.values else None
-        if template is not None and isinstance(node, ForeachStage):
-            yield template, declared_escalation(node)
+        stages = [node] if isinstance(node, Stage) else _items(node, pipeline)
+        yield from ((stage.step, stage.retry.escalate) for stage in stages if is_llm(stage.step))
+        if isinstance(node, ForeachStage) and not node.foreach.values and (step := declared_llm(node)) is not None:
+            yield step, declared_escalation(node)
 
 
-def _items(node: ForeachStage, pipeline: Pipeline) -> Iterator[Stage]:
+def _items(node: ForeachStage, pipeline: Pipeline) -> list[Stage]:
     items = [(str(number), value) for number, value in enumerate(node.foreach.values)]
-    for built in render_foreach(node, items, pipeline.vars):
-        if built.stage is not None:
-            yield built.stage
+    return [built.stage for built in render_foreach(node, items, pipeline.vars) if built.stage is not None]
 
 
-DOCTOR_VERSION = 1
-
-
-def run(
+def check_setup(
     console: Console,
     *,
     args: PipelineArguments,
@@ -245,10 +233,10 @@ def run(
 ) -> None:
     """Check the machine, the project and its models."""
     root = project_root(console, args.arguments)
-    found = [*examine(root, console.environ), *_of_pipeline(console, args, online=online)]
+    found = [*_machine_findings(root, console.environ), *_of_pipeline(console, args, online=online)]
     if as_json:
         rows: list[Json] = [{"name": one.name, "ok": one.ok, "value": one.value, "hint": one.hint} for one in found]
-        console.write_out(json_document({"orch23_doctor": DOCTOR_VERSION, "facts": rows}))
+        console.write_out(json_document({"orch23_doctor": 1, "facts": rows}))
         return
     style = console.out_style
     width = max(len(one.name) for one in found)

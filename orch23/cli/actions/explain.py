@@ -19,7 +19,7 @@ from orch23.model.digest import Digest, Json, digest_json
 from orch23.model.errors import MissingBytesError, NotFoundError
 from orch23.model.llm import Request
 from orch23.model.paths import match_any
-from orch23.model.plan import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
+from orch23.model.plan import Blocked, Edited, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
 from orch23.model.record import Reason, Record, identity_of
 from orch23.plan.nodes import writes_of
 from orch23.plan.planner import Selection
@@ -89,25 +89,21 @@ def _summary(project: Project, decided: DecidedStage, request: Request) -> Reque
     redact = secrets_from(project.settings.environ).redact
     return RequestSummary(
         fingerprint=request.fingerprint(),
-        parts={name: _short(name, value) for name, value in request.parts().items()},
+        # Texts are shown as their digest: they are long, and may be private.
+        parts={
+            name: digest_json(value) if value and name in ("system", "messages", "schema") else value
+            for name, value in request.parts().items()
+        },
         answers=tuple(one.fingerprint for one in replayed.found),
         missing=replayed.missing is not None,
         difference=describe_difference(near.request, missing, redact) if near else "",
     )
 
 
-def _short(name: str, value: Json) -> Json:
-    """Return a part of a request as it is shown: texts as their digest, since they are long and may be private."""
-    return digest_json(value) if name in ("system", "messages", "schema") and value else value
-
-
 def _former(session: Session, decided: DecidedStage) -> Record | None:
     """Return the record that the decision compares the current key with."""
-    match decided.decision:
-        case Fresh(record=record) | Restore(record=record) | VerifyOnly(record=record):
-            return record
-        case _:
-            pass
+    if isinstance(decided.decision, Fresh | Restore | VerifyOnly):
+        return decided.decision.record
     locked = session.lock.records.get(decided.resolved.stage.name)
     relatives = session.store.records.by_identity(identity_of(decided.resolved.manifest))
     return locked or next((record for record in relatives if not record.failed), None)
@@ -154,10 +150,8 @@ def _text(session: Session, path: str, value: Json) -> str | None:
 
 def _prompt_diffs(session: Session, decided: DecidedStage, then: Record, request: Request | None) -> list[TextDiff]:
     """Return how the first request differs from the first request of the record."""
-    step = decided.resolved.stage.step
-    known = None
-    for fingerprint in then.exchanges[:1]:
-        known = session.store.exchanges.get(fingerprint, getattr(step, "transcripts", None))
+    transcripts = getattr(decided.resolved.stage.step, "transcripts", None)
+    known = session.store.exchanges.get(then.exchanges[0], transcripts) if then.exchanges else None
     # A stage without requests, or an accepted edit, has no prompt to compare: a render stage has its text.
     if known is None or request is None or not known.request:
         return _rendered_diff(session, decided, then)
@@ -201,7 +195,8 @@ def _causes(seen: Preview, name: str, depth: int, visited: set[str]) -> list[Cau
     decision = seen.decisions.get(name)
     match decision:
         case Maybe(waiting_on=waiting) | Expand(waiting_on=waiting) | Blocked(by=waiting):
-            found = [Cause(name, depth, _waits(decision, waiting))] if waiting else []
+            verb = "is blocked by" if isinstance(decision, Blocked) else "waits for outputs of"
+            found = [Cause(name, depth, f"{verb} {', '.join(waiting)}")] if waiting else []
             return found + [cause for up in waiting for cause in _causes(seen, up, depth + 1, visited)]
         case Run(reasons=reasons) | VerifyOnly(reasons=reasons) | Restore(reasons=reasons):
             return [cause for reason in reasons for cause in _causes_of_reason(seen, name, reason, depth, visited)]
@@ -218,11 +213,6 @@ def _causes_of_reason(seen: Preview, name: str, reason: Reason, depth: int, visi
     if maker is not None and not isinstance(seen.decisions.get(maker), Fresh):
         found += _causes(seen, maker, depth + 1, visited)
     return found
-
-
-def _waits(decision: Decision, waiting: tuple[str, ...]) -> str:
-    verb = "is blocked by" if isinstance(decision, Blocked) else "waits for outputs of"
-    return f"{verb} {', '.join(waiting)}"
 
 
 def _maker(seen: Preview, name: str, reason: Reason) -> str | None:
@@ -244,7 +234,7 @@ def _whose(seen: Preview, reason: Reason, maker: str | None) -> str:
     return f", which {maker} made" if isinstance(seen.decisions.get(maker), Fresh) else f", which {maker} makes"
 
 
-def run(
+def show_explanation(
     console: Console,
     *,
     args: PipelineArguments,

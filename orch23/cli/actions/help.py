@@ -19,7 +19,7 @@ _WIDTH = 88
 _NEAREST = 3
 
 
-def run(console: Console, *, topic: str | None) -> None:
+def show_help(console: Console, *, topic: str | None) -> None:
     """Explain a diagnostic code or a command."""
     root = click.get_current_context().find_root()
     # Commands first: no command looks like a code.

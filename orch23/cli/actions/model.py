@@ -9,8 +9,6 @@ from orch23.providers.local_model import install_model as fetch
 from orch23.providers.local_model import installed_weights, known_models, user_data_dir
 from orch23.report.values import format_size, json_document
 
-MODELS_VERSION = 1
-
 
 def list_models(console: Console, *, as_json: bool) -> None:
     """List models that can be installed."""
@@ -27,20 +25,20 @@ def list_models(console: Console, *, as_json: bool) -> None:
             }
             for one, path in rows
         ]
-        console.write_out(json_document({"orch23_models": MODELS_VERSION, "models": listed}))
+        console.write_out(json_document({"orch23_models": 1, "models": listed}))
         return
     for one, path in rows:
         state = f"installed: {path}" if path is not None else "not installed"
         console.write_out(f"{one.name}  {one.title}  {format_size(one.size_bytes)}  {one.license}  {state}\n")
 
 
-def install(console: Console, *, name: str) -> None:
+def install_by_name(console: Console, *, name: str) -> None:
     """Install a model."""
     path = fetch(name, user_data_dir(console.environ), lambda line: console.write_err(f"{line}\n"))
     console.write_out(f"{path}\n")
 
 
-def remove(console: Console, *, name: str) -> None:
+def remove_model(console: Console, *, name: str) -> None:
     """Remove an installed model."""
     known = [one.name for one in known_models()]
     if name not in known:

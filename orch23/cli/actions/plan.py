@@ -1,4 +1,4 @@
-"""Run `plan`: show what a build would do, with estimates of calls, tokens and cost."""
+"""Run `plan` and `status`: show what a build would do, with estimates of calls, tokens and cost."""
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -28,7 +28,7 @@ from orch23.providers.prices import Prices
 from orch23.providers.recordings import RecordingProvider, ReplayOnlyProvider, UniqueCalls
 from orch23.providers.registry import request_parameters
 from orch23.report.plan_json import plan_json
-from orch23.report.plan_text import plan_text
+from orch23.report.plan_text import plan_text, status_text
 from orch23.report.plan_view import PlanView, plan_view
 from orch23.resolve.prompts import AttemptContext
 from orch23.steps.registry import is_llm
@@ -37,9 +37,6 @@ from orch23.store.run_statistics import StageStatistics, read_statistics, statis
 
 if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep
-
-
-_RUNNING = (Run, VerifyOnly, Maybe, Expand)
 
 
 def plan_view_of(seen: Preview, estimates: Mapping[str, Estimate] | None = None) -> PlanView:
@@ -59,7 +56,9 @@ def plan_view_of(seen: Preview, estimates: Mapping[str, Estimate] | None = None)
 
 def estimates_of(project: Project, seen: Preview) -> dict[str, Estimate]:
     """Return estimates of the stages that run or may run, from journals, transcripts and prices."""
-    running = [name for name, decision in seen.decisions.items() if isinstance(decision, _RUNNING)]
+    running = [
+        name for name, decision in seen.decisions.items() if isinstance(decision, Run | VerifyOnly | Maybe | Expand)
+    ]
     past = _statistics(project, seen, running)
     tariff_of = cache(Prices(project.pipeline.prices, project.pipeline.plugins).tariff_of)
     return {name: estimate(_basis(project, seen, name, statistics_of(past, name)), tariff_of) for name in running}
@@ -145,7 +144,7 @@ def replay_first_request(project: Project, step: "LLMStep", stage: str, request:
     return find_recorded(recorded, step, request)
 
 
-def run(
+def show_plan(
     console: Console,
     *,
     args: PipelineArguments,
@@ -211,3 +210,16 @@ def _partial_view(console: Console, args: PipelineArguments) -> PlanView | None:
 def plan_exit_code(view: PlanView, *, exit_code: bool) -> int:
     """Return the exit code of a command that shows a plan."""
     return ExitCode.FAILED if exit_code and not view.is_up_to_date else ExitCode.OK
+
+
+def show_status(
+    console: Console,
+    *,
+    args: PipelineArguments,
+    as_json: bool,
+    exit_code: bool,
+) -> int:
+    """List stale stages."""
+    view = whole_view(console, args, estimated=as_json)
+    console.write_out(plan_json(view) if as_json else status_text(view, console.out_style))
+    return plan_exit_code(view, exit_code=exit_code)

@@ -18,7 +18,7 @@ from orch23.engine.session import Session
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
 from orch23.model.errors import MissingBytesError, NotFoundError
-from orch23.model.event import AttemptFinished, Event, LlmResponse
+from orch23.model.event import AttemptFinished, EventData, LlmResponse
 from orch23.model.llm import Exchange
 from orch23.model.pipeline import ForeachStage
 from orch23.model.record import Record
@@ -43,15 +43,6 @@ _FILES: Mapping[str, tuple[str, ...]] = {
 _MAX_ITEMS = 5
 
 
-class ShowRequest(Struct, frozen=True, kw_only=True):
-    """What to show. `view` is prompt, response, diff, cost, key or all."""
-
-    stage: str
-    view: str
-    attempt: int | None = None
-    run: str | None = None
-
-
 class ShowResult(Struct, frozen=True):
     """A text that is safe to print, and facts about its origin, for --json."""
 
@@ -59,29 +50,29 @@ class ShowResult(Struct, frozen=True):
     facts: Mapping[str, Json] = field(default_factory=dict)
 
 
-def find_kept(project: Project, request: ShowRequest) -> ShowResult:
-    """Return what the store and the journals keep of a stage.
+def _find_kept(project: Project, stage: str, view: str, attempt: int | None, run: str | None) -> ShowResult:
+    """Return what the store and the journals keep of a stage. `view` is prompt, response, diff, cost, key or all.
 
     Raises:
         NotFoundError: the stage, run or attempt does not exist, or nothing of it is kept.
 
     """
     session = open_read_session(project)
-    Selection(targets=(request.stage,)).nodes(session.state.plan)
-    if request.view == "cost":
-        return _cost(project, request)
+    Selection(targets=(stage,)).nodes(session.state.plan)
+    if view == "cost":
+        return _cost(project, stage, run)
     seen = preview(session)
-    node = seen.plan.nodes.get(request.stage)
+    node = seen.plan.nodes.get(stage)
     if node is None or isinstance(node, ForeachStage):
-        raise _no_item(seen, request.stage)
-    match request.view:
+        raise _no_item(seen, stage)
+    match view:
         case "key":
-            return _key(session, seen, request.stage)
+            return _key(session, seen, stage)
         case "diff":
-            return _diff(session, _record(session, request.stage), request.stage)
+            return _diff(session, stage)
         case _:
             step = node.step if is_llm(node.step) else None
-            return _Search(project, session, seen, step, request).find()
+            return _Search(project, session, seen, step, stage, view, attempt, run).find()
 
 
 def _no_item(seen: Preview, stage: str) -> NotFoundError:
@@ -109,21 +100,24 @@ class _Search(Struct, frozen=True):
     session: Session
     seen: Preview
     step: "LLMStep | None"
-    request: ShowRequest
+    stage: str
+    view: str
+    attempt: int | None
+    run: str | None
 
     def find(self) -> ShowResult:
         """Return the texts of the newest attempt that has any: artifacts first, then recorded exchanges."""
-        for run in _runs(self.project, self.request):
+        for run in _runs(self.project, self.run):
             artifacts = self._artifacts(run)
             if artifacts is not None:
                 return artifacts
         for source in self._exchanges():
-            exchange, files = source.exchange, _FILES[self.request.view]
+            exchange, files = source.exchange, _FILES[self.view]
             # Verification output is not in an exchange: only prompt and response can be shown.
             parts = {"prompt.txt": _sent(exchange), "response.txt": exchange.response}
             found = [(name, self._readable(parts[name])) for name in files if name in parts]
             facts: dict[str, Json] = {
-                "stage": self.request.stage,
+                "stage": self.stage,
                 **source.facts,
                 "exchange": exchange.fingerprint,
                 "outcome": exchange.outcome,
@@ -134,49 +128,48 @@ class _Search(Struct, frozen=True):
         raise self._not_found()
 
     def _artifacts(self, run: str) -> ShowResult | None:
-        stage = self.request.stage
-        place = AttemptFiles(self.project.store.logs / run).attempt_folder(stage, 1).parent
+        place = AttemptFiles(self.project.store.logs / run).attempt_folder(self.stage, 1).parent
         silent = self._silent_attempts(run)
-        attempts = sorted({*_attempts(place), *silent})
-        number = self.request.attempt or (attempts[-1] if attempts else None)
+        numbers = (path.name.removeprefix("attempt-") for path in place.glob("attempt-[1-9]*"))
+        attempts = silent.union(int(number) for number in numbers if number.isdecimal())
+        number = self.attempt or max(attempts, default=None)
         if number not in attempts:
             return None
         folder = place / f"attempt-{number}"
-        texts = [(name, _read(folder / name)) for name in _names(folder, self.request.view)]
+        texts = [(name, _read(folder / name)) for name in _names(folder, self.view)]
         parts = [(name, self._readable(text)) for name, text in texts if text is not None]
         if not parts and number not in silent:
             return None
         provenance = self._provenance(run, number)
         origin = f" ({visible(provenance)})" if provenance else ""
-        facts: dict[str, Json] = {"stage": stage, "run": run, "attempt": number, "provenance": provenance}
+        facts: dict[str, Json] = {"stage": self.stage, "run": run, "attempt": number, "provenance": provenance}
         return ShowResult(_joined(parts, f"attempt {number} of {run}{origin}"), facts)
 
     def _silent_attempts(self, run: str) -> frozenset[int]:
         """Return finished attempts of a stage without a model: an attempt that printed nothing left no file."""
-        if self.step is not None or self.request.view != "all":
+        if self.step is not None or self.view != "all":
             return frozenset()
-        events = _events(self.project, run, self.request.stage)
-        return frozenset(event.data.attempt for event in events if isinstance(event.data, AttemptFinished))
+        return frozenset(data.attempt for data in self._events(run) if isinstance(data, AttemptFinished))
 
     def _exchanges(self) -> Iterator[_Source]:
         """Give exchanges: of runs, newest first; of the last result; of the first request of the next build."""
-        for run in _runs(self.project, self.request):
+        for run in _runs(self.project, self.run):
             for response in reversed(self._responses(run)):
                 attempt = response.attempt
-                if self.request.attempt in (None, attempt):
+                if self.attempt in (None, attempt):
                     facts: dict[str, Json] = {"run": run, "attempt": attempt}
                     yield from self._stored(response.fingerprint, facts, f"attempt {attempt} of {run}")
-        if self.request.run is None and self.request.attempt is None:
+        # A fresh clone has no journals: only what the lock file and the transcripts have.
+        if self.run is None and self.attempt is None:
             yield from self._exchanges_without_run()
 
     def _exchanges_without_run(self) -> Iterator[_Source]:
-        """Give what the lock file and the transcripts have: a fresh clone has no journals."""
-        record = _known_record(self.session, self.request.stage)
+        record = _known_record(self.session, self.stage)
         for fingerprint in reversed(record.exchanges if record else ()):
             yield from self._stored(fingerprint, {}, f"exchange {fingerprint[:12]}")
-        first = first_request(self.project, self.seen.decided_stages.get(self.request.stage))
+        first = first_request(self.project, self.seen.decided_stages.get(self.stage))
         if first is not None and self.step is not None:
-            for exchange in reversed(replay_first_request(self.project, self.step, self.request.stage, first).found):
+            for exchange in reversed(replay_first_request(self.project, self.step, self.stage, first).found):
                 yield _Source(exchange, {}, f"exchange {exchange.fingerprint[:12]}, which the next build uses")
 
     def _stored(self, fingerprint: str, facts: Mapping[str, Json], title: str) -> Iterator[_Source]:
@@ -187,26 +180,28 @@ class _Search(Struct, frozen=True):
             yield _Source(found, facts, title)
 
     def _responses(self, run: str) -> list[LlmResponse]:
-        events = _events(self.project, run, self.request.stage)
-        return [event.data for event in events if isinstance(event.data, LlmResponse)]
+        return [data for data in self._events(run) if isinstance(data, LlmResponse)]
+
+    def _events(self, run: str) -> list[EventData]:
+        path = self.project.store.logs / f"{run}.jsonl"
+        events = [line.event for line in read_journal(path)] if path.is_file() else []
+        return [event.data for event in events if event.role == self.stage]
 
     def _provenance(self, run: str, attempt: int) -> str:
         """Return which provider and model responded in an attempt; empty if none did."""
-        found = [one.provenance for one in self._responses(run) if one.attempt == attempt]
-        return found[-1] if found else ""
+        return next((one.provenance for one in reversed(self._responses(run)) if one.attempt == attempt), "")
 
     def _readable(self, text: str) -> str:
         return visible(secrets_from(self.project.settings.environ).redact(text))
 
     def _not_found(self) -> NotFoundError:
-        stage, attempt, run = self.request.stage, self.request.attempt, self.request.run
-        if run is None and attempt is None:
-            text = f"`{stage}` has no result yet, and no attempt of it is kept"
-            hint = f"`orch23 build {stage}` makes one; only llm stages have prompts and responses"
+        if self.run is None and self.attempt is None:
+            text = f"`{self.stage}` has no result yet, and no attempt of it is kept"
+            hint = f"`orch23 build {self.stage}` makes one; only llm stages have prompts and responses"
             return NotFoundError(Diagnostic("E664", text, hint=hint))
-        what = f"attempt {attempt}" if attempt else "attempt"
-        where = f" in run {run}" if run else ""
-        message = f"no {what} of `{stage}` is kept{where}"
+        what = f"attempt {self.attempt}" if self.attempt else "attempt"
+        where = f" in run {self.run}" if self.run else ""
+        message = f"no {what} of `{self.stage}` is kept{where}"
         return NotFoundError(Diagnostic("E664", message, hint="`orch23 log` shows what ran"))
 
 
@@ -219,9 +214,9 @@ def _sent(exchange: Exchange) -> str:
     return "\n\n".join([*([system] if isinstance(system, str) and system else []), *messages])
 
 
-def _runs(project: Project, request: ShowRequest) -> list[str]:
-    known = [run.run_id for run in list_runs(project.store.logs)]
-    return [select_run(known, request.run)] if request.run is not None else known
+def _runs(project: Project, run: str | None) -> list[str]:
+    known = [one.run_id for one in list_runs(project.store.logs)]
+    return [select_run(known, run)] if run is not None else known
 
 
 def _names(kept: Path, view: str) -> tuple[str, ...]:
@@ -229,11 +224,6 @@ def _names(kept: Path, view: str) -> tuple[str, ...]:
     *first, last = _FILES[view]
     steps = sorted(kept.glob("verify-*.txt"), key=lambda path: (len(path.name), path.name)) if view == "all" else []
     return (*first, *(path.name for path in steps), last)
-
-
-def _attempts(place: Path) -> list[int]:
-    numbers = [path.name.removeprefix("attempt-") for path in place.glob("attempt-[1-9]*")]
-    return sorted(int(number) for number in numbers if number.isdecimal())
 
 
 def _read(path: Path) -> str | None:
@@ -261,14 +251,6 @@ def _known_record(session: Session, stage: str) -> Record | None:
     return session.lock.records.get(stage) or session.store.records.last(stage)
 
 
-def _record(session: Session, stage: str) -> Record:
-    record = _known_record(session, stage)
-    if record is None:
-        hint = f"`orch23 build {stage}` makes one; `orch23 show {stage}` has what was tried so far"
-        raise NotFoundError(Diagnostic("E664", f"`{stage}` has no result yet", hint=hint))
-    return record
-
-
 def _key(session: Session, seen: Preview, stage: str) -> ShowResult:
     """Return the key of the last result; without a result, the current key."""
     record, decided = _known_record(session, stage), seen.decided_stages.get(stage)
@@ -289,8 +271,12 @@ def _value(value: Json) -> str:
     return visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=list))
 
 
-def _diff(session: Session, record: Record, stage: str) -> ShowResult:
+def _diff(session: Session, stage: str) -> ShowResult:
     """Compare each output with the file that the stage started from, or with the result before."""
+    record = _known_record(session, stage)
+    if record is None:
+        hint = f"`orch23 build {stage}` makes one; `orch23 show {stage}` has what was tried so far"
+        raise NotFoundError(Diagnostic("E664", f"`{stage}` has no result yet", hint=hint))
     former = _previous(session, record)
     blocks = []
     for path, entry in record.outputs.items():
@@ -327,22 +313,17 @@ def _text(session: Session, path: str, entry: FileEntry | None) -> str | None:
 # ---- the cost --------------------------------------------------------------------------------------
 
 
-def _cost(project: Project, request: ShowRequest) -> ShowResult:
-    journals = ((run, read_journal(project.store.logs / f"{run}.jsonl")) for run in _runs(project, request))
-    costs = stage_costs(((run, [line.event for line in lines]) for run, lines in journals), request.stage)
+def _cost(project: Project, stage: str, run: str | None) -> ShowResult:
+    journals = ((name, read_journal(project.store.logs / f"{name}.jsonl")) for name in _runs(project, run))
+    costs = stage_costs(((name, [line.event for line in lines]) for name, lines in journals), stage)
     if not costs:
-        where = f"run {request.run}" if request.run else "any run"
-        text = f"no model was called for `{request.stage}` in {where}"
+        where = f"run {run}" if run else "any run"
+        text = f"no model was called for `{stage}` in {where}"
         raise NotFoundError(Diagnostic("E664", text, hint="`orch23 runs` lists the runs"))
-    return ShowResult(costs_text(visible(request.stage), costs), costs_json(request.stage, costs))
+    return ShowResult(costs_text(visible(stage), costs), costs_json(stage, costs))
 
 
-def _events(project: Project, run: str, stage: str) -> list[Event]:
-    path = project.store.logs / f"{run}.jsonl"
-    return [line.event for line in read_journal(path) if line.event.role == stage] if path.is_file() else []
-
-
-def run(
+def show_stage(
     console: Console,
     *,
     args: PipelineArguments,
@@ -353,7 +334,7 @@ def run(
 ) -> None:
     """Show prompts, responses and outputs of a stage."""
     project, stage = open_one_stage(console, args)
-    result = find_kept(project, ShowRequest(stage=stage, view=view or "all", attempt=attempt, run=run))
+    result = _find_kept(project, stage, view or "all", attempt, run)
     console.write_out(
         json_document({"orch23_show": 1, **result.facts, "text": result.text}) if as_json else result.text
     )

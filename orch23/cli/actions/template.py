@@ -1,4 +1,4 @@
-"""Run `template list`, `show`, `diff` and `update`; write templates into a project."""
+"""Run `init` and the commands of `template`: show templates, and write them into a project."""
 
 import difflib
 import json
@@ -9,31 +9,34 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from orch23.cli.consent import Consent, grants_text, needed_grants
 from orch23.cli.console import Console
-from orch23.cli.discovery import find_project
+from orch23.cli.discovery import find_project, is_project_root
 from orch23.cli.opening import project_root
+from orch23.cli.project_loading import ProjectSettings, open_project
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
-from orch23.model.errors import ExitCode
+from orch23.model.errors import ExitCode, Orch23Error
+from orch23.model.step import Grant
+from orch23.providers.local_model import installed_weights, known_models, user_data_dir
 from orch23.report.diagnostics import visible
 from orch23.report.values import json_document
 from orch23.resolve.schema import published_schema
 from orch23.store.project_store import open_store
 from orch23.store.safe_files import write_atomic
-from orch23.templates.changes import ChangeKind, ExistingPolicy, TemplateChange, TemplateFile, apply_changes, read_paths
+from orch23.templates.changes import ChangeKind, ExistingPolicy, TemplateChange, TemplateFile, apply_changes
 from orch23.templates.codes import FILES_EXIST, MERGE_CONFLICT
 from orch23.templates.dry_run import (
     AnswerOptions,
     TemplateDryRun,
     dry_run_init,
     dry_run_update,
+    marker_changes,
     no_template_error,
-    project_marker_files,
     project_templates,
 )
 from orch23.templates.source import builtin_templates, find_source
 
-CONFLICT_MARK_LENGTH = len("<<<<<<<")
 SCHEMA_FILE = ".orch23/pipeline.schema.json"
 
 
@@ -59,7 +62,7 @@ def write_template(console: Console, planned: TemplateDryRun, root: Path, *, dry
 
     The `first` time, nothing is written if one of the files exists.
     """
-    changes = (*(_marker_changes(root) if first else ()), *planned.changes)
+    changes = (*(marker_changes(root) if first else ()), *planned.changes)
     _show_changes(console, planned, changes, root)
     # All or nothing: half of a template would not run.
     if first and planned.of(ChangeKind.CONFLICT):
@@ -115,17 +118,7 @@ def _files_exist(planned: TemplateDryRun, existing: Sequence[TemplateChange], ro
 def _merge_conflict(one: TemplateChange, line: int) -> Diagnostic:
     hint = "keep the right lines between the conflict markers, and remove the markers"
     message = f"your edit and the template conflict: {one.path}:{line}"
-    return Diagnostic(MERGE_CONFLICT, message, Location(one.path, line, 1, CONFLICT_MARK_LENGTH), hint)
-
-
-def _marker_changes(root: Path) -> tuple[TemplateChange, ...]:
-    markers = project_marker_files(root)
-    states = read_paths(root, markers)
-    return tuple(
-        TemplateChange(path=path, kind=ChangeKind.CREATE, after=file)
-        for path, file in markers.items()
-        if states[path] is None
-    )
+    return Diagnostic(MERGE_CONFLICT, message, Location(one.path, line, 1, len("<<<<<<<")), hint)
 
 
 def _show_changes(console: Console, planned: TemplateDryRun, changes: Sequence[TemplateChange], root: Path) -> None:
@@ -142,17 +135,6 @@ def _line(one: TemplateChange) -> str:
     return f" {one.kind:<9}  {one.path}{places}{note}"
 
 
-def changed_bytes(changes: Sequence[TemplateChange]) -> dict[str, tuple[bytes, bytes]]:
-    """Return the bytes before and after the changes: path -> (before, after)."""
-    found = {}
-    for one in changes:
-        if one.changes:
-            before = one.before.data if isinstance(one.before, TemplateFile) else b""
-            found[one.path] = (before, one.after.data if one.after is not None else b"")
-    return found
-
-
-TEMPLATES_VERSION = 1
 _EXPRESSIONS = ("[[", "[%", "{{", "{%")
 
 
@@ -164,14 +146,14 @@ def list_templates(console: Console, *, as_json: bool) -> None:
             {"name": one.name, "summary": one.summary, "version": one.version, "url": one.url}
             for one in templates.values()
         ]
-        console.write_out(json_document({"orch23_templates": TEMPLATES_VERSION, "templates": rows}))
+        console.write_out(json_document({"orch23_templates": 1, "templates": rows}))
         return
     width = max(len(name) for name in templates)
     for one in templates.values():
         console.write_out(f"{one.name:<{width}}  {one.version:<4}  {one.summary}\n")
 
 
-def show(console: Console, *, name: str) -> None:
+def show_template(console: Console, *, name: str) -> None:
     """Show questions, files and next steps."""
     source = find_source(name, console.here)
     builtin = builtin_templates().get(source.name) if source.bundle is not None else None
@@ -193,18 +175,23 @@ def complete_own(context: click.Context, _parameter: click.Parameter, incomplete
     return [CompletionItem(name) for name in project_templates(find_project(here).root) if name.startswith(incomplete)]
 
 
-def diff(console: Console, *, name: str | None, data: tuple[str, ...], ref: str | None, exit_code: bool) -> int:
+def diff_templates(
+    console: Console, *, name: str | None, data: tuple[str, ...], ref: str | None, exit_code: bool
+) -> int:
     """Show what `template update` would change."""
     root = project_root(console)
     changed = False
     for planned in _dry_runs(console, root, name, parse_data(data), ref):
-        for path, (before, after) in changed_bytes(planned.changes).items():
+        for one in filter(lambda change: change.changes, planned.changes):
             changed = True
-            console.write_out(_unified(path, before, after))
+            before = one.before.data if isinstance(one.before, TemplateFile) else b""
+            console.write_out(_unified(one.path, before, one.after.data if one.after is not None else b""))
     return ExitCode.FAILED if changed and exit_code else ExitCode.OK
 
 
-def update(console: Console, *, name: str | None, data: tuple[str, ...], ref: str | None, dry_run: bool) -> int:
+def update_templates(
+    console: Console, *, name: str | None, data: tuple[str, ...], ref: str | None, dry_run: bool
+) -> int:
     """Merge a newer version of a template."""
     root = project_root(console)
     code = ExitCode.OK
@@ -255,3 +242,97 @@ def _unified(path: str, before: bytes, after: bytes) -> str:
     return "".join(
         visible(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n") for line in lines
     )
+
+
+def create_project(
+    console: Console,
+    *,
+    template: str | None,
+    data: tuple[str, ...],
+    defaults: bool,
+    dry_run: bool,
+    ref: str | None,
+    keep: bool,
+    overwrite: bool,
+) -> int:
+    """Create a project from a template."""
+    existing = _existing(keep=keep, overwrite=overwrite)
+    source = find_source(template or _choose(console), console.here)
+    answers = parse_data(data)
+    asking = console.is_interactive and not defaults
+    suggested = _suggested(console.environ, source.name) if source.bundle is not None else {}
+    # A parent with only a git repository is not the root: the project may be meant to be a part of it.
+    marked = is_project_root(find_project(console.here).root)
+    root = project_root(console) if marked else console.here.resolve()
+    answering = AnswerOptions(data=answers, suggested=suggested if asking else {}, ask=asking, defaults=defaults)
+    planned = dry_run_init(source, root, answering, ref=ref, existing=existing, environ=console.environ)
+    if not write_template(console, planned, root, dry_run=dry_run, first=True):
+        return report_conflicts(console, planned, root)
+    if not dry_run:
+        _allow(console, planned.changes, root)
+    if planned.rendered.message:
+        console.write_err(f"{visible(planned.rendered.message)}\n")
+    provider = suggested.get("provider")
+    if provider is not None and planned.rendered.answers.get("provider") != provider and "provider" not in answers:
+        console.write_err(f"{provider} is available here: `--data provider={provider}` uses it\n")
+    return ExitCode.OK
+
+
+def _allow(console: Console, changes: Sequence[TemplateChange], root: Path) -> None:
+    """Store the grants that the new pipelines need, as far as they are about files of the template."""
+    files = {one.path: one.after.data for one in changes if one.after is not None}
+    grants = []
+    for path, data in files.items():
+        if path.endswith((".yaml", ".yml")) and (b"command:" in data or b"base_url:" in data):
+            # The user chose the template, but has not seen other files that its pipelines would run.
+            needed = _needed_grants(ProjectSettings(root=root, pipeline_path=root / path, environ=console.environ))
+            grants += [grant for grant in needed if files.keys() >= set(grant.files)]
+    consent = Consent.of(root, console.environ)
+    if grants and consent.grants.path is not None:
+        consent.store_grants(grants)
+        console.write_err(f"allowed for this project:\n{grants_text(grants)}")
+
+
+def _needed_grants(settings: ProjectSettings) -> Sequence[Grant]:
+    try:
+        project = open_project(settings)
+        needed = needed_grants(project)
+    except Orch23Error:  # not a valid pipeline yet: a build asks for consent
+        return ()
+    project.git.close()
+    return needed
+
+
+def _existing(*, keep: bool, overwrite: bool) -> ExistingPolicy:
+    if keep and overwrite:
+        message = "--keep and --overwrite contradict each other"
+        raise click.UsageError(message)
+    if keep:
+        return ExistingPolicy.KEEP
+    return ExistingPolicy.OVERWRITE if overwrite else ExistingPolicy.STOP
+
+
+def _choose(console: Console) -> str:
+    """Ask the user to choose a template."""
+    templates = builtin_templates()
+    width = max(len(name) for name in templates)
+    listed = "".join(f"  {name:<{width}}  {one.summary}\n" for name, one in templates.items())
+    if not console.is_interactive:
+        message = f"no template is named. Choose one of:\n{listed.rstrip()}"
+        raise click.UsageError(message)
+    console.write_err(listed)
+    chosen: str = click.prompt("Template", type=click.Choice(list(templates)), err=True)
+    return chosen
+
+
+def _suggested(environ: Mapping[str, str], name: str) -> dict[str, str]:
+    """Return the first available provider that the template knows, as the default of its question."""
+    choices = builtin_templates()[name].questions.get("provider", {}).get("choices", ())
+    # Only a default: the user may choose another provider.
+    available = {
+        "anthropic": bool(environ.get("ANTHROPIC_API_KEY")),
+        "openai": bool(environ.get("OPENAI_API_KEY")),
+        "local": any(installed_weights(one.name, user_data_dir(environ)) for one in known_models()),
+    }
+    found = next((provider for provider, ready in available.items() if ready and provider in choices), None)
+    return {} if found is None else {"provider": found}

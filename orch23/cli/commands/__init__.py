@@ -1,1 +1,1 @@
-"""Declarations of commands: options and help texts, without the code that runs them."""
+"""Declarations of commands: options and help texts, without the code that runs them (ADR 18)."""

@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.execute.cleanup import temporary_folder
-from orch23.execute.launch import Launch, Launcher, LaunchRefusedError, PlainLauncher, RefusingLauncher, run_launch
+from orch23.execute.launch import Launch, Launcher, LaunchRefusedError, PlainLauncher, run_launch
 from orch23.execute.process import ProcessOutcome
 from orch23.execute.sandbox import landlock
 from orch23.execute.sandbox.bubblewrap import BWRAP_PATHS, BubblewrapLauncher, NamespacesLauncher
@@ -246,7 +246,7 @@ class SandboxLauncher:
     def _launcher(self) -> Launcher:
         if self.choice.launcher is not None:
             return replace(self.choice.launcher, closed=self._closed)
-        return PlainLauncher() if self._allowed else RefusingLauncher(no_sandbox_error(self.choice))
+        return PlainLauncher(None if self._allowed else no_sandbox_error(self.choice))
 
 
 _LOCK = threading.Lock()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from orch23.execute.interpreters import read_pyvenv_config
+from orch23.store.safe_files import FileStamp, stamp_of
 
 SYSTEM_FOLDERS: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")
 """Folders of programs and libraries. A step sees a link among them as a link."""
@@ -113,20 +114,18 @@ def add_paths(found: tuple[Path, ...], reads: Iterable[Path]) -> tuple[Path, ...
     return tuple(path for path in wanted if not any(path != one and path.is_relative_to(one) for one in wanted))
 
 
-def _stamp(path: Path, *, follow: bool = True) -> tuple[int, ...]:
-    """Return values that change when a path is replaced or written; () if it does not exist."""
+def _stamp(path: Path, *, follow: bool = True) -> FileStamp | None:
     try:
-        status = os.stat(path, follow_symlinks=follow)
+        return stamp_of(os.stat(path, follow_symlinks=follow))
     except OSError:
-        return ()
-    return (status.st_dev, status.st_ino, status.st_ctime_ns, status.st_mtime_ns, status.st_size)
+        return None
 
 
 @lru_cache(maxsize=64)
-def _prefixes(interpreter: Path, closed: tuple[Path, ...], _: tuple[tuple[int, ...], ...]) -> tuple[Path, ...]:
+def _prefixes(interpreter: Path, closed: tuple[Path, ...], _: tuple[FileStamp | None, ...]) -> tuple[Path, ...]:
     """Find the prefixes. Cached by stamps, since it takes about 200 system calls, and every process needs it."""
     found: dict[Path, None] = {}
-    for program in _links(interpreter):
+    for program in link_chain(interpreter):
         for prefix in (program.parent.parent, *_home(program)):
             for path in _parts(prefix, program, closed):
                 found.setdefault(path)
@@ -143,7 +142,7 @@ def _is_of_system(path: Path, hidden: tuple[str, ...]) -> bool:
     )
 
 
-def _links(program: Path) -> Iterator[Path]:
+def link_chain(program: Path) -> Iterator[Path]:
     """Yield a program's path and the target of each link to its file, each also with the folder's links resolved."""
     seen: set[Path] = set()
     path = Path(os.path.normpath(program))

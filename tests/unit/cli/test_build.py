@@ -6,7 +6,7 @@ from unittest.mock import patch
 import pytest
 
 from orch23.cli.actions.build import _build_part
-from orch23.cli.build_run import BuildRequest
+from orch23.cli.build_parts import BuildRequest
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, ConsentError, Orch23Error
 

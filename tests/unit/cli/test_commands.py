@@ -2,14 +2,17 @@
 
 import ast
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import click
 import pytest
 
 import orch23
+from orch23.cli.console import Console
 from orch23.cli.declaration import PipelineArguments, load_action
 from orch23.cli.group import COMMAND_NAMES, PROGRAM_NAME
 from orch23.cli.group import orch23 as program
@@ -35,33 +38,61 @@ def acting(context: click.Context, group: click.Group) -> Iterator[tuple[str, cl
             yield name, command
 
 
+def modules_in(folder: str) -> set[str]:
+    return {path.stem for path in CLI.glob(f"{folder}/*.py")} - {"__init__"}
+
+
+def started_by(command: click.Command, names: set[str]) -> tuple[Callable[..., Any], set[str]]:
+    """Return the action that a command starts, and the names of what it passes besides the console."""
+    assert command.callback is not None
+    with patch("orch23.cli.declaration.import_module", Recorder), click.Context(command, obj=Console()):
+        function, given = command.callback(**dict.fromkeys(names))
+    return function, given
+
+
+class Recorder:
+    """A module that has the functions of an action's module, which return themselves and what they were given."""
+
+    def __init__(self, module: str) -> None:
+        self.module = import_module(module)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return lambda _console, **given: (getattr(self.module, name), set(given))
+
+
 COMMANDS = dict(acting(click.Context(program, info_name=PROGRAM_NAME), program))
 
 
 @pytest.mark.parametrize("path", COMMANDS)
 def test_an_action_takes_the_console_and_exactly_what_its_command_declares(path: str) -> None:
     command = COMMANDS[path]
-    assert command.callback is not None
-    module, _, name = path.partition(" ")
-    function = command.callback.__name__ if name else "run"
-    taken = inspect.signature(getattr(import_module(f"orch23.cli.actions.{module}"), function)).parameters
-    declared = {one.name for one in command.params}
+    declared = {str(one.name) for one in command.params}
+    function, given = started_by(command, declared)
+    taken = inspect.signature(function).parameters
     pipeline_names = declared.intersection(PipelineArguments.__struct_fields__)
     expected = (declared - pipeline_names) | {"console"} | ({"args"} if pipeline_names else set())
+    assert given == expected - {"console"}
     assert set(taken) == expected
     assert {name for name, one in taken.items() if one.kind is not one.KEYWORD_ONLY} == {"console"}
     assert [name for name, one in taken.items() if one.default is not one.empty] == []
 
 
-def test_each_command_has_a_declaration_file_and_an_action_file() -> None:
-    assert {path.stem for path in CLI.glob("commands/*.py")} - {"__init__"} == set(COMMAND_NAMES)
-    beside = {"__init__", "completing"}
-    assert {path.stem for path in CLI.glob("actions/*.py")} - beside == set(COMMAND_NAMES)
+def test_each_command_has_a_declaration_and_each_action_a_command() -> None:
+    found = {}
+    for module in modules_in("commands"):
+        for name, one in vars(import_module(f"orch23.cli.commands.{module}")).items():
+            if name.endswith("_command") and isinstance(one, click.Command):
+                found[one.name] = name
+    assert found == {name: f"{name}_command" for name in COMMAND_NAMES}
+    actions = {started_by(one, {str(param.name) for param in one.params})[0] for one in COMMANDS.values()}
+    assert len(actions) == len(COMMANDS)
+    assert {one.__module__.rpartition(".")[2] for one in actions} == modules_in("actions") - {"completing"}
 
 
 @pytest.mark.parametrize("name", COMMAND_NAMES)
 def test_a_declaration_imports_only_light_modules_and_does_nothing(name: str) -> None:
-    tree = ast.parse((CLI / f"commands/{name}.py").read_text())
+    (text,) = (text for path in CLI.glob("commands/*.py") if f"def {name}_command(" in (text := path.read_text()))
+    tree = ast.parse(text)
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
     named = {one.names[0].name if isinstance(one, ast.Import) else one.module for one in imports}
     assert named - LIGHT == set()
@@ -72,5 +103,5 @@ def test_a_declaration_imports_only_light_modules_and_does_nothing(name: str) ->
 
 def test_a_completion_is_an_action_too() -> None:
     context = click.Context(click.Command("init"))
-    complete = load_action("completing", "shipped_templates")
+    complete = load_action("completing.complete_templates")
     assert [item.value for item in complete(context, click.Argument(["template"]), "tdd")] == ["tdd_loop"]

@@ -34,9 +34,11 @@ OF_KINDS = {
 OF_SHOWING = frozenset({"orch23.steps.shell.show"})
 OF_CHECKS = frozenset({"orch23_checks.work_orders", "orch23.checks.json_schema", "orch23.checks.python_syntax"})
 OF_OTHERS = frozenset({"orch23.cli.catalogue"}) | frozenset(
-    f"orch23.cli.{layer}.{name}"
-    for layer in ("commands", "actions")
-    for name in ("explain", "doctor", "template", "init", "affected")
+    f"orch23.cli.{name}"
+    for name in (
+        *(f"commands.{module}" for module in ("inspecting", "results", "setup")),
+        *(f"actions.{module}" for module in ("explain", "doctor", "template", "affected", "outputs", "pipeline")),
+    )
 )
 OF_BUILDING = frozenset({"yaml", "hashlib", "orch23.cli.build_run", "orch23.model.pipeline", "orch23.report.text"})
 CODE = """

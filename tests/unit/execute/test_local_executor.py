@@ -231,7 +231,7 @@ def test_cancel_ends_what_runs_and_what_waits(world: World, tmp_path: Path) -> N
 
 
 def test_a_sandbox_is_one_method(tmp_path: Path) -> None:
-    class Loud(PlainLauncher):
+    class Loud(PlainLauncher, frozen=True):
         tier = "loud"
 
         @contextmanager

@@ -227,10 +227,11 @@ DAEMONS = {
 ALWAYS_TRIED = {"setsid with no environment", "double fork"}  # the hard ones; the others are slow proofs
 
 
-class WhenDaemonIsThere:
+class WhenDaemonIsThere(threading.Event):
     """Once a process with the tag is seen: let the step go on (`exit`), or cancel it."""
 
     def __init__(self, tag: str, go: Path, ending: str) -> None:
+        super().__init__()
         self.tag, self.go, self.ending, self.seen = tag, go, ending, False
 
     def is_set(self) -> bool:

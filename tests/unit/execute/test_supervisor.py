@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from orch23.execute import process_tree, supervisor
-from orch23.execute.process import ProcessOutcome, StopSignal, run_process
+from orch23.execute.process import ProcessOutcome, run_process
 from orch23.execute.sandbox import landlock
 from orch23.execute.supervisor import Confinement, ProcessSpec
 from tests.sandbox.users import ROOT, need
@@ -30,7 +30,7 @@ def _own_supervisors() -> Iterator[None]:
 
 
 def run(
-    tmp_path: Path, *argv: str, timeout_s: float = 30, cancel: StopSignal | None = None, **more: Any
+    tmp_path: Path, *argv: str, timeout_s: float = 30, cancel: threading.Event | None = None, **more: Any
 ) -> ProcessOutcome:
     with landlock.ruleset(EVERYTHING) as rules:
         fields: dict[str, Any] = {"cwd": tmp_path, "env": {"PATH": "/usr/local/bin:/usr/bin:/bin"}}
@@ -103,7 +103,7 @@ def test_limits_hold_from_the_first_moment(tmp_path: Path) -> None:
 def test_a_supervisor_that_is_killed_is_noticed_and_its_step_is_ended(tmp_path: Path) -> None:
     """Before Linux 6.12 a step may send it signals: Landlock has no say in them there."""
 
-    class Killed:
+    class Killed(threading.Event):
         def is_set(self) -> bool:
             path = tmp_path / "daemon"
             if path.exists() and path.read_text():

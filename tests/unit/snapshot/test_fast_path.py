@@ -2,7 +2,7 @@
 
 import pytest
 
-from orch23.cli.commands.build import command
+from orch23.cli.commands.building import build_command
 from orch23.snapshot.fast_path import KNOWN_FLAGS, KNOWN_VALUE_OPTIONS, command_identity, program_identity
 
 DECIDED = {"--dry-run", "-n", "--json", "--force", "-f", "--resample", "--live"}
@@ -77,7 +77,7 @@ def test_an_unknown_option_has_no_identity(line: str) -> None:
 
 def test_every_option_of_build_is_listed_as_known_or_not() -> None:
     """An option that is added has to be put into one of the lists: without thought it is in none, and is decided."""
-    options = {name: one for one in command.params for name in one.opts if name.startswith("-")}
+    options = {name: one for one in build_command.params for name in one.opts if name.startswith("-")}
     groups = [KNOWN_FLAGS, KNOWN_VALUE_OPTIONS, DECIDED, WITHOUT_PART]
     assert set(options) == set().union(*groups)
     assert sum(map(len, groups)) == len(options)

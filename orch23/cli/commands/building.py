@@ -1,4 +1,4 @@
-"""Declare `build`."""
+"""Declare the commands that build or plan: `build`, `plan`, `status`."""
 
 import click
 
@@ -7,6 +7,8 @@ from orch23.cli.declaration import (
     budget_option,
     complete_stage,
     declare_command,
+    exit_code_option,
+    json_option,
     model_options,
     option,
     read_names,
@@ -18,7 +20,7 @@ from orch23.cli.declaration import (
 from orch23.report.registry import FORMATS
 
 
-@declare_command("build")
+@declare_command("build", "build.build_stages")
 @stages_argument
 @option("-n", "--dry-run", is_flag=True, help="Show what would be done, like `plan`.")
 @option("-j", "--jobs", type=click.IntRange(min=1), metavar="N", help="Run at most N stages in parallel.")
@@ -48,9 +50,35 @@ from orch23.report.registry import FORMATS
     help="Choose how the build is shown.",
 )
 @option("--json", "as_json", is_flag=True, help="Same as --output jsonl; with -n, one JSON document.")
-def command() -> None:
+def build_command() -> None:
     """Build stages that are not up to date.
 
     Builds the whole pipeline, or the named stages and their upstream stages. The default PIPELINE is pipeline.yaml in
     this folder or in the nearest parent folder that has one.
     """
+
+
+@declare_command("plan", "plan.show_plan")
+@stages_argument
+@selection_options
+@variable_options
+@model_options
+@budget_option
+@option("-v", "--verbose", is_flag=True, help="Show every reason, not only the first.")
+@json_option
+@exit_code_option
+def plan_command() -> None:
+    """Show what a build would do, and why.
+
+    Runs no step, calls no model, writes nothing.
+    """
+
+
+@declare_command("status", "plan.show_status")
+@stages_argument
+@variable_options
+@model_options
+@json_option
+@exit_code_option
+def status_command() -> None:
+    """List stale stages."""

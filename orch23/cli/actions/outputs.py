@@ -1,0 +1,361 @@
+"""Run `clean`, `release` and `reset`: remove or keep outputs, and delete results."""
+
+import os
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from orch23.cli.console import Console
+from orch23.cli.declaration import PipelineArguments
+from orch23.cli.discovery import required_pipeline
+from orch23.cli.opening import check_stage_count, found_project, open_for_command, project_root
+from orch23.cli.project_loading import Project, open_read_session
+from orch23.engine.ownership import release_files
+from orch23.engine.protected_files import DeclaredByPlan
+from orch23.engine.session import Session, lock_path
+from orch23.execute.cleanup import kill_leftovers
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import FileEntry
+from orch23.model.errors import CorruptStateError, ExitCode, MissingBytesError, NotFoundError, SafetyError, UsageError
+from orch23.model.paths import LOGS_FOLDER
+from orch23.model.record import LockFile, Record, retained_key
+from orch23.plan.planner import Selection
+from orch23.report.diagnostics import visible
+from orch23.report.values import pluralize
+from orch23.snapshot.fast_path import remove_snapshots
+from orch23.store.access import BuildLock
+from orch23.store.lock_file import find_lock_files, lock_pipeline, read_lock, write_lock
+from orch23.store.project_store import STORE_NAME, ProjectStore, open_store
+from orch23.store.promotion import PromotionResult, RefusePath
+from orch23.store.run_logs import journal_paths, read_journal
+from orch23.store.tree_removal import remove_path, remove_tree
+
+
+class OutputRemoval(Struct, frozen=True, kw_only=True):
+    """The outputs to remove (`target`): path -> the original file that comes back, or None.
+
+    `modified` are edited outputs, `accepted` those whose edit the user accepted: path -> the original. `refused` have
+    protected names that no stage declares.
+    """
+
+    refusal: RefusePath
+    refused: list[str] = field(default_factory=list)
+    target: dict[str, FileEntry | None] = field(default_factory=dict)
+    modified: dict[str, FileEntry | None] = field(default_factory=dict)
+    accepted: dict[str, FileEntry | None] = field(default_factory=dict)
+
+
+class RemovalResult(Struct, frozen=True):
+    """What was removed, and what stayed: edited and accepted outputs, and protected names."""
+
+    promoted: PromotionResult
+    modified: tuple[str, ...] = ()
+    accepted: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+
+
+def plan_removal(session: Session, stages: Collection[str]) -> OutputRemoval:
+    """Return which outputs these stages own, by their records and their failed attempts. No stage means all.
+
+    Raises:
+        NotFoundError: a name is not a stage, and no record has it.
+
+    """
+    owning = {
+        name: record for name, record in session.lock.owner_records().items() if session.state.may_remove_by(record)
+    }
+    unknown = [name for name in stages if not any(name in (one, one.partition("@")[0]) for one in owning)]
+    Selection(targets=tuple(unknown)).nodes(session.state.plan)
+    records = [record for name, record in owning.items() if _is_selected(name, stages)]
+    records += _kept_failures(session, stages)
+    removal = OutputRemoval(refusal=DeclaredByPlan(session).refusal)
+    for path in sorted({path for record in records for path in record.outputs}):
+        _classify(session, removal, path, records)
+    return removal
+
+
+def _classify(session: Session, removal: OutputRemoval, path: str, records: Sequence[Record]) -> None:
+    """Add an output to the removal, unless it is missing or is the original already."""
+    original = next((one.originals[path] for one in records if one.originals.get(path) is not None), None)
+    current = session.store.workspace.entry(path)
+    if current is None or current == original:
+        return
+    if removal.refusal(path) is not None:
+        removal.refused.append(path)
+    elif not session.state.ownership.is_known(path, current):
+        removal.modified[path] = original
+    elif session.state.ownership.is_accepted(path, current):
+        removal.accepted[path] = original
+    else:
+        removal.target[path] = original
+
+
+def _is_selected(name: str, stages: Collection[str]) -> bool:
+    """Return whether one of these names is the stage, or the foreach of the item; no names select all."""
+    return not stages or not {name, name.partition("@")[0]}.isdisjoint(stages)
+
+
+def _kept_failures(session: Session, stages: Collection[str]) -> list[Record]:
+    """Return the records of failed attempts that `on_failure: keep` promoted, of stages of this pipeline."""
+    names = [name for name in session.state.plan.nodes if _is_selected(name, stages)]
+    return [record for name in names for record in session.store.records.labelled(name) if record.failed]
+
+
+def remove_outputs(
+    project: Project, stages: Collection[str] = (), *, edited: Literal["stop", "keep", "remove"]
+) -> RemovalResult:
+    """Remove the outputs of stages; of all stages if none is named. The caller holds the build lock.
+
+    With `stop` and an edited output, nothing is removed. Otherwise edited outputs are kept, or removed after their
+    bytes were added to the store. Accepted outputs are removed only with `remove`, in the same way.
+    """
+    session = open_read_session(project)
+    removal = plan_removal(session, stages)
+    refused = tuple(removal.refused)
+    if edited == "remove":
+        return RemovalResult(_promote(session, removal, {**removal.modified, **removal.accepted}), refused=refused)
+    modified = tuple(removal.modified)
+    if edited == "stop" and modified:
+        return RemovalResult(PromotionResult(), modified)
+    return RemovalResult(_promote(session, removal, {}), modified, tuple(removal.accepted), refused)
+
+
+def _promote(session: Session, removal: OutputRemoval, forced: dict[str, FileEntry | None]) -> PromotionResult:
+    store, target = session.store, {**removal.target, **forced}
+    # An edit is removed on request, but only its user could write it again: its bytes go where nothing is deleted.
+    for path in forced:
+        digest = store.add_file(path)
+        store.exchanges.put_original(store.contents.get(digest), None)
+    # A promotion takes bytes from the store; an original may be only in the exchanges or in git.
+    for path, entry in target.items():
+        if entry is not None and not store.contents.has(entry.digest):
+            store.contents.put(session.state.read(path, entry))
+    # The states on disk are read again: they decide whether a file changed meanwhile.
+    store.workspace.invalidate(target)
+    old = {path: store.workspace.entry(path) for path in target}
+    promoted = store.promoter.promote(target, old, removal.refusal)
+    store.workspace.invalidate(target)
+    return promoted
+
+
+def clean_outputs(console: Console, *, args: PipelineArguments, force: bool) -> int:
+    """Remove outputs of stages."""
+    project, stages = open_for_command(console, args)
+    with project.store.build_lock():
+        project.store.promoter.recover(project.refusal)
+        taken = remove_outputs(project, stages, edited="remove" if force else "stop")
+    promoted = taken.promoted
+    if taken.modified:
+        hint = "`orch23 accept STAGE` keeps an edit; `orch23 clean --force` removes it"
+        message = f"outputs were edited: {' '.join(taken.modified)}; nothing was removed"
+        console.write_diagnostics((Diagnostic("E643", message, hint=hint),))
+        return ExitCode.DECISION
+    parts = [f"removed {pluralize(len(promoted.removed), 'file')}"]
+    if promoted.written:
+        parts.append(f"restored {pluralize(len(promoted.written), 'original file')}")
+    kept = (
+        (promoted.edited, "changed meanwhile"),
+        (taken.accepted, "the edit was accepted"),
+        (taken.refused, "protected, and no stage declares it"),
+    )
+    parts += [f"kept {visible(' '.join(paths))}: {why}" for paths, why in kept if paths]
+    console.write_out("; ".join(parts) + "\n")
+    return ExitCode.OK
+
+
+def release_outputs(console: Console, *, args: PipelineArguments) -> None:
+    """Turn outputs of stages into source files."""
+    project, stages = open_for_command(console, args)
+    if not stages:
+        raise UsageError(Diagnostic("E641", "name a stage", hint="`orch23 status` lists the stages"))
+    with project.store.build_lock():
+        project.store.promoter.recover(project.refusal)
+        lock, _ = project.memory.read()
+        found = {stage: release_files(project.store, lock, stage) for stage in stages}
+        unknown = [stage for stage, files in found.items() if not files]
+        if unknown:
+            hint = "`orch23 status` lists the stages; a stage has files after it was built"
+            errors = (Diagnostic("E823", f"`{stage}` has no files to release", hint=hint) for stage in unknown)
+            raise NotFoundError(*errors)
+        # A snapshot does not record owners: with it, the next build would repeat its old output.
+        remove_snapshots(str(project.settings.root), project.pipeline.file)
+        lock = lock.without(stages)
+        project.memory.write(lock, project.pipeline.name)
+        project.store.save_index()
+    for stage, files in found.items():
+        console.write_out("".join(f"released {visible(path)}\n" for path in files))
+        if any(node.name == stage.partition("@")[0] for node in project.pipeline.stages):
+            note = f"`{visible(stage)}` is still declared: remove it, or the next build owns these files again"
+            console.write_err(f"note: {note}\n")
+
+
+_FOLDERS = {
+    "records": "the records of results",
+    "cas": "the stored bytes",
+    "rooms": "the sandbox directories",
+    "snapshots": "the snapshots of builds with nothing to do",
+}
+_FILES = {
+    "index.sqlite": "the index",
+    "generation": "the generation of the index",
+    "stat.json": "the file states of an earlier version",
+    "size.json": "the size of the store",
+    "promote.json": "an unfinished promotion",
+}
+
+
+def forget_results(root: Path) -> list[str]:
+    """Delete everything in the store that can be made again, and return a line for each. Exchanges stay."""
+    store = root / STORE_NAME
+    names = [name for name in (*_FOLDERS, *_FILES, "VERSION") if os.path.lexists(store / name)]
+    for name in names:
+        if name == "rooms":
+            # Processes of a killed build may still write there, and its directories may be read-only.
+            kill_leftovers(store / name)
+            remove_tree(store / name)
+        else:
+            remove_path(store / name)
+    # VERSION is not a result: it is written again, and not reported.
+    described = {**_FOLDERS, **_FILES}
+    return [f"removed {described[name]}" for name in names if name in described]
+
+
+def locks_to_reset(root: Path, pipeline: Path | None) -> tuple[Path, ...]:
+    """Return the lock file of a pipeline, or all those of a project.
+
+    Raises:
+        NotFoundError: the pipeline is outside of the project.
+
+    """
+    if pipeline is not None:
+        whole = pipeline.resolve()
+        if not whole.is_relative_to(root):
+            hint = "choose the project with -C"
+            raise NotFoundError(Diagnostic("E862", f"`{pipeline}` is outside of the project `{root}`", hint=hint))
+        lock = lock_path(root, whole.relative_to(root).as_posix())
+        return (lock,) if lock.is_file() else ()
+    return tuple(sorted(find_lock_files(root)[0]))
+
+
+@contextmanager
+def retaining_ownership(root: Path, locks: Collection[Path], lines: list[str]) -> Iterator[None]:
+    """Keep, while results are deleted, which stage owns which file: later builds must not overwrite user files.
+
+    Only for the holder of the build lock. Finishes an interrupted promotion first. Keeps records of the store whose
+    outputs are on disk, and all records of lock files, in a form that makes no stage fresh. Adds a line for each lock
+    file to `lines`.
+    """
+    store, kept = None, []
+    with suppress(CorruptStateError):  # of another version of orch23: it cannot be read, and is deleted
+        store = open_store(root)
+    if store is not None:
+        # An interrupted promotion decides which bytes on disk are outputs.
+        store.promoter.recover()
+        kept = [record for known in store.records.survey() if (record := _on_disk(store, known.record)) is not None]
+    read = _read_locks(root, locks, lines)
+    accepted = [record for _, _, lock in read for record in lock.owner_records().values() if record.accepted]
+    if store is not None:
+        for record in (*kept, *accepted):
+            _keep_accepted(store, record)
+    yield
+    # The store is new now: the records of owners are written again, and the lock files lose their results.
+    store = open_store(root)
+    for record in kept:
+        store.records.put(record)
+    for path, name, lock in read:
+        # Ownership stays in the lock file, so that a clone knows it too (ADR 19).
+        if lock.records:
+            retained = {stage: _ownership_record(record) for stage, record in lock.owner_records().items()}
+            write_lock(root, path, LockFile({}, retained), name)
+            lines.append(f"removed the results in {path}")
+
+
+def _read_locks(root: Path, locks: Collection[Path], lines: list[str]) -> list[tuple[str, str, LockFile]]:
+    """Return path, pipeline name and records of each lock file that can be read; add a line for each other one."""
+    read = []
+    for lock in locks:
+        path = lock.relative_to(root).as_posix()
+        try:
+            read.append((path, lock_pipeline(lock), read_lock(lock)))
+        except CorruptStateError:
+            lines.append(f"kept {path}: it is damaged")
+    return read
+
+
+def _ownership_record(record: Record) -> Record:
+    """Return a record that keeps the owner of files, but no result: its key is not the key of any stage."""
+    # These aspects find the record of a renamed stage or item; all others would make a stage fresh.
+    identity = {name: record.manifest[name] for name in ("kind", "outputs", "item") if name in record.manifest}
+    key = record.key if record.failed else retained_key(record.key)
+    return replace(record, key=key, manifest=identity, exchanges=(), failed=True)
+
+
+def _on_disk(store: ProjectStore, record: Record) -> Record | None:
+    """Return the record of the outputs that are unchanged on disk; None if none is."""
+    outputs = {path: entry for path, entry in record.outputs.items() if _is_unchanged(store, path, entry)}
+    return replace(_ownership_record(record), outputs=outputs) if outputs else None
+
+
+def _is_unchanged(store: ProjectStore, path: str, entry: FileEntry) -> bool:
+    try:
+        return store.workspace.entry(path) == entry
+    except SafetyError:  # a link replaced one of its folders
+        return False
+
+
+def _keep_accepted(store: ProjectStore, record: Record) -> None:
+    """Keep the bytes of accepted edits with the exchanges, which are never deleted."""
+    for path in record.accepted:
+        entry = record.outputs.get(path)
+        with suppress(MissingBytesError):
+            if entry is not None:
+                store.exchanges.put_original(store.sources.read(path, entry), None)
+
+
+def rename_damaged_journals(root: Path) -> list[str]:
+    """Rename journals that cannot be read, since every command would fail on them; return a line for each."""
+    lines = []
+    for path in sorted(journal_paths(root / LOGS_FOLDER)):
+        try:
+            read_journal(path)
+        except CorruptStateError:
+            path.rename(path.with_name(f"{path.name}.damaged"))
+            lines.append(f"renamed {path.name} to {path.name}.damaged")
+    return lines
+
+
+def reset_results(console: Console, *, args: PipelineArguments, outputs: bool) -> None:
+    """Delete all results; keep recorded responses."""
+    root = project_root(console, args.arguments)
+    lines = []
+    project = None
+    if outputs:
+        project, _ = open_for_command(console, args, most_stages=0)
+    found = found_project(console, args.arguments)
+    check_stage_count(found.stages, 0)
+    locks = locks_to_reset(root, required_pipeline(found) if args.arguments else None)
+    # `open_store` refuses a store of another version; the lock alone can be taken in any store.
+    with BuildLock(root / STORE_NAME / "lock"):
+        if project is not None:
+            project.store.promoter.recover(project.refusal)
+            lines += _remove_outputs(project)
+        with retaining_ownership(root, locks, lines):
+            lines += forget_results(root)
+        lines += rename_damaged_journals(root)
+    console.write_out("".join(f"{line}\n" for line in lines) or "there was nothing to delete\n")
+
+
+def _remove_outputs(project: Project) -> list[str]:
+    removed = remove_outputs(project, edited="keep")
+    done = (
+        ("removed {}", removed.promoted.removed),
+        ("restored {}", removed.promoted.written),
+        ("kept {}: it was edited", (*removed.modified, *removed.promoted.edited)),
+        ("kept {}: the edit was accepted", removed.accepted),
+        ("kept {}: protected, and no stage declares it", removed.refused),
+    )
+    return [line.format(path) for line, paths in done for path in paths]

@@ -1,0 +1,251 @@
+"""Run `validate`, `graph`, `vars`, `schema` and `trust`: report on one pipeline without running it."""
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import click
+
+from orch23.cli.author_data import check_input_schemas
+from orch23.cli.consent import Consent, grants_text, needed_grants
+from orch23.cli.console import Console
+from orch23.cli.declaration import PipelineArguments
+from orch23.cli.opening import (
+    check_stage_count,
+    found_project,
+    named_plugins,
+    open_for_command,
+    open_with_exit_codes,
+    project_root,
+    settings_of,
+)
+from orch23.cli.project_loading import open_read_session
+from orch23.engine.dry_run import preview
+from orch23.engine.session import check_plan
+from orch23.load.loaded import InvalidPipelineError
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Json
+from orch23.model.errors import ExitCode, InvalidInputError
+from orch23.model.pipeline import ForeachStage
+from orch23.model.plan import Plan
+from orch23.report.diagnostics import DiagnosticStyle, render_diagnostics, visible
+from orch23.report.plan_json import place_document
+from orch23.report.values import json_document, pluralize
+from orch23.resolve.schema import published_schema
+from orch23.store.access import StoreOrigin, store_origin, trust_store
+from orch23.store.project_store import STORE_NAME
+
+_MACHINE_READABLE = frozenset({"json", "github", "sarif"})
+
+
+def validate(
+    console: Console,
+    *,
+    args: PipelineArguments,
+    style: DiagnosticStyle,
+) -> int:
+    """Report all errors of a pipeline."""
+    try:
+        stages, warnings, sources = _validated(console, args)
+    except InvalidInputError as invalid:
+        sources = getattr(invalid, "sources", {})
+        _write_errors(console, invalid.diagnostics, sources, style)
+        return console.exit_number_of(invalid)
+    _write_errors(console, warnings, sources, style)
+    if style not in _MACHINE_READABLE:
+        console.write_out(f"ok: {pluralize(stages, 'stage')}\n")
+    return ExitCode.OK
+
+
+def _validated(console: Console, args: PipelineArguments) -> tuple[int, Sequence[Diagnostic], Mapping[str, str]]:
+    """Return the number of stages of a pipeline, its warnings and its texts.
+
+    Raises:
+        InvalidPipelineError: with all errors.
+
+    """
+    settings = settings_of(console, args)
+    stages = found_project(console, args.arguments).stages
+    check_stage_count(stages, 0)
+    project = open_with_exit_codes(console, settings)
+    # Errors of the plan and of inputs are independent: one run reports both.
+    problems: list[Diagnostic] = []
+    for check in (
+        partial(check_plan, project.pipeline, project.store, project.tools),
+        partial(check_input_schemas, project.pipeline, project.store.workspace, project.tools.sources),
+    ):
+        try:
+            check()
+        except InvalidInputError as invalid:
+            problems += invalid.diagnostics
+    if problems:
+        raise InvalidPipelineError(*problems, *project.loaded.warnings, sources=project.loaded.sources)
+    return len(project.pipeline.stages), project.loaded.warnings, project.loaded.sources
+
+
+def _write_errors(
+    console: Console, diagnostics: Sequence[Diagnostic], sources: Mapping[str, str], style: DiagnosticStyle
+) -> None:
+    # For a program, the diagnostics are the result of the command: they go to stdout.
+    if style in _MACHINE_READABLE:
+        console.write_out(render_diagnostics(diagnostics, sources, style=style))
+    else:
+        console.write_err(render_diagnostics(diagnostics, sources, style=style, color=console.err_style.color))
+
+
+_MAX_REASONS = 3
+
+
+def graph_text(plan: Plan) -> str:
+    """Return a line for each stage, and below it one for each upstream stage."""
+    lines = []
+    width = max((len(visible(name)) for name in plan.order), default=0)
+    for name in plan.order:
+        group = plan.group_of(name)
+        grouped = f"  promote: {visible(group)}" if group is not None else ""
+        lines.append(f"{visible(name):<{width}}  {plan.nodes[name].kind}{grouped}".rstrip())
+        for up in plan.upstream.get(name, ()):
+            why = list(dict.fromkeys(edge.why for edge in plan.edges if (edge.producer, edge.reader) == (up, name)))
+            more = f" +{len(why) - _MAX_REASONS}" if len(why) > _MAX_REASONS else ""
+            reasons = f"  ({visible(', '.join(why[:_MAX_REASONS]))}{more})" if why else ""
+            lines.append(f"  after {visible(up)}{reasons}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def graph_mermaid(plan: Plan) -> str:
+    """Return a Mermaid flowchart. A foreach without items yet has double sides."""
+    ids = {name: f"s{number}" for number, name in enumerate(plan.order)}
+    lines = ["flowchart TD"]
+    for name in plan.order:
+        label = f'"{_mermaid_quoted(name)}<br/>{plan.nodes[name].kind}"'
+        box = f"[[{label}]]" if isinstance(plan.nodes[name], ForeachStage) else f"[{label}]"
+        lines.append(f"    {ids[name]}{box}")
+    lines += [f"    {ids[up]} --> {ids[name]}" for name in plan.order for up in plan.upstream.get(name, ())]
+    return "\n".join(lines) + "\n"
+
+
+def _mermaid_quoted(name: str) -> str:
+    return visible(name).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
+
+
+def graph_dot(plan: Plan) -> str:
+    """Return a directed graph for `dot`. A foreach without items yet is dashed."""
+    lines = [f"digraph {_dot_quoted(plan.pipeline.name)} {{", "  node [shape=box];"]
+    for name in plan.order:
+        dashed = ", style=dashed" if isinstance(plan.nodes[name], ForeachStage) else ""
+        lines.append(f'  {_dot_quoted(name)} [label={_dot_quoted(name)[:-1]}\\n{plan.nodes[name].kind}"{dashed}];')
+    lines += [
+        f"  {_dot_quoted(up)} -> {_dot_quoted(name)};" for name in plan.order for up in plan.upstream.get(name, ())
+    ]
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def _dot_quoted(name: str) -> str:
+    text = visible(name).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{text}"'
+
+
+def graph_json(plan: Plan) -> str:
+    """Return one JSON document: stages in order, and edges with their reasons."""
+    nodes: list[Json] = [
+        {
+            "stage": name,
+            "kind": plan.nodes[name].kind,
+            "expanded": not isinstance(plan.nodes[name], ForeachStage),
+            "promote": plan.group_of(name),
+            "needs": list(plan.upstream.get(name, ())),
+            "location": place_document(plan.pipeline.locate("stages", name)),
+        }
+        for name in plan.order
+    ]
+    edges: list[Json] = [{"from": edge.producer, "to": edge.reader, "why": edge.why} for edge in plan.edges]
+    return json_document(
+        {
+            "orch23_graph": 1,
+            "name": plan.pipeline.name,
+            "pipeline": plan.pipeline.file,
+            "nodes": nodes,
+            "edges": edges,
+        }
+    )
+
+
+def show_graph(
+    console: Console,
+    *,
+    args: PipelineArguments,
+    form: str,
+    as_json: bool,
+) -> None:
+    """Show stages and their dependencies."""
+    project, _ = open_for_command(console, args, most_stages=0)
+    plan = preview(open_read_session(project)).plan
+    formats = {"text": graph_text, "mermaid": graph_mermaid, "dot": graph_dot, "json": graph_json}
+    console.write_out(formats["json" if as_json else form](plan))
+
+
+def show_vars(
+    console: Console,
+    *,
+    args: PipelineArguments,
+    origin: bool,
+    as_json: bool,
+) -> None:
+    """Show the variables of a pipeline."""
+    project, _ = open_for_command(console, args, most_stages=0)
+    values, origins = project.pipeline.vars, project.loaded.origins
+    if as_json:
+        rows: dict[str, Json] = {
+            name: {"value": value, "origin": origins.get(name, "")} for name, value in values.items()
+        }
+        console.write_out(json_document({"orch23_vars": 1, "vars": rows}))
+    else:
+        console.write_out(_vars_text(values, origins if origin else {}))
+
+
+def _vars_text(values: Mapping[str, Json], origins: Mapping[str, str]) -> str:
+    lines = []
+    for name, value in values.items():
+        shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        where = f"   ({visible(origins[name])})" if name in origins else ""
+        lines.append(f"{visible(name)}={visible(shown)}{where}\n")
+    return "".join(lines)
+
+
+def write_schema(console: Console, *, args: PipelineArguments, out: str | None) -> None:
+    """Write the JSON schema of pipelines."""
+    text = json.dumps(published_schema(named_plugins(console, args.arguments)), indent=2, ensure_ascii=False) + "\n"
+    if out is None:
+        console.write_out(text)
+        return
+    # Relative to the working directory, as all paths on the command line.
+    path = console.here / Path(out)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        message = f"cannot write {out}: {error.strerror}"
+        raise click.UsageError(message) from error
+    console.write_err(f"wrote {out}; make this the first line of a pipeline, for editors:\n")
+    console.write_err(f"# yaml-language-server: $schema={out}\n")
+
+
+def trust_pipeline(console: Console, *, args: PipelineArguments, revoke: bool) -> None:
+    """Allow what a pipeline runs and sends."""
+    root = project_root(console, args.arguments)
+    consent = Consent.of(root, console.environ)
+    if revoke:
+        consent.grants.revoke()
+        console.write_out(f"revoked all grants of {visible(str(consent.root))}\n")
+        return
+    if store_origin(root / STORE_NAME) is StoreOrigin.FOREIGN:
+        trust_store(root / STORE_NAME)
+        console.write_out(f"{visible(str(root / STORE_NAME))} is trusted from now on\n")
+    project, _ = open_for_command(console, args, most_stages=0)
+    grants = needed_grants(project)
+    if not grants:
+        console.write_out("this pipeline needs no consent\n")
+    else:
+        consent.store_grants(grants)
+        console.write_out(f"allowed for {visible(str(consent.root))}:\n{grants_text(grants)}")

@@ -1,0 +1,190 @@
+"""Run `gc`, `cache`, `runs` and `log`: remove, count, verify or show what the store and the journals hold."""
+
+import time
+from collections.abc import Mapping
+
+from orch23.cli.console import Console
+from orch23.cli.opening import project_root, select_run
+from orch23.cli.retention import parse_keep, project_needs, size_limit
+from orch23.cli.store_size import record_size
+from orch23.model.diagnostic import Diagnostic, Severity
+from orch23.model.digest import Json
+from orch23.model.errors import ExitCode
+from orch23.model.paths import LOGS_FOLDER
+from orch23.report.diagnostics import visible
+from orch23.report.runs import log_line, runs_text
+from orch23.report.values import format_size, json_document, pluralize
+from orch23.store.garbage_collection import (
+    GarbageCollector,
+    GcLimits,
+    GcRoots,
+    GcSelection,
+    StoreVerification,
+    count_stored,
+    verify_store,
+)
+from orch23.store.project_store import ProjectStore, open_store
+from orch23.store.run_logs import list_runs, read_journal
+from orch23.store.run_state import fold_events
+
+
+def remove_unneeded(
+    console: Console, *, dry_run: bool, keep: tuple[str, ...], forget_paid_answers: bool, as_json: bool
+) -> None:
+    """Remove unneeded data from the store."""
+    limits = parse_keep(keep, time.time_ns(), answers=forget_paid_answers)
+    store = open_store(project_root(console), console.progress)
+    collect = _select if dry_run else collect_garbage
+    roots, selected = collect(store, console.environ, limits)
+    hint = "`orch23 validate` reports its errors"
+    notes = (Diagnostic("W671", note, severity=Severity.WARNING, hint=hint) for note in roots.notes)
+    console.write_diagnostics(tuple(notes))
+    if not as_json:
+        console.write_out(_text(selected, limits, dry_run=dry_run))
+        return
+    body: dict[str, Json] = {
+        "orch23_gc": 1,
+        "dry_run": dry_run,
+        "keep_bytes": limits.max_bytes,
+        "size_bytes": selected.size_bytes,
+        "freed_bytes": selected.freed_bytes,
+        "left_bytes": selected.remaining_bytes,
+        "results": len(selected.records),
+        "stored_files": len(selected.blobs),
+        "recorded_answers": len(selected.exchanges),
+        "not_planned": list(roots.notes),
+    }
+    console.write_out(json_document(body))
+
+
+def _select(store: ProjectStore, environ: Mapping[str, str], limits: GcLimits) -> tuple[GcRoots, GcSelection]:
+    """Return what is needed and what can be removed. Takes no lock, writes nothing.
+
+    Raises:
+        CorruptStateError: a lock file or a journal is damaged, so it is not known what is needed.
+
+    """
+    roots = project_needs(store.root, store.logs, environ)
+    return roots, GarbageCollector(store).select(roots, limits)
+
+
+def collect_garbage(store: ProjectStore, environ: Mapping[str, str], limits: GcLimits) -> tuple[GcRoots, GcSelection]:
+    """Remove what is not needed, and return the same as `_select`.
+
+    Raises:
+        CorruptStateError: as `_select`. Nothing was removed.
+        BusyError: a build holds the lock.
+
+    """
+    if not store.folder.is_dir():
+        return GcRoots(), GcSelection()
+    with store.build_lock():
+        store.sweep()
+        # An interrupted promotion needs stored bytes, so it is finished before any are removed.
+        store.promoter.recover()
+        roots, selected = _select(store, environ, limits)
+        GarbageCollector(store).delete(selected)
+        record_size(store.folder, int(time.time()))
+    return roots, selected
+
+
+def _text(selected: GcSelection, limits: GcLimits, *, dry_run: bool) -> str:
+    counts = {
+        "result": len(selected.records),
+        "stored file": len(selected.blobs),
+        "recorded response": len(selected.exchanges),
+    }
+    parts = [pluralize(number, noun) for noun, number in counts.items() if number]
+    verb = "would remove" if dry_run else "removed"
+    removed = f"{verb} {', '.join(parts)}: {format_size(selected.freed_bytes)}" if parts else "nothing to remove"
+    left = f"{removed}; the store holds {format_size(selected.remaining_bytes)}{' then' if dry_run and parts else ''}"
+    if limits.max_bytes is not None and selected.remaining_bytes > limits.max_bytes:
+        return f"{left}, over {format_size(limits.max_bytes)}: all of it is needed\n"
+    return f"{left}\n"
+
+
+_NAMES = {
+    "stored_files": "stored files",
+    "results": "results",
+    "recorded_answers": "recorded responses",
+    "bytes_of_persons": "user edits and originals",
+    "other_files": "other files",
+}
+
+
+def show_stats(console: Console, *, as_json: bool) -> None:
+    """Show what the store holds, by kind."""
+    found = count_stored(open_store(project_root(console)))
+    total, limit = sum(one.size_bytes for one in found), size_limit(console.environ)
+    if as_json:
+        kinds: dict[str, Json] = {one.kind: {"number": one.number, "size_bytes": one.size_bytes} for one in found}
+        body: dict[str, Json] = {"orch23_cache_stats": 1, "size_bytes": total, "cap_bytes": limit}
+        console.write_out(json_document({**body, "kinds": kinds}))
+        return
+    numbers = [f"{one.number:,}" for one in found]
+    width, name_width = max(map(len, numbers)), max(map(len, _NAMES.values()))
+    for number, one in zip(numbers, found, strict=True):
+        console.write_out(f"{number:>{width}}  {_NAMES[one.kind]:<{name_width}}  {format_size(one.size_bytes):>9}\n")
+    note = "" if limit is None else f"; `orch23 gc` keeps {format_size(limit)}"
+    console.write_out(f"{'':>{width}}  {'total':<{name_width}}  {format_size(total):>9}{note}\n")
+
+
+def verify_contents(console: Console, *, exit_code: bool, as_json: bool) -> int:
+    """Verify the store and remove damaged data."""
+    store = open_store(project_root(console), console.progress)
+    found = StoreVerification(results=0, stored_files=0, recorded_answers=0, damaged=())
+    if store.folder.is_dir():
+        # Under the build lock: no build adds files meanwhile.
+        with store.build_lock():
+            store.sweep()
+            found = verify_store(store)
+    if as_json:
+        body: dict[str, Json] = {
+            "orch23_cache_verify": 1,
+            "results": found.results,
+            "stored_files": found.stored_files,
+            "recorded_answers": found.recorded_answers,
+            "damaged": list(found.damaged),
+        }
+        console.write_out(json_document(body))
+    else:
+        console.write_out("".join(f"damaged: {visible(line)}\n" for line in found.damaged))
+        checked = (
+            f"{pluralize(found.stored_files, 'stored file')}, {pluralize(found.results, 'result')}, "
+            f"{pluralize(found.recorded_answers, 'recorded response')}"
+        )
+        console.write_out(f"{checked}: {len(found.damaged) or 'nothing'} damaged\n")
+    return ExitCode.FAILED if exit_code and found.damaged else ExitCode.OK
+
+
+def list_project_runs(console: Console, *, as_json: bool) -> None:
+    """List runs, newest first."""
+    found = list_runs(project_root(console) / LOGS_FOLDER)
+    if as_json:
+        rows: list[Json] = [
+            {
+                "run": one.run_id,
+                "status": one.status,
+                "pipeline": one.pipeline,
+                "started": one.started,
+                "finished": one.finished,
+                "stages": dict(one.counts),
+            }
+            for one in found
+        ]
+        console.write_out(json_document({"orch23_runs": 1, "runs": rows}))
+    else:
+        console.write_out(runs_text(found))
+
+
+def show_log(console: Console, *, run: str | None, as_json: bool, as_state: bool) -> None:
+    """Show the events of a run."""
+    logs = project_root(console) / LOGS_FOLDER
+    known = [found.run_id for found in list_runs(logs)]
+    path = logs / f"{select_run(known, run)}.jsonl"
+    if as_json:
+        console.write_out(path.read_text(encoding="utf-8", errors="replace"))
+    elif as_state:
+        console.write_out(json_document(fold_events(read_journal(path)).to_json()))
+    else:
+        console.write_out("".join(log_line(line.ts, line.event) for line in read_journal(path)))

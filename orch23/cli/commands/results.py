@@ -1,0 +1,109 @@
+"""Declare the commands that keep or remove outputs and stored results."""
+
+from orch23.cli.declaration import (
+    declare_command,
+    declare_group,
+    json_option,
+    model_options,
+    option,
+    pipeline_argument,
+    stage_argument,
+    stages_argument,
+    unsandboxed_option,
+    variable_options,
+)
+
+
+@declare_command("accept", "build.accept_edits")
+@stage_argument
+@variable_options
+@model_options
+@unsandboxed_option
+def accept_command() -> None:
+    """Accept outputs that you edited.
+
+    Verifies the outputs, then records them as a result of the stage.
+    """
+
+
+@declare_command("release", "outputs.release_outputs")
+@stages_argument
+@variable_options
+def release_command() -> None:
+    """Turn outputs of stages into source files.
+
+    The files stay as they are: no build removes or reverts them, and the next stage that declares one of them starts
+    from it. STAGE is a stage, an item, or a stage that the pipeline no longer declares.
+    """
+
+
+@declare_command("clean", "outputs.clean_outputs")
+@stages_argument
+@variable_options
+@option("--force", is_flag=True, help="Also remove edited and accepted outputs.")
+def clean_command() -> None:
+    """Remove outputs of stages.
+
+    Removes outputs of all stages or of the named ones, also those of a failed attempt that were kept. A file that
+    existed before gets its original bytes back. Edited and accepted files stay. A build restores the outputs without
+    running anything.
+    """
+
+
+@declare_command("reset", "outputs.reset_results")
+@pipeline_argument
+@variable_options
+@option("--outputs", is_flag=True, help="Also remove outputs that are not edited.")
+def reset_command() -> None:
+    """Delete all results; keep recorded responses.
+
+    Deletes records, stored bytes and caches, and the results in the lock file of the named pipeline, or of all
+    pipelines. Keeps what protects your work from being overwritten: which files belong to which stage, their original
+    bytes, accepted edits. Also keeps exchanges, transcripts, logs and specs. Finishes an interrupted promotion first.
+    Renames journals that cannot be read. The next build does not pay for recorded responses again.
+    """
+
+
+@declare_command("gc", "store.remove_unneeded")
+@option("-n", "--dry-run", is_flag=True, help="Show what would be removed.")
+@option(
+    "--keep",
+    metavar="SIZE|AGE",
+    multiple=True,
+    help="Limit size (5GB), age (30d) or both. Default: 10GB.",
+)
+@option(
+    "--forget-paid-answers",
+    is_flag=True,
+    help="Also remove recorded responses that no result needs.",
+)
+@json_option
+def gc_command() -> None:
+    """Remove unneeded data from the store.
+
+    Removes the least recently used results first, until .orch23 is within the limits of --keep. Never removes data
+    that a lock file or the current plan of a pipeline needs, recorded responses, or edits that were overwritten. A
+    build makes removed results again if it needs them.
+    """
+
+
+@declare_group("cache")
+def cache_command() -> None:
+    """Show and verify what the store holds."""
+
+
+@declare_command("stats", "store.show_stats", cache_command)
+@json_option
+def cache_stats() -> None:
+    """Show what the store holds, by kind."""
+
+
+@declare_command("verify", "store.verify_contents", cache_command)
+@option("--exit-code", is_flag=True, help="Exit with 1 if something was damaged.")
+@json_option
+def cache_verify() -> None:
+    """Verify the store and remove damaged data.
+
+    A build makes removed results again, or takes them from the workspace. A damaged response was paid for, and bytes
+    of user edits cannot be made again: both are renamed to NAME.damaged.
+    """

