@@ -73,8 +73,8 @@ NO_RESPONSE_TEXT = M(TELLING, 'self._keep("response.txt", response.text)', "pass
 NO_PROMPT_TEXT = M(TELLING, 'self._keep("prompt.txt", ', 'str("prompt.txt" + ')
 FOLLOWED = M(
     "orch23/store/safe_files.py",
-    "os.open(name, _FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=descriptor)",
-    "os.open(name, _FOLDER_FLAGS, dir_fd=descriptor)",
+    "os.open(name, FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=descriptor)",
+    "os.open(name, FOLDER_FLAGS, dir_fd=descriptor)",
 )
 NO_SEQUENCE = M(
     STAGES,
@@ -789,11 +789,11 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-39": (M(ATTEMPT, "unmet := self.resolved.broken or self._requirements()", "unmet := self.resolved.broken"),),
     "S4-40": (
         M(
-            "orch23/resolve/resolution.py",
+            "orch23/resolve/prompts.py",
             "    if len(given) > step.max_files:\n",
             "    if len(given) > step.max_files + 1:\n",
         ),
-        M("orch23/resolve/resolution.py", "    if size > step.max_bytes:\n", "    if False:\n"),
+        M("orch23/resolve/prompts.py", "    if size > step.max_bytes:\n", "    if False:\n"),
     ),
     "S4-41": (
         M("prompts/work_orders/engineer.md.j2", '{{ item | tojson(2) | block("work order") }}', ""),
@@ -899,7 +899,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
         M(
             LOCAL,
-            '    errno.ENOENT: (_NOT_FOUND, "not found"),\n',
+            '    errno.ENOENT: (NOT_FOUND, "not found"),\n',
             "",
         ),
     ),

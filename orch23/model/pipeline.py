@@ -10,6 +10,7 @@ from msgspec import Struct, field
 from orch23.model.action import DEFAULT_LIMITS, StepLimits
 from orch23.model.diagnostic import Location
 from orch23.model.digest import Json
+from orch23.model.parsing import json_at
 from orch23.model.paths import is_glob
 from orch23.model.step import Step, VerifyStep
 
@@ -385,8 +386,8 @@ def family_of(name: str) -> str:
     return name.partition("@")[0]
 
 
+# The number of parts in the path of a stage, `stages/NAME`.
 _OF_STAGE = 2
-"""The number of parts in the path of a stage, `stages/NAME`."""
 
 
 # `dict=True` gives the object a `__dict__`, which `cached_property` needs.
@@ -417,8 +418,7 @@ class Pipeline(Struct, frozen=True, omit_defaults=True, kw_only=True, dict=True)
         found: set[str] = set(self.transcripts)
         for stage in self.stages:
             if isinstance(stage, ForeachStage):
-                llm = stage.body.get("llm")
-                place = llm.get("transcripts") if isinstance(llm, Mapping) else None
+                place = json_at(stage.body, "llm", "transcripts")
             else:
                 place = getattr(stage.step, "transcripts", None)
             if isinstance(place, str):

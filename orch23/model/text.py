@@ -36,8 +36,8 @@ def _escaped(found: re.Match[str]) -> str:
 MAX_LINE_LENGTH: Final = 2_000
 """The maximum length of a line that is shown."""
 _LOOKAHEAD: Final = 512
+# The maximum length of a line that is reported: a secret at the cut must be complete to be redacted.
 _MAX_REPORTED: Final = MAX_LINE_LENGTH + _LOOKAHEAD
-"""The maximum length of a line that is reported: a secret at the cut must be complete to be redacted."""
 _DOTS: Final = "..."
 
 

@@ -99,6 +99,7 @@ def _judge(attempts: AttemptLoop, step: LLMStep, start: Files, response: Respons
     ]
     if inputs:
         return _Rejected(failure_of("write_scope_violation", inputs), "invalid", judged.digest())
+    # Responses are redacted before they are recorded: a file with a redaction mark must not be written (ADR 9).
     secrets = guard_proposal(attempts.safeguards.secrets, judged, base)
     return _Rejected(failure_of("llm_output_invalid", secrets), "invalid") if secrets else judged
 
