@@ -11,6 +11,7 @@ from orch23.model.action import DEFAULT_LIMITS, StepLimits
 from orch23.model.diagnostic import Location
 from orch23.model.digest import Json
 from orch23.model.parsing import json_at
+from orch23.model.paths import is_glob
 from orch23.model.step import Step, VerifyStep
 
 DEFAULT_PIPELINE = "pipeline.yaml"
@@ -215,6 +216,11 @@ class Retry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     no_progress: int | None = None
     escalate: tuple[str, ...] = ()
 
+    def model_of(self, attempt: int, default: str) -> str:
+        """Return the model of an attempt (from 1): the n-th of `escalate`, whose last one repeats, or the default."""
+        models = self.escalate or (default,)
+        return models[min(attempt, len(models)) - 1]
+
 
 class StopConditions(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Limits that end a run, or the attempts of one stage; None means unlimited. `max_failed_stages` is for runs only.
@@ -302,6 +308,11 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     def family(self) -> str:
         """Return the declared stage's name: `code` for `code@T1`."""
         return family_of(self.name)
+
+    @property
+    def literal_outputs(self) -> frozenset[str]:
+        """Return the outputs that are files, not patterns or folders."""
+        return frozenset(path for path in self.outputs if not is_glob(path))
 
     @property
     def author_files(self) -> dict[tuple[str, str], str]:

@@ -1,7 +1,7 @@
 """Split streamed text into lines, escape hidden characters, and write JSON pointers."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
 HIDDEN_CHARACTERS = re.compile(
@@ -17,6 +17,12 @@ def escape_hidden(text: str) -> str:
     Between values JSON may contain only one of them, the carriage return; the others are within strings.
     """
     return text if text.isascii() and text.isprintable() else HIDDEN_CHARACTERS.sub(_escaped, text)
+
+
+def join_first(names: Sequence[str], most: int, separator: str = ", ") -> str:
+    """Return the first names as one text, with the number of the others: `a, b and 3 more`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{separator.join(names[:most])}{more}"
 
 
 def _escaped(found: re.Match[str]) -> str:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from orch23.decide.proposal import judge_response
 from orch23.decide.proposal_codes import FORBIDDEN_DELETE
 from orch23.engine.attempt import AttemptInput, AttemptLoop, AttemptResult, StepRunner
-from orch23.engine.conversation import CallResult, RecordedConversation, model_of_attempt
+from orch23.engine.conversation import CallResult, RecordedConversation
 from orch23.engine.egress import author_files, guard_proposal, track_reads
 from orch23.engine.outcomes import Failure, failure_of
 from orch23.engine.process_runner import Files
@@ -60,9 +60,9 @@ class _LLMRunner(StepRunner):
         fingerprint, text = call.request.fingerprint(), call.response.text
         judged = _judge(attempts, step, start, call.response)
         if isinstance(judged, _Rejected):
-            conversation.settle(fingerprint, judged.outcome, judged.failure.feedback.diagnostics)
+            conversation.recorded.settle(fingerprint, judged.outcome, judged.failure.feedback.diagnostics)
             return AttemptResult(start, exchanges, judged.failure, text, judged.identity)
-        conversation.settle(fingerprint, "accepted", ())
+        conversation.recorded.settle(fingerprint, "accepted", ())
         tree = {path: entry for path, entry in start.items() if path not in judged.deletes}
         tree |= {one.path: FileEntry(attempts.contents.put(one.content.encode("utf-8"))) for one in judged.writes}
         written = frozenset(one.path for one in judged.writes)
@@ -110,7 +110,7 @@ def _complete(
         report=attempts.report,
         files=author_files(attempts.resolved.stage, context),
         context=context,
-        mode=conversation.mode,
+        mode=conversation.recorded.mode,
         sources=attempts.models.requests.sources,
         is_recorded=conversation.is_recorded,
         lines=attempts.report.response_lines(context.attempt),
@@ -136,7 +136,7 @@ def _context(attempts: AttemptLoop, step: LLMStep, turn: AttemptInput) -> Attemp
             feedback=turn.failure.feedback if turn.failure else None,
             own=attempts.shown.own if step.own_outputs else (),
             given=_given(attempts, turn.start),
-            model=model_of_attempt(attempts.resolved, step, turn.attempt),
+            model=attempts.resolved.stage.retry.model_of(turn.attempt, step.model),
         )
     )
 
