@@ -80,6 +80,26 @@ def nearest_names(word: str, known: Iterable[str]) -> list[str]:
     return [words[near] for near in get_close_matches(word.casefold(), list(words), n=1)]
 
 
+# Each takes some 30 µs: thousands of missing files among thousands of known ones would take minutes.
+_MOST_COMPARISONS = 20_000
+
+
+class Suggestions:
+    """Suggests a known word for each of many unknown ones, until the comparisons would take too long."""
+
+    def __init__(self, known: Iterable[str]) -> None:
+        """Create it. The first word is compared with all known ones, however many there are."""
+        self._known = sorted(set(known))
+        self._words_left = max(1, _MOST_COMPARISONS // max(1, len(self._known)))
+
+    def hint(self, word: str) -> str | None:
+        """Return a hint that names the nearest known word, or None. The word itself is not suggested."""
+        if self._words_left == 0:
+            return None
+        self._words_left -= 1
+        return did_you_mean(word, (one for one in self._known if one != word))
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     """Return a hint that names the nearest known word, or None."""
     near = nearest_names(word, sorted(set(known)))

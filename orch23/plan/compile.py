@@ -12,7 +12,7 @@ from enum import IntEnum
 
 from msgspec import Struct
 
-from orch23.model.diagnostic import Diagnostic, Related
+from orch23.model.diagnostic import Diagnostic, Related, Suggestions
 from orch23.model.paths import is_glob
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
 from orch23.model.plan import Edge
@@ -106,7 +106,7 @@ def _list_edges(facts: PlanNodes, writers: WriterIndex) -> Iterator[Edge]:
 def _need_edges(facts: PlanNodes) -> tuple[list[Edge], list[Diagnostic]]:
     pipeline, nodes = facts.pipeline, facts.nodes
     foreach = {stage.name: stage for stage in pipeline.stages if isinstance(stage, ForeachStage)}
-    known = sorted({stage.name for stage in pipeline.stages} | set(nodes) | set(facts.skipped))
+    known = Suggestions({stage.name for stage in pipeline.stages} | set(nodes) | set(facts.skipped))
     edges: list[Edge] = []
     problems: list[Diagnostic] = []
     for name, node in nodes.items():

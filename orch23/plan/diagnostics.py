@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from orch23.model.diagnostic import Diagnostic, Location, Related, did_you_mean
+from orch23.model.diagnostic import Diagnostic, Location, Related, Suggestions
 from orch23.model.digest import Json
 from orch23.model.fields import leaves
 from orch23.model.paths import escape_pattern, is_glob, match, may_overlap, normalize_pattern
@@ -95,14 +95,14 @@ def _texts(pipeline: Pipeline, stage: str, at: tuple[str | int, ...], value: Jso
             yield _Written(str(text), normalize_pattern(pattern), pipeline.locate("stages", stage, *path))
 
 
-def unknown_stage_error(pipeline: Pipeline, name: str, position: int, need: str, known: list[str]) -> Diagnostic:
+def unknown_stage_error(pipeline: Pipeline, name: str, position: int, need: str, known: Suggestions) -> Diagnostic:
     """Return the error about an entry of `needs` that is not the name of a stage."""
     wanted = need.removesuffix("[*]")
     return Diagnostic(
         "E827" if "@" in wanted else "E823",
         f"stage `{name}` needs `{wanted}`, which is not a stage of this pipeline",
         pipeline.locate("stages", name, "needs", position),
-        did_you_mean(wanted, known) or "`needs` names stages",
+        known.hint(wanted) or "`needs` names stages",
     )
 
 
@@ -159,10 +159,10 @@ class _MissingInputs(Struct, frozen=True, dict=True):
         return WriterIndex({stage.name: stage for stage in self.plan.pipeline.stages})
 
     @cached_property
-    def known_paths(self) -> list[str]:
-        """Return the patterns that stages write and the files that exist, to suggest one of a similar name."""
+    def known_paths(self) -> Suggestions:
+        """Suggest the patterns that stages write and the files that exist."""
         written = {pattern for node in self.plan.nodes.values() for pattern in writes_of(node)}
-        return sorted(written.union(path for path, is_there in self.exists.items() if is_there))
+        return Suggestions(written.union(path for path, is_there in self.exists.items() if is_there))
 
     def errors_of(self, stage: Stage) -> Iterator[Diagnostic]:
         inputs = _inputs(stage)
@@ -224,7 +224,7 @@ def unmade_inputs_errors(
     pipeline: Pipeline, exists: Callable[[str], bool], is_folder: IsFolder = _no_folder
 ) -> tuple[Diagnostic, ...]:
     """Return an error for each literal input that does not exist and that no stage at all makes. It needs no plan."""
-    known = sorted({pattern for node in pipeline.stages for pattern in writes_of(node)})
+    known = Suggestions(pattern for node in pipeline.stages for pattern in writes_of(node))
     writers = WriterIndex({node.name: node for node in pipeline.stages})
 
     def exists_or_is_made(path: str) -> bool:
@@ -250,7 +250,7 @@ def unmade_inputs_errors(
     return tuple(filter(None, unmade))
 
 
-def _missing_text(pipeline: Pipeline, name: str, path: str, known: list[str]) -> tuple[str, str]:
+def _missing_text(pipeline: Pipeline, name: str, path: str, known: Suggestions) -> tuple[str, str]:
     """Return message and hint about an input that no stage makes."""
     message = f"input `{path}` of stage `{name}` does not exist, and no stage makes it"
     skipped = next((one for one in pipeline.skipped if any(may_overlap(w, path) for w in one.writes)), None)
@@ -258,8 +258,8 @@ def _missing_text(pipeline: Pipeline, name: str, path: str, known: list[str]) ->
         return message, f"`{skipped.name}`, which makes it, is skipped: give this stage the same `if`"
     create = f"create it, or write `{path}**`, which may match no file"
     make = "add it to the outputs of the stage that makes it"
-    others = [one for one in known if one != path]  # the path itself may be an output of a stage that runs later
-    return message, did_you_mean(path, others) or (create if path.endswith("/") else make)
+    # The path itself may be known, as an output of a stage that runs later.
+    return message, known.hint(path) or (create if path.endswith("/") else make)
 
 
 def _folder_error(pipeline: Pipeline, name: str, where: _Where, one: Input) -> Diagnostic:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 import msgspec
 from msgspec import Struct
 
-from orch23.model.diagnostic import Diagnostic, did_you_mean
+from orch23.model.diagnostic import Diagnostic, Suggestions, did_you_mean
 from orch23.model.errors import NotFoundError
 from orch23.model.pipeline import ForeachStage, Pipeline, SkippedStage, Stage, family_of
 from orch23.model.plan import CompileCache, Plan
@@ -103,8 +103,9 @@ def _plan(facts: PlanNodes, graph: CompiledGraph, cache: CompileCache | None) ->
 
 def unknown_needs_errors(pipeline: Pipeline, names: Collection[str]) -> tuple[Diagnostic, ...]:
     """Return an error for each entry of `needs` that is not one of these names. It needs no plan."""
+    known = Suggestions(names)
     return tuple(
-        unknown_stage_error(pipeline, stage.name, position, need, sorted(names))
+        unknown_stage_error(pipeline, stage.name, position, need, known)
         for stage in pipeline.stages
         for position, need in enumerate(stage.needs)
         if family_of(need.removesuffix("[*]")) not in names

@@ -296,6 +296,11 @@ def test_a_directory_that_is_still_young_is_compared_by_its_entries_again(
     assert (difference.changed, difference.aged) == ([], {})
 
 
+def pipe_in_place_of_a_file(folder: Path) -> None:
+    (folder / "a").unlink()
+    os.mkfifo(folder / "a")
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -304,7 +309,7 @@ def test_a_directory_that_is_still_young_is_compared_by_its_entries_again(
         lambda folder: (folder / "a").rename(folder / "b"),
         lambda folder: ((folder / "a").unlink(), (folder / "a").mkdir()),
         lambda folder: ((folder / "a").unlink(), (folder / "a").symlink_to("b")),
-        lambda folder: ((folder / "a").unlink(), os.mkfifo(folder / "a")),
+        pipe_in_place_of_a_file,
         lambda folder: (folder.rename(f"{folder}s"), folder.write_text("")),
     ],
 )

@@ -441,13 +441,10 @@ def test_a_file_that_came_within_the_clock_tick_of_the_listing_is_not_remembered
     """Case: the times of the folder do not show it, and no stage was decided on it."""
 
     def add() -> None:
-        frozen = before[0]
+        frozen = signature(str(tmp_path / "d"))
         put(tmp_path, "d/b")
         monkeypatch.setattr(observations, "signature", lambda _path: frozen)
 
-    before: list[str] = []
-    real = observations.signature
-    monkeypatch.setattr(observations, "signature", lambda path: before.append(real(path)) or before[-1])
     entries = listed_now(tmp_path, between=add)
     assert entries.startswith(ENTRIES)
     assert signature(str(tmp_path / "d"), ENTRIES) != entries

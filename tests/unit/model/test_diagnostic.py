@@ -1,0 +1,33 @@
+"""Suggestions of known words for unknown ones."""
+
+import difflib
+
+import pytest
+
+from orch23.model.diagnostic import Suggestions
+
+
+def test_the_nearest_other_word_is_suggested() -> None:
+    known = Suggestions(["specs/app.md", "specs/appp.md", "src/main.py"])
+    assert known.hint("specs/appp.md") == "did you mean `specs/app.md`?"
+    assert known.hint("far/away") is None
+
+
+def test_the_comparisons_do_not_grow_with_the_product_of_unknown_and_known_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared: list[int] = []
+    real = difflib.get_close_matches
+
+    def counting(word: str, possibilities: list[str], n: int) -> list[str]:
+        compared.append(len(possibilities))
+        return real(word, possibilities, n=n)
+
+    monkeypatch.setattr(difflib, "get_close_matches", counting)
+    known = Suggestions(f"out/{n}.txt" for n in range(5000))
+    hints = [known.hint(f"in/{n}.txt") for n in range(5000)]
+    assert hints[0] is not None
+    assert hints[-1] is None
+    assert sum(compared) <= 20_000
+    one = Suggestions(f"out/{n}.txt" for n in range(30_000))
+    assert [one.hint("ou/29999.txt"), one.hint("ou/29999.txt")] == ["did you mean `out/29999.txt`?", None]
