@@ -1,6 +1,7 @@
 """Check the paths and contents of proposed files: write scope, size, base, syntax."""
 
 import ast
+import itertools
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
@@ -55,8 +56,8 @@ def path_errors(written: tuple[str, ...], deletes: tuple[str, ...], scope: Propo
     safe = [path for path in written if reasons[path] is None]
     found += _twins(safe, deletes, scope)
     found += _nested(safe, deletes, scope)
-    found += [error for path in safe for error in _write_errors(path, scope)]
-    found += [error for path in deletes if reasons[path] is None for error in _delete_errors(path, scope)]
+    found += itertools.chain.from_iterable(_write_errors(path, scope) for path in safe)
+    found += itertools.chain.from_iterable(_delete_errors(path, scope) for path in deletes if reasons[path] is None)
     return found
 
 

@@ -136,7 +136,7 @@ def _needed(facts: PlanNodes, node: Node, need: str, foreach: Mapping[str, Forea
     twin = _twin(node, wanted, foreach) if need == wanted else None
     if twin in facts.skipped:
         return ()
-    return (twin,) if twin is not None and twin in items else items
+    return (twin,) if twin in items else items
 
 
 def _twin(node: Node, wanted: str, foreach: Mapping[str, ForeachStage]) -> str | None:
