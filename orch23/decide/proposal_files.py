@@ -69,8 +69,7 @@ def _duplicates(paths: Iterable[str]) -> Iterator[Diagnostic]:
     """Find paths that are one file where case does not matter (macOS, Windows): equal after NFC and case-folding."""
     seen: dict[str, str] = {}
     for path in paths:
-        first = seen.get(_fold(path))
-        if first is not None:
+        if (first := seen.get(_fold(path))) is not None:
             like = "is proposed twice" if first == path else f"is the same file as {escape_text(first)} on many disks"
             yield _error(codes.DUPLICATE_PATH, like, path, "name each file once")
         seen[_fold(path)] = path

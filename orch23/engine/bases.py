@@ -174,8 +174,7 @@ def _is_of_user(path: str, text: str, makers: Mapping[str, list[Record]]) -> boo
     A version that is known only as the start of a later item, after an earlier one, does not count: an item made it
     whose record is lost.
     """
-    records = makers.get(text, ())
-    if records:
+    if records := makers.get(text, ()):
         return any(path in record.accepted for record in records)
     every = itertools.chain.from_iterable(makers.values())
     starts = (

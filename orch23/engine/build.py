@@ -189,8 +189,7 @@ class Build(Struct, kw_only=True, dict=True):
     def _start_ready(self) -> None:
         """Settle and start ready stages until none is left or all pools are full."""
         while self._stopped is None and not self._pools.is_full:
-            name = self._pools.admit()
-            if name is not None:
+            if (name := self._pools.admit()) is not None:
                 self._launch(*self._ready.pop(name))
                 continue
             if not self._walk.step():

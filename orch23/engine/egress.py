@@ -112,8 +112,7 @@ def guard_request(
     """Return the request as it may be sent, and the errors that forbid it: each secret with file and line."""
     step = stage.step
     # These are stored with the result, in its manifest: a secret in them is refused and never redacted.
-    fixed = secrets.find(_json([request.endpoint, request.model, dict(request.params)]))
-    if fixed:
+    if fixed := secrets.find(_json([request.endpoint, request.model, dict(request.params)])):
         return request, tuple(_stored(stage.name, name) for name in _names(fixed))
     # The rendered request is checked, not its parts: rendering can join two harmless texts to a secret.
     texts = (request.system, *(m.content for m in (*request.messages, *request.identity)), _json(request.schema))

@@ -157,8 +157,7 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
         """
         # By name, so that a build of shell stages does not import pytest steps (ADR 18).
         how: ProcessHooks = load_object(step.run)
-        distrusted = how.distrusted(step, self, files)
-        if distrusted:
+        if distrusted := how.distrusted(step, self, files):
             return failure_of("verify_failed", distrusted)
         action = self._action(
             how.launch(step, self), files, writable_paths(self.stage, step, files.keys(), verifies=verifies)

@@ -155,8 +155,7 @@ class StageView(Struct, frozen=True):
                 return None
         elif state.declared.in_chain(link.chain, path) or any(state.chain_of(o) == link.chain for o in owners):
             return state.start_version(self.name, path)
-        visible = self._visible_owners(path)
-        if visible:
+        if visible := self._visible_owners(path):
             return state.results[max(visible, key=state.position)].outputs.get(path)
         if any(state.declared.in_chain(chain, path) for chain in self._later_chains()):
             return state.start_version(self.name, path)
