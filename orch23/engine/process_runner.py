@@ -163,8 +163,7 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
             how.launch(step, self), files, writable_paths(self.stage, step, files.keys(), verifies=verifies)
         )
         command = display_command(action.argv)
-        listener = self.report.step_lines(shorten_command(command))
-        outcome = self.executor.run(action, listener)
+        outcome = self.executor.run(action, self.report.step_lines(shorten_command(command)))
         if not isinstance(outcome, Completed):
             return self._not_completed(outcome, command)
         judged = self._judge(how, step, files, command, outcome.result)
