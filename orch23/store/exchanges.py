@@ -120,17 +120,19 @@ class Exchanges:
             CorruptStateError: a committed transcript is damaged.
 
         """
-        best: tuple[tuple[bool, int, int, str], Exchange] | None = None
-        template = stage.partition("@")[0]
-        for exchange in self._all(transcripts):
+        template, messages = stage.partition("@")[0], _flat(parts.get("messages"))
+
+        def rank(exchange: Exchange) -> tuple[bool, int, int, str]:
+            alike = first_difference(_flat(exchange.request.get("messages")), messages)
             others = differing_parts(exchange.request, parts)
-            if exchange.stage.partition("@")[0] != template or not exchange.request or not others:
-                continue
-            alike = first_difference(_flat(exchange.request.get("messages")), _flat(parts.get("messages")))
-            rank = (exchange.stage != stage, len(others), -alike, exchange.fingerprint)
-            if best is None or rank < best[0]:
-                best = (rank, exchange)
-        return None if best is None else best[1]
+            return exchange.stage != stage, len(others), -alike, exchange.fingerprint
+
+        candidates = (
+            one
+            for one in self._all(transcripts)
+            if one.stage.partition("@")[0] == template and one.request and differing_parts(one.request, parts)
+        )
+        return min(candidates, key=rank, default=None)
 
     def usages(self, transcripts: str | None) -> dict[str, list[Usage]]:
         """Return the token counts of all recorded responses, by stage.
