@@ -13,7 +13,7 @@ from orch23.model.llm import Usage
 from orch23.model.parsing import StrictJsonError, parse_json
 from orch23.model.server_url import is_loopback
 from orch23.providers import codes
-from orch23.providers.connections import CallSockets, OpenCalls, TlsContexts
+from orch23.providers.connections import CONNECT_S, LEAST_S, CallSockets, OpenCalls, TlsContexts
 from orch23.providers.faults import (
     UNEXPECTED_ERRORS,
     TransportError,
@@ -71,12 +71,10 @@ def _is_fit(schema: Json, depth: int) -> bool:
 
 
 OPENAI_KEY = "OPENAI_API_KEY"
-_CONNECT_S = 15.0
 # A model on a slow machine reads a long prompt for minutes before its first word.
 _STALL_S = 300.0
 # The library's timeout is later than the deadline: the deadline shuts the connection down, with a better message.
 _LATER_S = 5.0
-_LEAST_S = 0.001
 _NO_CREDIT = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
 _SERVERS_OWN = frozenset({"server_error", "overloaded", "overloaded_error", "rate_limit_exceeded", "timeout"})
 _SERVERS_STATUS = frozenset({"408", "409", "429", "500", "502", "503", "504", "529"})
@@ -103,7 +101,7 @@ class ServerConnection(Struct, frozen=True, kw_only=True):
 
     def seconds_left(self, until: float) -> float:
         """Return the seconds until a deadline, always more than 0."""
-        return max(_LEAST_S, until - self.clock())
+        return max(LEAST_S, until - self.clock())
 
     @contextlib.contextmanager
     def open(self, until: float) -> Iterator["OpenAI"]:
@@ -150,7 +148,7 @@ def make_openai_client(server: ServerAccess, timeout_s: float, sockets: CallSock
         project="",
         webhook_secret="",  # not used
         base_url=server.url,
-        timeout=openai.Timeout(min(timeout_s + _LATER_S, _STALL_S), connect=_CONNECT_S),
+        timeout=openai.Timeout(min(timeout_s + _LATER_S, _STALL_S), connect=CONNECT_S),
         max_retries=0,
         http_client=connections,
     )
@@ -162,7 +160,7 @@ def make_openai_client(server: ServerAccess, timeout_s: float, sockets: CallSock
 # ---- errors ------------------------------------------------------------------------------
 
 
-def invalid_reply_error(what: str, url: str) -> TransportError:
+def invalid_reply_error(url: str, what: str) -> TransportError:
     """Return the error of a reply that does not match the interface."""
     message = f"the reply of {url} does not match OpenAI's interface: {printable_line(what)}"
     return TransportError(invalid_reply_diagnostic(message), charged=True)
@@ -183,7 +181,7 @@ def transport_error(error: Exception, url: str) -> TransportError:
         case openai.APIError():  # in the middle of a stream
             return server_error(server_message(error.body), str(error.code or ""), str(error.type or ""))
         case ValueError() | RecursionError():  # of the JSON reader: also nested too deeply, or a number too long
-            return invalid_reply_error("a line is not JSON", url)
+            return invalid_reply_error(url, "a line is not JSON")
         case _:
             return library_error(error, "openai")
 
@@ -230,10 +228,9 @@ def parse_reply(text: str, url: str) -> Mapping[str, Json]:
     try:
         value = parse_json(text, max_bytes=MAX_REPLY_BYTES)
     except StrictJsonError as error:
-        raise invalid_reply_error(str(error), url) from None
+        raise invalid_reply_error(url, str(error)) from None
     if not isinstance(value, Mapping):
-        what = "it is not a JSON object"
-        raise invalid_reply_error(what, url)
+        raise invalid_reply_error(url, "it is not a JSON object")
     return value
 
 

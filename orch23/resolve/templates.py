@@ -16,12 +16,10 @@ from jinja2 import nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import missing
 
-from orch23.model.diagnostic import did_you_mean
+from orch23.model.diagnostic import did_you_mean, quoted_names
 from orch23.resolve import prompt_blocks, template_limits
 from orch23.resolve.expression_syntax import UNKNOWN, UNKNOWN_MARK, Unknown
-from orch23.resolve.template_limits import step_budget
-
-MAX_RENDERED_TEXT = template_limits.MAX_RENDERED_TEXT
+from orch23.resolve.template_limits import MAX_RENDERED_TEXT, refuse_undefined, step_budget
 
 _FILTERS_TEXT = """
     abs batch capitalize d default dictsort first float groupby indent int items join last length list lower map
@@ -121,8 +119,7 @@ def _under(value: object, prefix: object) -> object:
     if not isinstance(prefix, str):
         message = "`under` needs a prefix that is a string"
         raise TypeError(message)
-    if isinstance(value, jinja2.Undefined):
-        str(value)  # raises
+    refuse_undefined(value)
     base = prefix.rstrip("/")
     if isinstance(value, str | Unknown):
         return f"{base}/{value}"
@@ -145,8 +142,7 @@ def _plain(value: object) -> object:
         return dict(value)
     if isinstance(value, Sequence):
         return list(value)
-    if isinstance(value, jinja2.Undefined):
-        str(value)  # raises
+    refuse_undefined(value)
     message = "`tojson` needs texts, numbers, booleans, lists and mappings"
     raise TypeError(message)
 
@@ -213,13 +209,9 @@ def hint_of_error(error: Exception, names: Mapping[str, object]) -> str | None:
         return f"did you mean{near}"
     unknown = re.match(r"`(\w+)` is not defined", text)
     if unknown:
-        known = ", ".join(f"`{name}`" for name in sorted(names))
-        return did_you_mean(unknown[1], names) or f"known here: {known}"
+        return did_you_mean(unknown[1], names) or f"known here: {quoted_names(sorted(names))}"
     lacking = re.match(r"No filter named '(\w+)'", text)
     return did_you_mean(lacking[1], [*_FILTERS, "under", *_OF_FILES]) if lacking else None
-
-
-_COMPILED = 256
 
 
 class TemplateFileError(Exception):
@@ -231,17 +223,14 @@ class TemplateFileError(Exception):
         self.line, self.message, self.hint, self.name = line, message, hint, name
 
 
-def render_text(
-    source: str, names: Mapping[str, object], name: str, load: Callable[[str], str | None] | None = None
-) -> str:
-    """Render a prompt or template file. `{% include %}` and `{% import %}` work through `load`, if it is given.
+def render_text(source: str, names: Mapping[str, object], name: str) -> str:
+    """Render a prompt or template file. `{% include %}` and `{% import %}` find no other template.
 
     Raises:
         TemplateFileError: the template is malformed, uses an undefined name, or renders more than 4 MiB.
 
     """
-    loader = jinja2.FunctionLoader(load if load is not None else _nothing)
-    sandbox = template_environment().overlay(loader=loader, cache_size=0)
+    sandbox = template_environment().overlay(loader=jinja2.FunctionLoader(lambda _name: None), cache_size=0)
     try:
         code = _compiled(source, name)
         template = jinja2.Template.from_code(sandbox, code, sandbox.make_globals(None))
@@ -262,7 +251,7 @@ def render_text(
         ) from None
 
 
-@functools.lru_cache(maxsize=_COMPILED)
+@functools.lru_cache(maxsize=256)
 def _compiled(source: str, name: str) -> CodeType:
     """Return the code of a template. It is cached: each stage, and each item, renders its prompt several times."""
     return template_environment().compile(source, name, name)
@@ -278,11 +267,6 @@ def _joined(parts: Iterable[str], name: str) -> str:
             raise TemplateFileError(1, f"the text is over {MAX_RENDERED_TEXT} characters", "shorten its inputs", name)
         out.append(part)
     return "".join(out)
-
-
-def _nothing(name: str) -> None:
-    """Find no template."""
-    del name
 
 
 def _line_of(error: BaseException, name: str) -> int:
