@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from orch23.decide.secrets import SecretFinding, Secrets, redaction_mark
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, canonical_json, digest_bytes
-from orch23.model.event import SentFile
+from orch23.model.event_data import SentFile
 from orch23.model.llm import Message, Proposal, Request
 from orch23.model.parsing import parse_json
 from orch23.model.pipeline import Stage

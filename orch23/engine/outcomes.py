@@ -13,7 +13,7 @@ from orch23.decide.excerpt import normalise, shorten
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
 from orch23.model.errors import ExitCode, MissingBytesError
-from orch23.model.event import RunStatus
+from orch23.model.event_data import RunStatus
 from orch23.model.llm import Response, RetryFeedback
 from orch23.model.pipeline import BriefLimits, FailureKind, Stage
 from orch23.model.record import Record
