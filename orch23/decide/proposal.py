@@ -135,7 +135,7 @@ def _judge_json(
 def _judge_files(value: Json, invalid: list[Diagnostic], scope: ProposalScope) -> Judgement:
     envelope = parse_envelope(value)
     found = [*envelope.errors, *invalid]
-    if not envelope.files and not envelope.deletes and not envelope.errors:
+    if not any((envelope.files, envelope.deletes, envelope.errors)):
         empty = Diagnostic(codes.EMPTY, "the response proposes no file", hint=_SOMETHING["files"])
         return RefusedResponse("llm_output_invalid", "empty", (*found, empty))
     found += path_errors(tuple(file.path for file in envelope.files), envelope.deletes, scope)

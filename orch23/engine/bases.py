@@ -95,8 +95,7 @@ class Bases(Struct, frozen=True):
         # Never to the original or the result of an earlier item: these are older than its input (ADR 19, rule 5).
         if there is None or there == start or there in self._older_versions(stage, path):
             return None
-        is_own = stage.chain is not None and state.declared.in_chain(stage.chain.chain, path)
-        starts = self._starts_from(path, there, start, is_new=is_new and is_own)
+        starts = self._starts_from(stage, path, there, start, is_new=is_new)
         return there if starts or self._has_users_bytes(path, there, start) else None
 
     def _older_versions(self, stage: Stage, path: str) -> list[FileEntry | None]:
@@ -128,14 +127,15 @@ class Bases(Struct, frozen=True):
                 found.setdefault(text, []).append(record)
         return found
 
-    def _starts_from(self, path: str, there: FileEntry, start: FileEntry | None, *, is_new: bool) -> bool:
+    def _starts_from(self, stage: Stage, path: str, there: FileEntry, start: FileEntry | None, *, is_new: bool) -> bool:
         """Return whether the next run starts from the file on disk, and not from its base so far."""
         ownership = self.state.ownership
         if ownership.is_accepted(path, there):
             return True
         # A file that only the stage has written does not become its own base (ADR 19, rule 4).
         own = ownership.is_known(path, there)
-        if is_new and not (own and self.state.has_declared_owner(path)):
+        in_chain = stage.chain is not None and self.state.declared.in_chain(stage.chain.chain, path)
+        if is_new and in_chain and not (own and self.state.has_declared_owner(path)):
             return True
         return not (own and start is None) and ownership.equals_head(path, there)
 

@@ -94,11 +94,11 @@ def add_read_paths(snapshot: StatSnapshot, store: ProjectStore, others: Mapping[
     snapshot.outside[records] = signature(records, EXISTS)  # without these the lock file is not trusted
     # It is empty after this build. If a killed build leaves directories in it, the next build has to remove them.
     snapshot.outside[str(store.sandbox_dirs)] = EMPTY_DIRECTORY
-    if not all(snapshot.add_path(str(path)) for path in files):
-        return False
-    if not all(snapshot.add_path(str(path)) and snapshot.outside[str(path)] == was for path, was in others.items()):
-        return False
-    return store.workspace.add_to_snapshot(snapshot)
+    return (
+        all(snapshot.add_path(str(path)) for path in files)
+        and all(snapshot.add_path(str(path)) and snapshot.outside[str(path)] == was for path, was in others.items())
+        and store.workspace.add_to_snapshot(snapshot)
+    )
 
 
 # ---- the table of the dependency index -------------------------------------------------------------

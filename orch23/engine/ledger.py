@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from decimal import Decimal
+from functools import reduce
 from threading import Condition
 
 from msgspec import Struct, field
@@ -103,10 +104,7 @@ class Ledger(Struct, kw_only=True):
 
     def __post_init__(self) -> None:
         """Start with what interrupted runs spent."""
-        spent = _NOTHING
-        for tally in self.before.values():
-            spent = spent.plus(tally)
-        self._run = _Account("", self.limits, spent)
+        self._run = _Account("", self.limits, reduce(UsageTotals.plus, self.before.values(), _NOTHING))
 
     # ---- money ----------------------------------------------------------------------------
 
@@ -220,9 +218,8 @@ class Ledger(Struct, kw_only=True):
         if self._closed:
             raise CancelledBuildError
         self._left_s(own.owner)
-        refusal = own.misfit(most)
         # A stage has at most one request in progress, so waiting cannot make this one fit.
-        if refusal is not None:
+        if (refusal := own.misfit(most)) is not None:
             raise StageLimitError(refusal)
         refusal = self._run.misfit(most)
         # While other calls are in progress they may free budget; without any, the request can never fit.

@@ -230,9 +230,11 @@ class StageView(Struct, frozen=True):
         state = self.state
         listing = state.store.workspace.listing(pattern, state.declared.outputs, exclude)
         before = {path for path, entry in state.known_originals.items() if entry is not None and match(pattern, path)}
-        for path in listing:
-            if not self._is_made(path) or (self._has_original(path) and state.original(path) is not None):
-                before.add(path)
+        before.update(
+            path
+            for path in listing
+            if not self._is_made(path) or (self._has_original(path) and state.original(path) is not None)
+        )
         return tuple(sorted(before))
 
     def _is_made(self, path: str) -> bool:
