@@ -803,7 +803,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(CONTENTS, "    if entry.base is not None and entry.base.lower() != there:\n", "    if False:\n"),
         M(
             PROPOSAL,
-            "    if not envelope.files and not envelope.deletes and not envelope.errors:\n",
+            "    if not any((envelope.files, envelope.deletes, envelope.errors)):\n",
             "    if False:\n",
         ),
     ),

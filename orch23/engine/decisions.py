@@ -119,7 +119,7 @@ class StageDecider(Struct):
 
     def _may_start_over(self, known: StageFacts, resolved: ResolvedStage) -> bool:
         """Return whether no record matches on the base in force, so that the stage may have another base."""
-        if known.current or known.same_core is not None or known.pending_upstream:
+        if any((known.current, known.same_core, known.pending_upstream)):
             return False
         retained = self.state.lock.retained.get(resolved.stage.name)
         if known.edited or retained is None:
