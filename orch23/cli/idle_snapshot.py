@@ -3,7 +3,7 @@
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from itertools import takewhile
 from pathlib import Path
@@ -175,7 +175,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         if table.has_rows():
             snapshot.facts[PAIR] = token
         # Each command line has a snapshot and a table; tables whose snapshot was removed are dropped.
-        kept = {name, *(f"{TABLE}{path.name}" for path in _entries(Path(SNAPSHOTS)))}
+        kept = {name, *(f"{TABLE}{path.name}" for path in Path(SNAPSHOTS).glob("*"))}
         store.save_index(
             fresh={name: table.fresh} if table.fresh is not None else {},
             changed={name: table.changed} if table.changed is not None else {},
@@ -281,8 +281,3 @@ def _program(plugins: tuple[str, ...]) -> tuple[list[Path], list[str]]:
     # An installer replaces files, which changes their folder: one `lstat` instead of one for each module.
     installed = {file for file in modules if any(file.startswith(f"{folder}/") for folder in libraries)}
     return [*libraries, *sorted({Path(file).parent for file in installed})], sorted(modules - installed)
-
-
-def _entries(folder: Path) -> Iterator[Path]:
-    with contextlib.suppress(OSError):
-        yield from folder.iterdir()

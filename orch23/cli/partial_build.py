@@ -42,11 +42,6 @@ class PartialBuild(Struct, frozen=True, kw_only=True):
         ctime_ns = self.stale_snapshot.difference.touched.get(number, snapshot.ctimes[number])
         return snapshot.file_state(number).sha256.hex(), ctime_ns
 
-    @property
-    def models(self) -> tuple[str, ...]:
-        """The models of all stages."""
-        return tuple(self.stale_snapshot.snapshot.facts["models"].splitlines())
-
     def merged_snapshot(self, newer: StatSnapshot, written: Collection[str], **facts: str) -> StatSnapshot:
         """Return the last build's snapshot, updated with the files that this build read or wrote, and with `facts`.
 
