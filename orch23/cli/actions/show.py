@@ -130,8 +130,7 @@ class _Search(Struct, frozen=True):
     def _artifacts(self, run: str) -> ShowResult | None:
         place = AttemptFiles(self.project.store.logs / run).attempt_folder(self.stage, 1).parent
         silent = self._silent_attempts(run)
-        numbers = (path.name.removeprefix("attempt-") for path in place.glob("attempt-[1-9]*"))
-        attempts = silent.union(int(number) for number in numbers if number.isdecimal())
+        attempts = silent | _attempts(place)
         number = self.attempt or max(attempts, default=None)
         if number not in attempts:
             return None
@@ -224,6 +223,11 @@ def _names(kept: Path, view: str) -> tuple[str, ...]:
     *first, last = _FILES[view]
     steps = sorted(kept.glob("verify-*.txt"), key=lambda path: (len(path.name), path.name)) if view == "all" else []
     return (*first, *(path.name for path in steps), last)
+
+
+def _attempts(place: Path) -> set[int]:
+    numbers = (path.name.removeprefix("attempt-") for path in place.glob("attempt-[1-9]*"))
+    return {int(number) for number in numbers if number.isdecimal()}
 
 
 def _read(path: Path) -> str | None:
