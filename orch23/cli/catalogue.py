@@ -17,6 +17,7 @@ from orch23.store.codes import STORE_CODES as STORE
 from orch23.templates.codes import TEMPLATE_CODES as TEMPLATES
 
 _Table: TypeAlias = Mapping[str, tuple[str, str]]
+# Sections of the page -> tables of codes: code -> (title, explanation).
 CODE_SECTIONS: Mapping[str, tuple[_Table, ...]] = {
     "proposals of a model": (PROPOSALS,),
     "running and verifying": (ENGINE, EXECUTE, check_codes(), codes_of_steps()),
@@ -26,7 +27,6 @@ CODE_SECTIONS: Mapping[str, tuple[_Table, ...]] = {
     "the store": (STORE,),
     "the pipeline": (LOAD, RESOLVE, PLAN),
 }
-"""Sections of the page -> tables of codes: code -> (title, explanation)."""
 
 _HEAD = """# Diagnostics
 

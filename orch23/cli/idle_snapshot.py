@@ -53,8 +53,8 @@ from orch23.store.project_store import STORE_NAME, STORE_VERSION, may_hold_secre
 from orch23.store.run_logs import format_timestamp, line_without_checksum
 from orch23.store.workspace import Workspace
 
+# Events of a build with nothing to do.
 _IDLE = (RunStarted, Planned, StageDecided, StagesAdded, Warned, RunFinished)
-"""Events of a build with nothing to do."""
 _TOKEN_BYTES = 16
 
 
