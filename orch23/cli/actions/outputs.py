@@ -193,13 +193,11 @@ def release_outputs(console: Console, *, args: PipelineArguments) -> None:
             console.write_err(f"note: {note}\n")
 
 
-_FOLDERS = {
+_DESCRIPTIONS = {
     "records": "the records of results",
     "cas": "the stored bytes",
     "rooms": "the sandbox directories",
     "snapshots": "the snapshots of builds with nothing to do",
-}
-_FILES = {
     "index.sqlite": "the index",
     "generation": "the generation of the index",
     "stat.json": "the file states of an earlier version",
@@ -211,7 +209,7 @@ _FILES = {
 def forget_results(root: Path) -> list[str]:
     """Delete everything in the store that can be made again, and return a line for each. Exchanges stay."""
     store = root / STORE_NAME
-    names = [name for name in (*_FOLDERS, *_FILES, "VERSION") if os.path.lexists(store / name)]
+    names = [name for name in (*_DESCRIPTIONS, "VERSION") if os.path.lexists(store / name)]
     for name in names:
         if name == "rooms":
             # Processes of a killed build may still write there, and its directories may be read-only.
@@ -220,8 +218,7 @@ def forget_results(root: Path) -> list[str]:
         else:
             remove_path(store / name)
     # VERSION is not a result: it is written again, and not reported.
-    described = {**_FOLDERS, **_FILES}
-    return [f"removed {described[name]}" for name in names if name in described]
+    return [f"removed {_DESCRIPTIONS[name]}" for name in names if name in _DESCRIPTIONS]
 
 
 def locks_to_reset(root: Path, pipeline: Path | None) -> tuple[Path, ...]:
@@ -309,11 +306,9 @@ def _is_unchanged(store: ProjectStore, path: str, entry: FileEntry) -> bool:
 
 def _keep_accepted(store: ProjectStore, record: Record) -> None:
     """Keep the bytes of accepted edits with the exchanges, which are never deleted."""
-    for path in record.accepted:
-        entry = record.outputs.get(path)
+    for path in record.outputs.keys() & set(record.accepted):
         with suppress(MissingBytesError):
-            if entry is not None:
-                store.exchanges.put_original(store.sources.read(path, entry), None)
+            store.exchanges.put_original(store.sources.read(path, record.outputs[path]), None)
 
 
 def rename_damaged_journals(root: Path) -> list[str]:
