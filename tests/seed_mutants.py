@@ -73,8 +73,8 @@ NO_RESPONSE_TEXT = M(TELLING, 'self._keep("response.txt", response.text)', "pass
 NO_PROMPT_TEXT = M(TELLING, 'self._keep("prompt.txt", ', 'str("prompt.txt" + ')
 FOLLOWED = M(
     "orch23/store/safe_files.py",
-    "os.open(name, _FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=descriptor)",
-    "os.open(name, _FOLDER_FLAGS, dir_fd=descriptor)",
+    "os.open(name, FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=descriptor)",
+    "os.open(name, FOLDER_FLAGS, dir_fd=descriptor)",
 )
 NO_SEQUENCE = M(
     STAGES,
@@ -393,9 +393,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "S2-15": (M(LAYERED, "      - ${{ layer.intent | under(vars.app ~ '/spec/intent.json#') }}\n", ""),),
-    "S2-16": (
-        M(FRESHNESS, "    settled = None if known.pending_upstream else _by_records(known)", "    settled = None"),
-    ),
+    "S2-16": (M(FRESHNESS, "return _by_records(known) or Run", "return Run"),),
     "S2-17": (
         M(
             "orch23/engine/build.py",
@@ -618,7 +616,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S4-05": (
         M(VERIFICATION, "        found = errors(diagnostics)\n", "        found = diagnostics\n"),
-        M(VERIFICATION, "        self._warn(diagnostics)\n", ""),
+        M(VERIFICATION, "if one.severity is Severity.WARNING:", "if False:"),
     ),
     "S4-06": (NO_RESPONSE_TEXT, NO_FAILURE_TEXT),
     "S4-07": (
@@ -791,11 +789,11 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-39": (M(ATTEMPT, "unmet := self.resolved.broken or self._requirements()", "unmet := self.resolved.broken"),),
     "S4-40": (
         M(
-            "orch23/resolve/resolution.py",
+            "orch23/resolve/prompts.py",
             "    if len(given) > step.max_files:\n",
             "    if len(given) > step.max_files + 1:\n",
         ),
-        M("orch23/resolve/resolution.py", "    if size > step.max_bytes:\n", "    if False:\n"),
+        M("orch23/resolve/prompts.py", "    if size > step.max_bytes:\n", "    if False:\n"),
     ),
     "S4-41": (
         M("prompts/work_orders/engineer.md.j2", '{{ item | tojson(2) | block("work order") }}', ""),
@@ -901,7 +899,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
         M(
             LOCAL,
-            '    errno.ENOENT: (_NOT_FOUND, "not found"),\n',
+            '    errno.ENOENT: (NOT_FOUND, "not found"),\n',
             "",
         ),
     ),
@@ -1051,9 +1049,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(CONTENTS, "MAX_FILE_BYTES = 200_000", "MAX_FILE_BYTES = 200_001"),
         M(TASKS, '"minLength": 1, "maxLength": 4000}', '"minLength": 1, "maxLength": 4001}'),
     ),
-    "C22": (
-        M(FRESHNESS, "    settled = None if known.pending_upstream else _by_records(known)", "    settled = None"),
-    ),
+    "C22": (M(FRESHNESS, "return _by_records(known) or Run", "return Run"),),
     "C23": (M(ATTEMPT, "unmet := self.resolved.broken or self._requirements()", "unmet := self.resolved.broken"),),
     "C24": (
         M(

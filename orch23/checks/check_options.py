@@ -66,9 +66,9 @@ class OptionReader:
         """Return the paths that the project has, relative to `under`: those of `listing`, or of every listing."""
         listings = self._given.listings
         named = self._given.options.get("listing", tuple(listings))
-        patterns = [named] if isinstance(named, str) else named
+        patterns = text_items((named,) if isinstance(named, str) else named)
         hint = "write it as in `list: PATTERN` under the stage's `inputs` or under `verify.inputs`"
-        if not isinstance(patterns, Sequence) or not all(isinstance(pattern, str) for pattern in patterns):
+        if patterns is None:
             self.fail_option("listing", "is not a pattern or a list of patterns", hint)
             return ()
         unknown = [pattern for pattern in patterns if pattern not in listings]
@@ -80,7 +80,7 @@ class OptionReader:
             self.fail_option("under", "is not a directory", "write `under: workspace`")
             return ()
         folder = f"{under.strip('/')}/" if under.strip("/.") else ""
-        found = {path for pattern in patterns for path in listings[str(pattern)]}
+        found = {path for pattern in patterns for path in listings[pattern]}
         return tuple(sorted(path.removeprefix(folder) for path in found if path.startswith(folder)))
 
     def text_list(self, name: str, default: tuple[str, ...]) -> tuple[str, ...]:

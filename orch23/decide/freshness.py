@@ -98,13 +98,13 @@ def decide(known: StageFacts) -> Decision:
         return Run((Reason("forced"),))
     if not known.cacheable:
         return Run((Reason("cache_disabled"),))
+    if not known.pending_upstream:
+        # Never by a flag or a time: only by records of the current key and the bytes on disk (ADR 3).
+        return _by_records(known) or Run(_why(known))
     # A record may match, or differ only in verification, once upstream has settled.
-    may_match = (_agrees(record.manifest, known.manifest, known.uncertain) for record in known.possible)
-    if known.pending_upstream and any(may_match):
+    if any(_agrees(record.manifest, known.manifest, known.uncertain) for record in known.possible):
         return Maybe(known.pending_upstream, tuple(Reason("upstream_maybe", name) for name in known.pending_upstream))
-    # Never by a flag or a time: only by records of the current key and the bytes on disk (ADR 3).
-    settled = None if known.pending_upstream else _by_records(known)
-    return settled or Run(_why(known))
+    return Run(_why(known))
 
 
 def _edited(known: StageFacts) -> Decision:

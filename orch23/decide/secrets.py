@@ -162,13 +162,7 @@ class Secrets(Struct, frozen=True):
         """Return the places of all secrets outside of redaction marks, merged where they overlap."""
         known = _known(tuple(sorted(self.values.items())))
         joined, breaks = _joined(text)
-        found = [
-            (start, start + len(spelling), name)
-            for spelling, name in known.spellings
-            for start in _occurrences(joined, spelling)
-        ]
-        found += ((start, end, form.name) for form in KEY_FORMATS for start, end in form.find(joined))
-        found += find_cut_secrets(joined, known.spellings)
+        found = list(_found(joined, known.spellings))
         if not found:
             return []
         marks = [match.span() for match in re.finditer(known.marks, joined)]
@@ -240,6 +234,15 @@ def _known(values: tuple[tuple[str, str], ...]) -> _Known:
                 if plain not in marks and "[redacted " not in plain:
                     found.setdefault(plain, name)
     return _Known(tuple(found.items()), "|".join(re.escape(redaction_mark(name)) for name in names))
+
+
+def _found(joined: str, spellings: Sequence[tuple[str, str]]) -> Iterator[tuple[int, int, str]]:
+    """Yield the place of each secret in a joined text: whole, in the format of a vendor's key, or cut."""
+    for spelling, name in spellings:
+        yield from ((start, start + len(spelling), name) for start in _occurrences(joined, spelling))
+    for form in KEY_FORMATS:
+        yield from ((start, end, form.name) for start, end in form.find(joined))
+    yield from find_cut_secrets(joined, spellings)
 
 
 def _parts(value: str) -> Iterable[str]:

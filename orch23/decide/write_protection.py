@@ -47,19 +47,16 @@ class DeclaredPatterns:
         if match_any(self._also, path):
             return f"it belongs to orch23, and {_UNNAMED}"
         reason = protected_reason(path)
-        if reason is None or any(
-            match(pattern, path) and spells_protected_names(pattern, path) for pattern in self._globs
-        ):
-            return None
-        return f"{reason}, and {_UNNAMED}"
+        return None if reason is None or self._is_spelled(path) else f"{reason}, and {_UNNAMED}"
 
     def is_undeclared_tool_file(self, path: str) -> bool:
         """Return whether a path configures a tool and no pattern names it."""
-        if tool_file_name(path) is None or path in self._literal:
-            return False
-        return not any(
-            match(pattern, path) and spells_protected_names(pattern, path, tools=True) for pattern in self._globs
-        )
+        return not (tool_file_name(path) is None or path in self._literal or self._is_spelled(path, tools=True))
+
+    def _is_spelled(self, path: str, *, tools: bool = False) -> bool:
+        """Return whether a pattern matches a path and contains its protected names literally."""
+        matching = (pattern for pattern in self._globs if match(pattern, path))
+        return any(spells_protected_names(pattern, path, tools=tools) for pattern in matching)
 
 
 NO_DECLARED_PATTERNS = DeclaredPatterns(())

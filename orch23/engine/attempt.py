@@ -27,7 +27,6 @@ from orch23.engine.verification import Verifier, first_errors, undeclared_writes
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
 from orch23.model.event import AttemptFinished, AttemptStarted
-from orch23.model.paths import is_glob
 from orch23.model.pipeline import Condition
 from orch23.model.plugins import load_object_as
 from orch23.model.ports import ContentStore
@@ -232,11 +231,13 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
             return "not retryable"
         if failure.kind not in retry.when:
             return f"{failure.kind} is not in retry.when" if retry.max else ""
-        # A proposal that was made before fails as before, and each attempt costs a call.
         limit = retry.no_progress
-        if limit and repeated:
+        if not limit:
+            return ""
+        # A proposal that was made before fails as before, and each attempt costs a call.
+        if repeated:
             return "no progress: this proposal was made before"
-        if limit and len(same) >= limit and all(one == same[-1] for one in same[-limit:]):
+        if same[-limit:] == [same[-1]] * limit:
             return f"no progress: the same failure {limit} times in a row"
         return ""
 
@@ -247,8 +248,7 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
 
         Literal outputs always belong to the stage: a program that writes the same bytes again leaves no trace.
         """
-        stage, base = self.resolved.stage, self.resolved.base
-        certain = {path for path in stage.outputs if not is_glob(path)} | last.written
+        base, certain = self.resolved.base, self.resolved.stage.literal_outputs | last.written
         whole = last.tree if tree is None else tree
         return {path: entry for path, entry in sorted(whole.items()) if base.get(path) != entry or path in certain}
 

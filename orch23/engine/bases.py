@@ -72,18 +72,24 @@ class Bases(Struct, frozen=True):
         state, stage = self.state, self.state.stage(name)
         if not self._has_base(name) or not self._follows_the_disk(stage):
             return in_force
-        is_new = self._is_new(name, stage)
-        view, obsolete = StageView(state, name), ObsoleteFiles(state)
-        paths = [path for path in self._shared_paths(stage) if view.sees_chain(path) and not obsolete.is_obsolete(path)]
-        moved = {
-            **in_force,
-            **{path: there for path in paths if (there := self._next_base(stage, path, is_new=is_new))},
+        # Neither the stage nor another item of its chain has a result in the lock file.
+        items = state.plan.chains[stage.chain.chain] if stage.chain is not None else (name,)
+        is_new = self._kept_failure(name) is None and state.former.keys().isdisjoint(items)
+        # Files on disk that the stage may start from, or see before a later stage edits them.
+        patterns = [*reads_of(stage), *(stage.outputs if stage.chain else ())]
+        paths = frozenset[str]().union(*map(state.store.workspace.writable_files, patterns))
+        moved = {path: self._next_base(stage, path, is_new=is_new) or in_force.get(path) for path in sorted(paths)}
+        return {
+            path: entry
+            for path, entry in {**in_force, **moved}.items()
+            if entry is not None and entry != state.incoming_version(name, path)
         }
-        return {path: entry for path, entry in moved.items() if entry != state.incoming_version(name, path)}
 
     def _next_base(self, stage: Stage, path: str, *, is_new: bool) -> FileEntry | None:
         """Return the file on disk if the next run starts from it; None if the base so far stays."""
         state = self.state
+        if not StageView(state, stage.name).sees_chain(path) or ObsoleteFiles(state).is_obsolete(path):
+            return None
         there, start = state.store.workspace.entry(path), state.start_version(stage.name, path)
         # Never to the original or the result of an earlier item: these are older than its input (ADR 19, rule 5).
         if there is None or there == start or there in self._older_versions(stage, path):
@@ -132,11 +138,6 @@ class Bases(Struct, frozen=True):
             return True
         return not (own and start is None) and ownership.equals_head(path, there)
 
-    def _shared_paths(self, stage: Stage) -> list[str]:
-        """Return the files on disk that a stage may start from, or see before a later stage edits them."""
-        patterns = [*reads_of(stage), *(stage.outputs if stage.chain else ())]
-        return sorted({path for pattern in patterns for path in self.state.store.workspace.writable_files(pattern)})
-
     def _follows_the_disk(self, stage: Stage) -> bool:
         """Return whether no earlier item has a new result in this build, which would not be on disk yet."""
         state = self.state
@@ -147,11 +148,6 @@ class Bases(Struct, frozen=True):
             if name in state.ran and (former is None or not same_result(former, today)):
                 return False
         return True
-
-    def _is_new(self, name: str, stage: Stage) -> bool:
-        """Return whether the lock file has no result of the stage, nor of another item of its chain."""
-        items = self.state.plan.chains[stage.chain.chain] if stage.chain is not None else (name,)
-        return self._kept_failure(name) is None and not any(item in self.state.former for item in items)
 
 
 def _lineage(path: str, entry: FileEntry | None, makers: Mapping[str, list[Record]]) -> Iterator[str]:

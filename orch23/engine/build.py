@@ -1,5 +1,6 @@
 """The build loop: start ready stages in threads and commit their results in one thread."""
 
+import math
 import queue
 from collections.abc import Callable
 from functools import cached_property, partial
@@ -139,7 +140,7 @@ class Build(Struct, kw_only=True, dict=True):
 
     def _run(self) -> BuildResult:
         limit_s = self.session.pipeline.stop.max_wall_s
-        until = None if limit_s is None else self.clock() + limit_s
+        until = math.inf if limit_s is None else self.clock() + limit_s
         self._skip()
         while True:
             # Ready stages start before results are promoted, so they run while the disk writes (ADR 16).
@@ -148,14 +149,13 @@ class Build(Struct, kw_only=True, dict=True):
                 continue
             if not self._running:
                 break
-            left_s = None if until is None else max(0.0, until - self.clock())
+            waits_s = min(until - self.clock(), self._results.may_wait_s)
             try:
-                waits_s = [one for one in (left_s, self._results.may_wait_s) if one is not None]
-                message = self._messages.get(timeout=min(waits_s, default=None))
+                message = self._messages.get(timeout=None if waits_s == math.inf else max(0.0, waits_s))
             except queue.Empty:
-                if until is not None and until <= self.clock():
+                if until <= self.clock():
                     # The loop still waits for responses in progress: they are paid for.
-                    until = None
+                    until = math.inf
                     over = wall_time_error(limit_s or 0.0)
                     self._stop(ExitCode.LIMIT, str(over), (over,))
                     self.executor.cancel()

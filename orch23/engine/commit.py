@@ -1,6 +1,7 @@
 """Make results durable: bytes, records, workspace, lock file; at once or write-behind. For the loop thread."""
 
 import contextlib
+import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Literal
@@ -390,13 +391,13 @@ class WriteBehind(Struct):
     @property
     def is_due(self) -> bool:
         """Whether it is time to promote."""
-        return len(self._members) >= _MOST or (bool(self._members) and self.left_s == 0)
+        return len(self._members) >= _MOST or self.left_s == 0
 
     @property
-    def left_s(self) -> float | None:
-        """How long the results may wait, in seconds; None if there are none."""
+    def left_s(self) -> float:
+        """How long the results may wait, in seconds; infinite if there are none."""
         if not self._members:
-            return None
+            return math.inf
         patience_s = max(_PATIENCE_S, min(_MOST_PATIENCE_S, _SHARE * self._took_s))
         return max(0.0, self._since + patience_s - self.clock())
 

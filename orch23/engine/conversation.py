@@ -16,7 +16,7 @@ from orch23.decide.secrets import Secrets
 from orch23.engine.egress import guard_request
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
-from orch23.model.llm import Exchange, ExchangeOutcome, OnTruncated, Provider, RecordingMode, Request, Response
+from orch23.model.llm import Exchange, OnTruncated, Provider, RecordingMode, Request, Response
 from orch23.model.parsing import StrictJsonError, parse_json
 from orch23.providers.adapter import CallContext, ProviderContext
 from orch23.providers.codes import NOT_RECORDED, OFFLINE
@@ -68,12 +68,6 @@ class RequestBuilder(Struct, frozen=True):
         return guard_request(self.secrets, request, resolved.stage, this, self.sources)
 
 
-def model_of_attempt(resolved: ResolvedStage, step: "LLMStep", attempt: int) -> str:
-    """Return the model of an attempt (from 1): the n-th of `retry.escalate`, whose last one repeats, or the step's."""
-    models = resolved.stage.retry.escalate
-    return models[min(attempt, len(models)) - 1] if models else step.model
-
-
 def _schema(step: "LLMStep", sources: AuthorTexts) -> Json:
     """Return the JSON schema in the step's file; None if there is none or it is invalid (reported elsewhere)."""
     text, _ = sources.text(step.schema) if step.schema else (None, None)
@@ -122,11 +116,6 @@ class RecordedConversation(Struct, frozen=True, kw_only=True):
     used: set[str] = field(default_factory=set)
     skipped: list[str] = field(default_factory=list)
 
-    @property
-    def mode(self) -> RecordingMode:
-        """The recording mode."""
-        return self.recorded.mode
-
     def next_sample(self, request: Request) -> Request:
         """Return a request as its first sample that is neither used nor skipped."""
         # A used response failed in an earlier attempt, and would fail again (ADR 6).
@@ -152,7 +141,7 @@ class RecordedConversation(Struct, frozen=True, kw_only=True):
             if wider is None:
                 break
             # A truncated response stays recorded: a replay must find the same sequence of responses.
-            self.settle(request.fingerprint(), "truncated", ())
+            self.recorded.settle(request.fingerprint(), "truncated", ())
             request = self.next_sample(wider)
             response = self._once(request, deadline_s, listener)
         return CallResult(request, response)
@@ -160,10 +149,6 @@ class RecordedConversation(Struct, frozen=True, kw_only=True):
     def is_recorded(self, request: Request) -> bool:
         """Return whether the response comes from the transcripts: then nothing leaves the machine."""
         return self.recorded.find(request) is not None
-
-    def settle(self, fingerprint: str, outcome: ExchangeOutcome, diagnostics: tuple[str, ...]) -> None:
-        """Record the outcome of a response."""
-        self.recorded.settle(fingerprint, outcome, diagnostics)
 
     def _once(self, request: Request, deadline_s: float, listener: CallListener) -> Response:
         listener.requested(request)

@@ -1,6 +1,6 @@
 """Resolve a stage, collect the facts about its records and files, and decide what to do with it."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from msgspec import Struct, field
@@ -15,7 +15,7 @@ from orch23.engine.stage_view import StageView
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.errors import MissingBytesError
-from orch23.model.paths import is_glob, match_any
+from orch23.model.paths import match_any
 from orch23.model.pipeline import Stage
 from orch23.model.plan import Decision, Edited, Restore, Run, VerifyOnly
 from orch23.model.record import Facts, Manifest, Reason, Record, core_of, identity_of, retained_key, same_result
@@ -157,18 +157,14 @@ class StageDecider(Struct):
         state, stage = self.state, resolved.stage
         if not isinstance(decision, Run | Restore | VerifyOnly):
             return DecidedStage(resolved, decision)
-        paths = {path for path in stage.outputs if not is_glob(path)}
-        if not isinstance(decision, Run):
-            paths.update(decision.record.outputs)
         # A stage without a chain has no base: it would overwrite accepted bytes instead of starting from them (ADR 19).
-        elif stage.chain is None and not self.overwrite_edited:
-            candidates = sorted({*paths, *(former.outputs if (former := state.former.get(stage.name)) else ())})
-            there = ((path, state.store.workspace.entry(path)) for path in candidates)
-            accepted = tuple(p for p, e in there if e is not None and state.ownership.is_accepted(p, e))
-            if accepted:
+        if isinstance(decision, Run) and stage.chain is None and not self.overwrite_edited:
+            there = ((path, state.store.workspace.entry(path)) for path in sorted(self._own_paths([stage.name])))
+            if accepted := tuple(p for p, e in there if e is not None and state.ownership.is_accepted(p, e)):
                 return DecidedStage(resolved, Edited(accepted, accepted=accepted))
+        recorded = () if isinstance(decision, Run) else decision.record.outputs
         # The error is reported when the stage runs: it must not stop stages that do not depend on this one.
-        if refused := state.ownership_errors(stage.name, paths):
+        if refused := state.ownership_errors(stage.name, {*stage.literal_outputs, *recorded}):
             return DecidedStage(replace(resolved, broken=(*resolved.broken, *refused)), Run((Reason("first_run"),)))
         return DecidedStage(resolved, decision)
 
@@ -179,7 +175,7 @@ class StageDecider(Struct):
             return self._edited_paths([name])
         chain = stage.chain.chain
         if chain not in self._edited_chains:
-            self._edited_chains[chain] = self._edited_paths(list(self.state.plan.chains[chain]))
+            self._edited_chains[chain] = self._edited_paths(self.state.plan.chains[chain])
         return self._edited_chains[chain]
 
     def is_edited_chain(self, stage: Stage) -> bool:
@@ -270,8 +266,11 @@ class StageDecider(Struct):
         bounded = (r for r in locked if r.stage == stage.name or may_write_outputs_of(stage, r))
         found = sorted(bounded, key=lambda r: r.stage != stage.name)
         found += [r for r in self.state.store.records.by_key(resolved.key) if not r.failed]
-        unique = (r for number, r in enumerate(found) if not any(same_result(r, one) for one in found[:number]))
-        return tuple(replace(record, stage=stage.name) for record in unique)
+        unique: list[Record] = []
+        for record in found:
+            if not any(same_result(record, one) for one in unique):
+                unique.append(replace(record, stage=stage.name))
+        return tuple(unique)
 
     def _same_core(self, resolved: ResolvedStage, locked: Record | None) -> Candidate | None:
         if not resolved.stage.cache:
@@ -300,11 +299,15 @@ class StageDecider(Struct):
         rebuilt = (lacking or not available) and rebuild_outputs(state, resolved, record)
         return Candidate(record=record, target=target, is_available=available or rebuilt, is_claim=claim)
 
-    def _edited_paths(self, names: list[str]) -> tuple[str, ...]:
-        stages, former = [self.state.stage(name) for name in names], self.state.former
-        paths = {path for stage in stages for path in stage.outputs if not is_glob(path)}
-        paths.update(path for name in names if name in former for path in former[name].outputs)
-        return tuple(path for path in sorted(paths) if self._is_edited(path, chained=stages[0].chain is not None))
+    def _edited_paths(self, names: Sequence[str]) -> tuple[str, ...]:
+        chained = self.state.link(names[0]) is not None
+        return tuple(path for path in sorted(self._own_paths(names)) if self._is_edited(path, chained=chained))
+
+    def _own_paths(self, names: Iterable[str]) -> frozenset[str]:
+        """Return the literal outputs of stages, with the outputs of their last results."""
+        records = [self.state.former[name] for name in names if name in self.state.former]
+        literal = (self.state.stage(name).literal_outputs for name in names)
+        return frozenset[str]().union(*literal, *(record.outputs for record in records))
 
     def _is_edited(self, path: str, *, chained: bool) -> bool:
         entry = self.state.store.workspace.entry(path)

@@ -13,7 +13,6 @@ from orch23.engine.session import Session
 from orch23.engine.stage_view import ObsoleteFiles
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, InvalidInputError
-from orch23.model.paths import is_glob
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import Blocked, Decision, Edited, Expand, Fresh, Plan, Restore, VerifyOnly
 from orch23.model.record import LockFile, Record
@@ -170,12 +169,11 @@ def check_ownership(session: Session) -> None:
 
     """
     state = session.state
-    stages = [node for node in state.plan.nodes.values() if isinstance(node, Stage)]
-    literal = ((stage, [path for path in stage.outputs if not is_glob(path)]) for stage in stages)
     problems = [
         replace(problem, location=state.plan.pipeline.locate("stages", stage.family, "outputs"), subject=None)
-        for stage, paths in literal
-        for problem in state.ownership_errors(stage.name, paths)
+        for stage in state.plan.nodes.values()
+        if isinstance(stage, Stage)
+        for problem in state.ownership_errors(stage.name, stage.literal_outputs)
     ]
     if problems:
         raise InvalidInputError(*problems)

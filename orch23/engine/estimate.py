@@ -172,10 +172,7 @@ def _price(tariff: Tariff | None) -> PriceKind:
 def _model_of(node: Stage | ForeachStage, attempt: int) -> tuple[str, str]:
     if isinstance(node, Stage):
         step = node.step
-        if not is_llm(step):
-            return "", ""
-        models = node.retry.escalate or (step.model,)
-        return step.provider, models[min(attempt, len(models)) - 1]
+        return (step.provider, node.retry.model_of(attempt, step.model)) if is_llm(step) else ("", "")
     llm = _llm(node)
     return str(llm.get("provider", "")), str(llm.get("model", ""))
 
@@ -188,28 +185,23 @@ def _most(basis: EstimateBasis, tariff_of: TariffOf) -> Decimal | None:
     node, request = basis.node, basis.request
     if not isinstance(node, Stage) or not is_llm(node.step) or request is None:
         return None
-    step, more, total = node.step, truncation_policy(node.step), Decimal(0)
-    feedback = Message("user", "." * (MAX_PREVIOUS_LENGTH + step.brief.limit))
-    limit_of_tokens = request.params.get("max_tokens")
+    more = truncation_policy(node.step)
+    feedback = Message("user", "." * (MAX_PREVIOUS_LENGTH + node.step.brief.limit))
+    tokens = request.params.get("max_tokens")
     # A truncated response is called again with a higher limit, and each of these calls is paid for.
-    for attempt in range(1, node.retry.max + 2):
-        tariff = tariff_of(*_model_of(node, attempt))
-        sent = replace(request, messages=(*request.messages, feedback)) if attempt > 1 else request
-        for cut in range(more.retries + 1 if isinstance(limit_of_tokens, int) else 1):
-            params = (
-                {**sent.params, "max_tokens": limit_of_tokens * more.factor**cut}
-                if isinstance(limit_of_tokens, int)
-                else sent.params
-            )
-            cost = worst_case(replace(sent, params=params), tariff).cost
-            if cost is None:
-                return None
-            total += cost
+    limits = [tokens * more.factor**cut for cut in range(more.retries + 1)] if isinstance(tokens, int) else []
+    first = [replace(request, params={**request.params, "max_tokens": limit}) for limit in limits] or [request]
+    later = [replace(sent, messages=(*sent.messages, feedback)) for sent in first]
+    most = _sum(
+        worst_case(sent, tariff_of(*_model_of(node, attempt))).cost
+        for attempt in range(1, node.retry.max + 2)
+        for sent in (first if attempt == 1 else later)
+    )
     limit = node.stop.max_cost_usd
-    return total if limit is None else min(total, limit)
+    return most if most is None or limit is None else min(most, limit)
 
 
-def _sum(costs: Iterable[str | None]) -> Decimal | None:
+def _sum(costs: Iterable[str | Decimal | None]) -> Decimal | None:
     total = Decimal(0)
     for cost in costs:
         if cost is None:

@@ -260,8 +260,7 @@ class PlanWalk:
             return False
         plan = self._decider.state.plan
         node = plan.nodes[name]
-        upstream = list_producers(plan, node) if isinstance(node, ForeachStage) else plan.upstream[name]
-        stuck = tuple(up for up in upstream if self._visitor.blocks(up, node))
+        stuck = tuple(up for up in _awaited(plan, name) if self._visitor.blocks(up, node))
         if stuck and name not in self.wanted:
             self._visitor.not_selected(name, None)
         # An edited chain is decided although it is blocked: it ends as `edited`, whatever its upstream does.
@@ -371,15 +370,14 @@ def _needs_intermediate(decider: StageDecider, stage: Stage) -> bool:
     if stage.chain.chain in decider.stale_chains:
         return decider.stale_chains[stage.chain.chain]
     walked: list[str] = []
-    stale = False
-    for name in state.plan.chains[stage.chain.chain][stage.chain.index :]:
+    items = state.plan.chains[stage.chain.chain][stage.chain.index :]
+    for name in items:
         decision = decider.decide(name).decision
         if not isinstance(decision, Fresh | Restore) and not (isinstance(decision, VerifyOnly) and decision.is_final):
-            stale = True
             break
         state.settle(name, decision.record)
         walked.append(name)
     for name in walked:
         state.unsettle(name)
-    decider.stale_chains[stage.chain.chain] = stale
-    return stale
+    decider.stale_chains[stage.chain.chain] = len(walked) < len(items)
+    return decider.stale_chains[stage.chain.chain]

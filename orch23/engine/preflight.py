@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.engine.attempt import step_runner, unmet_conditions
-from orch23.engine.conversation import Conversations, RequestBuilder, find_recorded, model_of_attempt
+from orch23.engine.attempt import StepRequirements, step_runner, unmet_conditions
+from orch23.engine.conversation import Conversations, RequestBuilder, find_recorded
 from orch23.engine.decisions import DecidedStage
 from orch23.engine.dry_run import Preview
 from orch23.engine.facts import has_process
@@ -21,7 +21,7 @@ from orch23.engine.session import declared_llm_step
 from orch23.model.diagnostic import Diagnostic, Location, Related
 from orch23.model.errors import ConfigurationError, ConsentError, MissingBytesError, Orch23Error, ProviderError
 from orch23.model.llm import Request
-from orch23.model.pipeline import ForeachStage, Pipeline, Stage
+from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
 from orch23.model.plan import Expand, Maybe, Plan, Run, VerifyOnly
 from orch23.model.ports import ContentStore
 from orch23.model.step import Grant
@@ -60,7 +60,7 @@ class SandboxPreflight(Struct, frozen=True, kw_only=True):
             ConfigurationError: with every such stage.
 
         """
-        nodes = [node for node in plan.nodes.values() if may_have_process(node)]
+        nodes = list(filter(may_have_process, plan.nodes.values()))
         # The preview decides every stage; a build that cannot be refused must not pay for that.
         if self.allowed or self.is_elsewhere or not nodes:
             return
@@ -76,17 +76,12 @@ class SandboxPreflight(Struct, frozen=True, kw_only=True):
 
     def _errors(self, seen: Preview, missing: Diagnostic | None) -> Iterator[tuple[str, Diagnostic]]:
         """Yield each error with its stage; of a foreach that is not expanded only that there is no sandbox."""
-        for name, decision in seen.decisions.items():
-            decided = seen.decided_stages.get(name)
-            if isinstance(decision, Expand):
-                if missing is not None and may_have_process(seen.plan.nodes[name]):
-                    yield name, missing
-            elif isinstance(decision, Run | VerifyOnly | Maybe) and decided and has_process(decided.resolved.stage):
-                stage = decided.resolved.stage
-                if not stage.sandbox:
-                    yield stage.family, self.refused
-                elif missing is not None:
-                    yield stage.family, missing
+        may_run = [name for name, one in seen.decisions.items() if isinstance(one, Run | VerifyOnly | Maybe | Expand)]
+        for node in filter(may_have_process, map(seen.plan.nodes.__getitem__, may_run)):
+            if isinstance(node, Stage) and not node.sandbox:
+                yield node.family, self.refused
+            elif missing is not None:
+                yield family_of(node.name), missing
 
 
 def may_have_process(node: Stage | ForeachStage) -> bool:
@@ -148,26 +143,29 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
             return
         seen = look()
         # Only calls that will certainly be made are checked: a clone with recorded responses needs no key (ADR 11).
-        calling = self._unrecorded(seen) if steps else []
-        found = [(resolved.stage, one) for resolved, missing in calling for one in self._errors(resolved, missing)]
+        deciding = seen.decided_stages.values() if steps else ()
+        calling = [(one.resolved, missing) for one in deciding if (missing := self._missing(one)) is not None]
         running = [stage for stage in others if isinstance(seen.decisions.get(stage.name), Run)]
         needs = [(stage, step_runner(stage.step).needs(stage.step, self.contents)) for stage in running]
-        barred = [
-            (stage, one.offline_error) for stage, one in needs if one.offline_error and self.conversations.offline
-        ]
         # The user is not asked for consent to a build that cannot run.
-        if not (found or barred):
-            lacking = [(stage, one) for stage, need in needs for one in self._not_granted(need.grants)]
-            self._check_consent(seen, wanted, [resolved.stage for resolved, _ in calling], lacking)
-            return
-        is_offline = all(one.code == codes.OFFLINE for _, one in found)
-        kind = ProviderError if is_offline else ConfigurationError
-        raise kind(*self._by_stage([*found, *barred]))
+        self._refuse_impossible(calling, needs)
+        lacking = [(one.stage, grant) for one, _ in calling for grant in self._ungranted(_step_of(one.stage))]
+        lacking += [(stage, grant) for stage, need in needs for grant in self._not_granted(need.grants)]
+        self._check_consent(seen, wanted, lacking)
 
-    def _unrecorded(self, seen: Preview) -> list[tuple[ResolvedStage, Request]]:
-        """Return the stages that will call a model, each with its first request that is not recorded."""
-        running = (one for one in seen.decided_stages.values() if isinstance(one.decision, Run))
-        return [(one.resolved, missing) for one in running if (missing := self._missing(one)) is not None]
+    def _refuse_impossible(
+        self,
+        calling: Sequence[tuple[ResolvedStage, Request]],
+        needs: Sequence[tuple[Stage, StepRequirements]],
+    ) -> None:
+        """Raise the errors of stages that could not call their model, or would reach beyond this machine, offline."""
+        found = [(resolved.stage, one) for resolved, missing in calling for one in self._errors(resolved, missing)]
+        is_offline = all(one.code == codes.OFFLINE for _, one in found)
+        if self.conversations.offline:
+            found += [(stage, one.offline_error) for stage, one in needs if one.offline_error]
+        if found:
+            kind = ProviderError if is_offline else ConfigurationError
+            raise kind(*self._by_stage(found))
 
     def _by_stage(self, found: Sequence[tuple[Stage, Diagnostic]]) -> Iterator[Diagnostic]:
         keys = {stage.family: ("llm", "provider") if stage.step.asks_model else (stage.kind,) for stage, _ in found}
@@ -183,15 +181,11 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
     def _not_granted(self, grants: Iterable[Grant]) -> list[Grant]:
         return [grant for grant in grants if not self.conversations.setting.is_granted(grant)]
 
-    def _check_consent(
-        self, seen: Preview, wanted: Collection[Grant], calling: Sequence[Stage], others: Sequence[tuple[Stage, Grant]]
-    ) -> None:
+    def _check_consent(self, seen: Preview, wanted: Collection[Grant], lacking: Sequence[tuple[Stage, Grant]]) -> None:
         """Refuse a build whose stages would surely run without consent, unless the user consents now.
 
         The user is asked once for all grants, also for those of stages that only may run: refusing these stops nothing.
         """
-        lacking = [(stage, grant) for stage in calling for grant in self._ungranted(_step_of(stage))]
-        lacking += others
         may_ask = any(
             isinstance(decision, Maybe | Expand) and self._lacks(seen.plan.nodes[name])
             for name, decision in seen.decisions.items()
@@ -226,20 +220,21 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         setting = self.conversations.setting
         # Under a cost limit, a model without a known price is not called (ADR 8).
         capped = self._is_capped() and adapter.pricing != "free"
-        if capped or self._is_barred(step) or adapter.ready(step, setting.environ, setting.root):
-            return True
-        return self._no_sandbox(step) is not None
+        unready = self._is_barred(step) or adapter.ready(step, setting.environ, setting.root)
+        return bool(capped or unready or self._no_sandbox(step))
 
     def _missing(self, decided: DecidedStage) -> Request | None:
-        """Return the first request of a stage that is not recorded, if it runs."""
+        """Return the first request of a stage that will run and call a model, if it is not recorded."""
         resolved = decided.resolved
         step = resolved.stage.step
-        if not is_llm(step) or resolved.broken or unmet_conditions(resolved):
+        if not isinstance(decided.decision, Run) or not is_llm(step):
             return None
-        this = AttemptContext(given=resolved.given, model=model_of_attempt(resolved, step, 1))
+        if resolved.broken or unmet_conditions(resolved):
+            return None
+        this = AttemptContext(given=resolved.given, model=resolved.stage.retry.model_of(1, step.model))
         try:
             conversation = self.conversations.open(resolved, 1, set())
-            if conversation.mode == "replay":
+            if conversation.recorded.mode == "replay":
                 return None
             requests = RequestBuilder(self.conversations.secrets, self.sources, self.pipeline.vars)
             request, problems = requests.build(resolved, step, this, conversation.params)
@@ -252,7 +247,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         stage, step = resolved.stage, resolved.stage.step
         if not is_llm(step):
             return
-        step = replace(step, model=model_of_attempt(resolved, step, 1))
+        step = replace(step, model=resolved.stage.retry.model_of(1, step.model))
         if self._is_barred(step):
             hint = "build without --offline, undo the change, or name a provider on this machine with --provider"
             message = f"no response is recorded, and {step.provider} {step.model} is not on this machine"
@@ -262,16 +257,13 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
             return
         setting = self.conversations.setting
         for one in readiness_errors(step, setting.environ, setting.root):
-            hint = f"{one.hint}, or {_ANOTHER}" if one.hint else _ANOTHER
-            yield one if "--provider" in (one.hint or "") else replace(one, hint=hint)
-        unconfined = self._no_sandbox(step)
-        if unconfined is not None:
+            hint = ", or ".join(filter(None, (one.hint, _ANOTHER)))
+            yield one if "--provider" in str(one.hint) else replace(one, hint=hint)
+        if (unconfined := self._no_sandbox(step)) is not None:
             yield unconfined
-        if self._is_capped(stage):
-            models = stage.retry.escalate[: stage.retry.max + 1]
-            unknown = unpriced_error(step, self.pipeline, *models)
-            if unknown is not None:
-                yield unknown
+        models = stage.retry.escalate[: stage.retry.max + 1]
+        if self._is_capped(stage) and (unknown := unpriced_error(step, self.pipeline, *models)) is not None:
+            yield unknown
 
     def _no_sandbox(self, step: "LLMStep") -> Diagnostic | None:
         """Return the error if a model program cannot be run on this machine."""
@@ -301,8 +293,7 @@ def llm_steps(plan: Plan) -> "Iterator[LLMStep]":
 def _step_of(node: Stage | ForeachStage) -> "Iterator[LLMStep]":
     step = node.step if isinstance(node, Stage) else declared_llm_step(node)
     if is_llm(step):
-        first = node.retry.escalate[:1] if isinstance(node, Stage) else ()
-        yield replace(step, model=first[0]) if first else step
+        yield replace(step, model=node.retry.model_of(1, step.model)) if isinstance(node, Stage) else step
 
 
 _grant_fields = attrgetter("provider", "base_url", "command", "read", "pass_env", "network")

@@ -166,23 +166,29 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
         command = display_command(action.argv)
         listener = self.report.step_lines(shorten_command(command))
         outcome = self.executor.run(action, listener)
+        if not isinstance(outcome, Completed):
+            return self._not_completed(outcome, command)
+        judged = self._judge(how, step, files, command, outcome.result)
+        if isinstance(judged, FinishedProcess):
+            return judged
+        printed = self.redact(outcome.result.output.text)
+        # The tree of a verifying step is read-only (ADR 24). A refused write shows only in the output.
+        if action.writable is not None:
+            judged = with_refused_writes(judged, printed)
+        return replace(judged, printed=printed)
+
+    def _not_completed(
+        self, outcome: TimedOut | Cancelled | InputsChanged | EngineUnavailable, command: str
+    ) -> Failure:
+        """Return the failure of a process that did not end by itself, or raise an error that is not the stage's."""
         match outcome:
-            case Completed(result=result):
-                judged = self._judge(how, step, files, command, result)
-                if isinstance(judged, FinishedProcess):
-                    return judged
-                # The tree of a verifying step is read-only (ADR 24). A refused write shows only in the output.
-                if action.writable is not None:
-                    judged = with_refused_writes(judged, self.redact(result.output.text))
-                return replace(judged, printed=self.redact(result.output.text))
             case TimedOut():
                 message = f"killed after {outcome.timeout_s:g} s"
                 late = Diagnostic("E304", message, hint="raise `timeout`, or make it faster", subject=self.stage.name)
                 text = f"{self.redact(outcome.output.text)}\n{message}"
                 failed = command_failed("timeout", command, exit_code=None, output=text, diagnostics=(late,))
-                return replace(
-                    failed, printed=text, leftover=LeftoverFiles(outcome.written, outcome.removed), reason=message
-                )
+                left = LeftoverFiles(outcome.written, outcome.removed)
+                return replace(failed, printed=text, leftover=left, reason=message)
             case Cancelled():
                 raise CancelledBuildError
             case InputsChanged(paths=paths):

@@ -12,6 +12,7 @@ from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.file_policy import tool_file_name
 from orch23.model.pipeline import ForeachStage, Pipeline, SkippedStage, Stage
 from orch23.model.plan import Plan
+from orch23.model.text import join_first
 from orch23.plan.nodes import declared_node, writes_of
 
 _MOST_NAMES = 5
@@ -95,7 +96,6 @@ def undeclared_tool_files(plan: Plan, stage: str, paths: Iterable[str]) -> Diagn
     unnamed = [f"`{path}`" for path in found if declared.is_undeclared_tool_file(path)]
     if not unnamed:
         return None
-    more = f" and {len(unnamed) - _MOST_NAMES} more" if len(unnamed) > _MOST_NAMES else ""
-    message = f"wrote {', '.join(unnamed[:_MOST_NAMES])}{more}: such names configure tools"
+    message = f"wrote {join_first(unnamed, _MOST_NAMES)}: such names configure tools"
     hint = "read them before you run these tools; name them in `outputs` or `allowed_paths.write` if they are meant"
     return Diagnostic("W306", message, hint=hint, severity=Severity.WARNING)

@@ -17,6 +17,7 @@ from orch23.model.digest import FileEntry
 from orch23.model.pipeline import ForeachStage
 from orch23.model.plan import Plan
 from orch23.plan.nodes import WriterIndex
+from orch23.plan.planner import closure
 from orch23.resolve.resolution import ResolvedStage
 from orch23.steps.registry import is_llm
 
@@ -120,18 +121,5 @@ def _shadowing_errors(
 
 def _depends_on_model(plan: Plan, name: str) -> bool:
     """Return whether a stage or one of its upstream stages calls a model."""
-    seen, open_ = {name}, [name]
-    while open_:
-        node = plan.nodes.get(open_.pop())
-        if node is None:
-            continue
-        if isinstance(node, ForeachStage):
-            if "llm" in node.body:
-                return True
-        elif is_llm(node.step):
-            return True
-        for above in plan.upstream.get(node.name, ()):
-            if above not in seen:
-                seen.add(above)
-                open_.append(above)
-    return False
+    nodes = (plan.nodes[one] for one in closure({name}, plan.upstream) if one in plan.nodes)
+    return any("llm" in node.body if isinstance(node, ForeachStage) else is_llm(node.step) for node in nodes)

@@ -18,6 +18,7 @@ from orch23.model.event import Warned
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.record import Record
 from orch23.model.stage_status import StageStatus, checked_transition
+from orch23.model.text import join_first
 from orch23.resolve.resolution import ResolvedStage
 from orch23.store.promotion import PromotionResult, refused_path_errors
 
@@ -143,12 +144,10 @@ def _part(promoted: PromotionResult, paths: Collection[str]) -> PromotionResult:
 
 def _withheld(end: StageOutcome, not_green: Outcomes) -> StageOutcome:
     """Return the outcome of a stage that is withheld because of others: failed or edited ones, if there are any."""
-    by = [name for name, one in not_green.items() if one.status in (StageStatus.FAILED, StageStatus.EDITED)] or list(
-        not_green
-    )
-    listed = [f"{name} {not_green[name].status}" for name in by[:_MOST_NAMES]]
-    more = f" and {len(by) - _MOST_NAMES} more" if len(by) > _MOST_NAMES else ""
-    return replace(end, status=StageStatus.WITHHELD, text=f"withheld: {', '.join(listed)}{more}", by=tuple(by))
+    serious = [name for name, one in not_green.items() if one.status in (StageStatus.FAILED, StageStatus.EDITED)]
+    by = tuple(serious or not_green)
+    listed = join_first([f"{name} {not_green[name].status}" for name in by], _MOST_NAMES)
+    return replace(end, status=StageStatus.WITHHELD, text=f"withheld: {listed}", by=by)
 
 
 def _edited(end: StageOutcome, foreign: tuple[str, ...]) -> StageOutcome:
@@ -184,8 +183,8 @@ class StageResults(Struct, kw_only=True, dict=True):
     # ---- queries of the loop --------------------------------------------------------------
 
     @property
-    def may_wait_s(self) -> float | None:
-        """How long the loop may wait before it calls `settle` again, in seconds; None if there is no limit."""
+    def may_wait_s(self) -> float:
+        """How long the loop may wait before it calls `settle` again, in seconds; infinite if there is no limit."""
         return self._write_behind.left_s
 
     def blocks(self, up: str, node: Stage | ForeachStage) -> bool:

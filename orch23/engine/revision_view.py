@@ -124,9 +124,10 @@ class RevisionArtifacts(Struct, frozen=True, kw_only=True, dict=True):
 
 def artifact_paths(pipelines: Collection[Pipeline | None], locks: Collection[LockFile]) -> frozenset[str]:
     """Return the paths that stages make: literal outputs, and the outputs in records."""
-    nodes = (node for pipeline in pipelines if pipeline is not None for node in pipeline.stages)
-    declared = {path for node in nodes if isinstance(node, Stage) for path in node.outputs if not path.endswith("/")}
-    return frozenset(declared) | {path for lock in locks for r in lock.records.values() for path in r.outputs}
+    nodes = [node for pipeline in pipelines if pipeline is not None for node in pipeline.stages]
+    outputs = [path for node in nodes if isinstance(node, Stage) for path in node.outputs]
+    outputs += [path for lock in locks for record in lock.records.values() for path in record.outputs]
+    return frozenset(path for path in outputs if not path.endswith("/"))
 
 
 class RevisionView(Struct, frozen=True):
@@ -271,15 +272,11 @@ def versioned_patterns(plan: Plan, node: Stage) -> tuple[str, ...]:
 
 def _unexpanded(node: ForeachStage, view: RevisionView, variables: Mapping[str, Json]) -> Manifest:
     """Return what is known of a foreach without its list: its text, the vars, and the files it may read."""
-    found: dict[str, Json] = {
-        "command": {"body": node.body, "over": repr(replace(node.foreach, together=False)), "vars": dict(variables)}
-    }
+    command: Json = {"body": node.body, "over": repr(replace(node.foreach, together=False)), "vars": dict(variables)}
+    read = dict.fromkeys(path for pattern in reads_of(node) for path in view.sources(pattern))
     own = writes_of(node)
-    for pattern in reads_of(node):
-        for path in view.listing(pattern):
-            if path not in view.artifacts.paths and not match_any(own, path):
-                found[f"input:{path}"] = str(view.entry(path))
-    return found
+    inputs = {f"input:{path}": str(view.entry(path)) for path in read if not match_any(own, path)}
+    return {"command": command, **inputs}
 
 
 def compare_manifests(
@@ -365,13 +362,12 @@ def _earlier(plan: Plan, name: str) -> tuple[str, ...]:
 
 def _reads(plan: Plan, name: str, writer: Node) -> bool:
     """Return whether a stage may read what another makes: inputs, its list, or earlier versions of its chain."""
-    node, chains = plan.nodes[name], plan.chains
-    if isinstance(node, Stage) and node.chain is not None and isinstance(writer, Stage) and writer.chain is not None:
-        own = chains.get(node.chain.chain, ())
-        if writer.name in own and node.chain.index < writer.chain.index:
-            return False
+    node = plan.nodes[name]
     reads = [*_list_of(plan, name)]
     if isinstance(node, Stage) and node.chain is not None:
+        # An item starts from versions of earlier items, never of later ones.
+        if writer.name in plan.chains.get(node.chain.chain, ())[node.chain.index + 1 :]:
+            return False
         reads += node.outputs
     return may_read(node, writes_of(writer)) or _overlap(reads, writes_of(writer))
 

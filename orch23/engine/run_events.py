@@ -32,7 +32,7 @@ from orch23.model.llm import RecordingMode, Request, Response
 from orch23.model.plan import Decision, Edited, Fresh, Restore, Run, VerifyOnly
 from orch23.model.record import Record
 from orch23.model.stage_status import StageStatus
-from orch23.model.text import LineListener, LineSplitter, displayable_part
+from orch23.model.text import LineListener, LineSplitter, displayable_part, join_first
 from orch23.providers.prices import decimal_text
 from orch23.resolve.prompts import AttemptContext, AuthorTexts
 from orch23.store.promotion import PromotionResult
@@ -87,9 +87,8 @@ class RunEvents(Struct):
     def withheld(self, name: str, key: str, missing: Sequence[str]) -> None:
         """Report that a stage passed and waits for its group. Its duration ends here."""
         self._took[name] = self._took_s(name)
-        named, more = tuple(missing[:_MOST_NAMES]), len(missing) - _MOST_NAMES
-        text = f"waits for {', '.join(named)}{f' and {more} more' if more > 0 else ''}"
-        self.emit(StageWithheld(key=key, missing=named, waits_for=len(missing)), text, name)
+        data = StageWithheld(key=key, missing=tuple(missing[:_MOST_NAMES]), waits_for=len(missing))
+        self.emit(data, f"waits for {join_first(missing, _MOST_NAMES)}", name)
 
     def _took_s(self, name: str) -> float:
         return round(self.clock() - self._began[name], 3) if name in self._began else 0.0

@@ -1,6 +1,6 @@
 """Verify a result: declared outputs, write scope, checks, processes, conditions."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from msgspec import Struct, field
@@ -54,11 +54,9 @@ class Verifier(Struct, frozen=True, kw_only=True):
         """
         stage = self.resolved.stage
         # A program that writes the bytes of its base leaves no trace, so there what it started from counts as written.
-        missing = missing_outputs(stage, result if stage.step.asks_model else tree)
-        if missing:
+        if missing := tuple(_missing_outputs(stage, result if stage.step.asks_model else tree)):
             return failure_of("verify_failed", missing)
-        failures = self._failures(result, tree, attempt)
-        if failures:
+        if failures := self._failures(result, tree, attempt):
             return _joined(failures)
         # A list that passes can still make items with errors: the stage that made the list gets them as feedback.
         problems = self.trial(result)
@@ -140,7 +138,10 @@ class Verifier(Struct, frozen=True, kw_only=True):
         diagnostics: Any = check.run(given)
         if not isinstance(diagnostics, tuple) or not all(isinstance(one, Diagnostic) for one in diagnostics):
             raise self.checks.unusable(step.name, "it did not return a tuple of `Diagnostic`")
-        self._warn(diagnostics)
+        # Warnings do not fail the stage.
+        for one in diagnostics:
+            if one.severity is Severity.WARNING:
+                self.report.emit(Warned(code=one.code), diagnostic_line(one), "warning")
         found = errors(diagnostics)
         if not found:
             return None
@@ -148,12 +149,6 @@ class Verifier(Struct, frozen=True, kw_only=True):
         return command_failed(
             "verify_failed", f"check {step.name}", exit_code=None, output=failure.feedback.excerpt, diagnostics=found
         )
-
-    def _warn(self, diagnostics: tuple[Diagnostic, ...]) -> None:
-        """Report the warnings of a check. They do not fail the stage."""
-        for one in diagnostics:
-            if one.severity is Severity.WARNING:
-                self.report.emit(Warned(code=one.code), diagnostic_line(one), "warning")
 
     def _bytes(self, files: Files) -> dict[str, bytes]:
         return {path: self.runner.tree.read(path, entry) for path, entry in files.items()}
@@ -172,16 +167,14 @@ class Verifier(Struct, frozen=True, kw_only=True):
         self.report.emit(data, text, "warning" if failure else "info")
 
 
-def missing_outputs(stage: Stage, result: Files) -> tuple[Diagnostic, ...]:
-    """Return an error for each declared output that a result lacks: a file, or any file of a directory."""
-    problems = []
+def _missing_outputs(stage: Stage, result: Files) -> Iterator[Diagnostic]:
+    """Yield an error for each declared output that a result lacks: a file, or any file of a directory."""
+    hint = "a stage must make every output that it declares; undeclare it, or mend the command"
     for pattern in stage.outputs:
-        made = any(match_any((pattern,), path) for path in result) if is_glob(pattern) else pattern in result
-        if not made:
-            what = f"nothing was written below `{pattern}`" if is_glob(pattern) else f"`{pattern}` was not written"
-            hint = "a stage must make every output that it declares; undeclare it, or mend the command"
-            problems.append(Diagnostic("E303", what, hint=hint))
-    return tuple(problems)
+        if is_glob(pattern) and not any(match_any((pattern,), path) for path in result):
+            yield Diagnostic("E303", f"nothing was written below `{pattern}`", hint=hint)
+        elif not is_glob(pattern) and pattern not in result:
+            yield Diagnostic("E303", f"`{pattern}` was not written", hint=hint)
 
 
 def undeclared_writes(
@@ -226,10 +219,9 @@ def _broken(condition: Condition, files: Files) -> Diagnostic | None:
     present = any(match_any((condition.path,), path) for path in files)
     if present == (condition.kind == "file_exists"):
         return None
-    state = "is not there" if condition.kind == "file_exists" else "is there"
-    hint = "make it so, or drop the condition"
-    below = f"{condition.path}/**"
-    if not present and not is_glob(condition.path) and any(match_any((below,), path) for path in files):
+    state, hint = "is there" if present else "is not there", "make it so, or drop the condition"
+    below = (f"{condition.path}/**",)
+    if not present and not is_glob(condition.path) and any(match_any(below, path) for path in files):
         state, hint = "is a folder", f"write `{condition.path}/`: then there must be a file below it"
     return Diagnostic("E302", f"{condition.kind} {condition.path}: it {state}", hint=hint)
 
@@ -258,10 +250,7 @@ def _name(step: VerifyStep) -> str:
             return f"check {step.name}"
         case ProcessStep():
             return describe_step(step)
-        case EnsuresStep():
-            return "ensures"
         case CommandsStep():
             return f"commands ({len(step.commands)})"
         case _:
-            message = f"BUG: {step} verifies nothing"
-            raise TypeError(message)
+            return "ensures"

@@ -1,6 +1,7 @@
 """Do the work of one stage in a worker thread: verify a recorded result, or run its attempts."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -37,9 +38,9 @@ from orch23.store.exchanges import accepted_edit_fingerprint
 def record_edit(session: Session, resolved: ResolvedStage, outputs: Files) -> str:
     """Keep accepted files as an exchange, so that they can be rebuilt, and return its fingerprint."""
     store, step = session.store, resolved.stage.step
-    texts: dict[str, str | None] = {}
-    for path, entry in outputs.items():
-        texts[path] = session.state.read(path, entry).decode("utf-8", errors="replace")
+    texts: dict[str, str | None] = {
+        path: session.state.read(path, entry).decode("utf-8", errors="replace") for path, entry in outputs.items()
+    }
     fingerprint = accepted_edit_fingerprint(resolved.stage.name, texts)
     exchange = Exchange(
         fingerprint=fingerprint,
@@ -89,7 +90,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         """
         if verify is not None and verify.claim and is_llm(resolved.stage.step):
             # A new model call would cost money and give another result: the files are verified as they are (ADR 21).
-            return self._verify_claim(self._with_newest(resolved), verify.record)
+            return self._verify_claim(resolved, verify.record)
         attempts = self._attempts(resolved)
         forbidden = attempts.forbidden()
         if forbidden is not None:
@@ -125,7 +126,16 @@ class Worker(Struct, frozen=True, kw_only=True):
         return replace(done, exchanges=(fingerprint,), accepted=tuple(adopted))
 
     def _verify_claim(self, resolved: ResolvedStage, claim: Record) -> StageResult:
-        """Verify a model's result that only the lock file has. If it fails, no model is called."""
+        """Verify a model's result that only the lock file has. If it fails, no model is called.
+
+        Where the recorded version of a file is lost, its newest one is used.
+        """
+        resolved = replace(
+            resolved,
+            files=self._newest(resolved.files),
+            verify_files=self._newest(resolved.verify_files),
+            base=self._newest(resolved.base),
+        )
         outputs = self._newest(claim.outputs)
         self._store_inputs(resolved, outputs)
         self._store_outputs(outputs)
@@ -150,23 +160,12 @@ class Worker(Struct, frozen=True, kw_only=True):
         self._store_outputs({path: claim.outputs[path] for path in changed})
         return replace(_holds(claim), usage=ran.usage, took_s=ran.took_s)
 
-    def _with_newest(self, resolved: ResolvedStage) -> ResolvedStage:
-        """Return a stage with the newest versions of files whose recorded versions are lost."""
-        return replace(
-            resolved,
-            files=self._newest(resolved.files),
-            verify_files=self._newest(resolved.verify_files),
-            base=self._newest(resolved.base),
-        )
-
     def _newest(self, files: Files) -> Files:
         # If an earlier version of a chain is lost, the newest one is verified instead (ADR 21).
         state = self.session.state
-        found = {}
-        for path, entry in files.items():
-            newest = None if state.has_bytes(path, entry) else state.store.workspace.entry(path)
-            found[path] = newest or entry
-        return found
+        lost = [path for path, entry in files.items() if not state.has_bytes(path, entry)]
+        newest = {path: entry for path in lost if (entry := state.store.workspace.entry(path)) is not None}
+        return {**files, **newest}
 
     def _store_inputs(self, resolved: ResolvedStage, unneeded: Collection[str] = ()) -> None:
         """Copy every input into the store and hash it on the way, so that the stage gets exactly the bytes of its key.
@@ -259,7 +258,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         if previous is None:
             return ()
         return tuple(
-            PromptInput(path, "", entry.digest.sha256, _text_of(tree, path, entry))
+            PromptInput(path, "", entry.digest.sha256, partial(_text_of, tree, path, entry))
             for path, entry in sorted(self._readable(previous.outputs).items())
         )
 
@@ -271,8 +270,8 @@ class Worker(Struct, frozen=True, kw_only=True):
         former = state.former.get(stage.name)
         mine = set(former.outputs) if former else set()
         shown = set(resolved.base) | set(resolved.files)
-        patterns = list(writes_of(stage))
-        found = {p for pattern in patterns if is_glob(pattern) for p in state.store.workspace.writable_files(pattern)}
+        globs = filter(is_glob, writes_of(stage))
+        found = frozenset[str]().union(*map(state.store.workspace.writable_files, globs))
         return frozenset(
             path for path in found - shown - mine if not obsolete.is_obsolete(path) and not view.made_by_chain(path)
         )
@@ -314,7 +313,7 @@ class Worker(Struct, frozen=True, kw_only=True):
             if isinstance(one, SliceInput) and not any(may_overlap(pattern, one.path) for pattern in writers)
         ]
         errors = (self._slice_error(name, one, self._known(maker, one.path, files)) for name, one in slices)
-        return [*missing, *(error for error in errors if error is not None)]
+        return [*missing, *filter(None, errors)]
 
     def _slice_error(self, stage: str, one: SliceInput, data: bytes | None) -> Diagnostic | None:
         """Return the error of a slice that is not in a file; the file itself may be missing."""
@@ -335,8 +334,8 @@ class Worker(Struct, frozen=True, kw_only=True):
             return None
 
 
-def _text_of(tree: StageView, path: str, entry: FileEntry) -> Callable[[], str]:
-    return lambda: tree.read(path, entry).decode("utf-8", errors="replace")
+def _text_of(tree: StageView, path: str, entry: FileEntry) -> str:
+    return tree.read(path, entry).decode("utf-8", errors="replace")
 
 
 def _verified(record: Record) -> StageResult:

@@ -39,6 +39,7 @@ _ENVIRONMENT: Mapping[str, str] = {
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_GLOBAL": "/dev/null",
     "GIT_ALLOW_PROTOCOL": "none",
+    # In a partial clone, git would fetch a missing object from its remote.
     "GIT_NO_LAZY_FETCH": "1",
     "GIT_NO_REPLACE_OBJECTS": "1",
     "GIT_OPTIONAL_LOCKS": "0",

@@ -28,7 +28,7 @@ from orch23.execute.launch import (
     refused_variables,
     run_launch,
 )
-from orch23.execute.process import DEFAULT_OUTPUT, OutputLimits, ProcessOutcome
+from orch23.execute.process import DEFAULT_OUTPUT, NOT_EXECUTABLE, NOT_FOUND, OutputLimits, ProcessOutcome
 from orch23.execute.pytest_report import ReportChannel, report_variables
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.execute.sandbox_tree import (
@@ -73,13 +73,11 @@ SHOWN_SANDBOX_PATH = "/room"
 _SCRIPT = "command.sh"
 # The limits of Linux: MAX_ARG_STRLEN with pages of 4 KiB, and a quarter of a stack of 8 MiB.
 _ARGUMENT_BYTES, _COMMAND_BYTES = 131_072, 2_097_152
-# The exit codes of shells.
-_NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 _NOT_STARTED: Final = {
-    errno.ENOENT: (_NOT_FOUND, "not found"),
-    errno.ENOTDIR: (_NOT_FOUND, "not found"),
-    errno.EACCES: (_NOT_EXECUTABLE, "not executable"),
-    errno.ENOEXEC: (_NOT_EXECUTABLE, "not executable"),
+    errno.ENOENT: (NOT_FOUND, "not found"),
+    errno.ENOTDIR: (NOT_FOUND, "not found"),
+    errno.EACCES: (NOT_EXECUTABLE, "not executable"),
+    errno.ENOEXEC: (NOT_EXECUTABLE, "not executable"),
 }
 
 

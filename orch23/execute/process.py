@@ -33,6 +33,9 @@ class OutputLimits(Struct, frozen=True):
 
 
 DEFAULT_OUTPUT: Final = OutputLimits()
+NOT_FOUND, NOT_EXECUTABLE = 127, 126
+"""The exit codes of shells for a program that is missing, or that cannot be executed."""
+
 EndReason: TypeAlias = Literal["exited", "timed_out", "cancelled", "flooded", "overgrown"]
 
 

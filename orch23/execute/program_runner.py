@@ -145,6 +145,7 @@ class LocalProgramRunner(Struct, kw_only=True):
         if isinstance(sandbox_dir, InputsChanged):
             raise OSError(errno.EBUSY, f"{', '.join(sandbox_dir.paths)} changed meanwhile")
         try:
+            # In memory: bubblewrap's start uses stdin (ADR 25).
             with self._watched(call), _open_in_memory(call.stdin) as stdin:
                 end = self._start(sandbox_dir, call, stdin)
         finally:

@@ -33,6 +33,7 @@ def apply_limits(pid: int, limits: StepLimits) -> None:
             resource.prlimit(pid, resource.RLIMIT_AS, (limits.address_space, limits.address_space))
 
 
+# Limits are polled, since CI and containers rarely delegate cgroups (ADR 23).
 class ResourceMonitor:
     """Check the limits of a running step: memory each time, the sandbox directory only when the disk has filled up."""
 

@@ -31,6 +31,7 @@ SANDBOX_EPOCH = 315_619_200
 _MAX_NAME_BYTES = 200
 _MAX_REPORTED = 10
 _PYTEST_CACHE = ".pytest_cache"
+_SPECIAL_FILES = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket"}
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
@@ -271,18 +272,13 @@ def _file_violation(status: os.stat_result) -> tuple[str, str, str] | None:
     if stat.S_ISLNK(status.st_mode):
         return "E610", "is a symbolic link", "copy the file instead of linking it"
     if not stat.S_ISREG(status.st_mode):
-        return "E611", f"is {_special_kind(status.st_mode)}", "create it below TMPDIR, or name it in `scratch`"
+        kind = _SPECIAL_FILES.get(stat.S_IFMT(status.st_mode), "a device")
+        return "E611", f"is {kind}", "create it below TMPDIR, or name it in `scratch`"
     if status.st_nlink != 1:
         return "E612", f"has {status.st_nlink} hard links", "copy the file instead of linking it"
     if status.st_mode & (stat.S_ISUID | stat.S_ISGID):
         return "E613", "has a setuid or setgid bit", "chmod u-s,g-s it"
     return None
-
-
-def _special_kind(mode: int) -> str:
-    if stat.S_ISFIFO(mode):
-        return "a FIFO"
-    return "a socket" if stat.S_ISSOCK(mode) else "a device"
 
 
 def _name_problem(name: str) -> str | None:
@@ -325,6 +321,7 @@ def _differs(folder: int, name: str, status: os.stat_result, entry: FileEntry | 
 
 # ---- trees that a process may write only in part -----------------------------------------------------------------
 
+# With the change time of the inode: a process can restore the bytes and the times of a file, but not this (ADR 24).
 TreeStamps: TypeAlias = Mapping[str, FileStamp]
 
 

@@ -23,6 +23,8 @@ _REPLY_WITHIN_S = 15.0
 
 # Supervisors are reused, since Python takes 20 to 50 ms to start.
 _LOCK = threading.Lock()
+# One for each step that runs at the same time, and only for tier B: elsewhere a PID namespace ends with its first
+# process (ADR 22).
 _IDLE: list["Supervisor"] = []
 
 

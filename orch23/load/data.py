@@ -35,12 +35,11 @@ def validate_data(
         validator = make_validator(cast("Mapping[str, Any]", schema_json))
         found = schema_errors_of(validator, value, undeclared_keys)
     except RecursionError:
-        message = "the schema refers to itself without end, or the data is nested too deeply"
-        return (Diagnostic("E861", message, Location(file, 1, 1), _FLATTER),)
+        return _unusable(file, "the schema refers to itself without end, or the data is nested too deeply", _FLATTER)
     except PatternError as error:
-        return (Diagnostic("E861", f"the pattern {error}", Location(file, 1, 1), PATTERN_HINT),)
+        return _unusable(file, f"the pattern {error}", PATTERN_HINT)
     except Exception as error:  # noqa: BLE001 - an author wrote the schema, and the library raises errors of many types
-        return (Diagnostic("E861", f"the schema cannot be used: {_first_line(error)}", Location(file, 1, 1), _INSIDE),)
+        return _unusable(file, f"the schema cannot be used: {_first_line(error)}", _INSIDE)
     return tuple(
         Diagnostic(
             "E860",
@@ -58,14 +57,16 @@ def invalid_schema_errors(schema_json: Json, file: str) -> tuple[Diagnostic, ...
     from orch23.checks.schema_validator import schema_fault  # noqa: PLC0415 - heavy, and hardly ever needed
 
     if not isinstance(schema_json, Mapping | bool):
-        return (
-            Diagnostic("E861", "a schema must be a mapping", Location(file, 1, 1), "write a JSON schema of draft 7"),
-        )
+        return _unusable(file, "a schema must be a mapping", "write a JSON schema of draft 7")
     fault = schema_fault(schema_json)
     if fault is None:
         return ()
     message, pointer = fault
-    return (Diagnostic("E861", message, Location(file, 1, 1), f"see `{file}#{pointer}`; {_INSIDE}"),)
+    return _unusable(file, message, f"see `{file}#{pointer}`; {_INSIDE}")
+
+
+def _unusable(file: str, message: str, hint: str) -> tuple[Diagnostic, ...]:
+    return (Diagnostic("E861", message, Location(file, 1, 1), hint),)
 
 
 def _first_line(error: Exception) -> str:

@@ -6,12 +6,13 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.load.yaml_text import ParsedText, parse_yaml, parse_yaml_scalar
-from orch23.model.diagnostic import Diagnostic, Location, Related, Severity, did_you_mean
+from orch23.model.diagnostic import Diagnostic, Location, Related, Severity, did_you_mean, quoted_names
 from orch23.model.digest import Json
+from orch23.model.parsing import as_mapping, json_at
 from orch23.resolve.expressions import RenderedTree, members_used, render_tree
 
+# Fields of `llm` that are meant for one provider: its address, and parameters whose scale is its own.
 _PROVIDER_FIELDS = frozenset({"base_url", "endpoint_alias", "api", "effort", "thinking", "seed", "temperature"})
-"""Fields of `llm` that are meant for one provider: its address, and parameters whose scale is its own."""
 
 
 class ModelOverride(Struct, frozen=True):
@@ -34,9 +35,9 @@ class ModelOverrides(Struct):
 
     def apply(self, stage: str, rendered: RenderedTree) -> RenderedTree:
         """Return the body of a stage with the provider and the model of the override; a body without `llm` as it is."""
-        tree = rendered.tree
-        llm = tree.get("llm") if isinstance(tree, Mapping) else None
-        if self.override == NO_MODEL_OVERRIDE or not isinstance(tree, Mapping) or not isinstance(llm, Mapping):
+        tree = as_mapping(rendered.tree)
+        llm = tree.get("llm")
+        if self.override == NO_MODEL_OVERRIDE or not isinstance(llm, Mapping):
             return rendered
         return replace(rendered, tree={**tree, **self._without_escalate(stage, tree), "llm": self._llm(stage, llm)})
 
@@ -44,7 +45,7 @@ class ModelOverrides(Struct):
         """Return one note for each of the two options that dropped something."""
         found = []
         if self.fields:
-            named = ", ".join(f"`{name}`" for name in sorted(self.fields))
+            named = quoted_names(sorted(self.fields))
             stages = sorted({stage for users in self.fields.values() for stage in users})
             message = f"`--provider {self.override.provider}` drops {named} of {', '.join(stages)}"
             hint = "they belong to the provider that the pipeline names; write those of this provider into the pipeline"
@@ -114,9 +115,7 @@ def read_variables(
 
     Values of the command line are texts or YAML scalars, never expressions.
     """
-    declared = parsed.tree.get("vars") if isinstance(parsed.tree, Mapping) else None
-    if not isinstance(declared, Mapping):
-        declared = {}
+    declared = as_mapping(json_at(parsed.tree, "vars"))
     if len(declared) > MAX_VARS:
         message = f"the pipeline declares {len(declared):,} vars, more than {MAX_VARS:,}"
         hint = "put lists and mappings into the values of a few vars"
@@ -160,31 +159,29 @@ def _read_vars_file(parsed: ParsedText, known: tuple[str, ...]) -> tuple[dict[st
 
 
 def _undeclared(name: str, known: tuple[str, ...], place: Location | None, source: str) -> Diagnostic:
-    listed = ", ".join(f"`{one}`" for one in known[:_MOST_LISTED])
-    hint = did_you_mean(name, known) or (f"declared are {listed}" if known else "the pipeline declares no vars")
+    declared = f"declared are {quoted_names(known[:_MOST_LISTED])}" if known else "the pipeline declares no vars"
+    hint = did_you_mean(name, known) or declared
     return Diagnostic("E843", f"{source} sets the var `{name}`, which the pipeline does not declare", place, hint)
 
 
 def _evaluated(given: Mapping[str, _Given]) -> tuple[dict[str, Json], list[Diagnostic], frozenset[str]]:
     """Evaluate each var after those it uses. Return the values, the errors and the names without a value."""
     uses = {name: _uses(one, given) for name, one in given.items()}
-    cycles = _cycles(uses)
+    order, cycles = _in_order(uses)
     diagnostics = [_cycle_error(cycle, given) for cycle in cycles]
-    broken = {name for cycle in cycles for name in cycle}
     values: dict[str, Json] = {}
-    # A name that uses a broken one is broken too, so each round evaluates or breaks at least one name.
-    while waiting := [name for name in given if name not in values and name not in broken]:
-        for name in waiting:
-            if uses[name] & broken:
-                broken.add(name)
-            elif uses[name] <= values.keys():
-                value, errors = _evaluated_one(given[name], values)
-                diagnostics += errors
-                if errors:
-                    broken.add(name)
-                else:
-                    values[name] = value
-    return {name: values[name] for name in given if name in values}, diagnostics, frozenset(broken)
+    for name in order:
+        # Without a value of its own, a var that uses one without a value is not reported again.
+        if uses[name] <= values.keys():
+            value, errors = _evaluated_one(given[name], values)
+            diagnostics += errors
+            if not errors:
+                values[name] = value
+    return (
+        {name: values[name] for name in given if name in values},
+        diagnostics,
+        frozenset(given.keys() - values.keys()),
+    )
 
 
 def _evaluated_one(one: _Given, values: Mapping[str, Json]) -> tuple[Json, list[Diagnostic]]:
@@ -202,12 +199,14 @@ def _uses(one: _Given, given: Mapping[str, _Given]) -> set[str]:
     return set(given) if "*" in used else {name for name in used if name in given}
 
 
-def _cycles(uses: Mapping[str, set[str]]) -> list[tuple[str, ...]]:
-    """Return cycles of names, each once and from its first declared name.
+def _in_order(uses: Mapping[str, set[str]]) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Return the names, each after those that it uses, and cycles, each once and from its first declared name.
 
-    Of cycles that share names at least one is returned: the user has to break that one first.
+    Of cycles that share names at least one is returned: the user has to break that one first. Names that lead to a
+    cycle may be missing in the order.
     """
-    found: list[tuple[str, ...]] = []
+    order: list[str] = []
+    cycles: list[tuple[str, ...]] = []
     done: set[str] = set()
     for start in uses:
         path: list[str] = [start]
@@ -216,16 +215,17 @@ def _cycles(uses: Mapping[str, set[str]]) -> list[tuple[str, ...]]:
         while ways and start not in done:
             following = next(ways[-1], None)
             if following is None:
-                done.add(path.pop())
+                order.append(path.pop())
+                done.add(order[-1])
                 ways.pop()
             elif following in path:
-                found.append(tuple(path[path.index(following) :]))
+                cycles.append(tuple(path[path.index(following) :]))
                 done.update(path)
                 ways.clear()
             elif following not in done:
                 path.append(following)
                 ways.append(iter(sorted(uses[following])))
-    return found
+    return order, cycles
 
 
 def _cycle_error(cycle: tuple[str, ...], given: Mapping[str, _Given]) -> Diagnostic:

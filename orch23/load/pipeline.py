@@ -13,13 +13,14 @@ from orch23.load.loaded import InvalidPipelineError, LoadedPipeline, ParsedPipel
 from orch23.load.overrides import NO_MODEL_OVERRIDE, ModelOverride, ModelOverrides, read_variables
 from orch23.load.stage_bodies import LoadContext, read_stage
 from orch23.load.stored_pipelines import stages_and_skipped, stored_pipelines
-from orch23.load.yaml_text import PIPELINE_LIMITS, LazyLocations, ParsedText, decode_text, parse_yaml, too_large_error
-from orch23.model.diagnostic import Diagnostic, Location, Severity, did_you_mean, errors
+from orch23.load.yaml_errors import PIPELINE_LIMITS, decode_text, too_large_error
+from orch23.load.yaml_text import LazyLocations, ParsedText, parse_yaml
+from orch23.model.diagnostic import Diagnostic, Location, Severity, did_you_mean, errors, quoted_names
 from orch23.model.digest import Digest, Json, digest_bytes
 from orch23.model.errors import NotFoundError
 from orch23.model.fields import Problem, Problems, given
 from orch23.model.language import DISTRIBUTION_PATTERN, keys_of
-from orch23.model.parsing import strings_in
+from orch23.model.parsing import as_mapping, strings_in
 from orch23.model.pipeline import ForeachStage, Pipeline, SkippedStage, Stage
 from orch23.model.plan import CompileCache
 from orch23.model.plugins import missing_plugins
@@ -78,13 +79,10 @@ def load_pipeline(
     # With a stored pipeline, a command does not import PyYAML (ADR 31).
     stored = stored_pipelines(cache, file, sets or {}, vars_name, vars_text, override)
     known = None if stored is None else stored.get(text, parse)
-    if known is not None:
-        pipeline, origins = known
-        return LoadedPipeline(pipeline, (), origins, sources, digests)
-    parsed = parse(text)
+    parsed = known or parse(text)
     if parsed.pipeline is None:
         raise InvalidPipelineError(*parsed.diagnostics, sources=sources, parsed=parsed)
-    if stored is not None:
+    if stored is not None and known is None:
         stored.put(text, parsed)
     return LoadedPipeline(parsed.pipeline, parsed.diagnostics, parsed.origins, sources, digests)
 
@@ -147,6 +145,7 @@ def parse_pipeline(
     tree = parsed.tree
     if not isinstance(tree, Mapping):
         return ParsedPipeline(None, parsed.diagnostics or (_no_mapping(parsed, file),))
+    # First, since plugins decide which keys and step kinds are valid (ADR 32).
     plugins = _plugins_in(tree)
     without_kind = frozenset[str]() if plugins.are_complete else _without_kind(tree, plugins.installed)
     refused = form_errors(tree, plugins.installed)
@@ -165,7 +164,8 @@ def parse_pipeline(
     read = _stages(tree, _usable(tree.get("defaults"), refused), context, found)
     settings = _settings(tree, context, found)
     _check_pools(tree.get("pools", {}), context)
-    if len(read) == len(_declared(tree)):  # else a stage of the group may be among those that could not be read
+    declared = as_mapping(tree.get("stages"))
+    if len(read) == len(declared):  # else a stage of the group may be among those that could not be read
         _check_groups(read, context)
     diagnostics = _in_order(
         *parsed.diagnostics,
@@ -175,10 +175,11 @@ def parse_pipeline(
         *context.diagnostics,
         *context.overrides.notes(),
     )
-    name = tree.get("name")
+    stem = file.rpartition("/")[2].partition(".")[0] or file
+    name = tree.get("name", stem)
     stages, skipped = stages_and_skipped(read)
     pipeline = Pipeline(
-        name=name if isinstance(name, str) else _stem(file),
+        name=name if isinstance(name, str) else stem,
         file=file,
         stages=stages,
         skipped=skipped,
@@ -194,7 +195,7 @@ def parse_pipeline(
     if not plugins.are_complete:
         return ParsedPipeline(None, diagnostics, variables.origins)
     names = {stage.name for stage in read}
-    rest = [body for key, body in _declared(tree).items() if key not in names]
+    rest = [body for key, body in declared.items() if key not in names]
     return ParsedPipeline(None, diagnostics, variables.origins, pipeline, tuple(strings_in(rest)))
 
 
@@ -205,11 +206,6 @@ def _form_diagnostics(parsed: ParsedText, found: "Iterable[SchemaError]") -> Ite
         place = parsed.location_of(one.path, one.key)
         if place not in reported:
             yield Diagnostic(one.code, one.message, place, one.hint)
-
-
-def _declared(tree: Mapping[str, Json]) -> Mapping[str, Json]:
-    stages = tree.get("stages")
-    return stages if isinstance(stages, Mapping) else {}
 
 
 class _Plugins(Struct, frozen=True):
@@ -240,7 +236,7 @@ def _plugins_in(tree: Mapping[str, Json]) -> _Plugins:
 def _without_kind(tree: Mapping[str, Json], plugins: tuple[str, ...]) -> frozenset[str]:
     """Return the paths of the mappings that may have a key of a plugin which is not installed."""
     kinds = frozenset(kinds_of(plugins))
-    stages = _declared(tree).items()
+    stages = as_mapping(tree.get("stages")).items()
     without = (f"stages/{name}" for name, body in stages if isinstance(body, Mapping) and kinds.isdisjoint(body))
     return frozenset(("defaults", *without))
 
@@ -285,10 +281,6 @@ def _in_order(*diagnostics: Diagnostic) -> tuple[Diagnostic, ...]:
     return tuple(sorted(dict.fromkeys(diagnostics), key=order))
 
 
-def _stem(file: str) -> str:
-    return file.rpartition("/")[2].partition(".")[0] or file
-
-
 def _usable(defaults: Json, found: "Sequence[SchemaError]") -> Json:
     """Return the defaults without the nodes that have errors, or every stage would repeat these."""
     broken = {one.path if one.code in CODES_OF_KEYS else path_of_error(one) for one in found}
@@ -316,7 +308,7 @@ def _stages(
         if one.path.startswith("stages/") and one.code != E_NOT_EXACTLY_ONE:
             broken.setdefault(one.path.split("/")[1], set()).add(path_of_error(one))
     stages: list[Stage | ForeachStage | SkippedStage] = []
-    for name, raw in _declared(tree).items():
+    for name, raw in as_mapping(tree.get("stages")).items():
         if not isinstance(raw, Mapping):
             continue
         if name in broken:
@@ -378,6 +370,6 @@ def _check_pools(pools: Json, context: LoadContext) -> None:
         return
     for path, name in context.named_pools:
         if name not in pools:
-            defined = f"defined are {', '.join(f'`{one}`' for one in pools)}" if pools else "the file defines none"
+            defined = f"defined are {quoted_names(pools)}" if pools else "the file defines none"
             hint = did_you_mean(name, pools) or f"{defined}; write `pools: {{{name}: 1}}` at the top of the file"
             context.report(Problem(path, "E816", f"the pool `{name}` is not defined", hint))

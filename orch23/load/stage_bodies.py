@@ -12,6 +12,7 @@ from orch23.model.diagnostic import Diagnostic, Location, Related, Severity
 from orch23.model.digest import Json
 from orch23.model.fields import Problem, Problems, given
 from orch23.model.language import language_of
+from orch23.model.parsing import json_at
 from orch23.model.pipeline import Foreach, ForeachStage, SkippedStage, Stage, definition_paths
 from orch23.model.step import Step
 from orch23.resolve.document import CommonDocument, ForeachDocument
@@ -92,7 +93,7 @@ class LoadContext(Struct):
 
     def collect_pools(self, at: str, rendered: RenderedTree) -> None:
         """Remember the pools that a stage names, with their paths: pools are checked after all stages."""
-        named = rendered.tree.get("pools") if isinstance(rendered.tree, Mapping) else None
+        named = json_at(rendered.tree, "pools")
         for number, name in enumerate(named if isinstance(named, list | tuple) else ()):
             path = f"{at}/pools/{number}"
             if isinstance(name, str) and path not in rendered.unknown:
@@ -115,6 +116,7 @@ class LoadContext(Struct):
 
     def _set_outside(self, path: str) -> Iterator[Related]:
         """Yield the vars of the expression at a path that are set outside of the pipeline, and where."""
+        # A value of `--set` is checked where a stage uses it: the error there must say where the value came from.
         text = node_at(self.parsed.tree, path) if self.outside else None
         for name in sorted(members_used(text, "vars") & self.outside.keys()) if isinstance(text, str) else ():
             place = self.outside[name]
@@ -189,7 +191,7 @@ def _read_foreach(name: str, body: Mapping[str, Json], context: LoadContext) -> 
         not header.is_sound,
         context.report_expression_errors(unknown),
         _report_item_uses(foreach, unknown, at, context),
-        context.report_all(() if conflict is None else (conflict,)),
+        context.report_all(filter(None, (conflict,))),
     ]
     unknown = context.overrides.apply(name, unknown)
     body_left = context.overrides.apply(name, context.render(rest, at, item=foreach.name, defer=True))
@@ -240,6 +242,7 @@ def _check_item(body: Mapping[str, Json], foreach: Foreach, problems: Problems) 
     for key, hint in hints.items():
         if uses_name(body.get(key), foreach.name):
             problems.add(key, "E857", f"an item may not decide `{key}`", hint)
+    # A model may have written the items (ADR 12).
     if foreach.source is not None and uses_name(body.get("if"), foreach.name):
         hint = "leave items out of the list where it is made"
         problems.add("if", "E857", "an item of a file may not decide `if`", hint)
@@ -276,8 +279,7 @@ def _group_of_stage(
         problems.found += wrong
         return None
     group = read_group(document.promote, problems)
-    clash = group_conflict(group, given(header.promote, None), problems.path)
-    problems.found += [] if clash is None else [clash]
+    problems.found += filter(None, (group_conflict(group, given(header.promote, None), problems.path),))
     return group
 
 
@@ -313,23 +315,27 @@ def _node(
     The patterns of `allowed_paths.write` replace the outputs, which are within them.
     """
     tree = cast("Mapping[str, Json]", unknown.tree)
-    verify, allowed, needs = tree.get("verify"), tree.get("allowed_paths"), tree.get("needs")
-    writes = allowed.get("write") if isinstance(allowed, Mapping) else None
+    writes = json_at(tree, "allowed_paths", "write")
     kinds = kinds_of(context.plugins)
     # A missing step is reported elsewhere; `shell` only takes its place here.
     kind = next((kind for kind in kinds if kind in tree), "shell")
     step = kinds[kind]
     body_of_step = tree.get(kind)
-    named = [body_of_step.get(key) for key in step.output_keys] if isinstance(body_of_step, Mapping) else []
+    named = [json_at(body_of_step, key) for key in step.output_keys]
     return ForeachStage(
         name=name,
         foreach=foreach,
         body=cast("Mapping[str, Json]", body.tree),
         moved=body.moved,
         kind=kind,
-        needs=tuple(need for need in _list(needs) if isinstance(need, str)),
+        needs=tuple(need for need in _list(tree.get("needs")) if isinstance(need, str)),
         reads=possible_patterns(
-            [*_list(tree.get("inputs")), *_verified(verify), *_files(tree, kind, step), *step.inputs_of(body_of_step)]
+            [
+                *_list(tree.get("inputs")),
+                *_verified(tree.get("verify")),
+                *_files(tree, kind, step),
+                *step.inputs_of(body_of_step),
+            ]
         ),
         writes=possible_patterns([*_list(tree.get("outputs")), *named] if writes is None else _list(writes)),
         promote=group,
@@ -356,12 +362,11 @@ def _verified(verify: Json) -> list[Json]:
 
 def _files(tree: Mapping[str, Json], kind: str, step: type[Step]) -> list[Json]:
     """Return the files of the author that a step reads itself, and the prompt of later attempts."""
-    body, retry = tree.get(kind), tree.get("retry")
+    body = tree.get(kind)
     if not isinstance(body, Mapping):
         body = {language_of(step).short: body}
-    found = [body.get(key) for key in step.author_keys]
-    again = retry.get("prompt") if isinstance(retry, Mapping) else None
-    return [one for one in (*found, again) if isinstance(one, str)]
+    found = (*(body.get(key) for key in step.author_keys), json_at(tree, "retry", "prompt"))
+    return [one for one in found if isinstance(one, str)]
 
 
 def _report_item_errors(stage: ForeachStage, failed: frozenset[str], context: LoadContext, *, is_off: bool) -> bool:

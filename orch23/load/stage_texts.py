@@ -7,7 +7,8 @@ from itertools import pairwise
 from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.load.yaml_text import PIPELINE_LIMITS, parse_yaml
+from orch23.load.yaml_errors import PIPELINE_LIMITS
+from orch23.load.yaml_text import parse_yaml
 from orch23.model.diagnostic import Location
 
 _STAGES = re.compile(r"stages:[ \t]*(?:#.*)?")
@@ -54,8 +55,8 @@ def split_stages(text: str) -> StageTexts | None:
 
 
 def _first_indent(block: list[str]) -> int:
-    indents = (len(line) - len(line.lstrip(" ")) for line in block if line.strip(" ") and line.lstrip(" ")[0] != "#")
-    return next(indents, 0)
+    plain = ((line, line.lstrip(" ")) for line in block)
+    return next((len(line) - len(text) for line, text in plain if text and text[0] != "#"), 0)
 
 
 def _stages_of(block: list[str], indent: int) -> dict[str, tuple[str, ...]]:
@@ -65,8 +66,8 @@ def _stages_of(block: list[str], indent: int) -> dict[str, tuple[str, ...]]:
         for number, line in enumerate(block)
         if line.startswith(" " * indent) and line[indent : indent + 1] not in (" ", "", "#")
     ]
-    keys = [key for number in at_indent if (key := _KEY.fullmatch(block[number])) is not None and len(key[1]) == indent]
-    names = [key[2] or key[3] or key[4] for key in keys]
+    keys = filter(None, (_KEY.fullmatch(block[number]) for number in at_indent))
+    names = [key[2] or key[3] or key[4] for key in keys if len(key[1]) == indent]
     if len(set(names)) != len(at_indent):
         return {}
     # Comments before the first key belong to the first stage, all others to the stage above them.

@@ -34,8 +34,8 @@ class StoredPipelines(Struct, frozen=True):
     file: str
     made_of: bytes
 
-    def get(self, text: str, parse: Callable[[str], ParsedPipeline]) -> tuple[Pipeline, Mapping[str, str]] | None:
-        """Return the pipeline of a text and the origins of its vars, or None.
+    def get(self, text: str, parse: Callable[[str], ParsedPipeline]) -> ParsedPipeline | None:
+        """Return the pipeline of a text, with the origins of its vars, or None.
 
         If the stored text differs from it in stages only, `parse` is called with the text of these stages.
         """
@@ -47,7 +47,8 @@ class StoredPipelines(Struct, frozen=True):
                 self._put(stored)
         if stored is None:
             return None
-        return replace(stored.pipeline, locations=LazyLocations(text, self.file, stored.upper)), stored.origins
+        pipeline = replace(stored.pipeline, locations=LazyLocations(text, self.file, stored.upper))
+        return ParsedPipeline(pipeline, origins=stored.origins)
 
     def put(self, text: str, parsed: ParsedPipeline) -> None:
         """Store a pipeline that has no warnings, which would be lost, and no plugins, whose steps cannot be stored."""
@@ -97,6 +98,7 @@ def _edited(stored: _Stored, text: str, parse: Callable[[str], ParsedPipeline]) 
     if edit is None:
         return None
     known = {one.name: one for one in (*stored.pipeline.stages, *stored.pipeline.skipped)}
+    # The lines of the text may show other stages than those that were read from it.
     if set(edit.before.stages) != set(known) or 2 * len(edit.names) > len(known):
         return None  # most stages are edited: the whole text is parsed
     changed = _changed_stages(edit, parse)

@@ -1,6 +1,9 @@
-"""Describe syntax errors of YAML, with the location and a hint."""
+"""Errors of a text before its YAML is read, and of its syntax: limits, encoding, characters, hints."""
 
+import re
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+from msgspec import Struct
 
 from orch23.model.diagnostic import Diagnostic, Location, Related
 
@@ -15,10 +18,63 @@ QUOTE_EXPRESSION_HINT = 'put the expression in quotes: "${{ … }}"'
 QUOTE_PATTERN_HINT = 'a pattern that starts with * needs quotes: "*.py"'
 
 
-def location_at(file: str, text: str, index: int, length: int = 1) -> Location:
+# YAML forbids most of these. Editors do not count U+2028, U+2029 and a lone CR as line breaks, so that locations in
+# the text would be wrong; half surrogates and noncharacters cannot be written to UTF-8 files.
+_UNREADABLE = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufdd0-\ufdef\ufeff\ufffe\uffff]|\r(?!\n)"
+)
+
+
+class TextLimits(Struct, frozen=True):
+    """Limits of a text: bytes, values, and characters of the paths of all values.
+
+    A path repeats the keys above it: 40,000 values below 50 keys of 1,000 characters would take 2 GB.
+    """
+
+    size_bytes: int = 1 << 20
+    nodes: int = 120_000
+    paths: int = 16 << 20
+
+
+DATA_LIMITS = TextLimits()
+"""Limits for texts that a model may have written."""
+
+PIPELINE_LIMITS = TextLimits(size_bytes=16 << 20, nodes=2_000_000, paths=128 << 20)
+"""Limits for pipelines, which a user writes or generates: about 100,000 stages."""
+
+
+def location_at(file: str, text: str, index: int) -> Location:
     """Return the location of a character of a text by its index (from 0)."""
     start = text.rfind("\n", 0, index) + 1
-    return Location(file, text.count("\n", 0, index) + 1, index - start + 1, length)
+    return Location(file, text.count("\n", 0, index) + 1, index - start + 1)
+
+
+def decode_text(data: bytes, file: str) -> tuple[str, tuple[Diagnostic, ...]]:
+    """Return the text of a file, without a byte order mark, or the error where it is not UTF-8."""
+    try:
+        return data.decode("utf-8-sig"), ()
+    except UnicodeDecodeError as error:
+        before = data[: error.start].decode("utf-8", "replace")
+        where = location_at(file, before, len(before))
+        message = f"the byte 0x{data[error.start]:02x} is not UTF-8"
+        return "", (Diagnostic("E805", message, where, "save the file as UTF-8"),)
+
+
+def too_large_error(file: str, caps: TextLimits) -> Diagnostic:
+    """Return the error of a file that is larger than its limit."""
+    hint = "keep data in files of its own, or split the pipeline"
+    return Diagnostic("E805", f"the file is over {caps.size_bytes} bytes", Location(file, 1, 1), hint)
+
+
+def text_error(text: str, file: str, caps: TextLimits) -> Diagnostic | None:
+    """Return the error of a text that has a character which YAML does not allow, or is too large; else None."""
+    bad = _UNREADABLE.search(text)
+    if bad is not None:
+        message = f"the character U+{ord(bad.group()):04X} is not allowed in YAML"
+        hint = "remove it, or write it as an escape in a double-quoted string"
+        return Diagnostic("E805", message, location_at(file, text, bad.start()), hint)
+    is_large = len(text) > caps.size_bytes or len(text.encode()) > caps.size_bytes
+    return too_large_error(file, caps) if is_large else None
 
 
 # Messages of libyaml speak of tokens and nodes, which authors of pipelines do not know. The first entry whose words
@@ -60,10 +116,9 @@ def syntax_error(error: "yaml.MarkedYAMLError", text: str, file: str) -> Diagnos
     if mark is None:
         return Diagnostic("E801", message, Location(file, 1, 1), hint)
     lines = text.split("\n")
-    if mark.line < len(lines):
-        line, where = lines[mark.line], _location(file, mark)
-    else:  # libyaml sees a line break at the end of every text
-        line, where = "", location_at(file, text, len(text))
+    # libyaml sees a line break at the end of every text, so that its last line may be one after it.
+    line = "".join(lines[mark.line : mark.line + 1])
+    where = _location(file, mark) if mark.line < len(lines) else location_at(file, text, len(text))
     opened = None if error.context_mark is None else _location(file, error.context_mark)
     if opened is not None and "alias" in context:
         return Diagnostic("E801", "a value may not start with `*`", opened, QUOTE_PATTERN_HINT)
@@ -81,10 +136,8 @@ def syntax_error(error: "yaml.MarkedYAMLError", text: str, file: str) -> Diagnos
 
 
 def _message_and_hint(problem: str) -> tuple[str, str | None]:
-    for words, message, hint in _SYNTAX:
-        if words in problem:
-            return message, hint
-    return f"this is not YAML: {problem}", None
+    found = ((message, hint) for words, message, hint in _SYNTAX if words in problem)
+    return next(found, (f"this is not YAML: {problem}", None))
 
 
 def _location(file: str, mark: Mark) -> Location:

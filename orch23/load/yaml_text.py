@@ -15,16 +15,21 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from msgspec import Struct
 
 from orch23.load.yaml_errors import (
+    DATA_LIMITS,
+    PIPELINE_LIMITS,
     QUOTE_EXPRESSION_HINT,
     Mark,
+    TextLimits,
     location_at,
     syntax_error,
+    text_error,
 )
 from orch23.model.diagnostic import Diagnostic, Location, Related
 from orch23.model.digest import Json
+from orch23.model.fields import path_below
 
 if TYPE_CHECKING:
-    import yaml
+    pass
 
 
 MAX_YAML_DEPTH = 64
@@ -35,11 +40,6 @@ _DEPTH_OF_LIBYAML = "exceeded maximum nesting depth"
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+(?:[eE][-+]?[0-9]+)?|[eE][-+]?[0-9]+)")
 _WORDS: Mapping[str, Json] = {"true": True, "false": False, "null": None, "~": None, "": None}
-# YAML forbids most of these. Editors do not count U+2028, U+2029 and a lone CR as line breaks, so that locations in
-# the text would be wrong; half surrogates and noncharacters cannot be written to UTF-8 files.
-_UNREADABLE = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufdd0-\ufdef\ufeff\ufffe\uffff]|\r(?!\n)"
-)
 # The stubs of PyYAML have no common type for events.
 _Event: TypeAlias = Any
 
@@ -48,24 +48,6 @@ _Event: TypeAlias = Any
 def _yaml() -> ModuleType:
     """Return PyYAML, which is imported with the first text: most commands after an edit read none."""
     return importlib.import_module("yaml")
-
-
-class TextLimits(Struct, frozen=True):
-    """Limits of a text: bytes, values, and characters of the paths of all values.
-
-    A path repeats the keys above it: 40,000 values below 50 keys of 1,000 characters would take 2 GB.
-    """
-
-    size_bytes: int = 1 << 20
-    nodes: int = 120_000
-    paths: int = 16 << 20
-
-
-DATA_LIMITS = TextLimits()
-"""Limits for texts that a model may have written."""
-
-PIPELINE_LIMITS = TextLimits(size_bytes=16 << 20, nodes=2_000_000, paths=128 << 20)
-"""Limits for pipelines, which a user writes or generates: about 100,000 stages."""
 
 
 _UPPER = 2
@@ -153,7 +135,7 @@ class ParsedText(Struct, frozen=True):
         A node without a location has that of the nearest node above it.
         """
         if key is not None:
-            at_key = self.key_positions.get(f"{path}/{key}" if path else key)
+            at_key = self.key_positions.get(path_below(path, key))
             if at_key is not None:
                 return at_key
         while True:
@@ -165,23 +147,6 @@ class ParsedText(Struct, frozen=True):
             path = path.rpartition("/")[0]
 
 
-def decode_text(data: bytes, file: str) -> tuple[str, tuple[Diagnostic, ...]]:
-    """Return the text of a file, without a byte order mark, or the error where it is not UTF-8."""
-    try:
-        return data.decode("utf-8-sig"), ()
-    except UnicodeDecodeError as error:
-        before = data[: error.start].decode("utf-8", "replace")
-        where = location_at(file, before, len(before))
-        message = f"the byte 0x{data[error.start]:02x} is not UTF-8"
-        return "", (Diagnostic("E805", message, where, "save the file as UTF-8"),)
-
-
-def too_large_error(file: str, caps: TextLimits) -> Diagnostic:
-    """Return the error of a file that is larger than its limit."""
-    hint = "keep data in files of its own, or split the pipeline"
-    return Diagnostic("E805", f"the file is over {caps.size_bytes} bytes", Location(file, 1, 1), hint)
-
-
 def parse_yaml(text: str, file: str, caps: TextLimits = DATA_LIMITS) -> ParsedText:
     """Parse one YAML document. Errors of the text are not raised, but in `diagnostics`.
 
@@ -189,7 +154,7 @@ def parse_yaml(text: str, file: str, caps: TextLimits = DATA_LIMITS) -> ParsedTe
     all other errors can be reported at the same time.
     """
     text = text.removeprefix("\ufeff")
-    refused = _unreadable(text, file, caps)
+    refused = text_error(text, file, caps)
     if refused is not None:
         return ParsedText(None, {}, {}, (refused,))
     # Not `yaml.safe_load`, which gives no locations and takes the last of two equal keys.
@@ -223,16 +188,6 @@ def _events(text: str) -> Iterator[_Event]:
             yield loader.get_event()
     finally:
         loader.dispose()
-
-
-def _unreadable(text: str, file: str, caps: TextLimits) -> Diagnostic | None:
-    bad = _UNREADABLE.search(text)
-    if bad is not None:
-        message = f"the character U+{ord(bad.group()):04X} is not allowed in YAML"
-        hint = "remove it, or write it as an escape in a double-quoted string"
-        return Diagnostic("E805", message, location_at(file, text, bad.start()), hint)
-    is_large = len(text) > caps.size_bytes or len(text.encode()) > caps.size_bytes
-    return too_large_error(file, caps) if is_large else None
 
 
 class _OutOfRange(Struct, frozen=True):
@@ -278,7 +233,6 @@ class _Building:
         self.key_positions = NodeLocations(file)
         self.diagnostics: list[Diagnostic] = []
         self._text = text
-        self._taking = _taking()
         self._file = file
         self._caps = caps
         self._last_line = text.count("\n")
@@ -289,7 +243,7 @@ class _Building:
 
     def take(self, event: _Event) -> bool:
         """Process one event; return False if parsing must stop."""
-        act = self._taking.get(type(event))
+        act = _TAKING.get(type(event).__name__)
         return act is None or act(self, event)
 
     def _document(self, event: _Event) -> bool:
@@ -320,47 +274,40 @@ class _Building:
     def _key(self, frame: _Frame, event: _Event, value: Json) -> None:
         """Take the next key of a mapping; a refused one still gets its value read."""
         name = value if isinstance(value, str) else str(event.value)
-        path = _below(frame.path, name)
-        span = self._span(event.start_mark, event.end_mark)
-        error = self._key_error(frame, event, value, path)
-        frame.key = name
-        if error is not None:
-            code, message, hint, related = error
-            place = Location(self._file, *span)
-            self.diagnostics.append(Diagnostic(code, message, place, hint, related=related))
-            frame.skip = code != "E806"
+        path = path_below(frame.path, name)
+        frame.key, frame.skip = name, self._is_refused(frame, event, value, path)
         if path not in self.key_positions and not frame.skip:
-            self.key_positions.put(path, span)
+            self.key_positions.put(path, self._span(event.start_mark, event.end_mark))
 
-    def _key_error(
-        self, frame: _Frame, event: _Event, value: Json, path: str
-    ) -> tuple[str, str, str, tuple[Related, ...]] | None:
-        """Return code, message, hint and related location of the error that a key has, or None."""
+    def _is_refused(self, frame: _Frame, event: _Event, value: Json, path: str) -> bool:
+        """Report what is wrong with a key; return whether its value is left out."""
         if event.value == "<<" and event.implicit[0]:
             hint = "write the keys out, or put what stages share under `defaults`"
-            return "E804", "merge keys (`<<`) are not allowed", hint, ()
+            self._report("E804", "merge keys (`<<`) are not allowed", event, hint)
+            return True
         if not isinstance(value, str):
-            return "E806", f"the key `{event.value}` is not a string", f'write "{event.value}" in quotes', ()
+            self._report("E806", f"the key `{event.value}` is not a string", event, f'write "{event.value}" in quotes')
+            return False
         # YAML readers differ in which of the two values they use.
         if isinstance(frame.value, dict) and value in frame.value:
             first = Related("first here", self.key_positions.get(path))
-            return "E803", f"the key `{value}` appears twice", "remove one of the two", (first,)
-        return None
+            self._report("E803", f"the key `{value}` appears twice", event, "remove one of the two", first)
+            return True
+        return False
 
     def _start(self, event: _Event) -> bool:
         self._refuse_properties(event)
         if self._awaiting_key() is not None:
-            hint = QUOTE_EXPRESSION_HINT if self._starts(event, "{") else "a key is one word or a quoted string"
-            self._report("E806", "a key may not be a list or a mapping", event, hint)
-            self.tree = None
-            return False
+            # `{` begins a mapping, but an author who writes it here means an expression.
+            line = self._text.split("\n", event.start_mark.line + 1)[event.start_mark.line]
+            is_brace = line.startswith("{", event.start_mark.column)
+            hint = QUOTE_EXPRESSION_HINT if is_brace else "a key is one word or a quoted string"
+            return self._stop("E806", "a key may not be a list or a mapping", event, hint)
         value: list[Json] | dict[str, Json] = {} if isinstance(event, _yaml().MappingStartEvent) else []
         path = self._add(value, event)
         self._frames.append(_Frame(path, value, event.start_mark, bool(event.flow_style)))
         if len(self._frames) > MAX_YAML_DEPTH:
-            self._report("E805", f"the nesting is over {MAX_YAML_DEPTH} levels deep", event, "flatten it")
-            self.tree = None
-            return False
+            return self._stop("E805", f"the nesting is over {MAX_YAML_DEPTH} levels deep", event, "flatten it")
         return self._within_limits(event)
 
     def _end(self, event: _Event) -> bool:
@@ -391,13 +338,13 @@ class _Building:
             return ""
         frame = self._frames[-1]
         if isinstance(frame.value, list):
-            path = _below(frame.path, str(len(frame.value)))
+            path = path_below(frame.path, str(len(frame.value)))
             frame.value.append(value)
             self._paths += len(path)
             self.positions.put(path, span)
             return path
         name, skip = frame.key or "", frame.skip
-        path = _below(frame.path, name)
+        path = path_below(frame.path, name)
         self._paths += len(path)
         frame.key, frame.skip = None, False
         if skip:
@@ -412,32 +359,26 @@ class _Building:
             hint = "write the value out where it is needed, or make it a var"
             self._report("E804", f"anchors (`&{event.anchor}`) are not allowed", event, hint)
         if event.tag is not None:
-            hint = "remove the tag; quotes make a string"
-            self._report("E804", "tags (`!…`) are not allowed", event, hint)
+            self._report("E804", "tags (`!…`) are not allowed", event, "remove the tag; quotes make a string")
 
     def _within_limits(self, event: _Event) -> bool:
         self._nodes += 1
         if self._nodes > self._caps.nodes:
-            self._report("E805", f"the file holds over {self._caps.nodes} values", event, "split it")
-        elif self._paths > self._caps.paths:
+            return self._stop("E805", f"the file holds over {self._caps.nodes} values", event, "split it")
+        if self._paths > self._caps.paths:
             message = f"the keys are too long: the paths of all values have over {self._caps.paths} characters"
-            self._report("E805", message, event, "shorten the keys that have many values below them")
-        else:
-            return True
+            return self._stop("E805", message, event, "shorten the keys that have many values below them")
+        return True
+
+    def _stop(self, code: str, message: str, event: _Event, hint: str) -> bool:
+        """Report an error after which nothing more is read, and drop what was read."""
+        self._report(code, message, event, hint)
         self.tree = None
         return False
 
-    def _starts(self, event: _Event, text: str) -> bool:
-        """Return whether the text has this text where the event starts."""
-        mark: tuple[int, int] = (event.start_mark.line, event.start_mark.column)
-        return self._text.split("\n", mark[0] + 1)[mark[0]].startswith(text, mark[1])
-
-    def _report(self, code: str, message: str, event: _Event, hint: str) -> None:
-        place = self._location(event.start_mark, event.end_mark)
-        self.diagnostics.append(Diagnostic(code, message, place, hint))
-
-    def _location(self, start: Mark, end: Mark) -> Location:
-        return Location(self._file, *self._span(start, end))
+    def _report(self, code: str, message: str, event: _Event, hint: str, *related: Related) -> None:
+        place = Location(self._file, *self._span(event.start_mark, event.end_mark))
+        self.diagnostics.append(Diagnostic(code, message, place, hint, related=related))
 
     def _span(self, start: Mark, end: Mark) -> tuple[int, int, int]:
         line, column = start.line, start.column
@@ -448,22 +389,15 @@ class _Building:
         return line + 1, column + 1, max(1, length)
 
 
-# A table of bound methods in the object would be a reference cycle: the object, with all locations of a text, would
-# stay in memory until the garbage collector runs, which is seldom (ADR 18).
-@cache
-def _taking() -> "Mapping[type[yaml.Event], Callable[[_Building, _Event], bool]]":
-    """Return the method for each type of event."""
-    yaml = _yaml()
-    return {
-        yaml.ScalarEvent: _Building._scalar,  # noqa: SLF001 - of this module
-        yaml.MappingStartEvent: _Building._start,  # noqa: SLF001
-        yaml.SequenceStartEvent: _Building._start,  # noqa: SLF001
-        yaml.MappingEndEvent: _Building._end,  # noqa: SLF001
-        yaml.SequenceEndEvent: _Building._end,  # noqa: SLF001
-        yaml.AliasEvent: _Building._alias,  # noqa: SLF001
-        yaml.DocumentStartEvent: _Building._document,  # noqa: SLF001
-    }
-
-
-def _below(path: str, name: str) -> str:
-    return f"{path}/{name}" if path else name
+# By the names of the classes, so that PyYAML is imported with the first text. A table of bound methods in the object
+# would be a reference cycle: the object, with all locations of a text, would stay in memory until the garbage collector
+# runs, which is seldom (ADR 18).
+_TAKING: Mapping[str, Callable[[_Building, _Event], bool]] = {
+    "ScalarEvent": _Building._scalar,  # noqa: SLF001 - of this module
+    "MappingStartEvent": _Building._start,  # noqa: SLF001
+    "SequenceStartEvent": _Building._start,  # noqa: SLF001
+    "MappingEndEvent": _Building._end,  # noqa: SLF001
+    "SequenceEndEvent": _Building._end,  # noqa: SLF001
+    "AliasEvent": _Building._alias,  # noqa: SLF001
+    "DocumentStartEvent": _Building._document,  # noqa: SLF001
+}

@@ -53,6 +53,11 @@ class Diagnostic(Struct, frozen=True):
         return f"{place}{self.severity}[{self.code}]: {subject}{self.message}{hint}"
 
 
+def quoted_names(names: Iterable[object]) -> str:
+    """Return names as messages list them: quoted, with commas."""
+    return ", ".join(f"`{name}`" for name in names)
+
+
 def errors(diagnostics: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:
     """Return the diagnostics that are errors."""
     return tuple(d for d in diagnostics if d.severity is Severity.ERROR)

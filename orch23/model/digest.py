@@ -13,17 +13,6 @@ else:
     Json: TypeAlias = Any  # msgspec decodes no type alias that refers to itself
 
 
-__all__ = [
-    "Digest",
-    "FileEntry",
-    "Json",
-    "canonical_json",
-    "digest_bytes",
-    "digest_json",
-    "git_blob_id",
-    "json_builtin",
-]
-
 _SHA256_DIGITS = 64
 
 

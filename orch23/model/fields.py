@@ -157,6 +157,11 @@ def given(value: _Value | UnsetType, default: _Default) -> _Value | _Default:
     return default if value is UNSET else value
 
 
+def path_below(path: str, key: str) -> str:
+    """Return the path of a key, or of a position in a list, of the node at a path."""
+    return f"{path}/{key}" if path else key
+
+
 BOOLEANS = {"yes": "true", "on": "true", "true": "true", "no": "false", "off": "false", "false": "false"}
 
 

@@ -305,6 +305,21 @@ def strings_in(value: Json) -> Iterator[str]:
             yield from strings_in(one)
 
 
+def as_mapping(value: Json) -> Mapping[str, Json]:
+    """Return a value if it is a mapping, else an empty one."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def json_at(value: Json, *path: str | int) -> Json:
+    """Return the value at a path of keys and positions; None if there is none."""
+    for step in path:
+        if isinstance(step, int):
+            value = value[step] if isinstance(value, list | tuple) and len(value) > step else None
+        else:
+            value = as_mapping(value).get(step)
+    return value
+
+
 JsonObject: TypeAlias = dict[str, Any]
 """A JSON object with values of any kind."""
 
@@ -313,8 +328,8 @@ NaturalNumber: TypeAlias = Annotated[int, Meta(ge=0)]
 
 _Value = TypeVar("_Value")
 
+# Types that msgspec would write as text. They are left as they are, and then the writer of JSON refuses them.
 _NOT_JSON: Final = (bytes, bytearray, memoryview, datetime, date, time, timedelta, Decimal, UUID)
-"""Types that msgspec would write as text. They are left as they are, and then the writer of JSON refuses them."""
 
 
 def to_struct(value: Json, form: type[_Value]) -> _Value:

@@ -10,6 +10,8 @@ from msgspec import Struct, field
 from orch23.model.action import DEFAULT_LIMITS, StepLimits
 from orch23.model.diagnostic import Location
 from orch23.model.digest import Json
+from orch23.model.parsing import json_at
+from orch23.model.paths import is_glob
 from orch23.model.step import Step, VerifyStep
 
 DEFAULT_PIPELINE = "pipeline.yaml"
@@ -214,6 +216,11 @@ class Retry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     no_progress: int | None = None
     escalate: tuple[str, ...] = ()
 
+    def model_of(self, attempt: int, default: str) -> str:
+        """Return the model of an attempt (from 1): the n-th of `escalate`, whose last one repeats, or the default."""
+        models = self.escalate or (default,)
+        return models[min(attempt, len(models)) - 1]
+
 
 class StopConditions(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Limits that end a run, or the attempts of one stage; None means unlimited. `max_failed_stages` is for runs only.
@@ -303,6 +310,11 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
         return family_of(self.name)
 
     @property
+    def literal_outputs(self) -> frozenset[str]:
+        """Return the outputs that are files, not patterns or folders."""
+        return frozenset(path for path in self.outputs if not is_glob(path))
+
+    @property
     def author_files(self) -> dict[tuple[str, str], str]:
         """Return the paths of the author's files that the stage reads, such as prompts, by the key that names each."""
         paths = {(self.kind, key): getattr(self.step, key) for key in self.step.author_keys}
@@ -374,8 +386,8 @@ def family_of(name: str) -> str:
     return name.partition("@")[0]
 
 
+# The number of parts in the path of a stage, `stages/NAME`.
 _OF_STAGE = 2
-"""The number of parts in the path of a stage, `stages/NAME`."""
 
 
 # `dict=True` gives the object a `__dict__`, which `cached_property` needs.
@@ -406,8 +418,7 @@ class Pipeline(Struct, frozen=True, omit_defaults=True, kw_only=True, dict=True)
         found: set[str] = set(self.transcripts)
         for stage in self.stages:
             if isinstance(stage, ForeachStage):
-                llm = stage.body.get("llm")
-                place = llm.get("transcripts") if isinstance(llm, Mapping) else None
+                place = json_at(stage.body, "llm", "transcripts")
             else:
                 place = getattr(stage.step, "transcripts", None)
             if isinstance(place, str):

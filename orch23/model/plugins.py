@@ -53,8 +53,8 @@ class LazyMapping(Mapping[str, _Value]):
 _GROUPS = "orch23."
 # `orch23_checks` is part of the wheel of orch23, so its checks need no `plugins` key (ADR 32).
 _OWN = frozenset({"orch23", "orch23_checks"})
+# The distributions that were looked up, by the name in the pipeline; None for one that is not installed.
 _KNOWN: "dict[str, Distribution | None]" = {}
-"""The distributions that were looked up, by the name in the pipeline; None for one that is not installed."""
 _LONGEST = 300
 REPORT_PLUGIN_HINT = "report it to the author of the plugin, or remove it from `plugins`"
 

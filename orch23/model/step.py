@@ -72,6 +72,7 @@ class Step:
     """
 
     __slots__ = ()
+    # Facts that the core asks a step for, so that it never asks for its class (ADR 32).
     kind: ClassVar[str] = ""
     language: ClassVar[str] = ""
     run: ClassVar[str] = ""

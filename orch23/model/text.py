@@ -1,7 +1,7 @@
 """Split streamed text into lines, escape hidden characters, and write JSON pointers."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
 HIDDEN_CHARACTERS = re.compile(
@@ -19,6 +19,12 @@ def escape_hidden(text: str) -> str:
     return text if text.isascii() and text.isprintable() else HIDDEN_CHARACTERS.sub(_escaped, text)
 
 
+def join_first(names: Sequence[str], most: int, separator: str = ", ") -> str:
+    """Return the first names as one text, with the number of the others: `a, b and 3 more`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{separator.join(names[:most])}{more}"
+
+
 def _escaped(found: re.Match[str]) -> str:
     number = ord(found.group())
     if number <= 0xFFFF:  # noqa: PLR2004 - the basic plane
@@ -30,8 +36,8 @@ def _escaped(found: re.Match[str]) -> str:
 MAX_LINE_LENGTH: Final = 2_000
 """The maximum length of a line that is shown."""
 _LOOKAHEAD: Final = 512
+# The maximum length of a line that is reported: a secret at the cut must be complete to be redacted.
 _MAX_REPORTED: Final = MAX_LINE_LENGTH + _LOOKAHEAD
-"""The maximum length of a line that is reported: a secret at the cut must be complete to be redacted."""
 _DOTS: Final = "..."
 
 

@@ -355,10 +355,9 @@ class PlanIndex(Struct, dict=True):
 
     def _chain(self, chain: str) -> _Chain:
         if chain not in self._chains:
-            nodes = self.plan.nodes
-            items = [nodes[name] for name in self.plan.chains.get(chain, ())]
+            # A foreach that is not expanded yet has no items: it is a node itself.
+            names = self.plan.chains.get(chain, (chain,))
+            items = [self.plan.nodes[name] for name in names if name in self.plan.nodes]
             last = {path: at for at, item in enumerate(items) if isinstance(item, Stage) for path in item.outputs}
-            # A foreach that is not expanded yet is a node of this name.
-            writers = [*items, *(nodes[name] for name in (chain,) if isinstance(nodes.get(name), ForeachStage))]
-            self._chains[chain] = _Chain(_PatternSet(one for node in writers for one in writes_of(node)), last)
+            self._chains[chain] = _Chain(_PatternSet(one for item in items for one in writes_of(item)), last)
         return self._chains[chain]

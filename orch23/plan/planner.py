@@ -148,8 +148,8 @@ class Selection(Struct, frozen=True, kw_only=True):
         """
         if self.selects_all:
             return frozenset(plan.nodes)
-        below = _closure(_named(plan, self.downstream), plan.downstream)
-        wanted = _closure(_named(plan, self.targets) | below, plan.upstream)
+        below = closure(_named(plan, self.downstream), plan.downstream)
+        wanted = closure(_named(plan, self.targets) | below, plan.upstream)
         return frozenset(wanted | _named(plan, self.only))
 
     def skipped(self, plan: Plan) -> tuple[str, ...]:
@@ -189,7 +189,8 @@ def _meant(plan: Plan, name: str) -> set[str] | None:
     return {family} if "@" in name and isinstance(plan.nodes.get(family), ForeachStage) else None
 
 
-def _closure(start: set[str], edges: Mapping[str, tuple[str, ...]]) -> set[str]:
+def closure(start: set[str], edges: Mapping[str, tuple[str, ...]]) -> set[str]:
+    """Return these nodes, and all that the edges lead to from them."""
     found, todo = set(start), list(start)
     while todo:
         following = set(edges.get(todo.pop(), ())) - found

@@ -14,6 +14,7 @@ import networkx as nx
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.pipeline import Pipeline, family_of
+from orch23.model.text import join_first
 from orch23.plan.diagnostics import explain_edge
 from orch23.plan.nodes import Node
 
@@ -161,12 +162,11 @@ def _group_error(
     if other_groups:
         hint = "give the stages of these groups one name"
         also = f" of group {_quoted(other_groups)}"
-    names = _quoted(inner[:_MAX_NAMES], " and ")
-    more = f" and {len(inner) - _MAX_NAMES} more" if len(inner) > _MAX_NAMES else ""
+    names = join_first([f"`{name}`" for name in inner], _MAX_NAMES, " and ")
     verb = "comes" if len(inner) == 1 else "come"
     return Diagnostic(
         "E829",
-        f"group `{group}` cannot be promoted at once: {names}{more}{also} {verb} between `{first}` and `{last}`",
+        f"group `{group}` cannot be promoted at once: {names}{also} {verb} between `{first}` and `{last}`",
         pipeline.locate("stages", inner[0]),
         f"{hint}, or remove one of these edges",
         related=tuple(
@@ -177,5 +177,5 @@ def _group_error(
     )
 
 
-def _quoted(names: Iterable[str], separator: str = ", ") -> str:
-    return separator.join(f"`{name}`" for name in names)
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)

@@ -154,21 +154,6 @@ class CallContext(Struct, frozen=True):
     attempt: int = 1
 
 
-def _no_schema(step: "LLMStep", schema: Json) -> Json:
-    del step, schema
-    return None
-
-
-def _nothing_wrong(step: "LLMStep", environ: Mapping[str, str], root: Path | None) -> tuple[Diagnostic, ...]:
-    del step, environ, root
-    return ()
-
-
-def _no_consent(step: "LLMStep", environ: Mapping[str, str], root: Path, files: ProjectFiles) -> Grant | None:
-    del step, environ, root, files
-    return None
-
-
 class Adapter(Struct, frozen=True, kw_only=True):
     """One provider. All fields but `make` work without a call and without importing a client library.
 
@@ -188,11 +173,11 @@ class Adapter(Struct, frozen=True, kw_only=True):
     pricing: Pricing
     remote: "Callable[[LLMStep], bool]"
     # Not done by the vendors' libraries: they would be imported to compute a key (ADR 10).
-    wire: "Callable[[LLMStep, Json], Json]" = _no_schema
-    check: "Callable[[LLMStep, Mapping[str, str], Path | None], tuple[Diagnostic, ...]]" = _nothing_wrong
+    wire: "Callable[[LLMStep, Json], Json]" = field(default=lambda *_: None)
+    check: "Callable[[LLMStep, Mapping[str, str], Path | None], tuple[Diagnostic, ...]]" = field(default=lambda *_: ())
     # Checked only for calls that are certain: a build from recordings needs no key (ADR 11).
-    ready: "Callable[[LLMStep, Mapping[str, str], Path | None], tuple[Diagnostic, ...]]" = _nothing_wrong
-    consent: "Callable[[LLMStep, Mapping[str, str], Path, ProjectFiles], Grant | None]" = _no_consent
+    ready: "Callable[[LLMStep, Mapping[str, str], Path | None], tuple[Diagnostic, ...]]" = field(default=lambda *_: ())
+    consent: "Callable[[LLMStep, Mapping[str, str], Path, ProjectFiles], Grant | None]" = field(default=lambda *_: None)
     on_truncated: OnTruncated = field(default_factory=OnTruncated)
 
 

@@ -348,8 +348,7 @@ def _thinking(value: str) -> dict[str, Json]:
     return {"type": "enabled", "budget_tokens": int(value)} if value.isdecimal() else {"type": value}
 
 
-def _check(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tuple[Diagnostic, ...]:
-    del environ, root
+def _check(step: LLMStep, _environ: Mapping[str, str], _root: Path | None) -> tuple[Diagnostic, ...]:
     found = []
     if step.effort is not None and step.effort not in EFFORTS:
         message = f"the provider `anthropic` has no effort `{step.effort}`"
@@ -369,11 +368,6 @@ def _thinking_fault(value: str, max_tokens: int) -> str | None:
     if int(value) < MIN_THINKING_TOKENS:
         return f"is under {MIN_THINKING_TOKENS} tokens, the minimum"
     return None if int(value) < max_tokens else f"is not under `max_tokens: {max_tokens}`, which includes it"
-
-
-def _ready(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tuple[Diagnostic, ...]:
-    del step, root
-    return _missing(_key(environ))
 
 
 def _missing(key: str) -> tuple[Diagnostic, ...]:
@@ -403,6 +397,6 @@ ADAPTER = Adapter(
     remote=lambda step: not is_loopback(_url(step)),
     wire=wire_schema,
     check=_check,
-    ready=_ready,
+    ready=lambda _step, environ, _root: _missing(_key(environ)),
     consent=lambda step, *_: server_grant(_url(step), ANTHROPIC_URL, ANTHROPIC_KEY),
 )

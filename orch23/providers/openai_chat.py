@@ -7,6 +7,7 @@ from msgspec import Struct, field
 
 from orch23.model.digest import Json
 from orch23.model.llm import Request, Response, StopReason
+from orch23.model.parsing import json_at
 from orch23.model.server_url import recordable_model
 from orch23.providers import codes
 from orch23.providers.adapter import seed_of
@@ -18,7 +19,7 @@ from orch23.providers.openai_client import (
     response_format,
     token_usage,
 )
-from orch23.providers.server_replies import MAX_RESPONSE_CHARACTERS, join_text, json_at, text_at
+from orch23.providers.server_replies import MAX_RESPONSE_CHARACTERS, join_text, text_at
 
 _STREAM = "text/event-stream"
 _UNFINISHED = "it has no finish reason"
@@ -69,8 +70,9 @@ class ChatCompletions(Struct, frozen=True, kw_only=True):
             stream = create(**chat_request_body(request, self.limit_field))
             kind = stream.response.headers.get("content-type", "")
             if not kind.startswith(_STREAM):
-                what = f"it sent {kind or 'a reply without a type'}, not a stream"
-                raise invalid_reply_error(what, self.connection.server.url)
+                raise invalid_reply_error(
+                    self.connection.server.url, f"it sent {kind or 'a reply without a type'}, not a stream"
+                )
             for chunk in self._chunks(stream):
                 said = partial.take(chunk)
                 if partial.length > MAX_RESPONSE_CHARACTERS:
@@ -81,8 +83,7 @@ class ChatCompletions(Struct, frozen=True, kw_only=True):
     def _chunks(self, stream: Iterable[Any]) -> Iterator[Json]:
         for chunk in stream:
             if not hasattr(chunk, "to_dict"):
-                what = "a part of the stream is not a JSON object"
-                raise invalid_reply_error(what, self.connection.server.url)
+                raise invalid_reply_error(self.connection.server.url, "a part of the stream is not a JSON object")
             yield chunk.to_dict(mode="json", warnings=False)
 
     def _judged(self, partial: "_PartialResponse", until: float) -> tuple[str, StopReason]:
@@ -96,8 +97,7 @@ class ChatCompletions(Struct, frozen=True, kw_only=True):
         try:
             text, refusal = partial.text, partial.refusal
         except ValueError:
-            what = "half of a character is missing"
-            raise incomplete_error(self.connection.server.url, what) from None
+            raise incomplete_error(self.connection.server.url, "half of a character is missing") from None
         if refusal:
             return refusal, "refusal"
         if partial.finish not in _STOPS:

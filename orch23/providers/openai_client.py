@@ -162,7 +162,7 @@ def make_openai_client(server: ServerAccess, timeout_s: float, sockets: CallSock
 # ---- errors ------------------------------------------------------------------------------
 
 
-def invalid_reply_error(what: str, url: str) -> TransportError:
+def invalid_reply_error(url: str, what: str) -> TransportError:
     """Return the error of a reply that does not match the interface."""
     message = f"the reply of {url} does not match OpenAI's interface: {printable_line(what)}"
     return TransportError(invalid_reply_diagnostic(message), charged=True)
@@ -183,7 +183,7 @@ def transport_error(error: Exception, url: str) -> TransportError:
         case openai.APIError():  # in the middle of a stream
             return server_error(server_message(error.body), str(error.code or ""), str(error.type or ""))
         case ValueError() | RecursionError():  # of the JSON reader: also nested too deeply, or a number too long
-            return invalid_reply_error("a line is not JSON", url)
+            return invalid_reply_error(url, "a line is not JSON")
         case _:
             return library_error(error, "openai")
 
@@ -230,10 +230,9 @@ def parse_reply(text: str, url: str) -> Mapping[str, Json]:
     try:
         value = parse_json(text, max_bytes=MAX_REPLY_BYTES)
     except StrictJsonError as error:
-        raise invalid_reply_error(str(error), url) from None
+        raise invalid_reply_error(url, str(error)) from None
     if not isinstance(value, Mapping):
-        what = "it is not a JSON object"
-        raise invalid_reply_error(what, url)
+        raise invalid_reply_error(url, "it is not a JSON object")
     return value
 
 

@@ -14,6 +14,7 @@ from orch23.model.digest import Json
 from orch23.model.errors import ProviderError
 from orch23.model.event import CallSubmitted, Event, Warned
 from orch23.model.llm import Request, Response, StopReason, Usage
+from orch23.model.parsing import json_at
 from orch23.model.server_url import recordable_model
 from orch23.providers import codes
 from orch23.providers.connections import OpenCalls
@@ -28,7 +29,7 @@ from orch23.providers.openai_client import (
     server_message,
     token_usage,
 )
-from orch23.providers.server_replies import json_at, list_at, text_at
+from orch23.providers.server_replies import list_at, text_at
 
 _WAITING = frozenset({"queued", "in_progress"})
 _ENDED = frozenset({"completed", "incomplete"})
@@ -131,8 +132,7 @@ class ResponsesApi(Struct, frozen=True, kw_only=True):
         """Return a submitted response that has ended. Its id is stored first, so a killed build loses nothing."""
         response_id = text_at(reply, "id")
         if not response_id:
-            what = "the response is not ready and has no id"
-            raise invalid_reply_error(what, self.connection.server.url)
+            raise invalid_reply_error(self.connection.server.url, "the response is not ready and has no id")
         data = CallSubmitted(fingerprint=request.fingerprint(), response_id=response_id, provider=request.provider)
         # On disk before the first poll: after a kill, the next run collects the response instead of paying for another.
         self.emit(Event(data, f"submitted as {response_id}", self.stage))
@@ -223,8 +223,9 @@ class ResponsesApi(Struct, frozen=True, kw_only=True):
             what = "the response was cancelled"
             raise server_error(what)
         if status not in _ENDED:
-            what = f"a response of status {status!r}" if status else "it has no status"
-            raise invalid_reply_error(what, self.connection.server.url)
+            raise invalid_reply_error(
+                self.connection.server.url, f"a response of status {status!r}" if status else "it has no status"
+            )
         text, refusal = _texts(reply)
         if refusal:
             return refusal, "refusal"

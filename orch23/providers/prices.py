@@ -87,6 +87,7 @@ class Prices(Struct, frozen=True):
         if stated is not None:
             return _stated(stated)
         adapter = adapter_named(provider, self.plugins)
+        # Unknown, and not free: under a limit of cost, such a model is not called (ADR 8).
         match adapter.pricing if adapter else "unknown":
             case "free":
                 return FREE_TARIFF

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -10,7 +9,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import InvalidInputError
 from orch23.model.llm import OnTruncated, Provider
-from orch23.model.plugins import LazyMapping, Registry, type_validator
+from orch23.model.plugins import LazyMapping, Registry, load_object_as, type_validator
 from orch23.model.server_url import url_origin
 from orch23.model.step import Grant
 from orch23.providers import codes
@@ -33,12 +32,7 @@ _MODULES = {
 }
 
 
-def _load(name: str) -> Adapter:
-    adapter: Adapter = import_module(f"orch23.providers.{_MODULES[name]}").ADAPTER
-    return adapter
-
-
-ADAPTERS = LazyMapping(_MODULES, _load)
+ADAPTERS = LazyMapping(_MODULES, lambda name: load_object_as(Adapter, f"orch23.providers.{_MODULES[name]}:ADAPTER"))
 # The entry points of plugins that are providers.
 PROVIDER_GROUP: Final = "orch23.providers"
 

@@ -8,13 +8,11 @@ from msgspec import Struct
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, digest_bytes, digest_json
 from orch23.model.errors import ProviderError
-from orch23.model.llm import Provider, Request, Response
+from orch23.model.llm import Request, Response
 from orch23.providers import codes
 from orch23.providers.adapter import (
     SCRIPTED_PROVENANCE,
     Adapter,
-    CallContext,
-    ProviderContext,
     ScriptedCase,
     ScriptedResponses,
 )
@@ -73,12 +71,7 @@ def _text(case: ScriptedCase, attempt: int) -> str | None:
     return case.texts[attempt - 1] if 0 < attempt <= len(case.texts) else None
 
 
-def _make(setting: ProviderContext, asking: CallContext) -> Provider:
-    return ScriptedProvider(setting.read_answers(asking.step.answers or ""), asking.stage, asking.attempt)
-
-
-def _check(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tuple[Diagnostic, ...]:
-    del environ
+def _check(step: LLMStep, _environ: Mapping[str, str], root: Path | None) -> tuple[Diagnostic, ...]:
     hint = "write `answers: FILE`, a mapping from stage to a list of responses"
     if not step.answers:
         return (Diagnostic(codes.NO_SCRIPTED_RESPONSE, "the provider `scripted` needs a file of responses", hint=hint),)
@@ -88,7 +81,9 @@ def _check(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tupl
 
 
 ADAPTER = Adapter(
-    make=_make,
+    make=lambda setting, asking: ScriptedProvider(
+        setting.read_answers(asking.step.answers or ""), asking.stage, asking.attempt
+    ),
     takes=frozenset({"answers"}),
     parameters=lambda step: {"answers": step.answers},
     endpoint=lambda _step: "scripted",

@@ -5,11 +5,11 @@ by line, and check the time only between two events.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from orch23.model.digest import Json
-from orch23.model.parsing import MAX_JSON_DEPTH
+from orch23.model.parsing import MAX_JSON_DEPTH, json_at
 from orch23.providers.connections import CallSockets
 from orch23.providers.faults import (
     TransportError,
@@ -21,16 +21,6 @@ from orch23.providers.faults import (
 
 # Far more than any request has: a larger number is not a count.
 _MOST_TOKENS = 10**12
-
-
-def json_at(value: Json, *path: str | int) -> Json:
-    """Return the value at a path of a JSON value; None if there is none."""
-    for step in path:
-        if isinstance(step, int):
-            value = value[step] if isinstance(value, list | tuple) and len(value) > step else None
-        else:
-            value = value.get(step) if isinstance(value, Mapping) else None
-    return value
 
 
 def list_at(value: Json, *path: str | int) -> tuple[Json, ...]:

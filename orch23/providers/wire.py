@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from orch23.model.digest import Json
+from orch23.model.parsing import as_mapping
 
 if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep
@@ -76,13 +77,14 @@ def reduce_schema(schema: Json) -> Json:
     """Return a schema in the reduced form; None if that would refuse values that the schema allows."""
     if not isinstance(schema, Mapping):
         return None
+    # A change of the reduction changes requests, so that no recorded response is found: a test pins the forms (ADR 10).
     reduction = _Reduction(schema)
     try:
         found = reduction.reduce(schema)
     except _InexpressibleError:
         return None
     nodes = list(_nodes(found))
-    optional = sum(len(_mapping(n.get("properties"))) - len(_list(n.get("required"))) for n in nodes)
+    optional = sum(len(as_mapping(n.get("properties"))) - len(_list(n.get("required"))) for n in nodes)
     unions = sum("anyOf" in node for node in nodes)
     # Above these limits of structured output, no schema is sent.
     return found if optional <= MAX_OPTIONAL_PROPERTIES and unions <= MAX_UNIONS else None
@@ -154,7 +156,7 @@ class _Reduction:
         branches: list[Json] = [self.reduce({"type": kind, **({} if kind == "null" else node)}) for kind in kinds]
         if not branches:
             raise _InexpressibleError
-        return (dict(_mapping(branches[0])) if len(branches) == 1 else {"anyOf": branches}), said
+        return (dict(as_mapping(branches[0])) if len(branches) == 1 else {"anyOf": branches}), said
 
     def _union(self, node: dict[str, Json]) -> tuple[dict[str, Json], dict[str, Json]]:
         for key in ("anyOf", "oneOf"):
@@ -165,7 +167,7 @@ class _Reduction:
         raise _InexpressibleError
 
     def _object(self, node: dict[str, Json]) -> tuple[dict[str, Json], dict[str, Json]]:
-        properties = _mapping(node.pop("properties", None))
+        properties = as_mapping(node.pop("properties", None))
         required = [name for name in _list(node.pop("required", None)) if isinstance(name, str)]
         free = isinstance(node.pop("additionalProperties", None), Mapping) or "patternProperties" in node
         # A form that forbids correct responses is worse than none (ADR 10).
@@ -191,7 +193,7 @@ class _Reduction:
             raise _InexpressibleError
         found: Json = self._root
         for part in reference[1:].split("/")[1:]:
-            found = _mapping(found).get(part.replace("~1", "/").replace("~0", "~"))
+            found = as_mapping(found).get(part.replace("~1", "/").replace("~0", "~"))
         if not isinstance(found, Mapping):
             raise _InexpressibleError
         return found
@@ -226,16 +228,12 @@ def _described(form: dict[str, Json], rest: dict[str, Json]) -> dict[str, Json]:
 
 def _nodes(schema: Json) -> Iterator[Mapping[str, Json]]:
     """Yield all nodes of a reduced schema."""
-    node = _mapping(schema)
+    node = as_mapping(schema)
     yield node
-    for below in (*_mapping(node.get("properties")).values(), *_list(node.get("anyOf"))):
+    for below in (*as_mapping(node.get("properties")).values(), *_list(node.get("anyOf"))):
         yield from _nodes(below)
     if "items" in node:
         yield from _nodes(node["items"])
-
-
-def _mapping(value: Json) -> Mapping[str, Json]:
-    return value if isinstance(value, Mapping) else {}
 
 
 def _list(value: Json) -> Sequence[Json]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from orch23.model.action import PYTHON
-from orch23.model.diagnostic import Diagnostic
+from orch23.model.diagnostic import Diagnostic, quoted_names
 from orch23.model.digest import Json
 from orch23.model.fields import Problems, describe_value
 from orch23.model.parsing import parse_json
@@ -78,10 +78,10 @@ def command_step(command: str, allow: Sequence[str]) -> "ShellStep | PytestStep 
     if not argv:
         return "it is empty"
     # A path could lead to a program that a model wrote.
-    if "/" in argv[0] or "\\" in argv[0] or ".." in argv[0]:
+    if any(sign in argv[0] for sign in ("/", "\\", "..")):
         return f"the program `{argv[0]}` is a path; write its name alone"
     if argv[0] not in allow:
-        return f"the program `{argv[0]}` is not allowed; allowed are {', '.join(f'`{name}`' for name in allow)}"
+        return f"the program `{argv[0]}` is not allowed; allowed are {quoted_names(allow)}"
     # With the exit status alone, code under test could end the process with 0 before a test fails.
     if argv[0] == "pytest":
         return _pytest(argv[1:])

@@ -233,15 +233,6 @@ class StopConditionsDocument(Document, frozen=True, kw_only=True, forbid_unknown
     )
 
 
-class RunStopConditionsDocument(StopConditionsDocument, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Limits of a run. The next build continues where this one stopped."""
-
-    max_wall: Annotated[Duration | UnsetType, Meta(description="The maximum time of a run.")] = UNSET
-    max_failed_stages: Annotated[
-        Count, Meta(description="The run ends after this many failed stages. `-k` removes the limit.")
-    ] = 1
-
-
 class LimitsDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Resources that each process of the stage may use."""
 
@@ -419,12 +410,6 @@ class CommonDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=
     salt: Annotated[
         str | int | float | UnsetType, Meta(description="Any text. A different text makes the stage stale.")
     ] = UNSET
-
-
-class DefaultsDocument(CommonDocument, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Defaults of all stages. Mappings are merged with those of a stage; the stage wins."""
-
-    later = ("matrix", "approve", "pinned", "samples")
 
 
 class StageDocument(CommonDocument, OneOf, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"if_": "if"}):

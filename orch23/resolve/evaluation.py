@@ -4,14 +4,16 @@ import functools
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
+from typing import NoReturn
 
 import jinja2
 from jinja2 import nodes
 from msgspec import Struct
 
-from orch23.model.diagnostic import did_you_mean
+from orch23.model.diagnostic import did_you_mean, quoted_names
 from orch23.model.digest import Json
 from orch23.resolve.expression_syntax import UNKNOWN, UNKNOWN_MARK, EvaluationError, ExpressionValue, Unknown
+from orch23.resolve.template_limits import refuse_undefined
 from orch23.resolve.templates import (
     MAX_RENDERED_TEXT,
     TEMPLATE_GLOBALS,
@@ -37,7 +39,7 @@ def evaluate(source: str, names: Mapping[str, ExpressionValue]) -> Json:
     used = names_used(source)
     undefined = sorted(set(used) - set(names))
     if undefined:
-        hint = did_you_mean(undefined[0], names) or f"known here: {_listed(sorted(names))}"
+        hint = did_you_mean(undefined[0], names) or f"known here: {quoted_names(sorted(names))}"
         message = f"`{undefined[0]}` is not defined"
         raise EvaluationError(message, hint, E_UNDEFINED)
     # `${{ t.kind == "x" }}` must not become `false` while `t` is unknown: later it may be `true`.
@@ -54,6 +56,10 @@ def evaluate(source: str, names: Mapping[str, ExpressionValue]) -> Json:
         raise EvaluationError(message, hint_of_error(error, names)) from None
 
 
+def _refuse(why: str) -> NoReturn:
+    raise EvaluationError(why)
+
+
 def _undefined_error(
     error: jinja2.UndefinedError, used: Mapping[str, frozenset[str]], names: Mapping[str, ExpressionValue]
 ) -> EvaluationError:
@@ -64,23 +70,17 @@ def _undefined_error(
     for name, members in used.items():
         owner = names.get(name)
         if member and member in members and isinstance(owner, Mapping) and member not in owner:
-            known = f"known here: {_listed(owner)}" if owner else f"`{name}` is empty"
+            known = f"known here: {quoted_names(owner)}" if owner else f"`{name}` is empty"
             return EvaluationError(f"`{name}` has no `{member}`", hint or known, E_UNDEFINED)
     return EvaluationError(message, hint, E_UNDEFINED)
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
 
 
 @functools.lru_cache(maxsize=4096)
 def _parsed(source: str) -> nodes.Expr:
     if len(source) > MAX_EXPRESSION_LENGTH:
-        message = f"the expression is over {MAX_EXPRESSION_LENGTH} characters"
-        raise EvaluationError(message)
+        _refuse(f"the expression is over {MAX_EXPRESSION_LENGTH} characters")
     if not source.strip():
-        message = "the expression is empty"
-        raise EvaluationError(message)
+        _refuse("the expression is empty")
     try:
         body = expression_environment().parse("{{" + source + "\n}}").body
     except jinja2.TemplateSyntaxError as error:
@@ -93,8 +93,7 @@ def _parsed(source: str) -> nodes.Expr:
     if isinstance(output, nodes.Output) and len(output.nodes) == 1:
         _refuse_depth(output.nodes[0])
         return output.nodes[0]
-    message = f"`{source.strip()}` is more than one expression"
-    raise EvaluationError(message)
+    _refuse(f"`{source.strip()}` is more than one expression")
 
 
 def _refuse_depth(tree: nodes.Node) -> None:
@@ -104,8 +103,7 @@ def _refuse_depth(tree: nodes.Node) -> None:
         level = [child for node in level for child in node.iter_child_nodes()]
         if not level:
             return
-    message = f"the expression is nested over {MAX_EXPRESSION_DEPTH} levels deep"
-    raise EvaluationError(message)
+    _refuse(f"the expression is nested over {MAX_EXPRESSION_DEPTH} levels deep")
 
 
 @functools.lru_cache(maxsize=4096)
@@ -174,10 +172,8 @@ def _plain_value(value: object, left: _Size, depth: int) -> Json:
     """Return the value of an expression as plain values, or refuse it."""
     left.values -= 1
     if left.values < 0 or depth > MAX_EXPRESSION_DEPTH:
-        message = "the result of the expression is too large"
-        raise EvaluationError(message)
-    if isinstance(value, jinja2.Undefined):
-        str(value)  # raises the error of the undefined name
+        _refuse("the result of the expression is too large")
+    refuse_undefined(value)
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return {str(key): _plain_value(v, left, depth + 1) for key, v in value.items()}
     if isinstance(value, Iterable) and not isinstance(value, Mapping | str | bytes):
@@ -193,8 +189,6 @@ def _plain_scalar(value: object, left: _Size) -> Json:
     if isinstance(value, str):
         left.characters -= len(value)
         if left.characters < 0:
-            message = f"the result of the expression is over {MAX_RENDERED_TEXT} characters"
-            raise EvaluationError(message)
+            _refuse(f"the result of the expression is over {MAX_RENDERED_TEXT} characters")
         return str.__str__(value)  # of a subclass such as Markup, the plain text
-    message = f"the expression gives a {type(value).__name__}, which is not a plain value"
-    raise EvaluationError(message)
+    _refuse(f"the expression gives a {type(value).__name__}, which is not a plain value")

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
+from orch23.model.parsing import json_at
 from orch23.model.pipeline import Foreach, ForeachStage, SkippedStage, Stage
 from orch23.resolve.slices import SliceError, YamlReader, load_data, resolve_pointer
 from orch23.resolve.stages import render_foreach
@@ -18,8 +19,8 @@ from orch23.resolve.stages import render_foreach
 _KEY = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
+# Returns the location of a node of the pipeline by its path.
 _Locate: TypeAlias = Callable[[str], Location | None]
-"""Returns the location of a node of the pipeline by its path."""
 
 
 class Expansion(Struct, frozen=True):
@@ -59,20 +60,15 @@ def expand(
         ]
         if built.stage is not None and have_keys:
             wanted = _needs(foreach, item)
-            problems += [
-                _problem(
-                    "E827",
-                    foreach,
-                    f"item `{key}` needs `{name}`, which is not an item",
-                    locate,
-                    "name a key of the list",
-                )
-                for name in wanted
-                if name not in keys
-            ]
+            problems += _unknown_needs(foreach, key, [name for name in wanted if name not in keys], locate)
             needed = (f"{foreach.name}@{name}" for name in wanted if name in present)
             stages.append(replace(built.stage, needs=(*built.stage.needs, *needed)))
     return Expansion(() if problems else tuple(stages), tuple(problems), skipped)
+
+
+def _unknown_needs(foreach: ForeachStage, key: str, names: list[str], locate: _Locate) -> list[Diagnostic]:
+    texts = (f"item `{key}` needs `{name}`, which is not an item" for name in names)
+    return [_problem("E827", foreach, text, locate, "name a key of the list") for text in texts]
 
 
 def _items(foreach: Foreach, text: str | None, read_yaml: YamlReader) -> Sequence[Json]:
@@ -115,7 +111,7 @@ def _keys(
 def _key(item: Json, field: str | None) -> str:
     """Return the key of an item: the item itself, or one of its fields; empty if that is not a text or a number."""
     if field is not None:
-        item = item.get(field) if isinstance(item, Mapping) else None
+        item = json_at(item, field)
     if isinstance(item, bool) or not isinstance(item, str | int | float):
         return ""
     return "" if isinstance(item, float) and not math.isfinite(item) else str(item)

@@ -9,7 +9,7 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 from msgspec import Struct, field
 
 from orch23.model.digest import Json
-from orch23.model.fields import Problem
+from orch23.model.fields import Problem, path_below
 from orch23.model.parsing import strings_in
 from orch23.resolve.expression_syntax import (
     E_EXPRESSION,
@@ -150,7 +150,8 @@ class _Walk:
             return self._text(tree, at, written)
         if isinstance(tree, Mapping):
             return {
-                self._key(k, at, written): self.value(v, _below(at, k), _below(written, k)) for k, v in tree.items()
+                self._key(k, at, written): self.value(v, path_below(at, k), path_below(written, k))
+                for k, v in tree.items()
             }
         if isinstance(tree, Sequence):
             return self._list(tree, at, written)
@@ -158,8 +159,8 @@ class _Walk:
 
     def _key(self, key: str, at: str, written: str) -> str:
         if "${{" in key:
-            self.failed.add(_below(at, key))
-            self.errors.append(Problem(_below(written, key), E_EXPRESSION, "a key cannot have an expression"))
+            self.failed.add(path_below(at, key))
+            self.errors.append(Problem(path_below(written, key), E_EXPRESSION, "a key cannot have an expression"))
         return key
 
     def _fail(self, at: str, error: Problem | None) -> str:
@@ -225,10 +226,6 @@ class _Walk:
             return _evaluate(pieces[0].text, self._names)
         parts = [p if isinstance(p, str) else _as_text(_evaluate(p.text, self._names), p.text) for p in pieces]
         return "".join(parts)
-
-
-def _below(path: str, key: str) -> str:
-    return f"{path}/{key}" if path else key
 
 
 def _evaluate(source: str, names: Mapping[str, ExpressionValue]) -> Json:

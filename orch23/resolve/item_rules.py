@@ -22,8 +22,8 @@ _PROGRAMS: Final = (
     r"busybox|toybox|su|sudo|doas|runuser|script|flock|parallel|watch|ssh|git|g?make|psql|mysql|sqlite|gdb|lldb|"
     r"n?vim?|ex|emacs"
 )
+# Programs that run the text after an option such as `-c` or `-e`. For other programs it is a name or a number.
 _INTERPRETER: Final = re.compile(rf"(?:{_PROGRAMS})[\d.]*(?:\.exe)?", re.IGNORECASE)
-"""Programs that run the text after an option such as `-c` or `-e`. For other programs it is a name or a number."""
 
 # Only interpreters run the text after `-c` or `-e`. For all other programs the value must be a plain path, so that
 # `gcc -c FILE` and `wc -c FILE` work with items.
@@ -31,8 +31,8 @@ _RUNS_TEXT: Final = frozenset({"-c", "-e", "--eval", "-lc", "-ec"})
 _CODE_OPTION: Final = re.compile(
     r"-[A-Za-z0-9]*[ceEpr][A-Za-z0-9]*|--?(?i:eval|exec|execute|expression|print|(?:encoded)?command)"
 )
+# Options of find.
 _RUNS_PROGRAM: Final = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
-"""Options of find."""
 
 # `-p` loads a plugin, and `-o` overrides settings.
 _PYTEST_OPTIONS: Final = frozenset({*_RUNS_TEXT, "-p", "-o"})
@@ -40,6 +40,7 @@ _PYTEST_OPTIONS: Final = frozenset({*_RUNS_TEXT, "-p", "-o"})
 _NUMBER: Final = re.compile(r"(?:0x)?[0-9a-f.]+[smhd]?")
 _SHELL_SIGNS: Final = frozenset("\"'\\;&|<>()$`{}!#~^=")
 
+# Programs that run another program named by their arguments, each with its options that take a value.
 _WRAPPERS: Final[Mapping[str, frozenset[str]]] = {
     "env": frozenset({"-u", "-C", "--unset", "--chdir"}),
     "timeout": frozenset({"-s", "-k", "--signal", "--kill-after"}),
@@ -51,7 +52,6 @@ _WRAPPERS: Final[Mapping[str, frozenset[str]]] = {
     "sudo": frozenset({"-u", "-g"}),
     **dict.fromkeys(("nohup", "setsid", "chrt", "taskset", "doas", "busybox"), frozenset[str]()),
 }
-"""Programs that run another program named by their arguments, each with its options that take a value."""
 
 ArgumentError = tuple[str, str]
 """Message and hint."""
@@ -216,8 +216,8 @@ class _Typed(Struct, frozen=True):
     read: tuple[str, ...]
 
 
+# Code, message and hint.
 _Error = tuple[str, str, str]
-"""Code, message and hint."""
 
 
 def _fault(place: str, value: Json, source: str, body: Mapping[str, Json], typed: _Typed) -> _Error | None:
@@ -318,10 +318,7 @@ def _kind_of(place: str) -> str | None:
     """Return how a value at a place is checked, or None. Steps of `verify` are checked like those of stages."""
     names = place.split("/")
     if names[:1] == ["verify"] and names[1:2] != ["inputs"]:
-        rest = names[1:]
-        if rest[:1] == ["steps"]:
-            rest = rest[1:]
-        names = rest[1:]
+        names = names[3:] if names[1:2] == ["steps"] else names[2:]
         if names[:1] == ["with"]:
             return _TEXT
         if names[:1] not in (["shell"], ["pytest"], ["ensures"], ["commands"]):

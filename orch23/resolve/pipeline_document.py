@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
 
+from orch23.model.diagnostic import quoted_names
 from orch23.model.digest import Json
 from orch23.model.errors import MAX_CUSTOM_EXIT_CODE, MIN_CUSTOM_EXIT_CODE
 from orch23.model.language import (
@@ -14,23 +15,35 @@ from orch23.model.language import (
     END_OF_TEXT,
     LITERAL_NODE,
     NAME_PATTERN,
+    Count,
     Document,
+    Duration,
     Name,
     TokenRate,
     keys_of,
     language_of,
 )
+from orch23.model.parsing import as_mapping
 from orch23.model.step import VerifyStep
 from orch23.resolve.document import (
     STEPS_MEANING,
     VERIFY_MEANING,
-    DefaultsDocument,
-    RunStopConditionsDocument,
+    CommonDocument,
     StageDocument,
+    StopConditionsDocument,
     VerifyDocument,
     VerifyStepDocument,
 )
 from orch23.steps.registry import kinds_of
+
+
+class RunStopConditionsDocument(StopConditionsDocument, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Limits of a run. The next build continues where this one stopped."""
+
+    max_wall: Annotated[Duration | UnsetType, Meta(description="The maximum time of a run.")] = UNSET
+    max_failed_stages: Annotated[
+        Count, Meta(description="The run ends after this many failed stages. `-k` removes the limit.")
+    ] = 1
 
 
 class PriceDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -139,6 +152,12 @@ class SettingsDocument(Document, frozen=True, kw_only=True, forbid_unknown_field
     ] = "local"
 
 
+class DefaultsDocument(CommonDocument, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Defaults of all stages. Mappings are merged with those of a stage; the stage wins."""
+
+    later = ("matrix", "approve", "pinned", "samples")
+
+
 _StageName: TypeAlias = Annotated[
     str,
     Meta(pattern=NAME_PATTERN, description="a name is made of letters, digits and . _ - (at most 64, not dots alone)"),
@@ -218,9 +237,9 @@ def kinds_in(tree: Json, plugins: tuple[str, ...]) -> KindsInUse:
     """
     # Only the kinds in use are loaded: defining the classes of a kind takes 1 ms (ADR 32).
     names = _names(plugins)
-    whole = _as_mapping(tree)
-    defaults = _as_mapping(whole.get("defaults"))
-    bodies = [_as_mapping(body) for body in _as_mapping(whole.get("stages")).values()]
+    whole = as_mapping(tree)
+    defaults = as_mapping(whole.get("defaults"))
+    bodies = [as_mapping(body) for body in as_mapping(whole.get("stages")).values()]
     keys = frozenset(key for body in bodies for key in body)
     steps = frozenset(keys for body in (*bodies, defaults) for keys in _keys_of_verify(body))
     return KindsInUse(
@@ -229,10 +248,6 @@ def kinds_in(tree: Json, plugins: tuple[str, ...]) -> KindsInUse:
         defaults=tuple(filter(defaults.__contains__, names)),
         verify=_kinds_of_verify(plugins, steps),
     )
-
-
-def _as_mapping(node: Json) -> Mapping[str, Json]:
-    return node if isinstance(node, Mapping) else {}
 
 
 def kinds_in_stage(body: Mapping[str, Json], plugins: tuple[str, ...]) -> KindsInUse:
@@ -285,8 +300,7 @@ def _names(plugins: tuple[str, ...]) -> tuple[str, ...]:
         if where is not None:
             raise kinds.unusable(name, f"`{name}` is already a key of {where}; a step kind needs another name")
         if not (name.isascii() and name.isidentifier()) or iskeyword(name) or hasattr(StageDocument, name):
-            why = "a step kind needs a name of letters, digits and `_` that is not reserved"
-            raise kinds.unusable(name, why)
+            raise kinds.unusable(name, "a step kind needs a name of letters, digits and `_` that is not reserved")
     return tuple(kinds)
 
 
@@ -316,7 +330,7 @@ def stage_form(kinds: KindsInUse) -> type[StageDocument]:
         for name in names
         for one in (language_of(kinds_of(kinds.plugins)[name]),)
     ]
-    doc = f"A stage: exactly one of {_listed(names)}, with its inputs and outputs."
+    doc = f"A stage: exactly one of {quoted_names(names)}, with its inputs and outputs."
     namespace = {"exactly_one": names, "__doc__": doc}
     return _derived("StageDocument", [*fields, _verify_field(kinds)], StageDocument, namespace)
 
@@ -349,15 +363,11 @@ def _verify_forms(plugins: tuple[str, ...], names: tuple[str, ...]) -> tuple[Any
     ]
     first, *others = VerifyStepDocument.exactly_one
     keys = (first, *names, *others)
-    namespace = {"exactly_one": keys, "__doc__": f"One step of verification: exactly one of {_listed(keys)}."}
+    namespace = {"exactly_one": keys, "__doc__": f"One step of verification: exactly one of {quoted_names(keys)}."}
     step = _derived("VerifyStepDocument", fields, VerifyStepDocument, namespace)
     steps = _annotated[_tuple[step, ...], STEPS_MEANING]
     whole = _derived("VerifyDocument", [("steps", steps, ())], VerifyDocument, {"__doc__": VerifyDocument.__doc__})
     return steps, whole
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
 
 
 def _derived(name: str, fields: list[Any], base: type[Any], namespace: dict[str, Any]) -> type[Any]:

@@ -13,6 +13,8 @@ from typing import Protocol, TypeGuard
 import jinja2
 from msgspec import Struct
 
+from orch23.resolve.template_limits import refuse_undefined
+
 _DIGITS = 12
 
 
@@ -59,8 +61,7 @@ def block(value: object, kind: str | None = None) -> str:
     """Return an input, or a text of the given kind, as a block; an empty text for no value."""
     if value is None or value == "":
         return ""
-    if isinstance(value, jinja2.Undefined):
-        str(value)  # raises
+    refuse_undefined(value)
     if isinstance(value, str):
         return render_blocks([DataBlock(_kind(kind), value)])
     if _is_input(value):
@@ -73,8 +74,7 @@ def blocks(value: object, kind: str | None = None) -> str:
     """Return a list of inputs, such as `inputs` or `own`, as blocks with one delimiter; an empty text for no value."""
     if value is None:
         return ""
-    if isinstance(value, jinja2.Undefined):
-        str(value)  # raises
+    refuse_undefined(value)
     found = list(value) if isinstance(value, Iterable) and not isinstance(value, str) else [None]
     inputs = [one for one in found if _is_input(one)]
     if len(inputs) != len(found):

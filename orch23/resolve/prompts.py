@@ -12,10 +12,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic, Location
-from orch23.model.digest import Json, digest_json
+from orch23.model.digest import Json, digest_bytes, digest_json
 from orch23.model.llm import Message, Request, RetryFeedback
 from orch23.model.parsing import StrictJsonError, parse_json
 from orch23.model.pipeline import Stage
+from orch23.resolve.slices import YamlReader
+from orch23.steps.registry import is_llm
 
 if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 ReadText: TypeAlias = Callable[[], str]
 MAX_PREVIOUS_LENGTH = 20_000
+_SHOWN_INPUTS = 10
 
 
 class AuthorTexts(Protocol):
@@ -104,18 +107,63 @@ class AttemptContext(Struct, frozen=True, kw_only=True):
     sample: int = 0
 
 
+# ---- the aspects of a key ---------------------------------------------------------------------
+
+
+class KeyTexts(Struct, frozen=True):
+    """The aspects and errors of a stage's prompt or template; `rendered` is the text of a template.
+
+    `digest` is that of everything that a prompt is rendered from, without the contents of the inputs and the item.
+    """
+
+    aspects: dict[str, Json] = {}
+    broken: tuple[Diagnostic, ...] = ()
+    rendered: bytes | None = None
+    digest: str = ""
+
+
 def key_texts(
-    stage: Stage, step: "LLMStep", given: tuple[PromptInput, ...], sources: AuthorTexts, variables: Mapping[str, Json]
-) -> tuple[str, str, tuple[Diagnostic, ...]]:
-    """Return prompt and system text as they are part of the key, and errors."""
+    stage: Stage,
+    given: tuple[PromptInput, ...],
+    sources: AuthorTexts,
+    variables: Mapping[str, Json],
+    read_yaml: YamlReader,
+) -> KeyTexts:
+    """Return the aspects that follow from the prompt or template of a stage; none for other steps."""
+    step = stage.step
+    if is_llm(step):
+        return _llm_texts(stage, step, given, sources, variables, read_yaml)
+    if not step.renders:
+        return KeyTexts()
+    text, problems = _render(getattr(step, step.renders), _names(stage, given, variables, schema=None), sources)
+    rendered = (text or "").encode()
+    return KeyTexts({"prompt": digest_bytes(rendered).sha256}, problems, rendered)
+
+
+def _llm_texts(
+    stage: Stage,
+    step: "LLMStep",
+    given: tuple[PromptInput, ...],
+    sources: AuthorTexts,
+    variables: Mapping[str, Json],
+    read_yaml: YamlReader,
+) -> KeyTexts:
     # Without retry feedback: the key is the same at every attempt.
     names = _names(stage, given, variables, schema=_schema(step, sources))
     prompt, problems = _render(step.prompt, names, sources)
-    system, more = _render(step.system, names, sources) if step.system else ("", ())
-    return prompt or "", system or "", (*problems, *more)
+    system, more = _render(step.system, names, sources)
+    broken = [*problems, *more, *_context_limits(stage.name, step, given)]
+    texts = {"prompt": prompt, "system": system}
+    if step.schema is not None:
+        texts["schema"], problem = sources.text(step.schema)
+        broken += [problem] if problem else []
+    aspects: dict[str, Json] = {name: digest_bytes((text or "").encode()).sha256 for name, text in texts.items()}
+    if step.answers is not None:
+        aspects["answers"] = _scripted_responses(stage, step.answers, sources, read_yaml)
+    return KeyTexts(aspects, tuple(broken), digest=_texts_digest(step, given, sources, variables))
 
 
-def texts_digest(
+def _texts_digest(
     step: "LLMStep", given: tuple[PromptInput, ...], sources: AuthorTexts, variables: Mapping[str, Json]
 ) -> str:
     """Return the digest of everything that a prompt is rendered from, without the contents of the inputs and the item.
@@ -129,11 +177,38 @@ def texts_digest(
     return digest_json([*files, dict(variables), [[one.path, one.slice, one.base] for one in given]])
 
 
-def render_template(
-    stage: Stage, template: str, given: tuple[PromptInput, ...], sources: AuthorTexts, variables: Mapping[str, Json]
-) -> tuple[str | None, tuple[Diagnostic, ...]]:
-    """Return the text of a rendered template of a stage, or errors."""
-    return _render(template, _names(stage, given, variables, schema=None), sources)
+def _context_limits(stage: str, step: "LLMStep", given: tuple[PromptInput, ...]) -> list[Diagnostic]:
+    """Return an error for each limit that the inputs of a prompt exceed, with the largest inputs."""
+    labels = ((one, f"{one.path}#{one.slice}" if one.slice else one.path) for one in given)
+    sizes = sorted(((len(one.text.encode()), label) for one, label in labels), key=lambda pair: (-pair[0], pair[1]))
+    size = sum(size for size, _ in sizes)
+    names = ", ".join(f"{name} ({size:,})" for size, name in sizes[:_SHOWN_INPUTS])
+    counted = names if len(sizes) <= _SHOWN_INPUTS else f"{names} and {len(sizes) - _SHOWN_INPUTS} more"
+    problems = []
+    if len(given) > step.max_files:
+        text = f"{len(given)} inputs are given to the model, the limit is {step.max_files}: {counted}"
+        hint = "narrow the inputs, or raise llm.context.max_files"
+        problems.append(Diagnostic("E834", text, hint=hint, subject=stage))
+    if size > step.max_bytes:
+        text = f"{size:,} bytes of inputs are given to the model, the limit is {step.max_bytes:,}: {counted}"
+        hint = "give a slice (`file.md#Heading`) instead of a file, or raise llm.context.max_bytes"
+        problems.append(Diagnostic("E834", text, hint=hint, subject=stage))
+    return problems
+
+
+def _scripted_responses(stage: Stage, path: str, sources: AuthorTexts, read_yaml: YamlReader) -> Json:
+    """Return the digest of a stage's entry in a file of scripted responses; of the whole file if it has no entries."""
+    text = sources.text(path)[0] or ""
+    try:
+        value = read_yaml(text)
+    except ValueError:
+        value = text
+    # An edit of another stage's entry must not make this stage stale.
+    own = value.get(stage.name, value.get(stage.family)) if isinstance(value, Mapping) else value
+    return digest_json(own)
+
+
+# ---- requests ----------------------------------------------------------------------------------
 
 
 def make_request(
@@ -155,7 +230,7 @@ def make_request(
     sent = {**names, "brief": this.feedback, "own": PromptInputs(this.own) if this.own else None}
     # Another version of Python may word the same failure differently. That must not cause a second call.
     same = {**names, "brief": _reduced(this.feedback), "own": None}
-    system, problems = _render(step.system, sent, sources) if step.system else ("", ())
+    system, problems = _render(step.system, sent, sources)
     text, more = _render(template, sent, sources)
     identity, besides = _render(template, same, sources)
     if system is None or text is None or identity is None:
@@ -234,7 +309,12 @@ def _reduced(feedback: RetryFeedback | None) -> RetryFeedback | None:
     )
 
 
-def _render(path: str, names: Mapping[str, object], sources: AuthorTexts) -> tuple[str | None, tuple[Diagnostic, ...]]:
+def _render(
+    path: str | None, names: Mapping[str, object], sources: AuthorTexts
+) -> tuple[str | None, tuple[Diagnostic, ...]]:
+    """Return the rendered text of a file, or None and its errors; an empty text without a file."""
+    if path is None:
+        return "", ()
     text, problem = sources.text(path)
     if text is None:
         return None, (problem,) if problem else ()

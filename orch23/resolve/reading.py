@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from orch23.resolve.schema_errors import SchemaError
 
 
+# Errors about several keys together: not reported if one of these keys is broken or unknown.
 _OF_SEVERAL: Final = frozenset({"E835", "E856"})
-"""Errors about several keys together: not reported if one of these keys is broken or unknown."""
 
 CODES_OF_KEYS: Final = frozenset({"E810", "E814", "E855"})
 """Errors about missing or extra keys or entries. They do not depend on the values."""

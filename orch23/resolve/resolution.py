@@ -4,12 +4,12 @@ Pure: files are read through `VisibleFiles`, facts about the machine come as val
 """
 
 from collections.abc import Container, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeAlias, assert_never
+from typing import Protocol, TypeAlias, assert_never
 
 from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.digest import FileEntry, Json, digest_bytes, digest_json
+from orch23.model.digest import FileEntry, Json, digest_bytes
 from orch23.model.file_policy import secret_file_reason
 from orch23.model.paths import match_any
 from orch23.model.pipeline import (
@@ -27,14 +27,9 @@ from orch23.model.pipeline import (
 )
 from orch23.model.record import ACTION_FORMAT, Facts, Manifest, core_of, key_of
 from orch23.model.step import ProcessStep, VerifyStep
-from orch23.resolve import prompts
 from orch23.resolve.commands import command_steps, resolve_commands
-from orch23.resolve.prompts import AuthorTexts, PromptInput
+from orch23.resolve.prompts import AuthorTexts, PromptInput, ReadText, key_texts
 from orch23.resolve.slices import Slice, SliceError, YamlReader, compose_slices, take_slice
-from orch23.steps.registry import is_llm
-
-if TYPE_CHECKING:
-    from orch23.steps.llm.spec import LLMStep
 
 
 class VisibleFiles(Protocol):
@@ -62,8 +57,6 @@ class VisibleFiles(Protocol):
 
 
 _Slices: TypeAlias = Mapping[str, Sequence[Slice]]
-
-_SHOWN_INPUTS = 10
 
 
 class ResolvedStage(Struct, frozen=True, kw_only=True):
@@ -150,7 +143,7 @@ def resolve_stage(
     stage, refused = resolve_commands(stage, {(one.path, one.slice): one.text for one in verify.given if one.slice})
     # The aspects are contents, not keys of stages upstream: otherwise one reworded response would make everything after
     # it stale, and two machines would never agree (ADR 3).
-    texts = _texts_of(stage, given, sources, variables, read_yaml)
+    texts = key_texts(stage, given, sources, variables, read_yaml)
     aspects = _declared(stage, facts) | inputs.aspects | verify.aspects | keys | verify_keys | texts.aspects
     aspects |= {f"base:{path}": str(entry) for path, entry in base.items()}
     aspects |= {f"requires:{c.kind}:{c.path}": _holds(c, tree) for c in stage.requires}
@@ -200,6 +193,7 @@ def _declared(stage: Stage, facts: Facts) -> dict[str, Json]:
     aspects |= stage.step.aspects(facts)
     if stage.retry.escalate:
         aspects["model"] = stage.retry.escalate[0]  # the first attempt uses it, and no attempt uses `llm.model`
+    # By name, so that the reason of a run names the variable or the tool that differs.
     aspects |= {f"env:{name}": value for name, value in stage.env.items()}
     aspects |= {f"tool:{name}": identity for name, identity in facts.tools.items()}
     return aspects | (_verification(stage, facts) if stage.verify.steps else {})
@@ -368,7 +362,7 @@ def _given_base(base: Mapping[str, FileEntry], files: Mapping[str, FileEntry], t
     ]
 
 
-def _reader(tree: VisibleFiles, path: str, entry: FileEntry) -> prompts.ReadText:
+def _reader(tree: VisibleFiles, path: str, entry: FileEntry) -> ReadText:
     return lambda: _text(tree.read(path, entry))
 
 
@@ -381,88 +375,3 @@ def _holds(condition: Condition, tree: VisibleFiles) -> bool:
     path = condition.path
     there = bool(tree.matching(path)) if path.endswith("/") else tree.entry(path) is not None
     return there == (condition.kind == "file_exists")
-
-
-# ---- aspects of prompts and templates ---------------------------------------------------------
-
-
-class _Texts(Struct, frozen=True):
-    """The aspects and errors of a stage's prompt or template; `rendered` is the text of a template."""
-
-    aspects: dict[str, Json] = {}
-    broken: tuple[Diagnostic, ...] = ()
-    rendered: bytes | None = None
-    digest: str = ""
-
-
-def _texts_of(
-    stage: Stage,
-    given: tuple[PromptInput, ...],
-    sources: AuthorTexts,
-    variables: Mapping[str, Json],
-    read_yaml: YamlReader,
-) -> _Texts:
-    step = stage.step
-    if is_llm(step):
-        return _llm_texts(stage, step, given, sources, variables, read_yaml)
-    if not step.renders:
-        return _Texts()
-    template = getattr(step, step.renders)
-    text, problems = prompts.render_template(stage, template, given, sources, variables)
-    rendered = (text or "").encode()
-    return _Texts({"prompt": digest_bytes(rendered).sha256}, problems, rendered)
-
-
-def _llm_texts(
-    stage: Stage,
-    step: "LLMStep",
-    given: tuple[PromptInput, ...],
-    sources: AuthorTexts,
-    variables: Mapping[str, Json],
-    read_yaml: YamlReader,
-) -> _Texts:
-    prompt, system, problems = prompts.key_texts(stage, step, given, sources, variables)
-    broken = [*problems, *_context_limits(stage.name, step, given)]
-    texts = {"prompt": prompt, "system": system}
-    if step.schema is not None:
-        text, problem = sources.text(step.schema)
-        texts["schema"] = text or ""
-        broken += [problem] if problem else []
-    aspects: dict[str, Json] = {name: digest_bytes(text.encode()).sha256 for name, text in texts.items()}
-    if step.answers is not None:
-        aspects["answers"] = _scripted_responses(stage, step.answers, sources, read_yaml)
-    return _Texts(aspects, tuple(broken), digest=prompts.texts_digest(step, given, sources, variables))
-
-
-def _context_limits(stage: str, step: "LLMStep", given: tuple[PromptInput, ...]) -> list[Diagnostic]:
-    """Return an error for each limit that the inputs of a prompt exceed, with the largest inputs."""
-    sizes = sorted(((len(one.text.encode()), _label(one)) for one in given), key=lambda pair: (-pair[0], pair[1]))
-    size = sum(size for size, _ in sizes)
-    names = ", ".join(f"{name} ({size:,})" for size, name in sizes[:_SHOWN_INPUTS])
-    counted = names if len(sizes) <= _SHOWN_INPUTS else f"{names} and {len(sizes) - _SHOWN_INPUTS} more"
-    problems = []
-    if len(given) > step.max_files:
-        text = f"{len(given)} inputs are given to the model, the limit is {step.max_files}: {counted}"
-        hint = "narrow the inputs, or raise llm.context.max_files"
-        problems.append(Diagnostic("E834", text, hint=hint, subject=stage))
-    if size > step.max_bytes:
-        text = f"{size:,} bytes of inputs are given to the model, the limit is {step.max_bytes:,}: {counted}"
-        hint = "give a slice (`file.md#Heading`) instead of a file, or raise llm.context.max_bytes"
-        problems.append(Diagnostic("E834", text, hint=hint, subject=stage))
-    return problems
-
-
-def _label(one: PromptInput) -> str:
-    return f"{one.path}#{one.slice}" if one.slice else one.path
-
-
-def _scripted_responses(stage: Stage, path: str, sources: AuthorTexts, read_yaml: YamlReader) -> Json:
-    """Return the digest of a stage's entry in a file of scripted responses; of the whole file if it has no entries."""
-    text = sources.text(path)[0] or ""
-    try:
-        value = read_yaml(text)
-    except ValueError:
-        value = text
-    # An edit of another stage's entry must not make this stage stale.
-    own = value.get(stage.name, value.get(stage.family)) if isinstance(value, Mapping) else value
-    return digest_json(own)

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args, get_origin, get_typ
 
 import msgspec
 
+from orch23.model.diagnostic import quoted_names
 from orch23.model.language import Document, keys_of
 from orch23.resolve.pipeline_document import full_form
 
@@ -258,8 +259,7 @@ def reference_page() -> str:
         parts.append("\n| key | value | meaning |\n|---|---|---|\n")
         parts.extend(_row(name, below, node, whole) for name, below in node["properties"].items())
         if "x-later" in node:
-            names = ", ".join(f"`{name}`" for name in node["x-later"])
-            parts.append(f"\nNot in this version yet, and refused: {names}.\n")
+            parts.append(f"\nNot in this version yet, and refused: {quoted_names(node['x-later'])}.\n")
     return "".join(parts)
 
 

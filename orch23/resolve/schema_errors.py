@@ -10,7 +10,7 @@ from jsonschema import Draft7Validator, ValidationError
 from jsonschema.validators import extend
 from msgspec import Struct
 
-from orch23.model.diagnostic import did_you_mean
+from orch23.model.diagnostic import did_you_mean, quoted_names
 from orch23.model.digest import Json
 from orch23.model.fields import BOOLEANS, describe_value
 
@@ -35,8 +35,8 @@ _BOUNDS = {
     "contains": "lacks an item that the schema requires",
     "dependencies": "has a key that requires another key",
 }
+# Code, message and hint.
 _Words: TypeAlias = tuple[str, str, str | None]
-"""Code, message and hint."""
 
 _UNITS = {"Length": "characters", "Items": "items", "Properties": "keys"}
 
@@ -110,12 +110,8 @@ def _fitting(error: _Error) -> list[list[_Error]]:
     if error.validator in ("oneOf", "anyOf"):
         for below in error.context or ():
             branches.setdefault(int(below.schema_path[0]), []).append(below)
-    return [errors for errors in branches.values() if not any(_is_other_type(below) for below in errors)]
-
-
-def _is_other_type(below: _Error) -> bool:
-    """Return whether a branch fails because the value itself is of another type."""
-    return below.validator == "type" and not below.path
+    # A branch that is for another type has an error about the value itself, and not about a part of it.
+    return [errors for errors in branches.values() if not any(e.validator == "type" and not e.path for e in errors)]
 
 
 def _described(error: _Error, extra_keys: ExtraKeys) -> Iterator[SchemaError]:
@@ -170,7 +166,7 @@ def _unknown(error: _Error, key: str) -> _Words:
     known = error.schema.get("properties", {})
     hint = did_you_mean(key, known)
     if hint is None and known:
-        hint = f"known here: {', '.join(f'`{name}`' for name in known)}"
+        hint = f"known here: {quoted_names(known)}"
     return "E802", f"unknown key `{_short(key)}`{where}", hint
 
 
@@ -194,17 +190,14 @@ def _not_allowed(error: _Error, allowed: Sequence[Json]) -> _Words:
     value = error.instance
     texts = [option for option in allowed if isinstance(option, str)]
     hint = did_you_mean(value, texts) if isinstance(value, str) else None
-    listed = ", ".join(f"`{option}`" for option in allowed)
-    message = f"{_name(error)} is {describe_value(value)}; allowed {'is' if len(allowed) == 1 else 'are'} {listed}"
-    return "E812", message, hint
+    listed = f"{'is' if len(allowed) == 1 else 'are'} {quoted_names(allowed)}"
+    return "E812", f"{_name(error)} is {describe_value(value)}; allowed {listed}", hint
 
 
 def _no_alternative(error: _Error) -> _Words:
     """Return the words for a value that fits no alternative, or more than one."""
     value, branches = error.instance, [branch for branch in error.validator_value if isinstance(branch, Mapping)]
-    keys = [
-        branch["required"][0] for branch in branches if branch.keys() == {"required"} and len(branch["required"]) == 1
-    ]
+    keys = [branch["required"][0] for branch in branches if _is_one_key(branch)]
     if isinstance(value, Mapping) and len(keys) == len(branches):
         return _not_exactly_one(error, keys)
     types = [branch.get("type", ()) for branch in branches]
@@ -214,9 +207,14 @@ def _no_alternative(error: _Error) -> _Words:
     return "E812", f"{_name(error)} is {describe_value(value)}, which fits none of the allowed forms", _meaning(error)
 
 
+def _is_one_key(branch: Mapping[str, Any]) -> bool:
+    """Return whether an alternative only requires one key."""
+    return branch.keys() == {"required"} and len(branch["required"]) == 1
+
+
 def _not_exactly_one(error: _Error, keys: Sequence[str]) -> _Words:
     given = [f"`{key}`" for key in keys if key in error.instance]
-    listed = ", ".join(f"`{key}`" for key in keys)
+    listed = quoted_names(keys)
     found, hint = "none is given", f"add one of {listed}"
     if given:
         found, hint = f"{' and '.join(given)} are given", "keep one of them"
@@ -264,10 +262,10 @@ def _meaning(error: _Error) -> str | None:
 
 def _description(error: _Error, key: str) -> str | None:
     below = error.schema.get("properties", {}).get(key, {})
-    below = (
-        below.get("else", below) if isinstance(below, Mapping) else below
-    )  # where an expression is allowed, see `relaxed_schema`
-    text = below.get("description") if isinstance(below, Mapping) else None
+    if not isinstance(below, Mapping):
+        return None
+    # Where an expression is allowed, the rules are in `else`: see `relaxed_schema`.
+    text = below.get("else", below).get("description")
     return f"add `{key}`: {text}" if text else None
 
 

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
 
 from msgspec import Struct
 
@@ -31,6 +31,10 @@ class SliceError(ValueError):
         """Set message and hint."""
         super().__init__(message)
         self.hint = hint
+
+
+def _refuse(message: str, hint: str) -> NoReturn:
+    raise SliceError(message, hint)
 
 
 class Slice(Struct, frozen=True):
@@ -91,8 +95,9 @@ def load_data(text: str, path: str, read_yaml: YamlReader) -> Json:
     except ValueError as error:
         message = f"`{path}` is not valid YAML: {error}"
         raise SliceError(message, "fix the file") from error
-    message = f"`{path}` is neither JSON nor YAML"
-    raise SliceError(message, "pointers work on .json, .yaml and .yml; `#Heading` works on Markdown")
+    _refuse(
+        f"`{path}` is neither JSON nor YAML", "pointers work on .json, .yaml and .yml; `#Heading` works on Markdown"
+    )
 
 
 def markdown_section(text: str, heading: str) -> str:
@@ -109,13 +114,14 @@ def markdown_section(text: str, heading: str) -> str:
     wanted = heading.strip()
     found = [s for s in sections if s.title == wanted]
     if len(found) > 1:
-        message = f"{len(found)} headings are named `{wanted}` (lines {', '.join(str(s.line + 1) for s in found)})"
-        raise SliceError(message, "rename one of them")
+        _refuse(
+            f"{len(found)} headings are named `{wanted}` (lines {', '.join(str(s.line + 1) for s in found)})",
+            "rename one of them",
+        )
     if not found:
         titles = sorted({s.title for s in sections})
         listed = "the headings are: " + (", ".join(titles[:8]) or "none")
-        message = f"no heading is named `{wanted}`"
-        raise SliceError(message, did_you_mean(wanted, titles) or listed)
+        _refuse(f"no heading is named `{wanted}`", did_you_mean(wanted, titles) or listed)
     start = found[0]
     end = next((s.line for s in sections if s.line > start.line and s.level <= start.level), len(lines))
     return "".join(lines[start.line : end]).rstrip() + "\n"
@@ -180,12 +186,10 @@ def _step(value: Json, step: str, seen: str) -> Json:
         if step in value:
             return value[step]
         keys = list(value)
-        message = f"nothing is at `{seen}`"
-        raise SliceError(message, did_you_mean(step, keys) or "the keys are: " + ", ".join(keys[:8]))
+        _refuse(f"nothing is at `{seen}`", did_you_mean(step, keys) or "the keys are: " + ", ".join(keys[:8]))
     if isinstance(value, Sequence) and not isinstance(value, str):
         return _list_item(value, step, seen)
-    message = f"nothing is at `{seen}`: there is no list or mapping above it"
-    raise SliceError(message, "shorten the pointer")
+    _refuse(f"nothing is at `{seen}`: there is no list or mapping above it", "shorten the pointer")
 
 
 def _list_item(value: Sequence[Json], step: str, seen: str) -> Json:
@@ -194,16 +198,17 @@ def _list_item(value: Sequence[Json], step: str, seen: str) -> Json:
         found = [one for one in value if has_field(one, place)]
         if len(found) == 1:
             return found[0]
-        message = f"{len(found) or 'no'} items match `{seen}`"
-        raise SliceError(message, f"exactly one item may have {place[0]} = {place[1]}")
+        _refuse(f"{len(found) or 'no'} items match `{seen}`", f"exactly one item may have {place[0]} = {place[1]}")
     if isinstance(place, int) and place < len(value):
         return value[place]
-    message = f"nothing is at `{seen}`: the list has {len(value)} items"
-    raise SliceError(message, "count from 0, or name an item by a field: `[id=T1]`")
+    _refuse(
+        f"nothing is at `{seen}`: the list has {len(value)} items",
+        "count from 0, or name an item by a field: `[id=T1]`",
+    )
 
 
+# The steps to a value, and the value.
 _Part: TypeAlias = tuple[tuple[PointerStep, ...], Json]
-"""The steps to a value, and the value."""
 
 # YAML 1.1 reads `1e5` as a text and `1.0e5` as a number; JSON reads both as the same number.
 _FLOAT_WITHOUT_POINT = re.compile(r'"(?:[^"\\]|\\.)*"|(?<!\.)\b[0-9]+(?=e)')

@@ -9,8 +9,10 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from orch23.model.action import DEFAULT_LIMITS, StepLimits
+from orch23.model.diagnostic import quoted_names
 from orch23.model.fields import Problem, Problems, describe_value, given
 from orch23.model.language import ConditionKind, Paths, language_of
+from orch23.model.parsing import json_at
 from orch23.model.paths import is_glob, match_any, may_overlap, normalize_pattern, split_slice
 from orch23.model.pipeline import (
     CheckStep,
@@ -35,7 +37,6 @@ from orch23.resolve.document import (
     ConditionsDocument,
     InputDocument,
     LimitsDocument,
-    RunStopConditionsDocument,
     StageDocument,
     StopConditionsDocument,
     VerifyDocument,
@@ -44,7 +45,7 @@ from orch23.resolve.document import (
 )
 from orch23.resolve.expression_syntax import UNKNOWN_MARK, ExpressionValue
 from orch23.resolve.expressions import uses_name
-from orch23.resolve.pipeline_document import PriceDocument, SettingsDocument
+from orch23.resolve.pipeline_document import PriceDocument, RunStopConditionsDocument, SettingsDocument
 from orch23.resolve.reading import read_document
 from orch23.steps.registry import kinds_of
 
@@ -78,19 +79,25 @@ def _without(at: Problems, key: str, entry: str, found: list[Input], *, unknown:
     exclude = _excluded(at, key, entry)
     if not exclude:
         return found
-    literal = [one.path for one in found if isinstance(one, PathInput | SliceInput) and match_any(exclude, one.path)]
-    if literal:
-        message = f"`{entry}` excludes `{literal[0]}`, which is listed before it as a single file"
+    literal = (one.path for one in found if isinstance(one, PathInput | SliceInput) and match_any(exclude, one.path))
+    if (path := next(literal, None)) is not None:
+        message = f"`{entry}` excludes `{path}`, which is listed before it as a single file"
         at.add(key, "E850", message, "remove one of the two")
         return found
-    patterns = [one for one in found if isinstance(one, GlobInput | ListInput)]
-    concerned = [one for one in patterns if any(may_overlap(one.pattern, other) for other in exclude)]
-    if not concerned and not unknown:
-        shown = ", ".join(f"`{one.pattern}`" for one in patterns)
+    limited = [_limited(one, exclude) for one in found]
+    if limited == found and not unknown:
+        shown = quoted_names(one.pattern for one in found if isinstance(one, GlobInput | ListInput))
         message = f"`{entry}` excludes nothing: " + (f"{shown} cannot match it" if shown else "no pattern is before it")
         hint = f'write it after the pattern that it limits, or remove it; a file of this name is written "./{entry}"'
         at.add(key, "E850", message, hint)
-    return [replace(one, exclude=(*one.exclude, *exclude)) if one in concerned else one for one in found]
+    return limited
+
+
+def _limited(one: Input, exclude: tuple[str, ...]) -> Input:
+    """Return an input with an exclusion, if it is a pattern that the exclusion concerns."""
+    if isinstance(one, GlobInput | ListInput) and any(may_overlap(one.pattern, other) for other in exclude):
+        return replace(one, exclude=(*one.exclude, *exclude))
+    return one
 
 
 def _excluded(at: Problems, key: str, entry: str) -> tuple[str, ...]:
@@ -149,8 +156,7 @@ def _of_text(at: Problems, key: str, text: str, *, optional: bool) -> Input | No
     if literal is None:
         return None
     if not selector.strip() or "\n" in selector:
-        hint = "write file.md#Heading or file.json#/pointer"
-        at.add(key, "E850", f"the slice `{text}` selects nothing", hint)
+        at.add(key, "E850", f"the slice `{text}` selects nothing", "write file.md#Heading or file.json#/pointer")
         return None
     return SliceInput(literal, selector.strip(), optional=optional)
 
@@ -294,8 +300,7 @@ def declared_llm(node: ForeachStage) -> "LLMStep | None":
 
 def declared_escalation(node: ForeachStage) -> tuple[str, ...]:
     """Return the models by attempt that a foreach names for all of its items."""
-    retry = node.body.get("retry")
-    models = retry.get("escalate") if isinstance(retry, Mapping) else None
+    models = json_at(node.body, "retry", "escalate")
     return tuple(one for one in models if isinstance(one, str)) if isinstance(models, list | tuple) else ()
 
 

@@ -88,14 +88,15 @@ def make_stage(
     if document is None:
         return BuiltStage(None, open_nodes.unaffected(wrong))
     step = read_step(document, plugins, at)
-    named = tuple(map(OrderInput, step.named_inputs)) if step is not None else ()
+    usable = step or _NoStep()  # not returned: without a step there is an error
+    named = map(OrderInput, usable.named_inputs)
     inputs = tuple(dict.fromkeys((*read_inputs(document.inputs, at.below("inputs")), *named)))
-    outputs = _outputs(document.outputs, step, at)
+    outputs = _outputs(document.outputs, usable, at)
     scope = _write_scope(document, outputs, at)
     group = read_group(document.promote, at)
     stage = Stage(
         name=name,
-        step=step or _NoStep(),  # not returned: without a step there is an error
+        step=usable,
         desc=document.desc,
         needs=document.needs,
         inputs=inputs,
@@ -123,13 +124,14 @@ def make_stage(
         item=item,
         stop=read_stage_limits(document.stop_conditions, at.below("stop_conditions")),
         # A single llm stage is a chain of one: it has a base, as an item of a chain has (ADR 19).
-        chain=chain if chain is not None or step is None or not step.asks_model else ChainLink(chain=name, index=0),
+        chain=ChainLink(chain=name, index=0) if chain is None and usable.asks_model else chain,
     )
     holds = at.condition("if", document.if_)
     if not wrong:
         _check_together(document, stage, step, at, open_nodes)
     problems = open_nodes.unaffected((*wrong, *independent_problems(wrong, at.found)))
     broken = step is None or bool(unknown) or any(problem.severity is Severity.ERROR for problem in problems)
+    # As if it were not declared, but its name stays known (ADR 12).
     if not broken and not holds:
         skipped = SkippedStage(name=name, kind=stage.kind, writes=(*outputs, *scope.write), promote=group)
         return BuiltStage(None, problems, skipped)
@@ -140,9 +142,7 @@ def _check_together(
     document: StageDocument, stage: Stage, step: Step | None, at: Problems, open_nodes: NodeSet
 ) -> None:
     """Report keys that contradict each other. If one key is broken, the others cannot be checked against it."""
-    alone = on_failure_conflict(stage.promote, stage.on_failure, at.path)
-    if alone is not None:
-        at.found.append(alone)
+    at.found += filter(None, (on_failure_conflict(stage.promote, stage.on_failure, at.path),))
     _check_outputs(document, stage, step, at, open_nodes)
     _check_own_inputs(document, stage, at)
     _check_own_commands(stage, at)
@@ -250,7 +250,7 @@ def source_path(path: str, moved: Mapping[str, str]) -> str:
 # ---- outputs and the write scope --------------------------------------------------------------
 
 
-def _outputs(texts: Sequence[str], step: Step | None, at: Problems) -> tuple[str, ...]:
+def _outputs(texts: Sequence[str], step: Step, at: Problems) -> tuple[str, ...]:
     """Return the outputs: those that are listed, and those that the step itself names."""
     found: dict[str, None] = {}
     for number, text in enumerate(texts):
@@ -260,8 +260,7 @@ def _outputs(texts: Sequence[str], step: Step | None, at: Problems) -> tuple[str
         if path in found:
             at.add(f"outputs/{number}", "E853", f"the output `{path}` is listed twice", "remove one")
         found[path] = None
-    found |= dict.fromkeys(step.named_outputs if step is not None else ())
-    return tuple(found)
+    return tuple(dict.fromkeys((*found, *step.named_outputs)))
 
 
 def _write_scope(document: StageDocument, outputs: tuple[str, ...], at: Problems) -> WriteScope:

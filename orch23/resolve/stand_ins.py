@@ -159,21 +159,21 @@ def _kinds(kind: _Kind) -> Sequence[_Kind]:
     return [one for part in kind.types for one in _kinds(part)] if isinstance(kind, inspect.UnionType) else [kind]
 
 
-def _is_literal(kind: _Kind) -> bool:
+def _annotations(kind: _Kind) -> Iterator[Mapping[str, Any]]:
+    """Yield what each `Meta` of a type adds to its schema."""
     while isinstance(kind, inspect.Metadata):
-        if "x-literal" in (kind.extra_json_schema or ()):
-            return True
+        yield kind.extra_json_schema or {}
         kind = kind.type
-    return False
 
 
 def _stand_in(value: Json, kind: _Kind) -> Json:
     """Return a text where it is allowed, else an allowed value of another type; for a mapping, the value itself."""
     kinds = _kinds(kind)
-    if _is_literal(kind) or any(_takes(one, value) for one in kinds):
+    if any("x-literal" in one for one in _annotations(kind)) or any(_takes(one, value) for one in kinds):
         return value
     found = next((one for one in map(_placeholder, kinds) if one is not None), None)
-    return _example(kind, value) if found is None else found
+    examples = (example for one in _annotations(kind) for example in one.get("examples", ()))
+    return cast("Json", next(examples, value)) if found is None else found
 
 
 def _placeholder(kind: _Kind) -> Json:
@@ -190,15 +190,6 @@ def _placeholder(kind: _Kind) -> Json:
         case inspect.StrType() if _takes(kind, UNKNOWN_MARK):
             return UNKNOWN_MARK
     return None
-
-
-def _example(kind: _Kind, value: Json) -> Json:
-    """Return the first of the `examples` of a type, else the value."""
-    while isinstance(kind, inspect.Metadata):
-        for example in (kind.extra_json_schema or {}).get("examples", ()):
-            return cast("Json", example)
-        kind = kind.type
-    return value
 
 
 def _takes(kind: _Kind, value: Json) -> bool:

@@ -8,7 +8,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, TypeAlias, cast
+from typing import Any, NoReturn, TypeAlias, cast
 
 import jinja2
 from jinja2 import nodes
@@ -66,8 +66,7 @@ def spend_steps(steps: int) -> None:
         return
     now.left -= steps
     if now.left < 0:
-        message = f"the template takes over {MAX_TEMPLATE_STEPS:,} steps"
-        raise TemplateLimitError(message)
+        _refuse(f"the template takes over {MAX_TEMPLATE_STEPS:,} steps")
 
 
 def check_size(value: _Value) -> _Value:
@@ -85,16 +84,15 @@ def check_size(value: _Value) -> _Value:
             characters += len(one)
         elif isinstance(one, Mapping):
             if len(one) > MAX_TEMPLATE_VALUES:
-                _refuse("values", MAX_TEMPLATE_VALUES)
+                _refuse(f"a value would have over {MAX_TEMPLATE_VALUES:,} values")
             open_ += [*one.keys(), *one.values()]
         elif isinstance(one, list | tuple):
             open_ += one
         elif isinstance(one, range):
             values += len(one)
-        if characters > MAX_RENDERED_TEXT:
-            _refuse("characters", MAX_RENDERED_TEXT)
+        _check_length(characters)
         if values + len(open_) > MAX_TEMPLATE_VALUES * 2:
-            _refuse("values", MAX_TEMPLATE_VALUES)
+            _refuse(f"a value would have over {MAX_TEMPLATE_VALUES:,} values")
     spend_steps(values + characters // _CHARACTERS_A_STEP)
     return value
 
@@ -109,14 +107,24 @@ def check_output(value: _Value) -> _Value:
             open_ += one.values()
         elif isinstance(one, list | tuple):
             open_ += one
-        elif isinstance(one, jinja2.Undefined):
-            str(one)  # raises
+        else:
+            refuse_undefined(one)
     return value
 
 
-def _refuse(what: str, limit: int) -> None:
-    message = f"a value would have over {limit:,} {what}"
-    raise TemplateLimitError(message)
+def refuse_undefined(value: object) -> None:
+    """Raise the error of an undefined name, which has the name and the line."""
+    if isinstance(value, jinja2.Undefined):
+        str(value)
+
+
+def _check_length(characters: int) -> None:
+    if characters > MAX_RENDERED_TEXT:
+        _refuse(f"a value would have over {MAX_RENDERED_TEXT:,} characters")
+
+
+def _refuse(why: str) -> NoReturn:
+    raise TemplateLimitError(why)
 
 
 def count_rounds(value: _Value) -> _Value:
@@ -140,8 +148,7 @@ def join_limited(parts: Iterable[str]) -> str:
     out, size = [], 0
     for part in parts:
         size += len(part)
-        if size > MAX_RENDERED_TEXT:
-            _refuse("characters", MAX_RENDERED_TEXT)
+        _check_length(size)
         out.append(part)
     return "".join(out)
 
@@ -160,8 +167,7 @@ def check_call(function: _Value, arguments: Iterable[_Value]) -> None:
         elif name == "join" and given:
             _joining(given[0], owner)
         elif name == "translate":
-            message = "`translate` makes a text of any size; use `replace`"
-            raise TemplateLimitError(message)
+            _refuse("`translate` makes a text of any size; use `replace`")
 
 
 def add_limited(left: _Value, right: _Value) -> _Value:
@@ -175,8 +181,7 @@ def add_limited(left: _Value, right: _Value) -> _Value:
 def multiply_limited(left: float, right: float) -> int | float:
     """Multiply two numbers; the size of an integer is checked."""
     if isinstance(left, int) and isinstance(right, int) and left.bit_length() + right.bit_length() > MAX_INTEGER_BITS:
-        message = f"a number would have over {MAX_INTEGER_BITS} bits"
-        raise TemplateLimitError(message)
+        _refuse(f"a number would have over {MAX_INTEGER_BITS} bits")
     return left * right
 
 
@@ -203,34 +208,30 @@ _OF_JINJA = (jinja2.Environment, nodes.EvalContext, jinja2.runtime.Context)
 
 
 def _replaced(text: _Value, old: _Value = "", new: _Value = "", _count: _Value = None) -> None:
-    if len(str(text)) + str(text).count(str(old)) * len(str(new)) > MAX_RENDERED_TEXT:
-        _refuse("characters", MAX_RENDERED_TEXT)
+    _check_length(len(str(text)) + str(text).count(str(old)) * len(str(new)))
 
 
 def _joining(values: _Value, between: _Value = "", _attribute: _Value = None, **options: _Value) -> None:
     between = options.get("d", between)
-    if isinstance(values, Sized) and len(values) * len(str(between)) > MAX_RENDERED_TEXT:
-        _refuse("characters", MAX_RENDERED_TEXT)
+    if isinstance(values, Sized):
+        _check_length(len(values) * len(str(between)))
 
 
 def _indented(text: _Value, width: _Value = 4, *_flags: _Value, **options: _Value) -> None:
     given: _Value = options.get("width", width)
     size = len(given) if isinstance(given, str) else int(given)
-    if size * (str(text).count("\n") + 2) > MAX_RENDERED_TEXT:
-        _refuse("characters", MAX_RENDERED_TEXT)
+    _check_length(size * (str(text).count("\n") + 2))
 
 
 def _numbered(_value: _Value, *arguments: _Value, **options: _Value) -> None:
     for one in (*arguments, *options.values()):
         if isinstance(one, int) and abs(one) > MAX_FILTER_NUMBER:
-            message = f"{one} is over {MAX_FILTER_NUMBER:,}"
-            raise TemplateLimitError(message)
+            _refuse(f"{one} is over {MAX_FILTER_NUMBER:,}")
 
 
 def _rounded(_value: _Value, precision: _Value = 0, _method: _Value = "", **options: _Value) -> None:
     if abs(int(cast("_Value", options.get("precision", precision)))) > MAX_ROUND_DIGITS:
-        message = f"a precision is over {MAX_ROUND_DIGITS} digits"
-        raise TemplateLimitError(message)
+        _refuse(f"a precision is over {MAX_ROUND_DIGITS} digits")
 
 
 _CHECKS: Mapping[str, Callable[..., None]] = {
@@ -262,20 +263,13 @@ class LimitInserter(NodeTransformer):
         node.nodes = [_filtered(one, SIZE_FILTER) for one in node.nodes]
         return node
 
-    def visit_List(self, node: nodes.List) -> nodes.Expr:  # noqa: N802 - likewise
-        """Check the size of a list: `{% set l = [l, l] %}` doubles it."""
+    def visit_List(self, node: nodes.List | nodes.Dict | nodes.Tuple) -> nodes.Expr:  # noqa: N802 - likewise
+        """Check the size of a list, mapping or tuple: `{% set l = [l, l] %}` doubles it."""
         self.generic_visit(node)
-        return _filtered(node, SIZE_FILTER) if node.items else node
+        is_target = isinstance(node, nodes.Tuple) and node.ctx != "load"  # of an assignment
+        return node if is_target or not node.items else _filtered(node, SIZE_FILTER)
 
-    def visit_Dict(self, node: nodes.Dict) -> nodes.Expr:  # noqa: N802 - likewise
-        """Check the size of a mapping."""
-        self.generic_visit(node)
-        return _filtered(node, SIZE_FILTER) if node.items else node
-
-    def visit_Tuple(self, node: nodes.Tuple) -> nodes.Expr:  # noqa: N802 - likewise
-        """Check the size of a tuple that is not the target of an assignment."""
-        self.generic_visit(node)
-        return _filtered(node, SIZE_FILTER) if node.items and node.ctx == "load" else node
+    visit_Dict = visit_Tuple = visit_List  # noqa: N815 - likewise
 
 
 def _filtered(node: nodes.Node, name: str) -> nodes.Filter:

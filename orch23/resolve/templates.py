@@ -16,10 +16,10 @@ from jinja2 import nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import missing
 
-from orch23.model.diagnostic import did_you_mean
+from orch23.model.diagnostic import did_you_mean, quoted_names
 from orch23.resolve import prompt_blocks, template_limits
 from orch23.resolve.expression_syntax import UNKNOWN, UNKNOWN_MARK, Unknown
-from orch23.resolve.template_limits import step_budget
+from orch23.resolve.template_limits import refuse_undefined, step_budget
 
 MAX_RENDERED_TEXT = template_limits.MAX_RENDERED_TEXT
 
@@ -121,8 +121,7 @@ def _under(value: object, prefix: object) -> object:
     if not isinstance(prefix, str):
         message = "`under` needs a prefix that is a string"
         raise TypeError(message)
-    if isinstance(value, jinja2.Undefined):
-        str(value)  # raises
+    refuse_undefined(value)
     base = prefix.rstrip("/")
     if isinstance(value, str | Unknown):
         return f"{base}/{value}"
@@ -145,8 +144,7 @@ def _plain(value: object) -> object:
         return dict(value)
     if isinstance(value, Sequence):
         return list(value)
-    if isinstance(value, jinja2.Undefined):
-        str(value)  # raises
+    refuse_undefined(value)
     message = "`tojson` needs texts, numbers, booleans, lists and mappings"
     raise TypeError(message)
 
@@ -213,8 +211,7 @@ def hint_of_error(error: Exception, names: Mapping[str, object]) -> str | None:
         return f"did you mean{near}"
     unknown = re.match(r"`(\w+)` is not defined", text)
     if unknown:
-        known = ", ".join(f"`{name}`" for name in sorted(names))
-        return did_you_mean(unknown[1], names) or f"known here: {known}"
+        return did_you_mean(unknown[1], names) or f"known here: {quoted_names(sorted(names))}"
     lacking = re.match(r"No filter named '(\w+)'", text)
     return did_you_mean(lacking[1], [*_FILTERS, "under", *_OF_FILES]) if lacking else None
 
@@ -231,17 +228,14 @@ class TemplateFileError(Exception):
         self.line, self.message, self.hint, self.name = line, message, hint, name
 
 
-def render_text(
-    source: str, names: Mapping[str, object], name: str, load: Callable[[str], str | None] | None = None
-) -> str:
-    """Render a prompt or template file. `{% include %}` and `{% import %}` work through `load`, if it is given.
+def render_text(source: str, names: Mapping[str, object], name: str) -> str:
+    """Render a prompt or template file. `{% include %}` and `{% import %}` find no other template.
 
     Raises:
         TemplateFileError: the template is malformed, uses an undefined name, or renders more than 4 MiB.
 
     """
-    loader = jinja2.FunctionLoader(load if load is not None else _nothing)
-    sandbox = template_environment().overlay(loader=loader, cache_size=0)
+    sandbox = template_environment().overlay(loader=jinja2.FunctionLoader(lambda _name: None), cache_size=0)
     try:
         code = _compiled(source, name)
         template = jinja2.Template.from_code(sandbox, code, sandbox.make_globals(None))
@@ -278,11 +272,6 @@ def _joined(parts: Iterable[str], name: str) -> str:
             raise TemplateFileError(1, f"the text is over {MAX_RENDERED_TEXT} characters", "shorten its inputs", name)
         out.append(part)
     return "".join(out)
-
-
-def _nothing(name: str) -> None:
-    """Find no template."""
-    del name
 
 
 def _line_of(error: BaseException, name: str) -> int:

@@ -6,9 +6,9 @@ from orch23.model.paths import is_glob, normalize_pattern, static_prefix
 from orch23.model.pipeline import Stage
 from orch23.model.step import ProcessStep
 
+# Caches that are redirected below TMPDIR, or not written at all. If the code under test could write `__pycache__`, it
+# could replace the compiled form of a test.
 _ELSEWHERE = frozenset({"__pycache__", ".mypy_cache", ".ruff_cache", ".hypothesis", ".coverage"})
-"""Caches that are redirected below TMPDIR, or not written at all. If the code under test could write `__pycache__`, it
-could replace the compiled form of a test."""
 
 # Staged code stays read-only: the code under test could otherwise replace a test (ADR 24).
 _CODE = (".py", ".pyc", ".so")

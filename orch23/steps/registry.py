@@ -46,6 +46,7 @@ def decode_step(form: Any, value: Any) -> Any:
         ValueError: the kind belongs to a plugin, or to another version of orch23.
 
     """
+    # msgspec supports only closed unions, and plugins add kinds: the tag finds the class, in 1 µs (ADR 32).
     tag = str(value.get("type")) if isinstance(value, dict) else ""
     kind = _OWN.get(tag) or _OF_VERIFY.get(tag)
     if kind is None:

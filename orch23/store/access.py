@@ -36,7 +36,7 @@ from orch23.store.tree_removal import remove_path
 ASIDE_FOLDER = ".orch23-aside"
 """The folder, beside a store, of stores that were moved aside."""
 _ID_BYTES = 16
-_LOCK = "lock"
+LOCK_FILE = "lock"
 _NOT_WRITABLE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENOENT, errno.ELOOP})
 
 
@@ -59,6 +59,7 @@ class ForeignStoreError(Orch23Error):
 
 def store_origin(folder: Path) -> StoreOrigin:
     """Return who created the folder of a store. Only its id is read, since a clone can forge every file (ADR 21)."""
+    # The id is not bound to the inode of the folder, which bind mounts and overlays change in each container (ADR 21).
     if is_registered(str(folder)):
         return StoreOrigin.OWN
     try:
@@ -67,7 +68,7 @@ def store_origin(folder: Path) -> StoreOrigin:
         # It does not exist, or is not a folder, which `require_folder` reports.
         return StoreOrigin.NEW
     mine = os.stat(folder).st_uid == os.geteuid()
-    if mine and all(name == _LOCK or is_temp(name) for name in names):
+    if mine and all(name == LOCK_FILE or is_temp(name) for name in names):
         return StoreOrigin.NEW
     return StoreOrigin.OWN if is_trusted(str(folder)) else StoreOrigin.FOREIGN
 
@@ -104,6 +105,7 @@ def trust_store(folder: Path) -> None:
         ConfigurationError: the user's state directory cannot be written.
 
     """
+    # The lock file is not trusted with it: a later pull can change that (ADR 21).
     if os.stat(folder).st_uid != os.geteuid():
         message = f"{folder} belongs to another user"
         raise UsageError(Diagnostic(E_FOREIGN_STORE, message, hint=f"`chown` it, or remove it: {folder}"))
@@ -269,16 +271,17 @@ def _wrong_types(store: Path, *, whole: bool) -> Iterator[tuple[Path, str]]:
         if os.path.lexists(store / name) and not (store / name).is_dir():
             yield store / name, "folder"
     for name in _GROUPED if whole else ():
-        for group in _entries(store / name):
-            if group.is_dir():
-                yield from (
-                    (Path(one.path), "file")
-                    for one in _entries(Path(group.path))
-                    if not one.is_file(follow_symlinks=False)
-                )
-            elif not is_temp(group.name):
-                # The temporary files of killed processes are deleted by `sweep_temps`.
-                yield Path(group.path), "folder"
+        yield from _wrong_types_in_groups(store / name)
+
+
+def _wrong_types_in_groups(part: Path) -> Iterator[tuple[Path, str]]:
+    for group in _entries(part):
+        if group.is_dir():
+            others = (one.path for one in _entries(Path(group.path)) if not one.is_file(follow_symlinks=False))
+            yield from ((Path(path), "file") for path in others)
+        elif not is_temp(group.name):
+            # The temporary files of killed processes are deleted by `sweep_temps`.
+            yield Path(group.path), "folder"
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:

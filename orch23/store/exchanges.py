@@ -24,9 +24,8 @@ from orch23.store.safe_files import (
     PRIVATE_FILE_MODE,
     PRIVATE_FOLDER_MODE,
     make_folder,
-    open_file,
-    open_regular,
-    read_and_close,
+    read_file,
+    read_regular,
     replace_file,
     sweep_temps,
     write_atomic,
@@ -161,8 +160,7 @@ class Exchanges:
         """
         for place in (transcripts, None) if transcripts else (None,):
             path = self._original(digest, place)
-            source = self._open(path, committed=place is not None)
-            data = None if source is None else read_and_close(source)
+            data = self._bytes(path, committed=place is not None)
             if data is not None and digest_bytes(data) == digest:
                 return data
             if data is not None:
@@ -220,12 +218,11 @@ class Exchanges:
                     yield found
 
     def _read(self, path: Path, fingerprint: str, *, committed: bool) -> Exchange | None:
-        source = self._open(path, committed=committed)
-        if source is None:
+        data = self._bytes(path, committed=committed)
+        if data is None:
             if committed and path.is_dir():
                 self._report(path, "it is a folder", committed=True)
             return None
-        data = read_and_close(source)
         try:
             exchange = parse_exchange(data)
         except ValueError as error:
@@ -253,8 +250,7 @@ class Exchanges:
 
     def _write(self, path: Path, data: bytes, mode: int) -> None:
         is_local = path.is_relative_to(self._folder)
-        source = self._open(path, committed=not is_local)
-        if source is not None and read_and_close(source) == data:
+        if self._bytes(path, committed=not is_local) == data:
             return
         if is_local:
             make_folder(self._folder, PRIVATE_FOLDER_MODE)
@@ -262,9 +258,9 @@ class Exchanges:
         else:
             replace_file(self._root, path.relative_to(self._root).as_posix(), data, mode)
 
-    def _open(self, path: Path, *, committed: bool) -> int | None:
-        """Open a file if it exists. In the project no link is followed: a clone could bring one."""
-        return open_file(self._root, path.relative_to(self._root).as_posix()) if committed else open_regular(path)
+    def _bytes(self, path: Path, *, committed: bool) -> bytes | None:
+        """Return the bytes of a file if it exists. In the project no link is followed: a clone could bring one."""
+        return read_file(self._root, path.relative_to(self._root).as_posix()) if committed else read_regular(path)
 
 
 def exchange_text(exchange: Exchange) -> str:

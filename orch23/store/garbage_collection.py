@@ -90,31 +90,23 @@ class GarbageCollector(Struct, frozen=True):
         uses = self._uses(surveyed, {id(record) for record in needed}, blobs)
         if limits.responses:
             uses += self._responses({name for record in needed for name in record.exchanges}, roots.stale)
-        uses.sort(key=lambda use: use.order)
-        # Each blob is freed with the last candidate that refers to it.
-        references = Counter(sha256 for use in uses for sha256 in use.blobs)
-        kept_blobs = {sha256 for record in needed for sha256 in _outputs_of(record)}
         known = self._known(surveyed)
         size_bytes = left_bytes = stored_bytes(self.store.folder)
+        kept_blobs = {sha256 for record in needed for sha256 in _outputs_of(record)}
         entries: list[SurveyedRecord | ExchangeFile] = []
         free: list[Digest] = []
-        for use in uses:
-            if not _is_to_go(use, limits, left_bytes):
-                continue
-            references.subtract(use.blobs)
-            unreferenced = [sha256 for sha256 in sorted(use.blobs - kept_blobs) if not references[sha256]]
-            more = [blobs[sha256][0] for sha256 in unreferenced if sha256 in blobs]
-            lost = [] if use.entry is None or _must_stay(use, use.entry, known, limits) else [use.entry]
-            free += more
-            entries += lost
-            left_bytes -= sum(one.size_bytes for one in (*more, *lost))
-        return GcSelection(
-            records=tuple(one for one in entries if isinstance(one, SurveyedRecord)),
-            blobs=tuple(free),
-            exchanges=tuple(one for one in entries if isinstance(one, ExchangeFile)),
-            size_bytes=size_bytes,
-            freed_bytes=size_bytes - left_bytes,
-        )
+        # Each blob is freed with the last candidate that refers to it.
+        references = Counter(sha256 for use in uses for sha256 in use.blobs)
+        for use in sorted(uses, key=lambda use: use.order):
+            if _is_to_go(use, limits, left_bytes):
+                references.subtract(use.blobs)
+                unreferenced = (sha256 for sha256 in sorted(use.blobs - kept_blobs) if not references[sha256])
+                more = [blobs[sha256][0] for sha256 in unreferenced if sha256 in blobs]
+                lost = [] if use.entry is None or _must_stay(use, use.entry, known, limits) else [use.entry]
+                free += more
+                entries += lost
+                left_bytes -= sum(one.size_bytes for one in (*more, *lost))
+        return _selection(entries, free, size_bytes, size_bytes - left_bytes)
 
     def delete(self, chosen: GcSelection) -> None:
         """Delete a selection.
@@ -173,6 +165,18 @@ class GarbageCollector(Struct, frozen=True):
         except SafetyError:
             # It leads through a link today, so the file cannot be compared: keep the record.
             return True
+
+
+def _selection(
+    entries: Sequence[SurveyedRecord | ExchangeFile], blobs: Sequence[Digest], size_bytes: int, freed_bytes: int
+) -> GcSelection:
+    return GcSelection(
+        records=tuple(one for one in entries if isinstance(one, SurveyedRecord)),
+        blobs=tuple(blobs),
+        exchanges=tuple(one for one in entries if isinstance(one, ExchangeFile)),
+        size_bytes=size_bytes,
+        freed_bytes=freed_bytes,
+    )
 
 
 def _must_stay(use: _Use, entry: SurveyedRecord | ExchangeFile, known: Collection[str], limits: GcLimits) -> bool:

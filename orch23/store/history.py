@@ -63,15 +63,15 @@ def read_history(logs: Path, pipeline_file: str, lock: str = "") -> RunHistory:
         CorruptStateError: a journal that is needed is damaged.
 
     """
+    cut_off = interrupted_journals(logs, pipeline_file)
+    newest = cut_off[0][1] if cut_off else newest_journal(logs, pipeline_file)
     failed: dict[str, str] = {}
-    newest = newest_journal(logs, pipeline_file)
     for line in newest:
         ended = line.event.data
         if isinstance(ended, StageFinished):
             failed.pop(line.event.role, None)
             if ended.status is StageStatus.FAILED:
                 failed[line.event.role] = ended.key
-    cut_off = interrupted_journals(logs, pipeline_file)
     lines = tuple(line for _, run in reversed(cut_off) for line in run)
     return RunHistory(
         failed=failed,

@@ -261,6 +261,7 @@ class StoreIndex:
     def _bucket(self, table: str, count: int, number: int) -> dict[bytes, bytes]:
         query = "SELECT data FROM rows WHERE name = ? AND bucket = ?"
         row = self._open().execute(query, (table, number)).fetchone()
+        # `PRAGMA quick_check` would read the whole file at each start; checksums are checked for what is read (ADR 31).
         # A lost row must not be taken for a key without a row (ADR 31).
         if row is None:
             message = f"bucket {number} of table {table} is missing"

@@ -33,6 +33,7 @@ class InputFiles:
 
     def copy_into(self, path: str, entry: FileEntry, target: Path) -> bool:
         """Create `target` with the expected bytes and mode; return False if neither source has the bytes."""
+        # From the store first: a user may save the file between two attempts of a stage (ADR 4).
         if self._contents.has(entry.digest):
             with contextlib.suppress(MissingBytesError):
                 with NewFile(target, executable=entry.executable) as descriptor:

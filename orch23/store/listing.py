@@ -82,6 +82,7 @@ def find_input(tree: FileTree, path: str) -> FileEntry | None:
             return entry
     real = tree.resolved_path(path)
     entry = None if real is None or real == path else tree.entry(real)
+    # The real path is a part of the manifest: a link that is set to another file makes the stage stale (ADR 27).
     return None if entry is None else replace(entry, link=real)
 
 
@@ -189,6 +190,7 @@ class Listing:
         real = folder.real + name
         if folder.rules.ignores(real, is_folder=False) and (self._outputs is None or not self._outputs.contains(real)):
             return True
+        # With the lock file among its inputs, a stage with `inputs: ["**"]` would never be fresh (ADR 27).
         return self._disk.is_own(real)
 
     def _is_file(self, folder: _Folder, path: str, name: str) -> bool:
@@ -218,6 +220,7 @@ class Listing:
         return rules
 
     def _with_file(self, rules: GitignoreRules, folder: str) -> GitignoreRules:
+        # The user's own excludes do not count: they differ between clones (ADR 27).
         data = None if self._everything else self._disk.ignore_file(folder)
         return rules if data is None else rules.with_file(folder, data)
 
@@ -232,14 +235,14 @@ def resolve_links(path: str, base: str, text_of: Callable[[str], str | None]) ->
         SafetyError: a link leads out of the root or into a folder that holds no inputs, or links form a cycle.
 
     """
+    # As text, and the result is opened without following links: one that is changed meanwhile is not followed (ADR 27).
     waiting, done, followed = path.split("/"), list[str](), 0
     while waiting:
         name = waiting.pop(0)
         if name == ".." and not done:
             raise outside_link_error(path)
-        if name == "..":
-            done.pop()
         if name in ("", ".", ".."):
+            done = done[:-1] if name == ".." else done
             continue
         text = text_of("/".join((*done, name)))
         if text is None:
@@ -251,17 +254,13 @@ def resolve_links(path: str, base: str, text_of: Callable[[str], str | None]) ->
         if followed > _MAX_LINKS:
             raise link_cycle_error(path)
         if text.startswith("/"):
-            text, done = _from_root(path, base, text), []
+            if not text.startswith(base):
+                raise outside_link_error(path)
+            text, done = text.removeprefix(base), []
         waiting = [*text.split("/"), *waiting]
     if not done or (followed and not FORBIDDEN_LINK_TARGETS.isdisjoint(done)):
         raise outside_link_error(path)
     return "/".join(done)
-
-
-def _from_root(path: str, base: str, text: str) -> str:
-    if not text.startswith(base):
-        raise outside_link_error(path)
-    return text.removeprefix(base)
 
 
 def outside_link_error(path: str) -> SafetyError:

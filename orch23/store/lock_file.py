@@ -19,7 +19,7 @@ from orch23.model.record import LockFile, Record
 from orch23.store.codes import E_LOCK_CONFLICT, E_LOCK_DAMAGED, E_LOCK_RECORD, E_LOCK_VERSION
 from orch23.store.json_text import indented_json, with_sum, without_sum
 from orch23.store.record_format import record_from_json, record_to_json
-from orch23.store.safe_files import open_file, read_and_close, read_regular, replace_file, walk_tree
+from orch23.store.safe_files import read_file, read_regular, replace_file, walk_tree
 
 _SUFFIXES = (".yaml", ".yml")
 _TEMPLATE = ".template"
@@ -55,16 +55,11 @@ def is_lock_of_pipeline(root: Path, path: str) -> bool:
     """
     if not path.casefold().endswith(".lock"):
         return False
-    if LOCK_MARK in _head_below(root, path, _HEAD_BYTES):
+    if LOCK_MARK in (read_file(root, path, _HEAD_BYTES) or b""):
         return True
     stem = path[: -len(".lock")]
-    beside = (_head_below(root, f"{stem}{suffix}", _PIPELINE_BYTES) for suffix in _SUFFIXES)
+    beside = (read_file(root, f"{stem}{suffix}", _PIPELINE_BYTES) or b"" for suffix in _SUFFIXES)
     return any(b"version" in text and b"stages" in text for text in beside)
-
-
-def _head_below(root: Path, path: str, max_bytes: int) -> bytes:
-    descriptor = open_file(root, path)
-    return b"" if descriptor is None else read_and_close(descriptor, max_bytes)
 
 
 def _is_not_entered(path: str) -> bool:
@@ -156,8 +151,7 @@ def write_lock(root: Path, path: str, lock: LockFile, pipeline_name: str) -> Loc
 
     """
     data = b"".join(piece.encode("utf-8") for piece in _pieces(lock, pipeline_name))
-    source = open_file(root, path)
-    if source is not None and read_and_close(source) == data:
+    if read_file(root, path) == data:
         return LockWrite(digest_bytes(data).sha256)
     return LockWrite(digest_bytes(data).sha256, replace_file(root, path, data, 0o644))
 
@@ -229,8 +223,7 @@ def write_lock_records(
         SafetyError: a directory of its path is a link.
 
     """
-    source = open_file(root, path) if not is_unchanged else None
-    before = read if is_unchanged else read_and_close(source) if source is not None else b""
+    before = read if is_unchanged else read_file(root, path) or b""
     text = encode_lock(lock, pipeline_name).encode("utf-8")
     fresh = _spans(text, lock.records, path)
     pieces, at = [], 0

@@ -18,6 +18,7 @@ from orch23.model.parsing import to_struct
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.ports import ContentStore, FileContentStore, ResultIndex, ResultStore
 from orch23.store.access import (
+    LOCK_FILE,
     SHOWN_TIER_FILE,
     BuildLock,
     StoreOrigin,
@@ -106,7 +107,7 @@ class ProjectStore(Struct, frozen=True, kw_only=True):
 
     def build_lock(self) -> BuildLock:
         """Return the lock that a command must hold to change the project."""
-        return BuildLock(self.folder / "lock")
+        return BuildLock(self.folder / LOCK_FILE)
 
     def add_file(self, path: str) -> Digest:
         """Store the bytes of a file of the project and return their digest.

@@ -176,6 +176,7 @@ class Promoter:
         # Deletions come first: a new file may have the path of a directory that they leave empty.
         foreign = {path for path in removed if not self._remove(path, old.get(path))}
         foreign |= self._write(written, old)
+        # Before the redo record is deleted: a power cut could leave a torn file, which looks like a user edit (ADR 16).
         sync_filesystem(self._root)
         self._redo.unlink()
         return PromotionResult(

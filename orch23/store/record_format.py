@@ -215,6 +215,6 @@ def index_row(kind: str, value: str) -> bytes:
     return hashlib.blake2b(f"{kind}\0{value}".encode("utf-8", "surrogatepass"), digest_size=_ROW_BYTES).digest()
 
 
-def keys_of(entries: Iterable[RecordEntry]) -> bytes:
+def index_value(entries: Iterable[RecordEntry]) -> bytes:
     """Return the value of the row of a lookup: the stage keys of what it finds, one a line."""
     return "\n".join(dict.fromkeys(one.record.key for one in entries)).encode()

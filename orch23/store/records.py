@@ -17,7 +17,7 @@ from orch23.store.record_format import (
     RecordEntry,
     RecordFile,
     index_row,
-    keys_of,
+    index_value,
     lookup_keys,
     move_line,
     record_from_json,
@@ -29,8 +29,7 @@ from orch23.store.safe_files import (
     PRIVATE_FOLDER_MODE,
     closing,
     make_folder,
-    open_regular,
-    read_and_close,
+    read_regular,
     sweep_temps,
     sync_folder,
     write_all,
@@ -89,8 +88,7 @@ class Records:
 
         The times of folders are part of it: they show changes by an earlier version, which did not write the file.
         """
-        token = open_regular(self.folder.parent / GENERATION_FILE)
-        text = "" if token is None else read_and_close(token, 2 * _TOKEN_BYTES).decode("ascii", "replace")
+        text = (read_regular(self.folder.parent / GENERATION_FILE, 2 * _TOKEN_BYTES) or b"").decode("ascii", "replace")
         try:
             with os.scandir(self.folder) as groups:
                 files = sorted((one.name, one.stat(follow_symlinks=False).st_mtime_ns) for one in groups)
@@ -241,7 +239,7 @@ class Records:
             if is_partial:
                 names = [(kind, value) for kind, value in self._changed if kind != "key"]
                 self._changed.clear()
-            rows.update((index_row(kind, value), keys_of(self._index[kind][value])) for kind, value in names)
+            rows.update((index_row(kind, value), index_value(self._index[kind][value])) for kind, value in names)
             return (None, rows) if is_partial else (rows, {})
 
     def _results(self, kind: str, value: str) -> tuple[Record, ...]:
@@ -318,9 +316,9 @@ class Records:
         self._found.add((kind, value))
         files = self._load()
         for key in (key for key in found.split("\n") if key and key not in files):
-            source = open_regular(self._path(key))
-            if source is not None:
-                for entry in self._read_file(key, read_and_close(source), files).entries.values():
+            data = read_regular(self._path(key))
+            if data is not None:
+                for entry in self._read_file(key, data, files).entries.values():
                     self._enter(entry, in_order=True)
 
     def _enter(self, entry: RecordEntry, *, in_order: bool = False) -> None:
@@ -350,9 +348,9 @@ class Records:
                 if group.is_symlink() or not group.is_dir():
                     continue
                 for path in sorted(group.iterdir()):
-                    source = open_regular(path)
-                    if source is not None:
-                        yield path.name, read_and_close(source)
+                    data = read_regular(path)
+                    if data is not None:
+                        yield path.name, data
 
     def _read_file(self, key: str, data: bytes, files: dict[str, RecordFile]) -> RecordFile:
         file = files[key] = RecordFile.parse(key, data)

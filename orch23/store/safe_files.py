@@ -19,7 +19,7 @@ TEMP_PREFIX = ".orch23-"
 TEMP_SUFFIX = ".tmp"
 
 NEW_FILE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 # next() is atomic in CPython, so two threads never get the same name.
 _numbers = itertools.count(1)
@@ -117,7 +117,7 @@ def make_folder(folder: Path, mode: int = 0o777) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable: `fsync` of a file does not cover its name."""
-    with closing(os.open(folder, _FOLDER_FLAGS)) as descriptor:
+    with closing(os.open(folder, FOLDER_FLAGS)) as descriptor:
         os.fsync(descriptor)
 
 
@@ -164,7 +164,7 @@ def open_directory(root: Path, names: Sequence[str]) -> Iterator[int]:
         SafetyError: it, or one above it, is a link.
 
     """
-    descriptor = os.open(root, _FOLDER_FLAGS)
+    descriptor = os.open(root, FOLDER_FLAGS)
     try:
         for number, name in enumerate(names):
             below = _open_subfolder(descriptor, name, "/".join(names[: number + 1]))
@@ -271,10 +271,21 @@ def open_regular(name: str | Path, parent: int | None = None) -> int | None:
     return None
 
 
-def read_regular(path: Path) -> bytes | None:
-    """Return the bytes of a regular file, or None if there is none, or a folder, a pipe or another type of entry."""
+def read_file(root: Path, path: str, max_bytes: int = -1) -> bytes | None:
+    """Return the bytes of a regular file below the root, or the first `max_bytes`; None if there is none.
+
+    Raises:
+        SafetyError: as for `open_file`.
+
+    """
+    descriptor = open_file(root, path)
+    return None if descriptor is None else read_and_close(descriptor, max_bytes)
+
+
+def read_regular(path: Path, max_bytes: int = -1) -> bytes | None:
+    """Return the bytes of a regular file, or the first `max_bytes`; None if there is none, or a folder or a pipe."""
     descriptor = open_regular(path)
-    return None if descriptor is None else read_and_close(descriptor)
+    return None if descriptor is None else read_and_close(descriptor, max_bytes)
 
 
 def read_and_close(descriptor: int, max_bytes: int = -1) -> bytes:
@@ -305,7 +316,7 @@ def unsafe_path_error(path: str) -> SafetyError:
 
 def _open_subfolder(descriptor: int, name: str, path: str) -> int:
     try:
-        return os.open(name, _FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=descriptor)
+        return os.open(name, FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=descriptor)
     except OSError as error:
         if error.errno not in (errno.ENOTDIR, errno.ELOOP):
             # Kernels differ in which of these errors they return for a link.

@@ -13,9 +13,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from orch23.store.safe_files import closing
+from orch23.store.safe_files import FOLDER_FLAGS, closing
 
-DIRECTORY_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+DIRECTORY_FLAGS: Final = FOLDER_FLAGS | os.O_NOFOLLOW
 """Open a directory, but not through a link, which a step can put in the place of any directory that it writes."""
 
 _ENTRIES_PER_SCAN = 10_000
@@ -55,8 +55,7 @@ def remove_tree(root: Path) -> None:
 
 def remove_trees(folder: Path, *names: str) -> None:
     """Remove trees of one folder, as `remove_tree` does."""
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-    with contextlib.suppress(OSError), closing(os.open(folder, flags)) as parent:
+    with contextlib.suppress(OSError), closing(os.open(folder, FOLDER_FLAGS)) as parent:
         for name in names:
             _Removal(parent, name).run()
 

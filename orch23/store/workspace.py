@@ -34,6 +34,7 @@ from orch23.store.safe_files import (
     is_temp,
     open_file,
     read_and_close,
+    read_file,
     split_path,
     stamp_of,
     unsafe_path_error,
@@ -384,12 +385,7 @@ class Workspace:
 
     def is_own(self, path: str) -> bool:
         """Return whether orch23 wrote a file for itself."""
-
-        def read() -> bytes:
-            descriptor = open_file(self._root, path)
-            return b"" if descriptor is None else read_and_close(descriptor)
-
-        return is_own_file(path, read)
+        return is_own_file(path, lambda: read_file(self._root, path) or b"")
 
     def is_file(self, path: str) -> bool:
         """Return whether there is a regular file at a path."""

@@ -21,7 +21,7 @@ from orch23.engine.session import lock_path
 from orch23.engine.stage_view import ObsoleteFiles
 from orch23.execute.git_revision import GitRevision, open_revision
 from orch23.load.pipeline import parse_pipeline
-from orch23.load.yaml_text import decode_text
+from orch23.load.yaml_errors import decode_text
 from orch23.model.digest import FileEntry, Json, digest_bytes
 from orch23.model.errors import CorruptStateError, ExitCode, MissingBytesError, NotFoundError, Orch23Error
 from orch23.model.pipeline import Pipeline

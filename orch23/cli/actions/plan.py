@@ -13,7 +13,7 @@ from orch23.cli.declaration import PipelineArguments
 from orch23.cli.opening import check_forced, open_for_command, open_partial_project, parse_budget, selection_of
 from orch23.cli.project_loading import Project, open_read_session
 from orch23.decide.secrets import secrets_from
-from orch23.engine.conversation import RecordedResponses, RequestBuilder, find_recorded, model_of_attempt
+from orch23.engine.conversation import RecordedResponses, RequestBuilder, find_recorded
 from orch23.engine.decisions import DecidedStage
 from orch23.engine.dependency_index import OutdatedIndexError
 from orch23.engine.dry_run import Preview, preview
@@ -104,7 +104,7 @@ def first_request(project: Project, decided: DecidedStage | None) -> Request | N
     if decided is None or not is_llm(step := decided.resolved.stage.step) or decided.resolved.broken:
         return None
     resolved = decided.resolved
-    attempt = AttemptContext(given=resolved.given, model=model_of_attempt(resolved, step, 1))
+    attempt = AttemptContext(given=resolved.given, model=resolved.stage.retry.model_of(1, step.model))
     context = ProviderContext(
         environ=project.settings.environ,
         root=project.store.root,

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from orch23.execute import process_tree
 from orch23.execute.launch import Launch, LaunchRefusedError
-from orch23.execute.process import ProcessOutcome
+from orch23.execute.process import NOT_EXECUTABLE, NOT_FOUND, ProcessOutcome
 from orch23.execute.resource_limits import apply_limits
 from orch23.execute.sandbox import seccomp, visible_paths
 from orch23.execute.sandbox.system_calls import machine
@@ -62,7 +62,6 @@ _SHELL = "/bin/sh"
 _OWN_PROGRAM: Final = Path(__file__).with_name("namespaces_child.py")
 _STATUS_BYTES = 1 << 12
 _OWN_FAILURE = 1
-_NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # the exit codes of shells
 _COPIED_BYTES = 1 << 18
 _UNREADABLE = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP)
 _NOT_RUN = re.compile(rb"\w+: execvp ")
@@ -173,6 +172,7 @@ def _mounts(
     `settings` are files to copy, which costs a fraction of a mount. `hidden` are folders in system folders that appear
     empty but for the prefixes in them.
     """
+    # There are few mounts, since bwrap reads the whole mount table for each (ADR 14).
     for path in visible_paths.SYSTEM_FOLDERS:
         if os.path.islink(path):
             yield from ("--symlink", os.readlink(path), path)
@@ -275,7 +275,7 @@ class _Descriptors:
         printed = outcome.errors or outcome.head
         if _NOT_RUN.match(printed):
             missing = printed.rstrip().endswith(os.strerror(errno.ENOENT).encode())
-            return replace(outcome, exit_code=_NOT_FOUND if missing else _NOT_EXECUTABLE)
+            return replace(outcome, exit_code=NOT_FOUND if missing else NOT_EXECUTABLE)
         why = printed.decode("utf-8", "replace").strip() or "it printed nothing"
         raise LaunchRefusedError(Diagnostic("E485", f"the sandbox could not be made: {why}", hint=_DOCTOR))
 

@@ -22,6 +22,7 @@ from msgspec import Struct
 from orch23.engine.egress import NetworkAccess
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.server_url import is_loopback
+from orch23.providers.connections import CallSockets
 from orch23.steps.fetch.addresses import forbidden_address, is_address
 from orch23.steps.fetch.spec import barred_offline
 
@@ -49,6 +50,12 @@ def download_timeout_error(url: str) -> FetchError:
     """Return the error of a stage whose time ended before it had its file."""
     hint = "raise `timeout`; the next build resumes the download"
     return FetchError(Diagnostic("E451", f"{url}: timed out", hint=hint), is_timeout=True)
+
+
+def wrong_digest_error(name: str, found: str, expected: str) -> FetchError:
+    """Return the error of a file that is not the one that the step names."""
+    hint = "check the file; if the change is intended, write this digest into `fetch.sha256`"
+    return FetchError(Diagnostic("E452", f"{name} has the SHA-256 {found}, not {expected}", hint=hint))
 
 
 def refused_address_error(subject: str, what: str, hint: str) -> FetchError:
@@ -97,20 +104,17 @@ class DownloadWatch:
 
     def __init__(self, url: str, outside: NetworkAccess, timeout_s: float) -> None:
         """Create a watch for a download of `timeout_s` seconds from now on. `url` is for its errors."""
-        self.outside = outside
+        self.outside, self.sockets = outside, CallSockets()
         self._url, self._deadline = url, time.monotonic() + timeout_s
-        self._lock = threading.Lock()
-        self._connection: socket.socket | None = None
-        self._is_aborted = False
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """Watch the download in the body of the `with` statement."""
-        timer = threading.Timer(max(0.0, self.left_s), self._abort)
+        timer = threading.Timer(max(0.0, self.left_s), self.sockets.shut_down)
         timer.daemon = True
         timer.start()
         try:
-            with self.outside.cancellable(self._abort):
+            with self.outside.cancellable(self.sockets.shut_down):
                 yield
         finally:
             timer.cancel()
@@ -129,33 +133,8 @@ class DownloadWatch:
         """
         if self.outside.is_closed:
             raise download_error(self._url, "the build was interrupted")
-        if self._is_aborted or self.left_s <= 0:
+        if self.sockets.is_shut_down or self.left_s <= 0:
             raise download_timeout_error(self._url)
-
-    def watch(self, connection: socket.socket) -> None:
-        """Watch a connection, by a duplicate: TLS and the response take over and close the descriptor itself."""
-        with self._lock:
-            self._connection = connection.dup()
-            if self._is_aborted:
-                _shut_down(self._connection)
-
-    def close(self) -> None:
-        """Stop watching the connection."""
-        with self._lock:
-            if self._connection is not None:
-                self._connection.close()
-            self._connection = None
-
-    def _abort(self) -> None:
-        with self._lock:
-            self._is_aborted = True
-            if self._connection is not None:
-                _shut_down(self._connection)
-
-
-def _shut_down(connection: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
 
 
 class Route(Struct, frozen=True):
@@ -204,6 +183,7 @@ def _proxy(address: ServerAddress, environ: Mapping[str, str], *, offline: bool)
     if name is None or proxy_bypass_environment(f"{address.host}:{address.port}", {"no": excluded}):
         return None
     url = environ[name] if "://" in environ[name] else f"http://{environ[name]}"
+    # A proxy on another machine would see what an offline build fetches.
     if offline and not is_loopback(url):
         return None
     try:
@@ -245,7 +225,7 @@ def _connect(
             error = refused
         else:
             connection.settimeout(timeout)
-            watch.watch(connection)
+            watch.sockets.add(connection)
             return connection
     raise error or OSError(f"{host} has no address")
 

@@ -23,11 +23,13 @@ from orch23.steps.fetch.connections import (
     download_error,
     refused_address_error,
     route_to,
+    wrong_digest_error,
 )
 from orch23.steps.fetch.language import fetch_url_fault
 from orch23.steps.fetch.spec import FetchStep, barred_offline
 
 _CHUNK = 1 << 16
+# At most three tries: the next build resumes the download.
 _PAUSES_S = (0.2, 1.0)
 _MAX_REDIRECTS = 5
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -84,8 +86,7 @@ def _fetch(step: FetchStep, part: Path, watch: DownloadWatch) -> Path:
         part.unlink(missing_ok=True)
         # The whole file came in one piece, so it is really another file.
         if start == 0:
-            hint = "check the file; if the change is intended, write this digest into `fetch.sha256`"
-            raise FetchError(Diagnostic("E452", f"{step.url} has the SHA-256 {found}, not {step.sha256}", hint=hint))
+            raise wrong_digest_error(step.url, found, step.sha256)
 
 
 def _transfer(step: FetchStep, file: BinaryIO, offset: int, watch: DownloadWatch) -> int:
@@ -133,7 +134,7 @@ def _response(step: FetchStep, offset: int, watch: DownloadWatch) -> Iterator[HT
         watch.check()
         route = route_to(address, watch)
         connection = route.connection
-        with contextlib.closing(watch), contextlib.closing(connection):
+        with contextlib.closing(watch.sockets), contextlib.closing(connection):
             try:
                 connection.request("GET", route.target, headers={**headers, **route.headers})
                 response = connection.getresponse()

@@ -79,6 +79,7 @@ def fetch_url_fault(url: str) -> str | None:
     host = parts.hostname or ""
     checks = (
         (parts.scheme.lower() in ("http", "https"), "does not begin with https:// or http://"),
+        # The pipeline is committed, and messages show the address.
         ("@" not in parts.netloc, "has a user name or a password, which must not be in a pipeline"),
         (host, "has no host"),
         (port != 0, "has the port 0"),

@@ -13,12 +13,11 @@ from orch23.engine.attempt import (
     StepRunner,
 )
 from orch23.engine.outcomes import failure_of
-from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import ConsentError, MissingBytesError
 from orch23.model.ports import ContentStore
 from orch23.providers.registry import not_granted_error
-from orch23.steps.fetch.connections import FetchError, download_timeout_error
+from orch23.steps.fetch.connections import FetchError, download_timeout_error, wrong_digest_error
 from orch23.steps.fetch.download import download, file_chunks
 from orch23.steps.fetch.spec import FetchStep
 
@@ -73,9 +72,7 @@ def _of_project(attempts: AttemptLoop, step: FetchStep) -> Digest:
     # The inputs of a stage are copied into the store before it starts (ADR 4).
     digest = attempts.resolved.unkeyed[step.file].digest
     if digest.sha256 != step.sha256:
-        hint = "check the file; if the change is intended, write this digest into `fetch.sha256`"
-        message = f"{step.file} has the SHA-256 {digest.sha256}, not {step.sha256}"
-        raise FetchError(Diagnostic("E452", message, hint=hint))
+        raise wrong_digest_error(step.file, digest.sha256, step.sha256)
     return digest
 
 

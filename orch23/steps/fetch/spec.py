@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
+from orch23.model.parsing import json_at
 from orch23.model.record import Facts
 from orch23.model.server_url import is_loopback, url_origin
 from orch23.model.step import Grant, Step, check_one_file
@@ -40,6 +41,7 @@ class FetchStep(Step, Struct, frozen=True, omit_defaults=True, tag="fetch", kw_o
     def aspects(self, facts: Facts) -> Mapping[str, Json]:
         """Return only the digest: the bytes are the same, wherever they come from, so a moved file keeps its key."""
         del facts
+        # Not the address: a file that moves to a mirror must not make the stage stale.
         return {"kind": self.kind, "sha256": self.sha256}
 
     def check_outputs(self, outputs: tuple[str, ...], writes: tuple[str, ...], at: "Problems") -> None:
@@ -71,7 +73,7 @@ class FetchStep(Step, Struct, frozen=True, omit_defaults=True, tag="fetch", kw_o
     @classmethod
     def inputs_of(cls, body: Json) -> tuple[str, ...]:
         """Return the file of the project that a step names before its items are known."""
-        url = body.get("url") if isinstance(body, Mapping) else None
+        url = json_at(body, "url")
         path = project_path_of(url) if isinstance(url, str) else None
         return () if path is None else (path,)
 

@@ -166,6 +166,7 @@ class LLMDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         UNSET
     )
     seed: Annotated[int | UnsetType, Meta(description="The seed of sampling, if the provider has one.")] = UNSET
+    # No default: thinking models refuse a temperature (docs/seeds.md, S4-30).
     temperature: Annotated[
         Annotated[int, Meta(ge=0)] | Annotated[float, Meta(ge=0)] | UnsetType,
         Meta(description="The temperature of sampling, if the provider has one."),
@@ -252,8 +253,7 @@ def _read(texts: Sequence[str], at: Problems) -> tuple[str, ...]:
             if path is not None:
                 out.append(path.rstrip("/"))
         elif text == "~/" or "\0" in text or ".." in text.split("/") or _is_of_kernel(text):
-            message = f"a program cannot get `{text}`"
-            at.add(str(number), "E812", message, "name the files or the folder that it needs")
+            at.add(str(number), "E812", f"a program cannot get `{text}`", "name the files or the folder that it needs")
         else:
             out.append(text.rstrip("/"))
     return tuple(out)

@@ -8,7 +8,7 @@ from msgspec import Struct
 from orch23.decide.proposal import judge_response
 from orch23.decide.proposal_codes import FORBIDDEN_DELETE
 from orch23.engine.attempt import AttemptInput, AttemptLoop, AttemptResult, StepRunner
-from orch23.engine.conversation import CallResult, RecordedConversation, model_of_attempt
+from orch23.engine.conversation import CallResult, RecordedConversation
 from orch23.engine.egress import author_files, guard_proposal, track_reads
 from orch23.engine.outcomes import Failure, failure_of
 from orch23.engine.process_runner import Files
@@ -60,9 +60,9 @@ class _LLMRunner(StepRunner):
         fingerprint, text = call.request.fingerprint(), call.response.text
         judged = _judge(attempts, step, start, call.response)
         if isinstance(judged, _Rejected):
-            conversation.settle(fingerprint, judged.outcome, judged.failure.feedback.diagnostics)
+            conversation.recorded.settle(fingerprint, judged.outcome, judged.failure.feedback.diagnostics)
             return AttemptResult(start, exchanges, judged.failure, text, judged.identity)
-        conversation.settle(fingerprint, "accepted", ())
+        conversation.recorded.settle(fingerprint, "accepted", ())
         tree = {path: entry for path, entry in start.items() if path not in judged.deletes}
         for write in judged.writes:
             tree[write.path] = FileEntry(attempts.contents.put(write.content.encode("utf-8")))
@@ -99,6 +99,7 @@ def _judge(attempts: AttemptLoop, step: LLMStep, start: Files, response: Respons
     ]
     if inputs:
         return _Rejected(failure_of("write_scope_violation", inputs), "invalid", judged.digest())
+    # Responses are redacted before they are recorded: a file with a redaction mark must not be written (ADR 9).
     secrets = guard_proposal(attempts.safeguards.secrets, judged, base)
     return _Rejected(failure_of("llm_output_invalid", secrets), "invalid") if secrets else judged
 
@@ -110,7 +111,7 @@ def _complete(
         report=attempts.report,
         files=author_files(attempts.resolved.stage, context),
         context=context,
-        mode=conversation.mode,
+        mode=conversation.recorded.mode,
         sources=attempts.models.requests.sources,
         is_recorded=conversation.is_recorded,
         lines=attempts.report.response_lines(context.attempt),
@@ -136,7 +137,7 @@ def _context(attempts: AttemptLoop, step: LLMStep, turn: AttemptInput) -> Attemp
             feedback=turn.failure.feedback if turn.failure else None,
             own=attempts.shown.own if step.own_outputs else (),
             given=_given(attempts, turn.start),
-            model=model_of_attempt(attempts.resolved, step, turn.attempt),
+            model=attempts.resolved.stage.retry.model_of(turn.attempt, step.model),
         )
     )
 

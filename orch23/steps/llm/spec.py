@@ -61,6 +61,7 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
     on_truncated: OnTruncated | None = None
     secrets: Literal["refuse", "redact"] = "refuse"
     structured_output: bool = True
+    # Part of the step, since only its pipeline knows the plugins; name and version are in the key (ADR 32).
     from_plugins: tuple[str, ...] = ()
 
     def of_plugins(self, plugins: tuple[str, ...]) -> "LLMStep":

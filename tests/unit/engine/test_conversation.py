@@ -367,6 +367,6 @@ def test_the_command_line_is_stronger_than_the_stage_and_replay_than_all(
 ) -> None:
     conversation = opened(tmp_path, replace(STEP, mode=step_mode), **more)
     inner = conversation.recorded.inner
-    assert conversation.mode == mode
+    assert conversation.recorded.mode == mode
     assert isinstance(inner, ReplayOnlyProvider) is (hint is not None)
     assert hint is None or hint in getattr(inner, "hint", "")

@@ -8,16 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.load.yaml_text import (
-    DATA_LIMITS,
-    PIPELINE_LIMITS,
-    LazyLocations,
-    NodeLocations,
-    TextLimits,
-    decode_text,
-    parse_yaml,
-    parse_yaml_scalar,
-)
+from orch23.load.yaml_errors import DATA_LIMITS, PIPELINE_LIMITS, TextLimits, decode_text
+from orch23.load.yaml_text import LazyLocations, NodeLocations, parse_yaml, parse_yaml_scalar
 from orch23.model.diagnostic import Location
 
 

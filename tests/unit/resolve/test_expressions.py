@@ -266,11 +266,10 @@ def test_a_template_names_the_nearest_member():
     assert caught.value.hint == "did you mean `package`?"
 
 
-def test_includes_go_through_the_given_reader_alone():
-    files = {"part.j2": "[{{ vars.n }}]"}
-    assert render_text("{% include 'part.j2' %}!", NAMES, "p.j2", files.get) == "[3]!"
-    with pytest.raises(TemplateFileError, match="no template `other`"):
-        render_text("{% include 'other' %}", NAMES, "p.j2", files.get)
+@pytest.mark.parametrize("tag", ["include 'p.j2'", "import 'p.j2' as p", "extends 'p.j2'", "from 'p.j2' import p"])
+def test_a_template_cannot_load_another_one(tag):
+    with pytest.raises(TemplateFileError, match=r"no template `p\.j2`"):
+        render_text("{% " + tag + " %}", NAMES, "p.j2")
 
 
 def test_a_mark_in_data_changes_no_template():
