@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.cli.author_data import read_scripted_responses, validate_by_schema
-from orch23.cli.consent import Consent, trust_command
+from orch23.cli.consent import Consent, trust_command_line
 from orch23.cli.project_loading import Project
 from orch23.decide.secrets import Secrets
 from orch23.engine.attempt import Models, Safeguards
@@ -201,7 +201,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
             is_granted=self.consent.is_granted,
             files=self.consent.files,
             runner=_program_runner(project, self.sandbox, self.request),
-            trust_command=trust_command(project.settings),
+            trust_command=trust_command_line(project.settings),
             submitted=self.session.history.submitted,
         )
         self.stack.callback(context.close)

@@ -37,14 +37,12 @@ class NotAFile(Struct, frozen=True):
 # What the project has at a path; None for nothing.
 PathState: TypeAlias = TemplateFile | NotAFile | None
 
-# Mine, base, theirs -> the merged text (None if one of them is not a text) and the first lines of its conflicts.
-MergeTexts: TypeAlias = Callable[[bytes, bytes, bytes], tuple[bytes | None, tuple[int, ...]]]
-
 
 class MergeFunctions(Struct, frozen=True):
     """How to merge texts, and how to name a free path beside a path, for a file that is not a text."""
 
-    texts: MergeTexts
+    # Mine, base, theirs -> the merged text (None if one of them is not a text) and the first lines of its conflicts.
+    texts: Callable[[bytes, bytes, bytes], tuple[bytes | None, tuple[int, ...]]]
     beside: Callable[[str], str]
 
 
