@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -25,11 +25,8 @@ class StageTexts(Struct, frozen=True):
 
     def first_lines(self) -> dict[str, int]:
         """Return the number of the first line of each stage, from 1."""
-        found, line = {}, len(self.head) + 1
-        for name, lines in self.stages.items():
-            found[name] = line
-            line += len(lines)
-        return found
+        lines = accumulate(map(len, self.stages.values()), initial=len(self.head) + 1)
+        return dict(zip(self.stages, lines, strict=False))  # the last number is that of the line after all stages
 
     def alone(self, names: tuple[str, ...]) -> str:
         """Return a text with these stages and no other."""

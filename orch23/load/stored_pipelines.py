@@ -1,6 +1,6 @@
 """Keep parsed pipelines between commands; after an edit read only the stages whose lines differ."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -115,17 +115,11 @@ def _edited(stored: _Stored, text: str, parse: Callable[[str], ParsedPipeline]) 
 
 
 def stages_and_skipped(
-    nodes: Iterable[Stage | ForeachStage | SkippedStage],
+    nodes: Sequence[Stage | ForeachStage | SkippedStage],
 ) -> tuple[tuple[Stage | ForeachStage, ...], tuple[SkippedStage, ...]]:
     """Return the stages, and those that their `if` switches off."""
-    stages: list[Stage | ForeachStage] = []
-    skipped: list[SkippedStage] = []
-    for node in nodes:
-        if isinstance(node, SkippedStage):
-            skipped.append(node)
-        else:
-            stages.append(node)
-    return tuple(stages), tuple(skipped)
+    stages = tuple(node for node in nodes if not isinstance(node, SkippedStage))
+    return stages, tuple(node for node in nodes if isinstance(node, SkippedStage))
 
 
 def _changed_stages(

@@ -39,13 +39,11 @@ class Problems(Struct, eq=False):
     path: str
     found: list[Problem] = field(default_factory=list)
 
-    def add(self, key: str, code: str, message: str, hint: str | None = None) -> None:
+    def add(
+        self, key: str, code: str, message: str, hint: str | None = None, severity: Severity = Severity.ERROR
+    ) -> None:
         """Add a problem at a key (`""`: at the node itself)."""
-        self.found.append(Problem(self._at(key), code, message, hint))
-
-    def warn(self, key: str, code: str, message: str, hint: str | None = None) -> None:
-        """Add a warning at a key."""
-        self.found.append(Problem(self._at(key), code, message, hint, Severity.WARNING))
+        self.found.append(Problem(self._at(key), code, message, hint, severity))
 
     def below(self, key: str | int) -> "Problems":
         """Return the same list of problems for the node at a key or position."""

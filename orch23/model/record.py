@@ -175,7 +175,5 @@ class LockFile(Struct, frozen=True):
 
     def originals(self) -> dict[str, FileEntry | None]:
         """Return the original of every path that any record names."""
-        found: dict[str, FileEntry | None] = {}
-        for _, record in sorted(self.owner_records().items()):
-            found.update(record.originals)
-        return found
+        records = (record for _, record in sorted(self.owner_records().items()))
+        return {path: original for record in records for path, original in record.originals.items()}

@@ -23,7 +23,7 @@ from orch23.providers.anthropic_sdk import (
     invalid_event,
     warm_up_anthropic,
 )
-from orch23.providers.connections import CallSockets, OpenCalls, TlsContexts
+from orch23.providers.connections import CONNECT_S, LEAST_S, CallSockets, OpenCalls, TlsContexts
 from orch23.providers.faults import (
     UNEXPECTED_ERRORS,
     TransportError,
@@ -63,8 +63,6 @@ MIN_THINKING_TOKENS = 1024
 # The API caches no prefix under 1024 tokens, and ignores marks on shorter ones.
 MIN_CACHED_CHARACTERS = 2_000
 STALL_S = 120.0
-_CONNECT_S = 15.0
-_LEAST_S = 0.001
 _CACHE_MARK: Mapping[str, Json] = {"cache_control": {"type": "ephemeral"}}
 _CONTEXT_FULL = "model_context_window_exceeded"
 _STOPS: Mapping[str, StopReason] = {
@@ -110,7 +108,7 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
             self.warm_up.start_once(warm_up_anthropic)
         began = self.clock()
         until = began + deadline_s
-        with self.calls.track(max(deadline_s, _LEAST_S)) as sockets:
+        with self.calls.track(max(deadline_s, LEAST_S)) as sockets:
             try:
                 message = self._converse(request, until, sockets, on_text)
             except TransportError:
@@ -193,8 +191,8 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
     def _timeouts(self, until: float) -> "Timeout":
         import anthropic  # noqa: PLC0415 - heavy
 
-        left = max(until - self.clock(), _LEAST_S)
-        return anthropic.Timeout(min(left, self.stall_s), connect=min(left, _CONNECT_S))
+        left = max(until - self.clock(), LEAST_S)
+        return anthropic.Timeout(min(left, self.stall_s), connect=min(left, CONNECT_S))
 
 
 def stream_arguments(request: Request, *, shares_system: bool = False) -> dict[str, Any]:
@@ -252,9 +250,6 @@ def make_anthropic_client(
     """
     import anthropic  # noqa: PLC0415 - heavy
 
-    def follow(request: Any) -> None:
-        request.extensions = {**request.extensions, "trace": sockets.trace}
-
     mounts = dict.fromkeys(("http://", "https://", "all://")) if is_loopback(url) else {}
     headers = {"anthropic-version": API_VERSION}
     client = anthropic.Anthropic(
@@ -270,7 +265,10 @@ def make_anthropic_client(
             verify=trust.context_for(url),
             mounts=mounts,
             headers=IDENTITY_ENCODING,
-            event_hooks={"request": [follow], "response": [lambda reply: limit_reply(reply, url, sockets)]},
+            event_hooks={
+                "request": [lambda request: request.extensions.update(trace=sockets.trace)],
+                "response": [lambda reply: limit_reply(reply, url, sockets)],
+            },
         ),
     )
     client._custom_headers = headers  # noqa: SLF001 - no argument disables ANTHROPIC_CUSTOM_HEADERS

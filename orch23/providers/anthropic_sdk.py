@@ -17,13 +17,12 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.llm import Request
 from orch23.providers import codes
 from orch23.providers.faults import TransportError, invalid_reply_diagnostic, printable_line, status_error
-from orch23.providers.server_replies import require_event_names
+from orch23.providers.server_replies import EVENT_STREAM, require_event_names
 
 if TYPE_CHECKING:
     from anthropic import APIStatusError
 
 
-_EVENT_STREAM = "text/event-stream"
 # An error in the middle of a stream has a type and no status.
 _STATUS_OF_ERROR: Mapping[str, int] = {
     "invalid_request_error": 400,
@@ -47,7 +46,7 @@ def check_event_stream(url: str, response: Any) -> None:
 
     """
     kind = response.headers.get("content-type", "no content type")
-    if kind.startswith(_EVENT_STREAM):
+    if kind.startswith(EVENT_STREAM):
         pieces = response.iter_bytes
         response.iter_bytes = lambda *args, **more: require_event_names(pieces(*args, **more))
         return
@@ -121,7 +120,7 @@ def warm_up_anthropic() -> str:
     import httpx2  # noqa: PLC0415 - heavy
 
     text = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in _EVENTS)
-    headers = {"content-type": "text/event-stream"}
+    headers = {"content-type": EVENT_STREAM}
     transport = httpx2.MockTransport(lambda _: httpx2.Response(200, headers=headers, content=text.encode()))
     with (
         httpx2.Client(transport=transport, trust_env=False) as client_of_mock,

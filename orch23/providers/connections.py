@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     import ssl
 
 
+CONNECT_S = 15.0
+# What is left after a deadline: a timeout must be more than 0.
+LEAST_S = 0.001
+
+
 class CallSockets(Struct):
     """The connections of one call, which another thread can shut down.
 
@@ -53,6 +58,17 @@ class CallSockets(Struct):
         for one in sockets:
             _shut(one)
 
+    @contextlib.contextmanager
+    def shut_down_after(self, seconds: float) -> Iterator[None]:
+        """Shut down all connections if the body of the `with` statement takes longer than this."""
+        timer = threading.Timer(seconds, self.shut_down)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
     def close(self) -> None:
         """Close the descriptors: the call is over."""
         with self._lock:
@@ -79,18 +95,15 @@ class OpenCalls(Struct):
         sockets = CallSockets()
         with self._lock:
             self._under_way.append(sockets)
-        watch = threading.Timer(seconds, sockets.shut_down)
-        watch.daemon = True
-        watch.start()
         try:
-            self.wait(0)
-            yield sockets
+            with sockets.shut_down_after(seconds):
+                self.wait(0)
+                yield sockets
         # If the build has ended, that is the cause: report it instead of the exception.
         except Exception:
             self.wait(0)
             raise
         finally:
-            watch.cancel()
             with self._lock:
                 self._under_way = [one for one in self._under_way if one is not sockets]
             sockets.close()

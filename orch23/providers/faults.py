@@ -15,7 +15,7 @@ _RATE_LIMIT = 429
 # The server failed, or a proxy lost it: a model may have worked on the request.
 _AT_WORK = frozenset({500, 502, 504})
 
-_CLIENT_ERRORS = 400
+CLIENT_ERRORS = 400
 _SERVER_ERRORS = 500
 _SHOWN = 300
 # A server that requires a longer wait means never.
@@ -198,4 +198,4 @@ def _code_of(status: int) -> str:
         return codes.RATE_LIMITED
     if status in _BUSY or status >= _SERVER_ERRORS:
         return codes.OVERLOADED
-    return codes.BAD_REQUEST if status >= _CLIENT_ERRORS else codes.INVALID_REPLY
+    return codes.BAD_REQUEST if status >= CLIENT_ERRORS else codes.INVALID_REPLY

@@ -19,9 +19,8 @@ from orch23.providers.openai_client import (
     response_format,
     token_usage,
 )
-from orch23.providers.server_replies import MAX_RESPONSE_CHARACTERS, join_text, text_at
+from orch23.providers.server_replies import EVENT_STREAM, MAX_RESPONSE_CHARACTERS, join_text, text_at
 
-_STREAM = "text/event-stream"
 _UNFINISHED = "it has no finish reason"
 # After valid parts of a stream these errors mean only that this response was damaged in transit.
 _BROKEN = frozenset({codes.UNREACHABLE, codes.INVALID_REPLY})
@@ -69,7 +68,7 @@ class ChatCompletions(Struct, frozen=True, kw_only=True):
             create: Any = client.chat.completions.create
             stream = create(**chat_request_body(request, self.limit_field))
             kind = stream.response.headers.get("content-type", "")
-            if not kind.startswith(_STREAM):
+            if not kind.startswith(EVENT_STREAM):
                 raise invalid_reply_error(
                     self.connection.server.url, f"it sent {kind or 'a reply without a type'}, not a stream"
                 )

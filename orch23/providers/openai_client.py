@@ -13,7 +13,7 @@ from orch23.model.llm import Usage
 from orch23.model.parsing import StrictJsonError, parse_json
 from orch23.model.server_url import is_loopback
 from orch23.providers import codes
-from orch23.providers.connections import CallSockets, OpenCalls, TlsContexts
+from orch23.providers.connections import CONNECT_S, LEAST_S, CallSockets, OpenCalls, TlsContexts
 from orch23.providers.faults import (
     UNEXPECTED_ERRORS,
     TransportError,
@@ -71,12 +71,10 @@ def _is_fit(schema: Json, depth: int) -> bool:
 
 
 OPENAI_KEY = "OPENAI_API_KEY"
-_CONNECT_S = 15.0
 # A model on a slow machine reads a long prompt for minutes before its first word.
 _STALL_S = 300.0
 # The library's timeout is later than the deadline: the deadline shuts the connection down, with a better message.
 _LATER_S = 5.0
-_LEAST_S = 0.001
 _NO_CREDIT = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
 _SERVERS_OWN = frozenset({"server_error", "overloaded", "overloaded_error", "rate_limit_exceeded", "timeout"})
 _SERVERS_STATUS = frozenset({"408", "409", "429", "500", "502", "503", "504", "529"})
@@ -103,7 +101,7 @@ class ServerConnection(Struct, frozen=True, kw_only=True):
 
     def seconds_left(self, until: float) -> float:
         """Return the seconds until a deadline, always more than 0."""
-        return max(_LEAST_S, until - self.clock())
+        return max(LEAST_S, until - self.clock())
 
     @contextlib.contextmanager
     def open(self, until: float) -> Iterator["OpenAI"]:
@@ -150,7 +148,7 @@ def make_openai_client(server: ServerAccess, timeout_s: float, sockets: CallSock
         project="",
         webhook_secret="",  # not used
         base_url=server.url,
-        timeout=openai.Timeout(min(timeout_s + _LATER_S, _STALL_S), connect=_CONNECT_S),
+        timeout=openai.Timeout(min(timeout_s + _LATER_S, _STALL_S), connect=CONNECT_S),
         max_retries=0,
         http_client=connections,
     )

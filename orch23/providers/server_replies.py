@@ -12,6 +12,7 @@ from orch23.model.digest import Json
 from orch23.model.parsing import MAX_JSON_DEPTH, json_at
 from orch23.providers.connections import CallSockets
 from orch23.providers.faults import (
+    CLIENT_ERRORS,
     TransportError,
     incomplete_error,
     invalid_reply_diagnostic,
@@ -94,8 +95,7 @@ MAX_HEADERS = 200
 _MAX_ERROR_BYTES = 65_536
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 _BRACKETS = re.compile(rb"[\[{\]}]")
-_CLIENT_ERRORS = 400
-_EVENT_STREAM = "text/event-stream"
+EVENT_STREAM = "text/event-stream"
 _PLAIN = frozenset({"", "identity"})
 _ENDS_OF_EVENTS = (b"\n\n", b"\n\r\n", b"\r\r")
 _LONGEST_END = 3
@@ -120,12 +120,12 @@ def limit_reply(response: Any, url: str, sockets: CallSockets) -> None:
     coding = headers.get("content-encoding", "").strip().lower()
     if coding not in _PLAIN:
         said = f"the reply is compressed ({coding}), which was not requested"
-        raise status_error(url, status, said, dict(headers), charged=status < _CLIENT_ERRORS)
+        raise status_error(url, status, said, dict(headers), charged=status < CLIENT_ERRORS)
     response.encoding = "utf-8"
     pieces = _timely(response.iter_bytes(), url, sockets)
-    if status >= _CLIENT_ERRORS:
+    if status >= CLIENT_ERRORS:
         pieces = _first(pieces, _MAX_ERROR_BYTES)
-    elif headers.get("content-type", "").startswith(_EVENT_STREAM):
+    elif headers.get("content-type", "").startswith(EVENT_STREAM):
         pieces = split_events(_at_most(pieces, MAX_STREAM_BYTES, url), url)
     else:
         pieces = _at_most(pieces, MAX_REPLY_BYTES, url)

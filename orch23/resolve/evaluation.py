@@ -13,9 +13,8 @@ from msgspec import Struct
 from orch23.model.diagnostic import did_you_mean, quoted_names
 from orch23.model.digest import Json
 from orch23.resolve.expression_syntax import UNKNOWN, UNKNOWN_MARK, EvaluationError, ExpressionValue, Unknown
-from orch23.resolve.template_limits import refuse_undefined
+from orch23.resolve.template_limits import MAX_RENDERED_TEXT, refuse_undefined
 from orch23.resolve.templates import (
-    MAX_RENDERED_TEXT,
     TEMPLATE_GLOBALS,
     expression_environment,
     first_line_of_error,

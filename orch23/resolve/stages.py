@@ -377,7 +377,8 @@ def _retry(value: int | RetryDocument, step: Step | None, at: Problems) -> Retry
 def _clamped(key: str, value: int, at: Problems) -> int:
     bounded = min(max(value, 0), MAX_RETRIES)
     if bounded != value:
-        at.warn(key, "W801", f"`{key}` is {value}; {bounded} is used", f"write a number from 0 to {MAX_RETRIES}")
+        hint = f"write a number from 0 to {MAX_RETRIES}"
+        at.add(key, "W801", f"`{key}` is {value}; {bounded} is used", hint, Severity.WARNING)
     return bounded
 
 

@@ -19,9 +19,7 @@ from jinja2.utils import missing
 from orch23.model.diagnostic import did_you_mean, quoted_names
 from orch23.resolve import prompt_blocks, template_limits
 from orch23.resolve.expression_syntax import UNKNOWN, UNKNOWN_MARK, Unknown
-from orch23.resolve.template_limits import refuse_undefined, step_budget
-
-MAX_RENDERED_TEXT = template_limits.MAX_RENDERED_TEXT
+from orch23.resolve.template_limits import MAX_RENDERED_TEXT, refuse_undefined, step_budget
 
 _FILTERS_TEXT = """
     abs batch capitalize d default dictsort first float groupby indent int items join last length list lower map
@@ -216,9 +214,6 @@ def hint_of_error(error: Exception, names: Mapping[str, object]) -> str | None:
     return did_you_mean(lacking[1], [*_FILTERS, "under", *_OF_FILES]) if lacking else None
 
 
-_COMPILED = 256
-
-
 class TemplateFileError(Exception):
     """A prompt or template file that cannot be rendered; `line` counts from 1, in the file `name`."""
 
@@ -256,7 +251,7 @@ def render_text(source: str, names: Mapping[str, object], name: str) -> str:
         ) from None
 
 
-@functools.lru_cache(maxsize=_COMPILED)
+@functools.lru_cache(maxsize=256)
 def _compiled(source: str, name: str) -> CodeType:
     """Return the code of a template. It is cached: each stage, and each item, renders its prompt several times."""
     return template_environment().compile(source, name, name)

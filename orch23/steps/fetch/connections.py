@@ -110,14 +110,8 @@ class DownloadWatch:
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """Watch the download in the body of the `with` statement."""
-        timer = threading.Timer(max(0.0, self.left_s), self.sockets.shut_down)
-        timer.daemon = True
-        timer.start()
-        try:
-            with self.outside.cancellable(self.sockets.shut_down):
-                yield
-        finally:
-            timer.cancel()
+        with self.sockets.shut_down_after(max(0.0, self.left_s)), self.outside.cancellable(self.sockets.shut_down):
+            yield
 
     @property
     def left_s(self) -> float:

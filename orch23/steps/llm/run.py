@@ -64,10 +64,9 @@ class _LLMRunner(StepRunner):
             return AttemptResult(start, exchanges, judged.failure, text, judged.identity)
         conversation.recorded.settle(fingerprint, "accepted", ())
         tree = {path: entry for path, entry in start.items() if path not in judged.deletes}
-        for write in judged.writes:
-            tree[write.path] = FileEntry(attempts.contents.put(write.content.encode("utf-8")))
-        written = frozenset(write.path for write in judged.writes)
-        files = tuple(sorted(write.path for write in judged.writes))
+        tree |= {one.path: FileEntry(attempts.contents.put(one.content.encode("utf-8"))) for one in judged.writes}
+        written = frozenset(one.path for one in judged.writes)
+        files = tuple(sorted(written))
         attempts.report.emit(FilesProposed(files=files), f"{len(files)} files proposed")
         return AttemptResult(tree, (*exchanges, fingerprint), None, text, judged.digest(), written=written)
 
