@@ -14,7 +14,6 @@ from orch23.model.event import (
     AttemptStarted,
     CheckResult,
     Event,
-    EventReason,
     FilesPromoted,
     FilesReleased,
     HttpRetry,
@@ -30,6 +29,7 @@ from orch23.model.event import (
     StoreRepaired,
     Warned,
 )
+from orch23.model.event_data import EventReason
 from orch23.model.pipeline import Pipeline
 from orch23.model.record import Reason, ReasonCode
 from orch23.model.stage_status import StageStatus

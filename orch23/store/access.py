@@ -162,19 +162,14 @@ class BuildLock:
         """
         require_folder(self._path.parent)
         self._path.parent.mkdir(PRIVATE_FOLDER_MODE, parents=True, exist_ok=True)
-        descriptor = self._open()
+        self._descriptor = descriptor = self._open()
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._claim(self._path.parent, descriptor)
         except BlockingIOError:
             holder = os.pread(descriptor, _PID_BYTES, 0).decode("ascii", "replace").strip()
-            os.close(descriptor)
+            self.__exit__()
             raise BusyError(_busy(holder)) from None
-        except BaseException:
-            os.close(descriptor)
-            raise
-        self._descriptor = descriptor
-        try:
-            self._claim(self._path.parent, descriptor)
         except BaseException:
             self.__exit__()
             raise

@@ -1,5 +1,6 @@
 """Show the files of a project by their digests; hash a file only when its stat has changed."""
 
+import contextlib
 import errno
 import os
 import stat
@@ -362,11 +363,10 @@ class Workspace:
         whole = self._whole(folder)
         self._observed.note_listed(folder)
         self._note_read(whole)
-        try:
-            entries = os.scandir(self._base + folder)
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        with entries:
+        with (
+            contextlib.suppress(FileNotFoundError, NotADirectoryError),
+            os.scandir(self._base + folder) as entries,
+        ):
             for entry in entries:
                 name = entry.name
                 if is_temp(name) or not (name.isascii() or _is_utf8(name)):

@@ -25,7 +25,8 @@ from orch23.cli.project_loading import Project
 from orch23.engine.dependency_index import OutdatedIndexError
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConsentError, ExitCode, Orch23Error, UsageError
-from orch23.model.event import Event, Observer, RunFinished, RunStatus
+from orch23.model.event import Event, Observer, RunFinished
+from orch23.model.event_data import RunStatus
 from orch23.model.paths import LOGS_FOLDER
 from orch23.plan.planner import build_plan
 from orch23.report.formats import Format, View

@@ -18,7 +18,8 @@ from orch23.engine.session import Session
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
 from orch23.model.errors import MissingBytesError, NotFoundError
-from orch23.model.event import AttemptFinished, EventData, LlmResponse
+from orch23.model.event import AttemptFinished, LlmResponse
+from orch23.model.event_data import EventData
 from orch23.model.llm import Exchange
 from orch23.model.pipeline import ForeachStage
 from orch23.model.record import Record
