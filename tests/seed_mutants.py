@@ -440,8 +440,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S2-22": (
         M(
             "orch23/plan/compile.py",
-            "                    firmness = _firmness(node, nodes[producer], pattern)\n",
-            "                    firmness = EdgeFirmness.CHAIN_PATTERN\n",
+            "name, pattern), _firmness(node, nodes[producer], pattern))",
+            "name, pattern), EdgeFirmness.CHAIN_PATTERN)",
         ),
     ),
     "S2-23": (
@@ -1061,8 +1061,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C25": (
         M(
             "orch23/plan/compile.py",
-            "                    firmness = _firmness(node, nodes[producer], pattern)\n",
-            "                    firmness = EdgeFirmness.CHAIN_PATTERN\n",
+            "name, pattern), _firmness(node, nodes[producer], pattern))",
+            "name, pattern), EdgeFirmness.CHAIN_PATTERN)",
         ),
     ),
     "C26": (

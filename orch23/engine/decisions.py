@@ -198,10 +198,10 @@ class StageDecider(Struct):
             return ()
         reads = [*reads_with_exclusions(stage), *((pattern, ()) for pattern in stage.outputs if stage.chain)]
         found = {up for pattern, exclude in reads for up in makers(pattern, exclude) & unsettled}
-        upstream = [up for up in plan.upstream[name] if up in found]
+        upstream = plan.upstream[name]
         # A chain may have thousands of items: they are listed only where one of them was found.
         earlier = plan.earlier_items(name) if found.difference(upstream) else ()
-        return (*upstream, *(up for up in earlier if up in found and up not in upstream))
+        return tuple(filter(found.__contains__, dict.fromkeys((*upstream, *earlier))))
 
     def _known(self, resolved: ResolvedStage, *, need_intermediate: bool) -> StageFacts:
         name, state = resolved.stage.name, self.state

@@ -58,13 +58,12 @@ def idle_build_of(
         return None
     counts = Counter(part.idle_counts if part is not None else {})
     counts.update(fresh=len(wanted), skipped=len(selection.skipped(state.plan)))
-    stages = {status: number for status, number in counts.items() if number}
     lock, spec = build.committer.written_lock_sha256, _spec_of(session.store, began.spec_file, part)
     return IdleBuild(
         decisions=decisions,
         state=state,
         began=replace(began, lock=lock, spec_hash=spec, at_rest=UNSET),
-        ended=RunFinished(status="ok", stages=stages, limits=ended.limits),
+        ended=RunFinished(status="ok", stages=dict(+counts), limits=ended.limits),
         wanted=wanted,
         lock=build.committer.written_lock,
     )

@@ -11,7 +11,8 @@ from orch23.engine.outcomes import NO_COST, StageCost
 from orch23.engine.process_runner import CancelledBuildError
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, LimitError
-from orch23.model.event import CallReserved, CallSettled, CostText, Event, RequestTotals, RunFinished, RunLimits, Warned
+from orch23.model.event import CallReserved, CallSettled, Event, RunFinished, Warned
+from orch23.model.event_data import CostText, RequestTotals, RunLimits
 from orch23.model.llm import Request, Response
 from orch23.model.pipeline import StopConditions
 from orch23.providers.prices import FREE_TARIFF, Prices, Tariff, decimal_text, unknown_price_error, worst_case

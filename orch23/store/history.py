@@ -10,13 +10,13 @@ from orch23.model.event import (
     CallReserved,
     CallSettled,
     CallSubmitted,
-    CostText,
     LlmRequest,
     LlmResponse,
     RunFinished,
     RunStarted,
     StageFinished,
 )
+from orch23.model.event_data import CostText
 from orch23.model.stage_status import StageStatus
 from orch23.store.run_logs import JournalLine, interrupted_journals, newest_journal
 
