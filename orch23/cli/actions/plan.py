@@ -200,7 +200,7 @@ def _partial_view(console: Console, args: PipelineArguments) -> PlanView | None:
     view = replace(
         view,
         lines=tuple(sorted(view.lines, key=lambda line: order[line.stage])),
-        models=part.models,
+        models=tuple(part.stale_snapshot.snapshot.facts["models"].splitlines()),
         fresh_besides=others.get("fresh", 0),
         skipped_besides=others.get("skipped", 0),
     )
