@@ -203,8 +203,11 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         """
         lock = build.session.lock_path.relative_to(self.project.settings.root).as_posix()
         digests = {file: digest.sha256 for file, digest in self.project.loaded.digests.items()}
-        version = digest_bytes(STORE_VERSION).sha256
-        return {**digests, f"{STORE_NAME}/VERSION": version, lock: build.committer.written_lock_sha256}
+        return {
+            **digests,
+            f"{STORE_NAME}/VERSION": digest_bytes(STORE_VERSION).sha256,
+            lock: build.committer.written_lock_sha256,
+        }
 
     def _warnings(self) -> str:
         return "".join(self.console.notes) + render_diagnostics(
@@ -241,8 +244,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
     def _plans(self, build: Build, decisions: Mapping[str, Decision]) -> dict[str, str]:
         """Return the output of `plan` with nothing to do, without and with colors."""
         plan = build.session.state.plan
-        skipped = build.options.selection.skipped(plan)
-        view = plan_view(plan, decisions, keys={}, estimates=None, dead=(), skipped=skipped)
+        view = plan_view(plan, decisions, skipped=build.options.selection.skipped(plan))
         marks = marks_for(sys.stderr.encoding)
         styles = {"plan": Style(marks=marks), "plan in colour": Style(marks=marks, color=True)}
         return {name: self.console.redact(plan_text(view, style)) for name, style in styles.items()}

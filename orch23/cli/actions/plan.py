@@ -72,8 +72,7 @@ def _statistics(project: Project, seen: Preview, running: Sequence[str]) -> Mapp
     if not folders or any(one.tokens for one in past.values()):
         return past
     tokens = _recorded_tokens(project, folders)
-    names = (*past, *tokens)
-    return {name: replace(past.get(name, StageStatistics()), tokens=tokens.get(name, ())) for name in names}
+    return {name: replace(past.get(name, StageStatistics()), tokens=tokens.get(name, ())) for name in (*past, *tokens)}
 
 
 def _recorded_tokens(project: Project, folders: Collection[str]) -> dict[str, tuple[tuple[int, int], ...]]:

@@ -172,8 +172,7 @@ class _Search(Struct, frozen=True):
                 yield _Source(exchange, {}, f"exchange {exchange.fingerprint[:12]}, which the next build uses")
 
     def _stored(self, fingerprint: str, facts: Mapping[str, Json], title: str) -> Iterator[_Source]:
-        place = self.step.transcripts if self.step else None
-        found = self.session.store.exchanges.get(fingerprint, place)
+        found = self.session.store.exchanges.get(fingerprint, self.step.transcripts if self.step else None)
         # An accepted edit is an exchange without a request: there is no prompt to show.
         if found is not None and found.request:
             yield _Source(found, facts, title)
