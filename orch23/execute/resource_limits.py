@@ -8,7 +8,6 @@ from pathlib import Path
 
 from orch23.execute.process_tree import read_proc
 from orch23.model.action import StepLimits
-from orch23.store.safe_files import closing
 from orch23.store.tree_removal import open_below, open_subdirectory
 
 # The highest oom_score_adj: if memory runs out, the kernel kills the step before orch23.
@@ -102,7 +101,7 @@ def _exceeded_disk_limit(root: Path, limits: StepLimits) -> str | None:
         with (
             contextlib.suppress(OSError),
             open_subdirectory(root) as top,
-            closing(open_below(top, above)) as folder,
+            open_below(top, above) as folder,
             os.scandir(folder) as found,
         ):
             for entry in found:

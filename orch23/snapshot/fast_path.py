@@ -324,8 +324,7 @@ def _with_checksum(line: str) -> bytes:
 
 
 def _sha256(data: bytes) -> str:
-    digest: str = sha256(data).hexdigest()
-    return digest
+    return str(sha256(data).hexdigest())
 
 
 def _write(descriptor: int, text: str) -> None:

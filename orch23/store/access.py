@@ -169,7 +169,10 @@ class BuildLock:
         except BlockingIOError:
             holder = os.pread(descriptor, _PID_BYTES, 0).decode("ascii", "replace").strip()
             self.__exit__()
-            raise BusyError(_busy(holder)) from None
+            who = f"process {holder}" if holder.isdigit() else "another process"
+            message = f"another build is running in this project: {who} holds the lock"
+            hint = "wait for it to end, or stop that process; you do not have to delete the lock"
+            raise BusyError(Diagnostic(E_BUSY, message, hint=hint)) from None
         except BaseException:
             self.__exit__()
             raise
@@ -225,15 +228,6 @@ def _wrong_type(path: Path, what: str) -> Diagnostic:
         E_WRONG_TYPE,
         f"{name} is not a {what}",
         hint=f"delete it, or move it away: {path}; the next build creates it",
-    )
-
-
-def _busy(holder: str) -> Diagnostic:
-    who = f"process {holder}" if holder.isdigit() else "another process"
-    return Diagnostic(
-        E_BUSY,
-        f"another build is running in this project: {who} holds the lock",
-        hint="wait for it to end, or stop that process; you do not have to delete the lock",
     )
 
 

@@ -3,9 +3,11 @@
 A damaged line is skipped here: estimates can do without it. `read_journal` reports damage.
 """
 
+import contextlib
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 
 from msgspec import Struct
@@ -40,7 +42,7 @@ def read_statistics(
     tokens: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     families = {json.dumps(name.partition("@")[0], ensure_ascii=False)[:-1].encode() for name in stages}
     about = tuple(b'"role":' + family for family in families)
-    for data in _journals_of(logs, pipeline_file, newest):
+    for data in islice(_journals_of(logs, pipeline_file), newest):
         for event in _events(data, about if len(about) < _MAX_NAMES else (b'"role":',)):
             for name in {event.role, event.role.partition("@")[0]}:
                 match event.data:
@@ -59,20 +61,13 @@ def statistics_of(past: Mapping[str, StageStatistics], stage: str) -> StageStati
     return past.get(stage) or past.get(stage.partition("@")[0]) or _NOTHING
 
 
-def _journals_of(logs: Path, pipeline_file: str, newest: int) -> Iterator[bytes]:
-    left = newest
+def _journals_of(logs: Path, pipeline_file: str) -> Iterator[bytes]:
+    """Yield the journals of a pipeline without their first line, newest first. One that cannot be read is skipped."""
     for path in journal_paths(logs):
-        if left == 0:
-            return
-        try:
-            with path.open("rb") as stream:
-                first = whole_line(stream.readline())
-                if first is None or run_pipeline(first) != pipeline_file:
-                    continue
+        with contextlib.suppress(OSError), path.open("rb") as stream:
+            first = whole_line(stream.readline())
+            if first is not None and run_pipeline(first) == pipeline_file:
                 yield stream.read(_MAX_JOURNAL_BYTES)
-        except OSError:
-            continue
-        left -= 1
 
 
 def _events(data: bytes, about: tuple[bytes, ...]) -> Iterator[Event]:

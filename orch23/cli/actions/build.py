@@ -57,7 +57,6 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
 ) -> int:
     """Build stages that are not up to date."""
     _check_model_flags(replay=replay, offline=offline, resample=resample)
-    limit = parse_budget(budget)
     if dry_run:
         from orch23.cli.actions.plan import show_plan  # noqa: PLC0415 - a build does not need it
 
@@ -83,7 +82,7 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
         replay=replay,
         offline=offline,
         resample=resample,
-        budget=limit,
+        budget=parse_budget(budget),
         allow_unsandboxed=allow_unsandboxed,
         live=live,
         ask_consent=partial(ask_consent, console),
