@@ -161,8 +161,12 @@ def _orch23(argv: Sequence[str]) -> int:
     from orch23.cli import build_parts  # noqa: PLC0415  a test of one room must not load the whole tool
     from orch23.cli.main import main  # noqa: PLC0415  likewise
     from orch23.execute.launch import PlainLauncher  # noqa: PLC0415  likewise
+    from orch23.execute.program_runner import LocalProgramRunner  # noqa: PLC0415  likewise
 
-    with patch.object(build_parts, "program_launcher", lambda _sandbox: PlainLauncher()):
+    def runner(**given: Any) -> LocalProgramRunner:
+        return LocalProgramRunner(**{**given, "launcher": PlainLauncher(), "no_sandbox": lambda: None})
+
+    with patch.object(build_parts, "LocalProgramRunner", runner):
         return main(argv)
 
 

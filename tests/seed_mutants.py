@@ -440,8 +440,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S2-22": (
         M(
             "orch23/plan/compile.py",
-            "                    firmness = _firmness(node, nodes[producer], pattern)\n",
-            "                    firmness = EdgeFirmness.CHAIN_PATTERN\n",
+            "name, pattern), _firmness(node, nodes[producer], pattern))",
+            "name, pattern), EdgeFirmness.CHAIN_PATTERN)",
         ),
     ),
     "S2-23": (
@@ -803,7 +803,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(CONTENTS, "    if entry.base is not None and entry.base.lower() != there:\n", "    if False:\n"),
         M(
             PROPOSAL,
-            "    if not envelope.files and not envelope.deletes and not envelope.errors:\n",
+            "    if not any((envelope.files, envelope.deletes, envelope.errors)):\n",
             "    if False:\n",
         ),
     ),
@@ -1061,8 +1061,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C25": (
         M(
             "orch23/plan/compile.py",
-            "                    firmness = _firmness(node, nodes[producer], pattern)\n",
-            "                    firmness = EdgeFirmness.CHAIN_PATTERN\n",
+            "name, pattern), _firmness(node, nodes[producer], pattern))",
+            "name, pattern), EdgeFirmness.CHAIN_PATTERN)",
         ),
     ),
     "C26": (

@@ -50,6 +50,7 @@ def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
     return tuple(found)
 
 
+# Revision 2: patterns are searched for by RE2, whose classes are ASCII as in ECMA 262 (ADR 33).
 JSON_SCHEMA = Check(_NAME, 2, _run)
 
 

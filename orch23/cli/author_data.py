@@ -3,8 +3,6 @@
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 
-from msgspec import Struct
-
 from orch23.load.data import invalid_schema_errors, validate_data
 from orch23.load.yaml_text import ParsedText, parse_yaml
 from orch23.model.diagnostic import Diagnostic, Location
@@ -16,11 +14,6 @@ from orch23.providers.adapter import ScriptedCase, ScriptedResponses
 from orch23.providers.codes import NO_SCRIPTED_RESPONSE
 from orch23.resolve.prompts import AuthorTexts
 from orch23.store.workspace import Workspace
-
-
-class _Case(Struct, frozen=True, forbid_unknown_fields=True):
-    answers: tuple[str, ...]
-    when: str = ""
 
 
 def read_scripted_responses(sources: AuthorTexts, path: str) -> ScriptedResponses:
@@ -103,5 +96,5 @@ def _cases(value: Json) -> tuple[ScriptedCase, ...] | None:
     with contextlib.suppress(ValueError):
         return (ScriptedCase(to_struct(value, tuple[str, ...])),)
     with contextlib.suppress(ValueError):
-        return tuple(ScriptedCase(one.answers, one.when) for one in to_struct(value, tuple[_Case, ...]))
+        return to_struct(value, tuple[ScriptedCase, ...])
     return None

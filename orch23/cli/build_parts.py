@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.cli.author_data import read_scripted_responses, validate_by_schema
-from orch23.cli.consent import Consent, trust_command
+from orch23.cli.consent import Consent, trust_command_line
 from orch23.cli.project_loading import Project
 from orch23.decide.secrets import Secrets
 from orch23.engine.attempt import Models, Safeguards
@@ -26,7 +26,6 @@ from orch23.engine.protected_files import own_file_patterns
 from orch23.engine.run_events import Reporter
 from orch23.engine.session import Session, lock_path
 from orch23.engine.worker import Worker
-from orch23.execute.launch import Launcher
 from orch23.execute.local_executor import LocalExecutor
 from orch23.execute.program_runner import LocalProgramRunner
 from orch23.execute.registry import executors_of
@@ -202,7 +201,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
             is_granted=self.consent.is_granted,
             files=self.consent.files,
             runner=_program_runner(project, self.sandbox, self.request),
-            trust_command=trust_command(project.settings),
+            trust_command=trust_command_line(project.settings),
             submitted=self.session.history.submitted,
         )
         self.stack.callback(context.close)
@@ -229,29 +228,24 @@ class BuildParts(Struct, frozen=True, kw_only=True):
         return ledger
 
 
-def program_launcher(sandbox: SandboxLauncher) -> Launcher:
-    """Return the launcher of programs that respond in place of a model. Tests replace this function."""
-    return sandbox
-
-
 def _program_runner(project: Project, sandbox: SandboxLauncher, request: BuildRequest) -> LocalProgramRunner:
     """Return the runner of programs that respond in place of a model.
 
     Its sandbox directories read files through a `Workspace` of their own: what a program reads must not become an
     input of the stage.
     """
-    store, pipeline, launcher = project.store, project.pipeline, program_launcher(sandbox)
+    store, pipeline = project.store, project.pipeline
     # These files change while the build runs, by the build itself: they are not an edit during a call.
     lock = lock_path(store.root, pipeline.file).relative_to(store.root).as_posix()
 
     def missing() -> Diagnostic | None:
-        is_refused = launcher is sandbox and not request.allow_unsandboxed and sandbox.choice.launcher is None
+        is_refused = not request.allow_unsandboxed and sandbox.choice.launcher is None
         return no_sandbox_error(sandbox.choice) if is_refused else None
 
     return LocalProgramRunner(
         root=store.root,
         sandbox_dirs=SandboxDirs(store.sandbox_dirs, InputFiles(store.contents, Workspace(store.root, None))),
-        launcher=launcher,
+        launcher=sandbox,
         no_sandbox=missing,
         written=lambda: store.workspace.written_paths,
         ignored=(lock, *pipeline.transcript_folders),

@@ -1,7 +1,6 @@
 """The catalogue of all diagnostic codes."""
 
 from collections.abc import Mapping
-from typing import TypeAlias
 
 from orch23.checks.registry import check_codes
 from orch23.cli.codes import CLI_CODES as CLI
@@ -16,8 +15,8 @@ from orch23.steps.registry import step_codes as codes_of_steps
 from orch23.store.codes import STORE_CODES as STORE
 from orch23.templates.codes import TEMPLATE_CODES as TEMPLATES
 
-_Table: TypeAlias = Mapping[str, tuple[str, str]]
-CODE_SECTIONS: Mapping[str, tuple[_Table, ...]] = {
+# Sections of the page -> tables of codes: code -> (title, explanation).
+CODE_SECTIONS: Mapping[str, tuple[Mapping[str, tuple[str, str]], ...]] = {
     "proposals of a model": (PROPOSALS,),
     "running and verifying": (ENGINE, EXECUTE, check_codes(), codes_of_steps()),
     "providers": (PROVIDERS,),
@@ -26,7 +25,6 @@ CODE_SECTIONS: Mapping[str, tuple[_Table, ...]] = {
     "the store": (STORE,),
     "the pipeline": (LOAD, RESOLVE, PLAN),
 }
-"""Sections of the page -> tables of codes: code -> (title, explanation)."""
 
 _HEAD = """# Diagnostics
 

@@ -94,7 +94,7 @@ def grants_text(grants: Iterable[Grant]) -> str:
     return "".join(f"{visible(line)}\n" for line in lines)
 
 
-def trust_command(settings: ProjectSettings) -> str:
+def trust_command_line(settings: ProjectSettings) -> str:
     """Return the command that grants what a pipeline needs, as it can be run in the working directory."""
     root, here = settings.root, working_directory() or Path("/")
     pipeline = os.path.relpath(settings.pipeline_path, here)

@@ -5,6 +5,7 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Literal, TextIO, TypeAlias
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 ColorChoice: TypeAlias = Literal["auto", "always", "never"]
 
 
-class Console(Struct, frozen=True, kw_only=True):
+class Console(Struct, frozen=True, kw_only=True, dict=True):
     """The streams and the environment of one command: results go to stdout, progress and warnings to stderr.
 
     `exit_codes` are those of the pipeline, once it is loaded. `argv` is the command line, `began_ns` when it started,
@@ -44,19 +45,15 @@ class Console(Struct, frozen=True, kw_only=True):
     stale_snapshot: StaleSnapshot | None = None
     found: "list[FoundProject]" = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    _lines: "list[ProgressLine]" = field(default_factory=list)
-    _known: "list[Secrets]" = field(default_factory=list)
 
-    @property
+    @cached_property
     def progress(self) -> "ProgressLine":
         """The line on stderr that shows that files are hashed or copied. Every other write clears it."""
-        if not self._lines:
-            from orch23.report.progress import ProgressLine  # noqa: PLC0415 - for commands that read or copy files
+        from orch23.report.progress import ProgressLine  # noqa: PLC0415 - for commands that read or copy files
 
-            terminal = sys.stderr.isatty() and self.environ.get("TERM", "dumb") != "dumb"
-            write = ignore_closed_pipe(lambda text: _write(sys.stderr, self.redact(text)), sys.stderr)
-            self._lines.append(ProgressLine(write=write, clock=monotonic, is_terminal=terminal))
-        return self._lines[0]
+        terminal = sys.stderr.isatty() and self.environ.get("TERM", "dumb") != "dumb"
+        write = ignore_closed_pipe(lambda text: _write(sys.stderr, self.redact(text)), sys.stderr)
+        return ProgressLine(write=write, clock=monotonic, is_terminal=terminal)
 
     def exit_number_of(self, stopped: Orch23Error) -> int:
         """Return the exit code for an error: the pipeline's own, if it sets one in `exit_codes`."""
@@ -83,19 +80,19 @@ class Console(Struct, frozen=True, kw_only=True):
             self.write_err(text)
 
     def _clear(self) -> None:
-        for line in self._lines:
-            line.clear()
+        # `cached_property` keeps its value here: a command that shows no progress must not load it to clear it.
+        if "progress" in self.__dict__:
+            self.progress.clear()
 
     def redact(self, text: str) -> str:
         """Return a text with the secrets of the environment replaced."""
-        return self._secrets().redact(text)
+        return self._secrets.redact(text)
 
+    @cached_property
     def _secrets(self) -> "Secrets":
-        if not self._known:
-            from orch23.decide.secrets import secrets_from  # noqa: PLC0415 - not for `--help`
+        from orch23.decide.secrets import secrets_from  # noqa: PLC0415 - not for `--help`
 
-            self._known.append(secrets_from(self.environ))
-        return self._known[0]
+        return secrets_from(self.environ)
 
     @property
     def is_interactive(self) -> bool:

@@ -13,8 +13,8 @@ from msgspec import Struct
 from orch23.cli.console import Console
 from orch23.model.errors import ExitCode
 
+# A function that only carries options, arguments and the help text of a command.
 Declaration: TypeAlias = Callable[[], None]
-"""A function that only carries options, arguments and the help text of a command."""
 
 
 class PipelineArguments(Struct, frozen=True, kw_only=True):
@@ -120,8 +120,8 @@ option = partial(click.option, cls=EnvironmentOption)
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
+# Complete stage names and pipeline files.
 complete_stage = load_action("completing.complete_stages")
-"""Complete stage names and pipeline files."""
 
 
 class PluginChoice(click.Choice[str]):

@@ -14,8 +14,8 @@ from orch23.snapshot.store_registry import STORE_FOLDER as STORE
 from orch23.snapshot.store_registry import is_registered
 
 PIPELINE_SUFFIXES = (".yaml", ".yml")
+# A larger pyproject.toml does not mark a root.
 _MAX_BYTES = 1_048_576
-"""A larger pyproject.toml does not mark a root."""
 
 
 def find_project(here: Path, arguments: tuple[str, ...] = ()) -> FoundProject:

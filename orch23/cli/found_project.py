@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from orch23.model.diagnostic import Diagnostic, Severity
 
+# A file that makes its directory the root of a project; it may be empty.
 MARKER: Final = "orch23.toml"
-"""A file that makes its directory the root of a project; it may be empty."""
 
 
 class NotOwn(Struct, frozen=True):

@@ -19,8 +19,8 @@ _DECLARED_IN = {
     "setup": "trust init template model doctor help",
 }
 _MODULES = {name: module for module, names in _DECLARED_IN.items() for name in names.split()}
+# The commands, most used first. Each is `NAME_command` of a module in `commands`.
 COMMAND_NAMES = tuple(_MODULES)
-"""The commands, most used first. Each is `NAME_command` of a module in `commands`."""
 
 
 class NoSuchCommandError(click.UsageError):

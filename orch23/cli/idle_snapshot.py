@@ -3,7 +3,7 @@
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from itertools import takewhile
 from pathlib import Path
@@ -53,8 +53,8 @@ from orch23.store.project_store import STORE_NAME, STORE_VERSION, may_hold_secre
 from orch23.store.run_logs import format_timestamp, line_without_checksum
 from orch23.store.workspace import Workspace
 
+# Events of a build with nothing to do.
 _IDLE = (RunStarted, Planned, StageDecided, StagesAdded, Warned, RunFinished)
-"""Events of a build with nothing to do."""
 _TOKEN_BYTES = 16
 
 
@@ -106,9 +106,11 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         if identity is None:
             return
         idle = idle_build_of(build, began, ended, self.project.part, moved=self._has_worked)
-        output = self._idle_output(idle) if idle is not None else ""
+        if idle is None:
+            return
+        output = self._idle_output(idle)
         # Output with colors cannot be repeated on another terminal, or into a file.
-        if idle is None or "\x1b" in output:
+        if "\x1b" in output:
             return
         facts = _journal_lines(idle.began, idle.ended)
         if self.project.partial is None:
@@ -126,7 +128,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         snapshot = self._snapshot(build, facts)
         if snapshot is not None:
             with contextlib.chdir(self.project.settings.root):
-                self._write(snapshot, None if self.project.loaded.warnings else idle)
+                self._write(snapshot, idle)
 
     def _may_write(self, ended: RunFinished) -> bool:
         """Return whether this build and its output allow a snapshot, whatever the next build does."""
@@ -156,15 +158,15 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         except OutdatedIndexError:  # the index was removed meanwhile
             return None
 
-    def _write(self, snapshot: StatSnapshot, idle: IdleBuild | None) -> None:
-        """Write a snapshot, and its table of the index: without `idle` or with a secret in it, an empty one.
+    def _write(self, snapshot: StatSnapshot, idle: IdleBuild) -> None:
+        """Write a snapshot, and its table of the index: after warnings or with a secret in it, an empty one.
 
         The caller holds the build lock; the working directory is the root.
         """
         snapshot.facts.pop(PAIR, None)
         store, loaded = self.project.store, self.project.loaded
         name, token, table = table_name(snapshot), os.urandom(_TOKEN_BYTES).hex(), Table()
-        if idle is not None:
+        if not loaded.warnings:
             text = loaded.sources.get(self.project.pipeline.file, "")
             part = self.project.part
             table = table_of(idle, part, token=token, text=text, read=loaded.digests, is_cut=can_split)
@@ -175,7 +177,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         if table.has_rows():
             snapshot.facts[PAIR] = token
         # Each command line has a snapshot and a table; tables whose snapshot was removed are dropped.
-        kept = {name, *(f"{TABLE}{path.name}" for path in _entries(Path(SNAPSHOTS)))}
+        kept = {name, *(f"{TABLE}{path.name}" for path in Path(SNAPSHOTS).glob("*"))}
         store.save_index(
             fresh={name: table.fresh} if table.fresh is not None else {},
             changed={name: table.changed} if table.changed is not None else {},
@@ -201,8 +203,11 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         """
         lock = build.session.lock_path.relative_to(self.project.settings.root).as_posix()
         digests = {file: digest.sha256 for file, digest in self.project.loaded.digests.items()}
-        version = digest_bytes(STORE_VERSION).sha256
-        return {**digests, f"{STORE_NAME}/VERSION": version, lock: build.committer.written_lock_sha256}
+        return {
+            **digests,
+            f"{STORE_NAME}/VERSION": digest_bytes(STORE_VERSION).sha256,
+            lock: build.committer.written_lock_sha256,
+        }
 
     def _warnings(self) -> str:
         return "".join(self.console.notes) + render_diagnostics(
@@ -220,9 +225,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
             return False
         installed, edited = _program(self.project.pipeline.plugins)
         files += [Path(sys.executable), *installed, *self._project_markers(snapshot)]
-        if not all(snapshot.add_path(str(path)) for path in files):
-            return False
-        return all(snapshot.add_unhashed_file(name) for name in edited)
+        return all(map(snapshot.add_path, map(str, files))) and all(map(snapshot.add_unhashed_file, edited))
 
     def _project_markers(self, snapshot: StatSnapshot) -> list[Path]:
         """Return the files whose presence decides which project this is; add the owners of their folders."""
@@ -241,8 +244,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
     def _plans(self, build: Build, decisions: Mapping[str, Decision]) -> dict[str, str]:
         """Return the output of `plan` with nothing to do, without and with colors."""
         plan = build.session.state.plan
-        skipped = build.options.selection.skipped(plan)
-        view = plan_view(plan, decisions, keys={}, estimates=None, dead=(), skipped=skipped)
+        view = plan_view(plan, decisions, skipped=build.options.selection.skipped(plan))
         marks = marks_for(sys.stderr.encoding)
         styles = {"plan": Style(marks=marks), "plan in colour": Style(marks=marks, color=True)}
         return {name: self.console.redact(plan_text(view, style)) for name, style in styles.items()}
@@ -281,8 +283,3 @@ def _program(plugins: tuple[str, ...]) -> tuple[list[Path], list[str]]:
     # An installer replaces files, which changes their folder: one `lstat` instead of one for each module.
     installed = {file for file in modules if any(file.startswith(f"{folder}/") for folder in libraries)}
     return [*libraries, *sorted({Path(file).parent for file in installed})], sorted(modules - installed)
-
-
-def _entries(folder: Path) -> Iterator[Path]:
-    with contextlib.suppress(OSError):
-        yield from folder.iterdir()

@@ -15,14 +15,14 @@ from orch23.snapshot.fast_path import StaleSnapshot, snapshot_path
 from orch23.snapshot.stat_snapshot import StatSnapshot
 from orch23.store.project_store import ProjectStore
 
+# The fact of a snapshot that pairs it with its table of the index.
 PAIR = "index"
-"""The fact of a snapshot that pairs it with its table of the index."""
+# The prefix of the names of these tables.
 TABLE = "stages "
-"""The prefix of the names of these tables."""
+# Reads the stages in a text of the pipeline, which may have only some of them; None if it has errors.
 StageReader: TypeAlias = Callable[[str], Mapping[str, Stage] | None]
-"""Reads the stages in a text of the pipeline, which may have only some of them; None if it has errors."""
+# The maximum number of edited stages that are read alone; after larger edits the whole pipeline is read.
 _MAX_EDITED = 100
-"""The maximum number of edited stages that are read alone; after larger edits the whole pipeline is read."""
 
 
 class PartialBuild(Struct, frozen=True, kw_only=True):
@@ -41,11 +41,6 @@ class PartialBuild(Struct, frozen=True, kw_only=True):
         number = snapshot.paths.index(path)
         ctime_ns = self.stale_snapshot.difference.touched.get(number, snapshot.ctimes[number])
         return snapshot.file_state(number).sha256.hex(), ctime_ns
-
-    @property
-    def models(self) -> tuple[str, ...]:
-        """The models of all stages."""
-        return tuple(self.stale_snapshot.snapshot.facts["models"].splitlines())
 
     def merged_snapshot(self, newer: StatSnapshot, written: Collection[str], **facts: str) -> StatSnapshot:
         """Return the last build's snapshot, updated with the files that this build read or wrote, and with `facts`.

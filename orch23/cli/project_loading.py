@@ -137,8 +137,9 @@ def open_project(settings: ProjectSettings) -> Project:
         raise _with_the_rest(error, store, tools) from None
     facts.plugins, facts.executor = loaded.pipeline.plugins, loaded.pipeline.executor
     loaded = replace(loaded, warnings=(*loaded.warnings, *unknown_exit_code_prefixes(loaded.pipeline)))
-    git = GitRepository(root=settings.root)
-    return Project(settings=settings, loaded=loaded, store=store, tools=tools, facts=facts, git=git)
+    return Project(
+        settings=settings, loaded=loaded, store=store, tools=tools, facts=facts, git=GitRepository(root=settings.root)
+    )
 
 
 def open_partial(settings: ProjectSettings, stale_snapshot: StaleSnapshot) -> Project | None:
@@ -158,8 +159,15 @@ def open_partial(settings: ProjectSettings, stale_snapshot: StaleSnapshot) -> Pr
     sources = {part.plan.pipeline.file: part.text} if part.text else {}
     loaded = LoadedPipeline(part.plan.pipeline, (), {}, sources, part.digests)
     facts.plugins, facts.executor = loaded.pipeline.plugins, loaded.pipeline.executor
-    git = GitRepository(root=settings.root)
-    return Project(settings=settings, loaded=loaded, store=store, tools=tools, facts=facts, git=git, partial=found)
+    return Project(
+        settings=settings,
+        loaded=loaded,
+        store=store,
+        tools=tools,
+        facts=facts,
+        git=GitRepository(root=settings.root),
+        partial=found,
+    )
 
 
 def _declared(settings: ProjectSettings, text: str) -> Mapping[str, Stage] | None:

@@ -23,8 +23,7 @@ def commands_page() -> str:
     # A fixed width: the page must not depend on the terminal in which it is generated.
     context = click.Context(orch23, info_name=PROGRAM_NAME, terminal_width=100, **orch23.context_settings)
     parts = [_COMMANDS_HEAD, f"\n```\n{orch23.get_help(context).rstrip()}\n```\n"]
-    for title, text in command_helps(context, orch23):
-        parts.append(f"\n## {title}\n\n```\n{text.rstrip()}\n```\n")
+    parts += [f"\n## {title}\n\n```\n{text.rstrip()}\n```\n" for title, text in command_helps(context, orch23)]
     return "".join(parts)
 
 

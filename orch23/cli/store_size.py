@@ -17,10 +17,10 @@ from orch23.store.safe_files import PRIVATE_FILE_MODE, write_atomic
 
 _FILE = "size.json"
 _DAY_S = 86_400
+# The size is written again only after it grew by this fraction of the limit: an idle build writes nothing.
 _WRITE_SHARE = 1000
-"""The size is written again only after it grew by this fraction of the limit: an idle build writes nothing."""
+# The user is warned only if `gc` would free more than this fraction of the limit.
 _WARN_SHARE = 100
-"""The user is warned only if `gc` would free more than this fraction of the limit."""
 
 
 class _Measured(Struct, frozen=True, forbid_unknown_fields=True):

@@ -112,7 +112,7 @@ def _edited(known: StageFacts) -> Decision:
     # A build never overwrites a user edit. A committed one is verified and recorded as accepted (ADR 19).
     existed = tuple(path for path in known.edited if path in known.existed)
     found = _record_of_the_rest(known)
-    if found is None or not known.is_committed or any(path not in found.outputs for path in known.edited):
+    if found is None or not known.is_committed or not found.outputs.keys() >= set(known.edited):
         return Edited(known.edited, found, existed)
     edits = {path: entry for path in known.edited if (entry := known.disk.get(path)) is not None}
     reasons = tuple(Reason("output_edited", path, str(found.outputs[path]), str(edits[path])) for path in edits)

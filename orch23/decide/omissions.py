@@ -108,10 +108,6 @@ class _Remark(Struct, frozen=True):
     def boxed(self) -> bool:
         return self.dots_before or "[" in self.opened or "<" in self.opened
 
-    @property
-    def enclosed(self) -> bool:
-        return self.dots_before and (self.dots_after or "(" in self.opened)
-
 
 def find_placeholders(path: str, content: str, base: str | None) -> tuple[tuple[int, str], ...]:
     """Return (line, text) of each line that replaces omitted text. Lines that the base has as often are left out.
@@ -199,7 +195,8 @@ def _is_placeholder(line: str, *, edited: bool) -> bool:
     )
     if any(counts and phrase.fullmatch(remark.words) for phrase, counts in phrases):
         return True
-    return replaces and remark.marked and remark.enclosed
+    enclosed = remark.dots_before and (remark.dots_after or "(" in remark.opened)
+    return replaces and remark.marked and enclosed
 
 
 def _remark(line: str) -> _Remark | None:

@@ -67,8 +67,7 @@ def judge_response(  # noqa: PLR0913 - all of it decides, and most of it is pass
     with protected names: the pipeline and its prompts. `validate` checks the JSON value by the step's schema. Paths in
     the response are relative to `cwd`, all others to the root.
     """
-    ended = _judge_stop(text, stop, step)
-    if ended is not None:
+    if (ended := _judge_stop(text, stop, step)) is not None:
         return ended
     scope = ProposalScope(cwd=cwd, write_scope=write_scope, base=base, not_shown=not_shown, protected=protected)
     match step.returns:
@@ -123,8 +122,7 @@ def _judge_json(
     value, error = parse_json_response(text)
     if error is not None:
         return RefusedResponse("llm_output_invalid", "invalid", (error,))
-    reason = stated_error(value)
-    if reason is not None:
+    if (reason := stated_error(value)) is not None:
         return _model_error(reason)
     found = list(validate(value) if validate else ())
     if step.returns == "files":
@@ -137,7 +135,7 @@ def _judge_json(
 def _judge_files(value: Json, invalid: list[Diagnostic], scope: ProposalScope) -> Judgement:
     envelope = parse_envelope(value)
     found = [*envelope.errors, *invalid]
-    if not envelope.files and not envelope.deletes and not envelope.errors:
+    if not any((envelope.files, envelope.deletes, envelope.errors)):
         empty = Diagnostic(codes.EMPTY, "the response proposes no file", hint=_SOMETHING["files"])
         return RefusedResponse("llm_output_invalid", "empty", (*found, empty))
     found += path_errors(tuple(file.path for file in envelope.files), envelope.deletes, scope)
@@ -155,8 +153,7 @@ def _judge_files(value: Json, invalid: list[Diagnostic], scope: ProposalScope) -
 
 
 def _judge_code(text: str, output: str, scope: ProposalScope) -> Judgement:
-    reason = _stated_in(text)
-    if reason is not None:
+    if (reason := _stated_in(text)) is not None:
         return _model_error(reason)
     block = first_code_block(text)
     if block is None and not is_source(output, text):

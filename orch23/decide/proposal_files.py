@@ -1,6 +1,7 @@
 """Check the paths and contents of proposed files: write scope, size, base, syntax."""
 
 import ast
+import itertools
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
@@ -55,8 +56,8 @@ def path_errors(written: tuple[str, ...], deletes: tuple[str, ...], scope: Propo
     safe = [path for path in written if reasons[path] is None]
     found += _twins(safe, deletes, scope)
     found += _nested(safe, deletes, scope)
-    found += [error for path in safe for error in _write_errors(path, scope)]
-    found += [error for path in deletes if reasons[path] is None for error in _delete_errors(path, scope)]
+    found += itertools.chain.from_iterable(_write_errors(path, scope) for path in safe)
+    found += itertools.chain.from_iterable(_delete_errors(path, scope) for path in deletes if reasons[path] is None)
     return found
 
 
@@ -68,8 +69,7 @@ def _duplicates(paths: Iterable[str]) -> Iterator[Diagnostic]:
     """Find paths that are one file where case does not matter (macOS, Windows): equal after NFC and case-folding."""
     seen: dict[str, str] = {}
     for path in paths:
-        first = seen.get(_fold(path))
-        if first is not None:
+        if (first := seen.get(_fold(path))) is not None:
             like = "is proposed twice" if first == path else f"is the same file as {escape_text(first)} on many disks"
             yield _error(codes.DUPLICATE_PATH, like, path, "name each file once")
         seen[_fold(path)] = path

@@ -224,7 +224,7 @@ class _Known(Struct, frozen=True):
 
 @lru_cache(maxsize=8)
 def _known(values: tuple[tuple[str, str], ...]) -> _Known:
-    names = sorted({*(name for name, _ in values), *(form.name for form in KEY_FORMATS)})
+    names = sorted({*dict(values), *(form.name for form in KEY_FORMATS)})
     marks = "\n".join(redaction_mark(name) for name in names)
     found: dict[str, str] = {}
     for name, value in values:

@@ -88,13 +88,11 @@ def top_level_names(tree: ast.Module | SyntaxFault) -> frozenset[str]:
     """Return the functions, classes and variables at the top level of a module; none if it does not parse."""
     names: set[str] = set()
     for node in tree.body if isinstance(tree, ast.Module) else ():
-        match node:
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                names.add(name)
-            case ast.Assign(targets=targets):
-                names.update(one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name))
-            case ast.AnnAssign(target=target):
-                names.update(one.id for one in ast.walk(target) if isinstance(one, ast.Name))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names.update(n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name))
     return frozenset(names)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from orch23.model.file_policy import protected_reason, sealed_reason, spells_protected_names, tool_file_name
-from orch23.model.paths import is_glob, match, match_any, normalize_pattern
+from orch23.model.paths import PatternSet, is_glob, match, match_any, normalize_pattern
 
 _UNNAMED = "no entry of `outputs` or `allowed_paths.write` names it"
 
@@ -23,7 +23,7 @@ def allows_write(patterns: tuple[str, ...], path: str, also: tuple[str, ...] = (
     return not is_protected(path, also) and match_any(patterns, path)
 
 
-class DeclaredPatterns:
+class DeclaredPatterns(PatternSet):
     """An index over the patterns that stages may write, for paths of protected names.
 
     An entry declares a path if it is that path, or a pattern that contains its protected names literally (ADR 26).
@@ -31,9 +31,7 @@ class DeclaredPatterns:
 
     def __init__(self, patterns: Iterable[str], also: tuple[str, ...] = (), never: tuple[str, ...] = ()) -> None:
         """Index the patterns; `also` are patterns of protected files of the project, `never` of sealed files."""
-        known = dict.fromkeys(patterns)
-        self._literal = frozenset(normalize_pattern(pattern) for pattern in known if not is_glob(pattern))
-        self._globs = tuple(pattern for pattern in known if is_glob(pattern))
+        super().__init__(patterns)
         self._also = also
         self._never = never
 
@@ -42,7 +40,7 @@ class DeclaredPatterns:
         sealed = sealed_reason(path)
         if sealed is None and match_any(self._never, path):
             sealed = "only orch23 writes it"
-        if sealed is not None or path in self._literal:
+        if sealed is not None or path in self.literal:
             return sealed
         if match_any(self._also, path):
             return f"it belongs to orch23, and {_UNNAMED}"
@@ -51,11 +49,11 @@ class DeclaredPatterns:
 
     def is_undeclared_tool_file(self, path: str) -> bool:
         """Return whether a path configures a tool and no pattern names it."""
-        return not (tool_file_name(path) is None or path in self._literal or self._is_spelled(path, tools=True))
+        return not (tool_file_name(path) is None or path in self.literal or self._is_spelled(path, tools=True))
 
     def _is_spelled(self, path: str, *, tools: bool = False) -> bool:
         """Return whether a pattern matches a path and contains its protected names literally."""
-        matching = (pattern for pattern in self._globs if match(pattern, path))
+        matching = (pattern for pattern in self.globs if match(pattern, path))
         return any(spells_protected_names(pattern, path, tools=tools) for pattern in matching)
 
 

@@ -41,9 +41,7 @@ def accept(build: Build, stage: str) -> int:
         UsageError: no output was edited, or an upstream stage has to run first.
 
     """
-    session = build.session
-    dry_run = DryRun(session.decider)
-    decisions = dry_run.run()
+    decisions = DryRun(build.session.decider).run()
     names = [name for name in decisions if stage in (name, family_of(name))]
     if not names:
         raise NotFoundError(Diagnostic("E823", f"no stage is named `{stage}`", hint="`orch23 graph` shows the stages"))

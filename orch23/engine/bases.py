@@ -1,5 +1,6 @@
 """Choose the files that a stage starts from, and rebuild recorded outputs on them."""
 
+import itertools
 from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
@@ -73,10 +74,10 @@ class Bases(Struct, frozen=True):
         if not self._has_base(name) or not self._follows_the_disk(stage):
             return in_force
         # Neither the stage nor another item of its chain has a result in the lock file.
-        items = state.plan.chains[stage.chain.chain] if stage.chain is not None else (name,)
+        items = state.plan.chains.get(state.chain_of(name) or "", (name,))
         is_new = self._kept_failure(name) is None and state.former.keys().isdisjoint(items)
         # Files on disk that the stage may start from, or see before a later stage edits them.
-        patterns = [*reads_of(stage), *(stage.outputs if stage.chain else ())]
+        patterns = (*reads_of(stage), *stage.outputs) if stage.chain else reads_of(stage)
         paths = frozenset[str]().union(*map(state.store.workspace.writable_files, patterns))
         moved = {path: self._next_base(stage, path, is_new=is_new) or in_force.get(path) for path in sorted(paths)}
         return {
@@ -94,8 +95,7 @@ class Bases(Struct, frozen=True):
         # Never to the original or the result of an earlier item: these are older than its input (ADR 19, rule 5).
         if there is None or there == start or there in self._older_versions(stage, path):
             return None
-        is_own = stage.chain is not None and state.declared.in_chain(stage.chain.chain, path)
-        starts = self._starts_from(path, there, start, is_new=is_new and is_own)
+        starts = self._starts_from(stage, path, there, start, is_new=is_new)
         return there if starts or self._has_users_bytes(path, there, start) else None
 
     def _older_versions(self, stage: Stage, path: str) -> list[FileEntry | None]:
@@ -127,14 +127,15 @@ class Bases(Struct, frozen=True):
                 found.setdefault(text, []).append(record)
         return found
 
-    def _starts_from(self, path: str, there: FileEntry, start: FileEntry | None, *, is_new: bool) -> bool:
+    def _starts_from(self, stage: Stage, path: str, there: FileEntry, start: FileEntry | None, *, is_new: bool) -> bool:
         """Return whether the next run starts from the file on disk, and not from its base so far."""
         ownership = self.state.ownership
         if ownership.is_accepted(path, there):
             return True
         # A file that only the stage has written does not become its own base (ADR 19, rule 4).
         own = ownership.is_known(path, there)
-        if is_new and not (own and self.state.has_declared_owner(path)):
+        in_chain = stage.chain is not None and self.state.declared.in_chain(stage.chain.chain, path)
+        if is_new and in_chain and not (own and self.state.has_declared_owner(path)):
             return True
         return not (own and start is None) and ownership.equals_head(path, there)
 
@@ -173,10 +174,9 @@ def _is_of_user(path: str, text: str, makers: Mapping[str, list[Record]]) -> boo
     A version that is known only as the start of a later item, after an earlier one, does not count: an item made it
     whose record is lost.
     """
-    records = makers.get(text, ())
-    if records:
+    if records := makers.get(text, ()):
         return any(path in record.accepted for record in records)
-    every = (record for found in makers.values() for record in found)
+    every = itertools.chain.from_iterable(makers.values())
     starts = (
         start for r in every for start in (r.originals.get(path), r.bases[path].start if path in r.bases else None)
     )

@@ -139,8 +139,9 @@ class Build(Struct, kw_only=True, dict=True):
             self._threads.shutdown()
 
     def _run(self) -> BuildResult:
-        limit_s = self.session.pipeline.stop.max_wall_s
-        until = math.inf if limit_s is None else self.clock() + limit_s
+        given_s = self.session.pipeline.stop.max_wall_s
+        limit_s = math.inf if given_s is None else given_s
+        until = self.clock() + limit_s
         self._skip()
         while True:
             # Ready stages start before results are promoted, so they run while the disk writes (ADR 16).
@@ -156,7 +157,7 @@ class Build(Struct, kw_only=True, dict=True):
                 if until <= self.clock():
                     # The loop still waits for responses in progress: they are paid for.
                     until = math.inf
-                    over = wall_time_error(limit_s or 0.0)
+                    over = wall_time_error(limit_s)
                     self._stop(ExitCode.LIMIT, str(over), (over,))
                     self.executor.cancel()
                 continue
@@ -188,8 +189,7 @@ class Build(Struct, kw_only=True, dict=True):
     def _start_ready(self) -> None:
         """Settle and start ready stages until none is left or all pools are full."""
         while self._stopped is None and not self._pools.is_full:
-            name = self._pools.admit()
-            if name is not None:
+            if (name := self._pools.admit()) is not None:
                 self._launch(*self._ready.pop(name))
                 continue
             if not self._walk.step():

@@ -306,9 +306,8 @@ class Committer(Struct, dict=True):
         """Apply a change to the workspace, and keep the bytes that it replaces."""
         store, state = self.session.store, self.session.state
         for path, wanted in change.new.items():
-            there = change.old[path]
             # The replaced bytes are stored first: after a kill the user can still get them back.
-            if there is not None:
+            if (there := change.old[path]) is not None:
                 self._rescue(path, there)
             if wanted is not None and not store.contents.has(wanted.digest):
                 store.contents.put(state.read(path, wanted))

@@ -119,7 +119,7 @@ class StageDecider(Struct):
 
     def _may_start_over(self, known: StageFacts, resolved: ResolvedStage) -> bool:
         """Return whether no record matches on the base in force, so that the stage may have another base."""
-        if known.current or known.same_core is not None or known.pending_upstream:
+        if any((known.current, known.same_core, known.pending_upstream)):
             return False
         retained = self.state.lock.retained.get(resolved.stage.name)
         if known.edited or retained is None:
@@ -198,10 +198,10 @@ class StageDecider(Struct):
             return ()
         reads = [*reads_with_exclusions(stage), *((pattern, ()) for pattern in stage.outputs if stage.chain)]
         found = {up for pattern, exclude in reads for up in makers(pattern, exclude) & unsettled}
-        upstream = [up for up in plan.upstream[name] if up in found]
+        upstream = plan.upstream[name]
         # A chain may have thousands of items: they are listed only where one of them was found.
         earlier = plan.earlier_items(name) if found.difference(upstream) else ()
-        return (*upstream, *(up for up in earlier if up in found and up not in upstream))
+        return tuple(filter(found.__contains__, dict.fromkeys((*upstream, *earlier))))
 
     def _known(self, resolved: ResolvedStage, *, need_intermediate: bool) -> StageFacts:
         name, state = resolved.stage.name, self.state

@@ -186,10 +186,8 @@ def all_rows(
             any(may_overlap(pattern, source) for pattern in writes_of(node) for source in sources),
             name in recorded,
         )
-    for name, row in stages.items():
-        rows[_STAGE + _bytes(name)] = _encode(row)
-    for family in families:
-        rows[_FAMILY + _bytes(family.name)] = _encode(family)
+    rows |= {_STAGE + _bytes(name): _encode(row) for name, row in stages.items()}
+    rows |= {_FAMILY + _bytes(family.name): _encode(family) for family in families}
     # A changed list changes the plan. The index maps it to its foreach, which has no row: so all stages are decided.
     lists = {family.name: reads.get(family.name, ()) for family in families}
     readers = _inverted({name: row.looked for name, row in stages.items()} | lists)
@@ -219,21 +217,14 @@ def changed_rows(
     if text is not None:
         rows[_TEXT] = _encode(text)
     readers: dict[str, set[str]] = {}
-
-    def of(path: str) -> set[str]:
-        if path not in readers:
-            readers[path] = set(rows_before.readers(path))
-        return readers[path]
-
     for name in names:
         before, node = rows_before.row(name), plan.nodes[name]
         if isinstance(node, ForeachStage):
             raise OutdatedIndexError
         looked = tuple(sorted(reads.get(name, ())))
-        for path in set(before.looked).difference(looked):
-            of(path).discard(name)
-        for path in set(looked).difference(before.looked):
-            of(path).add(name)
+        for path in set(looked).symmetric_difference(before.looked):
+            others = readers[path] if path in readers else set(rows_before.readers(path))
+            readers[path] = others | {name} if path in looked else others - {name}
         row = msgspec.structs.replace(before, node=node, looked=looked, makes=_makes(node, records[name]))
         rows[_STAGE + _bytes(name)] = _encode(row)
     rows.update((_READERS + _bytes(path), _encode(sorted(names)) if names else None) for path, names in readers.items())

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from orch23.decide.secrets import SecretFinding, Secrets, redaction_mark
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, canonical_json, digest_bytes
-from orch23.model.event import SentFile
+from orch23.model.event_data import SentFile
 from orch23.model.llm import Message, Proposal, Request
 from orch23.model.parsing import parse_json
 from orch23.model.pipeline import Stage
@@ -112,8 +112,7 @@ def guard_request(
     """Return the request as it may be sent, and the errors that forbid it: each secret with file and line."""
     step = stage.step
     # These are stored with the result, in its manifest: a secret in them is refused and never redacted.
-    fixed = secrets.find(_json([request.endpoint, request.model, dict(request.params)]))
-    if fixed:
+    if fixed := secrets.find(_json([request.endpoint, request.model, dict(request.params)])):
         return request, tuple(_stored(stage.name, name) for name in _names(fixed))
     # The rendered request is checked, not its parts: rendering can join two harmless texts to a secret.
     texts = (request.system, *(m.content for m in (*request.messages, *request.identity)), _json(request.schema))

@@ -80,15 +80,22 @@ def estimate(basis: EstimateBasis, tariff_of: TariffOf) -> Estimate:
 
 
 def _with_tokens(found: Estimate, basis: EstimateBasis, tariff: Tariff | None, times: int) -> Estimate:
-    first, responses = _first(basis)
-    if first is None or not times:
+    """Add tokens and cost: of the request as it is rendered today, else of the median of earlier requests."""
+    from statistics import median_low  # noqa: PLC0415 - only if there is something to estimate
+
+    past = basis.past.tokens
+    given = median_low([one[0] for one in past]) if past else None
+    # Only earlier responses show how much a model will write.
+    written = median_low([one[1] for one in past]) if past else None
+    if basis.request is not None:
+        given = -(-_characters(basis.request) // CHARACTERS_PER_TOKEN)
+    if given is None or not times:
         return replace(found, input_tokens=None, output_tokens=None, likely_cost=None)
-    given, written = first
     return replace(
         found,
         input_tokens=given * times,
         output_tokens=None if written is None else written * times,
-        responses=responses,
+        responses=len(past),
         likely_cost=None if written is None or tariff is None else tariff.cost(Usage(given, written)) * times,
     )
 
@@ -137,23 +144,6 @@ def _llm(node: ForeachStage) -> Mapping[str, Json]:
 def _whole(value: Json) -> int:
     # An expression has a value only for an item: it counts as 0.
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
-
-
-def _first(basis: EstimateBasis) -> tuple[tuple[int, int | None] | None, int]:
-    """Return input and output tokens of a stage's first request, and how many earlier responses they are based on.
-
-    The input is that of the request as it is rendered today, else the median of earlier ones. The output is always a
-    median: nothing else tells how much a model will write.
-    """
-    responses = basis.past.tokens
-    from statistics import median_low  # noqa: PLC0415 - likewise
-
-    written = median_low([one[1] for one in responses]) if responses else None
-    if basis.request is not None:
-        return (-(-_characters(basis.request) // CHARACTERS_PER_TOKEN), written), len(responses)
-    if responses:
-        return (median_low([one[0] for one in responses]), written), len(responses)
-    return None, 0
 
 
 def _characters(request: Request) -> int:

@@ -58,13 +58,12 @@ def idle_build_of(
         return None
     counts = Counter(part.idle_counts if part is not None else {})
     counts.update(fresh=len(wanted), skipped=len(selection.skipped(state.plan)))
-    stages = {status: number for status, number in counts.items() if number}
     lock, spec = build.committer.written_lock_sha256, _spec_of(session.store, began.spec_file, part)
     return IdleBuild(
         decisions=decisions,
         state=state,
         began=replace(began, lock=lock, spec_hash=spec, at_rest=UNSET),
-        ended=RunFinished(status="ok", stages=stages, limits=ended.limits),
+        ended=RunFinished(status="ok", stages=dict(+counts), limits=ended.limits),
         wanted=wanted,
         lock=build.committer.written_lock,
     )
@@ -95,11 +94,11 @@ def add_read_paths(snapshot: StatSnapshot, store: ProjectStore, others: Mapping[
     snapshot.outside[records] = signature(records, EXISTS)  # without these the lock file is not trusted
     # It is empty after this build. If a killed build leaves directories in it, the next build has to remove them.
     snapshot.outside[str(store.sandbox_dirs)] = EMPTY_DIRECTORY
-    if not all(snapshot.add_path(str(path)) for path in files):
-        return False
-    if not all(snapshot.add_path(str(path)) and snapshot.outside[str(path)] == was for path, was in others.items()):
-        return False
-    return store.workspace.add_to_snapshot(snapshot)
+    return (
+        all(snapshot.add_path(str(path)) for path in files)
+        and all(snapshot.add_path(str(path)) and snapshot.outside[str(path)] == was for path, was in others.items())
+        and store.workspace.add_to_snapshot(snapshot)
+    )
 
 
 # ---- the table of the dependency index -------------------------------------------------------------

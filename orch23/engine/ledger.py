@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from decimal import Decimal
+from functools import reduce
 from threading import Condition
 
 from msgspec import Struct, field
@@ -11,7 +12,8 @@ from orch23.engine.outcomes import NO_COST, StageCost
 from orch23.engine.process_runner import CancelledBuildError
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, LimitError
-from orch23.model.event import CallReserved, CallSettled, CostText, Event, RequestTotals, RunFinished, RunLimits, Warned
+from orch23.model.event import CallReserved, CallSettled, Event, RunFinished, Warned
+from orch23.model.event_data import CostText, RequestTotals, RunLimits
 from orch23.model.llm import Request, Response
 from orch23.model.pipeline import StopConditions
 from orch23.providers.prices import FREE_TARIFF, Prices, Tariff, decimal_text, unknown_price_error, worst_case
@@ -102,10 +104,7 @@ class Ledger(Struct, kw_only=True):
 
     def __post_init__(self) -> None:
         """Start with what interrupted runs spent."""
-        spent = _NOTHING
-        for tally in self.before.values():
-            spent = spent.plus(tally)
-        self._run = _Account("", self.limits, spent)
+        self._run = _Account("", self.limits, reduce(UsageTotals.plus, self.before.values(), _NOTHING))
 
     # ---- money ----------------------------------------------------------------------------
 
@@ -219,9 +218,8 @@ class Ledger(Struct, kw_only=True):
         if self._closed:
             raise CancelledBuildError
         self._left_s(own.owner)
-        refusal = own.misfit(most)
         # A stage has at most one request in progress, so waiting cannot make this one fit.
-        if refusal is not None:
+        if (refusal := own.misfit(most)) is not None:
             raise StageLimitError(refusal)
         refusal = self._run.misfit(most)
         # While other calls are in progress they may free budget; without any, the request can never fit.

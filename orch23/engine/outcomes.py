@@ -13,7 +13,7 @@ from orch23.decide.excerpt import normalise, shorten
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
 from orch23.model.errors import ExitCode, MissingBytesError
-from orch23.model.event import RunStatus
+from orch23.model.event_data import RunStatus
 from orch23.model.llm import Response, RetryFeedback
 from orch23.model.pipeline import BriefLimits, FailureKind, Stage
 from orch23.model.record import Record
@@ -336,5 +336,5 @@ def run_outcome(ends: Mapping[str, StageOutcome], stopped: RunStop | None) -> Ru
     if stopped is not None:
         return stopped
     codes = {end.code for end in ends.values()} | {ExitCode.FAILED for end in ends.values() if not end.is_green}
-    worst = next((code for code in _MOST_SERIOUS_FIRST if code in codes), ExitCode.OK)
+    worst = next(filter(codes.__contains__, _MOST_SERIOUS_FIRST), ExitCode.OK)
     return RunStop(worst, tuple(problem for end in ends.values() if end.code == worst for problem in end.problems))

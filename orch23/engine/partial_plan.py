@@ -187,8 +187,7 @@ def reach(
         # Above half of all stages, a partial plan saves nothing: all are decided (ADR 31).
         if 2 * len(found) > total:
             raise OutdatedIndexError
-    around = _seen_by(rows, found)
-    return Reach(rows, _in_order(rows, found), _in_order(rows, around))
+    return Reach(rows, _in_order(rows, found), _in_order(rows, _seen_by(rows, found)))
 
 
 def _decided_with(rows: DependencyIndex, name: str) -> set[str]:

@@ -67,8 +67,7 @@ class SandboxPreflight(Struct, frozen=True, kw_only=True):
         missing = self.missing()
         if missing is None and all(isinstance(node, Stage) and node.sandbox for node in nodes):
             return
-        found = [*self._errors(look(), missing)]
-        if found:
+        if found := [*self._errors(look(), missing)]:
             raise ConfigurationError(*_grouped(found, self._place, "`{}` too"))
 
     def _place(self, name: str, one: Diagnostic) -> Location | None:

@@ -157,15 +157,13 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
         """
         # By name, so that a build of shell stages does not import pytest steps (ADR 18).
         how: ProcessHooks = load_object(step.run)
-        distrusted = how.distrusted(step, self, files)
-        if distrusted:
+        if distrusted := how.distrusted(step, self, files):
             return failure_of("verify_failed", distrusted)
         action = self._action(
             how.launch(step, self), files, writable_paths(self.stage, step, files.keys(), verifies=verifies)
         )
         command = display_command(action.argv)
-        listener = self.report.step_lines(shorten_command(command))
-        outcome = self.executor.run(action, listener)
+        outcome = self.executor.run(action, self.report.step_lines(shorten_command(command)))
         if not isinstance(outcome, Completed):
             return self._not_completed(outcome, command)
         judged = self._judge(how, step, files, command, outcome.result)

@@ -314,10 +314,8 @@ class ProjectState(Struct, dict=True):
         return all(chain is not None and self.chain_of(owner) == chain for owner in others)
 
     def _last_versions(self, items: Iterable[str]) -> dict[str, FileEntry | None]:
-        found: dict[str, FileEntry | None] = {}
-        for record in (self.results[item] for item in items if item in self.results):
-            found |= {path: record.outputs.get(path) for path in written_paths(record)}
-        return found
+        records = (self.results[item] for item in items if item in self.results)
+        return {path: record.outputs.get(path) for record in records for path in written_paths(record)}
 
 
 def written_paths(record: Record | None) -> tuple[str, ...]:

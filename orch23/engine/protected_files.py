@@ -88,11 +88,11 @@ def undeclared_tool_files(plan: Plan, stage: str, paths: Iterable[str]) -> Diagn
     found = [path for path in paths if tool_file_name(path) is not None]
     if not found:
         return None
-    node = plan.nodes[stage]
+    patterns, family = writes_of(plan.nodes[stage]), declared_node(plan.pipeline, stage)
     # The items of a list in a file are data: only names that the pipeline's author wrote count.
-    family = declared_node(plan.pipeline, stage) or node
-    is_typed = isinstance(family, Stage) or bool(family.foreach.values)
-    declared = DeclaredPatterns(writes_of(node if is_typed else family))
+    if isinstance(family, ForeachStage) and not family.foreach.values:
+        patterns = family.writes
+    declared = DeclaredPatterns(patterns)
     unnamed = [f"`{path}`" for path in found if declared.is_undeclared_tool_file(path)]
     if not unnamed:
         return None

@@ -64,9 +64,8 @@ class AtomicGroups(Struct):
             return {}
         members = {other: self._waiting.pop(other) for other in group}
         change = self._change(members)
-        stuck = self._stuck(members, change)
         # The other members stay in the store: the next build promotes them without running them again (ADR 13).
-        if stuck:
+        if stuck := self._stuck(members, change):
             self._waiting |= {other: one for other, one in members.items() if other not in stuck}
             return stuck
         return self._promote(members, change)
@@ -406,7 +405,6 @@ class StageResults(Struct, kw_only=True, dict=True):
         return tuple(other for other in selected if other not in self.outcomes or self.outcomes[other].is_awaited)
 
     def _warn_of_changes(self, resolved: ResolvedStage) -> None:
-        changed = self.committer.changed_inputs(resolved)
-        if changed:
+        if changed := self.committer.changed_inputs(resolved):
             text = f"inputs changed while it ran, so it is stale again: {', '.join(changed)}"
             self.events.warn(text, resolved.stage.name, Warned(paths=tuple(changed)))

@@ -309,8 +309,7 @@ def _one(
     """Return a stage if it is affected; `writers` are the affected stages whose results it may read."""
     if then is None or name not in then.manifests:
         return AffectedStage(stage=name, why="added", after=tuple(writers))
-    reasons = change_reasons(then.manifests[name], now.manifests[name])
-    if reasons:
+    if reasons := change_reasons(then.manifests[name], now.manifests[name]):
         return AffectedStage(stage=name, why="changed", reasons=reasons, after=tuple(writers))
     lost = [path for path in _parts_of(now.plan, name) if then.artifacts.is_lost(path)]
     undetermined = [w for w, node in writers.items() if w not in known or not _is_compared(then, now, name, node)]

@@ -11,10 +11,6 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.event import (
     ORCH23_ROLE,
     Event,
-    EventData,
-    EventLevel,
-    EventProblem,
-    EventReason,
     FilesPromoted,
     LlmRequest,
     LlmResponse,
@@ -28,6 +24,7 @@ from orch23.model.event import (
     StepOutput,
     Warned,
 )
+from orch23.model.event_data import EventData, EventLevel, EventProblem, EventReason
 from orch23.model.llm import RecordingMode, Request, Response
 from orch23.model.plan import Decision, Edited, Fresh, Restore, Run, VerifyOnly
 from orch23.model.record import Record

@@ -11,6 +11,7 @@ from orch23.model.digest import FileEntry
 from orch23.model.errors import SafetyError
 from orch23.model.paths import is_glob, match, match_any, normalize_pattern
 from orch23.model.pipeline import Stage, family_of
+from orch23.model.record import Record
 from orch23.plan.nodes import WriterIndex
 
 
@@ -29,15 +30,16 @@ class ObsoleteFiles(Struct, frozen=True):
         entry = None if state.owners.get(path) else state.store.workspace.entry(path)
         if entry is None:
             return False
-        having = [
-            record
-            for record in state.locked.having(path, entry)
-            if (record.stage in state.results or not state.plan.is_declared(record.stage))
-            and state.may_remove_by(record)
-        ]
+        having = list(filter(self._may_remove, state.locked.having(path, entry)))
         if not having or state.ownership.is_accepted(path, entry):
             return False
         return any(record.stage in state.results for record in having) or not self._is_released(path)
+
+    def _may_remove(self, record: Record) -> bool:
+        """Return whether the file of a record may be removed: its stage has ended, or has a newer result."""
+        state = self.state
+        has_ended = record.stage in state.results or not state.plan.is_declared(record.stage)
+        return has_ended and state.may_remove_by(record)
 
     def _is_released(self, path: str) -> bool:
         state, owning = self.state, self.state.locked.owning(path)
@@ -153,8 +155,7 @@ class StageView(Struct, frozen=True):
                 return None
         elif state.declared.in_chain(link.chain, path) or any(state.chain_of(o) == link.chain for o in owners):
             return state.start_version(self.name, path)
-        visible = self._visible_owners(path)
-        if visible:
+        if visible := self._visible_owners(path):
             return state.results[max(visible, key=state.position)].outputs.get(path)
         if any(state.declared.in_chain(chain, path) for chain in self._later_chains()):
             return state.start_version(self.name, path)
@@ -229,9 +230,11 @@ class StageView(Struct, frozen=True):
         state = self.state
         listing = state.store.workspace.listing(pattern, state.declared.outputs, exclude)
         before = {path for path, entry in state.known_originals.items() if entry is not None and match(pattern, path)}
-        for path in listing:
-            if not self._is_made(path) or (self._has_original(path) and state.original(path) is not None):
-                before.add(path)
+        before.update(
+            path
+            for path in listing
+            if not self._is_made(path) or (self._has_original(path) and state.original(path) is not None)
+        )
         return tuple(sorted(before))
 
     def _is_made(self, path: str) -> bool:

@@ -145,21 +145,21 @@ class Verifier(Struct, frozen=True, kw_only=True):
         found = errors(diagnostics)
         if not found:
             return None
-        failure = failure_of("verify_failed", found)
-        return command_failed(
-            "verify_failed", f"check {step.name}", exit_code=None, output=failure.feedback.excerpt, diagnostics=found
-        )
+        lines = "\n".join(map(diagnostic_line, found))
+        return command_failed("verify_failed", f"check {step.name}", exit_code=None, output=lines, diagnostics=found)
 
     def _bytes(self, files: Files) -> dict[str, bytes]:
         return {path: self.runner.tree.read(path, entry) for path, entry in files.items()}
 
     def _report(self, step: VerifyStep, failure: Failure | None, attempt: int, printed: str) -> None:
-        feedback = failure.feedback if failure else None
+        excerpt = failure.feedback.excerpt if failure else ""
+        # The redactor needs the dots to know that the text was cut.
+        cut = f"{excerpt[:_MAX_EXCERPT]}..." if len(excerpt) > _MAX_EXCERPT else excerpt
         data = CheckResult(
             step=_name(step),
             passed=failure is None,
-            exit_code=feedback.exit_code if feedback else 0,
-            excerpt=_begin(feedback.excerpt) if feedback else "",
+            exit_code=failure.feedback.exit_code if failure else 0,
+            excerpt=cut,
             attempt=attempt,
             printed=printed,
         )
@@ -237,11 +237,6 @@ def _joined(failures: list[Failure]) -> Failure:
     joint = joined_failure(worst.kind, failures, text, exit_code=next((c for c in codes if c is not None), None))
     reason = f"{worst.summary} (and {len(failures) - 1} more failed)"
     return replace(joint, safety=worst.safety, retryable=all(f.retryable for f in failures), reason=reason)
-
-
-def _begin(text: str) -> str:
-    """Return the beginning of a text, with dots where it was cut: the redactor needs these to know that it was."""
-    return text if len(text) <= _MAX_EXCERPT else f"{text[:_MAX_EXCERPT]}..."
 
 
 def _name(step: VerifyStep) -> str:

@@ -92,12 +92,12 @@ class Worker(Struct, frozen=True, kw_only=True):
             # A new model call would cost money and give another result: the files are verified as they are (ADR 21).
             return self._verify_claim(resolved, verify.record)
         attempts = self._attempts(resolved)
-        forbidden = attempts.forbidden()
-        if forbidden is not None:
+        if (forbidden := attempts.forbidden()) is not None:
             return forbidden
         self._store_inputs(resolved, verify.record.outputs if verify is not None and verify.adopted else {})
-        if verify is None:
-            return attempts.run()
+        return attempts.run() if verify is None else self._verify_first(resolved, verify, attempts)
+
+    def _verify_first(self, resolved: ResolvedStage, verify: VerifyOnly, attempts: AttemptLoop) -> StageResult:
         recorded = verify.record
         if verify.claim:
             return self._run_claim(recorded, attempts)

@@ -57,9 +57,8 @@ def render_call(call: dict[str, Any]) -> dict[str, Any]:
             return error_result("broken", "it has submodules, and they are not fetched")
         return error_result("git", error.stderr.strip() or error)
     except ValueError as error:
-        ours = isinstance(error, errors.CopierError)
-        required = str(error).endswith("is required")
-        return error_result("broken" if ours else "unanswered" if required else "answer", error)
+        kind = "unanswered" if str(error).endswith("is required") else "answer"
+        return error_result("broken" if isinstance(error, errors.CopierError) else kind, error)
     except Exception as error:  # noqa: BLE001 - a template can make copier raise anything; the parent reports it
         return error_result("broken", f"{error}" or type(error).__name__)
     return rendering_result(worker, call)

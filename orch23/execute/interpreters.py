@@ -1,5 +1,6 @@
 """Find the Python interpreter of a project and its version, from files, without starting it."""
 
+import contextlib
 import hashlib
 import os
 import re
@@ -222,23 +223,17 @@ def has_installed_module(path: Path, name: str) -> bool:
 def _is_local(folder: Path, name: str) -> bool:
     """Return whether the records of a distribution say that a module came from a folder or file of this machine."""
     for origin in folder.glob("*.dist-info/direct_url.json"):
-        try:
+        with contextlib.suppress(OSError):
             record = (origin.parent / "RECORD").read_text("utf-8", "replace")
-            if "file://" in origin.read_text("utf-8", "replace") and re.search(
-                rf"^{re.escape(name)}(?:/|\.)", record, re.MULTILINE
-            ):
+            is_here = re.search(rf"^{re.escape(name)}(?:/|\.)", record, re.MULTILINE) is not None
+            if is_here and "file://" in origin.read_text("utf-8", "replace"):
                 return True
-        except OSError:
-            continue
     return False
 
 
 def _pytest_major(folders: Iterable[Path]) -> str | None:
     for folder in folders:
-        try:
-            names = sorted(os.listdir(folder))
-        except OSError:
-            continue
-        for found in filter(None, map(_PYTEST.match, names)):
-            return found[1]
+        with contextlib.suppress(OSError):
+            for found in filter(None, map(_PYTEST.match, sorted(os.listdir(folder)))):
+                return found[1]
     return None

@@ -6,8 +6,8 @@ import resource
 from collections.abc import Sequence
 from pathlib import Path
 
+from orch23.execute.process_tree import read_proc
 from orch23.model.action import StepLimits
-from orch23.store.safe_files import closing
 from orch23.store.tree_removal import open_below, open_subdirectory
 
 # The highest oom_score_adj: if memory runs out, the kernel kills the step before orch23.
@@ -64,8 +64,7 @@ class ResourceMonitor:
 def _resident_bytes(pid: int) -> int:
     """Return the memory of a process in bytes. A page that several processes share counts for each."""
     try:
-        with open(f"/proc/{pid}/statm", "rb") as file:
-            return int(file.read().split()[1]) * _PAGE_BYTES
+        return int(read_proc(pid, "statm").split()[1]) * _PAGE_BYTES
     except OSError:  # it has ended
         return 0
 
@@ -73,9 +72,8 @@ def _resident_bytes(pid: int) -> int:
 def _shared_bytes(pid: int) -> int:
     """Return the memory of a process in bytes, of each shared page its part (PSS)."""
     try:
-        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
-            found = next(line for line in file if line.startswith(b"Pss:"))
-            return int(found.split()[1]) << 10
+        lines = read_proc(pid, "smaps_rollup").splitlines()
+        return int(next(line for line in lines if line.startswith(b"Pss:")).split()[1]) << 10
     except (OSError, StopIteration):
         return _resident_bytes(pid)
 
@@ -103,7 +101,7 @@ def _exceeded_disk_limit(root: Path, limits: StepLimits) -> str | None:
         with (
             contextlib.suppress(OSError),
             open_subdirectory(root) as top,
-            closing(open_below(top, above)) as folder,
+            open_below(top, above) as folder,
             os.scandir(folder) as found,
         ):
             for entry in found:

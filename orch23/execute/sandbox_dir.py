@@ -66,6 +66,7 @@ class FolderSkeleton(Struct, frozen=True):
     below: _Access | None
 
 
+# On the disk and not on a tmpfs, where results would count twice in memory (ADR 23).
 class SandboxDirs:
     """The sandbox directories in one folder. Their inputs come from one source."""
 

@@ -23,7 +23,7 @@ from orch23.model.digest import FileEntry
 from orch23.model.paths import compile_pattern
 from orch23.store.file_copy import FileProgress, hash_file
 from orch23.store.safe_files import FileStamp, closing, stamp_of, walk_tree
-from orch23.store.tree_removal import make_accessible, open_below, open_subdirectory
+from orch23.store.tree_removal import DIRECTORY_FLAGS, make_accessible, open_below, open_subdirectory
 
 SANDBOX_EPOCH = 315_619_200
 """The mtime of all files and folders in a tree, and SOURCE_DATE_EPOCH: 1980-01-02 UTC, which zip archives can hold."""
@@ -153,7 +153,7 @@ def open_tree(sandbox_dir: SandboxDir) -> Iterator[Callable[[str], int]]:
 
         def open_file(path: str) -> int:
             *above, name = path.split("/")
-            with closing(open_below(top, above)) as folder:
+            with open_below(top, above) as folder:
                 return _open_regular(folder, name)
 
         yield open_file
@@ -215,7 +215,7 @@ def _open_top(sandbox_dir: SandboxDir) -> int:
         make_accessible(sandbox_dir.root.name, parent)
         with open_subdirectory(sandbox_dir.root.name, parent) as root:
             make_accessible(sandbox_dir.work.name, root)
-            return open_below(root, (sandbox_dir.work.name,))
+            return os.open(sandbox_dir.work.name, DIRECTORY_FLAGS, dir_fd=root)
 
 
 def _scan_directory(scan: _Scan, folder: int, prefix: str, depth: int) -> None:

@@ -7,6 +7,7 @@ from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, digest_json
+from orch23.model.parsing import NaturalNumber
 
 RecordingMode: TypeAlias = Literal["cached", "record", "replay"]
 """Which recorded responses are used: all, only those of this run, or (`replay`) nothing else."""
@@ -79,10 +80,10 @@ class OnTruncated(Struct, frozen=True, omit_defaults=True):
 class Usage(Struct, frozen=True):
     """Tokens that a provider counted. `input_tokens` includes those of the prompt cache."""
 
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cache_read_tokens: int = 0
-    cache_write_tokens: int = 0
+    input_tokens: NaturalNumber = 0
+    output_tokens: NaturalNumber = 0
+    cache_read_tokens: NaturalNumber = 0
+    cache_write_tokens: NaturalNumber = 0
 
     @property
     def total(self) -> int:
@@ -143,7 +144,7 @@ class Exchange(Struct, frozen=True, kw_only=True):
     provenance: str = ""
     model: str = ""
     client: str = ""
-    requests: int = 1
+    requests: NaturalNumber = 1
     cost: str | None = None
     prices: str = ""
     # The exchange is marked and not deleted: records may refer to it (ADR 7).

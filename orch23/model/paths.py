@@ -8,7 +8,7 @@ literally. No wildcard matches a file that orch23 writes for itself.
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 from orch23.model.digest import digest_bytes
@@ -122,6 +122,20 @@ def covers(wide: str, narrow: str) -> bool:
     if one == other or not folder:
         return True
     return folder.endswith("/") and _WILD.search(folder) is None and static_prefix(other).startswith(folder)
+
+
+class PatternSet:
+    """A set of patterns to match paths on a disk, in which no character is a wildcard."""
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        """Split the patterns into literal paths and globs."""
+        distinct = dict.fromkeys(patterns)
+        self.globs = tuple(filter(is_glob, distinct))
+        self.literal = frozenset(normalize_pattern(pattern) for pattern in distinct if not is_glob(pattern))
+
+    def contains(self, path: str) -> bool:
+        """Return whether one of the patterns matches a path."""
+        return path in self.literal or match_any(self.globs, path)
 
 
 def escape_pattern(name: str) -> str:

@@ -136,7 +136,7 @@ def _needed(facts: PlanNodes, node: Node, need: str, foreach: Mapping[str, Forea
     twin = _twin(node, wanted, foreach) if need == wanted else None
     if twin in facts.skipped:
         return ()
-    return (twin,) if twin is not None and twin in items else items
+    return (twin,) if twin in items else items
 
 
 def _twin(node: Node, wanted: str, foreach: Mapping[str, ForeachStage]) -> str | None:
@@ -163,8 +163,7 @@ def _file_edges(nodes: Mapping[str, Node], writers: WriterIndex) -> Iterator[_Ca
                 )
             for producer in found[pattern, chain]:
                 if producer != name and _may_reach(nodes[producer], pattern, exclusions.get(pattern)):
-                    firmness = _firmness(node, nodes[producer], pattern)
-                    yield _Candidate(Edge(producer, name, pattern), firmness)
+                    yield _Candidate(Edge(producer, name, pattern), _firmness(node, nodes[producer], pattern))
 
 
 def _may_reach(producer: Node, pattern: str, exclusions: tuple[tuple[str, ...], ...] | None) -> bool:

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from msgspec import Struct, field
 
-from orch23.model.paths import covers, is_glob, match_any, may_overlap, normalize_pattern, static_prefix
+from orch23.model.paths import PatternSet, covers, is_glob, may_overlap, normalize_pattern, static_prefix
 from orch23.model.pipeline import (
     ForeachStage,
     GlobInput,
@@ -182,21 +182,7 @@ class WriterIndex:
             yield from self._by_prefix.get(folder, ())
 
 
-class _PatternSet:
-    """A set of patterns to match paths on a disk, in which no character is a wildcard."""
-
-    def __init__(self, patterns: Iterable[str]) -> None:
-        """Split the patterns into literal paths and globs."""
-        distinct = dict.fromkeys(patterns)
-        self._globs = tuple(filter(is_glob, distinct))
-        self._literal = frozenset(normalize_pattern(pattern) for pattern in distinct if not is_glob(pattern))
-
-    def contains(self, path: str) -> bool:
-        """Return whether one of the patterns matches a path."""
-        return path in self._literal or match_any(self._globs, path)
-
-
-class WrittenPaths(_PatternSet):
+class WrittenPaths(PatternSet):
     """The paths that nodes may write."""
 
     def __init__(self, nodes: Mapping[str, Node]) -> None:
@@ -211,10 +197,10 @@ class WrittenPaths(_PatternSet):
 
     def is_named(self, path: str) -> bool:
         """Return whether some node declares to write this very path."""
-        return path in self._literal
+        return path in self.literal
 
 
-class OutputIndex(_PatternSet):
+class OutputIndex(PatternSet):
     """The paths that nodes declare as outputs. Globs of other nodes match these even if git ignores them."""
 
     def __init__(self, nodes: Mapping[str, Node]) -> None:
@@ -224,11 +210,11 @@ class OutputIndex(_PatternSet):
             for node in nodes.values()
             for pattern in (node.writes if isinstance(node, ForeachStage) else node.outputs)
         )
-        self._folders = frozenset(folder for path in self._literal for folder in _folders_above(path))
+        self._folders = frozenset(folder for path in self.literal for folder in _folders_above(path))
 
     def may_be_below(self, folder: str) -> bool:
         """Return whether some output may be below a folder, which ends in `/`."""
-        return folder in self._folders or any(may_overlap(f"{folder}**", pattern) for pattern in self._globs)
+        return folder in self._folders or any(may_overlap(f"{folder}**", pattern) for pattern in self.globs)
 
 
 def _folders_above(path: str) -> Iterator[str]:
@@ -295,7 +281,7 @@ _MAX_CACHED = 100
 class _Chain(Struct, frozen=True):
     """What the items of a chain may write. `last` maps a literal output to the index of the last item with it."""
 
-    written: _PatternSet
+    written: PatternSet
     last: dict[str, int]
 
 
@@ -359,5 +345,5 @@ class PlanIndex(Struct, dict=True):
             names = self.plan.chains.get(chain, (chain,))
             items = [self.plan.nodes[name] for name in names if name in self.plan.nodes]
             last = {path: at for at, item in enumerate(items) if isinstance(item, Stage) for path in item.outputs}
-            self._chains[chain] = _Chain(_PatternSet(one for item in items for one in writes_of(item)), last)
+            self._chains[chain] = _Chain(PatternSet(one for item in items for one in writes_of(item)), last)
         return self._chains[chain]

@@ -163,19 +163,17 @@ ALL_STAGES = Selection()
 
 
 def _named(plan: Plan, names: tuple[str, ...]) -> set[str]:
-    found: set[str] = set()
-    problems = []
-    for name in names:
-        meant = _meant(plan, name)
-        if meant is None:
-            known = {stage.name for stage in plan.pipeline.stages} | set(plan.nodes) | set(plan.skipped)
-            hint = did_you_mean(name, sorted(known)) or "`orch23 graph` lists the stages"
-            problems.append(Diagnostic("E823", f"no stage is named `{name}`", hint=hint))
-        else:
-            found |= meant
-    if problems:
-        raise NotFoundError(*problems)
-    return found
+    meant = [(name, _meant(plan, name)) for name in names]
+    if unknown := [name for name, nodes in meant if nodes is None]:
+        known = sorted({stage.name for stage in plan.pipeline.stages} | set(plan.nodes) | set(plan.skipped))
+        other = "`orch23 graph` lists the stages"
+        raise NotFoundError(
+            *(
+                Diagnostic("E823", f"no stage is named `{name}`", hint=did_you_mean(name, known) or other)
+                for name in unknown
+            )
+        )
+    return {node for _, nodes in meant for node in nodes or ()}
 
 
 def _meant(plan: Plan, name: str) -> set[str] | None:

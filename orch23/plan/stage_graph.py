@@ -107,8 +107,7 @@ def promotion_cycle_errors(
         return []  # a cycle of `graph` itself has its own error
     found: dict[frozenset[str], Diagnostic] = {}
     for group in sorted(groups):
-        path = _way_back(graph, groups, group)
-        if path:
+        if path := _way_back(graph, groups, group):
             groups_on_it = frozenset({group, *(group_of[name] for name in path if name in group_of)})
             found.setdefault(groups_on_it, _group_error(pipeline, nodes, graph, group, path, group_of))
     return list(found.values())

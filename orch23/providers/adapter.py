@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep
 
 
-class ScriptedCase(Struct, frozen=True):
+class ScriptedCase(Struct, frozen=True, forbid_unknown_fields=True):
     """Scripted responses by attempt, for requests that contain the text `when`; by default for every request."""
 
-    texts: tuple[str, ...]
+    texts: tuple[str, ...] = field(name="answers")
     when: str = ""
 
 

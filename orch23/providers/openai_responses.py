@@ -106,10 +106,8 @@ class ResponsesApi(Struct, frozen=True, kw_only=True):
             reply = self._await(reply, request, until)
         text, stop = self._judged(reply)
         on_text(text)
-        usage, model = (
-            token_usage(json_at(reply, "usage"), "input", "output"),
-            recordable_model(text_at(reply, "model")),
-        )
+        usage = token_usage(json_at(reply, "usage"), "input", "output")
+        model = recordable_model(text_at(reply, "model"))
         return Response(
             text=text,
             stop="max_tokens" if stop == "end" and _is_full(usage, request) else stop,

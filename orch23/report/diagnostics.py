@@ -140,11 +140,11 @@ def _concise(diagnostics: Sequence[Diagnostic]) -> str:
 
 
 def _json(diagnostics: Sequence[Diagnostic]) -> str:
-    return json.dumps([diagnostic_json(one) for one in diagnostics], indent=2) + "\n"
+    return json.dumps([_document(one) for one in diagnostics], indent=2) + "\n"
 
 
-def diagnostic_json(one: Diagnostic) -> dict[str, Json]:
-    """Return a diagnostic as plain values. Keys without a value are null, so that every object has the same keys."""
+def _document(one: Diagnostic) -> dict[str, Json]:
+    # Keys without a value are null, so that every object has the same keys.
     return {
         "code": one.code,
         "severity": str(one.severity),
@@ -205,11 +205,10 @@ def _sarif(diagnostics: Sequence[Diagnostic]) -> str:
 
 
 def _sarif_result(one: Diagnostic) -> Json:
-    levels = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "note"}
     text = one.message + (f" ({one.hint})" if one.hint else "")
     result: dict[str, Json] = {
         "ruleId": one.code,
-        "level": levels[one.severity],
+        "level": str(one.severity),
         "message": {"text": _with_subject(one, text)},
     }
     if one.location is not None:

@@ -10,7 +10,7 @@ from typing import assert_never
 from msgspec import Struct, field
 
 from orch23.model.diagnostic import Location
-from orch23.model.digest import Json
+from orch23.model.digest import Json, json_builtin
 from orch23.model.paths import is_glob
 from orch23.model.pipeline import DEFAULT_PIPELINE, ForeachStage, Stage
 from orch23.model.plan import (
@@ -31,7 +31,7 @@ from orch23.model.plan import (
 )
 from orch23.model.record import Reason, ReasonCode
 from orch23.report.diagnostics import visible
-from orch23.report.values import plain_value, truncate
+from orch23.report.values import truncate
 from orch23.steps.registry import is_llm
 
 _MAX_VALUE = 40
@@ -297,7 +297,7 @@ def short_value(value: Json) -> str:
     """Return a value of a manifest in a few characters: a digest by its first 12 digits, a long text truncated."""
     if value is None:
         return "nothing"
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=plain_value)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=json_builtin)
     if digest := _DIGEST.fullmatch(text):
         return visible(digest[1] + digest[2])
     return truncate(visible(text).replace("\n", " "), _MAX_VALUE)

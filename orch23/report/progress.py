@@ -7,7 +7,7 @@ from msgspec import Struct, field
 
 from orch23.report.diagnostics import visible
 from orch23.report.values import format_size, pluralize
-from orch23.store.file_copy import AdvanceProgress, FileActivity
+from orch23.store.file_copy import AdvanceProgress, FileActivity, no_progress
 
 PATIENCE_S = 1.0
 PAUSE_S = 0.5
@@ -41,7 +41,7 @@ class ProgressLine(Struct, kw_only=True):
     def __call__(self, verb: FileActivity, name: str, size_bytes: int, /) -> AdvanceProgress:
         """Start the work on a file; return the function to call with the number of bytes of each step."""
         if self.is_quiet:
-            return _ignore
+            return no_progress(verb, name, size_bytes)
         with self._lock:
             since = self._step()
             self._files += 1
@@ -91,7 +91,3 @@ class ProgressLine(Struct, kw_only=True):
             if is_large:
                 text = f"{verb} {name}  {100 * done // size_bytes}% of {size}"
             self.write(f"{_CLEAR}{text}")
-
-
-def _ignore(_size_bytes: int) -> None:
-    """Do nothing with a step of a quiet build."""

@@ -19,12 +19,7 @@ _PLACES: Final = {
 }
 
 
-def _load(name: str) -> "Format":
-    found: Format = load_object(f"orch23.report.{_PLACES[name]}")
-    return found
-
-
-FORMATS = LazyMapping(_PLACES, _load)
+FORMATS: "LazyMapping[Format]" = LazyMapping(_PLACES, lambda name: load_object(f"orch23.report.{_PLACES[name]}"))
 # The entry point group of output formats in plugins.
 REPORT_ENTRY_POINTS: Final = "orch23.reports"
 

@@ -14,7 +14,6 @@ from orch23.model.event import (
     AttemptStarted,
     CheckResult,
     Event,
-    EventReason,
     FilesPromoted,
     FilesReleased,
     HttpRetry,
@@ -30,6 +29,7 @@ from orch23.model.event import (
     StoreRepaired,
     Warned,
 )
+from orch23.model.event_data import EventReason
 from orch23.model.pipeline import Pipeline
 from orch23.model.record import Reason, ReasonCode
 from orch23.model.stage_status import StageStatus
@@ -143,7 +143,7 @@ class TextScreen(Struct, kw_only=True):
             case StepOutput(line=line, cut=cut) | LlmText(line=line, cut=cut):
                 self._stage_line(event.role, f"| {visible(event.message if cut else line)}")
             case HttpRetry(status=status, code=code):
-                self._retries.setdefault(event.role, []).append(code if status is None else str(status))
+                self._retries.setdefault(event.role, []).append(str(status or code))
                 self._attempt(event.role, event.message)
             case StageRestored(files=files):
                 self._restored[event.role] = files

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 
-from orch23.model.digest import Json
+from orch23.model.digest import Json, json_builtin
 from orch23.model.text import escape_hidden
 
 _MINUTE_S = 60.0
@@ -74,9 +74,4 @@ def truncate(text: str, limit: int) -> str:
 
 def json_document(value: Mapping[str, Json]) -> str:
     """Return the one JSON document that a `--json` command writes, with a final newline."""
-    return escape_hidden(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=plain_value)) + "\n"
-
-
-def plain_value(value: object) -> object:
-    """Convert a mapping or a sequence of another type to the dict or list that `json` can write."""
-    return dict(value) if hasattr(value, "items") else list(value)  # type: ignore[call-overload] # a sequence
+    return escape_hidden(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=json_builtin)) + "\n"

@@ -57,7 +57,7 @@ def relaxed_schema(plugins: tuple[str, ...] = ()) -> JsonSchema:
     `if` and `else` apply the rules only to values that are not expressions.
     """
     whole = pipeline_schema(plugins)
-    return _relaxed(_inlined(whole, whole), whole, _unless_expression)
+    return _relaxed(_inlined(whole, whole), whole, lambda node: {"if": _EXPRESSION, "then": True, "else": node})
 
 
 @functools.cache
@@ -174,16 +174,13 @@ def _or_expression(node: JsonSchema) -> JsonSchema:
     return {**outside, "anyOf": [{key: value for key, value in node.items() if key not in outside}, _EXPRESSION]}
 
 
-def _unless_expression(node: JsonSchema) -> JsonSchema:
-    return {"if": _EXPRESSION, "then": True, "else": node}
-
-
 def _relaxed(node: JsonSchema, whole: JsonSchema, wrap: _Wrap) -> JsonSchema:
     """Return a subschema that also allows an expression, unless only a mapping is allowed, or it must be literal."""
     if "x-literal" in node:
         return {key: value for key, value in node.items() if key != "x-literal"}
     out = _map_below(node, lambda below: _relaxed(below, whole, wrap), lambda branch: _branch(branch, whole, wrap))
-    return out if _is_mapping(node, whole) or _takes_text(node) else wrap(out)
+    is_mapping = dereference(node, whole).get("type") == "object"
+    return out if is_mapping or _takes_text(node) else wrap(out)
 
 
 def _branch(branch: JsonSchema, whole: JsonSchema, wrap: _Wrap) -> JsonSchema:
@@ -204,10 +201,6 @@ def _map_below(node: JsonSchema, change: _Wrap, change_branch: _Wrap) -> JsonSch
     if "oneOf" in out:
         out["oneOf"] = [change_branch(branch) for branch in out["oneOf"]]
     return out
-
-
-def _is_mapping(node: JsonSchema, whole: JsonSchema) -> bool:
-    return bool(dereference(node, whole).get("type") == "object")
 
 
 def _takes_text(node: JsonSchema) -> bool:

@@ -116,11 +116,14 @@ class StatSnapshot:
                 return None
             aged: dict[str, str] = {}
             changed = [path for path, known in self.outside.items() if not _is_same(path, known, aged)]
-            found = ((path, _lstat(path)) for path in self.absent)
-            changed += [path for path, state in found if state is not None and stat.S_ISREG(state.st_mode)]
+            changed += [path for path in self.absent if _is_file(path)]
             numbers = self._touched()
         except (OSError, ValueError):
             return None
+        return self._difference(changed, numbers)
+
+    def _difference(self, changed: list[str], numbers: list[int]) -> SnapshotDifference | None:
+        """Hash the files with new change times, and add those with other bytes to `changed`."""
         touched: dict[int, int] = {}
         for number in numbers:
             ctime = _unchanged_ctime(self.paths[number], self.file_state(number))
@@ -432,6 +435,11 @@ def _is_success(helper: int) -> bool:
         return helper != 0 and os.waitpid(helper, 0)[1] == 0
     except ChildProcessError:  # the parent of this process ignores SIGCHLD, so the kernel keeps no exit status
         return False
+
+
+def _is_file(path: str) -> bool:
+    state = _lstat(path)
+    return state is not None and stat.S_ISREG(state.st_mode)
 
 
 def _lstat(path: str) -> os.stat_result | None:

@@ -50,12 +50,7 @@ def store_id(store: str) -> str | None:
     return digits.decode() if end == b"\n" and len(digits) == _ID_BYTES and _DIGITS.issuperset(digits) else None
 
 
-def state_folder() -> str:
-    """Return the folder for the state of this user on this machine."""
-    home = os.environ.get("XDG_STATE_HOME", "")
-    return f"{home if home.startswith('/') else os.path.expanduser('~/.local/state')}/orch23"
-
-
 def registered_stores() -> str:
-    """Return the folder with a file for each store of this user, named by its id."""
-    return f"{state_folder()}/stores"
+    """Return the folder with a file for each store of this user on this machine, named by its id."""
+    home = os.environ.get("XDG_STATE_HOME", "")
+    return f"{home if home.startswith('/') else os.path.expanduser('~/.local/state')}/orch23/stores"

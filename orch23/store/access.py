@@ -162,19 +162,17 @@ class BuildLock:
         """
         require_folder(self._path.parent)
         self._path.parent.mkdir(PRIVATE_FOLDER_MODE, parents=True, exist_ok=True)
-        descriptor = self._open()
+        self._descriptor = descriptor = self._open()
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._claim(self._path.parent, descriptor)
         except BlockingIOError:
             holder = os.pread(descriptor, _PID_BYTES, 0).decode("ascii", "replace").strip()
-            os.close(descriptor)
-            raise BusyError(_busy(holder)) from None
-        except BaseException:
-            os.close(descriptor)
-            raise
-        self._descriptor = descriptor
-        try:
-            self._claim(self._path.parent, descriptor)
+            self.__exit__()
+            who = f"process {holder}" if holder.isdigit() else "another process"
+            message = f"another build is running in this project: {who} holds the lock"
+            hint = "wait for it to end, or stop that process; you do not have to delete the lock"
+            raise BusyError(Diagnostic(E_BUSY, message, hint=hint)) from None
         except BaseException:
             self.__exit__()
             raise
@@ -230,15 +228,6 @@ def _wrong_type(path: Path, what: str) -> Diagnostic:
         E_WRONG_TYPE,
         f"{name} is not a {what}",
         hint=f"delete it, or move it away: {path}; the next build creates it",
-    )
-
-
-def _busy(holder: str) -> Diagnostic:
-    who = f"process {holder}" if holder.isdigit() else "another process"
-    return Diagnostic(
-        E_BUSY,
-        f"another build is running in this project: {who} holds the lock",
-        hint="wait for it to end, or stop that process; you do not have to delete the lock",
     )
 
 

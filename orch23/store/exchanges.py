@@ -8,14 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from msgspec import Struct
-from msgspec.structs import asdict
 
 from orch23.decide.request_difference import differing_parts, first_difference
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, Json, digest_bytes, digest_json, json_builtin
 from orch23.model.errors import CorruptStateError
-from orch23.model.llm import Exchange, ExchangeOutcome, StopReason, Usage
-from orch23.model.parsing import JsonObject, NaturalNumber, from_struct, parse_stored, to_struct
+from orch23.model.llm import Exchange, Usage
+from orch23.model.parsing import JsonObject, from_struct, parse_stored, to_struct
 from orch23.model.paths import ORIGINALS_FOLDER
 from orch23.model.text import escape_hidden
 from orch23.store.codes import E_TRANSCRIPT
@@ -39,36 +38,6 @@ _ONE_SIDE = "take one side of the file: `git checkout --ours {name}` or `--their
 _RESTORE = "restore the file from version control, or delete it"
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", re.ASCII)
-
-
-class _Usage(Struct, frozen=True, forbid_unknown_fields=True):
-    input_tokens: NaturalNumber
-    output_tokens: NaturalNumber
-    cache_read_tokens: NaturalNumber
-    cache_write_tokens: NaturalNumber
-
-
-class _Form(Struct, frozen=True, forbid_unknown_fields=True):
-    """The fields of the file of an exchange, without its checksum."""
-
-    orch23_exchange: int
-    fingerprint: str
-    stage: str
-    request: JsonObject
-    response: str
-    stop: StopReason
-    usage: _Usage
-    outcome: ExchangeOutcome
-    diagnostics: tuple[str, ...]
-    duration_s: float
-    provenance: str
-    model: str
-    client: str
-    requests: NaturalNumber
-    cost: str | None
-    prices: str
-    superseded: bool
-    files: dict[str, str | None]
 
 
 class ExchangeFile(Struct, frozen=True):
@@ -120,17 +89,19 @@ class Exchanges:
             CorruptStateError: a committed transcript is damaged.
 
         """
-        best: tuple[tuple[bool, int, int, str], Exchange] | None = None
-        template = stage.partition("@")[0]
-        for exchange in self._all(transcripts):
+        template, messages = stage.partition("@")[0], _flat(parts.get("messages"))
+
+        def rank(exchange: Exchange) -> tuple[bool, int, int, str]:
+            alike = first_difference(_flat(exchange.request.get("messages")), messages)
             others = differing_parts(exchange.request, parts)
-            if exchange.stage.partition("@")[0] != template or not exchange.request or not others:
-                continue
-            alike = first_difference(_flat(exchange.request.get("messages")), _flat(parts.get("messages")))
-            rank = (exchange.stage != stage, len(others), -alike, exchange.fingerprint)
-            if best is None or rank < best[0]:
-                best = (rank, exchange)
-        return None if best is None else best[1]
+            return exchange.stage != stage, len(others), -alike, exchange.fingerprint
+
+        candidates = (
+            one
+            for one in self._all(transcripts)
+            if one.stage.partition("@")[0] == template and one.request and differing_parts(one.request, parts)
+        )
+        return min(candidates, key=rank, default=None)
 
     def usages(self, transcripts: str | None) -> dict[str, list[Usage]]:
         """Return the token counts of all recorded responses, by stage.
@@ -265,27 +236,12 @@ class Exchanges:
 
 def exchange_text(exchange: Exchange) -> str:
     """Return the text of an exchange: indented JSON with sorted keys and a checksum, for reviews and diffs."""
-    form = _Form(
-        orch23_exchange=EXCHANGE_VERSION,
-        fingerprint=exchange.fingerprint,
-        stage=exchange.stage,
-        request=dict(exchange.request),
-        response=exchange.response,
-        stop=exchange.stop,
-        usage=_Usage(**asdict(exchange.usage)),
-        outcome=exchange.outcome,
-        diagnostics=exchange.diagnostics,
-        duration_s=float(exchange.duration_s),
-        provenance=exchange.provenance,
-        model=exchange.model,
-        client=exchange.client,
-        requests=exchange.requests,
-        cost=exchange.cost,
-        prices=exchange.prices,
-        superseded=exchange.superseded,
-        files=dict(exchange.files),
-    )
-    return escape_hidden(indented_json(with_sum(from_struct(form)), sort_keys=True)) + "\n"
+    return escape_hidden(indented_json(with_sum(_body_of(exchange)), sort_keys=True)) + "\n"
+
+
+def _body_of(exchange: Exchange) -> JsonObject:
+    body = {"orch23_exchange": EXCHANGE_VERSION, **from_struct(exchange)}
+    return {**body, "duration_s": float(exchange.duration_s)}
 
 
 def parse_exchange(data: bytes) -> Exchange:
@@ -299,26 +255,12 @@ def parse_exchange(data: bytes) -> Exchange:
     if body.get("orch23_exchange") != EXCHANGE_VERSION:
         message = f"has version {body.get('orch23_exchange')!r}"
         raise ValueError(message)
-    found = to_struct(body, _Form)
-    return Exchange(
-        fingerprint=found.fingerprint,
-        stage=found.stage,
-        request=found.request,
-        response=found.response,
-        stop=found.stop,
-        usage=Usage(**asdict(found.usage)),
-        outcome=found.outcome,
-        diagnostics=found.diagnostics,
-        duration_s=found.duration_s,
-        provenance=found.provenance,
-        model=found.model,
-        client=found.client,
-        requests=found.requests,
-        cost=found.cost,
-        prices=found.prices,
-        superseded=found.superseded,
-        files=found.files,
-    )
+    exchange = to_struct(body, Exchange)
+    # msgspec ignores unknown fields, and takes defaults for those that are missing.
+    if digest_json(_body_of(exchange)) != digest_json(body):
+        message = "is not valid: it lacks a field, or has an unknown one"
+        raise ValueError(message)
+    return exchange
 
 
 def accepted_edit_fingerprint(stage: str, files: Mapping[str, str | None]) -> str:

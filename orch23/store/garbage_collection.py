@@ -127,14 +127,10 @@ class GarbageCollector(Struct, frozen=True):
         self, surveyed: Sequence[SurveyedRecord], needed: Collection[int], blobs: Mapping[str, tuple[Digest, int]]
     ) -> list[_Use]:
         """Return all records, and the blobs without a record. The inputs of a needed record are the last to go."""
-        named: set[str] = set()
-        uses = []
-        for one in surveyed:
-            referenced = frozenset({*_outputs_of(one.record), *_inputs_of(one.record)})
-            named |= referenced
-            uses.append(_Use(one.last_used, referenced, one, is_needed=id(one.record) in needed))
-        uses += [_Use((put_ns, 0), frozenset({name})) for name, (_, put_ns) in blobs.items() if name not in named]
-        return uses
+        blobs_of = [(one, frozenset({*_outputs_of(one.record), *_inputs_of(one.record)})) for one in surveyed]
+        uses = [_Use(one.last_used, some, one, is_needed=id(one.record) in needed) for one, some in blobs_of]
+        named = {name for _, some in blobs_of for name in some}
+        return uses + [_Use((put_ns, 0), frozenset({name})) for name, (_, put_ns) in blobs.items() if name not in named]
 
     def _responses(self, needed: Collection[str], stale: Collection[str]) -> Iterator[_Use]:
         """Yield the exchanges that no needed result is made from, and that no current stage would replay."""

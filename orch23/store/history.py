@@ -10,13 +10,13 @@ from orch23.model.event import (
     CallReserved,
     CallSettled,
     CallSubmitted,
-    CostText,
     LlmRequest,
     LlmResponse,
     RunFinished,
     RunStarted,
     StageFinished,
 )
+from orch23.model.event_data import CostText
 from orch23.model.stage_status import StageStatus
 from orch23.store.run_logs import JournalLine, interrupted_journals, newest_journal
 
@@ -64,6 +64,7 @@ def read_history(logs: Path, pipeline_file: str, lock: str = "") -> RunHistory:
 
     """
     cut_off = interrupted_journals(logs, pipeline_file)
+    # The newest run is the first that was interrupted, if any was: then it is not read again.
     newest = cut_off[0][1] if cut_off else newest_journal(logs, pipeline_file)
     failed: dict[str, str] = {}
     for line in newest:

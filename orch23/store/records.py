@@ -206,13 +206,14 @@ class Records:
                     continue
                 for digest in gone:
                     del file.entries[digest]
+                path = self._path(key)
                 if file.entries:
-                    used = self._path(key).stat()
+                    used = path.stat()
                     self._rewrite(key, file)
-                    os.utime(self._path(key), ns=(used.st_atime_ns, used.st_mtime_ns))
-                    continue
-                self._path(key).unlink(missing_ok=True)
-                folders.add(self._path(key).parent)
+                    os.utime(path, ns=(used.st_atime_ns, used.st_mtime_ns))
+                else:
+                    path.unlink(missing_ok=True)
+                    folders.add(path.parent)
             for folder in sorted(folders):
                 sync_folder(folder)
             self._forget_index()

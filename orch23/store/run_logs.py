@@ -21,14 +21,13 @@ from orch23.model.event import (
     CallSettled,
     CallSubmitted,
     Event,
-    EventData,
-    EventLevel,
     LlmResponse,
     RunFinished,
     RunStarted,
     StageFinished,
     parse_event,
 )
+from orch23.model.event_data import EventData, EventLevel
 from orch23.model.parsing import JsonObject, NaturalNumber, parse_stored, to_struct
 from orch23.model.paths import LOGS_FOLDER, is_run_file
 from orch23.model.stage_status import StageStatus

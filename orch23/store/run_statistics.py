@@ -3,11 +3,14 @@
 A damaged line is skipped here: estimates can do without it. `read_journal` reports damage.
 """
 
+import contextlib
 import json
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from orch23.model.event import Event, LlmResponse, StageFinished
 from orch23.model.stage_status import StageStatus
@@ -31,27 +34,26 @@ class StageStatistics(Struct, frozen=True, kw_only=True):
 _NOTHING = StageStatistics()
 
 
-class _Found(Struct):
-    durations_s: list[float] = field(default_factory=list)
-    tokens: list[tuple[int, int]] = field(default_factory=list)
-
-
 def read_statistics(
     logs: Path, pipeline_file: str, stages: Collection[str], newest: int = MAX_RUNS
 ) -> Mapping[str, StageStatistics]:
     """Return the statistics of these stages in a pipeline's newest runs; those of a foreach cover all of its items."""
-    found: dict[str, _Found] = {}
+    durations_s: defaultdict[str, list[float]] = defaultdict(list)
+    tokens: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     families = {json.dumps(name.partition("@")[0], ensure_ascii=False)[:-1].encode() for name in stages}
     about = tuple(b'"role":' + family for family in families)
-    for data in _journals_of(logs, pipeline_file, newest):
+    for data in islice(_journals_of(logs, pipeline_file), newest):
         for event in _events(data, about if len(about) < _MAX_NAMES else (b'"role":',)):
-            for name in dict.fromkeys((event.role, event.role.partition("@")[0])):
-                _note(found.setdefault(name, _Found()), event)
-    pasts = {
-        name: StageStatistics(durations_s=tuple(one.durations_s), tokens=tuple(one.tokens))
-        for name, one in found.items()
+            for name in {event.role, event.role.partition("@")[0]}:
+                match event.data:
+                    case LlmResponse(input_tokens=given, output_tokens=written) if given or written:
+                        tokens[name].append((given, written))
+                    case StageFinished() as ended if (seconds := _build_seconds(ended)) is not None:
+                        durations_s[name].append(seconds)
+    return {
+        name: StageStatistics(durations_s=tuple(durations_s[name]), tokens=tuple(tokens[name]))
+        for name in durations_s.keys() | tokens.keys()
     }
-    return {name: past for name, past in pasts.items() if past != _NOTHING}
 
 
 def statistics_of(past: Mapping[str, StageStatistics], stage: str) -> StageStatistics:
@@ -59,20 +61,13 @@ def statistics_of(past: Mapping[str, StageStatistics], stage: str) -> StageStati
     return past.get(stage) or past.get(stage.partition("@")[0]) or _NOTHING
 
 
-def _journals_of(logs: Path, pipeline_file: str, newest: int) -> Iterator[bytes]:
-    left = newest
+def _journals_of(logs: Path, pipeline_file: str) -> Iterator[bytes]:
+    """Yield the journals of a pipeline without their first line, newest first. One that cannot be read is skipped."""
     for path in journal_paths(logs):
-        if left == 0:
-            return
-        try:
-            with path.open("rb") as stream:
-                first = whole_line(stream.readline())
-                if first is None or run_pipeline(first) != pipeline_file:
-                    continue
+        with contextlib.suppress(OSError), path.open("rb") as stream:
+            first = whole_line(stream.readline())
+            if first is not None and run_pipeline(first) == pipeline_file:
                 yield stream.read(_MAX_JOURNAL_BYTES)
-        except OSError:
-            continue
-        left -= 1
 
 
 def _events(data: bytes, about: tuple[bytes, ...]) -> Iterator[Event]:
@@ -83,13 +78,8 @@ def _events(data: bytes, about: tuple[bytes, ...]) -> Iterator[Event]:
             yield found.event
 
 
-def _note(found: _Found, event: Event) -> None:
-    match event.data:
-        case LlmResponse(input_tokens=given, output_tokens=written) if given or written:
-            found.tokens.append((given, written))
-        # A stage that replayed all of its responses is quick: its duration says nothing about a build that calls a
-        # model.
-        case StageFinished(status=StageStatus.BUILT, duration_s=float(seconds)) as ended if (
-            ended.calls or not ended.recorded
-        ):
-            found.durations_s.append(seconds)
+def _build_seconds(ended: StageFinished) -> float | None:
+    if ended.status is not StageStatus.BUILT:
+        return None
+    # A stage that replayed all of its responses is quick: its duration says nothing about a build that calls a model.
+    return None if ended.recorded > 0 and not ended.calls else ended.duration_s

@@ -37,14 +37,12 @@ class NotAFile(Struct, frozen=True):
 # What the project has at a path; None for nothing.
 PathState: TypeAlias = TemplateFile | NotAFile | None
 
-# Mine, base, theirs -> the merged text (None if one of them is not a text) and the first lines of its conflicts.
-MergeTexts: TypeAlias = Callable[[bytes, bytes, bytes], tuple[bytes | None, tuple[int, ...]]]
-
 
 class MergeFunctions(Struct, frozen=True):
     """How to merge texts, and how to name a free path beside a path, for a file that is not a text."""
 
-    texts: MergeTexts
+    # Mine, base, theirs -> the merged text (None if one of them is not a text) and the first lines of its conflicts.
+    texts: Callable[[bytes, bytes, bytes], tuple[bytes | None, tuple[int, ...]]]
     beside: Callable[[str], str]
 
 
@@ -59,21 +57,6 @@ class ChangeKind(StrEnum):
     OVERWRITE = "overwrite"
     KEEP = "keep"
     CONFLICT = "conflict"
-
-
-class ExistingPolicy(StrEnum):
-    """What `init` does with existing files of other content."""
-
-    STOP = "stop"
-    KEEP = "keep"
-    OVERWRITE = "overwrite"
-
-
-_EXISTING = {
-    ExistingPolicy.STOP: ChangeKind.CONFLICT,
-    ExistingPolicy.KEEP: ChangeKind.KEEP,
-    ExistingPolicy.OVERWRITE: ChangeKind.OVERWRITE,
-}
 
 
 class TemplateChange(Struct, frozen=True, kw_only=True):
@@ -93,9 +76,12 @@ class TemplateChange(Struct, frozen=True, kw_only=True):
 
 
 def init_changes(
-    rendered: Mapping[str, TemplateFile], there: Mapping[str, PathState], existing: ExistingPolicy
+    rendered: Mapping[str, TemplateFile], there: Mapping[str, PathState], existing: ChangeKind
 ) -> tuple[TemplateChange, ...]:
-    """Return what a template changes in a project that does not have it yet."""
+    """Return what a template changes in a project that does not have it yet.
+
+    `existing` is what happens to files with other content: CONFLICT, KEEP or OVERWRITE.
+    """
     return tuple(_init_change(path, file, there.get(path), existing) for path, file in sorted(rendered.items()))
 
 
@@ -111,12 +97,12 @@ def update_changes(
     return tuple(chain.from_iterable(changes))
 
 
-def _init_change(path: str, file: TemplateFile, mine: PathState, existing: ExistingPolicy) -> TemplateChange:
+def _init_change(path: str, file: TemplateFile, mine: PathState, existing: ChangeKind) -> TemplateChange:
     if mine is None:
         return TemplateChange(path=path, kind=ChangeKind.CREATE, after=file)
     if isinstance(mine, NotAFile):
         return TemplateChange(path=path, kind=ChangeKind.CONFLICT, before=mine, note=mine.what)
-    kind = ChangeKind.SAME if mine.data == file.data else _EXISTING[existing]
+    kind = ChangeKind.SAME if mine.data == file.data else existing
     after = file if kind is ChangeKind.OVERWRITE else None
     return TemplateChange(path=path, kind=kind, before=mine, after=after)
 

@@ -14,7 +14,6 @@ from orch23.templates import codes
 from orch23.templates.changes import (
     NEW_SUFFIX,
     ChangeKind,
-    ExistingPolicy,
     MergeFunctions,
     TemplateChange,
     TemplateFile,
@@ -57,7 +56,7 @@ def dry_run_init(
     answering: AnswerOptions,
     *,
     ref: str | None,
-    existing: ExistingPolicy,
+    existing: ChangeKind,
     environ: Mapping[str, str],
 ) -> TemplateDryRun:
     """Return the changes of `init`.

@@ -156,21 +156,30 @@ def _fault(source: TemplateSource, wanted: RenderRequest, kind: str, message: st
         if source.version
         else "see the documentation of the template"
     )
-    match kind:
-        case "unsafe":
-            hint = "orch23 does not run code of a template; if you trust its author, use `copier copy --trust`"
-            return SafetyError(Diagnostic(codes.RUNS_CODE, f"the template `{source.name}`: {message}", hint=hint))
-        case "unanswered":
-            hint = "`--data NAME=VALUE` answers a question"
-            return UsageError(Diagnostic(codes.UNANSWERED, f"the template `{source.name}`: {message}", hint=hint))
-        case "answer":
-            return UsageError(Diagnostic(codes.BAD_ANSWER, message, hint=show))
-        case "git":
-            version = wanted.ref or "its newest version"
-            hint = f"list the versions with `git ls-remote --tags {source.url}`"
-            fault = f"`{source.name}` cannot be rendered at {version}: {message}"
-            return NotFoundError(Diagnostic(codes.NOT_FETCHED, fault, hint=hint))
-        case _:
-            hint = "report it to the author of the template"
-            fault = f"the template `{source.name}` cannot be rendered: {message}"
-            return InvalidInputError(Diagnostic(codes.BROKEN, fault, hint=hint))
+    name = source.name
+    version = wanted.ref or "its newest version"
+    faults: Mapping[str, tuple[type[Orch23Error], str, str, str]] = {
+        "unsafe": (
+            SafetyError,
+            codes.RUNS_CODE,
+            f"the template `{name}`: {message}",
+            "orch23 does not run code of a template; if you trust its author, use `copier copy --trust`",
+        ),
+        "unanswered": (
+            UsageError,
+            codes.UNANSWERED,
+            f"the template `{name}`: {message}",
+            "`--data NAME=VALUE` answers a question",
+        ),
+        "answer": (UsageError, codes.BAD_ANSWER, message, show),
+        "git": (
+            NotFoundError,
+            codes.NOT_FETCHED,
+            f"`{name}` cannot be rendered at {version}: {message}",
+            f"list the versions with `git ls-remote --tags {source.url}`",
+        ),
+    }
+    broken = f"the template `{name}` cannot be rendered: {message}"
+    other = (InvalidInputError, codes.BROKEN, broken, "report it to the author of the template")
+    error, code, text, hint = faults.get(kind, other)
+    return error(Diagnostic(code, text, hint=hint))

@@ -1,6 +1,7 @@
 """Run `affected`: list the stages whose keys differ since a git revision."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 from orch23.cli.console import Console
@@ -152,14 +153,11 @@ def _bytes_of(project: Project, revision: GitRevision) -> ReadEntry:
 
     def bytes_of(path: str, entry: FileEntry) -> bytes | None:
         # The store first: it has the bytes of results that were never committed.
-        try:
+        with suppress(MissingBytesError):
             return project.store.sources.read(path, entry)
-        except MissingBytesError:
-            pass
-        try:
+        data = None
+        with suppress(NotFoundError):  # a partial clone does not have it
             data = revision.read(path)
-        except NotFoundError:  # a partial clone does not have it
-            return None
         return data if data is not None and digest_bytes(data) == entry.digest else None
 
     return bytes_of

@@ -25,7 +25,8 @@ from orch23.cli.project_loading import Project
 from orch23.engine.dependency_index import OutdatedIndexError
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConsentError, ExitCode, Orch23Error, UsageError
-from orch23.model.event import Event, Observer, RunFinished, RunStatus
+from orch23.model.event import Event, Observer, RunFinished
+from orch23.model.event_data import RunStatus
 from orch23.model.paths import LOGS_FOLDER
 from orch23.plan.planner import build_plan
 from orch23.report.formats import Format, View
@@ -56,7 +57,6 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
 ) -> int:
     """Build stages that are not up to date."""
     _check_model_flags(replay=replay, offline=offline, resample=resample)
-    limit = parse_budget(budget)
     if dry_run:
         from orch23.cli.actions.plan import show_plan  # noqa: PLC0415 - a build does not need it
 
@@ -82,7 +82,7 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
         replay=replay,
         offline=offline,
         resample=resample,
-        budget=limit,
+        budget=parse_budget(budget),
         allow_unsandboxed=allow_unsandboxed,
         live=live,
         ask_consent=partial(ask_consent, console),

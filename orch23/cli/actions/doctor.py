@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23 import __version__
-from orch23.cli.consent import Consent, trust_command
+from orch23.cli.consent import Consent, trust_command_line
 from orch23.cli.console import Console
 from orch23.cli.declaration import PipelineArguments
 from orch23.cli.discovery import required_pipeline
@@ -258,6 +258,6 @@ def _of_pipeline(console: Console, args: PipelineArguments, *, online: bool) -> 
     except InvalidInputError as invalid:
         hint = "`orch23 validate` reports all errors"
         return [_failed("pipeline", f"{name} is not valid: {invalid.diagnostics[0].message}", hint)]
-    command = trust_command(project.settings)
+    command = trust_command_line(project.settings)
     findings = model_findings(project.pipeline, console.environ, project.settings.root, command, online=online)
     return [DoctorFinding("pipeline", name), *findings]

@@ -220,10 +220,8 @@ def _maker(seen: Preview, name: str, reason: Reason) -> str | None:
     if reason.code not in _INPUT_CODES:
         return None
     path = reason.subject.partition("#")[0]
-    for up in (*reversed(seen.plan.earlier_items(name)), *seen.plan.upstream.get(name, ())):
-        if match_any(writes_of(seen.plan.nodes[up]), path):
-            return up
-    return None
+    upstream = (*reversed(seen.plan.earlier_items(name)), *seen.plan.upstream.get(name, ()))
+    return next((up for up in upstream if match_any(writes_of(seen.plan.nodes[up]), path)), None)
 
 
 def _whose(seen: Preview, reason: Reason, maker: str | None) -> str:

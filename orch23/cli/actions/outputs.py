@@ -1,7 +1,7 @@
 """Run `clean`, `release` and `reset`: remove or keep outputs, and delete results."""
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
@@ -36,10 +36,10 @@ from orch23.store.tree_removal import remove_path, remove_tree
 
 
 class OutputRemoval(Struct, frozen=True, kw_only=True):
-    """The outputs to remove (`target`): path -> the original file that comes back, or None.
+    """Outputs of stages that are removed (`target`): path -> the original file that comes back, or None.
 
-    `modified` are edited outputs, `accepted` those whose edit the user accepted: path -> the original. `refused` have
-    protected names that no stage declares.
+    The others are kept: `modified` are edited outputs, `accepted` those whose edit the user accepted, in the same form;
+    `refused` have protected names that no stage declares. `promoted` is what was done.
     """
 
     refusal: RefusePath
@@ -47,15 +47,7 @@ class OutputRemoval(Struct, frozen=True, kw_only=True):
     target: dict[str, FileEntry | None] = field(default_factory=dict)
     modified: dict[str, FileEntry | None] = field(default_factory=dict)
     accepted: dict[str, FileEntry | None] = field(default_factory=dict)
-
-
-class RemovalResult(Struct, frozen=True):
-    """What was removed, and what stayed: edited and accepted outputs, and protected names."""
-
-    promoted: PromotionResult
-    modified: tuple[str, ...] = ()
-    accepted: tuple[str, ...] = ()
-    refused: tuple[str, ...] = ()
+    promoted: PromotionResult = field(default_factory=PromotionResult)
 
 
 def plan_removal(session: Session, stages: Collection[str]) -> OutputRemoval:
@@ -107,7 +99,7 @@ def _kept_failures(session: Session, stages: Collection[str]) -> list[Record]:
 
 def remove_outputs(
     project: Project, stages: Collection[str] = (), *, edited: Literal["stop", "keep", "remove"]
-) -> RemovalResult:
+) -> OutputRemoval:
     """Remove the outputs of stages; of all stages if none is named. The caller holds the build lock.
 
     With `stop` and an edited output, nothing is removed. Otherwise edited outputs are kept, or removed after their
@@ -115,21 +107,20 @@ def remove_outputs(
     """
     session = open_read_session(project)
     removal = plan_removal(session, stages)
-    refused = tuple(removal.refused)
     if edited == "remove":
-        return RemovalResult(_promote(session, removal, {**removal.modified, **removal.accepted}), refused=refused)
-    modified = tuple(removal.modified)
-    if edited == "stop" and modified:
-        return RemovalResult(PromotionResult(), modified)
-    return RemovalResult(_promote(session, removal, {}), modified, tuple(removal.accepted), refused)
+        forced = {**removal.modified, **removal.accepted}
+        # An edit is removed on request, but only its user could write it again: its bytes go where nothing is deleted.
+        for path in forced:
+            digest = session.store.add_file(path)
+            session.store.exchanges.put_original(session.store.contents.get(digest), None)
+        removal = replace(removal, target={**removal.target, **forced}, modified={}, accepted={})
+    if edited == "stop" and removal.modified:
+        return removal
+    return replace(removal, promoted=_promote(session, removal.target, removal.refusal))
 
 
-def _promote(session: Session, removal: OutputRemoval, forced: dict[str, FileEntry | None]) -> PromotionResult:
-    store, target = session.store, {**removal.target, **forced}
-    # An edit is removed on request, but only its user could write it again: its bytes go where nothing is deleted.
-    for path in forced:
-        digest = store.add_file(path)
-        store.exchanges.put_original(store.contents.get(digest), None)
+def _promote(session: Session, target: Mapping[str, FileEntry | None], refusal: RefusePath) -> PromotionResult:
+    store = session.store
     # A promotion takes bytes from the store; an original may be only in the exchanges or in git.
     for path, entry in target.items():
         if entry is not None and not store.contents.has(entry.digest):
@@ -137,7 +128,7 @@ def _promote(session: Session, removal: OutputRemoval, forced: dict[str, FileEnt
     # The states on disk are read again: they decide whether a file changed meanwhile.
     store.workspace.invalidate(target)
     old = {path: store.workspace.entry(path) for path in target}
-    promoted = store.promoter.promote(target, old, removal.refusal)
+    promoted = store.promoter.promote(target, old, refusal)
     store.workspace.invalidate(target)
     return promoted
 
@@ -193,13 +184,11 @@ def release_outputs(console: Console, *, args: PipelineArguments) -> None:
             console.write_err(f"note: {note}\n")
 
 
-_FOLDERS = {
+_DESCRIPTIONS = {
     "records": "the records of results",
     "cas": "the stored bytes",
     "rooms": "the sandbox directories",
     "snapshots": "the snapshots of builds with nothing to do",
-}
-_FILES = {
     "index.sqlite": "the index",
     "generation": "the generation of the index",
     "stat.json": "the file states of an earlier version",
@@ -211,7 +200,7 @@ _FILES = {
 def forget_results(root: Path) -> list[str]:
     """Delete everything in the store that can be made again, and return a line for each. Exchanges stay."""
     store = root / STORE_NAME
-    names = [name for name in (*_FOLDERS, *_FILES, "VERSION") if os.path.lexists(store / name)]
+    names = [name for name in (*_DESCRIPTIONS, "VERSION") if os.path.lexists(store / name)]
     for name in names:
         if name == "rooms":
             # Processes of a killed build may still write there, and its directories may be read-only.
@@ -220,8 +209,7 @@ def forget_results(root: Path) -> list[str]:
         else:
             remove_path(store / name)
     # VERSION is not a result: it is written again, and not reported.
-    described = {**_FOLDERS, **_FILES}
-    return [f"removed {described[name]}" for name in names if name in described]
+    return [f"removed {_DESCRIPTIONS[name]}" for name in names if name in _DESCRIPTIONS]
 
 
 def locks_to_reset(root: Path, pipeline: Path | None) -> tuple[Path, ...]:
@@ -309,11 +297,9 @@ def _is_unchanged(store: ProjectStore, path: str, entry: FileEntry) -> bool:
 
 def _keep_accepted(store: ProjectStore, record: Record) -> None:
     """Keep the bytes of accepted edits with the exchanges, which are never deleted."""
-    for path in record.accepted:
-        entry = record.outputs.get(path)
+    for path in record.outputs.keys() & set(record.accepted):
         with suppress(MissingBytesError):
-            if entry is not None:
-                store.exchanges.put_original(store.sources.read(path, entry), None)
+            store.exchanges.put_original(store.sources.read(path, record.outputs[path]), None)
 
 
 def rename_damaged_journals(root: Path) -> list[str]:

@@ -72,8 +72,7 @@ def _statistics(project: Project, seen: Preview, running: Sequence[str]) -> Mapp
     if not folders or any(one.tokens for one in past.values()):
         return past
     tokens = _recorded_tokens(project, folders)
-    names = (*past, *tokens)
-    return {name: replace(past.get(name, StageStatistics()), tokens=tokens.get(name, ())) for name in names}
+    return {name: replace(past.get(name, StageStatistics()), tokens=tokens.get(name, ())) for name in (*past, *tokens)}
 
 
 def _recorded_tokens(project: Project, folders: Collection[str]) -> dict[str, tuple[tuple[int, int], ...]]:
@@ -200,7 +199,7 @@ def _partial_view(console: Console, args: PipelineArguments) -> PlanView | None:
     view = replace(
         view,
         lines=tuple(sorted(view.lines, key=lambda line: order[line.stage])),
-        models=part.models,
+        models=tuple(part.stale_snapshot.snapshot.facts["models"].splitlines()),
         fresh_besides=others.get("fresh", 0),
         skipped_besides=others.get("skipped", 0),
     )

@@ -18,7 +18,8 @@ from orch23.engine.session import Session
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
 from orch23.model.errors import MissingBytesError, NotFoundError
-from orch23.model.event import AttemptFinished, EventData, LlmResponse
+from orch23.model.event import AttemptFinished, LlmResponse
+from orch23.model.event_data import EventData
 from orch23.model.llm import Exchange
 from orch23.model.pipeline import ForeachStage
 from orch23.model.record import Record
@@ -107,10 +108,9 @@ class _Search(Struct, frozen=True):
 
     def find(self) -> ShowResult:
         """Return the texts of the newest attempt that has any: artifacts first, then recorded exchanges."""
-        for run in _runs(self.project, self.run):
-            artifacts = self._artifacts(run)
-            if artifacts is not None:
-                return artifacts
+        artifacts = map(self._artifacts, _runs(self.project, self.run))
+        if (newest := next(filter(None, artifacts), None)) is not None:
+            return newest
         for source in self._exchanges():
             exchange, files = source.exchange, _FILES[self.view]
             # Verification output is not in an exchange: only prompt and response can be shown.
@@ -130,8 +130,7 @@ class _Search(Struct, frozen=True):
     def _artifacts(self, run: str) -> ShowResult | None:
         place = AttemptFiles(self.project.store.logs / run).attempt_folder(self.stage, 1).parent
         silent = self._silent_attempts(run)
-        numbers = (path.name.removeprefix("attempt-") for path in place.glob("attempt-[1-9]*"))
-        attempts = silent.union(int(number) for number in numbers if number.isdecimal())
+        attempts = silent | _attempts(place)
         number = self.attempt or max(attempts, default=None)
         if number not in attempts:
             return None
@@ -173,8 +172,7 @@ class _Search(Struct, frozen=True):
                 yield _Source(exchange, {}, f"exchange {exchange.fingerprint[:12]}, which the next build uses")
 
     def _stored(self, fingerprint: str, facts: Mapping[str, Json], title: str) -> Iterator[_Source]:
-        place = self.step.transcripts if self.step else None
-        found = self.session.store.exchanges.get(fingerprint, place)
+        found = self.session.store.exchanges.get(fingerprint, self.step.transcripts if self.step else None)
         # An accepted edit is an exchange without a request: there is no prompt to show.
         if found is not None and found.request:
             yield _Source(found, facts, title)
@@ -224,6 +222,11 @@ def _names(kept: Path, view: str) -> tuple[str, ...]:
     *first, last = _FILES[view]
     steps = sorted(kept.glob("verify-*.txt"), key=lambda path: (len(path.name), path.name)) if view == "all" else []
     return (*first, *(path.name for path in steps), last)
+
+
+def _attempts(place: Path) -> set[int]:
+    numbers = (path.name.removeprefix("attempt-") for path in place.glob("attempt-[1-9]*"))
+    return {int(number) for number in numbers if number.isdecimal()}
 
 
 def _read(path: Path) -> str | None:
@@ -294,11 +297,9 @@ def _diff(session: Session, stage: str) -> ShowResult:
 
 def _previous(session: Session, record: Record) -> Record | None:
     """Return the newest other record that has one of the outputs."""
-    for path in record.outputs:
-        for other in session.store.records.owners(path):
-            if other.stage == record.stage and dict(other.outputs) != dict(record.outputs):
-                return other
-    return None
+    found = (other for path in record.outputs for other in session.store.records.owners(path))
+    others = (one for one in found if one.stage == record.stage and dict(one.outputs) != dict(record.outputs))
+    return next(others, None)
 
 
 def _text(session: Session, path: str, entry: FileEntry | None) -> str | None:

@@ -24,7 +24,7 @@ from orch23.report.values import json_document
 from orch23.resolve.schema import published_schema
 from orch23.store.project_store import open_store
 from orch23.store.safe_files import write_atomic
-from orch23.templates.changes import ChangeKind, ExistingPolicy, TemplateChange, TemplateFile, apply_changes
+from orch23.templates.changes import ChangeKind, TemplateChange, TemplateFile, apply_changes
 from orch23.templates.codes import FILES_EXIST, MERGE_CONFLICT
 from orch23.templates.dry_run import (
     AnswerOptions,
@@ -163,7 +163,7 @@ def show_template(console: Console, *, name: str) -> None:
         return
     answering = AnswerOptions(data={}, suggested={}, ask=False, defaults=True)
     seen = dry_run_init(
-        source, console.here.resolve(), answering, ref=None, existing=ExistingPolicy.STOP, environ=console.environ
+        source, console.here.resolve(), answering, ref=None, existing=ChangeKind.CONFLICT, environ=console.environ
     ).rendered
     console.write_out(visible(f"{source.name} {seen.version}  {source.url}") + "\n")
     _show_template(console, seen.questions, tuple(sorted(seen.files)), seen.message)
@@ -303,13 +303,13 @@ def _needed_grants(settings: ProjectSettings) -> Sequence[Grant]:
     return needed
 
 
-def _existing(*, keep: bool, overwrite: bool) -> ExistingPolicy:
+def _existing(*, keep: bool, overwrite: bool) -> ChangeKind:
     if keep and overwrite:
         message = "--keep and --overwrite contradict each other"
         raise click.UsageError(message)
     if keep:
-        return ExistingPolicy.KEEP
-    return ExistingPolicy.OVERWRITE if overwrite else ExistingPolicy.STOP
+        return ChangeKind.KEEP
+    return ChangeKind.OVERWRITE if overwrite else ChangeKind.CONFLICT
 
 
 def _choose(console: Console) -> str:

@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from orch23.engine.ledger import Ledger, StageLimitError
 from orch23.engine.process_runner import CancelledBuildError
 from orch23.model.errors import ConfigurationError, ExitCode, LimitError
-from orch23.model.event import Event, RequestTotals, RunFinished
+from orch23.model.event import Event, RunFinished
+from orch23.model.event_data import RequestTotals
 from orch23.model.llm import Message, Request, Response, Usage
 from orch23.model.pipeline import Price, StopConditions
 from orch23.providers.prices import Prices, worst_case

@@ -11,7 +11,8 @@ from orch23.model.action import Action, Interpreter, StepLimits
 from orch23.model.diagnostic import Diagnostic, Location, Severity
 from orch23.model.diagnostic import errors as blocking
 from orch23.model.digest import Digest, FileEntry, Json, digest_bytes
-from orch23.model.event import EVENT_KINDS, EventData
+from orch23.model.event import EVENT_KINDS
+from orch23.model.event_data import EventData
 from orch23.model.llm import Message, Proposal, ProposedWrite, Request, RetryFeedback
 from orch23.model.pipeline import Foreach, ForeachStage, PathInput, Pipeline, Stage, Verify
 from orch23.model.record import LockFile, Reason, Record, core_of, identity_of, is_verify_aspect, key_of

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from msgspec import inspect
 
 from orch23.model.errors import CorruptStateError, NotFoundError
-from orch23.model.event import EVENT_KINDS, Event, EventLevel, parse_event
+from orch23.model.event import EVENT_KINDS, Event, parse_event
+from orch23.model.event_data import EventLevel
 from orch23.store.run_logs import Journal, interrupted_journals, list_runs, new_run_id, parse_journal, read_journal
 
 MOMENT = datetime(2026, 11, 21, 14, 30, 22, 123456, tzinfo=UTC)

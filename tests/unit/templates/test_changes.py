@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from orch23.templates.changes import (
     ChangeKind,
-    ExistingPolicy,
     MergeFunctions,
     NotAFile,
     PathState,
@@ -105,14 +104,14 @@ def test_a_user_edit_is_never_lost(base, theirs, mine, merge) -> None:
 @pytest.mark.parametrize(
     ("mine", "existing", "kind", "after"),
     [
-        (None, ExistingPolicy.STOP, ChangeKind.CREATE, A),
-        (A, ExistingPolicy.STOP, ChangeKind.SAME, None),
-        (RUN, ExistingPolicy.OVERWRITE, ChangeKind.SAME, None),
-        (B, ExistingPolicy.STOP, ChangeKind.CONFLICT, None),
-        (B, ExistingPolicy.KEEP, ChangeKind.KEEP, None),
-        (B, ExistingPolicy.OVERWRITE, ChangeKind.OVERWRITE, A),
-        (LINK, ExistingPolicy.OVERWRITE, ChangeKind.CONFLICT, None),
-        (LINK, ExistingPolicy.KEEP, ChangeKind.CONFLICT, None),
+        (None, ChangeKind.CONFLICT, ChangeKind.CREATE, A),
+        (A, ChangeKind.CONFLICT, ChangeKind.SAME, None),
+        (RUN, ChangeKind.OVERWRITE, ChangeKind.SAME, None),
+        (B, ChangeKind.CONFLICT, ChangeKind.CONFLICT, None),
+        (B, ChangeKind.KEEP, ChangeKind.KEEP, None),
+        (B, ChangeKind.OVERWRITE, ChangeKind.OVERWRITE, A),
+        (LINK, ChangeKind.OVERWRITE, ChangeKind.CONFLICT, None),
+        (LINK, ChangeKind.KEEP, ChangeKind.CONFLICT, None),
     ],
 )
 def test_init_of_one_file(mine, existing, kind, after) -> None:

@@ -1,0 +1,65 @@
+"""What the data of events is made of: their base class, the objects in them, and fixed words."""
+
+from typing import ClassVar, Literal, TypeAlias
+
+from msgspec import Struct
+
+from orch23.model.parsing import NaturalNumber
+from orch23.model.pipeline import FailureKind
+
+EventLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
+RunStatus: TypeAlias = Literal["ok", "failed", "interrupted", "limit", "decision"]
+DecisionName: TypeAlias = Literal["fresh", "run", "restore", "verify", "edited"]
+FailureName: TypeAlias = Literal[FailureKind, ""]
+"""The kind of a failure; empty if nothing failed."""
+CostText: TypeAlias = str | None
+"""US dollars, as a decimal; None if a price is not known."""
+
+
+# Users read these lines. Fields may be added; any other change needs a new format version (ADR 32).
+class EventData(Struct, frozen=True, kw_only=True):
+    """The data of an event. `kind` is the `type` of its line."""
+
+    kind: ClassVar[str]
+
+
+class EventReason(Struct, frozen=True):
+    """A reason for a decision: a code, and the input, key or stage that it refers to."""
+
+    code: str
+    subject: str = ""
+
+
+class EventProblem(Struct, frozen=True):
+    """A diagnostic: its code, what is wrong, where, and what to do."""
+
+    code: str
+    message: str = ""
+    subject: str | None = None
+    hint: str | None = None
+
+
+class SentFile(Struct, frozen=True):
+    """A file that a request contains as a whole or in part."""
+
+    path: str
+    slice: str
+    sha256: str
+    bytes: NaturalNumber
+
+
+class RequestTotals(Struct, frozen=True):
+    """Totals of requests: their number, tokens of input and output together, cost."""
+
+    calls: int = 0
+    tokens: int = 0
+    cost: CostText = "0"
+
+
+class RunLimits(Struct, frozen=True):
+    """The limits of `stop_conditions` for calls, tokens, money and time; null means no limit."""
+
+    max_llm_calls: int | None = None
+    max_tokens: int | None = None
+    max_cost_usd: str | None = None
+    max_wall_s: float | None = None
