@@ -69,9 +69,10 @@ class SnapshotDifference:
 
     __slots__ = ("aged", "changed", "touched")
 
-    def __init__(self, touched: dict[int, int], changed: list[str], aged: dict[str, str] | None = None) -> None:
+    def __init__(self, touched: dict[int, int], changed: list[str]) -> None:
         """Create it."""
-        self.touched, self.changed, self.aged = touched, changed, aged or {}
+        self.touched, self.changed = touched, changed
+        self.aged: dict[str, str] = {}
 
     def has_news(self) -> bool:
         """Return whether a snapshot with `update_times` takes less time to compare."""
@@ -111,16 +112,19 @@ class StatSnapshot:
         # The clock went back, so change times show nothing (ADR 15).
         if time.time_ns() < self.since_ns:
             return None
+        aged: dict[str, str] = {}
         try:
             if not self._are_folders():
                 return None
-            aged: dict[str, str] = {}
             changed = [path for path, known in self.outside.items() if not _is_same(path, known, aged)]
             changed += [path for path in self.absent if _is_file(path)]
             numbers = self._touched()
         except (OSError, ValueError):
             return None
-        return self._difference(changed, numbers)
+        difference = self._difference(changed, numbers)
+        if difference is not None:
+            difference.aged = aged
+        return difference
 
     def _difference(self, changed: list[str], numbers: list[int]) -> SnapshotDifference | None:
         """Hash the files with new change times, and add those with other bytes to `changed`."""
@@ -133,7 +137,7 @@ class StatSnapshot:
                 changed.append(self.paths[number])
             else:
                 return None
-        return SnapshotDifference(touched, changed, aged)
+        return SnapshotDifference(touched, changed)
 
     def update_times(self, difference: SnapshotDifference) -> None:
         """Take over the times of files and directories whose content is the same."""
@@ -357,8 +361,7 @@ def entries_signature(entries: "Iterable[os.DirEntry[str]]") -> str:
 
 def sha256_hex(data: bytes) -> str:
     """Return the SHA-256 of bytes in hex."""
-    digest: str = sha256(data).hexdigest()
-    return digest
+    return str(sha256(data).hexdigest())
 
 
 def _kind(entry: "os.DirEntry[str]") -> str:
