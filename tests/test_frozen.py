@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 CHANGING = frozenset(
     {"add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem", "popleft", "remove"}
@@ -106,6 +108,7 @@ def decoded(tree: ast.Module) -> frozenset[str]:
     return frozenset(name.id for part in given for name in ast.walk(part) if isinstance(name, ast.Name))
 
 
+@pytest.mark.slow
 def test_a_struct_is_frozen_unless_it_holds_state() -> None:
     wrong = []
     for path, tree, node in structs():
@@ -118,6 +121,7 @@ def test_a_struct_is_frozen_unless_it_holds_state() -> None:
     assert wrong == [], "nothing changes them: make them frozen"
 
 
+@pytest.mark.slow
 def test_what_is_decoded_stored_or_sent_is_frozen() -> None:
     wrong = []
     for path, tree, node in structs():

@@ -83,6 +83,7 @@ def _imported(source: str, where: str) -> Iterator[str]:
             yield ast.unparse(node.args[0]).strip("f'")
 
 
+@pytest.mark.slow
 def test_no_module_imports_itself_by_way_of_others() -> None:
     known = modules()
     graph: nx.DiGraph[str] = nx.DiGraph()
@@ -122,6 +123,7 @@ def network_names(names: Iterable[str]) -> set[str]:
     return unknown | {name for name, code in codes.items() if code == "1"}
 
 
+@pytest.mark.slow
 def test_only_providers_can_reach_the_network() -> None:
     known = {name: path for name, path in modules().items() if not name.startswith("orch23.providers.")}
     network = network_names(one for path in known.values() for one in imported(path))

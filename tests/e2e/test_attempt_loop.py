@@ -213,6 +213,7 @@ def test_what_a_stage_ensures_is_held_against_its_result(project: Project) -> No
     green(project.build())
 
 
+@pytest.mark.slow
 def test_a_step_that_takes_too_long_is_killed_and_is_never_cached(project: Project) -> None:
     project.write(
         shell(

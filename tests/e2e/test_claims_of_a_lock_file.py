@@ -116,6 +116,7 @@ def test_a_lost_store_makes_claims_of_all_results(tmp_path):
     up_to_date(author.build("a.yaml", env=UNTRUSTED))
 
 
+@pytest.mark.slow
 def test_where_everything_is_trusted_a_clone_is_up_to_date_and_stays_so(tmp_path):
     clone = cloned(maker(tmp_path / "author"), tmp_path / "clone")
     up_to_date(clone.build("a.yaml", env={"ORCH23_TRUST": "1"}))
@@ -259,6 +260,7 @@ def test_a_forged_end_of_a_chain_fails_without_a_call(tmp_path, model, transcrip
     assert len(model.calls) == calls
 
 
+@pytest.mark.slow
 def test_a_clone_in_which_an_input_changed_asks_for_that_stage_alone(tmp_path, model):
     author = maker(tmp_path / "author")
     calls = len(model.calls)

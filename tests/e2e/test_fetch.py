@@ -60,6 +60,7 @@ def test_another_file_than_the_named_one_is_not_used(project: Project, server: F
     assert list((project.root / ".orch23/partial").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_what_breaks_off_goes_on_where_it_broke_off(project: Project, server: FileServer) -> None:
     server.cuts = [100_000, 50_000]
     pipeline(project, f"{server.url}/data.bin")
@@ -68,6 +69,7 @@ def test_what_breaks_off_goes_on_where_it_broke_off(project: Project, server: Fi
     assert server.sent == len(DATA)
 
 
+@pytest.mark.slow
 def test_the_next_build_goes_on_where_the_last_one_ended(project: Project, server: FileServer) -> None:
     server.cuts = [100_000, 1_000, 1_000]
     pipeline(project, f"{server.url}/data.bin")
@@ -85,6 +87,7 @@ def test_a_server_without_ranges_sends_the_whole_file_again(project: Project, se
     assert project.files("vendor") == {"vendor/data.bin": DATA}
 
 
+@pytest.mark.slow
 def test_a_rest_that_belongs_to_another_file_is_fetched_again(project: Project, server: FileServer) -> None:
     server.cuts = [100_000, 1, 1]
     pipeline(project, f"{server.url}/data.bin")
@@ -314,6 +317,7 @@ def test_a_plan_says_which_downloads_use_the_network(project: Project, server: F
     assert "it uses the network" in project.run("explain", "far").out
 
 
+@pytest.mark.slow
 def test_a_download_that_brings_nothing_leaves_no_file(project: Project, server: FileServer) -> None:
     for url in (f"{server.url}/nothing", f"{server.url}/data.bin"):
         server.cuts = [0, 0, 0]

@@ -1,5 +1,7 @@
 """The few walks through templates that every check takes; test_init.py and test_template_commands.py go everywhere."""
 
+import pytest
+
 from orch23.templates.source import builtin_templates
 from tests.project import Project
 
@@ -15,6 +17,7 @@ def test_init_plan_and_an_update_with_nothing_to_do(project: Project) -> None:
     )
 
 
+@pytest.mark.slow
 def test_what_is_in_the_way_stops_it(project: Project) -> None:
     project.write({"specs/quickstart.md": "mine\n"})
     refused = project.run("init", "quickstart", "--defaults")

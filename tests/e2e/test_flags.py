@@ -73,6 +73,7 @@ def test_the_same_flags_mean_the_same_to_each_command(project: Project) -> None:
         assert outcome.err.startswith(note), command
 
 
+@pytest.mark.slow
 def test_a_build_with_another_model_is_another_build(project: Project) -> None:
     project.write(pipeline(ONE, FILES))
     green(project.build())
@@ -169,6 +170,7 @@ def test_a_budget_on_the_command_line_is_the_runs(project: Project) -> None:
 # ---- --offline, --resample, --replay ----------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_resample_asks_again_and_nothing_else_does(project: Project) -> None:
     project.write(pipeline(ONE, FILES))
     green(project.build())

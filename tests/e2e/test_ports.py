@@ -146,6 +146,7 @@ def serialise(monkeypatch: pytest.MonkeyPatch, elsewhere: Path) -> list[Serialis
     return made
 
 
+@pytest.mark.slow
 def test_a_build_through_bytes_of_actions_and_outcomes_is_the_same(
     project: Project, expected: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -103,6 +103,7 @@ def everything(project: Project) -> dict[str, tuple[int, int, bytes]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "state",
     [

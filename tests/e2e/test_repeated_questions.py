@@ -1,5 +1,7 @@
 """A question that comes up again in one way through the attempts is another sample, and is recorded as such."""
 
+import pytest
+
 from tests.e2e.pipelines import ROOT, calls
 from tests.project import Project
 
@@ -31,6 +33,7 @@ def project_of(project: Project) -> Project:
     return project
 
 
+@pytest.mark.slow
 def test_each_attempt_asks_something_new_and_a_rebuild_finds_all_of_it(project: Project) -> None:
     project_of(project)
     assert project.build().code == 0

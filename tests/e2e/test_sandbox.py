@@ -459,6 +459,7 @@ def test_the_tier_is_on_the_screen_and_in_the_journal(project: Project, name: st
     assert again.err == "pipeline: up to date (1 stage)\n"
 
 
+@pytest.mark.slow
 def test_the_warning_about_landlock_is_shown_once_for_a_project(project: Project) -> None:
     with tier(chosen("landlock")):
         project.write({**pipeline(a={"shell": "cat in > a", "inputs": ["in"]}), "in": "1"})

@@ -291,6 +291,7 @@ def test_a_stage_that_moves_to_another_pipeline_keeps_its_output(repository, mod
 # ---- 9: a shorter list -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_edit_stays_when_a_stage_moves_to_another_pipeline_and_back(repository, model):
     gen, other = {"gen": llm(["GEN.md"], ["src/gen.py"])}, {"other": llm(["OTHER.md"], ["src/o.py"])}
     repository.write({"OTHER.md": spec("src/o.py: a"), "GEN.md": spec("src/gen.py: a")})
@@ -316,6 +317,7 @@ def items_of(*items: dict[str, object], **foreach: object) -> dict[str, dict]:
     return {"tests": {**stage, "foreach": {"in": list(items), "key": "id", "as": "one", **foreach}}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("committed", [False, True])
 def test_a_shorter_list_keeps_committed_files_and_removes_the_others(repository, model, committed):
     started(repository, items_of(item("x"), item("y"), item("z")))
@@ -394,6 +396,7 @@ def test_a_chain_in_a_fresh_clone_builds_without_transcripts(repository, model, 
 # ---- 11: a group ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_edit_of_one_file_does_not_withhold_the_files_of_other_items(repository, model):
     merged(repository, items_of(item("x"), item("y"), promote="together"))
     edited = append(repository, "tests/test_x.py", EDIT)
@@ -407,6 +410,7 @@ def test_an_edit_of_one_file_does_not_withhold_the_files_of_other_items(reposito
     settled(repository, model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", ["each", "together"])
 def test_a_committed_edit_is_verified_and_recorded(repository, model, group):
     merged(repository, items_of(item("x"), item("y"), promote=group))
@@ -583,6 +587,7 @@ def test_an_accepted_edit_in_a_folder_outlives_a_reset(repository, model, output
     assert repository.read("site/a.py").startswith(edited)
 
 
+@pytest.mark.slow
 def test_accepting_after_a_reset_takes_the_other_files_of_the_folder_from_git(repository, model):
     repository.write({"SITE.md": spec("site/a.py: a", "site/b.py: a")})
     started(repository, {"site": llm(["SITE.md"], ["site/"])})
@@ -689,6 +694,7 @@ def chain_of(*items: tuple[str, str]) -> dict[str, dict]:
     return items_of(*(item(name, text, "src/m.py") for name, text in items), order="sequential")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("committed", [False, True])
 def test_an_item_starts_from_the_item_before_it_although_the_file_is_committed(repository, model, committed):
     repository.write(pipeline(chain_of(("x", "a"), ("y", "bad"))))
@@ -705,6 +711,7 @@ def test_an_item_starts_from_the_item_before_it_although_the_file_is_committed(r
     settled(repository, model)
 
 
+@pytest.mark.slow
 def test_an_item_does_not_start_from_what_the_item_before_it_started_from(repository, model):
     merged(repository, chain_of(("x", "a"), ("y", "b")))
     repository.write(pipeline(chain_of(("y", "b"), ("z", "bad"))))
@@ -746,6 +753,7 @@ def test_an_accepted_edit_stays_in_a_chain_whose_items_change_one_after_the_othe
     settled(repository, model)
 
 
+@pytest.mark.slow
 def test_a_chain_whose_last_item_ends_keeps_the_committed_file(repository, model):
     merged(repository, chain_of(("x", "a"), ("y", "b")))
     repository.write(pipeline(chain_of(("x", "a"))))
@@ -757,6 +765,7 @@ def test_a_chain_whose_last_item_ends_keeps_the_committed_file(repository, model
     assert repository.read("src/m.py") == BASE + A + B + C
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [("z", "x", "y"), ("y", "x")])
 def test_a_reordered_chain_with_a_committed_edit_comes_to_rest(repository, model, order):
     merged(repository, chain_of(("x", "a"), ("y", "b")))
@@ -768,6 +777,7 @@ def test_a_reordered_chain_with_a_committed_edit_comes_to_rest(repository, model
     settled(repository, model)
 
 
+@pytest.mark.slow
 def test_an_edit_stays_when_the_item_that_started_from_it_ends(repository, model):
     started(repository, chain_of(("x", "a"), ("y", "a")))
     append(repository, "src/m.py", EDIT)
@@ -782,6 +792,7 @@ def test_an_edit_stays_when_the_item_that_started_from_it_ends(repository, model
     settled(repository, model)
 
 
+@pytest.mark.slow
 def test_an_edit_stays_when_earlier_items_come_back_before_the_item_that_started_from_it(repository, model):
     first = [("x", "a"), ("y", "a")]
     started(repository, chain_of(*first))
@@ -846,6 +857,7 @@ def test_a_kept_failure_in_a_folder_keeps_its_base(repository, model):
     assert repository.read("site/a.py") == B
 
 
+@pytest.mark.slow
 def test_an_accepted_result_of_an_earlier_item_stays_when_that_item_changes(repository, model):
     """Case: another item was built on the accepted result, so that the bytes on disk are a run's."""
 

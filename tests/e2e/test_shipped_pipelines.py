@@ -90,6 +90,7 @@ def test_each_is_a_valid_pipeline(shipped: Project, name: str) -> None:
     assert shipped.run("validate", f"pipelines/{name}").code == 0
 
 
+@pytest.mark.slow
 def test_the_published_schema_accepts_each(project: Project) -> None:
     """check-jsonschema reads patterns as JavaScript does, and YAML 1.2, as editors do."""
     schema = project.root / "schema.json"

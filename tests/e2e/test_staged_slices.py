@@ -69,6 +69,7 @@ def test_a_slice_of_a_file_that_an_upstream_stage_makes_is_staged_and_nothing_el
     assert ends(project) == {"make": "built", "copy": "fresh"}
 
 
+@pytest.mark.slow
 def test_tests_of_a_pytest_stage_read_the_slice(project: Project) -> None:
     test = "import json\n\ndef test_it():\n    assert json.load(open('v.json')) == {'x': {'k': 1}}\n"
     project.write(shell('  test: {inputs: [test_v.py, "v.json#/x"], pytest: {paths: [test_v.py]}}\n'))

@@ -49,6 +49,7 @@ def _tried() -> Iterator[object]:
             yield pytest.param(tier, way, marks=() if tier == first and way in ALWAYS_TRIED else pytest.mark.slow)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("tier", "way"), list(_tried()))
 def test_no_known_forgery_passes(judges: Judges, tier: str, way: str) -> None:
     files, code = ALL[way]
@@ -65,6 +66,7 @@ def test_what_is_said_not_to_be_seen_is_not_seen(judges: Judges, way: str) -> No
     assert judges.of("none").verdict(NOT_SEEN[way]).passed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tier", [TIERS[0], *(pytest.param(tier, marks=pytest.mark.slow) for tier in TIERS[1:])])
 def test_an_honest_run_is_green_in_every_tier(judges: Judges, tier: str) -> None:
     judge = judges.of(tier)

@@ -92,6 +92,7 @@ def test_what_is_printed_passes_for_no_line_of_the_journal(built: Project) -> No
     assert built.run("log", first.stem, "--json").out == first.read_text()
 
 
+@pytest.mark.slow
 def test_no_line_of_a_screen_is_what_a_step_printed_as_it_is(built: Project) -> None:
     """Lines that a program of CI, or a person, takes for orch23's own are never at the beginning of a line."""
     for argv in (("build", "-k"), ("log",), ("show", "say", "--response"), ("show", "fail")):

@@ -52,6 +52,7 @@ def test_a_conftest_that_the_model_wrote_does_not_judge_its_code(project: Projec
     assert not project.exists("src/conftest.py")
 
 
+@pytest.mark.slow
 def test_a_conftest_of_a_model_that_is_named_is_trusted(project: Project) -> None:
     assert project.write(made_by_the_stage(HONEST, ("src/conftest.py",))).build().code == 0
 
@@ -66,6 +67,7 @@ def test_a_conftest_that_a_stage_after_a_model_made_is_not_trusted(project: Proj
     assert "`make`" in json.dumps(project.events_of("stage_finished")[-1])
 
 
+@pytest.mark.slow
 def test_it_is_trusted_where_it_is_named(project: Project) -> None:
     assert project.write(downstream(("conftest.py",))).build().code == 0
 
@@ -75,6 +77,7 @@ def test_a_configuration_that_a_stage_after_a_model_made_is_not_trusted(project:
     assert codes(project)[-1] == "E321"
 
 
+@pytest.mark.slow
 def test_what_a_person_or_a_stage_without_models_made_is_trusted(project: Project) -> None:
     stages: dict[str, dict[str, Any]] = {
         "make": {"outputs": ["t/conftest.py"], "shell": f"printf '{HONEST}' > t/conftest.py".replace("\n", "\\n")},

@@ -114,6 +114,7 @@ def test_what_is_fresh_stays_so_and_lost_outputs_come_back_after_everything_else
     assert built.files() == files
 
 
+@pytest.mark.slow
 def test_a_state_that_went_is_built_again_and_no_answer_is_bought_twice(built: Rig) -> None:
     first = built.files()
     built.write("src/items.txt", SOURCES["src/items.txt"][1])

@@ -3,6 +3,7 @@
 import itertools
 from functools import lru_cache
 
+import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
@@ -123,6 +124,7 @@ def test_match_says_what_a_reading_segment_by_segment_says(pattern: str, path: s
     assert match(pattern, path) is _means(tuple(normalize_pattern(pattern).split("/")), tuple(path.split("/")))
 
 
+@pytest.mark.slow
 @given(WITH_SETS, WITH_SETS)
 def test_patterns_that_share_a_path_meet(one: str, other: str) -> None:
     shared = next((path for path in _universe() if match(one, path) and match(other, path)), None)

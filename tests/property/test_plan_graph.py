@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Mapping
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -85,6 +86,7 @@ def test_edges_and_order_are_those_of_brute_force(pipeline):
     assert plan.upstream_of_chains == {}
 
 
+@pytest.mark.slow
 @given(pipelines(), st.randoms(use_true_random=False))
 def test_the_order_of_declaration_does_not_show(pipeline, random):
     shuffled = list(pipeline.stages)

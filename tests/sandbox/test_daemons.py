@@ -84,6 +84,7 @@ with tempfile.TemporaryDirectory() as folder, executor(sys.argv[2], Memory({}), 
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tier", WITH_NAMESPACES)
 def test_a_build_that_is_killed_takes_its_steps_with_it(tier: str) -> None:
     """No one is left to sweep: the kernel ends the namespace with the process that made it."""

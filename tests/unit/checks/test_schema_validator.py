@@ -100,6 +100,7 @@ def test_a_pattern_that_takes_too_much_memory_is_refused() -> None:
         compile_regex(r"(?:\p{L}{1000}){1}\p{L}{1000}")
 
 
+@pytest.mark.slow
 def test_a_large_pattern_is_searched_for_in_short_texts_only() -> None:
     search = compile_regex("(?:.{1000})" * 5)
     assert search("a" * 5_000)

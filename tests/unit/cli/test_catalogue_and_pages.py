@@ -43,6 +43,7 @@ def test_every_code_that_occurs_is_in_exactly_one_table() -> None:
     assert {code for code in occurring if counts[code] != 1} == set()
 
 
+@pytest.mark.slow
 def test_every_code_of_a_table_occurs_somewhere_else() -> None:
     used = Counter(code for code, _ in literals())
     named = {code for code, file in literals() if file.endswith("codes.py")}

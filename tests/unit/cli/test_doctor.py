@@ -143,6 +143,7 @@ def test_without_a_pipeline_the_machine_is_checked(project: Project) -> None:
     assert not project.exists("logs")
 
 
+@pytest.mark.slow
 def test_provider_and_model_flags_choose_the_checked_model(project: Project) -> None:
     with loopback(json_reply({"id": "m-9"})) as server:
         asking(project, "openai", server)

@@ -149,6 +149,7 @@ stages:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("output", ["out/${{ i }}.txt", "shared.txt"])
 def test_the_calls_of_a_plan_grow_with_a_chain_and_not_with_its_square(project: Project, output: str) -> None:
     def calls(number: int) -> int:

@@ -192,6 +192,7 @@ def test_a_violation_keeps_nothing_of_the_tree(world: World) -> None:
     assert result.written == {}
 
 
+@pytest.mark.slow
 def test_time_is_up(world: World) -> None:
     outcome = world.executor.run(world.action("bash", "-c", "echo so far; sleep 60", timeout_s=0.3))
     assert isinstance(outcome, TimedOut)

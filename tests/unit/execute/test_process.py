@@ -99,6 +99,7 @@ def test_a_program_that_is_not_there_is_an_os_error(tmp_path: Path) -> None:
         run(tmp_path, "no-such-program-of-any-kind")
 
 
+@pytest.mark.slow
 def test_time_is_up(tmp_path: Path, tag: str) -> None:
     end = shell(tmp_path, f"echo begun; sleep {tag}; echo never", timeout_s=0.3)
     assert (end.reason, end.head) == ("timed_out", b"begun\n")

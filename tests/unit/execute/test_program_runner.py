@@ -460,6 +460,7 @@ def test_in_a_sandbox_the_user_may_edit_files_meanwhile(tmp_path: Path, launcher
     assert (tmp_path / "mine.txt").read_text() == "longer"
 
 
+@pytest.mark.slow
 def test_what_the_build_itself_writes_meanwhile_is_none(tmp_path: Path) -> None:
     code = f"import os; os.chdir({str(tmp_path)!r}); open('out.txt', 'w').close(); open('.orch23/x', 'w').close()"
     command = provider(tmp_path, "python3", "-c", code, written={"out.txt"})

@@ -256,6 +256,7 @@ def broken(chance: random.Random, number: int) -> Any:
     return _GONE if choice < 6 else copy.deepcopy(chance.choice(ODD))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_two_mistakes_are_reported_as_each_of_them_alone(seed: int) -> None:
     chance, places = random.Random(seed), list(paths(sound()))
@@ -346,6 +347,7 @@ stages:
 """
 
 
+@pytest.mark.slow
 def test_errors_of_a_kind_of_step_of_a_plugin_are_reported_at_once(tmp_path: Path) -> None:
     assert found_with_plugin(tmp_path, OF_PLUGIN.replace("PLUGIN", "acme-kind")) == [
         *(("E840", 6, 19), ("E811", 6, 43), ("E802", 6, 60), ("E811", 7, 18), ("E850", 8, 15)),

@@ -95,6 +95,7 @@ outcomes: st.SearchStrategy[ActionOutcome] = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(actions)
 def test_an_action_is_the_same_after_it_went_through_bytes(action: Action) -> None:
     data = action.to_bytes()

@@ -189,6 +189,7 @@ def test_a_server_that_died_is_started_again(serve) -> None:
     assert len({entry["pid"] for entry in serve.log()}) == 2
 
 
+@pytest.mark.slow
 def test_the_child_dies_with_its_parent(serve, tmp_path: Path) -> None:
     ask(serve())  # writes the script
     code = (

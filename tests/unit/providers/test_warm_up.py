@@ -38,6 +38,7 @@ def test_a_failed_warm_up_is_ignored() -> None:
     assert begun.is_set()
 
 
+@pytest.mark.slow
 def test_the_sdk_reads_the_made_up_response_in_any_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -207,6 +207,7 @@ BODIES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body", BODIES, ids=["llm", "pytest", "render", "fetch"])
 def test_every_key_that_is_declared_is_read(body: dict[str, Any]) -> None:
     whole = make_stage("s", body)

@@ -127,6 +127,7 @@ def test_a_key_may_not_hold_an_expression():
     assert errors[0].message == "a key cannot have an expression"
 
 
+@pytest.mark.slow
 def test_a_result_may_not_grow_without_end():
     _, errors = render_tree("${{ vars.big }}", {"vars": {"big": "x" * (5 << 20)}}, "t")
     assert "4194304" in errors[0].message

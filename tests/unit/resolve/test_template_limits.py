@@ -35,6 +35,7 @@ def test_each_rendering_has_a_budget_of_its_own() -> None:
     assert [render_text(source, {}, "t") for _ in range(8)] == ["done"] * 8
 
 
+@pytest.mark.slow
 def test_a_loop_over_what_a_filter_gives_is_counted() -> None:
     inner = "{% for b in l | map('int') %}{% endfor %}"
     with pytest.raises(TemplateFileError, match="steps"):

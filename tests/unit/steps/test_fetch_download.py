@@ -49,6 +49,7 @@ def slow_body(connection):
     silent(connection)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scheme", "server"),
     [("http", silent), ("https", silent), ("http", not_yet), ("http", slow_header), ("http", slow_body)],
