@@ -58,7 +58,7 @@ def parts() -> Mapping[str, list[tuple[type, str]]]:
         "searched for secrets": [(Secrets, "find"), (Secrets, "may_contain"), (Secrets, "redact")],
         "journal, state and screen": [(Journal, "notice"), (StateFile, "notice"), (TextScreen, "notice")],
         "records": [(Records, "put"), (Records, "add")],
-        "promoted, and committed": [(Committer, "promote"), (Committer, "check"), (Committer, "write_lock")],
+        "promoted, and committed": [(Committer, "promote"), (Committer, "change"), (Committer, "write_lock")],
         "the rest of a stage's work": [(Worker, "work")],
     }
 

@@ -122,8 +122,9 @@ def test_what_runs_and_sends_nothing_asks_for_nothing(clone: Project) -> None:
 
 def test_the_variable_allows_for_one_process_and_keeps_nothing(tmp_path: Path) -> None:
     project = Project(tmp_path / "p").write(shell(STAGES, {"ask.py": ASK, "p.j2": "say"}))
+    before = kept(project)  # other tests of the process use the same state directory
     green(project.build())
-    assert kept(project) == []
+    assert kept(project) == before
     refused(project.build("--resample", "ask", env={"ORCH23_TRUST": "0"}))
 
 

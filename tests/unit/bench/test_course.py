@@ -22,6 +22,7 @@ def outcomes(found, tool_name) -> dict[str, str]:
     return {one.scenario: one.outcome for one in found if one.tool == tool_name}
 
 
+@pytest.mark.thorough
 def test_a_tool_that_goes_by_contents_is_right_in_every_scenario(tmp_path) -> None:
     builders = Builders(make_graph(BLOCK), {"sound": by_contents})
     found = course(tmp_path, [tool("sound", plan=True)], builders).at(BLOCK)
@@ -47,6 +48,7 @@ def test_a_tool_whose_outputs_are_wrong_is_reported_and_has_no_times(tmp_path) -
     assert "not what they should be" in found[LEAF.name].note
 
 
+@pytest.mark.thorough
 def test_a_tool_that_is_too_slow_is_capped_and_not_tried_with_more_stages(tmp_path) -> None:
     builders = Builders(make_graph(BLOCK), {"slow": by_contents, "sound": by_contents}, late=["slow"])
     made = course(tmp_path, [tool("slow"), tool("sound")], builders)
@@ -85,6 +87,7 @@ def test_first_builds_of_two_jobs_ask_for_two(tmp_path) -> None:
     assert ("sound", "-j1") in builders.calls
 
 
+@pytest.mark.thorough
 def test_a_plan_that_fails_is_reported_and_the_tool_goes_on_building(tmp_path) -> None:
     builders = Builders(make_graph(BLOCK), {"sound": by_contents}, plan_code=3)
     found = outcomes(course(tmp_path, [tool("sound", plan=True)], builders).at(BLOCK), "sound")
