@@ -79,15 +79,15 @@ def second_spec(project: Project) -> None:
 # ---- one build in a child that dies at its step number n --------------------------------------------
 
 
-def _die_at(target: int, seen: list[str], label_file: Path) -> None:
-    """Let this process end, as if killed, before its step of that number."""
+def _die_at(target: int, seen: list[str], label_file: Path, among: str) -> None:
+    """Let this process end, as if killed, before its step of that number among those whose name begins so."""
 
     def counted(owner: Any, name: str) -> Callable[..., Any]:
         real = getattr(owner, name)
 
         def step(*args: Any, **kwargs: Any) -> Any:
             seen.append(f"{owner.__name__}.{name}")
-            if len(seen) == target:
+            if seen[-1].startswith(among) and sum(one.startswith(among) for one in seen) == target:
                 label_file.write_text(seen[-1])
                 os._exit(_KILLED)
             return real(*args, **kwargs)
@@ -98,8 +98,11 @@ def _die_at(target: int, seen: list[str], label_file: Path) -> None:
         setattr(owner, name, counted(owner, name))
 
 
-def build_and_die(project: Project, target: int) -> tuple[int, str]:
-    """Build in a child process that dies before its step `target`; return its exit code and the step, or all steps."""
+def build_and_die(project: Project, target: int, *, among: str = "") -> tuple[int, str]:
+    """Build in a child process that dies before its step `target`; return its exit code and the step, or all steps.
+
+    Only steps whose name begins with `among` count: how many others come before them depends on how long stages take.
+    """
     label_file = project.root.parent / "step.txt"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # a fork beside threads: the child runs only what follows
@@ -108,7 +111,7 @@ def build_and_die(project: Project, target: int) -> tuple[int, str]:
         code = 99
         try:
             seen: list[str] = []
-            _die_at(target, seen, label_file)
+            _die_at(target, seen, label_file, among)
             code = project.build("-j1").code
             label_file.write_text("\n".join(seen))
         finally:
