@@ -198,6 +198,7 @@ def test_a_listed_folder_that_is_swapped_for_an_older_one(two: Moments, moment: 
 PARTIAL = ("compared", "part", "loaded", "stage_decided", "run_finished", "replan")
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize("moment", PARTIAL)
 @pytest.mark.parametrize("number", [1, 20, 19, 40], ids=["the spec", "edited", "read by the edited", "elsewhere"])
 def test_an_input_in_a_partial_build(many: Moments, moment: str, number: int) -> None:
@@ -210,6 +211,7 @@ def test_an_input_in_a_partial_build(many: Moments, moment: str, number: int) ->
     check_nothing_is_missed(many, "pipeline.yaml")
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize("moment", PARTIAL)
 @pytest.mark.parametrize("path", ["out/8.txt", "out/9.txt", "out/40.txt", "pipeline.lock"])
 def test_an_output_that_is_removed_in_a_partial_build(many: Moments, moment: str, path: str) -> None:
@@ -220,6 +222,7 @@ def test_an_output_that_is_removed_in_a_partial_build(many: Moments, moment: str
     check_nothing_is_missed(many, "pipeline.yaml")
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize("moment", PARTIAL)
 @pytest.mark.parametrize("edited", ["an input", "the pipeline"])
 def test_the_pipeline_in_a_partial_build(many: Moments, moment: str, edited: str) -> None:

@@ -46,6 +46,7 @@ def start(
     )
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("closed", [(0,), (1,), (2,), (1, 2), (0, 1, 2)], ids=str)
 @pytest.mark.parametrize("argv", COMMANDS, ids="_".join)
 def test_closed_streams_change_nothing_but_what_is_seen(
