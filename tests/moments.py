@@ -131,7 +131,7 @@ def noticed(fewest: int = 0) -> Iterator[Moments]:
         return called
 
     changed: Mapping[str, Any] = {
-        "orch23.snapshot.stat_snapshot.RACY_NS": RACY_NS,
+        "orch23.snapshot.signatures.RACY_NS": RACY_NS,
         "orch23.engine.idle_build.FEWEST": fewest,
         "orch23.store.project_store.Workspace": Watched,
         "orch23.cli.build_run.Fanout": Reported,

@@ -48,7 +48,8 @@ from orch23.snapshot.fast_path import (
     remove_snapshots,
     write_snapshot,
 )
-from orch23.snapshot.stat_snapshot import OWNER, StatSnapshot, signature
+from orch23.snapshot.signatures import OWNER, signature
+from orch23.snapshot.stat_snapshot import StatSnapshot
 from orch23.store.project_store import STORE_NAME, STORE_VERSION, may_hold_secret
 from orch23.store.run_logs import format_timestamp, line_without_checksum
 from orch23.store.workspace import Workspace

@@ -25,7 +25,7 @@ from orch23.model.plugins import plugin_folders
 from orch23.model.record import Facts
 from orch23.model.step import ProcessStep
 from orch23.providers.registry import api_version_of, endpoint_of, parameters_of, plugin_of
-from orch23.snapshot.stat_snapshot import signature
+from orch23.snapshot.signatures import signature
 from orch23.steps.registry import is_llm, kinds_of
 
 

@@ -15,7 +15,8 @@ from orch23.engine.project_state import ProjectState
 from orch23.model.event import RunFinished, RunStarted
 from orch23.model.plan import Decision, Fresh
 from orch23.model.record import LockFile
-from orch23.snapshot.stat_snapshot import EMPTY_DIRECTORY, EXISTS, StatSnapshot, signature
+from orch23.snapshot.signatures import EMPTY_DIRECTORY, EXISTS, signature
+from orch23.snapshot.stat_snapshot import StatSnapshot
 from orch23.store.project_store import ProjectStore
 
 FEWEST = 64

@@ -6,7 +6,8 @@ import sys
 import time
 import zlib
 
-from orch23.snapshot.stat_snapshot import SnapshotDifference, StatSnapshot, parse_snapshot, sha256_hex, signature
+from orch23.snapshot.signatures import sha256_hex, signature
+from orch23.snapshot.stat_snapshot import SnapshotDifference, StatSnapshot, parse_snapshot
 from orch23.snapshot.store_registry import STORE_FOLDER as STORE
 from orch23.snapshot.store_registry import is_trusted
 

@@ -7,14 +7,8 @@ from collections.abc import Iterator
 from msgspec import Struct, field
 
 from orch23.model.digest import FileEntry
-from orch23.snapshot.stat_snapshot import (
-    LINK_TARGET,
-    NO_ENTRY,
-    RACY,
-    StatSnapshot,
-    is_racy_signature,
-    signature,
-)
+from orch23.snapshot.signatures import LINK_TARGET, NO_ENTRY, RACY, is_racy_signature, signature
+from orch23.snapshot.stat_snapshot import StatSnapshot
 from orch23.store.safe_files import FileStamp
 
 

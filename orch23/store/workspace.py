@@ -13,7 +13,8 @@ from orch23.model.digest import FileEntry
 from orch23.model.errors import SafetyError
 from orch23.model.file_policy import GITIGNORE
 from orch23.model.paths import OWN_FOLDERS, is_glob, is_own_file, normalize_pattern, static_prefix
-from orch23.snapshot.stat_snapshot import FileState, StatSnapshot, entries_signature, is_racy
+from orch23.snapshot.signatures import entries_signature, is_racy
+from orch23.snapshot.stat_snapshot import FileState, StatSnapshot
 from orch23.store.file_copy import FileProgress, hash_file, no_progress
 from orch23.store.index import StoreIndex
 from orch23.store.index_tables import EarlierHashes, HashedFile, file_row, pack_hashed_file, stamped_entry

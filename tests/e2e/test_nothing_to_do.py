@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import orch23 as package
-from orch23.snapshot.stat_snapshot import FINE_RACY_NS, is_racy
+from orch23.snapshot.signatures import FINE_RACY_NS, is_racy
 from tests.project import Project
 
 pytestmark = pytest.mark.slow

@@ -277,7 +277,7 @@ def playing() -> Iterator[Play]:
         patch("orch23.snapshot.stat_snapshot.time.time_ns", play.now_ns),
         patch("orch23.store.project_store.Workspace", partial(Workspace, now_ns=play.now_ns)),
         patch("orch23.engine.idle_build.FEWEST", 0),
-        patch("orch23.snapshot.stat_snapshot.RACY_NS", RACY_NS),
+        patch("orch23.snapshot.signatures.RACY_NS", RACY_NS),
         patch("orch23.report.plan_text.MAX_IDLE_LINES", 0),
     ):
         for path, text in FILES.items():

@@ -10,21 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from orch23.snapshot import stat_snapshot
-from orch23.snapshot.stat_snapshot import (
-    EMPTY_DIRECTORY,
-    ENTRIES,
-    FINE_RACY_NS,
-    NO_ENTRY,
-    RACY_NS,
-    SNAPSHOT_FORMAT,
-    FileState,
-    SnapshotDifference,
-    StatSnapshot,
-    is_racy,
-    parse_snapshot,
-    signature,
-)
+from orch23.snapshot import signatures
+from orch23.snapshot.signatures import EMPTY_DIRECTORY, ENTRIES, FINE_RACY_NS, NO_ENTRY, RACY_NS, is_racy, signature
+from orch23.snapshot.stat_snapshot import SNAPSHOT_FORMAT, FileState, SnapshotDifference, StatSnapshot, parse_snapshot
 
 LATER = 10 * RACY_NS
 
@@ -340,14 +328,14 @@ def test_every_change_of_the_entries_of_a_young_directory_is_reported(
 def test_how_long_a_file_is_racy_follows_from_its_file_system(
     monkeypatch: pytest.MonkeyPatch, digits: int, device: int, age_ns: int, expected: bool
 ) -> None:
-    monkeypatch.setattr(stat_snapshot, "_devices", {-1, 7})
+    monkeypatch.setattr(signatures, "_devices", {-1, 7})
     ctime = 10**18 + digits
     assert is_racy(device, ctime - 5, ctime, ctime + age_ns) is expected
     assert is_racy(device, ctime + age_ns, ctime, ctime + age_ns) is True, "a file from the future is racy"
 
 
 def test_the_devices_of_local_file_systems_are_those_that_the_kernel_lists(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stat_snapshot, "_devices", set())
+    monkeypatch.setattr(signatures, "_devices", set())
     memory = Path("/dev/shm").stat().st_dev
     mounts = Path("/proc/self/mountinfo").read_text().splitlines()
     kinds = {line.split()[2]: line.split(" - ")[1].split()[0] for line in mounts}

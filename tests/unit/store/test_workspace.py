@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import SafetyError
 from orch23.model.paths import match
-from orch23.snapshot import stat_snapshot
-from orch23.snapshot.stat_snapshot import ENTRIES, FINE_RACY_NS, RACY, RACY_NS, StatSnapshot, signature
+from orch23.snapshot import signatures
+from orch23.snapshot.signatures import ENTRIES, FINE_RACY_NS, RACY, RACY_NS, signature
+from orch23.snapshot.stat_snapshot import StatSnapshot
 from orch23.store import observations
 from orch23.store.index import StoreIndex
 from orch23.store.index_tables import FILES_TABLE
@@ -136,7 +137,7 @@ def test_a_racy_or_future_file_is_hashed_again_each_time(
     root: Path, monkeypatch: pytest.MonkeyPatch, age_ns: int, is_fine: bool
 ) -> None:
     target = put(root, "a")
-    monkeypatch.setattr(stat_snapshot, "_devices", {-1, target.stat().st_dev} if is_fine else {-1})
+    monkeypatch.setattr(signatures, "_devices", {-1, target.stat().st_dev} if is_fine else {-1})
     clock = Clock(target.stat().st_ctime_ns + age_ns)
     workspace = Workspace(root, StoreIndex(root / "cache"), clock)
     seen = hashed(monkeypatch)
