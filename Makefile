@@ -55,7 +55,7 @@ types: $(VENV)/.orch23-test ## run mypy in strict mode
 contracts: $(VENV)/.orch23-test ## check the layers with import-linter
 	PYTHONPATH=. $(BIN)/lint-imports
 
-# To distribute thousands of tests of a millisecond costs more than the tests: each half of the folders has its process.
+# Distributing thousands of tests that take a millisecond costs more than running them, so each half has one process.
 unit: $(VENV)/.orch23-test ## run the quick unit tests: under 15 seconds
 	printf '%s\n' 'tests/unit/[a-l]*' 'tests/unit/[m-z]*' | HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} \
 	  xargs -P 2 -I {} $(SHELL) -c '$(BIN)/python -m pytest -q $(QUICK) {}'

@@ -69,7 +69,7 @@ def project(tmp_path: Path) -> Project:
 @pytest.fixture
 def steps_reach_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the steps of builds in this process go without a sandbox: for stories in which they note that they ran."""
-    from orch23.cli import build_run  # noqa: PLC0415  a test of one room must not load the whole tool
+    from orch23.cli import build_run  # noqa: PLC0415  a test of one folder must not load the whole tool
     from orch23.execute.sandbox.tier_selection import TierChoice  # noqa: PLC0415  likewise
 
     monkeypatch.setenv("ORCH23_ALLOW_UNSANDBOXED", "1")  # also for a build in a process of its own

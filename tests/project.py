@@ -158,7 +158,7 @@ class Project:
 
 def _orch23(argv: Sequence[str]) -> int:
     """Run a command line; programs that answer are not confined, since stories count their calls from outside."""
-    from orch23.cli import build_parts  # noqa: PLC0415  a test of one room must not load the whole tool
+    from orch23.cli import build_parts  # noqa: PLC0415  a test of one folder must not load the whole tool
     from orch23.cli.main import main  # noqa: PLC0415  likewise
     from orch23.execute.launch import PlainLauncher  # noqa: PLC0415  likewise
     from orch23.execute.program_runner import LocalProgramRunner  # noqa: PLC0415  likewise

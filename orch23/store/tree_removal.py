@@ -69,7 +69,7 @@ def remove_path(path: Path) -> None:
 
     """
     remove_tree(path)
-    # A part that resists is no error above, since other trees must be removed all the same.
+    # Errors of single entries are ignored above, so that everything else is removed first.
     if os.path.lexists(path):
         raise PermissionError(errno.EPERM, "cannot be removed", str(path))
 

@@ -262,7 +262,7 @@ class Workspace:
         The snapshot gets the first result for each path, on which decisions are based. A path that changed later makes
         the snapshot unusable, unless this build wrote it (`note_written`). Hashed files are compared by digest. A file
         that was only read must be the file that was opened, unchanged since before the snapshot began. A folder that
-        was listed and has changed is added as racy.
+        was listed and has changed is added as racy, and one that was too young to trust its times by its entries.
         """
         self._observed.forget_missing_folders()
         try:
