@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bench import page, table
+from bench import growth, page, table
 from bench.course import Course, Limits, elapsed
 from bench.environments import TREE, InstallError, cache_folder, full_commit, install
+from bench.growth import Growth
 from bench.measure import Stopwatch
 from bench.missed_edits import play_all
 from bench.models import edit_costs, waiting
@@ -34,7 +35,10 @@ _SHOWN = 9
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One form of the bench: which tools at which sizes, how often, and how long the histories may take."""
+    """One form of the bench: which tools at which sizes, how often, and how long the histories may take.
+
+    `growth_sizes` are the sizes of the table of growth.
+    """
 
     name: str
     tools: tuple[str, ...]
@@ -43,6 +47,7 @@ class Form:
     history_s: float
     cost_rounds: int
     model_rounds: int
+    growth_sizes: tuple[int, ...] = ()
     slow_up_to: float = math.inf
     more: tuple[Tool, ...] = ()
 
@@ -55,7 +60,14 @@ class Form:
 
 SHORT = Form("short", SHORT_TOOLS, (100, 1_000), Limits(3, 1, 60, 180), 3, 20, 0)
 LONG = Form(
-    "long", tuple(tool.name for tool in TOOLS), (100, 1_000, 3_000, 10_000, 30_000), Limits(5, 3, 150), 90, 100, 3
+    "long",
+    tuple(tool.name for tool in TOOLS),
+    (100, 1_000, 3_000, 10_000, 30_000),
+    Limits(5, 3, 150),
+    90,
+    100,
+    3,
+    growth_sizes=growth.SIZES,
 )
 
 
@@ -87,9 +99,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     stamp = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H%M")
     file = (RESULTS if keep else cache / "results") / f"{stamp}-{form.name}.json"
     with Stopwatch(cache / "output") as stopwatch:
-        course = Course(tools, cache, stopwatch, form.limits, lambda text: print(text, flush=True))
-        ours = (one.program.with_name("python") for one in tools if isinstance(one.tool.source, FromTree))
-        results = replace(results, measurements=tuple(course.starts(next(ours, Path(sys.executable)))))
+        course = Course(tools, cache, stopwatch, form.limits, _say)
+        ours = next((one for one in tools if isinstance(one.tool.source, FromTree)), None)
+        python = ours.program.with_name("python") if ours is not None else Path(sys.executable)
+        results = replace(results, measurements=tuple(course.starts(python)))
         results = replace(results, histories=tuple(play_all(players, cache, stopwatch, form.history_s)))
         results = replace(results, stage_costs=tuple(stage_costs(tools, form.cost_rounds)))
         results = replace(results, waiting=waiting(tools, form.model_rounds))
@@ -100,6 +113,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             names = [name for name in form.tools if form.takes_part(name, size)]
             results = replace(results, measurements=(*results.measurements, *course.at(size, names)))
             write(results, file)  # what was measured is kept, whatever happens at the next size
+        for size in form.growth_sizes:
+            if ours is not None:
+                _say(f"growth to {size:,} stages, after {elapsed(began)}")
+                grown = Growth(ours, cache, stopwatch, _say).at(size)
+                results = replace(results, growth=(*results.growth, *grown))
+                write(results, file)
     shutil.rmtree(cache / "work", ignore_errors=True)
     print("\n".join(table.lines(results)))
     print(f"\n{file}, {elapsed(began)}")
@@ -107,6 +126,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         page.publish(file, TREE)
         print("docs/performance.md and the figures of README.md are written from it")
     return 0
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
 
 
 def _asked(argv: Sequence[str] | None) -> tuple[Form, bool]:
@@ -123,6 +146,7 @@ def _asked(argv: Sequence[str] | None) -> tuple[Form, bool]:
     form = SHORT if given.form == "short" else LONG
     if given.sizes:
         form = replace(form, sizes=tuple(int(size) for size in given.sizes.split(",")))
+        form = replace(form, growth_sizes=tuple(size for size in form.growth_sizes if size <= max(form.sizes)))
         form = replace(form, limits=replace(form.limits, budget_s=math.inf))
     if given.tools:
         names = tuple(given.tools.split(","))

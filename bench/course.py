@@ -19,6 +19,8 @@ from bench.scenarios import (
     BUILT,
     EDITED_STAGE,
     FIRST,
+    FIRST_BUILDS,
+    FIRST_CAT,
     FIRST_PLAN,
     FIRST_TWO,
     HELP,
@@ -32,7 +34,9 @@ from bench.scenarios import (
 from bench.tool import FromTree, Installed
 
 PYTHON = "python3 -c pass"
+ISOLATED = "python3 -I -c pass"
 SLOW_S = 20.0
+MOST_CAT = 10_000
 LENIENCE = 12
 """orch23 itself is given so many times longer than its peers: its figures at ten thousand stages must exist."""
 
@@ -89,11 +93,30 @@ class Course:
                 found.append(Measurement(name, size, FIRST.name, NOT_TRIED, note=reason))
             else:
                 projects[name] = self._project(each, graph)
-        found += self._plans(projects, size)
+        with_plan = {each.tool.name: projects[each.tool.name] for each in self._in(projects) if each.tool.plan}
+        found += self._rounds(with_plan, (FIRST_PLAN,), self.limits.first_rounds, size)
         found += self._rounds(projects, (FIRST,), self.limits.first_rounds, size)
         found += self._rounds(projects, BUILT, self.limits.rounds, size)
+        ours = {
+            each.tool.name: projects[each.tool.name]
+            for each in self._in(projects)
+            if isinstance(each.tool.source, FromTree)
+        }
+        found += self._rounds(ours, (EDITED_STAGE,), self.limits.rounds, size)
         found += self._rounds(self._parallel(projects), (FIRST_TWO,), self.limits.first_rounds, size)
         for project in projects.values():
+            shutil.rmtree(project.root, ignore_errors=True)
+        return found + self._cat(projects, size)
+
+    def _cat(self, among: Mapping[str, Project], size: int) -> list[Measurement]:
+        """Measure first builds of the graph whose stages run `cat`."""
+        if size > MOST_CAT:
+            return []
+        graph = make_graph(size, cat=True)
+        projects = {each.tool.name: self._project(each, graph) for each in self._in(among) if each.tool.cat}
+        started = list(projects.values())
+        found = self._rounds(projects, (FIRST_CAT,), self.limits.first_rounds, size)
+        for project in started:
             shutil.rmtree(project.root, ignore_errors=True)
         return found
 
@@ -101,8 +124,10 @@ class Course:
         """Measure what starting each tool costs, and what starting Python alone does."""
         folder = self.cache / "work"
         folder.mkdir(parents=True, exist_ok=True)
+        plain = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
         commands: dict[tuple[str, str], tuple[tuple[str, ...], Mapping[str, str]]] = {
-            (PYTHON, VERSION.name): ((str(python), "-c", "pass"), {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"})
+            (PYTHON, VERSION.name): ((str(python), "-c", "pass"), plain),
+            (ISOLATED, VERSION.name): ((str(python), "-I", "-c", "pass"), plain),
         }
         for each in self.tools:
             if each.tool.only:
@@ -152,17 +177,6 @@ class Course:
         return [each for each in self.tools if each.tool.name in projects]
 
     # ---- rounds ---------------------------------------------------------------------------------
-
-    def _plans(self, projects: dict[str, Project], size: int) -> list[Measurement]:
-        """Measure the first plan of projects that no one has built, and orch23's after an edit of the pipeline."""
-        with_plan = {each.tool.name: projects[each.tool.name] for each in self._in(projects) if each.tool.plan}
-        found = self._rounds(with_plan, (FIRST_PLAN,), self.limits.first_rounds, size)
-        ours = {
-            each.tool.name: projects[each.tool.name]
-            for each in self._in(with_plan)
-            if isinstance(each.tool.source, FromTree)
-        }
-        return found + self._rounds(ours, (EDITED_STAGE,), self.limits.first_rounds, size)
 
     def _rounds(
         self, projects: dict[str, Project], scenarios: Sequence[Scenario], rounds: int, size: int
@@ -223,13 +237,13 @@ class Course:
         except OSError as error:  # what it should have built is not there
             tally.outcome, tally.note = FAILED, f"{error.strerror}: {error.filename}"
             return
-        if each.tool.prepare and scenario in {FIRST, FIRST_TWO, FIRST_PLAN}:
+        if each.tool.prepare and scenario in {*FIRST_BUILDS, FIRST_PLAN}:
             self.stopwatch.run(each.argv(each.tool.prepare), project.root, variables, self.limits.cap_s)
         before = project.stamps()
         if scenario.settled:
             time.sleep(SETTLED_S)
             self.stopwatch.run(each.argv(each.tool.build), project.root, variables, self._cap_s(each))
-        if scenario in {FIRST, FIRST_TWO}:
+        if scenario in FIRST_BUILDS:
             os.sync()  # write the new files to disk first, so that no tool is measured with that work
         jobs = 2 if scenario.command is Command.BUILD_TWO else 1
         run = self.stopwatch.run(each.argv(command, jobs), project.root, variables, self._cap_s(each))

@@ -1,8 +1,11 @@
-"""The one graph that every tool is given: layers ten wide, chains and diamonds, in blocks of a hundred stages.
+"""The graphs that tools are given, in blocks of a hundred stages.
 
-A stage reads two files and writes one, which holds the lines of both, sorted, each once. So what every output must hold
-can be computed without any tool, an edit that adds a line reaches everything downstream, and one that repeats a line
-changes no output.
+The main one has layers ten wide, chains and diamonds. A stage reads two files and writes one, which holds the lines of
+both, sorted, each once. So what every output must hold can be computed without any tool, an edit that adds a line
+reaches everything downstream, and one that repeats a line changes no output.
+
+The other one has layers 25 wide, and its commands are texts for a shell: `cat A B > OUT`. `sort` takes about as long as
+a tool needs for a stage, `cat` and a shell take less, so both show a different part of what a tool adds.
 """
 
 from collections.abc import Mapping
@@ -12,6 +15,7 @@ BLOCK = 100
 WIDTH = 10
 LAYERS = 6
 CHAIN = 20
+CAT_WIDTH = 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +25,23 @@ class Stage:
     name: str
     inputs: tuple[str, str]
     output: str
+    cat: bool = False
 
     @property
     def argv(self) -> tuple[str, ...]:
-        """Return the command that every tool runs."""
+        """Return the command that every tool runs, if it is not a text."""
         return ("sort", "-u", "-o", self.output, *self.inputs)
+
+    @property
+    def text(self) -> str:
+        """Return the command as a text for a shell."""
+        return f"cat {' '.join(self.inputs)} > {self.output}" if self.cat else " ".join(self.argv)
+
+    def result(self, first: str, second: str) -> str:
+        """Return what the output holds if the inputs hold these."""
+        if self.cat:
+            return first + second
+        return "".join(f"{line}\n" for line in sorted({*first.splitlines(), *second.splitlines()}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +53,11 @@ class Graph:
 
     def expected(self, sources: Mapping[str, str]) -> dict[str, str]:
         """Return what every output holds when the sources hold this."""
-        lines = {path: frozenset(text.splitlines()) for path, text in sources.items()}
+        texts = dict(sources)
         for stage in self.stages:
             first, second = stage.inputs
-            lines[stage.output] = lines[first] | lines[second]
-        return {stage.output: "".join(f"{line}\n" for line in sorted(lines[stage.output])) for stage in self.stages}
+            texts[stage.output] = stage.result(texts[first], texts[second])
+        return {stage.output: texts[stage.output] for stage in self.stages}
 
     @property
     def read_outputs(self) -> frozenset[str]:
@@ -87,8 +103,9 @@ class Graph:
 class _Block:
     """A hundred stages under construction."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, *, cat: bool) -> None:
         self.name = f"b{number:03d}"
+        self.cat = cat
         self.stages: list[Stage] = []
         self.sources: dict[str, str] = {}
 
@@ -102,14 +119,14 @@ class _Block:
         """Add a stage that reads these two; return what it writes."""
         number = len(self.stages)
         output = f"out/{self.name}/o{number:02d}.txt"
-        self.stages.append(Stage(f"{self.name}s{number:02d}", (first, second), output))
+        self.stages.append(Stage(f"{self.name}s{number:02d}", (first, second), output, self.cat))
         return output
 
-    def layers(self) -> None:
-        """Add layers ten wide: each stage reads two neighbours of the layer above, the first ones two sources."""
-        above = [self.stage(self.source(), self.source()) for _ in range(WIDTH)]
-        for _ in range(LAYERS - 1):
-            above = [self.stage(above[place], above[(place + 1) % WIDTH]) for place in range(WIDTH)]
+    def layers(self, width: int, count: int) -> None:
+        """Add layers: each stage reads two neighbours of the layer above, the first ones two sources."""
+        above = [self.stage(self.source(), self.source()) for _ in range(width)]
+        for _ in range(count - 1):
+            above = [self.stage(above[place], above[(place + 1) % width]) for place in range(width)]
 
     def chain(self) -> None:
         """Add a chain: each stage reads the one before it and a source."""
@@ -123,17 +140,20 @@ class _Block:
         self.stage(self.stage(top, self.source()), self.stage(top, self.source()))
 
 
-def make_graph(size: int) -> Graph:
-    """Return the graph with this many stages, a whole number of hundreds."""
+def make_graph(size: int, *, cat: bool = False) -> Graph:
+    """Return the main graph, or the one of `cat`, with this many stages, a whole number of hundreds."""
     if size < BLOCK or size % BLOCK:
         message = f"a graph has hundreds of stages, not {size}"
         raise ValueError(message)
     stages: list[Stage] = []
     sources: dict[str, str] = {}
     for number in range(size // BLOCK):
-        block = _Block(number)
-        block.layers()
-        block.chain()
+        block = _Block(number, cat=cat)
+        if cat:
+            block.layers(CAT_WIDTH, BLOCK // CAT_WIDTH)
+        else:
+            block.layers(WIDTH, LAYERS)
+            block.chain()
         while len(block.stages) < BLOCK:
             block.diamond()
         stages += block.stages

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench.environments import cache_folder, environment, install
 from bench.figures import milliseconds, times
-from bench.growth_cases import BUILD, SHAPES, Case, Shape
+from bench.growth_cases import BUILD, SHAPES, Case, Shape, name_of
 from bench.measure import Run, Runner, Stopwatch
 from bench.results import FAILED, RIGHT, Measurement, measurement
 from bench.table import markdown
@@ -62,11 +62,11 @@ class Growth:
                 for case in part:
                     if not (number and case.once):
                         self._one(case, root, number, runs[case], faults)
+                        cpu = f"{milliseconds(runs[case][-1].cpu_s)} ms" if runs[case] else ""
+                        self.say(f"  {size:,}, {name_of(shape.name, case.name)}: {faults.get(case, cpu)}")
         for case in cases:
-            name = f"{shape.name}: {case.name}"
+            name = name_of(shape.name, case.name)
             fault = faults.get(case, "")
-            if fault:
-                self.say(f"  {name}, {size:,}: {fault}")
             yield measurement(
                 tool=self.tool.tool.name,
                 size=size,
@@ -157,12 +157,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with Stopwatch(cache / "output") as stopwatch:
         growth = Growth(tool, cache, stopwatch, lambda text: print(text, file=sys.stderr, flush=True))
         for size in map(int, given.sizes.split(",")):
-            for one in growth.at(size, shapes):
-                found.append(one)
-                if one.wall_s:
-                    print(
-                        f"{size:>7,}  {one.scenario:<70} {milliseconds(one.cpu.middle):>9}", file=sys.stderr, flush=True
-                    )
+            found += growth.at(size, shapes)
     print(markdown(head(found), list(rows(found))))
     return 0
 

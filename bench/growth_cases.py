@@ -156,20 +156,28 @@ class Shape:
     parts: tuple[tuple[Case, ...], ...]
 
 
+def name_of(shape: str, case: str) -> str:
+    """Return the name of a case in the results."""
+    return f"{shape}: {case}"
+
+
 VALIDATE, PLAN, BUILD = ("validate", FILE), ("plan", FILE), ("build", FILE, "-j2")
 REPAIR = (*BUILD, "--overwrite-edited")
 UP_TO_DATE = "up to date"
+LITERAL, GENERATED = "literal stages", "foreach over a generated list"
+FIRST_PLAN, SETTLED, AT_ONCE = "first plan", "nothing to do", "nothing to do at once"
+WITH_GLOB, EDITED_LINE, EDITED_ITEM = ", one glob", "one YAML line edited", "one item edited"
 INVALID = 65
 NEW = (
     Case("validate", VALIDATE, expected="ok:"),
-    Case("first plan", PLAN, expected="would write"),
+    Case(FIRST_PLAN, PLAN, expected="would write"),
 )
 FIRST = (
     Case("first build", BUILD, expected="built", once=True),
-    Case("nothing to do at once", BUILD, expected=UP_TO_DATE, once=True),
+    Case(AT_ONCE, BUILD, expected=UP_TO_DATE, once=True),
 )
 IDLE = (
-    Case("nothing to do", BUILD, expected=UP_TO_DATE, settled=True),
+    Case(SETTLED, BUILD, expected=UP_TO_DATE, settled=True),
     Case("plan, nothing to do", PLAN, expected=UP_TO_DATE),
 )
 EDITED = (
@@ -211,8 +219,8 @@ GLOB = (
     Case("plan, one glob", PLAN, _add_glob, "1 of", once=True),
     Case("build, one glob", BUILD, expected="1 built", once=True),
     Case("build, one input edited, one glob", BUILD, _edit, "2 built"),
-    Case("nothing to do at once, one glob", BUILD, expected=UP_TO_DATE),
-    Case("nothing to do, one glob", BUILD, expected=UP_TO_DATE, settled=True),
+    Case(f"{AT_ONCE}{WITH_GLOB}", BUILD, expected=UP_TO_DATE),
+    Case(f"{SETTLED}{WITH_GLOB}", BUILD, expected=UP_TO_DATE, settled=True),
     Case("build, one output deleted, one glob", BUILD, _delete_one, "1 restored"),
     Case("build, all outputs deleted, one glob", BUILD, _delete_all, " restored"),
     Case("nothing to do, after restoring all, one glob", BUILD, expected=UP_TO_DATE),
@@ -224,7 +232,7 @@ def _edits(edit: Callable[[Path, int], None], what: str, built: str) -> tuple[Ca
     return (
         Case(f"plan, {what}", PLAN, edit),
         Case(f"build, {what}", BUILD, edit, built),
-        Case(f"nothing to do at once, {what}", BUILD, expected=UP_TO_DATE),
+        Case(f"{AT_ONCE}, {what}", BUILD, expected=UP_TO_DATE),
     )
 
 
@@ -234,12 +242,12 @@ SHAPES = (
     Shape("missing inputs, foreach over a list", _listed, (MISSING[1:],)),
     Shape("missing inputs, foreach over a file", _existing, (MISSING[1:],)),
     Shape(
-        "literal stages",
+        LITERAL,
         _with_sources(_literal),
         (
             NEW,
             FIRST,
-            (*IDLE, *EDITED, *_edits(_edit_stage, "one YAML line edited", "1 built"), *DELETED),
+            (*IDLE, *EDITED, *_edits(_edit_stage, EDITED_LINE, "1 built"), *DELETED),
             QUERIES,
             GLOB,
             LAST,
@@ -248,11 +256,11 @@ SHAPES = (
     Shape(
         "foreach over a list",
         _with_sources(_listed),
-        (NEW, FIRST, (*IDLE, *EDITED, *_edits(_edit_listed, "one item edited", "1 built"), *DELETED)),
+        (NEW, FIRST, (*IDLE, *EDITED, *_edits(_edit_listed, EDITED_ITEM, "1 built"), *DELETED)),
     ),
     Shape(
-        "foreach over a generated list",
+        GENERATED,
         _with_sources(_generated),
-        (NEW, FIRST, (*IDLE, *EDITED, *_edits(_edit_generated, "one item edited", "2 built"), *DELETED)),
+        (NEW, FIRST, (*IDLE, *EDITED, *_edits(_edit_generated, EDITED_ITEM, "2 built"), *DELETED)),
     ),
 )

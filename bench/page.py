@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench import goals
+from bench import goals, growth
 from bench.environments import TREE
 from bench.figures import mebibytes, milliseconds, spread, times
 from bench.missed_edits import KINDS
@@ -13,6 +13,7 @@ from bench.scenarios import (
     BUILT,
     EDITED_STAGE,
     FIRST,
+    FIRST_CAT,
     FIRST_PLAN,
     FIRST_TWO,
     HELP,
@@ -75,10 +76,11 @@ def _sections(results: Results, file: str) -> Iterator[str]:
     yield "## The goals\n"
     yield markdown(("what", "goal", "against", "measured", ""), list(goals.rows(results)))
     yield "\n## All tools\n\nThe median wall time in milliseconds, by number of stages.\n"
-    for scenario in (FIRST, FIRST_TWO, FIRST_PLAN, *BUILT, EDITED_STAGE):
+    for scenario in (FIRST, FIRST_CAT, FIRST_TWO, FIRST_PLAN, *BUILT, EDITED_STAGE):
         yield from _scenario(results, scenario.name)
     yield from _starts(results)
     yield from _growth(results)
+    yield from _every_command(results)
     yield from _histories(results)
     yield from _costs(results)
     yield from _waiting(results)
@@ -127,6 +129,19 @@ def _growth(results: Results) -> Iterator[str]:
                 numbers = (milliseconds(one.wall.middle), per, milliseconds(one.cpu.middle), mebibytes(one.memory))
                 rows.append([f"{scenario.name}, {size:,}", *numbers])
     yield markdown(("", "wall ms", "ms a stage", "CPU ms", "MiB"), rows)
+    yield ""
+
+
+def _every_command(results: Results) -> Iterator[str]:
+    if not results.growth:
+        return
+    yield "## Growth of every command\n"
+    yield "CPU time of orch23 in milliseconds, in brackets per stage; then per added stage, from one size to the next; "
+    yield "then how many times that is of the step before, which counts as at least "
+    yield f"{growth.NOISE_S * 1e6:.0f} µs.\n"
+    yield markdown(growth.head(results.growth), list(growth.rows(results.growth)))
+    fell = [one for one in results.growth if not one.wall_s]
+    yield from (f"\n{one.scenario}, {one.size:,}: {one.outcome}, {_line(one.note)}" for one in fell)
     yield ""
 
 

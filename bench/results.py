@@ -102,12 +102,18 @@ class Results:
     stage_costs: tuple[StageCost, ...] = ()
     waiting: tuple[Waiting, ...] = ()
     edit_costs: tuple[EditCost, ...] = ()
+    growth: tuple[Measurement, ...] = ()
     remarks: Mapping[str, str] = field(default_factory=dict)
 
     def find(self, tool: str, scenario: str, size: int) -> Measurement | None:
         """Return a measurement that has times, or None."""
         found = self.look_up(tool, scenario, size)
         return found if found is not None and found.wall_s else None
+
+    def grown(self, case: str, size: int) -> Measurement | None:
+        """Return a measurement of the table of growth that has times, or None."""
+        found = (one for one in self.growth if (one.scenario, one.size) == (case, size) and one.wall_s)
+        return next(found, None)
 
     def look_up(self, tool: str, scenario: str, size: int) -> Measurement | None:
         """Return what is known of a tool in a scenario at a size, with times or without, or None."""
@@ -123,6 +129,7 @@ _LISTS: Mapping[str, Callable[..., Any]] = {
     "stage_costs": StageCost,
     "waiting": Waiting,
     "edit_costs": EditCost,
+    "growth": Measurement,
 }
 
 

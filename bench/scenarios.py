@@ -69,6 +69,7 @@ def _edited_stage(project: Project, number: int) -> None:
 
 FIRST = Scenario("first build, -j1", Command.BUILD, _again)
 FIRST_TWO = Scenario("first build, -j2", Command.BUILD_TWO, _again)
+FIRST_CAT = Scenario("first build, -j1, cat", Command.BUILD, _again)
 FIRST_PLAN = Scenario("first plan", Command.PLAN, _again, builds=False)
 FIRST_NOTHING = Scenario("nothing to do, the first time", Command.BUILD, _nothing)
 NOTHING = Scenario("nothing to do", Command.BUILD, _nothing, settled=True)
@@ -81,5 +82,6 @@ EDITED_STAGE = Scenario("plan after one stage was edited", Command.PLAN, _edited
 VERSION = Scenario("--version", Command.VERSION, _nothing, builds=False)
 HELP = Scenario("--help", Command.HELP, _nothing, builds=False)
 
+FIRST_BUILDS = (FIRST, FIRST_TWO, FIRST_CAT)
 BUILT = (FIRST_NOTHING, NOTHING, PLAN, LEAF, IDENTICAL, DELETED, TAMPERED)
 """Those that begin with a project that is built."""

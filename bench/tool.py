@@ -45,7 +45,7 @@ class Tool:
 
     `says_ran` is the pattern of the number of stages that ran, in what the tool prints; without it, outputs that were
     written again are counted. `only` names the scenarios that it takes part in; none means all. `repair` is how it is
-    called to put an output right that somebody edited.
+    called to put an output right that somebody edited. With `cat`, it can be given the graph of `cat` too.
     """
 
     name: str
@@ -63,6 +63,7 @@ class Tool:
     says_ran: str = ""
     remark: str = ""
     only: tuple[str, ...] = ()
+    cat: bool = False
 
 
 @dataclass(frozen=True, slots=True)

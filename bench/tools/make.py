@@ -11,7 +11,7 @@ def makefile(graph: Graph) -> Mapping[str, str]:
     """Return the graph as a makefile."""
     lines = [f"all: {' '.join(stage.output for stage in graph.stages)}"]
     for stage in graph.stages:
-        lines += [f"{stage.output}: {' '.join(stage.inputs)}", f"\t{' '.join(stage.argv)}"]
+        lines += [f"{stage.output}: {' '.join(stage.inputs)}", f"\t{stage.text}"]
     return {"Makefile": "\n".join(lines) + "\n"}
 
 
@@ -22,6 +22,7 @@ STOCK = Tool(
     describe=makefile,
     build=("{program}", "-s", "-j{jobs}"),
     plan=("{program}", "-n"),
+    cat=True,
 )
 BARE = replace(
     STOCK,

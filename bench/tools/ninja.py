@@ -9,7 +9,8 @@ from bench.tool import FromPath, FromPypi, Tool
 
 def ninja_file(graph: Graph) -> Mapping[str, str]:
     """Return the graph as a ninja file."""
-    return {"build.ninja": _text(graph, "sort -u -o $out $in", ())}
+    command = "cat $in > $out" if graph.stages[0].cat else "sort -u -o $out $in"
+    return {"build.ninja": _text(graph, command, ())}
 
 
 def ninja_file_restat(graph: Graph) -> Mapping[str, str]:
@@ -31,10 +32,12 @@ NINJA = Tool(
     describe=ninja_file,
     build=("{program}", "-j{jobs}"),
     plan=("{program}", "-n"),
+    cat=True,
 )
 RESTAT = replace(
     NINJA,
     name="ninja restat",
+    cat=False,
     describe=ninja_file_restat,
     remark="`restat = 1`, and a command that compares first",
     only=("first build, -j1", "an edit, the same output"),

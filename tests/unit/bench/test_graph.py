@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import pytest
 import yaml
 
-from bench.graph import BLOCK, WIDTH, Graph, make_graph
+from bench.graph import BLOCK, CAT_WIDTH, WIDTH, Graph, make_graph
 from bench.scenarios import BUILT, EDITED_STAGE, FIRST, FIRST_PLAN, FIRST_TWO
 from bench.tool import Tool
 from bench.tools.doit import DOIT
@@ -163,6 +163,41 @@ def test_a_block_has_layers_ten_wide_a_chain_and_diamonds() -> None:
         assert top.output in left.inputs
         assert top.output in right.inputs
         assert set(bottom.inputs) == {left.output, right.output}
+
+
+CAT_TOOLS = [tool for tool in TOOLS if tool.cat]
+
+
+def test_cat_is_given_to_orch23_and_to_tools_to_compare_it_with() -> None:
+    assert {TRUSTED.name, NINJA.name, BARE.name} <= {tool.name for tool in CAT_TOOLS}
+    assert not {CONFINED.name, RESTAT.name} & {tool.name for tool in CAT_TOOLS}
+
+
+@pytest.mark.parametrize("tool", CAT_TOOLS, ids=lambda tool: tool.name)
+def test_the_graph_of_cat_is_the_same_for_its_tools(tool: Tool) -> None:
+    graph = make_graph(BLOCK, cat=True)
+    text = "\0".join(tool.describe(graph).values())
+    assert READERS[tool.name](text) == edges_of(graph)
+    if "build.ninja" in tool.describe(graph):
+        assert "command = cat $in > $out\n" in text
+    else:
+        assert all(f"{stage.text}\n" in text for stage in graph.stages)
+
+
+def test_the_graph_of_cat_has_layers_25_wide_and_holds_what_cat_writes(tmp_path) -> None:
+    graph = make_graph(2 * BLOCK, cat=True)
+    depth: dict[str, int] = {}
+    for stage in graph.stages:
+        depth[stage.output] = 1 + max(depth.get(path, 0) for path in stage.inputs)
+    assert Counter(depth.values()) == dict.fromkeys(range(1, 5), 2 * CAT_WIDTH)
+    for folder in graph.folders:
+        (tmp_path / folder).mkdir(parents=True)
+    for path, text in graph.sources.items():
+        (tmp_path / path).write_text(text)
+    expected = graph.expected(graph.sources)
+    for stage in graph.stages[: 2 * CAT_WIDTH]:
+        subprocess.run(["/bin/sh", "-c", stage.text], cwd=tmp_path, check=True)
+        assert (tmp_path / stage.output).read_text() == expected[stage.output]
 
 
 def test_a_stage_reads_only_sources_and_what_was_made_before_it(graph: Graph) -> None:
