@@ -240,7 +240,7 @@ GOALS: tuple[Goal, ...] = (
     Goal(
         "a build right after a build, 1,000 with a glob, CPU",
         "≤ 1.3 of",
-        "one some seconds later",
+        "a build some seconds later",
         _to_own(name_of(LITERAL, f"{AT_ONCE}{WITH_GLOB}"), name_of(LITERAL, f"{SETTLED}{WITH_GLOB}"), 1_000, 1.3, "it"),
     ),
     Goal(
