@@ -72,7 +72,11 @@ def required_pipeline(found: FoundProject) -> Path:
     if found.refused is not None:
         raise NotFoundError(Diagnostic("E661", found.refused.reason, hint=found.refused.way_out))
     message = f"there is no {DEFAULT_PIPELINE} here, or in a parent directory"
-    hint = f"name a pipeline: `orch23 build {_a_pipeline(found.start)}`"
+    import click  # noqa: PLC0415 - the search needs no command line
+
+    context = click.get_current_context(silent=True)
+    command = "orch23 build" if context is None else context.command_path
+    hint = f"name a pipeline: `{command} {_a_pipeline(found.start)}`"
     raise NotFoundError(Diagnostic("E661", message, hint=hint), *found.warnings)
 
 

@@ -53,6 +53,15 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
+@pytest.mark.parametrize("command", ["build", "plan", "trust", "status", "explain"])
+def test_the_hint_of_a_missing_pipeline_names_the_command(tmp_path: Path, command: str) -> None:
+    (tmp_path / "pipelines").mkdir()
+    (tmp_path / "pipelines" / "other.yaml").write_text(PIPELINE)
+    ended = Here(tmp_path).run(command)
+    assert ended.code == 66
+    assert f"name a pipeline: `orch23 {command} pipelines/other.yaml`" in ended.err
+
+
 # ---- directories of other users ------------------------------------------------------------------
 
 
