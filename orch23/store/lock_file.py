@@ -90,6 +90,9 @@ _END = "~"
 # The beginning of a record and of the end mark: lines within a record are indented by more.
 _NEXT = b'\n  "'
 _LAST = b'\n  "~": null\n'
+_HEAD = re.compile(rb'\n  "(?:[^"\\\n]|\\.)*": \{(?=\n)')
+# Up to so many records are searched for one by one.
+_FEW = 16
 _EMPTY = b'{\n "orch23_lock": 1,\n "pipeline": "",\n "records": {%b\n  "~": null\n }\n}\n'
 # A value in a JSON text has no line break, so a block can be indented by replacing all line breaks.
 _BREAK, _BREAK_BELOW = "\n", "\n  "
@@ -239,17 +242,36 @@ def write_lock_records(
     return LockWrite(sha256, replace_file(root, path, data, 0o644))
 
 
+def _places(data: bytes) -> Mapping[bytes, tuple[int, bool]]:
+    """Return where each first line of a record is first, with the line break before it, and whether it is there twice.
+
+    One pass: a search for each of many stages would read the whole file each time.
+    """
+    found: dict[bytes, tuple[int, bool]] = {}
+    for one in _HEAD.finditer(data):
+        # The line break at its end may be the one before the next record.
+        head = one[0] + b"\n"
+        found[head] = (found[head][0], True) if head in found else (one.start(), False)
+    return found
+
+
 def _spans(
     data: bytes, stages: Collection[str], origin: str, *, is_known: bool = False
 ) -> Mapping[str, tuple[int, int]]:
     """Return start and end of the record of each stage, from the line break before it to the one at its end."""
     last = data.rfind(_LAST)
+    places = _places(data) if len(stages) > _FEW else None
     spans = {}
     for stage in stages:
         head = b"\n  %b: {\n" % _quoted(stage).encode("utf-8")
-        start = data.find(head)
+        if places is None:
+            start = data.find(head)
+            is_twice = not is_known and data.find(head, start + 1) >= 0
+        else:
+            start, is_twice = places.get(head, (-1, False))
+            is_twice = is_twice and not is_known
         end = data.find(_NEXT, start + len(head))
-        if not 0 <= start < end <= last or (not is_known and data.find(head, start + 1) >= 0):
+        if not 0 <= start < end <= last or is_twice:
             message = f"the record of `{stage}` is not in the form that orch23 writes"
             hint = "build again: the whole lock file is read then"
             raise _error(E_LOCK_DAMAGED, message, Location(origin, 1, 1), hint)

@@ -20,11 +20,16 @@ from tests.unit.store.test_lock_file import NAMES, RECORDS, record
 @given(
     st.dictionaries(NAMES.filter(lambda name: name < "~"), st.tuples(RECORDS, RECORDS, st.booleans()), max_size=5),
     st.text(max_size=5).filter(lambda name: name.isprintable()),
+    st.sampled_from([0, 16]),
 )
 def test_what_a_part_says_and_gets_is_what_the_whole_would(
-    tmp_path_factory: pytest.TempPathFactory, cases: dict[str, tuple[Record, Record, bool]], pipeline: str
+    tmp_path_factory: pytest.TempPathFactory, cases: dict[str, tuple[Record, Record, bool]], pipeline: str, few: int
 ) -> None:
-    root = tmp_path_factory.mktemp("lock")
+    with patch("orch23.store.lock_file._FEW", few):
+        part_like_the_whole(tmp_path_factory.mktemp("lock"), cases, pipeline)
+
+
+def part_like_the_whole(root: Path, cases: dict[str, tuple[Record, Record, bool]], pipeline: str) -> None:
     before = LockFile({name: old for name, (old, _, _) in cases.items()})
     part = LockFile({name: new for name, (_, new, is_in) in cases.items() if is_in})
     write_lock(root, "x.lock", before, pipeline)
@@ -36,6 +41,7 @@ def test_what_a_part_says_and_gets_is_what_the_whole_would(
     assert not write_lock_records(root, "x.lock", part, pipeline, data)
 
 
+@pytest.mark.parametrize("few", [0, 16])
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -47,7 +53,10 @@ def test_what_a_part_says_and_gets_is_what_the_whole_would(
         ('  "~": null\n', ""),
     ],
 )
-def test_a_file_that_is_not_as_it_was_written_is_refused(tmp_path: Path, old: str, new: str) -> None:
+def test_a_file_that_is_not_as_it_was_written_is_refused(
+    tmp_path: Path, old: str, new: str, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orch23.store.lock_file._FEW", few)
     write_lock(tmp_path, "x.lock", LockFile({name: record(name) for name in "abc"}), "p")
     text = (tmp_path / "x.lock").read_text()
     assert old in text
