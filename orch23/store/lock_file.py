@@ -90,6 +90,7 @@ _END = "~"
 # The beginning of a record and of the end mark: lines within a record are indented by more.
 _NEXT = b'\n  "'
 _LAST = b'\n  "~": null\n'
+# The line break before a record, and its first line.
 _HEAD = re.compile(rb'\n  "(?:[^"\\\n]|\\.)*": \{(?=\n)')
 # Up to so many records are searched for one by one.
 _FEW = 16
@@ -269,9 +270,8 @@ def _spans(
             is_twice = not is_known and data.find(head, start + 1) >= 0
         else:
             start, is_twice = places.get(head, (-1, False))
-            is_twice = is_twice and not is_known
         end = data.find(_NEXT, start + len(head))
-        if not 0 <= start < end <= last or is_twice:
+        if not 0 <= start < end <= last or (is_twice and not is_known):
             message = f"the record of `{stage}` is not in the form that orch23 writes"
             hint = "build again: the whole lock file is read then"
             raise _error(E_LOCK_DAMAGED, message, Location(origin, 1, 1), hint)

@@ -7,6 +7,7 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from orch23.engine.session import PartialPriorState
 from orch23.model.digest import digest_bytes
@@ -120,3 +121,16 @@ def test_an_edit_of_the_lock_file_since_it_was_read_is_kept_and_the_digest_is_un
         os.utime(file)
     assert memory.write(lock, "p").sha256 == ""
     assert file.read_bytes() == edited
+
+
+@pytest.mark.parametrize("few", [0, 16])
+def test_in_known_bytes_a_stage_may_have_a_retained_record_too(
+    tmp_path: Path, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orch23.store.lock_file._FEW", few)
+    lock = LockFile({"a": record("a")}, {"a": replace(record("a", "v2"), failed=True)})
+    write_lock(tmp_path, "x.lock", lock, "p")
+    data = (tmp_path / "x.lock").read_bytes()
+    assert read_lock_records(tmp_path / "x.lock", ["a"], data, is_known=True).records == lock.records
+    with pytest.raises(CorruptStateError):
+        read_lock_records(tmp_path / "x.lock", ["a"], data)
