@@ -4,12 +4,13 @@ import os
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from orch23 import __version__
@@ -142,6 +143,7 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
     Raises:
         BusyError: another build holds the lock.
         InvalidInputError: the plan has errors.
+        OutdatedIndexError: another build ran since the one that the project was opened with.
         CorruptStateError: the lock file, the journal or the store is damaged.
         ConsentError: the user has not consented to something that will certainly run or be sent.
         ConfigurationError, ProviderError: a model that will certainly be called cannot be, or a process that will
@@ -151,9 +153,9 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
     store, settings, pipeline = project.store, project.settings, project.pipeline
     with ExitStack() as stack:
         stack.enter_context(store.build_lock())
-        # The partial plan was made before the lock was taken: another build may have run since.
-        if project.partial is not None:
-            project.partial.check_current(store)
+        # The last build was found before the lock was taken: another one may have run since.
+        if project.last_build is not None:
+            project.last_build.check_current(store)
         sandbox = SandboxLauncher(best_tier_once, closed=_hidden_paths(project), allowed=request.allow_unsandboxed)
         # The self-test of the sandbox starts processes: it runs in parallel with the steps below.
         if any(map(may_use_sandbox, pipeline.stages)):
@@ -202,7 +204,8 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         build = parts.checked_build(local, lambda: preview(open_again(), request.selection))
         uses_sandbox = any(map(may_use_sandbox, session.state.plan.nodes.values()))
         tier = sandbox.tier if uses_sandbox else "unused"
-        build.observer.notice(run_started(_run_started(project, session, journal.run_id, jobs, tier)))
+        at_rest = build.unaffected.intersection(request.selection.nodes(session.state.plan))
+        build.observer.notice(run_started(_run_started(project, session, journal.run_id, jobs, tier, at_rest)))
         _report_plan(build, request.selection)
         if _warn_about_sandbox(build, tier) and tier == LandlockLauncher.tier:
             # The warning about Landlock is shown once. Without any sandbox, each build warns again.
@@ -242,7 +245,7 @@ def _hidden_paths(project: Project) -> tuple[Path, ...]:
 
 def _report_plan(build: Build, selection: Selection) -> None:
     plan = build.session.state.plan
-    selected = selection.nodes(plan)
+    selected = selection.nodes(plan) - build.unaffected
     stages: dict[str, str] = {name: plan.nodes[name].kind for name in plan.order if name in selected}
     needs = {name: plan.upstream[name] for name in stages if plan.upstream[name]}
     build.observer.notice(Event(Planned(stages=stages, needs=needs), f"stages to decide: {len(stages)}"))
@@ -274,7 +277,9 @@ def _report_recovery(build: Build, left_edited: Sequence[str]) -> None:
         build.observer.notice(Event(StoreRepaired(), line, level="warning"))
 
 
-def _run_started(project: Project, session: Session, run_id: str, jobs: int, sandbox: str) -> RunStarted:
+def _run_started(
+    project: Project, session: Session, run_id: str, jobs: int, sandbox: str, at_rest: Collection[str]
+) -> RunStarted:
     pipeline, plan = project.pipeline, session.state.plan
     key = run_id.split("-")[1]
     if project.partial is not None:
@@ -298,6 +303,7 @@ def _run_started(project: Project, session: Session, run_id: str, jobs: int, san
         stages=len(plan.order),
         max_retries=max((stage.retry.max for stage in stages), default=0),
         jobs=jobs,
+        at_rest={"fresh": len(at_rest)} if at_rest else UNSET,
         provider=tuple(sorted({step.provider for step in steps})),
         model=tuple(sorted({step.model for step in steps})),
         sandbox=sandbox,

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from datetime import UTC, datetime
 from itertools import takewhile
 from pathlib import Path
@@ -126,7 +126,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
                 "models": "\n".join(models_of(self.project.pipeline.stages)),
                 **self._plans(build, idle.decisions),
             }
-        snapshot = self._snapshot(build, facts)
+        snapshot = self._snapshot(build, facts, idle.unaffected)
         if snapshot is not None:
             with contextlib.chdir(self.project.settings.root):
                 self._write(snapshot, idle)
@@ -140,9 +140,9 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         # After a build that worked, the output of the next one is predicted. Its warnings cannot be.
         return not self._has_worked or (self.idle_screen is not None and not self._warned)
 
-    def _snapshot(self, build: Build, facts: Mapping[str, str]) -> StatSnapshot | None:
+    def _snapshot(self, build: Build, facts: Mapping[str, str], unaffected: Container[str]) -> StatSnapshot | None:
         """Return the states of all files that this build used; None if one changed since, or is too new to be sure."""
-        store, partial = self.project.store, self.project.partial
+        store, partial, last = self.project.store, self.project.partial, self.project.last_build
         # A file that changed during the build, and was not written by it, may be an edit that nothing was decided on.
         read_once = self._read_once(build)
         if not all(_is_unchanged(store.workspace, file, sha256) for file, sha256 in read_once.items()):
@@ -151,11 +151,15 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         if not self._add_program(snapshot) or not add_read_paths(snapshot, store, self.project.facts.looked_at):
             return None
         snapshot.environ = environment_digests(os.environ)
-        if partial is None:
+        if last is None:
             snapshot.facts = dict(facts)
             return snapshot
+
+        def is_decided(name: str) -> bool:
+            return name not in unaffected if partial is None else name in partial.part.names
+
         try:
-            return partial.merged_snapshot(snapshot, {*read_once, *store.workspace.written_paths}, **facts)
+            return last.merged_snapshot(snapshot, {*read_once, *store.workspace.written_paths}, is_decided, **facts)
         except OutdatedIndexError:  # the index was removed meanwhile
             return None
 

@@ -105,9 +105,15 @@ def open_partial_project(
 
 
 def open_for_command(
-    console: Console, args: PipelineArguments, *, most_stages: int | None = None
+    console: Console,
+    args: PipelineArguments,
+    *,
+    most_stages: int | None = None,
+    stale_snapshot: StaleSnapshot | None = None,
 ) -> tuple[Project, tuple[str, ...]]:
     """Return the project and the named stages. Warnings of the pipeline go to stderr. Writes nothing.
+
+    `stale_snapshot` is that of the last build of the same command, if only the stages that changed are to be decided.
 
     Raises:
         UsageError: more names than the command takes, a `--set` without `=`, an empty `--provider` or `--model`.
@@ -119,7 +125,7 @@ def open_for_command(
     settings = settings_of(console, args)
     stages = found_project(console, args.arguments).stages
     check_stage_count(stages, most_stages)
-    project = open_with_exit_codes(console, settings)
+    project = open_with_exit_codes(console, settings, stale_snapshot)
     foreign = (foreign_store_warning(project.store.folder),) if project.store.is_foreign else ()
     console.write_diagnostics((*foreign, *project.loaded.warnings), project.loaded.sources)
     return project, stages
@@ -140,7 +146,9 @@ def check_stage_count(stages: Sequence[str], most: int | None) -> None:
     raise UsageError(Diagnostic("E641", f"the command takes {takes}, not {names}", hint=hint))
 
 
-def open_with_exit_codes(console: Console, settings: ProjectSettings) -> Project:
+def open_with_exit_codes(
+    console: Console, settings: ProjectSettings, stale_snapshot: StaleSnapshot | None = None
+) -> Project:
     """Return the project, and set the exit codes of its pipeline on the console, even if the pipeline is invalid.
 
     Raises:
@@ -150,7 +158,7 @@ def open_with_exit_codes(console: Console, settings: ProjectSettings) -> Project
     """
     try:
         with collector_paused():
-            project = open_project(settings)
+            project = open_project(settings, stale_snapshot)
     except InvalidPipelineError as invalid:
         if invalid.parsed is not None and invalid.parsed.partial is not None:
             console.exit_codes.update(invalid.parsed.partial.exit_codes)

@@ -6,11 +6,12 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from orch23.engine.dependency_index import OutdatedIndexError
+from orch23.engine.dependency_index import DependencyIndex, OutdatedIndexError
+from orch23.engine.earlier_build import EarlierBuild, earlier_build
 from orch23.engine.partial_plan import Part, Since, part_of
 from orch23.engine.session import lock_path
 from orch23.model.digest import Digest
-from orch23.model.pipeline import Stage
+from orch23.model.pipeline import Pipeline, Stage
 from orch23.snapshot.fast_path import StaleSnapshot, snapshot_path
 from orch23.snapshot.stat_snapshot import StatSnapshot
 from orch23.store.project_store import ProjectStore
@@ -25,34 +26,24 @@ StageReader: TypeAlias = Callable[[str], Mapping[str, Stage] | None]
 _MAX_EDITED = 100
 
 
-class PartialBuild(Struct, frozen=True, kw_only=True):
-    """The part that an edit reaches, and the snapshot by which it was found."""
+class LastBuild(Struct, frozen=True):
+    """The last build of a command, which had nothing to do: its snapshot, with the changes since, and its index."""
 
     stale_snapshot: StaleSnapshot
-    part: Part
+    rows: DependencyIndex
 
-    @property
-    def lock_file(self) -> tuple[str, int]:
-        """The hex SHA-256 and the change time in ns of the lock file of the last build; `("", 0)` without one."""
-        snapshot = self.stale_snapshot.snapshot
-        path = lock_path(Path(), snapshot.facts["pipeline"]).as_posix()
-        if path not in snapshot.paths:
-            return "", 0
-        number = snapshot.paths.index(path)
-        ctime_ns = self.stale_snapshot.difference.touched.get(number, snapshot.ctimes[number])
-        return snapshot.file_state(number).sha256.hex(), ctime_ns
-
-    def merged_snapshot(self, newer: StatSnapshot, written: Collection[str], **facts: str) -> StatSnapshot:
+    def merged_snapshot(
+        self, newer: StatSnapshot, written: Collection[str], is_decided: Callable[[str], bool], **facts: str
+    ) -> StatSnapshot:
         """Return the last build's snapshot, updated with the files that this build read or wrote, and with `facts`.
 
         `written` are the paths that this build wrote, or read and compared. A folder that it changed is updated only
         if all stages that list the folder were decided: the others must still see the change.
         """
-        before, reached = self.stale_snapshot.snapshot, set(self.part.names)
+        before = self.stale_snapshot.snapshot
         # A folder is stored as one state: with its new state, stages that were not decided would miss the change.
         changed = (path for path, now in newer.outside.items() if before.outside.get(path, now) != now)
-        readers = self.part.reach.rows.readers
-        listed = {path for path in changed if reached.issuperset(readers(path) or (path,))}
+        listed = {path for path in changed if (names := self.rows.readers(path)) and all(map(is_decided, names))}
         # The other files stay as the last full build found them: an edit during this build must still be noticed.
         before.merge(newer, self.stale_snapshot.difference, {*written, *listed})
         before.environ = newer.environ
@@ -71,18 +62,55 @@ class PartialBuild(Struct, frozen=True, kw_only=True):
             raise OutdatedIndexError
 
 
+class PartialBuild(Struct, frozen=True, kw_only=True):
+    """The part that an edit reaches, and the build since which it was found."""
+
+    last: LastBuild
+    part: Part
+
+    @property
+    def lock_file(self) -> tuple[str, int]:
+        """The hex SHA-256 and the change time in ns of the lock file of the last build; `("", 0)` without one."""
+        snapshot, difference = self.last.stale_snapshot.snapshot, self.last.stale_snapshot.difference
+        path = lock_path(Path(), snapshot.facts["pipeline"]).as_posix()
+        if path not in snapshot.paths:
+            return "", 0
+        number = snapshot.paths.index(path)
+        ctime_ns = difference.touched.get(number, snapshot.ctimes[number])
+        return snapshot.file_state(number).sha256.hex(), ctime_ns
+
+
+class SinceLastBuild(Struct, frozen=True):
+    """The last build of a command, and its stages as far as nothing has affected them since."""
+
+    last: LastBuild
+    stages: EarlierBuild
+
+
 def partial_build(stale_snapshot: StaleSnapshot, store: ProjectStore, read_stages: StageReader) -> PartialBuild | None:
     """Return the part that an edit can reach; None if it is not known, or is nearly everything."""
+    since = _since(stale_snapshot)
+    part = part_of(since, store, lambda before, after: _edited(before, after, read_stages))
+    return None if part is None else PartialBuild(last=LastBuild(stale_snapshot, part.reach.rows), part=part)
+
+
+def since_last_build(stale_snapshot: StaleSnapshot, store: ProjectStore, pipeline: Pipeline) -> SinceLastBuild | None:
+    """Return the last build of a command, for a decision on all stages; None if its index does not show the changes."""
+    found = earlier_build(_since(stale_snapshot), store, pipeline)
+    if found is None:
+        return None
+    return SinceLastBuild(LastBuild(stale_snapshot, found.index), found)
+
+
+def _since(stale_snapshot: StaleSnapshot) -> Since:
     snapshot = stale_snapshot.snapshot
-    since = Since(
+    return Since(
         table=table_name(snapshot),
         token=snapshot.facts.get(PAIR),
         file=snapshot.facts["pipeline"],
         changed=tuple(stale_snapshot.difference.changed),
         digest_of=lambda path: _digest(snapshot, path),
     )
-    part = part_of(since, store, lambda before, after: _edited(before, after, read_stages))
-    return None if part is None else PartialBuild(stale_snapshot=stale_snapshot, part=part)
 
 
 def table_name(snapshot: StatSnapshot) -> str:

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.cli.author_data import check_schema_file
-from orch23.cli.partial_build import PartialBuild, partial_build
+from orch23.cli.partial_build import LastBuild, PartialBuild, SinceLastBuild, partial_build, since_last_build
 from orch23.engine.facts import FactFinder
 from orch23.engine.ownership import OtherPipelines
 from orch23.engine.partial_plan import Part
@@ -84,7 +84,8 @@ class ProjectSettings(Struct, frozen=True, kw_only=True):
 class Project(Struct, frozen=True, kw_only=True):
     """A loaded pipeline with the store of its project: everything that reading commands need.
 
-    With `partial`, the pipeline has only the stages that an edit reaches. Close `git` after use: it may have started a
+    With `partial`, the pipeline has only the stages that an edit reaches. With `earlier`, the stages that nothing has
+    affected since the last build are not decided. Close `git` after use: it may have started a
     process.
     """
 
@@ -95,11 +96,18 @@ class Project(Struct, frozen=True, kw_only=True):
     facts: FactFinder
     git: GitRepository
     partial: PartialBuild | None = None
+    earlier: SinceLastBuild | None = None
 
     @property
     def part(self) -> Part | None:
         """The part that an edit reaches; None if this is the whole project."""
         return self.partial.part if self.partial is not None else None
+
+    @property
+    def last_build(self) -> LastBuild | None:
+        """The last build of the command, if this project has only what changed since."""
+        found = self.partial or self.earlier
+        return found.last if found is not None else None
 
     @property
     def pipeline(self) -> Pipeline:
@@ -120,8 +128,10 @@ class Project(Struct, frozen=True, kw_only=True):
         return WholePriorState(root, self.store.logs, file)
 
 
-def open_project(settings: ProjectSettings) -> Project:
+def open_project(settings: ProjectSettings, stale_snapshot: StaleSnapshot | None = None) -> Project:
     """Return the project with its pipeline loaded. Writes nothing.
+
+    `stale_snapshot` is that of the last build of the same command, if one is known.
 
     Raises:
         InvalidInputError: the pipeline has errors; with all of them.
@@ -137,8 +147,18 @@ def open_project(settings: ProjectSettings) -> Project:
         raise _with_the_rest(error, store, tools) from None
     facts.plugins, facts.executor = loaded.pipeline.plugins, loaded.pipeline.executor
     loaded = replace(loaded, warnings=(*loaded.warnings, *unknown_exit_code_prefixes(loaded.pipeline)))
+    earlier = None
+    # The index of a foreign store may be forged, and would hide stages from the build.
+    if stale_snapshot is not None and not store.is_foreign:
+        earlier = since_last_build(stale_snapshot, store, loaded.pipeline)
     return Project(
-        settings=settings, loaded=loaded, store=store, tools=tools, facts=facts, git=GitRepository(root=settings.root)
+        settings=settings,
+        loaded=loaded,
+        store=store,
+        tools=tools,
+        facts=facts,
+        git=GitRepository(root=settings.root),
+        earlier=earlier,
     )
 
 
@@ -266,6 +286,7 @@ def open_read_session(project: Project, *, forced: Sequence[str] = (), overwrite
         claims=_claims_of(project),
         trusts_lock=project.settings.environ.get(TRUST_VARIABLE) == "1",
         plan=project.part.plan if project.part is not None else None,
+        earlier=project.earlier.stages if project.earlier is not None else None,
     )
 
 

@@ -2,11 +2,11 @@
 
 import math
 import queue
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cached_property, partial
 from typing import TypeAlias
 
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
 
 from orch23.engine.attempt import StageResult
@@ -113,6 +113,11 @@ class Build(Struct, kw_only=True, dict=True):
     def _walk(self) -> PlanWalk:
         return PlanWalk(self.session.decider, self.options.selection, self)
 
+    @property
+    def unaffected(self) -> frozenset[str]:
+        """The stages that are not decided, since nothing has affected them."""
+        return self._walk.unaffected
+
     @cached_property
     def _pools(self) -> StagePools:
         return StagePools(self.session.pipeline.pools, self.options.jobs)
@@ -212,10 +217,11 @@ class Build(Struct, kw_only=True, dict=True):
         """Return True: in a build, the walk reaches a foreach only after the stage that makes its list."""
         return True
 
-    def items_added(self, node: ForeachStage, items: tuple[Stage, ...]) -> None:
+    def items_added(self, node: ForeachStage, items: tuple[Stage, ...], unaffected: Collection[str]) -> None:
         """Report the items of a foreach."""
-        names = tuple(stage.name for stage in items)
-        self._events.emit(StagesAdded(items=names), f"{node.name} has {len(names)} items", node.name)
+        names = tuple(stage.name for stage in items if stage.name not in unaffected)
+        added = StagesAdded(items=names, at_rest={"fresh": len(unaffected)} if unaffected else UNSET)
+        self._events.emit(added, f"{node.name} has {len(items)} items", node.name)
         self._skip()
         self._results.extended()
 
@@ -232,6 +238,10 @@ class Build(Struct, kw_only=True, dict=True):
     def blocked(self, name: str, by: tuple[str, ...]) -> None:
         """End the node."""
         self._results.end(name, blocked_by(by))
+
+    def kept(self, name: str, record: Record) -> None:  # noqa: ARG002 - as a visitor
+        """Keep the result of a stage that nothing has affected, without an event."""
+        self._results.skip(name, StageStatus.FRESH)
 
     def not_selected(self, name: str, record: Record | None) -> None:
         """Keep the last record of a stage that was not selected, without an event."""

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from orch23.decide.freshness import Candidate, StageFacts, decide
 from orch23.engine.bases import Bases, rebuild_outputs
+from orch23.engine.earlier_build import EarlierBuild
 from orch23.engine.outcomes import E_MISSING_BYTES, MISSING_BYTES_HINT
 from orch23.engine.ownership import may_write_outputs_of
 from orch23.engine.project_state import ProjectState, written_paths
@@ -35,7 +36,11 @@ class DecidedStage(Struct, frozen=True):
 
 
 class StageDecider(Struct):
-    """Resolves and decides the stages of one state, in the order of the plan."""
+    """Resolves and decides the stages of one state, in the order of the plan.
+
+    `earlier` is the last build with nothing to do. The `unaffected` stages, which nothing has affected since, need no
+    decision.
+    """
 
     state: ProjectState
     facts_of: FactsOf
@@ -44,6 +49,8 @@ class StageDecider(Struct):
     forced: Collection[str] = ()
     overwrite_edited: bool = False
     failed_before: Mapping[str, str] = field(default_factory=dict)
+    earlier: EarlierBuild | None = None
+    unaffected: frozenset[str] = frozenset()
     stale_chains: dict[str, bool] = field(default_factory=dict)
     _edited_chains: dict[str, tuple[str, ...]] = field(default_factory=dict)
 

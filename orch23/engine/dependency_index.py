@@ -115,13 +115,21 @@ class DependencyIndex:
 
     def nodes(self) -> Mapping[str, Stage | ForeachStage]:
         """Return all nodes of the pipeline by name, also those that were not selected."""
-        try:
-            rows = [*self._index.rows(self._table)]
-        except IndexFaultError as fault:
-            raise OutdatedIndexError from fault
+        rows = self._rows()
         nodes = [_decoded(data, StageRow).node for key, data in rows if key.startswith(_STAGE)]
         others = [_decoded(data, _Other).node for key, data in rows if key.startswith(_OTHER)]
         return {node.name: node for node in (*nodes, *others)}
+
+    def stages(self) -> Mapping[str, StageRow]:
+        """Return the rows of all stages that were selected, by name."""
+        rows = [_decoded(data, StageRow) for key, data in self._rows() if key.startswith(_STAGE)]
+        return {row.node.name: row for row in rows if row.makes or row.looked}
+
+    def _rows(self) -> list[tuple[bytes, bytes]]:
+        try:
+            return [*self._index.rows(self._table)]
+        except IndexFaultError as fault:
+            raise OutdatedIndexError from fault
 
     def _names(self, kind: bytes, name: str) -> tuple[str, ...]:
         data = self._get(kind + _bytes(name))
@@ -138,6 +146,13 @@ class DependencyIndex:
             return self._index.get(self._table, key)
         except IndexFaultError as fault:
             raise OutdatedIndexError from fault
+
+
+def head_of(pipeline: Pipeline) -> Pipeline:
+    """Return a pipeline without its stages, as the head of the index has it."""
+    return msgspec.structs.replace(
+        pipeline, stages=(), skipped=(), locations={}, transcripts=pipeline.transcript_folders
+    )
 
 
 # ---- writing ------------------------------------------------------------------------------------
@@ -257,7 +272,7 @@ def _beside(
     such stages, or one is not expanded.
     """
     found: dict[str, tuple[str, ...]] = {}
-    writers = WriterIndex({name: node for name, node in plan.nodes.items() if _is_open(node)})
+    writers = WriterIndex({name: node for name, node in plan.nodes.items() if is_open(node)})
     writers_of = cache(writers.writers_of)  # many stages list the same directory
     for name in wanted:
         node = plan.nodes[name]
@@ -276,7 +291,7 @@ def _beside(
     return found, {chain: items for chain, items in plan.chains.items() if not seen.isdisjoint(items)}
 
 
-def _is_open(node: Stage | ForeachStage) -> bool:
+def is_open(node: Stage | ForeachStage) -> bool:
     """Return whether only the result of a node shows which files it makes."""
     return isinstance(node, ForeachStage) or node.chain is not None or any(map(is_glob, writes_of(node)))
 

@@ -1,6 +1,6 @@
 """Predict what a build would do, without running or writing anything."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -29,6 +29,11 @@ class DryRun(Struct, dict=True):
     selection: Selection = ALL_STAGES
     decisions: dict[str, Decision] = field(default_factory=dict)
     decided_stages: dict[str, DecidedStage] = field(default_factory=dict)
+
+    @property
+    def unaffected(self) -> frozenset[str]:
+        """The stages that were not decided, since nothing has affected them."""
+        return self._walk.unaffected
 
     def run(self) -> Mapping[str, Decision]:
         """Decide all stages and return the decisions by node, in the order of the plan.
@@ -67,7 +72,7 @@ class DryRun(Struct, dict=True):
         self._unexpanded(node)
         return False
 
-    def items_added(self, node: ForeachStage, items: tuple[Stage, ...]) -> None:
+    def items_added(self, node: ForeachStage, items: tuple[Stage, ...], unaffected: Collection[str]) -> None:
         """Do nothing: the walk continues with the items."""
 
     def not_expanded(self, node: ForeachStage, problems: tuple[Diagnostic, ...]) -> None:
@@ -97,6 +102,10 @@ class DryRun(Struct, dict=True):
             self._unexpanded(node)
         else:
             self._note(name, Blocked(by))
+
+    def kept(self, name: str, record: Record) -> None:
+        """Note that a stage is fresh."""
+        self._note(name, Fresh(record))
 
     def not_selected(self, name: str, record: Record | None) -> None:
         """Keep the last record of a stage that was not selected."""
@@ -204,8 +213,16 @@ def preview(session: Session, selection: Selection = ALL_STAGES) -> Preview:
     return replace(seen, obsolete=removed, released=obsolete.released())
 
 
-def replan(session: Session, lock: LockFile, selection: Selection) -> tuple[Mapping[str, Decision], ProjectState]:
-    """Return the decisions of the next build of a selection, and the state that it decides in.
+class Replan(Struct, frozen=True):
+    """The decisions of the next build, the state that it decides in, and the stages that were not decided again."""
+
+    decisions: Mapping[str, Decision]
+    state: ProjectState
+    unaffected: frozenset[str]
+
+
+def replan(session: Session, lock: LockFile, selection: Selection) -> Replan:
+    """Return the decisions of the next build of a selection.
 
     `lock` is the lock file that this build wrote. Stages that this build forced are forced again: the
     result is stored for the same command line.
@@ -224,4 +241,8 @@ def replan(session: Session, lock: LockFile, selection: Selection) -> tuple[Mapp
         forced=before.forced,
         overwrite_edited=before.overwrite_edited,
     )
-    return DryRun(decider, selection).run(), state
+    if before.earlier is not None:
+        decider.earlier = before.earlier.after(session.store.workspace.written_paths)
+        decider.unaffected = decider.earlier.unaffected(state)
+    dry_run = DryRun(decider, selection)
+    return Replan(dry_run.run(), state, dry_run.unaffected)

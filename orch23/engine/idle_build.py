@@ -8,7 +8,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from orch23.engine.build import Build
-from orch23.engine.dependency_index import IndexHead, OutdatedIndexError, all_rows, changed_rows
+from orch23.engine.dependency_index import IndexHead, OutdatedIndexError, all_rows, changed_rows, head_of
 from orch23.engine.dry_run import replan
 from orch23.engine.partial_plan import Part
 from orch23.engine.project_state import ProjectState
@@ -26,7 +26,8 @@ FEWEST = 64
 class IdleBuild(Struct, frozen=True, kw_only=True):
     """A build with nothing to do: its decisions, the state they were made in, its first and its last event.
 
-    `wanted` are the selected stages, `lock` is the lock file that it finds.
+    `wanted` are the selected stages, `lock` is the lock file that it finds. The `unaffected` stages were not decided
+    since the build before.
     """
 
     decisions: Mapping[str, Decision]
@@ -35,6 +36,7 @@ class IdleBuild(Struct, frozen=True, kw_only=True):
     ended: RunFinished
     wanted: frozenset[str]
     lock: LockFile
+    unaffected: frozenset[str]
 
 
 def idle_build_of(
@@ -51,8 +53,10 @@ def idle_build_of(
         # From here on, only what the next build uses counts: git, and bytes of the store.
         state.git.was_used = False
         session.store.local.contents.read_digests.clear()
-        decisions, state = replan(session, build.committer.written_lock, selection)
+        replanned = replan(session, build.committer.written_lock, selection)
+        decisions, state, unaffected = replanned.decisions, replanned.state, replanned.unaffected
     else:
+        unaffected = build.unaffected
         decisions = {name: Fresh(state.results[name]) for name in state.plan.order if name in wanted}
     # HEAD can move without a change of any file that was read, so the answer of git is not repeated.
     if state.git.was_used or not all(isinstance(one, Fresh) for one in decisions.values()):
@@ -67,6 +71,7 @@ def idle_build_of(
         ended=RunFinished(status="ok", stages=dict(+counts), limits=ended.limits),
         wanted=wanted,
         lock=build.committer.written_lock,
+        unaffected=unaffected,
     )
 
 
@@ -145,9 +150,7 @@ def table_of(
         if len(found.wanted) <= FEWEST or found.lock.retained or not is_cut(text, declared):
             return Table()
         # Each stage has a row of its own, so that an edit reads only the rows of the stages that it affects.
-        folders = plan.pipeline.transcript_folders
-        pipeline = replace(plan.pipeline, stages=(), skipped=(), locations={}, transcripts=folders)
-        head = IndexHead(token, pipeline, found.began, dict(found.ended.stages), tuple(read))
+        head = IndexHead(token, head_of(plan.pipeline), found.began, dict(found.ended.stages), tuple(read))
         return Table(fresh=all_rows(head, text, plan, found.wanted, reads, records, found.lock.records))
     except (OutdatedIndexError, UnicodeError, TypeError):  # a value that cannot be written
         return Table()

@@ -171,12 +171,7 @@ def reach(
     """
     found = set(edited)
     for path in changed:
-        readers = rows.readers(path)
-        makes = any(path in rows.row(name).makes for name in readers)
-        # A path without readers is new, and one that is not there was deleted: only a full plan shows what it affects.
-        if not readers or not (makes or is_there(path)):
-            raise OutdatedIndexError
-        found.update(readers)
+        found.update(readers_of(rows, path, lambda name: rows.row(name).makes, is_there))
     if not found:
         raise OutdatedIndexError
     total, waiting = rows.head.ends.get("fresh", 0), list(found)
@@ -188,6 +183,25 @@ def reach(
         if 2 * len(found) > total:
             raise OutdatedIndexError
     return Reach(rows, _in_order(rows, found), _in_order(rows, _seen_by(rows, found)))
+
+
+def readers_of(
+    rows: DependencyIndex,
+    path: str,
+    made_by: Callable[[str], Collection[str]],
+    is_there: Callable[[str], bool],
+) -> tuple[str, ...]:
+    """Return the nodes that looked at a changed path. `made_by` returns the files that a node makes.
+
+    Raises:
+        OutdatedIndexError: that does not show what the change affects.
+
+    """
+    readers = rows.readers(path)
+    # A path without readers is new, and one that is not there was deleted: only a full decision shows what it affects.
+    if not readers or not (is_there(path) or any(path in made_by(name) for name in readers)):
+        raise OutdatedIndexError
+    return readers
 
 
 def _decided_with(rows: DependencyIndex, name: str) -> set[str]:

@@ -222,8 +222,8 @@ class PlanVisitor(Protocol):
     def can_expand(self, node: ForeachStage) -> bool:
         """Return whether the list of a foreach is final. If not, the visitor has handled the foreach."""
 
-    def items_added(self, node: ForeachStage, items: tuple[Stage, ...]) -> None:
-        """Handle the items of a foreach, which are in the plan now."""
+    def items_added(self, node: ForeachStage, items: tuple[Stage, ...], unaffected: Collection[str]) -> None:
+        """Handle the items of a foreach, which are in the plan now. The `unaffected` ones need no decision."""
 
     def not_expanded(self, node: ForeachStage, problems: tuple[Diagnostic, ...]) -> None:
         """Handle a foreach whose list has errors; without errors its bytes are lost."""
@@ -233,6 +233,9 @@ class PlanVisitor(Protocol):
 
     def blocked(self, name: str, by: tuple[str, ...]) -> None:
         """Handle a node that these upstream nodes block."""
+
+    def kept(self, name: str, record: Record) -> None:
+        """Handle a stage that nothing has affected since the last build: the state has its result."""
 
     def not_selected(self, name: str, record: Record | None) -> None:
         """Handle a stage that was not selected; if there is a record, it counts as the result."""
@@ -244,7 +247,7 @@ class PlanVisitor(Protocol):
 class PlanWalk:
     """Walks through the plan of a state, in its order, as far as upstream stages are done.
 
-    `wanted` are the selected nodes.
+    `wanted` are the selected nodes, `unaffected` those that need no decision.
     """
 
     def __init__(self, decider: StageDecider, selection: Selection, visitor: PlanVisitor) -> None:
@@ -252,6 +255,7 @@ class PlanWalk:
         self._decider, self._selection, self._visitor = decider, selection, visitor
         self._frontier = ReadyNodes(decider.state.plan)
         self.wanted: Collection[str] = selection.nodes(decider.state.plan)
+        self.unaffected: frozenset[str] = decider.unaffected
 
     def step(self) -> bool:
         """Handle the next ready node; return False if there is none."""
@@ -270,6 +274,8 @@ class PlanWalk:
             self._expand(node)
         elif name not in self.wanted:
             self._pass_over(name)
+        elif name in self.unaffected:
+            self._keep(name)
         elif self._visitor.should_decide(name):
             self.decide(name)
         return True
@@ -308,6 +314,21 @@ class PlanWalk:
             self._decider.state.settle(name, record)
         self._visitor.not_selected(name, record)
 
+    def _keep(self, name: str) -> None:
+        """Take the last result of a stage over, with what it depends on."""
+        earlier, state = self._decider.earlier, self._decider.state
+        if earlier is not None:
+            state.reads[name] = set(earlier.rows[name].looked)
+        record = state.lock.records[name]
+        state.settle(name, record)
+        self._visitor.kept(name, record)
+
+    def _unaffected_items(self, items: tuple[Stage, ...]) -> frozenset[str]:
+        earlier, state = self._decider.earlier, self._decider.state
+        if earlier is None:
+            return frozenset()
+        return earlier.unaffected_items(state, items, self.unaffected)
+
     def _expand(self, node: ForeachStage) -> None:
         if not self._visitor.can_expand(node):
             return
@@ -329,7 +350,9 @@ class PlanWalk:
         # A selected foreach selects its items, which exist only now.
         self.wanted = self._selection.nodes(plan)
         self._frontier.replan(plan)
-        self._visitor.items_added(node, found.stages)
+        more = self._unaffected_items(found.stages)
+        self.unaffected |= more
+        self._visitor.items_added(node, found.stages, more)
 
 
 def _fault(error: Exception | SystemExit) -> ConfigurationError | None:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from orch23.checks.registry import available_checks
 from orch23.engine.decisions import FactsOf, StageDecider
+from orch23.engine.earlier_build import EarlierBuild
 from orch23.engine.ownership import GitFiles, NoGitFiles, OtherPipelines, without_impossible_records
 from orch23.engine.plan_walk import (
     expand_foreach,
@@ -174,12 +175,13 @@ def open_session(  # noqa: PLR0913 - what a build knows, each with its own name
     claims: OtherPipelines | None = None,
     trusts_lock: bool = False,
     plan: Plan | None = None,
+    earlier: EarlierBuild | None = None,
 ) -> Session:
     """Open a pipeline on the records of the store and the results of earlier builds.
 
     `git` has the files of the project in git, `claims` those of its other pipelines; both are empty by default. With
     `trusts_lock`, results that only the lock file has are not verified first. `plan` is the part of the plan that an
-    edit affects, with all of its items.
+    edit affects, with all of its items. `earlier` is the last build with nothing to do, if it was for the same command.
 
     Raises:
         InvalidInputError: the graph has errors, no stage makes an input, a provider or check is unknown.
@@ -215,6 +217,8 @@ def open_session(  # noqa: PLR0913 - what a build knows, each with its own name
     )
     if part is None:
         _expand_sources(decider, tools.check_provider)
+    if earlier is not None and not forced:
+        decider.earlier, decider.unaffected = earlier, earlier.unaffected(state)
     return Session(pipeline=pipeline, store=store, prior=memory, lock=lock, history=history, decider=decider)
 
 

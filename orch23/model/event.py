@@ -114,10 +114,11 @@ class StoreRepaired(EventData, frozen=True, kw_only=True):
 
 
 class StagesAdded(EventData, frozen=True, kw_only=True):
-    """A foreach was expanded to these items."""
+    """A foreach was expanded to these items. `at_rest` counts further ones, which no edit affects, by status."""
 
     kind: ClassVar[str] = "stages_added"
     items: tuple[str, ...] = ()
+    at_rest: dict[str, int] | UnsetType = UNSET
 
 
 class StageDecided(EventData, frozen=True, kw_only=True):

@@ -120,8 +120,9 @@ class TextScreen(Struct, kw_only=True):
         match event.data:
             case RunStarted():
                 self._start(event.data)
-            case StagesAdded(items=items):
+            case StagesAdded(items=items, at_rest=at_rest):
                 self._width = max([self._width, *map(len, items)])
+                self._idle.update(at_rest or {})
             case FilesPromoted(removed=removed) if event.role == ORCH23_ROLE:
                 self._note("removed, since no stage makes it any more", removed)
             case FilesReleased(files=files):

@@ -88,11 +88,12 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
         ask_consent=partial(ask_consent, console),
     )
     # Other formats, and --verbose, list all stages; a partial build knows only the stages that an edit reaches.
-    if builtin is not None and builtin.in_a_line and not verbose and console.stale_snapshot is not None:
-        code = _build_part(console, args, console.stale_snapshot, request, builtin)
+    stale_snapshot = console.stale_snapshot if builtin is not None and builtin.in_a_line and not verbose else None
+    if builtin is not None and stale_snapshot is not None:
+        code = _build_part(console, args, stale_snapshot, request, builtin)
         if code is not None:
             return code
-    project, stages = open_for_command(console, args)
+    project, stages = open_for_command(console, args, stale_snapshot=stale_snapshot)
     form = builtin or format_of(output, project.pipeline.plugins)
     console.progress.is_quiet = form.is_alone
     selection = selection_of(args, stages)
@@ -101,7 +102,11 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
         check_forced(plan, (*forced, *resample))
         selection.nodes(plan)
     request = replace(request, selection=selection)
-    return _run(console, project, request, form, verbose=verbose, of_plugin=builtin is None)
+    run = partial(_run, console, request=request, form=form, verbose=verbose, of_plugin=builtin is None)
+    try:
+        return run(project)
+    except OutdatedIndexError:
+        return run(replace(project, earlier=None))
 
 
 def _build_part(

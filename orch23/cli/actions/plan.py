@@ -31,6 +31,7 @@ from orch23.report.plan_json import plan_json
 from orch23.report.plan_text import plan_text, status_text
 from orch23.report.plan_view import PlanView, plan_view
 from orch23.resolve.prompts import AttemptContext
+from orch23.snapshot.fast_path import StaleSnapshot
 from orch23.steps.registry import is_llm
 from orch23.store.history import read_history
 from orch23.store.run_statistics import StageStatistics, read_statistics, statistics_of
@@ -156,7 +157,9 @@ def show_plan(
 ) -> int:
     """Show what a build would do, and why."""
     limit = parse_budget(budget)
-    view = _partial_view(console, args) or whole_view(console, args, forced=forced, overwrite_edited=overwrite_edited)
+    view = _partial_view(console, args) or whole_view(
+        console, args, forced=forced, overwrite_edited=overwrite_edited, stale_snapshot=console.stale_snapshot
+    )
     if limit is not None:
         view = replace(view, max_cost=limit)  # replaces the pipeline's, as in a build
     console.write_out(plan_json(view) if as_json else plan_text(view, console.out_style, verbose=verbose))
@@ -170,13 +173,25 @@ def whole_view(
     forced: tuple[str, ...] = (),
     overwrite_edited: bool = False,
     estimated: bool = True,
+    stale_snapshot: StaleSnapshot | None = None,
 ) -> PlanView:
-    """Return the plan of all selected stages. `estimated` reads the price table, journals and transcripts."""
-    project, stages = open_for_command(console, args)
+    """Return the plan of all selected stages. `estimated` reads the price table, journals and transcripts.
+
+    With `stale_snapshot`, stages that nothing has affected since that build are not decided.
+    """
+    project, stages = open_for_command(console, args, stale_snapshot=stale_snapshot)
     session = open_read_session(project, forced=forced, overwrite_edited=overwrite_edited)
     check_forced(session.state.plan, forced)
     check_input_schemas(project.pipeline, project.store.workspace, project.tools.sources)
-    seen = preview(session, selection_of(args, stages))
+    selection = selection_of(args, stages)
+    seen = preview(session, selection)
+    try:
+        # Checked last: a build that ran meanwhile has changed what this plan was decided on.
+        if project.earlier is not None:
+            project.earlier.last.check_current(project.store)
+    except OutdatedIndexError:
+        project = replace(project, earlier=None)
+        seen = preview(open_read_session(project, forced=forced, overwrite_edited=overwrite_edited), selection)
     return plan_view_of(seen, estimates_of(project, seen) if estimated else None)
 
 
@@ -192,14 +207,14 @@ def _partial_view(console: Console, args: PipelineArguments) -> PlanView | None:
         seen = preview(session, selection)
         view = plan_view_of(seen, estimates_of(project, seen))
         # Checked last: a build that ran meanwhile has changed what this plan was decided on.
-        part.check_current(project.store)
+        part.last.check_current(project.store)
     except (OutdatedIndexError, Orch23Error):  # the whole plan reports all errors
         return None
     others, order = part.part.idle_counts, {name: number for number, name in enumerate(part.part.names)}
     view = replace(
         view,
         lines=tuple(sorted(view.lines, key=lambda line: order[line.stage])),
-        models=tuple(part.stale_snapshot.snapshot.facts["models"].splitlines()),
+        models=tuple(part.last.stale_snapshot.snapshot.facts["models"].splitlines()),
         fresh_besides=others.get("fresh", 0),
         skipped_besides=others.get("skipped", 0),
     )

@@ -1,6 +1,6 @@
 """A walk goes through a plan in its order, and hands each decision to its visitor."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -91,6 +91,8 @@ class Visitor:
 
     # as an decider
     read_yaml: Any = staticmethod(lambda text: text)
+    earlier = None
+    unaffected: frozenset[str] = frozenset()
 
     def decide(self, name: str, *, need_intermediate: bool = False) -> DecidedStage:
         assert not need_intermediate
@@ -106,6 +108,9 @@ class Visitor:
     def blocks(self, up: str, node: Stage | ForeachStage) -> bool:
         return up in self.bad and node.name != up
 
+    def kept(self, name: str, record: Record) -> None:
+        raise AssertionError(name, record)
+
     def should_decide(self, name: str) -> bool:
         if name in self.refused:
             self.note(name, "refused")
@@ -116,7 +121,7 @@ class Visitor:
             self.note(node.name, "not yet")
         return node.name not in self.refused
 
-    def items_added(self, node: ForeachStage, items: tuple[Stage, ...]) -> None:
+    def items_added(self, node: ForeachStage, items: tuple[Stage, ...], unaffected: Collection[str]) -> None:
         self.heard.append((node.name, "added", *(item.name for item in items)))
 
     def not_expanded(self, node: ForeachStage, problems: tuple[Any, ...]) -> None:
