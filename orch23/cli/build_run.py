@@ -43,7 +43,7 @@ from orch23.model.event import (
     run_started,
 )
 from orch23.model.pipeline import PathInput, SliceInput, Stage
-from orch23.plan.planner import Selection
+from orch23.model.plan import Plan
 from orch23.providers.prices import decimal_text
 from orch23.report.observers import Fanout, RedactingObserver
 from orch23.steps.registry import is_llm
@@ -204,9 +204,10 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         build = parts.checked_build(local, lambda: preview(open_again(), request.selection))
         uses_sandbox = any(map(may_use_sandbox, session.state.plan.nodes.values()))
         tier = sandbox.tier if uses_sandbox else "unused"
-        at_rest = build.unaffected.intersection(request.selection.nodes(session.state.plan))
+        selected = request.selection.nodes(session.state.plan)
+        at_rest = build.unaffected.intersection(selected)
         build.observer.notice(run_started(_run_started(project, session, journal.run_id, jobs, tier, at_rest)))
-        _report_plan(build, request.selection)
+        _report_plan(session.state.plan, selected - at_rest, build.observer)
         if _warn_about_sandbox(build, tier) and tier == LandlockLauncher.tier:
             # The warning about Landlock is shown once. Without any sandbox, each build warns again.
             stack.callback(lambda: store.save_shown_tier(tier) if local.has_started else None)
@@ -243,12 +244,10 @@ def _hidden_paths(project: Project) -> tuple[Path, ...]:
     return (project.store.root, *((Path(home),) if home and Path(home).is_absolute() else ()))
 
 
-def _report_plan(build: Build, selection: Selection) -> None:
-    plan = build.session.state.plan
-    selected = selection.nodes(plan) - build.unaffected
-    stages: dict[str, str] = {name: plan.nodes[name].kind for name in plan.order if name in selected}
+def _report_plan(plan: Plan, to_decide: Collection[str], observer: Observer) -> None:
+    stages: dict[str, str] = {name: plan.nodes[name].kind for name in plan.order if name in to_decide}
     needs = {name: plan.upstream[name] for name in stages if plan.upstream[name]}
-    build.observer.notice(Event(Planned(stages=stages, needs=needs), f"stages to decide: {len(stages)}"))
+    observer.notice(Event(Planned(stages=stages, needs=needs), f"stages to decide: {len(stages)}"))
 
 
 def _warn_about_sandbox(build: Build, tier: str) -> bool:

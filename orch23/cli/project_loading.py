@@ -145,21 +145,10 @@ def open_project(settings: ProjectSettings, stale_snapshot: StaleSnapshot | None
         loaded = _load(settings, compiled=store.pipelines)
     except InvalidPipelineError as error:
         raise _with_the_rest(error, store, tools) from None
-    facts.plugins, facts.executor = loaded.pipeline.plugins, loaded.pipeline.executor
+    project = _project(settings, loaded, store, tools, facts)
     loaded = replace(loaded, warnings=(*loaded.warnings, *unknown_exit_code_prefixes(loaded.pipeline)))
-    earlier = None
-    # The index of a foreign store may be forged, and would hide stages from the build.
-    if stale_snapshot is not None and not store.is_foreign:
-        earlier = since_last_build(stale_snapshot, store, loaded.pipeline)
-    return Project(
-        settings=settings,
-        loaded=loaded,
-        store=store,
-        tools=tools,
-        facts=facts,
-        git=GitRepository(root=settings.root),
-        earlier=earlier,
-    )
+    earlier = since_last_build(stale_snapshot, store, loaded.pipeline) if stale_snapshot is not None else None
+    return replace(project, loaded=loaded, earlier=earlier)
 
 
 def open_partial(settings: ProjectSettings, stale_snapshot: StaleSnapshot) -> Project | None:
@@ -168,25 +157,23 @@ def open_partial(settings: ProjectSettings, stale_snapshot: StaleSnapshot) -> Pr
     None if the part is not known, or is nearly everything.
     """
     store = open_store(settings.root, settings.meter)
-    # The index of a foreign store may be forged, and would hide stages from the build.
-    found = (
-        partial_build(stale_snapshot, store, lambda text: _declared(settings, text)) if not store.is_foreign else None
-    )
+    found = partial_build(stale_snapshot, store, lambda text: _declared(settings, text))
     if found is None:
         return None
     tools, facts = _machinery(settings, store)
     part = found.part
     sources = {part.plan.pipeline.file: part.text} if part.text else {}
     loaded = LoadedPipeline(part.plan.pipeline, (), {}, sources, part.digests)
+    return replace(_project(settings, loaded, store, tools, facts), partial=found)
+
+
+def _project(
+    settings: ProjectSettings, loaded: LoadedPipeline, store: ProjectStore, tools: PlanningTools, facts: FactFinder
+) -> Project:
+    """Return the project of a pipeline, and tell the facts which plugins and which executor it names."""
     facts.plugins, facts.executor = loaded.pipeline.plugins, loaded.pipeline.executor
     return Project(
-        settings=settings,
-        loaded=loaded,
-        store=store,
-        tools=tools,
-        facts=facts,
-        git=GitRepository(root=settings.root),
-        partial=found,
+        settings=settings, loaded=loaded, store=store, tools=tools, facts=facts, git=GitRepository(root=settings.root)
     )
 
 

@@ -38,8 +38,7 @@ class DecidedStage(Struct, frozen=True):
 class StageDecider(Struct):
     """Resolves and decides the stages of one state, in the order of the plan.
 
-    `earlier` is the last build with nothing to do. The `unaffected` stages, which nothing has affected since, need no
-    decision.
+    `earlier` is the last build with nothing to do: stages that nothing has affected since need no decision.
     """
 
     state: ProjectState
@@ -50,7 +49,6 @@ class StageDecider(Struct):
     overwrite_edited: bool = False
     failed_before: Mapping[str, str] = field(default_factory=dict)
     earlier: EarlierBuild | None = None
-    unaffected: frozenset[str] = frozenset()
     stale_chains: dict[str, bool] = field(default_factory=dict)
     _edited_chains: dict[str, tuple[str, ...]] = field(default_factory=dict)
 

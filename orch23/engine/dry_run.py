@@ -240,9 +240,7 @@ def replan(session: Session, lock: LockFile, selection: Selection) -> Replan:
         before.read_yaml,
         forced=before.forced,
         overwrite_edited=before.overwrite_edited,
+        earlier=before.earlier and before.earlier.after(session.store.workspace.written_paths),
     )
-    if before.earlier is not None:
-        decider.earlier = before.earlier.after(session.store.workspace.written_paths)
-        decider.unaffected = decider.earlier.unaffected(state)
     dry_run = DryRun(decider, selection)
     return Replan(dry_run.run(), state, dry_run.unaffected)

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.engine.dependency_index import DependencyIndex, OutdatedIndexError, StageRow, head_of, is_open
-from orch23.engine.partial_plan import Since, readers_of
+from orch23.engine.partial_plan import Since, index_of, readers_of
 from orch23.engine.project_state import ProjectState
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
 from orch23.model.plan import Plan
@@ -157,9 +157,7 @@ def earlier_build(since: Since, store: ProjectStore, pipeline: Pipeline) -> Earl
     `pipeline` is today's. If a path has changed that no stage looked at, only a full decision shows what it affects.
     """
     try:
-        index = DependencyIndex(store.index, since.table)
-        if index.head.token != since.token or not store.local.records.is_indexed():
-            return None
+        index = index_of(since, store)
         if index.head.pipeline != head_of(pipeline):
             return None
         rows, changed = index.stages(), frozenset(since.changed) - {since.file}

@@ -76,14 +76,28 @@ class Part(Struct, frozen=True, kw_only=True):
         return {status: number for status, number in ends.items() if number}
 
 
+def index_of(since: Since, store: ProjectStore) -> DependencyIndex:
+    """Return the index of a build.
+
+    Raises:
+        OutdatedIndexError: it is not of that build, or belongs to a foreign store.
+
+    """
+    # The index of a foreign store may be forged, and would hide stages from the build.
+    if store.is_foreign:
+        raise OutdatedIndexError
+    rows = DependencyIndex(store.index, since.table)
+    # A build that was killed may have written the index without its snapshot, or the other way round.
+    if rows.head.token != since.token or not store.local.records.is_indexed():
+        raise OutdatedIndexError
+    return rows
+
+
 def part_of(since: Since, store: ProjectStore, edited_stages: EditedStages) -> Part | None:
     """Return the stages that changes affect; None if that is not known, or is more than half of all."""
     root, changed = store.root, [*since.changed]
     try:
-        rows = DependencyIndex(store.index, since.table)
-        # A build that was killed may have written the index without its snapshot, or the other way round.
-        if rows.head.token != since.token or not store.local.records.is_indexed():
-            return None
+        rows = index_of(since, store)
         digests = {one: _known(since.digest_of(one)) for one in rows.head.read if one not in changed}
         text, edited = "", {}
         if since.file in changed:

@@ -255,7 +255,8 @@ class PlanWalk:
         self._decider, self._selection, self._visitor = decider, selection, visitor
         self._frontier = ReadyNodes(decider.state.plan)
         self.wanted: Collection[str] = selection.nodes(decider.state.plan)
-        self.unaffected: frozenset[str] = decider.unaffected
+        earlier = decider.earlier
+        self.unaffected = frozenset[str]() if earlier is None else earlier.unaffected(decider.state)
 
     def step(self) -> bool:
         """Handle the next ready node; return False if there is none."""

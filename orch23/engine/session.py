@@ -214,11 +214,10 @@ def open_session(  # noqa: PLR0913 - what a build knows, each with its own name
         forced=forced,
         overwrite_edited=overwrite_edited,
         failed_before=history.failed,
+        earlier=None if forced else earlier,
     )
     if part is None:
         _expand_sources(decider, tools.check_provider)
-    if earlier is not None and not forced:
-        decider.earlier, decider.unaffected = earlier, earlier.unaffected(state)
     return Session(pipeline=pipeline, store=store, prior=memory, lock=lock, history=history, decider=decider)
 
 

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from orch23.engine.dependency_index import StageRow
 from orch23.engine.earlier_build import EarlierBuild
@@ -94,6 +95,13 @@ def test_what_a_new_or_a_former_stage_makes_changes_what_others_looked_at() -> N
 @pytest.mark.parametrize("more", [{"above": ("x",)}, {"beside": ("x",)}, {"group": "x"}, {"is_recorded": False}])
 def test_a_stage_that_is_not_decided_by_itself_is_always_decided(more: dict[str, Any]) -> None:
     assert earlier(**more).unaffected(state_of(BEFORE)) == set()
+
+
+def test_a_stage_that_follows_others_than_before_is_affected() -> None:
+    since = earlier()
+    row = since.rows["c"]
+    follows = replace(since, rows={**since.rows, "c": replace(row, upstream=("a",))})
+    assert follows.unaffected(state_of(BEFORE)) == {"a", "b"}
 
 
 def test_items_are_unaffected_if_what_is_new_above_them_is_nothing_that_they_looked_at() -> None:

@@ -92,7 +92,6 @@ class Visitor:
     # as an decider
     read_yaml: Any = staticmethod(lambda text: text)
     earlier = None
-    unaffected: frozenset[str] = frozenset()
 
     def decide(self, name: str, *, need_intermediate: bool = False) -> DecidedStage:
         assert not need_intermediate
