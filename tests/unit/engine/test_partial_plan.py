@@ -52,6 +52,10 @@ def test_what_a_change_reaches_is_a_part_of_the_plan(store: ProjectStore) -> Non
     assert found.began.spec_file == "a.in"
 
 
+def test_the_index_of_a_foreign_store_is_not_used(store: ProjectStore) -> None:
+    assert part(replace(store, is_foreign=True), replace(LAST, changed=("a.in",))) is None
+
+
 def test_only_recorded_stages_are_searched_in_the_lock_file(store: ProjectStore) -> None:
     (store.root / "g.in").touch()
     found = part(store, replace(LAST, changed=("g.in",)))
