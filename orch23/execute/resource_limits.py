@@ -44,14 +44,16 @@ class ResourceMonitor:
         self._step_bytes = min(_STEP_BYTES, limits.disk // _PARTS)
         self._step_entries = min(_STEP_ENTRIES, limits.files // _PARTS)
         self._free_bytes, self._free_entries = _free_space(root)
+        self._was_over_memory = False
 
     def exceeded_limit(self, processes: Sequence[int]) -> str | None:
         """Return which limit the step exceeds, or None. `processes` are the pids of the step."""
         limits = self._limits
         if len(processes) > limits.processes:
             return f"it had more than {limits.processes} processes at once (`limits.processes`)"
-        # The second sum counts shared pages once. It can take a second for gigabytes, so the cheap sum comes first.
-        if sum(map(_resident_bytes, processes)) > limits.memory and sum(map(_shared_bytes, processes)) > limits.memory:
+        # Twice in a row: a process between vfork and exec has the memory of its parent, which then counts twice.
+        was_over, self._was_over_memory = self._was_over_memory, _use_more_memory(processes, limits.memory)
+        if was_over and self._was_over_memory:
             return f"it used more than {limits.memory} bytes of memory (`limits.memory`)"
         free_bytes, free_entries = _free_space(self._root)
         taken_bytes, taken_entries = self._free_bytes - free_bytes, self._free_entries - free_entries
@@ -59,6 +61,16 @@ class ResourceMonitor:
             return None
         self._free_bytes, self._free_entries = free_bytes, free_entries
         return _exceeded_disk_limit(self._root, limits)
+
+
+def _use_more_memory(processes: Sequence[int], limit_bytes: int) -> bool:
+    """Return whether processes use more memory than the limit together. A page that they share counts once."""
+    # The exact sum can take a second for gigabytes. The cheap one, which counts shared pages repeatedly, comes first.
+    if sum(map(_resident_bytes, processes)) <= limit_bytes:
+        return False
+    read = [(pid, _shared_bytes(pid)) for pid in processes]
+    # If a process ends between two readings, its part of the shared pages is in the reading of the others too.
+    return sum(shared_bytes for pid, shared_bytes in read if _resident_bytes(pid)) > limit_bytes
 
 
 def _resident_bytes(pid: int) -> int:

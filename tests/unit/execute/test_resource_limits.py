@@ -1,13 +1,17 @@
 """What a step takes of the machine while it runs is noticed, and is the end of it."""
 
 import os
+import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from orch23.execute import resource_limits
 from orch23.execute.local_executor import LocalExecutor
+from orch23.execute.process_tree import read_proc
 from orch23.execute.resource_limits import ResourceMonitor
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.model.action import Action, ActionResult, Completed, StepLimits
@@ -146,6 +150,44 @@ def test_a_page_that_processes_share_counts_once(executor: LocalExecutor) -> Non
     result = run(executor, f'exec {sys.executable} -c "{shared.replace("sleep(60)", "sleep(1)")}"')
     assert codes(result) == []
     assert result.exit_code == 0
+
+
+def test_shared_pages_count_once_though_a_process_ends_between_the_readings(tmp_path: Path, monkeypatch) -> None:
+    """Each of three processes counts a third of the pages, then half of them, then all: more than there are."""
+    script = HOLD.replace("400", "180").replace("import time", "import os, time; os.fork() and os.fork()")
+    script = script.replace("time.sleep", "print(flush=True); time.sleep")
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as parent:
+        try:
+            assert parent.stdout is not None
+            for _ in range(3):
+                parent.stdout.readline()
+            children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
+            assert len(children) == 2
+            read = read_proc
+
+            def read_and_kill(pid: int, name: str) -> bytes:
+                data = read(pid, name)
+                if name == "smaps_rollup" and pid != parent.pid:
+                    os.kill(pid, signal.SIGKILL)
+                    while read(pid, "statm") != b"0 0 0 0 0 0 0\n":
+                        pass
+                return data
+
+            monkeypatch.setattr(resource_limits, "read_proc", read_and_kill)
+            assert not resource_limits._use_more_memory([*map(int, children), parent.pid], LIMITS.memory)
+        finally:
+            os.killpg(parent.pid, signal.SIGKILL)
+
+
+def test_memory_that_counts_twice_for_a_moment_is_not_the_end_of_a_step(tmp_path: Path, monkeypatch) -> None:
+    """As with a process between vfork and exec, which has the memory of its parent."""
+    growth = ResourceMonitor(tmp_path, LIMITS)
+    used_bytes = iter([200, 300, 200, 300, 300])
+    monkeypatch.setattr(resource_limits, "_resident_bytes", lambda _: 300 << 20)
+    monkeypatch.setattr(resource_limits, "_shared_bytes", lambda _: next(used_bytes) << 20)
+    found = [growth.exceeded_limit([os.getpid()]) for _ in range(5)]
+    assert found == [None] * 4 + ["it used more than 268435456 bytes of memory (`limits.memory`)"]
 
 
 def test_the_address_space_is_limited_only_on_request(executor: LocalExecutor) -> None:
