@@ -17,7 +17,7 @@ from orch23 import __version__
 from orch23.cli.author_data import check_input_schemas
 from orch23.cli.build_parts import BuildParts, BuildRequest
 from orch23.cli.consent import Consent
-from orch23.cli.project_loading import Project, open_read_session
+from orch23.cli.project_loading import Project, open_build_session, open_read_session
 from orch23.cli.store_size import warn_about_size
 from orch23.decide.secrets import secrets_from
 from orch23.engine.build import Build
@@ -161,14 +161,10 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         if any(map(may_use_sandbox, pipeline.stages)):
             sandbox.choose_in_background()
         sandbox_dirs, left_edited = _recover(project)
-        open_again = partial(
-            open_read_session,
-            project,
-            forced=(*request.forced, *request.resample),
-            overwrite_edited=request.overwrite_edited,
-        )
+        forced = (*request.forced, *request.resample)
+        open_again = partial(open_read_session, project, forced=forced, overwrite_edited=request.overwrite_edited)
         # Read under the lock: no other build changes the lock file, the journal or the store from here on.
-        session = open_again()
+        session = open_build_session(project, forced=forced, overwrite_edited=request.overwrite_edited)
         check_ownership(session)
         check_input_schemas(pipeline, store.workspace, project.tools.sources)
         run_id = new_run_id(settings.clock(), project.loaded.digests[pipeline.file].sha256[:8])

@@ -261,7 +261,13 @@ def read_yaml(text: str) -> Json:
 
 
 def open_read_session(project: Project, *, forced: Sequence[str] = (), overwrite_edited: bool = False) -> Session:
-    """Return a session for reading. Takes no lock, writes nothing."""
+    """Return a session that shows the project as it is at this moment. Takes no lock, writes nothing."""
+    now = replace(project, store=project.store.for_one_moment())
+    return open_build_session(now, forced=forced, overwrite_edited=overwrite_edited)
+
+
+def open_build_session(project: Project, *, forced: Sequence[str] = (), overwrite_edited: bool = False) -> Session:
+    """Return a session that looks at the files of the project again for each decision. Writes nothing."""
     return open_session(
         project.pipeline,
         project.store,

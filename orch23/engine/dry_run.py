@@ -230,7 +230,12 @@ def replan(session: Session, lock: LockFile, selection: Selection) -> Replan:
     before = session.decider
     old = before.state
     state = ProjectState(
-        old.plan, session.store, lock, git=old.git, other_pipelines=old.other_pipelines, trusts_lock=old.trusts_lock
+        old.plan,
+        session.store.for_one_moment(),
+        lock,
+        git=old.git,
+        other_pipelines=old.other_pipelines,
+        trusts_lock=old.trusts_lock,
     )
     state.reads.update((node, reads) for node, reads in old.reads.items() if node in old.plan.expansions)
     decider = StageDecider(

@@ -308,7 +308,8 @@ def _expand_sources(decider: StageDecider, check: CheckProvider) -> None:
         if plan is not None:
             state.extend(plan)
     # A file that no stage makes any more will be removed, so it does not count as an existing input.
-    if not problems:
+    has_ended_stages = not all(state.plan.is_declared(record.stage) for record in state.former.values())
+    if not problems and (seen or has_ended_stages):  # otherwise `check_plan` has found all missing inputs
         exists = {path: ObsoleteFiles(state).has_lasting_file(path) for path in literal_reads(state.plan)}
         problems += missing_inputs_errors(state.plan, exists, state.store.workspace.is_folder)
     if problems:

@@ -100,9 +100,15 @@ class ProjectStore(Struct, frozen=True, kw_only=True):
     is_foreign: bool = False
     repaired: list[str] = field(default_factory=list)
 
+    def for_one_moment(self) -> "ProjectStore":
+        """Return a view of this store that looks at each path of the workspace once: see `Workspace.for_one_moment`."""
+        return self._with_workspace(self.workspace.for_one_moment())
+
     def tracked(self, reads: set[str]) -> "ProjectStore":
-        """Return a view of this store that adds to `reads` each path of the workspace that is read through it."""
-        workspace = self.workspace.tracked(reads)
+        """Return a view for one moment that adds to `reads` each path of the workspace that is read through it."""
+        return self._with_workspace(self.workspace.tracked(reads))
+
+    def _with_workspace(self, workspace: Workspace) -> "ProjectStore":
         return replace(self, workspace=workspace, sources=self.sources.with_workspace(workspace))
 
     def build_lock(self) -> BuildLock:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from copy import copy
 from pathlib import Path
 
+from msgspec import Struct, field
+
 from orch23.model.digest import FileEntry
 from orch23.model.errors import SafetyError
 from orch23.model.file_policy import GITIGNORE
@@ -44,6 +46,20 @@ from orch23.store.safe_files import (
 _TRIES = 8
 
 
+class _Looks(Struct):
+    """What a view for one moment found: files as by `_lstat`, paths that are not links, and files that it hashed."""
+
+    files: dict[str, tuple[FileStamp | None, str]] = field(default_factory=dict)
+    unlinked: set[str] = field(default_factory=set)
+    hashed: set[str] = field(default_factory=set)
+
+    def forget(self, path: str) -> None:
+        """Forget a path and the folders above it."""
+        self.files.pop(path, None)
+        self.hashed.discard(path)
+        self.unlinked.clear()
+
+
 class Workspace:
     """The files below the root. Safe for calls from several threads.
 
@@ -71,14 +87,24 @@ class Workspace:
         self._written: set[str] = set()
         self._wrote: set[str] = set()
         self._reads: set[str] | None = None
+        self._looks: _Looks | None = None
+
+    def for_one_moment(self) -> "Workspace":
+        """Return a view of this workspace that looks at each file, folder and link once, and shares everything else.
+
+        It is for a command that writes nothing, or for one decision: both describe a moment.
+        """
+        one = copy(self)
+        one._looks = _Looks()  # noqa: SLF001 - of the same class
+        return one
 
     def tracked(self, reads: set[str]) -> "Workspace":
-        """Return a view of this workspace that adds to `reads` what is read through it, and shares everything else.
+        """Return a view for one moment that adds to `reads` what is read through it.
 
         Files are added by path, folders that are listed by their absolute path.
         """
         # A parameter and not a global variable: threads would record a read for another stage (ADR 31).
-        one = copy(self)
+        one = copy(self) if self._looks is not None else self.for_one_moment()
         one._reads = reads  # noqa: SLF001 - of the same class
         return one
 
@@ -93,8 +119,10 @@ class Workspace:
         if stamp is None:
             return None
         seen = self._known(path)
-        if seen is None or seen.stamp != stamp or self._is_racy(seen):
+        if seen is None or seen.stamp != stamp or (self._is_racy(seen) and not self._has_hashed(path)):
             seen = self._hash(path)
+            if self._looks is not None:
+                self._looks.hashed.add(path)
         entry = None if seen is None else seen.entry
         self._observed.note_entry(path, entry)
         return entry
@@ -121,6 +149,8 @@ class Workspace:
         """Return the target of a link; empty for another entry, None if nothing is there."""
         whole = self._whole(path)
         self._note_read(whole)
+        if self._looks is not None and path in self._looks.unlinked:
+            return ""
         try:
             text = os.readlink(whole)
         except (FileNotFoundError, NotADirectoryError):
@@ -129,6 +159,8 @@ class Workspace:
         except OSError as refused:
             if refused.errno != errno.EINVAL:
                 raise
+            if self._looks is not None:
+                self._looks.unlinked.add(path)
             return ""
         self._observed.note_link(whole, text)
         return text
@@ -192,8 +224,10 @@ class Workspace:
             return False
 
     def invalidate(self, paths: Iterable[str]) -> None:
-        """Forget the hashes of these paths: they are hashed again when they are next needed."""
+        """Forget what is known of these paths: they are looked at and hashed again when they are next needed."""
         for path in paths:
+            if self._looks is not None:
+                self._looks.forget(path)
             if self._known(path) is not None:
                 with self._lock:
                     self._seen[path] = None
@@ -314,27 +348,45 @@ class Workspace:
         return f"{self._base}{folder}".rstrip("/")
 
     def _look(self, path: str) -> FileStamp | None:
+        looks = self._looks
+        if looks is None:
+            stamp, missing_folder = self._lstat(path, set())
+        elif path in looks.files:
+            stamp, missing_folder = looks.files[path]
+        else:
+            stamp, missing_folder = looks.files[path] = self._lstat(path, looks.unlinked)
+        if missing_folder:
+            self._observed.note_missing_folder(missing_folder)
+            self._note_read(self._whole(missing_folder))
+        return stamp
+
+    def _lstat(self, path: str, unlinked: set[str]) -> tuple[FileStamp | None, str]:
+        """Return the stamp of the regular file at a path, and the first folder above the path that is missing, or `""`.
+
+        Folders in `unlinked` are not looked at again; it gets those above the path.
+        """
         names, name = split_path(path)
         above = ""
         try:
             for part in names:
                 above += part
-                mode = os.lstat(self._base + above).st_mode
-                if stat.S_ISLNK(mode):
-                    raise unsafe_path_error(path)
+                if above not in unlinked:
+                    if stat.S_ISLNK(os.lstat(self._base + above).st_mode):
+                        raise unsafe_path_error(path)
+                    unlinked.add(above)
                 above += "/"
             found = os.lstat(f"{self._base}{above}{name}")
         except FileNotFoundError:
-            if above and not above.endswith("/"):
-                self._observed.note_missing_folder(above)
-                self._note_read(self._whole(above))
-            return None
+            return None, "" if above.endswith("/") else above
         except NotADirectoryError:
-            return None
-        return stamp_of(found) if stat.S_ISREG(found.st_mode) else None
+            return None, ""
+        return stamp_of(found) if stat.S_ISREG(found.st_mode) else None, ""
 
     def _is_racy(self, seen: HashedFile) -> bool:
         return _is_racy(seen, self._now_ns())
+
+    def _has_hashed(self, path: str) -> bool:
+        return self._looks is not None and path in self._looks.hashed
 
     def _hash(self, path: str) -> HashedFile | None:
         """Hash a file. Try again if it changes meanwhile: the digest might then match no state of the file."""

@@ -227,6 +227,9 @@ class MemoryStore:
     def tracked(self, _reads: set[str]) -> "MemoryStore":
         return self
 
+    def for_one_moment(self) -> "MemoryStore":
+        return self
+
     def add_file(self, path: str) -> Digest:
         self.saved(path)
         digest = self.contents.put(self.workspace.files[path])

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from orch23.engine.session import check_plan, errors_of_sound_stages
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import InvalidInputError
-from orch23.model.pipeline import CheckStep, Verify
+from orch23.model.pipeline import CheckStep, SkippedStage, Verify
 from orch23.model.plan import Fresh, Run
 from orch23.model.record import LockFile, Record
 from orch23.store.history import RunHistory
@@ -114,6 +114,16 @@ def test_a_missing_input_of_an_item_is_reported_before_anything_runs() -> None:
     with pytest.raises(InvalidInputError) as caught:
         project.session()
     assert ["in/b" in one.message for one in caught.value.diagnostics] == [True]
+
+
+def test_an_output_of_a_skipped_stage_does_not_count_as_an_input_that_exists() -> None:
+    project = Project(stage("a"), stage("b", "a"))
+    project.build()
+    off = SkippedStage(name="a", kind="shell", condition="false", writes=("a",))
+    project.pipeline = Project(stage("b", "a"), skipped=(off,)).pipeline
+    with pytest.raises(InvalidInputError) as caught:
+        project.session()
+    assert ["`a`, which makes it, is skipped" in (one.hint or "") for one in caught.value.diagnostics] == [True]
 
 
 def test_steps_of_items_that_differ_are_checked_by_their_providers() -> None:

@@ -512,3 +512,83 @@ def test_a_file_that_is_gone_is_not_still_what_was_written(tmp_path: Path) -> No
     workspace.note_written_file("a", digest_bytes(b"one").sha256, replace_file(tmp_path, "a", b"one", 0o644))
     (tmp_path / "a").unlink()
     assert not workspace.has_digest("a", digest_bytes(b"one").sha256)
+
+
+# ---- views for one moment -------------------------------------------------------------------------
+
+LOOKED_AT = ("a/f", "a/b/g", "a/none", "gone/f", "gone/b/f", "f/below", "link", "link/g", "broken", "f", "a/b")
+
+
+def look_at(view: Workspace, path: str) -> object:
+    """Return everything that a view says of a path."""
+    found: list[object] = [view.input_entry(path), view.resolved_path(path)]
+    try:
+        return [*found, view.entry(path), view.is_file(path), view.listing("a/**"), view.writable_files(f"{path}/*")]
+    except SafetyError as error:
+        return [*found, str(error)]
+
+
+@pytest.fixture
+def tree(root: Path) -> Path:
+    for path in ("a/f", "a/b/g", "f"):
+        put(root, path)
+    (root / "link").symlink_to("a/b")
+    (root / "broken").symlink_to("a/missing")
+    return root
+
+
+@pytest.mark.parametrize("first", LOOKED_AT)
+def test_what_one_stage_has_looked_at_is_noted_for_the_next_one_too(tree: Path, first: str) -> None:
+    for second in LOOKED_AT:
+        moment, after_another, alone = Workspace(tree, None).for_one_moment(), set[str](), set[str]()
+        look_at(moment.tracked(set()), first)
+        found = look_at(moment.tracked(after_another), second)
+        assert found == look_at(Workspace(tree, None).tracked(alone), second)
+        assert after_another == alone
+
+
+def test_a_missing_folder_is_noted_for_each_stage_since_a_link_there_would_be_an_error(tree: Path) -> None:
+    moment = Workspace(tree, None).for_one_moment()
+    for _ in range(2):
+        reads = set[str]()
+        assert moment.tracked(reads).entry("gone/b/f") is None
+        assert reads == {"gone/b/f", str(tree / "gone")}
+
+
+def test_a_view_for_one_moment_looks_at_each_path_once(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = Workspace(tree, None)
+    view = workspace.for_one_moment()
+    calls: list[str] = []
+
+    def counted(real: Callable[[str], object]) -> Callable[[str], object]:
+        def call(path: str) -> object:
+            calls.append(path)
+            return real(path)
+
+        return call
+
+    monkeypatch.setattr(os, "lstat", counted(os.lstat))
+    monkeypatch.setattr(os, "readlink", counted(os.readlink))
+    for _ in range(3):
+        for path in ("a/f", "a/b/g", "a/none", "gone/f", "f"):
+            view.entry(path)
+            view.tracked(set()).entry(path)
+    assert sorted(calls) == [str(tree / path) for path in ("a", "a/b", "a/b/g", "a/f", "a/none", "f", "gone")]
+    view.resolved_path("a/b/g")
+    view.resolved_path("a/b/g")
+    assert len(calls) == 8, "`a` and `a/b` are known as folders, and `a/b/g` is looked at once more"
+    put(tree, "a/none")
+    assert (view.entry("a/none"), workspace.entry("a/none")) == (None, FileEntry(digest_bytes(b"x")))
+    view.invalidate(["a/none"])
+    assert view.entry("a/none") == FileEntry(digest_bytes(b"x"))
+
+
+def test_a_decision_hashes_a_young_file_once_and_the_next_decision_again(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(root, "f")
+    workspace, paths = Workspace(root, None), hashed(monkeypatch)
+    for _ in range(2):
+        decision = workspace.tracked(set())
+        assert decision.entry("f") == decision.entry("f") == FileEntry(digest_bytes(b"x"))
+    assert paths == ["f", "f"]
