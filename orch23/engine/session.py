@@ -28,7 +28,7 @@ from orch23.model.errors import CorruptStateError, InvalidInputError
 from orch23.model.pipeline import CheckStep, ForeachStage, Pipeline, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import LockFile, Record
-from orch23.plan.diagnostics import literal_reads, missing_inputs_errors, unmade_inputs_errors
+from orch23.plan.diagnostics import missing_inputs_errors, unmade_inputs_errors
 from orch23.plan.planner import build_plan, unknown_needs_errors
 from orch23.resolve.prompts import AuthorTexts
 from orch23.resolve.slices import YamlReader
@@ -278,8 +278,8 @@ def _without_plan(pipeline: Pipeline, tools: PlanningTools) -> list[Diagnostic]:
 
 def missing_input_errors(plan: Plan, store: ProjectStore) -> tuple[Diagnostic, ...]:
     """Return an error for each literal input that does not exist and that no stage makes."""
-    exists = {path: store.workspace.input_entry(path) is not None for path in literal_reads(plan)}
-    return missing_inputs_errors(plan, exists, store.workspace.is_folder)
+    workspace = store.workspace
+    return missing_inputs_errors(plan, lambda path: workspace.input_entry(path) is not None, workspace.is_folder)
 
 
 def _expand_sources(decider: StageDecider, check: CheckProvider) -> None:
@@ -310,7 +310,7 @@ def _expand_sources(decider: StageDecider, check: CheckProvider) -> None:
     # A file that no stage makes any more will be removed, so it does not count as an existing input.
     has_ended_stages = not all(state.plan.is_declared(record.stage) for record in state.former.values())
     if not problems and (seen or has_ended_stages):  # otherwise `check_plan` has found all missing inputs
-        exists = {path: ObsoleteFiles(state).has_lasting_file(path) for path in literal_reads(state.plan)}
+        exists = ObsoleteFiles(state).has_lasting_file
         problems += missing_inputs_errors(state.plan, exists, state.store.workspace.is_folder)
     if problems:
         raise InvalidInputError(*problems)

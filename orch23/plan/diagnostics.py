@@ -116,11 +116,8 @@ def _no_folder(_path: str) -> bool:
     return False
 
 
-def literal_reads(plan: Plan) -> tuple[str, ...]:
-    """Return the paths that `missing_inputs_errors` looks up, sorted.
-
-    These are the required literal inputs, and file names such as `a#b` or `a[1]`, for which an input may be meant.
-    """
+def _literal_reads(plan: Plan) -> tuple[str, ...]:
+    """Return the required literal inputs, and file names such as `a#b` or `a[1]` that an input may mean, sorted."""
     stages = [node for node in plan.nodes.values() if isinstance(node, Stage)]
     inputs = [one for stage in stages for one in (*stage.inputs, *stage.verify.inputs)]
     required = list(filter(_is_required, inputs))
@@ -130,11 +127,11 @@ def literal_reads(plan: Plan) -> tuple[str, ...]:
 
 
 def missing_inputs_errors(
-    plan: Plan, exists: Mapping[str, bool], is_folder: IsFolder = _no_folder
+    plan: Plan, exists: Callable[[str], bool], is_folder: IsFolder = _no_folder
 ) -> tuple[Diagnostic, ...]:
     """Return an error for each literal input that neither exists nor is made by a stage, or that is a folder.
 
-    `exists` has an entry for each path of `literal_reads`.
+    `exists` is asked only for inputs of which no stage upstream has the path as an output.
     """
     # One search for the whole plan: comparing each input with the writes of each stage upstream takes quadratic time.
     search = _MissingInputs(plan, exists, is_folder)
@@ -143,11 +140,21 @@ def missing_inputs_errors(
 
 
 class _MissingInputs(Struct, frozen=True, dict=True):
-    """A search for missing inputs. Its indices are built when first used: most inputs exist."""
+    """A search for missing inputs. Its other indices are built when first used: most inputs exist."""
 
     plan: Plan
-    exists: Mapping[str, bool]
+    exists: Callable[[str], bool]
     is_folder: IsFolder
+
+    @cached_property
+    def makers(self) -> Mapping[str, tuple[str, ...]]:
+        """The stages that have a path as an output, without patterns."""
+        found: dict[str, tuple[str, ...]] = {}
+        for name, node in self.plan.nodes.items():
+            if isinstance(node, Stage):
+                for path in node.literal_outputs:
+                    found[path] = (*found.get(path, ()), name)
+        return found
 
     @cached_property
     def writers(self) -> WriterIndex:
@@ -162,7 +169,7 @@ class _MissingInputs(Struct, frozen=True, dict=True):
     def known_paths(self) -> Suggestions:
         """Suggest the patterns that stages write and the files that exist."""
         written = {pattern for node in self.plan.nodes.values() for pattern in writes_of(node)}
-        return Suggestions(written.union(path for path, is_there in self.exists.items() if is_there))
+        return Suggestions(written.union(filter(self.exists, _literal_reads(self.plan))))
 
     def errors_of(self, stage: Stage) -> Iterator[Diagnostic]:
         inputs = _inputs(stage)
@@ -170,7 +177,7 @@ class _MissingInputs(Struct, frozen=True, dict=True):
             if _is_literal(_path(one)) and (problem := self._error(stage, where, one)) is not None:
                 yield problem
         for where, one in inputs:
-            if isinstance(one, GlobInput) and (name := _look_alike(one)) is not None and self.exists.get(name):
+            if isinstance(one, GlobInput) and (name := _look_alike(one)) is not None and self.exists(name):
                 message = (
                     f"input `{name}` of stage `{stage.name}` does not match the file of this name: `[...]` is a set"
                 )
@@ -179,7 +186,9 @@ class _MissingInputs(Struct, frozen=True, dict=True):
 
     def _error(self, stage: Stage, where: _Where, one: Input) -> Diagnostic | None:
         path = _path(one)
-        if self.exists.get(path) or (path.endswith("/") and self.is_folder(path.rstrip("/"))):
+        if path in self.makers and self._is_made(stage, path, self.makers[path]):
+            return None
+        if self.is_folder(path.rstrip("/")) if path.endswith("/") else self.exists(path):
             return None
         makers = self.writers.writers_of(path)
         if self._is_made(stage, path, makers):
@@ -214,7 +223,7 @@ class _MissingInputs(Struct, frozen=True, dict=True):
             )
             hint = f"put `{later}` before `{name}` in the list, or remove the input"
         whole = _look_alike(one)
-        if whole is not None and self.exists.get(whole):
+        if whole is not None and self.exists(whole):
             literal = escape_pattern(whole)
             hint = f"`{whole}` means a part of the file `{path}`; for the file of this name, write `{literal}`"
         return Diagnostic("E822", message, place, hint)

@@ -16,11 +16,15 @@ from orch23.model.pipeline import (
     Verify,
     WriteScope,
 )
-from orch23.plan.diagnostics import literal_reads, missing_inputs_errors, unmade_inputs_errors
+from orch23.plan.diagnostics import missing_inputs_errors, unmade_inputs_errors
 from orch23.plan.planner import build_plan
 from orch23.steps.shell.spec import ShellStep
 
 STEP = ShellStep(("x",))
+
+
+def no_file(_path: str) -> bool:
+    return False
 
 
 def stage(name, inputs=(), writes=(), **more):
@@ -32,20 +36,34 @@ def missing(*stages, exists=(), skipped=()):
     pipeline = Pipeline(name="p", file="p.yaml", stages=stages, skipped=skipped)
     plan, problems = build_plan(pipeline)
     assert plan is not None, problems
-    paths = literal_reads(plan)
-    return missing_inputs_errors(plan, {path: path in exists for path in (*paths, *exists)})
+    return missing_inputs_errors(plan, exists.__contains__)
 
 
 def test_only_literal_inputs_that_are_not_optional_are_required() -> None:
     inputs = ("a", GlobInput("b/*"), ListInput("c/**"), SliceInput("d.md", "H"), PathInput("e", optional=True))
     verify = Verify(inputs=(PathInput("f"), SliceInput("g.md", "H", optional=True)))
-    plan, _ = build_plan(Pipeline(name="p", file="p.yaml", stages=(stage("s", inputs, verify=verify),)))
+    found = missing(stage("s", inputs, verify=verify))
+    assert [one.message.split("`")[1] for one in found] == ["a", "d.md", "f"]
+    (problem,) = missing(stage("s", inputs, verify=verify), exists=("a", "f", "d.md#H"))
+    assert "for the file of this name, write `d.md[#]H`" in (problem.hint or "")
+
+
+def test_only_inputs_that_no_stage_upstream_makes_are_looked_up() -> None:
+    looked: list[str] = []
+    stages = (stage("a", ("src",), ("made",)), stage("b", ("made", "out/x"), ("c",)), stage("g", (), ("out/*",)))
+    plan, _ = build_plan(Pipeline(name="p", file="p.yaml", stages=stages))
     assert plan is not None
-    assert literal_reads(plan) == ("a", "d.md", "d.md#H", "f"), "a file may be named `d.md#H`"
+
+    def exists(path: str) -> bool:
+        looked.append(path)
+        return path == "src"
+
+    assert missing_inputs_errors(plan, exists) == ()
+    assert looked == ["src", "out/x"], "another maker of a pattern may not make it"
 
 
 def test_a_missing_input_is_reported_with_the_nearest_name() -> None:
-    (problem,) = missing(stage("s", ("specs/appp.md",)), exists=("specs/app.md",))
+    (problem,) = missing(stage("s", ("specs/appp.md", "specs/app.md")), exists=("specs/app.md",))
     assert problem.code == "E822"
     assert problem.message == "input `specs/appp.md` of stage `s` does not exist, and no stage makes it"
     assert problem.hint == "did you mean `specs/app.md`?"
@@ -104,10 +122,10 @@ def test_a_stage_upstream_of_a_foreach_gets_no_files_of_it() -> None:
 
 
 def test_a_file_that_exists_is_meant_and_one_that_does_not_is_not() -> None:
-    pipeline = Pipeline(name="p", file="p.yaml", stages=(stage("s", ("specs/aps.md", "specs/ap.md")),))
+    pipeline = Pipeline(name="p", file="p.yaml", stages=(stage("s", ("specs/aps.md", "specs/ap.md", "specs/app.md")),))
     plan, _ = build_plan(pipeline)
     assert plan is not None
-    found = missing_inputs_errors(plan, {"specs/aps.md": False, "specs/ap.md": False, "specs/app.md": True})
+    found = missing_inputs_errors(plan, {"specs/app.md"}.__contains__)
     assert [one.hint for one in found] == ["did you mean `specs/app.md`?"] * 2
 
 
@@ -130,7 +148,7 @@ def test_a_folder_that_is_named_as_a_file_is_reported_as_a_folder() -> None:
     plan, _ = build_plan(one)
     assert plan is not None
     for found in (
-        missing_inputs_errors(plan, {"src": False}, lambda path: path == "src"),
+        missing_inputs_errors(plan, no_file, lambda path: path == "src"),
         unmade_inputs_errors(one, lambda _path: False, lambda path: path == "src"),
     ):
         assert {(d.code, d.message) for d in found} == {("E822", "input `src` of stage `s` is a folder")}
@@ -145,4 +163,4 @@ def test_a_folder_that_is_named_as_a_file_is_reported_as_a_folder() -> None:
 def test_a_folder_on_disk_is_ignored_if_a_stage_makes_the_file() -> None:
     plan, _ = build_plan(Pipeline(name="p", file="p.yaml", stages=(stage("s", ("x",)), stage("m", (), ("x",)))))
     assert plan is not None
-    assert missing_inputs_errors(plan, {"x": False}, lambda _path: True) == ()
+    assert missing_inputs_errors(plan, no_file, lambda _path: True) == ()
