@@ -19,7 +19,7 @@ from orch23.model.errors import MissingBytesError
 from orch23.model.paths import match_any
 from orch23.model.pipeline import Stage
 from orch23.model.plan import Decision, Edited, Restore, Run, VerifyOnly
-from orch23.model.record import Facts, Manifest, Reason, Record, core_of, identity_of, retained_key, same_result
+from orch23.model.record import Facts, Manifest, Reason, Record, core_of, retained_key, same_result
 from orch23.plan.nodes import reads_with_exclusions, writes_of
 from orch23.resolve.prompts import AuthorTexts
 from orch23.resolve.resolution import ResolvedStage, resolve_stage
@@ -79,8 +79,8 @@ class StageDecider(Struct):
 
         The inputs of the prompt have the same digests, so the prompt is the same.
         """
-        identity = identity_of(resolved.manifest)
-        for record in (*self.state.locked.of_identity(identity), *self.state.store.records.by_identity(identity)):
+        identity, state = resolved.identity, self.state
+        for record in (*state.locked.of_identity(identity), *state.store.records.by_identity(identity)):
             same = _unrendered(record.manifest) == _unrendered(resolved.manifest)
             if same and record.texts and record.texts == resolved.texts and not record.failed:
                 return replace(resolved, manifest=record.manifest, key=record.key, core=core_of(record.manifest))
@@ -103,7 +103,7 @@ class StageDecider(Struct):
         known = self._known(resolved, need_intermediate=need_intermediate)
         if self._may_start_over(known, resolved):
             # A record of an earlier base wins: a reverted input restores its result at no cost (ADR 19, rule 2).
-            for start in bases.alternatives(name, identity_of(resolved.manifest), in_force):
+            for start in bases.alternatives(name, resolved.identity, in_force):
                 state.moved_bases[name] = start
                 other = self.resolve(name)
                 if self._todays(other):
@@ -212,7 +212,7 @@ class StageDecider(Struct):
         name, state = resolved.stage.name, self.state
         waiting = self.waiting_on(name)
         locked = state.lock.records.get(name)
-        relatives = state.store.records.by_identity(identity_of(resolved.manifest))
+        relatives = state.store.records.by_identity(resolved.identity)
         # Without a record in the lock file, one of the store with the same identity shows what changed.
         previous = locked or next((r for r in relatives if not r.failed), None)
         current = self._todays(resolved)
@@ -224,7 +224,7 @@ class StageDecider(Struct):
         edited = () if self.overwrite_edited else self._edits_to_keep(stage, wanted, current)
         disk = {path: state.on_disk(path) for path in (*paths, *edited)}
         # Only a dry run has unsettled stages: a build waits for them and needs no other records.
-        others = (*relatives, *state.locked.of_identity(identity_of(resolved.manifest))) if waiting else ()
+        others = (*relatives, *state.locked.of_identity(resolved.identity)) if waiting else ()
         return StageFacts(
             stage=name,
             manifest=resolved.manifest,

@@ -84,9 +84,13 @@ def is_verify_aspect(aspect: str) -> bool:
     return aspect == "ensures" or aspect.partition(":")[0].partition(".")[0] == "verify"
 
 
-def core_of(manifest: Manifest) -> str:
-    """Return the digest of all but the verification: with an equal core, old outputs only have to be verified."""
-    return digest_json({a: v for a, v in manifest.items() if not is_verify_aspect(a)})
+def core_of(manifest: Manifest, key: str | None = None) -> str:
+    """Return the digest of all but the verification: with an equal core, old outputs only have to be verified.
+
+    Without a verification it is the key, which is not computed again if it is given.
+    """
+    core = {a: v for a, v in manifest.items() if not is_verify_aspect(a)}
+    return key if key is not None and len(core) == len(manifest) else digest_json(core)
 
 
 def identity_of(manifest: Manifest) -> str:

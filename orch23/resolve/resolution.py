@@ -25,7 +25,7 @@ from orch23.model.pipeline import (
     SliceInput,
     Stage,
 )
-from orch23.model.record import ACTION_FORMAT, Facts, Manifest, core_of, key_of
+from orch23.model.record import ACTION_FORMAT, Facts, Manifest, core_of, identity_of, key_of
 from orch23.model.step import ProcessStep, VerifyStep
 from orch23.resolve.commands import command_steps, resolve_commands
 from orch23.resolve.prompts import AuthorTexts, PromptInput, ReadText, key_texts
@@ -74,6 +74,7 @@ class ResolvedStage(Struct, frozen=True, kw_only=True):
     manifest: Manifest
     key: str
     core: str
+    identity: str
     facts: Facts
     files: Mapping[str, FileEntry]
     base: Mapping[str, FileEntry]
@@ -149,11 +150,13 @@ def resolve_stage(
     aspects |= {f"requires:{c.kind}:{c.path}": _holds(c, tree) for c in stage.requires}
     # An aspect that is None is left out, so a new aspect does not change the key of a stage that does not use it.
     manifest = dict(sorted((a, v) for a, v in aspects.items() if v is not None))
+    key = key_of(manifest)
     return ResolvedStage(
         stage=stage,
         manifest=manifest,
-        key=key_of(manifest),
-        core=core_of(manifest),
+        key=key,
+        core=core_of(manifest, key),
+        identity=identity_of(manifest),
         facts=facts,
         files=inputs.files,
         base=base,

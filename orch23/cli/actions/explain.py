@@ -20,7 +20,7 @@ from orch23.model.errors import MissingBytesError, NotFoundError
 from orch23.model.llm import Request
 from orch23.model.paths import match_any
 from orch23.model.plan import Blocked, Edited, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
-from orch23.model.record import Reason, Record, identity_of
+from orch23.model.record import Reason, Record
 from orch23.plan.nodes import writes_of
 from orch23.plan.planner import Selection
 from orch23.report.explain import (
@@ -105,7 +105,7 @@ def _former(session: Session, decided: DecidedStage) -> Record | None:
     if isinstance(decided.decision, Fresh | Restore | VerifyOnly):
         return decided.decision.record
     locked = session.lock.records.get(decided.resolved.stage.name)
-    relatives = session.store.records.by_identity(identity_of(decided.resolved.manifest))
+    relatives = session.store.records.by_identity(decided.resolved.identity)
     return locked or next((record for record in relatives if not record.failed), None)
 
 

@@ -72,6 +72,7 @@ class Bench:
             manifest={},
             key="k",
             core="c",
+            identity="",
             facts=FACTS,
             files={},
             base=base or {},

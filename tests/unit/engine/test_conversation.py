@@ -323,6 +323,7 @@ def opened(folder: Path, step: LLMStep, name: str = "code@T1", **more: Any) -> R
         manifest={},
         key="k",
         core="c",
+        identity="",
         files={},
         base={},
         verify_files={},

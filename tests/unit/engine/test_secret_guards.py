@@ -153,7 +153,16 @@ def test_a_manifest_with_a_secret_is_refused_by_its_part() -> None:
     stage = Stage(name="s", step=STEP)
     manifest: dict[str, Json] = {"env:A": "x", "env:B": [KEY], "command": ["curl", KEY], f"input:{KEY}": "0"}
     resolved = ResolvedStage(
-        stage=stage, manifest=manifest, key="", core="", facts=Facts(), files={}, base={}, verify_files={}, given=()
+        stage=stage,
+        manifest=manifest,
+        key="",
+        core="",
+        identity="",
+        facts=Facts(),
+        files={},
+        base={},
+        verify_files={},
+        given=(),
     )
     problems = guard_manifest(SECRETS, resolved)
     assert [(one.code, one.subject) for one in problems] == [("E602", "env"), ("E602", "command"), ("E602", "input")]

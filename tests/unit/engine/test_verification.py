@@ -43,6 +43,7 @@ class Bench:
             manifest={},
             key="k",
             core="c",
+            identity="",
             facts=FACTS,
             files={},
             base={},

@@ -24,7 +24,7 @@ from orch23.model.pipeline import (
     Verify,
     WriteScope,
 )
-from orch23.model.record import Facts, core_of, is_verify_aspect, key_of
+from orch23.model.record import Facts, core_of, identity_of, is_verify_aspect, key_of
 from orch23.resolve.resolution import resolve_stage
 from orch23.steps.llm.spec import LLMStep
 from orch23.steps.pytest.spec import PytestStep
@@ -253,10 +253,14 @@ def test_the_order_in_which_the_author_lists_files_is_what_the_model_sees_and_so
 
 
 def test_key_and_core_are_those_of_the_manifest():
-    found = resolved()
-    assert (found.key, found.core) == (key_of(found.manifest), core_of(found.manifest))
-    assert any(is_verify_aspect(aspect) for aspect in found.manifest)
-    assert None not in found.manifest.values()
+    for found, has_verification in (
+        (resolved(), True),
+        (resolved(stage=replace(SHELL, verify=Verify(), ensures=())), False),
+    ):
+        manifest = found.manifest
+        assert (found.key, found.core, found.identity) == (key_of(manifest), core_of(manifest), identity_of(manifest))
+        assert any(map(is_verify_aspect, manifest)) is (found.key != found.core) is has_verification
+        assert None not in manifest.values()
 
 
 def test_slices_and_listings_stage_no_whole_file():
