@@ -2,9 +2,8 @@
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from orch23.load.data import invalid_schema_errors, validate_data
-from orch23.load.yaml_text import ParsedText, parse_yaml
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
 from orch23.model.errors import InvalidInputError
@@ -14,6 +13,9 @@ from orch23.providers.adapter import ScriptedCase, ScriptedResponses
 from orch23.providers.codes import NO_SCRIPTED_RESPONSE
 from orch23.resolve.prompts import AuthorTexts
 from orch23.store.workspace import Workspace
+
+if TYPE_CHECKING:
+    from orch23.load.yaml_text import ParsedText
 
 
 def read_scripted_responses(sources: AuthorTexts, path: str) -> ScriptedResponses:
@@ -26,6 +28,8 @@ def read_scripted_responses(sources: AuthorTexts, path: str) -> ScriptedResponse
     text, problem = sources.text(path)
     if text is None:
         raise InvalidInputError(*((problem,) if problem else ()))
+    from orch23.load.yaml_text import parse_yaml  # noqa: PLC0415 - a build with a stored plan does not need it
+
     parsed = parse_yaml(text, path)
     if parsed.diagnostics:
         raise InvalidInputError(*parsed.diagnostics)
@@ -37,7 +41,7 @@ def read_scripted_responses(sources: AuthorTexts, path: str) -> ScriptedResponse
     return found
 
 
-def _wrong_form(parsed: ParsedText, path: str, names: Sequence[str]) -> Diagnostic:
+def _wrong_form(parsed: "ParsedText", path: str, names: Sequence[str]) -> Diagnostic:
     wrong = f"; wrong: {', '.join(f'`{name}`' for name in names)}" if names else ""
     hint = "write stage names, each with a list of responses (text), or of cases `{when: TEXT, answers: [...]}`"
     location = parsed.location_of("", names[0] if names else None) or Location(path, 1, 1)
@@ -46,12 +50,14 @@ def _wrong_form(parsed: ParsedText, path: str, names: Sequence[str]) -> Diagnost
 
 
 def validate_by_schema(
-    sources: AuthorTexts, path: str, value: Json, *, parsed: ParsedText | None = None
+    sources: AuthorTexts, path: str, value: Json, *, parsed: "ParsedText | None" = None
 ) -> tuple[Diagnostic, ...]:
     """Return the errors of a value by the JSON schema at `path`; with their places, if `parsed` is its source."""
     text, problem = sources.text(path)
     if text is None:
         return (problem,) if problem else ()
+    from orch23.load.data import validate_data  # noqa: PLC0415 - few stages have a schema
+
     return _with_schema(path, text, lambda schema: validate_data(value, schema, path, parsed=parsed))
 
 
@@ -60,6 +66,8 @@ def check_schema_file(sources: AuthorTexts, path: str | None) -> tuple[Diagnosti
     text = sources.text(path)[0] if path is not None else None
     if path is None or text is None:
         return ()
+    from orch23.load.data import invalid_schema_errors  # noqa: PLC0415 - as above
+
     return _with_schema(path, text, lambda schema: invalid_schema_errors(schema, path))
 
 
@@ -85,6 +93,8 @@ def check_input_schemas(pipeline: Pipeline, workspace: Workspace, sources: Autho
             continue
         # A missing file may still be made by a stage; otherwise the plan reports it.
         if (data := workspace.read(one.path)) is not None:
+            from orch23.load.yaml_text import parse_yaml  # noqa: PLC0415 - as above
+
             parsed = parse_yaml(data.decode("utf-8", "replace"), one.path)
             problems += parsed.diagnostics or validate_by_schema(sources, one.schema, parsed.tree, parsed=parsed)
     if problems:

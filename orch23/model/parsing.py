@@ -264,7 +264,8 @@ _TEXTS_AND_COMMENTS = re.compile(
     r"#[^\n]*",
     re.DOTALL,
 )
-_LONG_KEY = re.compile(r"[ \t]*\.[ \t]*".join([r"[A-Za-z0-9_-]+"] * (MAX_TOML_KEY_PARTS + 1)))
+# A text: compiling it takes 3 ms, and few runs read TOML. `re` keeps what it has compiled.
+_LONG_KEY = r"[ \t]*\.[ \t]*".join([r"[A-Za-z0-9_-]+"] * (MAX_TOML_KEY_PARTS + 1))
 
 
 class LongTomlKeyError(ValueError):
@@ -288,7 +289,7 @@ def parse_toml(text: str) -> dict[str, Any]:
     if text.count(".") >= MAX_TOML_KEY_PARTS:
         # A quoted part of a key counts as one, whatever it contains; line breaks are kept, to report the line.
         plain = _TEXTS_AND_COMMENTS.sub(lambda found: "s" + "\n" * found.group().count("\n"), text)
-        long = _LONG_KEY.search(plain)
+        long = re.search(_LONG_KEY, plain)
         if long is not None:
             raise LongTomlKeyError(plain.count("\n", 0, long.start()) + 1)
     import tomllib  # noqa: PLC0415 - only for texts in TOML

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from orch23.model.diagnostic import Diagnostic, Location, Severity
 from orch23.model.digest import Json
-from orch23.model.text import HIDDEN_CHARACTERS
+from orch23.model.text import replace_hidden
 from orch23.report.marks import Style, Tone
 from orch23.report.values import pluralize, truncate
 
@@ -47,7 +47,7 @@ def render_diagnostics(
 
 def visible(text: str) -> str:
     """Return a text with escapes for the characters that steer a terminal or cannot be seen."""
-    return HIDDEN_CHARACTERS.sub(_escape, text)
+    return replace_hidden(text, _escape)
 
 
 def _escape(found: re.Match[str]) -> str:

@@ -1,12 +1,16 @@
 """Hidden characters in JSON become escapes, and the JSON stays the same."""
 
 import json
+import re
 import unicodedata
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.model.text import HIDDEN_CHARACTERS, escape_hidden
+from orch23.model import text as text_module
+from orch23.model.text import escape_hidden, replace_hidden
+
+HIDDEN_CHARACTERS = re.compile(text_module.HIDDEN_CHARACTERS)
 
 
 @given(st.text() | st.text('\x1b\x9b\u2028\u202e\u200b\ufeff\xad\U000e0041\r\n"\\'))
@@ -26,3 +30,8 @@ def test_every_character_that_unicode_calls_control_or_format_is_among_them() ->
 def test_no_printable_character_of_ascii_is_hidden() -> None:
     assert HIDDEN_CHARACTERS.search("".join(filter(str.isprintable, map(chr, range(128))))) is None
     assert escape_hidden("a\x7f") == "a\\u007f"
+
+
+@given(st.text() | st.text("\x00\x07\t\n\x1b\x7f\x9b\xad\u202e az"))
+def test_each_hidden_character_and_no_other_is_replaced(text: str) -> None:
+    assert replace_hidden(text, lambda _found: "?") == HIDDEN_CHARACTERS.sub("?", text)
