@@ -16,6 +16,7 @@ SNAPSHOT_FORMAT = b"orch23 snapshot 1\n"
 _MAX_CHANGED = 1000
 # Files per process: a smaller share takes less time to check than a fork. Threads would wait for each other (ADR 15).
 _SHARE = 2000
+_COMPLETE = b"."  # after the last line of a result
 _LENGTH_BYTES = 8
 _BLOCK = 1 << 20
 _DIGEST_BYTES = 32
@@ -127,30 +128,38 @@ class StatSnapshot:
         """
         count = len(self.paths)
         share = -(-count // max(1, min(_processors(), count // _SHARE))) or 1
-        helpers = [(start, self._fork(start, start + share)) for start in range(share, count, share)]
+        helpers = [(start, *self._fork(start, start + share)) for start in range(share, count, share)]
         try:
             numbers = self._touched_among(0, share)
         finally:
-            results = [_is_success(helper) for _, helper in helpers]
-        for (start, _), is_unchanged in zip(helpers, results, strict=True):
-            if not is_unchanged:  # also if the process could not start, or failed: this one repeats its work
-                numbers += self._touched_among(start, start + share)
+            results = [(start, _result(helper, pipe)) for start, helper, pipe in helpers]
+        for start, found in results:
+            # None also if the process could not start, or failed: this one repeats its work.
+            numbers += self._touched_among(start, start + share) if found is None else found
         return numbers
 
-    def _fork(self, start: int, end: int) -> int:
-        """Return the id of a process that exits with 0 if no file of a range was touched; 0 if it could not start."""
+    def _fork(self, start: int, end: int) -> tuple[int, int]:
+        """Start a process that writes the indices of a range's touched files to a pipe; return its id and the pipe.
+
+        The id is 0 if it could not start.
+        """
+        reading, writing = os.pipe()
         try:
             helper = os.fork()
         except OSError:
-            return 0
+            helper = 0
+            os.close(writing)
+            return helper, reading
         if helper == 0:
-            is_unchanged = False
             try:
-                is_unchanged = not self._touched_among(start, end)
+                os.close(reading)
+                lines = b"".join(b"%d\n" % number for number in self._touched_among(start, end))
+                _write_all(writing, lines + _COMPLETE)
             finally:
                 # Ends without cleanup: buffers and exit handlers belong to the parent.
-                os._exit(not is_unchanged)
-        return helper
+                os._exit(0)
+        os.close(writing)
+        return helper, reading
 
     def _touched_among(self, start: int, end: int) -> list[int]:
         paths, ctimes = self.paths[start:end], self.ctimes[start:end]
@@ -307,12 +316,26 @@ def _processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _is_success(helper: int) -> bool:
-    """Wait for a process; return whether it exited with 0. The id 0 stands for a process that could not start."""
+def _result(helper: int, pipe: int) -> list[int] | None:
+    """Wait for a process of `_fork`; return the indices that it wrote, or None if it did not write them all."""
+    data = bytearray()
     try:
-        return helper != 0 and os.waitpid(helper, 0)[1] == 0
-    except ChildProcessError:  # the parent of this process ignores SIGCHLD, so the kernel keeps no exit status
-        return False
+        while block := os.read(pipe, _BLOCK):
+            data += block
+    finally:
+        os.close(pipe)
+        if helper != 0:
+            try:  # noqa: SIM105 - `contextlib` takes long to load
+                os.waitpid(helper, 0)
+            except ChildProcessError:  # the parent of this process ignores SIGCHLD, so the kernel has reaped it
+                pass
+    *lines, last = data.split(b"\n")
+    return list(map(int, lines)) if last == _COMPLETE else None
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
 
 
 def _is_file(path: str) -> bool:

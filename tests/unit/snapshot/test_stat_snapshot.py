@@ -162,15 +162,51 @@ def test_forked_processes_report_the_same(
             os.waitpid(child, os.WNOHANG)
 
 
-def test_the_parent_checks_the_files_of_a_process_that_fails(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def ranges_of_the_parent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the list of the ranges, by their starts, that this process looks at from now on."""
+    seen: list[int] = []
+    real = StatSnapshot._touched_among
+
+    def counted(snapshot: StatSnapshot, start: int, end: int) -> list[int]:
+        seen.append(start)
+        return real(snapshot, start, end)
+
+    monkeypatch.setattr(StatSnapshot, "_touched_among", counted)
+    return seen
+
+
+@pytest.mark.parametrize("is_ignored", [False, True])
+def test_the_parent_takes_over_what_a_process_found(
+    root: Path, monkeypatch: pytest.MonkeyPatch, is_ignored: bool
+) -> None:
+    """Also if it ignores SIGCHLD, so that it gets no exit status."""
     snapshot = snapshot_of(root)
     (root / "src/deep/c.txt").write_text("other")
     one_file_a_process(monkeypatch)
-    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    seen = ranges_of_the_parent(monkeypatch)
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN) if is_ignored else signal.getsignal(signal.SIGCHLD)
     try:
         assert differences(snapshot)[0] == ["src/deep/c.txt"]
     finally:
         signal.signal(signal.SIGCHLD, before)
+    assert seen == [0]
+
+
+def test_the_parent_checks_the_files_of_a_process_that_fails(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot = snapshot_of(root)
+    (root / "src/deep/c.txt").write_text("other")
+    one_file_a_process(monkeypatch)
+    parent, write = os.getpid(), os.write
+
+    def cut_short(descriptor: int, data: bytes) -> int:
+        if os.getpid() == parent:
+            return write(descriptor, data)
+        write(descriptor, data[: data.index(b"\n") + 1] if b"\n" in data else b"")
+        os._exit(0)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("orch23.snapshot.stat_snapshot.os.write", cut_short)
+        assert differences(snapshot)[0] == ["src/deep/c.txt"]
 
     def refused() -> int:
         raise BlockingIOError
