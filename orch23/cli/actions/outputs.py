@@ -1,7 +1,7 @@
 """Run `clean`, `release` and `reset`: remove or keep outputs, and delete results."""
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
@@ -60,19 +60,30 @@ def plan_removal(session: Session, stages: Collection[str]) -> OutputRemoval:
     owning = {
         name: record for name, record in session.lock.owner_records().items() if session.state.may_remove_by(record)
     }
-    unknown = [name for name in stages if not any(name in (one, one.partition("@")[0]) for one in owning)]
+    known = {name for one in owning for name in (one, one.partition("@")[0])}
+    unknown = [name for name in stages if name not in known]
     Selection(targets=tuple(unknown)).nodes(session.state.plan)
     records = [record for name, record in owning.items() if _is_selected(name, stages)]
     records += _kept_failures(session, stages)
     removal = OutputRemoval(refusal=DeclaredByPlan(session).refusal)
+    originals = _originals(records)
     for path in sorted({path for record in records for path in record.outputs}):
-        _classify(session, removal, path, records)
+        _classify(session, removal, path, originals.get(path))
     return removal
 
 
-def _classify(session: Session, removal: OutputRemoval, path: str, records: Sequence[Record]) -> None:
+def _originals(records: Iterable[Record]) -> dict[str, FileEntry]:
+    """Return the original file of each path that has one, by the first of these records that has it."""
+    found: dict[str, FileEntry] = {}
+    for record in records:
+        for path, entry in record.originals.items():
+            if entry is not None:
+                found.setdefault(path, entry)
+    return found
+
+
+def _classify(session: Session, removal: OutputRemoval, path: str, original: FileEntry | None) -> None:
     """Add an output to the removal, unless it is missing or is the original already."""
-    original = next((one.originals[path] for one in records if one.originals.get(path) is not None), None)
     current = session.store.workspace.entry(path)
     if current is None or current == original:
         return

@@ -1,0 +1,56 @@
+"""A command makes as many function calls for each added stage with many stages as with few: nothing is quadratic.
+
+Calls are counted, not time, so a slow machine changes nothing.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.calls import counted_calls
+from tests.project import Project
+
+SIZES = (20, 60, 180)
+MOST = 1.03
+"""A few calls more are normal: the numbers of stages get longer, and tables bigger."""
+
+
+def stages(count: int) -> str:
+    """Return the text of a pipeline in which each stage copies a file."""
+    lines = (
+        f"  s{i}: {{shell: [cp, in/{i}.txt, out/{i}.txt], inputs: [in/{i}.txt], outputs: [out/{i}.txt]}}\n"
+        for i in range(100, 100 + count)
+    )
+    return "version: 1\ndefaults: {sandbox: off}\nstages:\n" + "".join(lines)
+
+
+def calls_of(root: Path, count: int, prepare: Callable[[Project], None], argv: tuple[str, ...]) -> int:
+    """Return how many calls a command makes, after a build and a change."""
+    project = Project(root)
+    project.write({f"in/{i}.txt": f"{i}\n" for i in range(100, 100 + count)})
+    project.write({"pipeline.yaml": stages(count)})
+    assert project.build().code == 0
+    prepare(project)
+    with counted_calls() as calls:
+        outcome = project.run(*argv)
+    assert outcome.code == 0, outcome.err
+    return calls[0]
+
+
+def leave(project: Project) -> None:
+    """Change nothing."""
+
+
+@pytest.mark.usefixtures("steps_reach_outside")
+@pytest.mark.parametrize(
+    ("prepare", "argv"),
+    [
+        pytest.param(leave, ("clean", "--force"), id="clean"),
+    ],
+)
+def test_calls_per_stage_do_not_grow(tmp_path: Path, prepare: Callable[[Project], None], argv: tuple[str, ...]) -> None:
+    # The first run imports modules.
+    _, few, more, many = (calls_of(tmp_path / str(count), count, prepare, argv) for count in (1, *SIZES))
+    before, after = (more - few) / (SIZES[1] - SIZES[0]), (many - more) / (SIZES[2] - SIZES[1])
+    assert after < before * MOST, f"each added stage takes {after:.0f} calls instead of {before:.0f}"
