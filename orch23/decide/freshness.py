@@ -6,7 +6,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.model.digest import FileEntry, Json
-from orch23.model.paths import may_overlap
+from orch23.model.paths import PatternSet
 from orch23.model.plan import Decision, Edited, Fresh, Maybe, Restore, Run, VerifyOnly
 from orch23.model.record import Manifest, Reason, ReasonCode, Record, is_verify_aspect
 
@@ -102,7 +102,8 @@ def decide(known: StageFacts) -> Decision:
         # Never by a flag or a time: only by records of the current key and the bytes on disk (ADR 3).
         return _by_records(known) or Run(_why(known))
     # A record may match, or differ only in verification, once upstream has settled.
-    if any(_agrees(record.manifest, known.manifest, known.uncertain) for record in known.possible):
+    uncertain = PatternSet(known.uncertain)
+    if any(_agrees(record.manifest, known.manifest, uncertain) for record in known.possible):
         return Maybe(known.pending_upstream, tuple(Reason("upstream_maybe", name) for name in known.pending_upstream))
     return Run(_why(known))
 
@@ -197,7 +198,7 @@ def _disk_reasons(target: Target, known: StageFacts) -> Iterator[Reason]:
         yield Reason(code, path, str(wanted) if wanted else None, str(there) if there else None)
 
 
-def _agrees(then: Manifest, now: Manifest, uncertain: tuple[str, ...]) -> bool:
+def _agrees(then: Manifest, now: Manifest, uncertain: PatternSet) -> bool:
     return all(
         then.get(aspect) == now.get(aspect)
         for aspect in {*then, *now}
@@ -205,20 +206,16 @@ def _agrees(then: Manifest, now: Manifest, uncertain: tuple[str, ...]) -> bool:
     )
 
 
-def _is_uncertain(aspect: str, patterns: tuple[str, ...]) -> bool:
+def _is_uncertain(aspect: str, patterns: PatternSet) -> bool:
     prefix, _, subject = aspect.partition(":")
     match prefix:
         case "prompt" | "system":
             return True
         case "input" | "base":
-            return _met(subject, patterns)
+            return patterns.may_overlap(subject)
         case "slice" | "keys":
-            return _met(subject.partition("#")[0], patterns)
+            return patterns.may_overlap(subject.partition("#")[0])
         case "requires":
-            return _met(subject.partition(":")[2], patterns)
+            return patterns.may_overlap(subject.partition(":")[2])
         case _:
             return False
-
-
-def _met(path: str, patterns: tuple[str, ...]) -> bool:
-    return any(may_overlap(pattern, path) for pattern in patterns)

@@ -137,6 +137,13 @@ class PatternSet:
         """Return whether one of the patterns matches a path."""
         return path in self.literal or match_any(self.globs, path)
 
+    def may_overlap(self, pattern: str) -> bool:
+        """Return whether one of the patterns can match a path that another pattern matches, which may be literal."""
+        wanted = normalize_pattern(pattern)
+        if is_glob(wanted):
+            return any(may_overlap(one, wanted) for one in (*self.globs, *self.literal))
+        return wanted in self.literal or any(may_overlap(one, wanted) for one in self.globs)
+
 
 def escape_pattern(name: str) -> str:
     """Return the pattern that matches only the file with this name, which may contain wildcards."""

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from orch23.model.paths import match, may_overlap, normalize_pattern, static_prefix
+from orch23.model.paths import PatternSet, match, may_overlap, normalize_pattern, static_prefix
 from tests.ignored_paths import is_ignored
 
 ALPHABET = "ab."
@@ -152,6 +152,15 @@ def test_meeting_is_mutual_and_everything_meets_itself_and_all(one: str, other: 
     assert may_overlap(one, other) is may_overlap(other, one)
     assert may_overlap(one, one)
     assert may_overlap(one, "**")
+
+
+@given(st.lists(WITH_SETS | PATHS, max_size=4), WITH_SETS | PATHS)
+@example(["a"], "./a")
+@example(["./a"], "a")
+@example(["a/"], "a/b")
+@example(["a"], "")
+def test_a_set_overlaps_what_one_of_its_patterns_overlaps(patterns: list[str], other: str) -> None:
+    assert PatternSet(patterns).may_overlap(other) is any(may_overlap(one, other) for one in patterns)
 
 
 @given(WITH_SETS, PATHS)

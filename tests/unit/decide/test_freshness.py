@@ -6,6 +6,7 @@ from orch23.decide.freshness import Candidate, StageFacts, change_reasons, decid
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.plan import Edited, Fresh, Maybe, Restore, Run, VerifyOnly
 from orch23.model.record import Reason, Record, key_of
+from tests.calls import counted_calls
 
 A, B = FileEntry(digest_bytes(b"a")), FileEntry(digest_bytes(b"b"))
 MANIFEST = {"kind": "shell", "command": "make", "input:x": "1", "verify": ["t"]}
@@ -180,6 +181,18 @@ def test_a_stage_is_maybe_where_upstream_may_give_it_a_recorded_key():
     decision = decide(facts)
     assert isinstance(decision, Maybe)
     assert [(r.code, r.subject) for r in decision.reasons] == [("upstream_maybe", "up")]
+
+
+def test_many_inputs_from_many_uncertain_stages_are_not_compared_pairwise():
+    def calls(count):
+        paths = [f"out/{number}" for number in range(count)]
+        one = record({**MANIFEST, **{f"input:{path}": "1" for path in paths}})
+        facts = known(pending_upstream=("up",), uncertain=tuple(paths), possible=(one,), previous=one)
+        with counted_calls() as counted:
+            assert isinstance(decide(facts), Maybe)
+        return counted[0]
+
+    assert calls(200) < 5 * calls(50)
 
 
 def test_a_stage_with_a_reason_of_its_own_runs_whatever_upstream_writes():
