@@ -222,7 +222,7 @@ class Replan(Struct, frozen=True):
 
 
 def replan(session: Session, lock: LockFile, selection: Selection) -> Replan:
-    """Return the decisions of the next build of a selection.
+    """Return the decisions of the next build of a selection, which keeps user edits.
 
     `lock` is the lock file that this build wrote. Stages that this build forced are forced again: the
     result is stored for the same command line.
@@ -244,7 +244,6 @@ def replan(session: Session, lock: LockFile, selection: Selection) -> Replan:
         before.sources,
         before.read_yaml,
         forced=before.forced,
-        overwrite_edited=before.overwrite_edited,
         earlier=before.earlier and before.earlier.after(session.store.workspace.written_paths),
     )
     dry_run = DryRun(decider, selection)

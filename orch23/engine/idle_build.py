@@ -45,11 +45,11 @@ def idle_build_of(
     """Return the decisions and events of the next build; None if it has something to do, or that is not known.
 
     `began` and `ended` are the first and the last event of this build. If it `moved` anything, all stages are planned
-    again.
+    again; also if it was to overwrite user edits, since the next build may have to keep them.
     """
     session, selection, state = build.session, build.options.selection, build.session.state
     wanted = selection.nodes(state.plan)
-    if moved:
+    if moved or session.decider.overwrite_edited:
         # From here on, only what the next build uses counts: git, and bytes of the store.
         state.git.was_used = False
         session.store.local.contents.read_digests.clear()

@@ -22,24 +22,14 @@ LOG_FOLDER = "logs"
 # The environment variables that decisions depend on, besides all that begin with `OPTION_PREFIX`.
 ENVIRONMENT_NAMES = ("HOME", "PATH", "VIRTUAL_ENV")
 OPTION_PREFIX = "ORCH23_"
-KNOWN_FLAGS = frozenset(
-    {
-        "--allow-unsandboxed",
-        "--downstream",
-        "--offline",
-        "--only",
-        "--overwrite-edited",
-        "--quiet",
-        "--replay",
-        "--until",
-        "--verbose",
-        "-q",
-        "-v",
-    }
-)
-# The options of `build` with which a snapshot can answer, besides --jobs and --keep-going.
+# The options of `build` with which a snapshot can answer, besides --jobs.
 # With any other option, such as one that is added later, a build decides everything. An option may be listed here if a
 # build with it that found nothing to do finds nothing again, as long as the files and the environment stay the same.
+KNOWN_FLAGS = frozenset({"--downstream", "--only", "--quiet", "--until", "--verbose", "-q", "-v"})
+# These change what a build does, but not whether it has something to do, so builds with and without them share a
+# snapshot. With --overwrite-edited, a stage may run that is otherwise kept, but a stage that is fresh stays fresh.
+SHARED_FLAGS = frozenset({"--allow-unsandboxed", "--keep-going", "--offline", "--overwrite-edited", "--replay", "-k"})
+_CONTRADICTION = frozenset({"--offline", "--replay"})
 KNOWN_VALUE_OPTIONS = frozenset({"--budget", "--model", "--output", "--provider", "--set", "--vars"})
 _COMPLETE = "_ORCH23_COMPLETE"
 _PRIVATE = 0o600
@@ -99,11 +89,11 @@ def pid_line(pid: int) -> bytes:
 def command_identity(here: str, argv: list[str]) -> str | None:
     """Return the directory and the arguments as one text, which is the same for a `build` and its `plan`.
 
-    --jobs and --keep-going are left out: they change how a build runs, not whether it has something to do. None if an
-    option is not known here.
+    --jobs and `SHARED_FLAGS` are left out: they change how a build runs, not whether it has something to do. None if an
+    option is not known here, or two contradict each other.
     """
     words = _relevant_words(argv[1:])
-    if words is None:
+    if words is None or _CONTRADICTION.issubset(argv):
         return None
     return "\n".join((here, *(word.replace("\\", "\\\\").replace("\n", "\\n") for word in words)))
 
@@ -127,7 +117,7 @@ def _argument(words: list[str]) -> tuple[int, bool]:
     word, following = words[0], words[1:2]
     if not word.startswith("-") or word == "-":
         return 1, True
-    if word in ("-k", "--keep-going"):
+    if word in SHARED_FLAGS:
         return 1, False
     if word in ("-j", "--jobs"):
         return (2 if following and _is_number(following[0]) else 0), False

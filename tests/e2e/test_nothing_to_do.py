@@ -117,6 +117,36 @@ def test_with_how_many_jobs_nothing_is_done_does_not_matter(root: Path) -> None:
         assert not was_quick(root)
 
 
+SHARED = ("--overwrite-edited", "--allow-unsandboxed", "--offline", "--replay", "--keep-going")
+
+
+@pytest.mark.parametrize("option", SHARED)
+def test_builds_with_and_without_an_option_that_decides_nothing_are_quick_after_each_other(
+    root: Path, option: str
+) -> None:
+    assert orch23(root, "build", option).returncode == 0
+    assert was_quick(root)
+    (root / "one.txt").unlink()  # a build with the option does something
+    assert "1 restored" in orch23(root, "build", option).stderr
+    assert not was_quick(root)
+    for argv in (["build"], ["plan"], ["build", option]):
+        done = orch23(root, *argv)
+        assert (done.returncode, was_quick(root)) == (0, True), (argv, done.stderr)
+
+
+def test_an_edit_that_was_overwritten_leaves_the_next_build_nothing_to_decide(root: Path) -> None:
+    (root / "one.txt").write_text("by hand\n")
+    assert "1 restored" in orch23(root, "build", "--overwrite-edited").stderr
+    assert orch23(root, "build").returncode == 0
+    assert was_quick(root)
+    (root / "one.txt").write_text("by hand\n")
+    assert orch23(root, "build").returncode == 6
+
+
+def test_options_that_contradict_each_other_are_refused_with_nothing_to_do(root: Path) -> None:
+    assert orch23(root, "build", "--replay", "--offline").returncode == 64
+
+
 def test_options_in_the_environment_count(root: Path) -> None:
     assert orch23(root, "build", ORCH23_BUILD_VERBOSE="1").returncode == 0
     assert not was_quick(root)

@@ -33,6 +33,10 @@ AHEAD_NS = 10_000_000_000
 RACY_NS = 100_000_000  # less than orch23 waits for, so that what was just made is young and what was there is not
 BUILD = ["build", "pipeline.yaml", "-j1"]
 PLAN = ["plan", "pipeline.yaml"]
+OPTION_NAMES = ("--overwrite-edited", "--offline", "--replay", "--keep-going")
+OPTIONS: tuple[tuple[str, ...], ...] = ((), (), *((name,) for name in OPTION_NAMES))
+"""Options of builds that share a snapshot."""
+
 PIPELINE = """\
 version: 1
 name: story
@@ -251,21 +255,22 @@ class Play:
         self.answered += quick is not None
         assert (quick or self.ask(program, PLAN)) == self.ask(main, PLAN)
 
-    def build(self) -> None:
+    def build(self, *options: str) -> None:
         """Build as the program does; deciding everything, in a copy of the project, comes to the same."""
-        quick = self.ask(reply, BUILD)
+        argv = [*BUILD, *options]
+        quick = self.ask(reply, argv)
         if quick is not None:
             self.answered += 1
-            assert self.ask(main, BUILD) == quick
+            assert self.ask(main, argv) == quick
             return
         with tempfile.TemporaryDirectory(dir=RAM) as folder:
             shutil.copytree(".", folder, dirs_exist_ok=True, symlinks=True)
             shutil.rmtree(f"{folder}/.orch23/snapshots", ignore_errors=True)
-            quick = self.ask(program, BUILD)
+            quick = self.ask(program, argv)
             done = left()
             self.parts += "at_rest" in done.began
             with contextlib.chdir(folder):
-                whole = self.ask(main, BUILD)
+                whole = self.ask(main, argv)
                 assert whole is not None
                 assert quick is not None
                 all_done = left()
@@ -322,8 +327,8 @@ def test_the_snapshot_says_what_deciding_again_would(history: tuple[int, int]) -
             play.ahead_ns += chance.choice([0, 0, 0, AHEAD_NS, -AHEAD_NS])
             play.compare()
             if chance.random() < 0.7:
-                play.build()
-                play.build()
+                play.build(*chance.choice(OPTIONS))
+                play.build(*chance.choice(OPTIONS))
 
 
 def test_the_snapshot_answers_where_nothing_happened() -> None:

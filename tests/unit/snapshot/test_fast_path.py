@@ -3,11 +3,17 @@
 import pytest
 
 from orch23.cli.commands.building import build_command
-from orch23.snapshot.fast_path import KNOWN_FLAGS, KNOWN_VALUE_OPTIONS, command_identity, program_identity
+from orch23.snapshot.fast_path import (
+    KNOWN_FLAGS,
+    KNOWN_VALUE_OPTIONS,
+    SHARED_FLAGS,
+    command_identity,
+    program_identity,
+)
 
 DECIDED = {"--dry-run", "-n", "--json", "--force", "-f", "--resample", "--live"}
 """The options with which a build is decided each time."""
-WITHOUT_PART = {"--jobs", "-j", "--keep-going", "-k"}
+WITHOUT_PART = {"--jobs", "-j", *SHARED_FLAGS}
 
 
 def identity_of(line: str) -> str | None:
@@ -15,9 +21,10 @@ def identity_of(line: str) -> str | None:
 
 
 @pytest.mark.parametrize(
-    "line", ["-j 4", "-j4", "--jobs=4", "--jobs 4", "-k", "--keep-going", "-k -j 2 --jobs=3 -j1", "-j 007"]
+    "line",
+    ["-j 4", "-j4", "--jobs=4", "--jobs 4", "-k -j 2 --jobs=3 -j1", "-j 007", "-k --replay", *sorted(SHARED_FLAGS)],
 )
-def test_jobs_and_keep_going_are_not_part_of_the_identity(line: str) -> None:
+def test_jobs_and_options_that_share_a_snapshot_are_not_part_of_the_identity(line: str) -> None:
     assert identity_of(line) == identity_of("")
     assert identity_of(f"p.yaml {line} one") == identity_of("p.yaml one")
 
@@ -35,6 +42,8 @@ def test_jobs_and_keep_going_are_not_part_of_the_identity(line: str) -> None:
         ("--vars -j4 p.yaml", "--vars p.yaml"),
         ("--set=a=b", "--set=a=c"),
         ("-q", ""),
+        ("--budget 1", ""),
+        ("--output --replay", "--output"),
         ("-- -k", "--"),
         ("one two", "one\ntwo"),
         ("one\\ntwo", "one\ntwo"),
@@ -69,9 +78,11 @@ def test_a_number_that_is_a_stage_stays_beside_the_number_of_jobs() -> None:
         "--quiet=1",
         "one --new two",
         "--set a=b --new",
+        "--replay --offline",
+        "--offline one -k --replay",
     ],
 )
-def test_an_unknown_option_has_no_identity(line: str) -> None:
+def test_an_unknown_option_and_a_contradiction_have_no_identity(line: str) -> None:
     assert identity_of(line) is None
 
 
@@ -81,7 +92,7 @@ def test_every_option_of_build_is_listed_as_known_or_not() -> None:
     groups = [KNOWN_FLAGS, KNOWN_VALUE_OPTIONS, DECIDED, WITHOUT_PART]
     assert set(options) == set().union(*groups)
     assert sum(map(len, groups)) == len(options)
-    assert {name for name, one in options.items() if getattr(one, "is_flag", False)} >= KNOWN_FLAGS
+    assert {name for name, one in options.items() if getattr(one, "is_flag", False)} >= KNOWN_FLAGS | SHARED_FLAGS
     assert not {name for name, one in options.items() if getattr(one, "is_flag", False)} & KNOWN_VALUE_OPTIONS
 
 
