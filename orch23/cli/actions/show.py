@@ -29,7 +29,7 @@ from orch23.report.explain import text_diff
 from orch23.report.runs import costs_json, costs_text, stage_costs
 from orch23.report.values import json_document
 from orch23.steps.registry import is_llm
-from orch23.store.run_logs import AttemptFiles, list_runs, read_journal
+from orch23.store.run_logs import AttemptFiles, read_journal, run_ids
 from orch23.store.safe_files import read_regular
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ def _sent(exchange: Exchange) -> str:
 
 
 def _runs(project: Project, run: str | None) -> list[str]:
-    known = [one.run_id for one in list_runs(project.store.logs)]
+    known = run_ids(project.store.logs)
     return [select_run(known, run)] if run is not None else known
 
 

@@ -24,7 +24,7 @@ from orch23.store.garbage_collection import (
     verify_store,
 )
 from orch23.store.project_store import ProjectStore, open_store
-from orch23.store.run_logs import list_runs, read_journal
+from orch23.store.run_logs import list_runs, read_journal, run_ids
 from orch23.store.run_state import fold_events
 
 
@@ -180,8 +180,7 @@ def list_project_runs(console: Console, *, as_json: bool) -> None:
 def show_log(console: Console, *, run: str | None, as_json: bool, as_state: bool) -> None:
     """Show the events of a run."""
     logs = project_root(console) / LOGS_FOLDER
-    known = [found.run_id for found in list_runs(logs)]
-    path = logs / f"{select_run(known, run)}.jsonl"
+    path = logs / f"{select_run(run_ids(logs), run)}.jsonl"
     if as_json:
         console.write_out(path.read_text(encoding="utf-8", errors="replace"))
     elif as_state:

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, get_args
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -15,7 +16,15 @@ from msgspec import inspect
 from orch23.model.errors import CorruptStateError, NotFoundError
 from orch23.model.event import EVENT_KINDS, Event, parse_event
 from orch23.model.event_data import EventLevel
-from orch23.store.run_logs import Journal, interrupted_journals, list_runs, new_run_id, parse_journal, read_journal
+from orch23.store.run_logs import (
+    Journal,
+    interrupted_journals,
+    list_runs,
+    new_run_id,
+    parse_journal,
+    read_journal,
+    run_ids,
+)
 
 MOMENT = datetime(2026, 11, 21, 14, 30, 22, 123456, tzinfo=UTC)
 EVENTS = [
@@ -271,6 +280,34 @@ def test_runs_are_listed_newest_first(tmp_path: Path) -> None:
     assert found[2].pipeline == "p.yaml"
     assert found[2].started == "2026-11-21T14:30:22.123Z"
     assert found[0].finished is None
+
+
+def test_a_list_of_runs_parses_two_lines_of_each_journal_and_the_ids_one(tmp_path: Path) -> None:
+    middle = [parse_event("stage_finished", "done", f"s{i}", data={"status": "built", "key": "k"}) for i in range(50)]
+    for number in "123":
+        write(tmp_path, number, [EVENTS[0], *middle, EVENTS[-1]])
+    with patch("orch23.store.run_logs.parse_event", wraps=parse_event) as parsed:
+        assert [run.counts for run in list_runs(tmp_path)] == [{"built": 50}] * 3
+        assert parsed.call_count == 6
+        assert run_ids(tmp_path) == [of_day(number) for number in "321"]
+        assert parsed.call_count == 9
+
+
+def test_a_list_of_runs_is_as_if_all_lines_were_parsed_whatever_is_damaged(tmp_path: Path) -> None:
+    data = write(tmp_path / "whole", "r", EVENTS).read_bytes()
+    lines = data.splitlines(keepends=True)
+    cases = [data[:size] for size in range(len(data) + 1)]
+    cases += [data[:at] + b"\r" + data[at + 1 :] for at in range(len(data))]
+    cases += [b"".join(lines[:at] + more + lines[at:]) for at in range(6) for more in ([b"\n"], [b"{}\n"], lines[:1])]
+    cases += [b"".join(lines[:at] + lines[at + 1 :]) for at in range(5)]
+    path = tmp_path / "logs" / f"{of_day('1')}.jsonl"
+    path.parent.mkdir()
+    for case in cases:
+        path.write_bytes(case)
+        found = list_runs(path.parent)
+        assert run_ids(path.parent) == [run.run_id for run in found]
+        with patch("orch23.store.run_logs._sketch", return_value=None):
+            assert list_runs(path.parent) == found, case
 
 
 # ---- where an interrupted run stopped --------------------------------------------------------------
