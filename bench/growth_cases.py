@@ -239,8 +239,8 @@ def _edits(edit: Callable[[Path, int], None], what: str, built: str) -> tuple[Ca
 MISSING = (Case("validate", VALIDATE, code=INVALID), Case("plan", PLAN, code=INVALID))
 SHAPES = (
     Shape("missing inputs", _literal, (MISSING,)),
-    Shape("missing inputs, foreach over a list", _listed, (MISSING[1:],)),
-    Shape("missing inputs, foreach over a file", _existing, (MISSING[1:],)),
+    Shape("missing inputs, foreach over a list", _listed, (MISSING,)),
+    Shape("missing inputs, foreach over a file", _existing, (MISSING,)),
     Shape(
         LITERAL,
         _with_sources(_literal),

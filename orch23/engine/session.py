@@ -242,6 +242,17 @@ def check_plan(pipeline: Pipeline, store: ProjectStore, tools: PlanningTools) ->
     return plan
 
 
+def check_items(plan: Plan, store: ProjectStore, tools: PlanningTools) -> None:
+    """Check the items of each foreach whose list no stage makes. No earlier result counts.
+
+    Raises:
+        InvalidInputError: with all errors of lists and items.
+
+    """
+    decider = StageDecider(ProjectState(plan, store, LockFile()), tools.facts_of, tools.sources, tools.read_yaml)
+    _expand_sources(decider, tools.check_provider)
+
+
 def errors_of_sound_stages(
     pipeline: Pipeline,
     store: ProjectStore,

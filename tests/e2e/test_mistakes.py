@@ -155,3 +155,40 @@ def test_a_folder_in_the_place_of_a_file_is_reported_as_such(
     assert outcome.code != 0
     assert reported in outcome.err
     assert way in outcome.err
+
+
+ITEMS = """\
+version: 1
+stages:
+  made: {outputs: [made.txt], shell: echo made > made.txt}
+  listed:
+    foreach: {in: [a, b], as: item}
+    inputs: ["in/${{ item }}.txt", made.txt]
+    outputs: ["out/${{ item }}.txt"]
+    shell: [cp, made.txt, "out/${{ item }}.txt"]
+  read:
+    foreach: {from: list.json, as: item}
+    inputs: ["in/${{ item }}.txt"]
+    outputs: ["read/${{ item }}.txt"]
+    shell: [cp, "in/${{ item }}.txt", "read/${{ item }}.txt"]
+"""
+
+
+@pytest.mark.parametrize("command", ["validate", "plan"])
+def test_missing_inputs_of_items_are_named_with_their_place(project: Project, command: str) -> None:
+    """Case: `validate` accepted a pipeline whose items read missing files, and `plan` refused it."""
+    project.write({"pipeline.yaml": ITEMS, "list.json": '["c", "d"]', "in/a.txt": "", "in/c.txt": ""})
+    refused = project.run(command)
+    assert refused.code == 65
+    for name, place in (("in/b.txt", "6:14"), ("in/d.txt", "11:14")):
+        [block] = [one for one in re.split(r"\n(?=error\[)", refused.err) if f"`{name}`" in one.splitlines()[0]]
+        assert f"pipeline.yaml:{place}\n" in block
+    assert refused.err.count("error[") == 2
+    project.write({"in/b.txt": "", "in/d.txt": ""})
+    assert project.run(command).code == 0
+
+
+def test_items_of_a_list_that_a_stage_makes_are_not_validated(project: Project) -> None:
+    make = "  make: {outputs: [list.json], shell: 'echo [] > list.json'}\n"
+    project.write({"pipeline.yaml": ITEMS + make, "list.json": '["c"]', "in/a.txt": "", "in/b.txt": ""})
+    assert project.run("validate").code == 0

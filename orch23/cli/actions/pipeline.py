@@ -20,9 +20,9 @@ from orch23.cli.opening import (
     project_root,
     settings_of,
 )
-from orch23.cli.project_loading import open_read_session
+from orch23.cli.project_loading import Project, open_read_session
 from orch23.engine.dry_run import preview
-from orch23.engine.session import check_plan
+from orch23.engine.session import check_items, check_plan
 from orch23.load.loaded import InvalidPipelineError
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
@@ -72,7 +72,7 @@ def _validated(console: Console, args: PipelineArguments) -> tuple[int, Sequence
     # Errors of the plan and of inputs are independent: one run reports both.
     problems: list[Diagnostic] = []
     for check in (
-        partial(check_plan, project.pipeline, project.store, project.tools),
+        partial(_check_stages, project),
         partial(check_input_schemas, project.pipeline, project.store.workspace, project.tools.sources),
     ):
         try:
@@ -82,6 +82,16 @@ def _validated(console: Console, args: PipelineArguments) -> tuple[int, Sequence
     if problems:
         raise InvalidPipelineError(*problems, *project.loaded.warnings, sources=project.loaded.sources)
     return len(project.pipeline.stages), project.loaded.warnings, project.loaded.sources
+
+
+def _check_stages(project: Project) -> None:
+    """Check the plan of a pipeline, then the items of its lists.
+
+    Raises:
+        InvalidInputError: with all errors of the plan, or of the items.
+
+    """
+    check_items(check_plan(project.pipeline, project.store, project.tools), project.store, project.tools)
 
 
 def _write_errors(
