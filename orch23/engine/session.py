@@ -81,7 +81,8 @@ class PartialPriorState(Struct):
     """The records of some stages, after a build with nothing to do, which leaves no other history.
 
     `sha256` is that of the lock file that the build before wrote, in hex. A file with the change time `ctime_ns` is
-    still that one; if that is 0, the file is hashed. `_data` are its bytes, once it was read.
+    still that one; if that is 0, the file is hashed. `_data` are its bytes and `_records` the records of the stages,
+    once it was read.
     """
 
     root: Path
@@ -90,6 +91,7 @@ class PartialPriorState(Struct):
     sha256: str
     ctime_ns: int = 0
     _data: bytes = b""
+    _records: Mapping[str, Record] = {}
 
     def read(self) -> tuple[LockFile, RunHistory]:
         """Return the records of the stages.
@@ -105,10 +107,12 @@ class PartialPriorState(Struct):
             message = "the lock file was changed since the last build"
             hint = "build again: the whole lock file is read then"
             raise CorruptStateError(Diagnostic(E_LOCK_DAMAGED, message, Location(str(place), 1, 1), hint))
-        return read_lock_records(place, self.stages, self._data, is_known=True), RunHistory()
+        lock = read_lock_records(place, self.stages, self._data, is_known=True)
+        self._records = lock.records
+        return lock, RunHistory()
 
     def write(self, lock: LockFile, pipeline_name: str) -> LockWrite:
-        """Write the records of these stages; those of others stay.
+        """Write the records of these stages that changed since they were read; the others stay.
 
         The sha256 of the result is empty if the file was changed since it was read.
 
@@ -117,7 +121,10 @@ class PartialPriorState(Struct):
 
         """
         place = lock_path(Path(), self.pipeline_file).as_posix()
-        return write_lock_records(self.root, place, lock, pipeline_name, self._data, is_unchanged=self._is_unchanged())
+        changed = LockFile({name: one for name, one in lock.records.items() if one != self._records.get(name)})
+        return write_lock_records(
+            self.root, place, changed, pipeline_name, self._data, is_unchanged=self._is_unchanged()
+        )
 
     def _is_unchanged(self) -> bool:
         with contextlib.suppress(OSError):

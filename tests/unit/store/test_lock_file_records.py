@@ -14,6 +14,7 @@ from orch23.model.digest import digest_bytes
 from orch23.model.errors import CorruptStateError
 from orch23.model.record import LockFile, Record
 from orch23.store.lock_file import encode_lock, read_lock, read_lock_records, write_lock, write_lock_records
+from orch23.store.record_format import record_to_json
 from tests.unit.store.test_lock_file import NAMES, RECORDS, record
 
 
@@ -121,6 +122,20 @@ def test_an_edit_of_the_lock_file_since_it_was_read_is_kept_and_the_digest_is_un
         os.utime(file)
     assert memory.write(lock, "p").sha256 == ""
     assert file.read_bytes() == edited
+
+
+def test_only_records_that_changed_are_encoded(tmp_path: Path) -> None:
+    names = [f"s{number}" for number in range(30)]
+    write_lock(tmp_path, "x.lock", LockFile({name: record(name) for name in names}), "p")
+    memory = PartialPriorState(tmp_path, "x.yaml", names[:20], digest_bytes((tmp_path / "x.lock").read_bytes()).sha256)
+    lock, _ = memory.read()
+    with patch("orch23.store.lock_file.record_to_json", wraps=record_to_json) as encoded:
+        assert not memory.write(lock, "p")
+        assert encoded.call_count == 0
+        assert memory.write(LockFile({**lock.records, "s7": record("s7", "v2")}), "p")
+        assert encoded.call_count == 1
+    expected = {name: record(name, *(["v2"] if name == "s7" else [])) for name in names}
+    assert read_lock(tmp_path / "x.lock").records == expected
 
 
 @pytest.mark.parametrize("few", [0, 16])
