@@ -44,6 +44,7 @@ class Slow:
     at_once: int = 0
     most: int = 0
     count: int = 0
+    connections: int = 0
     port: int = 0
     answer_s: float = ANSWER_S
     _ready: threading.Event = field(default_factory=threading.Event)
@@ -57,7 +58,7 @@ class Slow:
         """Begin a new round, of answers that take so long."""
         self.answer_s = answer_s
         self.first = self.last = 0.0
-        self.most = self.count = 0
+        self.most = self.count = self.connections = 0
 
     async def _serve(self) -> None:
         server = await asyncio.start_server(self._talk, "127.0.0.1", 0, backlog=256)
@@ -66,27 +67,38 @@ class Slow:
         await server.serve_forever()
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
         try:
-            head = await reader.readuntil(_HEAD_END)
-            length = next(int(v) for k, _, v in _headers(head) if k == b"content-length")
-            await reader.readexactly(length)
-            self.first = self.first or time.perf_counter()
-            self.count += 1
-            self.at_once += 1
-            self.most = max(self.most, self.at_once)
-            gone, _ = await asyncio.wait([asyncio.ensure_future(reader.read(1))], timeout=self.answer_s)
-            self.at_once -= 1
-            if gone:
-                return
-            self.last = time.perf_counter()
-            body = _messages() if b"/v1/messages" in head else _chat()
-            sent = ["HTTP/1.1 200 OK", "content-type: text/event-stream", f"content-length: {len(body)}"]
-            writer.write("\r\n".join([*sent, "connection: close"]).encode() + _HEAD_END + body)
-            await writer.drain()
+            while await self._answer(reader, writer):
+                pass
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
             writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Answer one request; return False if the client closed the connection meanwhile."""
+        head = await reader.readuntil(_HEAD_END)
+        length = next(int(v) for k, _, v in _headers(head) if k == b"content-length")
+        await reader.readexactly(length)
+        self.first = self.first or time.perf_counter()
+        self.count += 1
+        self.at_once += 1
+        self.most = max(self.most, self.at_once)
+        # Only a client that gives up sends anything now, or closes.
+        more = asyncio.ensure_future(reader.read(1))
+        gone, _ = await asyncio.wait([more], timeout=self.answer_s)
+        self.at_once -= 1
+        if gone:
+            return False
+        more.cancel()
+        await asyncio.wait([more])
+        self.last = time.perf_counter()
+        body = _messages() if b"/v1/messages" in head else _chat()
+        sent = ["HTTP/1.1 200 OK", "content-type: text/event-stream", f"content-length: {len(body)}"]
+        writer.write("\r\n".join(sent).encode() + _HEAD_END + body)
+        await writer.drain()
+        return True
 
 
 def _headers(head: bytes) -> list[tuple[bytes, bytes, bytes]]:

@@ -72,6 +72,7 @@ class Loopback:
         self.arrived = threading.Event()
         self.changed = threading.Condition()
         self.given_up = 0
+        self.ended = 0
         self._replies = list(replies)
         self._closed = threading.Event()
         self._open: list[socket.socket] = []
@@ -138,6 +139,9 @@ class Loopback:
                 with self.changed:
                     self.given_up += not self._closed.is_set()
                     self.changed.notify_all()
+        with self.changed:
+            self.ended += 1
+            self.changed.notify_all()
 
 
 @contextlib.contextmanager

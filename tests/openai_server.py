@@ -1,6 +1,7 @@
 """A server of OpenAI's interfaces on this machine: it answers as it is told, reply by reply, and notes each request."""
 
 import json
+import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,6 +40,11 @@ class _Quiet(ThreadingHTTPServer):
     """It prints no traceback about clients that were killed: those are what the tests are about."""
 
     daemon_threads = True
+    connections = 0
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        self.connections += 1
+        return super().get_request()
 
     def handle_error(self, *_: object) -> None:
         return
@@ -60,6 +66,11 @@ class OpenAIServer:
     def url(self) -> str:
         """Give the `base_url` of a client."""
         return f"http://127.0.0.1:{self._server.server_port}/v1"
+
+    @property
+    def connections(self) -> int:
+        """Give the number of connections that clients opened so far."""
+        return self._server.connections
 
     def __enter__(self) -> Self:
         self._thread.start()

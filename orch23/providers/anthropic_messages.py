@@ -23,7 +23,16 @@ from orch23.providers.anthropic_sdk import (
     invalid_event,
     warm_up_anthropic,
 )
-from orch23.providers.connections import CONNECT_S, LEAST_S, CallSockets, OpenCalls, TlsContexts
+from orch23.providers.connections import (
+    CONNECT_S,
+    LEAST_S,
+    CallSockets,
+    ClientConnection,
+    ClientPool,
+    OpenCalls,
+    TlsContexts,
+    clients_of_run,
+)
 from orch23.providers.faults import (
     UNEXPECTED_ERRORS,
     TransportError,
@@ -81,6 +90,7 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
     shares_system: bool = False
     calls: OpenCalls = field(default_factory=OpenCalls)
     trust: TlsContexts = field(default_factory=TlsContexts)
+    clients: ClientPool = field(default_factory=ClientPool)
     warm_up: WarmUp | None = None
     stall_s: float = STALL_S
     clock: Callable[[], float] = time.monotonic
@@ -135,8 +145,10 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
         begun = False
         try:
             with (
-                make_anthropic_client(self.url, self.key, self._timeouts(until), sockets, self.trust) as client,
-                client.messages.stream(**stream_arguments(request, shares_system=self.shares_system)) as stream,
+                self.clients.client_for(("anthropic", self.url), sockets, self._client) as client,
+                client.messages.stream(
+                    **stream_arguments(request, shares_system=self.shares_system), timeout=self._timeouts(until)
+                ) as stream,
             ):
                 begun = True
                 check_event_stream(self.url, stream.response)
@@ -155,6 +167,9 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
             raise incomplete_error(self.url, f"{error} ({type(error).__name__})") from None
         except UNEXPECTED_ERRORS as error:
             raise library_error(error, "anthropic") from None
+
+    def _client(self, connection: ClientConnection) -> "Anthropic":
+        return make_anthropic_client(self.url, self.key, connection, self.trust)
 
     def _listen(
         self, stream: "MessageStream[None]", until: float, on_text: Callable[[str], None]
@@ -238,15 +253,13 @@ def _blocks(message: Message, stable: int) -> list[dict[str, Any]]:
     return [head, {"type": "text", "text": tail}] if tail else [head]
 
 
-def make_anthropic_client(
-    url: str, key: str, timeout: "Timeout", sockets: CallSockets, trust: TlsContexts
-) -> "Anthropic":
+def make_anthropic_client(url: str, key: str, connection: ClientConnection, trust: TlsContexts) -> "Anthropic":
     """Return a client of the SDK that does not depend on the environment.
 
     The SDK reads eight environment variables and a file of profiles. With key and address given, it ignores all but
     ANTHROPIC_CUSTOM_HEADERS. The client makes no retries, which would hide requests, and follows no redirects, which
-    would send the prompt elsewhere. It opens a connection for each call, since a reused one may be dead. It uses the
-    machine's proxies, but not for addresses of this machine.
+    would send the prompt elsewhere. It uses the machine's proxies, but not for addresses of this machine. Each call
+    sets its own timeout.
     """
     import anthropic  # noqa: PLC0415 - heavy
 
@@ -255,19 +268,17 @@ def make_anthropic_client(
     client = anthropic.Anthropic(
         api_key=key,
         base_url=url,
-        timeout=timeout,
         max_retries=0,
         open_telemetry=False,
         default_headers=headers,
         http_client=anthropic.DefaultHttpxClient(
-            timeout=timeout,
             follow_redirects=False,
             verify=trust.context_for(url),
             mounts=mounts,
             headers=IDENTITY_ENCODING,
             event_hooks={
-                "request": [lambda request: request.extensions.update(trace=sockets.trace)],
-                "response": [lambda reply: limit_reply(reply, url, sockets)],
+                "request": [lambda request: request.extensions.update(trace=connection.trace)],
+                "response": [lambda reply: limit_reply(reply, url, connection.call)],
             },
         ),
     )
@@ -328,6 +339,7 @@ def _make(setting: ProviderContext, asking: CallContext) -> Provider:
         shares_system="@" in asking.stage,
         calls=setting.share(OpenCalls, OpenCalls),
         trust=setting.share(TlsContexts, TlsContexts),
+        clients=setting.share(ClientPool, clients_of_run),
         warm_up=setting.share(WarmUp, WarmUp),
     )
 

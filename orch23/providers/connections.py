@@ -1,11 +1,12 @@
-"""Open connections and TLS contexts of a run. Deadlines and the end of a build shut them down."""
+"""Connections, clients and TLS contexts of a run. Deadlines and the end of a build shut connections down."""
 
 import contextlib
 import os
 import socket
 import threading
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Callable, Hashable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from msgspec import Struct, field
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 CONNECT_S = 15.0
 # What is left after a deadline: a timeout must be more than 0.
 LEAST_S = 0.001
+# Servers close idle connections, uvicorn and Node.js after 5 s. A request must not arrive at that time.
+_MAX_IDLE_S = 4.0
 
 
 class CallSockets(Struct):
@@ -34,29 +37,21 @@ class CallSockets(Struct):
     _open: list[socket.socket] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def trace(self, name: str, info: Any) -> None:
-        """Handle a trace event of the HTTP library: keep each connection as soon as it is open."""
-        stream = info.get("return_value") if name.endswith("connect_tcp.complete") else None
-        found = stream.get_extra_info("socket") if stream is not None else None
-        if isinstance(found, socket.socket):
-            self.add(found)
-
     def add(self, connection: socket.socket) -> None:
         """Keep a connection, so that it can be shut down."""
-        kept = socket.socket(fileno=os.dup(connection.fileno()))
+        kept = _duplicate(connection)
         with self._lock:
             self._open.append(kept)
-            is_cut = self.is_shut_down
-        if is_cut:
-            _shut(kept)
+            if self.is_shut_down:
+                _shut(kept)
 
     def shut_down(self) -> None:
-        """Shut down all connections, also those that open later."""
+        """Shut down all connections, also those that open later. After `close`, no connection is affected."""
+        # Under the lock: `close` must not return before this has ended, since the next call may use the connection.
         with self._lock:
             self.is_shut_down = True
-            sockets = list(self._open)
-        for one in sockets:
-            _shut(one)
+            for one in self._open:
+                _shut(one)
 
     @contextlib.contextmanager
     def shut_down_after(self, seconds: float) -> Iterator[None]:
@@ -126,6 +121,122 @@ class OpenCalls(Struct):
             calls = list(self._under_way)
         for sockets in calls:
             sockets.shut_down()
+
+
+class ClientConnection(Struct):
+    """The connection of a client that serves one call at a time. `call` has the connections of that call."""
+
+    call: CallSockets = field(default_factory=CallSockets)
+    _socket: socket.socket | None = None
+
+    def begin(self, call: CallSockets) -> None:
+        """Begin a call, which may use the open connection."""
+        self.call = call
+        if self._socket is not None:
+            call.add(self._socket)
+
+    def trace(self, name: str, info: Any) -> None:
+        """Handle a trace event of the HTTP library: keep a connection as soon as it is open."""
+        stream = info.get("return_value") if name.endswith("connect_tcp.complete") else None
+        found = stream.get_extra_info("socket") if stream is not None else None
+        if isinstance(found, socket.socket):
+            self.close()
+            self._socket = _duplicate(found)
+            self.call.add(found)
+
+    def close(self) -> None:
+        """Close the descriptor: otherwise the server would not see that the client has closed the connection."""
+        kept, self._socket = self._socket, None
+        if kept is not None:
+            kept.close()
+
+
+class Client(Protocol):
+    """A client of a vendor's library."""
+
+    def close(self) -> None:
+        """Close its connections."""
+
+
+AnyClient = TypeVar("AnyClient", bound=Client)
+
+
+class _IdleClient(Struct, frozen=True):
+    client: Any
+    connection: ClientConnection
+    since: float
+
+    def close(self) -> None:
+        self.client.close()
+        self.connection.close()
+
+
+class ClientPool(Struct):
+    """The clients of a run, each with one connection. They stay open for `max_idle_s` between two calls."""
+
+    max_idle_s: float = 0.0
+    clock: Callable[[], float] = time.monotonic
+    _idle: dict[Hashable, list[_IdleClient]] = field(default_factory=dict)
+    _closed: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @contextlib.contextmanager
+    def client_for(
+        self, server: Hashable, call: CallSockets, make: Callable[[ClientConnection], AnyClient]
+    ) -> Iterator[AnyClient]:
+        """Yield a client for one call: an idle one of the same library and server, or a new one.
+
+        It serves another call only if this one raises no exception and is not shut down.
+        """
+        found = self._take(server)
+        connection = ClientConnection() if found is None else found.connection
+        connection.begin(call)
+        client: AnyClient = make(connection) if found is None else found.client
+        has_succeeded = False
+        try:
+            yield client
+            has_succeeded = True
+        finally:
+            call.close()  # a deadline from now on must not end the next call
+            is_reusable = has_succeeded and not call.is_shut_down
+            self._put(server, _IdleClient(client, connection, self.clock()), is_reusable=is_reusable)
+
+    def close(self) -> None:
+        """Close all idle clients, and keep no others."""
+        with self._lock:
+            self._closed = True
+            clients = [one for each in self._idle.values() for one in each]
+            self._idle.clear()
+        for one in clients:
+            one.close()
+
+    def _take(self, server: Hashable) -> _IdleClient | None:
+        """Return the client that was used last, and close those that were not used for long."""
+        oldest = self.clock() - self.max_idle_s
+        with self._lock:
+            idle = self._idle.pop(server, [])
+            self._idle[server] = [one for one in idle if one.since >= oldest]
+            found = self._idle[server].pop() if self._idle[server] else None
+        for one in idle:
+            if one.since < oldest:
+                one.close()
+        return found
+
+    def _put(self, server: Hashable, client: _IdleClient, *, is_reusable: bool) -> None:
+        with self._lock:
+            if is_reusable and self.max_idle_s and not self._closed:
+                self._idle.setdefault(server, []).append(client)
+                return
+        client.close()
+
+
+def clients_of_run() -> ClientPool:
+    """Return the pool of a run; `close` must be called at its end."""
+    return ClientPool(max_idle_s=_MAX_IDLE_S)
+
+
+def _duplicate(connection: socket.socket) -> socket.socket:
+    return socket.socket(fileno=os.dup(connection.fileno()))
 
 
 def _shut(one: socket.socket) -> None:

@@ -7,7 +7,7 @@ from msgspec import Struct
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ProviderError
 from orch23.providers import anthropic_messages, openai_client
-from orch23.providers.connections import OpenCalls, TlsContexts
+from orch23.providers.connections import ClientConnection, ClientPool, OpenCalls, TlsContexts
 from orch23.providers.faults import TransportError, invalid_reply_diagnostic, status_error, unreachable_error
 from orch23.providers.registry import endpoint_of
 from orch23.steps.llm.spec import LLMStep
@@ -48,13 +48,15 @@ def find_model(step: LLMStep, environ: Mapping[str, str]) -> Diagnostic | None:
 def _look_up_at_anthropic(lookup: _Lookup) -> None:
     import anthropic  # noqa: PLC0415 - heavy
 
-    timeout = anthropic.Timeout(LOOKUP_TIMEOUT_S)
+    def make(connection: ClientConnection) -> "anthropic.Anthropic":
+        return anthropic_messages.make_anthropic_client(lookup.url, lookup.key, connection, TlsContexts())
+
     try:
         with (
             OpenCalls().track(LOOKUP_TIMEOUT_S) as sockets,
-            anthropic_messages.make_anthropic_client(lookup.url, lookup.key, timeout, sockets, TlsContexts()) as client,
+            ClientPool().client_for(lookup.url, sockets, make) as client,
         ):
-            found = client.models.retrieve(lookup.model)
+            found = client.models.retrieve(lookup.model, timeout=LOOKUP_TIMEOUT_S)
     except anthropic.APIStatusError as error:
         said = error.api_message or (error.body if isinstance(error.body, str) else "")
         raise status_error(lookup.url, error.status_code, said) from None

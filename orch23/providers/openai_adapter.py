@@ -10,7 +10,7 @@ from orch23.model.llm import OnTruncated, Provider
 from orch23.model.server_url import is_loopback, normalize_url, url_fault
 from orch23.providers import codes
 from orch23.providers.adapter import Adapter, CallContext, ProviderContext
-from orch23.providers.connections import OpenCalls, TlsContexts
+from orch23.providers.connections import ClientPool, OpenCalls, TlsContexts, clients_of_run
 from orch23.providers.openai_chat import ChatCompletions
 from orch23.providers.openai_client import OPENAI_KEY, ServerAccess, ServerConnection, is_object_schema
 from orch23.providers.openai_responses import ResponsesApi, SubmittedResponses
@@ -38,7 +38,10 @@ def _make(setting: ProviderContext, asking: CallContext) -> Provider:
     url = server_url(step)
     server = ServerAccess(url, _key(setting.environ) or _NO_KEY_NEEDED)
     connection = ServerConnection(
-        server=server, calls=setting.share(OpenCalls, OpenCalls), trust=setting.share(TlsContexts, TlsContexts)
+        server=server,
+        calls=setting.share(OpenCalls, OpenCalls),
+        trust=setting.share(TlsContexts, TlsContexts),
+        clients=setting.share(ClientPool, clients_of_run),
     )
     if interface_of(step) == "chat":
         # The vendor has renamed the field; other servers know the old name.

@@ -13,7 +13,14 @@ from orch23.model.llm import Usage
 from orch23.model.parsing import StrictJsonError, parse_json
 from orch23.model.server_url import is_loopback
 from orch23.providers import codes
-from orch23.providers.connections import CONNECT_S, LEAST_S, CallSockets, OpenCalls, TlsContexts
+from orch23.providers.connections import (
+    CONNECT_S,
+    LEAST_S,
+    ClientConnection,
+    ClientPool,
+    OpenCalls,
+    TlsContexts,
+)
 from orch23.providers.faults import (
     UNEXPECTED_ERRORS,
     TransportError,
@@ -92,11 +99,12 @@ class ServerAccess(Struct, frozen=True):
 
 
 class ServerConnection(Struct, frozen=True, kw_only=True):
-    """The connection to a server: its address, the open calls, the TLS contexts, and the clock of all deadlines."""
+    """The connection to a server: its address, the clock of all deadlines, and what the calls of a run share."""
 
     server: ServerAccess
     calls: OpenCalls = field(default_factory=OpenCalls)
     trust: TlsContexts = field(default_factory=TlsContexts)
+    clients: ClientPool = field(default_factory=ClientPool)
     clock: Callable[[], float] = time.monotonic
 
     def seconds_left(self, until: float) -> float:
@@ -117,17 +125,23 @@ class ServerConnection(Struct, frozen=True, kw_only=True):
 
         with self.calls.track(self.seconds_left(until)) as sockets:
             try:
-                with make_openai_client(self.server, self.seconds_left(until), sockets, self.trust) as client:
+                with self.clients.client_for(("openai", self.server.url), sockets, self._client) as client:
+                    client.timeout = openai.Timeout(
+                        min(self.seconds_left(until) + _LATER_S, _STALL_S), connect=CONNECT_S
+                    )
                     yield client
             except (TransportError, openai.OpenAIError, httpx2.HTTPError, *UNEXPECTED_ERRORS) as error:
                 raise (timeout_error() if sockets.is_shut_down else transport_error(error, self.server.url)) from None
 
+    def _client(self, connection: ClientConnection) -> "OpenAI":
+        return make_openai_client(self.server, connection, self.trust)
 
-def make_openai_client(server: ServerAccess, timeout_s: float, sockets: CallSockets, trust: TlsContexts) -> "OpenAI":
+
+def make_openai_client(server: ServerAccess, connection: ClientConnection, trust: TlsContexts) -> "OpenAI":
     """Return a client that does not depend on the environment: the library would read six variables.
 
     It makes no retries (they would hide requests), follows no redirects (the prompt goes only to the address in the
-    fingerprint), and uses no proxy for addresses of this machine.
+    fingerprint), and uses no proxy for addresses of this machine. Each call sets its timeout.
     """
     import openai  # noqa: PLC0415 - heavy
 
@@ -137,8 +151,8 @@ def make_openai_client(server: ServerAccess, timeout_s: float, sockets: CallSock
         verify=trust.context_for(server.url),
         headers=IDENTITY_ENCODING,
         event_hooks={
-            "request": [lambda request: request.extensions.update(trace=sockets.trace)],
-            "response": [lambda reply: limit_reply(reply, server.url, sockets)],
+            "request": [lambda request: request.extensions.update(trace=connection.trace)],
+            "response": [lambda reply: limit_reply(reply, server.url, connection.call)],
         },
     )
     client = openai.OpenAI(
@@ -148,7 +162,6 @@ def make_openai_client(server: ServerAccess, timeout_s: float, sockets: CallSock
         project="",
         webhook_secret="",  # not used
         base_url=server.url,
-        timeout=openai.Timeout(min(timeout_s + _LATER_S, _STALL_S), connect=CONNECT_S),
         max_retries=0,
         http_client=connections,
     )

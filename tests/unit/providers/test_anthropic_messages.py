@@ -1,11 +1,14 @@
 """The provider `anthropic` with the real SDK, against a server of ours that says exactly what a test wrote."""
 
+import dataclasses
 import importlib.util
+import json
 import os
 import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -41,6 +44,8 @@ from tests.loopback import (
     message_events,
     message_reply,
 )
+from tests.openai_server import STREAM, OpenAIServer
+from tests.openai_server import Reply as SharedReply
 
 pytestmark = pytest.mark.slow  # the client library takes a second to load
 
@@ -566,6 +571,50 @@ def test_closing_the_setting_closes_the_calls_of_all_its_providers() -> None:
     for provider in providers:
         with pytest.raises(ProviderError, match="build ended"):
             provider.complete(request(), LONG, lambda _n: None)
+
+
+def stream_of_message(_asked: object = None) -> SharedReply:
+    parts = tuple(f"event: {name}\ndata: {json.dumps(data)}\n\n".encode() for name, data in message_events("done"))
+    return SharedReply(type=STREAM, parts=parts)
+
+
+def test_forty_calls_of_eight_threads_open_at_most_eight_connections() -> None:
+    run = setting({ANTHROPIC_KEY: "k"})
+    with OpenAIServer(rule=stream_of_message) as server, ThreadPoolExecutor(8) as threads:
+        step = msgspec.structs.replace(STEP, base_url=server.url)
+
+        def call(number: int) -> str:
+            provider = registry.make_provider(run, CallContext(step, f"stage-{number}"))
+            return provider.complete(request(f"question {number}"), LONG, lambda _n: None).text
+
+        assert list(threads.map(call, range(40))) == ["done"] * 40
+        run.close()
+    assert len(server.asked) == 40
+    assert server.connections <= 8
+
+
+@pytest.mark.parametrize("reply", [SharedReply(status=529), SharedReply(type=STREAM, end="cut")], ids=["status", "cut"])
+def test_a_call_after_a_failed_one_opens_a_connection(reply: SharedReply) -> None:
+    with OpenAIServer(reply, rule=stream_of_message) as server:
+        run = setting({ANTHROPIC_KEY: "k"})
+        provider = registry.make_provider(run, CallContext(msgspec.structs.replace(STEP, base_url=server.url), "s"))
+        with pytest.raises(TransportError):
+            provider.complete(request(), LONG, lambda _n: None)
+        assert provider.complete(request(), LONG, lambda _n: None).text == "done"
+        assert server.connections == 2
+        run.close()
+
+
+def test_a_call_after_the_server_closed_the_connection_opens_another() -> None:
+    run = setting({ANTHROPIC_KEY: "k"})
+    silent = {"content-type": STREAM, "connection": "keep-alive"}  # it closes the connection all the same
+    replies = [dataclasses.replace(message_reply(text), headers=silent) for text in ("one", "two")]
+    with loopback(*replies) as server:
+        provider = registry.make_provider(run, CallContext(msgspec.structs.replace(STEP, base_url=server.url), "s"))
+        assert provider.complete(request(), LONG, lambda _n: None).text == "one"
+        server.wait_for(lambda: server.ended == 1)
+        assert provider.complete(request(), LONG, lambda _n: None).text == "two"
+        run.close()
 
 
 def test_the_providers_of_a_run_share_one_warm_up_and_those_of_another_run_do_not() -> None:

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from orch23.model.errors import ProviderError
-from orch23.providers.connections import CallSockets, OpenCalls
+from orch23.providers.connections import CallSockets, ClientConnection, ClientPool, OpenCalls
 
 LONG = 30.0
 
@@ -31,8 +31,12 @@ def pair():
 
 
 def connect(sockets: CallSockets, one) -> None:
-    sockets.trace("connection.connect_tcp.started", {"host": "x"})
-    sockets.trace("connection.connect_tcp.complete", {"return_value": Stream(one)})
+    sockets.add(one)
+
+
+def connect_client(connection: ClientConnection, one) -> None:
+    connection.trace("connection.connect_tcp.started", {"host": "x"})
+    connection.trace("connection.connect_tcp.complete", {"return_value": Stream(one)})
 
 
 def test_a_reader_is_woken_when_the_time_is_up(pair) -> None:
@@ -116,8 +120,132 @@ def test_other_failures_pass_as_they_are() -> None:
 
 
 def test_a_trace_of_something_else_is_no_connection(pair) -> None:
-    sockets = CallSockets()
-    sockets.trace("http11.receive_response_body.complete", {"return_value": None})
-    sockets.trace("connection.connect_tcp.complete", {"return_value": Stream(None)})
-    sockets.trace("connection.connect_tcp.failed", {"exception": OSError()})
-    sockets.shut_down()
+    connection = ClientConnection()
+    connection.trace("http11.receive_response_body.complete", {"return_value": None})
+    connection.trace("connection.connect_tcp.complete", {"return_value": Stream(None)})
+    connection.trace("connection.connect_tcp.failed", {"exception": OSError()})
+    connection.call.shut_down()
+
+
+# ---- clients with a connection that stays open ------------------------------------------------------
+
+
+class Client:
+    """A client of a library, with a connection that it opens at its first call."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self.connection = connection
+        self.ours, self.theirs = socket.socketpair()
+        self.is_closed = False
+        connect_client(connection, self.ours)
+
+    def close(self) -> None:
+        self.is_closed = True
+        self.ours.close()
+        self.theirs.close()
+
+
+@pytest.fixture
+def clients():
+    now = [0.0]
+    pool = ClientPool(max_idle_s=4.0, clock=lambda: now[0])
+    yield pool, now
+    pool.close()
+
+
+def test_the_next_call_gets_the_client_of_the_last_one(clients) -> None:
+    pool, _ = clients
+    used = []
+    for server in ("one", "one", "other"):
+        with pool.client_for(server, CallSockets(), Client) as client:
+            used.append(client)
+    assert used[0] is used[1] is not used[2]
+
+
+def test_two_calls_at_the_same_time_have_a_client_each(clients) -> None:
+    pool, _ = clients
+    with pool.client_for("s", CallSockets(), Client) as one, pool.client_for("s", CallSockets(), Client) as other:
+        assert one is not other
+    with pool.client_for("s", CallSockets(), Client) as again:
+        assert again is one
+    pool.close()
+    assert one.is_closed
+    assert other.is_closed
+
+
+def test_a_client_that_was_not_used_for_long_is_closed(clients) -> None:
+    pool, now = clients
+    with pool.client_for("s", CallSockets(), Client) as first:
+        pass
+    now[0] = 4.5
+    with pool.client_for("s", CallSockets(), Client) as second:
+        assert first.is_closed
+        assert second is not first
+
+
+def test_a_client_of_a_failed_call_is_closed(clients) -> None:
+    pool, _ = clients
+
+    def fail() -> None:
+        with pool.client_for("s", CallSockets(), Client) as client:
+            used.append(client)
+            raise ZeroDivisionError
+
+    used: list[Client] = []
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert used[0].is_closed
+
+
+def test_a_client_of_a_call_that_was_shut_down_is_closed(clients) -> None:
+    pool, _ = clients
+    call = CallSockets()
+    with pool.client_for("s", call, Client) as client:
+        call.shut_down()
+    assert client.is_closed
+
+
+def test_a_call_that_uses_an_open_connection_can_be_shut_down(clients) -> None:
+    pool, _ = clients
+    with pool.client_for("s", CallSockets(), Client):
+        pass
+    call = CallSockets()
+    with pool.client_for("s", call, Client) as client:
+        client.ours.settimeout(LONG)
+        call.shut_down()
+        assert client.ours.recv(1) == b""
+
+
+def test_a_deadline_after_the_end_of_a_call_does_not_affect_the_next_one(clients) -> None:
+    pool, _ = clients
+    earlier = CallSockets()
+    with pool.client_for("s", earlier, Client):
+        pass
+    with pool.client_for("s", CallSockets(), Client) as client:
+        earlier.shut_down()
+        client.theirs.send(b"x")
+        assert client.ours.recv(1) == b"x"
+
+
+def test_a_client_is_closed_if_the_run_ends_during_its_call(clients) -> None:
+    pool, _ = clients
+    with pool.client_for("s", CallSockets(), Client) as client:
+        pool.close()
+    assert client.is_closed
+
+
+def test_a_closed_client_keeps_no_descriptor(clients) -> None:
+    pool, _ = clients
+    before = os.listdir("/proc/self/fd")
+    with pool.client_for("s", CallSockets(), Client) as client:
+        again, theirs = socket.socketpair()
+        with again, theirs:
+            connect_client(client.connection, again)  # the library opens another one if the server closed the first
+    pool.close()
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_a_pool_without_idle_time_keeps_no_client() -> None:
+    with ClientPool().client_for("s", CallSockets(), Client) as client:
+        pass
+    assert client.is_closed

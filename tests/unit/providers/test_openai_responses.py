@@ -1,6 +1,7 @@
 """The Responses API in the background: submitted once, its id told at once, collected; cancelled only on purpose."""
 
 import threading
+from contextlib import closing
 
 import pytest
 from msgspec.structs import replace
@@ -10,7 +11,7 @@ from orch23.model.errors import ProviderError
 from orch23.model.event import Event
 from orch23.model.llm import Message, Request, Usage
 from orch23.providers import codes
-from orch23.providers.connections import OpenCalls
+from orch23.providers.connections import OpenCalls, clients_of_run
 from orch23.providers.faults import TransportError
 from orch23.providers.openai_client import ServerAccess, ServerConnection
 from orch23.providers.openai_responses import ResponsesApi, SubmittedResponses, responses_request_body
@@ -436,3 +437,12 @@ def test_one_that_has_ended_is_not_cancelled() -> None:
         way.ask()
         way.close()
         assert server.lines() == [SUBMIT, POLL]
+
+
+def test_a_call_and_its_polls_use_one_connection() -> None:
+    replies = [response(status="queued"), response(status="queued"), response("done")]
+    with OpenAIServer(*replies) as server, closing(clients_of_run()) as clients:
+        connection = ServerConnection(server=ServerAccess(server.url, "sk-test"), clients=clients)
+        provider = ResponsesApi(connection=connection, stage="s", emit=lambda _event: None, first_poll_s=0.01)
+        assert provider.complete(REQUEST, 20.0, lambda _text: None).text == "done"
+        assert server.connections == 1
