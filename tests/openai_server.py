@@ -24,13 +24,16 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What is sent back: parts of a body, then an end. `cut` breaks off in the middle, `stall` leaves it open."""
+    """What is sent back: parts of a body, then an end.
+
+    `cut` breaks off in the middle, `stall` leaves it open, `silent` closes the connection without a reply.
+    """
 
     status: int = 200
     type: str = JSON
     headers: Mapping[str, str] = field(default_factory=dict)
     parts: Sequence[bytes] = ()
-    end: Literal["end", "cut", "stall"] = "end"
+    end: Literal["end", "cut", "stall", "silent"] = "end"
 
 
 Rule: TypeAlias = Callable[[Asked], Reply]
@@ -118,26 +121,33 @@ def _handler(server: OpenAIServer) -> type[BaseHTTPRequestHandler]:
             headers = {name.lower(): value for name, value in self.headers.items()}
             reply = server.take(Asked(self.command, self.path, headers, json.loads(data) if data else None))
             self.close_connection = reply.end != "end"
-            self.send_response(reply.status)
-            self.send_header("content-type", reply.type)
-            self.send_header("transfer-encoding", "chunked")
-            for name, value in reply.headers.items():
-                self.send_header(name, value)
-            self.end_headers()
-            try:
-                for part in reply.parts:
-                    self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
-                if reply.end == "stall":
-                    server.released.wait()
-                if reply.end == "end":
-                    self.wfile.write(b"0\r\n\r\n")
-            except OSError:
-                self.close_connection = True
+            if reply.end != "silent":
+                self.close_connection |= not _send(self, reply, server.released)
 
         def log_message(self, *_: object) -> None:
             return
 
     return Handler
+
+
+def _send(handler: BaseHTTPRequestHandler, reply: Reply, released: threading.Event) -> bool:
+    """Send a reply; return False if the client closed the connection meanwhile."""
+    handler.send_response(reply.status)
+    handler.send_header("content-type", reply.type)
+    handler.send_header("transfer-encoding", "chunked")
+    for name, value in reply.headers.items():
+        handler.send_header(name, value)
+    handler.end_headers()
+    try:
+        for part in reply.parts:
+            handler.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
+        if reply.end == "stall":
+            released.wait()
+        if reply.end == "end":
+            handler.wfile.write(b"0\r\n\r\n")
+    except OSError:
+        return False
+    return True
 
 
 # ---- replies --------------------------------------------------------------------------------------

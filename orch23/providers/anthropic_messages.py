@@ -32,6 +32,7 @@ from orch23.providers.connections import (
     OpenCalls,
     TlsContexts,
     clients_of_run,
+    no_cookies,
 )
 from orch23.providers.faults import (
     UNEXPECTED_ERRORS,
@@ -145,7 +146,7 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
         begun = False
         try:
             with (
-                self.clients.client_for(("anthropic", self.url), sockets, self._client) as client,
+                self.clients.client_for(("anthropic", self.url, self.key), sockets, self._client) as client,
                 client.messages.stream(
                     **stream_arguments(request, shares_system=self.shares_system), timeout=self._timeouts(until)
                 ) as stream,
@@ -276,6 +277,7 @@ def make_anthropic_client(url: str, key: str, connection: ClientConnection, trus
             verify=trust.context_for(url),
             mounts=mounts,
             headers=IDENTITY_ENCODING,
+            cookies=no_cookies(),
             event_hooks={
                 "request": [lambda request: request.extensions.update(trace=connection.trace)],
                 "response": [lambda reply: limit_reply(reply, url, connection.call)],

@@ -17,6 +17,7 @@ from orch23.providers import codes
 
 if TYPE_CHECKING:
     import ssl
+    from http.cookiejar import CookieJar
 
 
 CONNECT_S = 15.0
@@ -184,9 +185,11 @@ class ClientPool(Struct):
     def client_for(
         self, server: Hashable, call: CallSockets, make: Callable[[ClientConnection], AnyClient]
     ) -> Iterator[AnyClient]:
-        """Yield a client for one call: an idle one of the same library and server, or a new one.
+        """Yield a client for one call: an idle one of the same library, server and key, or a new one.
 
-        It serves another call only if this one raises no exception and is not shut down.
+        `server` identifies these three. The client serves another call only if this one raises no exception and is
+        not shut down. A request is never sent twice here: the server may have read the first one and may bill it, so
+        a broken connection is an error of the call, and the budget counts it.
         """
         found = self._take(server)
         connection = ClientConnection() if found is None else found.connection
@@ -199,6 +202,9 @@ class ClientPool(Struct):
         finally:
             call.close()  # a deadline from now on must not end the next call
             is_reusable = has_succeeded and not call.is_shut_down
+            if found is not None and not has_succeeded:
+                # Whatever broke this idle connection may have broken the others: a retry must not try them in turn.
+                self._drop(server)
             self._put(server, _IdleClient(client, connection, self.clock()), is_reusable=is_reusable)
 
     def close(self) -> None:
@@ -211,16 +217,23 @@ class ClientPool(Struct):
             one.close()
 
     def _take(self, server: Hashable) -> _IdleClient | None:
-        """Return the client that was used last, and close those that were not used for long."""
+        """Return the client of a server that was used last, and close those of all servers that are idle for long."""
         oldest = self.clock() - self.max_idle_s
         with self._lock:
-            idle = self._idle.pop(server, [])
-            self._idle[server] = [one for one in idle if one.since >= oldest]
-            found = self._idle[server].pop() if self._idle[server] else None
-        for one in idle:
-            if one.since < oldest:
-                one.close()
+            old = [one for idle in self._idle.values() for one in idle if one.since < oldest]
+            kept = {name: [one for one in idle if one.since >= oldest] for name, idle in self._idle.items()}
+            self._idle = {name: idle for name, idle in kept.items() if idle}
+            found = self._idle[server].pop() if server in self._idle else None
+        for one in old:
+            one.close()
         return found
+
+    def _drop(self, server: Hashable) -> None:
+        """Close the idle clients of a server."""
+        with self._lock:
+            idle = self._idle.pop(server, [])
+        for one in idle:
+            one.close()
 
     def _put(self, server: Hashable, client: _IdleClient, *, is_reusable: bool) -> None:
         with self._lock:
@@ -228,6 +241,13 @@ class ClientPool(Struct):
                 self._idle.setdefault(server, []).append(client)
                 return
         client.close()
+
+
+def no_cookies() -> "CookieJar":
+    """Return a cookie jar that stores nothing: a call must not send what a server set in an earlier one."""
+    import http.cookiejar  # noqa: PLC0415 - only a run that calls a server needs it
+
+    return http.cookiejar.CookieJar(http.cookiejar.DefaultCookiePolicy(allowed_domains=()))
 
 
 def clients_of_run() -> ClientPool:

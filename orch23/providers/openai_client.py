@@ -20,6 +20,7 @@ from orch23.providers.connections import (
     ClientPool,
     OpenCalls,
     TlsContexts,
+    no_cookies,
 )
 from orch23.providers.faults import (
     UNEXPECTED_ERRORS,
@@ -125,7 +126,7 @@ class ServerConnection(Struct, frozen=True, kw_only=True):
 
         with self.calls.track(self.seconds_left(until)) as sockets:
             try:
-                with self.clients.client_for(("openai", self.server.url), sockets, self._client) as client:
+                with self.clients.client_for(("openai", self.server), sockets, self._client) as client:
                     client.timeout = openai.Timeout(
                         min(self.seconds_left(until) + _LATER_S, _STALL_S), connect=CONNECT_S
                     )
@@ -150,6 +151,7 @@ def make_openai_client(server: ServerAccess, connection: ClientConnection, trust
         trust_env=not is_loopback(server.url),
         verify=trust.context_for(server.url),
         headers=IDENTITY_ENCODING,
+        cookies=no_cookies(),
         event_hooks={
             "request": [lambda request: request.extensions.update(trace=connection.trace)],
             "response": [lambda reply: limit_reply(reply, server.url, connection.call)],

@@ -4,6 +4,7 @@ The client libraries have no limits. They decompress a reply to any size, collec
 by line, and check the time only between two events.
 """
 
+import contextlib
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -99,6 +100,9 @@ EVENT_STREAM = "text/event-stream"
 _PLAIN = frozenset({"", "identity"})
 _ENDS_OF_EVENTS = (b"\n\n", b"\n\r\n", b"\r\r")
 _LONGEST_END = 3
+_LAST_EVENTS = (b"data: [DONE]", b"data:[DONE]")
+# The end of a body follows `[DONE]` at once, unless the server keeps the stream open.
+_END_S = 0.25
 
 # The header that requests plain replies. Compressed ones are refused: 1 MiB may become 1 GiB of text.
 IDENTITY_ENCODING = {"accept-encoding": "identity"}
@@ -126,7 +130,7 @@ def limit_reply(response: Any, url: str, sockets: CallSockets) -> None:
     if status >= CLIENT_ERRORS:
         pieces = _first(pieces, _MAX_ERROR_BYTES)
     elif headers.get("content-type", "").startswith(EVENT_STREAM):
-        pieces = split_events(_at_most(pieces, MAX_STREAM_BYTES, url), url)
+        pieces = _to_end(split_events(_at_most(pieces, MAX_STREAM_BYTES, url), url), sockets)
     else:
         pieces = _at_most(pieces, MAX_REPLY_BYTES, url)
     response.iter_bytes = lambda *_args, **_more: pieces
@@ -185,6 +189,21 @@ def _timely(pieces: Iterable[bytes], url: str, sockets: CallSockets) -> Iterator
         yield piece
     if sockets.is_shut_down:
         raise incomplete_error(url, "the time was up")
+
+
+def _to_end(events: Iterable[bytes], sockets: CallSockets) -> Iterator[bytes]:
+    """Read a stream to its end before `[DONE]` is yielded.
+
+    The client library reads nothing after `[DONE]`, and a connection with unread bytes cannot serve another call.
+    """
+    left = iter(events)
+    for event in left:
+        if event.startswith(_LAST_EVENTS):
+            # The response is complete: an error of what follows only ends the connection.
+            with contextlib.suppress(Exception), sockets.shut_down_after(_END_S):
+                for _ in left:
+                    pass
+        yield event
 
 
 def _at_most(pieces: Iterable[bytes], limit: int, url: str) -> Iterator[bytes]:

@@ -28,9 +28,9 @@ from orch23.providers.anthropic_messages import (
     stream_arguments,
 )
 from orch23.providers.anthropic_sdk import WarmUp, warm_up_anthropic
-from orch23.providers.connections import OpenCalls
+from orch23.providers.connections import ClientPool, OpenCalls
 from orch23.providers.faults import TransportError
-from orch23.providers.middleware import RetryingProvider
+from orch23.providers.middleware import MeteredProvider, RetryingProvider
 from orch23.providers.wire import FILES_SCHEMA
 from orch23.steps.llm.spec import LLMStep
 from tests.doubles import CONSENT
@@ -615,6 +615,73 @@ def test_a_call_after_the_server_closed_the_connection_opens_another() -> None:
         server.wait_for(lambda: server.ended == 1)
         assert provider.complete(request(), LONG, lambda _n: None).text == "two"
         run.close()
+
+
+class CountingMeter:
+    """A budget without limits that notes what happens to each reservation."""
+
+    def __init__(self) -> None:
+        self.entries: list[str] = []
+
+    def reserve(self, _stage: str, _request: Request) -> None:
+        self.entries.append("reserve")
+
+    def deadline_s(self, _stage: str, asked_s: float) -> float:
+        return asked_s
+
+    def with_cost(self, _request: Request, response: Response) -> Response:
+        return response
+
+    def settle(self, _stage: str, _response: Response) -> None:
+        self.entries.append("settle")
+
+    def release(self, _stage: str) -> None:
+        self.entries.append("release")
+
+    def forfeit(self, _stage: str) -> None:
+        self.entries.append("forfeit")
+
+
+def test_a_request_over_a_reused_connection_without_a_reply_is_counted_and_repeated_as_any_other() -> None:
+    """The server may have read the request before it closed the connection, and may bill it."""
+    run = setting({ANTHROPIC_KEY: "k"})
+    meter = CountingMeter()
+    waits: list[float] = []
+    with OpenAIServer(stream_of_message(), SharedReply(end="silent"), rule=stream_of_message) as server:
+        adapter = registry.make_provider(run, CallContext(msgspec.structs.replace(STEP, base_url=server.url), "s"))
+        metered = MeteredProvider(inner=adapter, stage="s", meter=meter)
+        provider = RetryingProvider(inner=metered, stage="s", emit=lambda _e: None, sleep=waits.append)
+        assert provider.complete(request(), LONG, lambda _n: None).requests == 1
+        assert provider.complete(request(), LONG, lambda _n: None).requests == 2
+        run.close()
+    assert [server.connections, len(server.asked)] == [2, 3]
+    assert meter.entries == ["reserve", "reserve", "forfeit", "reserve"]
+    assert waits == [1.0]
+
+
+def test_two_keys_never_share_a_client() -> None:
+    shared = ClientPool(max_idle_s=LONG)
+    with OpenAIServer(rule=stream_of_message) as server:
+        for key in ("one", "other", "one"):
+            provider = AnthropicMessages(url=server.url, key=key, clients=shared)
+            assert provider.complete(request(), LONG, lambda _n: None).text == "done"
+        shared.close()
+    assert [one.headers["authorization"] for one in server.asked] == [
+        f"Bearer {key}" for key in ("one", "other", "one")
+    ]
+    assert server.connections == 2
+
+
+def test_a_call_sends_no_cookie_of_an_earlier_call() -> None:
+    run = setting({ANTHROPIC_KEY: "k"})
+    with_cookie = dataclasses.replace(stream_of_message(), headers={"set-cookie": "seen=1; Path=/"})
+    with OpenAIServer(with_cookie, rule=stream_of_message) as server:
+        provider = registry.make_provider(run, CallContext(msgspec.structs.replace(STEP, base_url=server.url), "s"))
+        for _ in range(2):
+            provider.complete(request(), LONG, lambda _n: None)
+        run.close()
+    assert ["cookie" in one.headers for one in server.asked] == [False, False]
+    assert server.connections == 1
 
 
 def test_the_providers_of_a_run_share_one_warm_up_and_those_of_another_run_do_not() -> None:

@@ -249,3 +249,45 @@ def test_a_pool_without_idle_time_keeps_no_client() -> None:
     with ClientPool().client_for("s", CallSockets(), Client) as client:
         pass
     assert client.is_closed
+
+
+def test_an_idle_client_of_another_server_is_closed_after_its_time(clients) -> None:
+    pool, now = clients
+    with pool.client_for("one", CallSockets(), Client) as first:
+        pass
+    now[0] = 4.5
+    with pool.client_for("other", CallSockets(), Client):
+        assert first.is_closed
+
+
+def test_after_an_error_over_a_reused_connection_no_other_idle_one_of_its_server_is_used(clients) -> None:
+    pool, _ = clients
+    with pool.client_for("s", CallSockets(), Client), pool.client_for("s", CallSockets(), Client) as idle:
+        pass
+    with pool.client_for("other", CallSockets(), Client) as elsewhere:
+        pass
+
+    def fail() -> None:
+        with pool.client_for("s", CallSockets(), Client) as reused:
+            assert reused is not idle
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert idle.is_closed
+    assert not elsewhere.is_closed
+
+
+def test_an_error_over_a_new_connection_leaves_idle_ones_open(clients) -> None:
+    pool, _ = clients
+    used: list[Client] = []
+
+    def fail() -> None:
+        with pool.client_for("s", CallSockets(), Client):
+            with pool.client_for("s", CallSockets(), Client) as idle:
+                used.append(idle)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert not used[0].is_closed

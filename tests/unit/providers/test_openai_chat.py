@@ -1,6 +1,8 @@
 """Chat Completions: what is sent, what is understood, and that nothing half is ever taken for an answer."""
 
+import dataclasses
 import threading
+from contextlib import closing
 from unittest.mock import patch
 
 import pytest
@@ -9,7 +11,7 @@ from msgspec.structs import replace
 from orch23.model.errors import ProviderError
 from orch23.model.llm import Message, Request, Usage
 from orch23.providers import codes
-from orch23.providers.connections import OpenCalls
+from orch23.providers.connections import OpenCalls, clients_of_run
 from orch23.providers.faults import TransportError
 from orch23.providers.openai_chat import ChatCompletions, chat_request_body
 from orch23.providers.openai_client import ServerAccess, ServerConnection
@@ -336,3 +338,50 @@ def test_nothing_of_the_environment_reaches_the_server(monkeypatch: pytest.Monke
 
 def test_a_key_is_not_shown_where_its_server_is() -> None:
     assert "sk-secret" not in repr(ServerConnection(server=ServerAccess("http://127.0.0.1:1/v1", "sk-secret")))
+
+
+def test_the_next_call_uses_the_connection_of_a_stream_that_was_read_to_its_end() -> None:
+    with OpenAIServer(rule=lambda _asked: chat("done")) as server, closing(clients_of_run()) as clients:
+        connection = ServerConnection(server=ServerAccess(server.url, "sk-test"), clients=clients)
+        for _ in range(5):
+            assert ChatCompletions(connection=connection).complete(REQUEST, 20.0, lambda _text: None).text == "done"
+        assert server.connections == 1
+
+
+def test_a_stream_that_stays_open_after_its_last_event_is_complete_and_ends_its_connection() -> None:
+    parts = tuple(chat("done").parts)
+    with OpenAIServer(stream(*parts, end="stall"), chat("again")) as server, closing(clients_of_run()) as clients:
+        way = ChatCompletions(connection=ServerConnection(server=ServerAccess(server.url, "sk-test"), clients=clients))
+        first = way.complete(REQUEST, 20.0, lambda _text: None)
+        assert first.text == "done"
+        assert first.duration_s < 10
+        assert way.complete(REQUEST, 20.0, lambda _text: None).text == "again"
+        assert server.connections == 2
+
+
+def test_two_keys_of_one_server_never_share_a_client() -> None:
+    with OpenAIServer(rule=lambda _asked: chat("done")) as server, closing(clients_of_run()) as clients:
+        for key in ("one", "other"):
+            connection = ServerConnection(server=ServerAccess(server.url, key), clients=clients)
+            ChatCompletions(connection=connection).complete(REQUEST, 20.0, lambda _text: None)
+        assert [one.headers["authorization"] for one in server.asked] == ["Bearer one", "Bearer other"]
+
+
+def test_a_request_over_a_reused_connection_without_a_reply_is_not_sent_again_and_counts() -> None:
+    replies = [chat("one"), Reply(end="silent"), chat("two")]
+    with OpenAIServer(*replies) as server, closing(clients_of_run()) as clients:
+        way = ChatCompletions(connection=ServerConnection(server=ServerAccess(server.url, "sk-test"), clients=clients))
+        assert way.complete(REQUEST, 20.0, lambda _text: None).text == "one"
+        with pytest.raises(TransportError, match="cannot be reached") as caught:
+            way.complete(REQUEST, 20.0, lambda _text: None)
+        assert [caught.value.transient, caught.value.charged] == [True, True]
+        assert [server.connections, len(server.asked)] == [1, 2]
+
+
+def test_a_call_sends_no_cookie_of_an_earlier_call() -> None:
+    with_cookie = dataclasses.replace(chat("one"), headers={"set-cookie": "seen=1; Path=/"})
+    with OpenAIServer(with_cookie, chat("two")) as server, closing(clients_of_run()) as clients:
+        way = ChatCompletions(connection=ServerConnection(server=ServerAccess(server.url, "sk-test"), clients=clients))
+        for _ in range(2):
+            way.complete(REQUEST, 20.0, lambda _text: None)
+        assert ["cookie" in one.headers for one in server.asked] == [False, False]
