@@ -3,7 +3,7 @@
 Runs in a worker thread. Writes bytes into the store and exchanges through the conversation; changes no state.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from msgspec import Struct, field
@@ -27,7 +27,7 @@ from orch23.engine.verification import Verifier, first_errors, undeclared_writes
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
 from orch23.model.event import AttemptFinished, AttemptStarted
-from orch23.model.pipeline import Condition
+from orch23.model.pipeline import Condition, Stage
 from orch23.model.plugins import load_object_as
 from orch23.model.ports import ContentStore
 from orch23.model.record import Record
@@ -76,6 +76,9 @@ class Conversing(Protocol):
 
     def open(self, resolved: ResolvedStage, attempt: int, used: set[str]) -> RecordedConversation:
         """Return the conversation of one attempt. `used` are the fingerprints that the stage's attempts share."""
+
+    def prepare(self, stages: Sequence[Stage], /) -> None:
+        """Load what the calls of stages that have not started need, except for stages that may need no call."""
 
 
 class Models(Struct, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 import math
 import queue
+import threading
 from collections.abc import Callable, Collection
 from functools import cached_property, partial
 from typing import TypeAlias
@@ -104,6 +105,7 @@ class Build(Struct, kw_only=True, dict=True):
     # A file that changes again and again would otherwise restart its stage for ever.
     _restarts: dict[str, int] = field(default_factory=dict)
     _threads: WorkerThreads = field(default_factory=WorkerThreads)
+    _is_prepared: bool = False
 
     def interrupt(self, signum: int) -> None:
         """Stop the build: kill running processes, start nothing new, keep the results so far."""
@@ -155,6 +157,7 @@ class Build(Struct, kw_only=True, dict=True):
                 continue
             if not self._running:
                 break
+            self._prepare_calls()
             waits_s = min(until - self.clock(), self._results.may_wait_s)
             try:
                 message = self._messages.get(timeout=None if waits_s == math.inf else max(0.0, waits_s))
@@ -172,6 +175,26 @@ class Build(Struct, kw_only=True, dict=True):
                 break
             self._finish(message)
         return self._result()
+
+    def _prepare_calls(self) -> None:
+        """Load in a thread, once, what the model calls of stages need that wait for the first stages.
+
+        A stage with a record may be fresh once it is decided, so nothing is loaded for it.
+        """
+        if self._is_prepared:
+            return
+        self._is_prepared = True
+        plan, records = self.session.state.plan, self.session.lock.records
+        started = self._results.outcomes.keys() | self._running
+        stages = [
+            node
+            for name in plan.order
+            if name in self._walk.wanted and name not in started and name not in records
+            if isinstance(node := plan.nodes[name], Stage) and node.step.asks_model
+        ]
+        if stages:
+            # A daemon thread: the process does not wait for an import when it exits.
+            threading.Thread(target=self.worker.prepare, args=(stages,), name="orch23-prepare", daemon=True).start()
 
     def _take_last(self) -> None:
         """Kill processes, cancel calls, and keep results that arrive within `_INTERRUPT_GRACE_S`."""

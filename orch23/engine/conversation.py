@@ -5,7 +5,7 @@ new one; remove secrets from it; retry transport errors; reserve the maximum cos
 through the adapter. With `replay`, or `offline` for a remote model, an error replaces the last three.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, field
@@ -18,6 +18,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.llm import Exchange, OnTruncated, Provider, RecordingMode, Request, Response
 from orch23.model.parsing import StrictJsonError, parse_json
+from orch23.model.pipeline import Stage
 from orch23.providers.adapter import CallContext, ProviderContext
 from orch23.providers.codes import NOT_RECORDED, OFFLINE
 from orch23.providers.connections import OpenCalls
@@ -26,8 +27,11 @@ from orch23.providers.recordings import RecordingProvider, ReplayOnlyProvider, U
 from orch23.providers.registry import (
     api_version_of,
     endpoint_of,
+    grant_for,
     is_remote,
     make_provider,
+    preparation_of,
+    readiness_errors,
     request_parameters,
     truncation_policy,
     wire_schema_of,
@@ -232,6 +236,35 @@ class Conversations(Struct, frozen=True, kw_only=True):
         )
         params = request_parameters(self.setting, call)
         return RecordedConversation(recorded=recorded, meter=self.meter, call=call, params=params, used=used)
+
+    def prepare(self, stages: Sequence[Stage]) -> None:
+        """Load what the calls of stages that have not started need, once for each provider.
+
+        A stage with recorded exchanges may need no call, whatever its inputs will be. A stage that cannot call its
+        provider reports that itself.
+        """
+        families: dict[str | None, frozenset[str]] = {}
+        prepared: set[str] = set()
+        for stage in stages:
+            step = stage.step
+            if not is_llm(step) or step.provider in prepared:
+                continue
+            step = replace(step, model=stage.retry.model_of(1, step.model))
+            load, mode = preparation_of(step), self._mode(step, stage.name, stage.family)
+            if load is None or mode == "replay":
+                continue
+            if mode == "cached" and step.transcripts not in families:
+                families[step.transcripts] = self.exchanges.families(step.transcripts)
+            is_recorded = mode == "cached" and stage.family in families[step.transcripts]
+            if not is_recorded and self._can_call(step):
+                prepared.add(step.provider)
+                load(self.setting, step)
+
+    def _can_call(self, step: "LLMStep") -> bool:
+        if (self.offline and is_remote(step)) or readiness_errors(step, self.setting.environ, self.setting.root):
+            return False
+        grant = grant_for(step, self.setting)
+        return grant is None or self.setting.is_granted(grant)
 
     def difference_from_nearest(self, resolved: ResolvedStage, request: Request) -> str:
         """Describe how a request differs from the nearest recorded one of its stage; empty if there is none."""

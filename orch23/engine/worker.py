@@ -1,6 +1,7 @@
 """Do the work of one stage in a worker thread: verify a recorded result, or run its attempts."""
 
-from collections.abc import Collection
+import contextlib
+from collections.abc import Collection, Sequence
 from functools import partial
 
 from msgspec import Struct
@@ -96,6 +97,11 @@ class Worker(Struct, frozen=True, kw_only=True):
             return forbidden
         self._store_inputs(resolved, verify.record.outputs if verify is not None and verify.adopted else {})
         return attempts.run() if verify is None else self._verify_first(resolved, verify, attempts)
+
+    def prepare(self, stages: Sequence[Stage]) -> None:
+        """Load what the model calls of stages need. An error is ignored: the call of the stage raises it again."""
+        with contextlib.suppress(Exception, SystemExit):
+            self.models.conversations.prepare(stages)
 
     def _verify_first(self, resolved: ResolvedStage, verify: VerifyOnly, attempts: AttemptLoop) -> StageResult:
         recorded = verify.record

@@ -155,13 +155,14 @@ class CallContext(Struct, frozen=True):
 
 
 class Adapter(Struct, frozen=True, kw_only=True):
-    """One provider. All fields but `make` work without a call and without importing a client library.
+    """One provider. All fields but `make` and `prepare` work without a call and without importing a client library.
 
     `takes` are the fields of `llm` that only some providers have. `parameters` are hashed, so defaults are explicit.
     `endpoint` and `api` identify the server, never with a key or an absolute path. `wire` reduces the step's JSON
     schema (None if it has none) to the one that is sent. `check` returns the errors of a step on any machine, `ready`
     those on this machine now. `remote`: a call leaves the machine, or may. `consent` is the grant that the user must
-    give before a call; None if none is needed.
+    give before a call; None if none is needed. `prepare` loads what a call needs, while earlier stages run; None if
+    that takes no time.
     """
 
     make: Callable[[ProviderContext, CallContext], Provider]
@@ -178,6 +179,8 @@ class Adapter(Struct, frozen=True, kw_only=True):
     # Checked only for calls that are certain: a build from recordings needs no key (ADR 11).
     ready: "Callable[[LLMStep, Mapping[str, str], Path | None], tuple[Diagnostic, ...]]" = field(default=lambda *_: ())
     consent: "Callable[[LLMStep, Mapping[str, str], Path, ProjectFiles], Grant | None]" = field(default=lambda *_: None)
+    # Called in a thread, at most once a build for a provider; its errors are ignored, since the call raises them too.
+    prepare: "Callable[[ProviderContext, LLMStep], None] | None" = None
     on_truncated: OnTruncated = field(default_factory=OnTruncated)
 
 

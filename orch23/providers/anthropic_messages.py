@@ -346,6 +346,12 @@ def _make(setting: ProviderContext, asking: CallContext) -> Provider:
     )
 
 
+def _prepare(setting: ProviderContext, step: LLMStep) -> None:
+    trust = setting.share(TlsContexts, TlsContexts)
+    make_anthropic_client(_url(step), _key(setting.environ), ClientConnection(), trust).close()
+    setting.share(WarmUp, WarmUp).start_once(warm_up_anthropic)
+
+
 def _key(environ: Mapping[str, str]) -> str:
     return environ.get(ANTHROPIC_KEY, "").strip()
 
@@ -411,4 +417,5 @@ ADAPTER = Adapter(
     check=_check,
     ready=lambda _step, environ, _root: _missing(_key(environ)),
     consent=lambda step, *_: server_grant(_url(step), ANTHROPIC_URL, ANTHROPIC_KEY),
+    prepare=_prepare,
 )

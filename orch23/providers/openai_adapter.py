@@ -10,9 +10,15 @@ from orch23.model.llm import OnTruncated, Provider
 from orch23.model.server_url import is_loopback, normalize_url, url_fault
 from orch23.providers import codes
 from orch23.providers.adapter import Adapter, CallContext, ProviderContext
-from orch23.providers.connections import ClientPool, OpenCalls, TlsContexts, clients_of_run
+from orch23.providers.connections import ClientConnection, ClientPool, OpenCalls, TlsContexts, clients_of_run
 from orch23.providers.openai_chat import ChatCompletions
-from orch23.providers.openai_client import OPENAI_KEY, ServerAccess, ServerConnection, is_object_schema
+from orch23.providers.openai_client import (
+    OPENAI_KEY,
+    ServerAccess,
+    ServerConnection,
+    is_object_schema,
+    make_openai_client,
+)
 from orch23.providers.openai_responses import ResponsesApi, SubmittedResponses
 from orch23.providers.registry import server_grant
 from orch23.providers.wire import wire_schema
@@ -55,6 +61,13 @@ def _make(setting: ProviderContext, asking: CallContext) -> Provider:
         submitted_earlier=setting.submitted,
         submitted=setting.share(SubmittedResponses, SubmittedResponses),
     )
+
+
+def _prepare(setting: ProviderContext, step: LLMStep) -> None:
+    server = ServerAccess(server_url(step), _key(setting.environ) or _NO_KEY_NEEDED)
+    with make_openai_client(server, ClientConnection(), setting.share(TlsContexts, TlsContexts)) as client:
+        # The library imports an interface when it is accessed.
+        _ = client.chat.completions if interface_of(step) == "chat" else client.responses
 
 
 def _parameters(step: LLMStep) -> Mapping[str, Json]:
@@ -107,5 +120,6 @@ ADAPTER = Adapter(
     check=_check,
     ready=_ready,
     consent=lambda step, *_: server_grant(server_url(step), OPENAI_URL, OPENAI_KEY),
+    prepare=_prepare,
     on_truncated=OnTruncated(1, 2),
 )

@@ -123,6 +123,11 @@ def required_grant(step: "LLMStep", environ: Mapping[str, str], root: Path, file
     return _adapter(step).consent(step, environ, root, files)
 
 
+def preparation_of(step: "LLMStep") -> "Callable[[ProviderContext, LLMStep], None] | None":
+    """Return what loads the libraries that the calls of a valid step need; None if there is nothing to load."""
+    return _adapter(step).prepare
+
+
 def unsupported_fields(provider: str, plugins: Callable[[], tuple[str, ...]]) -> frozenset[str]:
     """Return the fields of `llm` that a provider does not take and others do.
 

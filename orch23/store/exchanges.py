@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
 from orch23.decide.request_difference import differing_parts, first_difference
@@ -16,6 +17,7 @@ from orch23.model.errors import CorruptStateError
 from orch23.model.llm import Exchange, Usage
 from orch23.model.parsing import JsonObject, from_struct, parse_stored, to_struct
 from orch23.model.paths import ORIGINALS_FOLDER
+from orch23.model.pipeline import family_of
 from orch23.model.text import escape_hidden
 from orch23.store.codes import E_TRANSCRIPT
 from orch23.store.json_text import indented_json, with_sum, without_sum
@@ -46,6 +48,10 @@ class ExchangeFile(Struct, frozen=True):
     path: Path
     put_ns: int
     size_bytes: int
+
+
+class _StageOnly(Struct, frozen=True):
+    stage: str
 
 
 class Exchanges:
@@ -102,6 +108,15 @@ class Exchanges:
             if one.stage.partition("@")[0] == template and one.request and differing_parts(one.request, parts)
         )
         return min(candidates, key=rank, default=None)
+
+    def families(self, transcripts: str | None) -> frozenset[str]:
+        """Return the declared names of the stages that have exchanges. Files that cannot be read are ignored."""
+        found: set[str] = set()
+        for path, committed in self._paths(transcripts):
+            with contextlib.suppress(OSError, msgspec.MsgspecError):
+                data = self._bytes(path, committed=committed)
+                found.add(family_of(msgspec.json.decode(data or b"", type=_StageOnly).stage))
+        return frozenset(found)
 
     def usages(self, transcripts: str | None) -> dict[str, list[Usage]]:
         """Return the token counts of all recorded responses, by stage.
@@ -179,14 +194,17 @@ class Exchanges:
 
     def _all(self, transcripts: str | None) -> Iterator[Exchange]:
         seen: set[str] = set()
-        places = [(path, True) for path in _files(self._root / transcripts)] if transcripts else []
-        places += [(path, False) for group in _folders(self._folder) for path in _files(group)]
-        for path, committed in places:
+        for path, committed in self._paths(transcripts):
             if path.stem not in seen:
                 found = self._read(path, path.stem, committed=committed)
                 if found is not None:
                     seen.add(path.stem)
                     yield found
+
+    def _paths(self, transcripts: str | None) -> list[tuple[Path, bool]]:
+        """Return the files of all exchanges, and whether each is a committed one."""
+        committed = [(path, True) for path in _files(self._root / transcripts)] if transcripts else []
+        return committed + [(path, False) for group in _folders(self._folder) for path in _files(group)]
 
     def _read(self, path: Path, fingerprint: str, *, committed: bool) -> Exchange | None:
         data = self._bytes(path, committed=committed)

@@ -193,10 +193,21 @@ class MemoryExchanges:
 
 
 class MemoryConversations:
-    """Opens conversations with one provider, and records what it answers; nothing is counted."""
+    """Opens conversations with one provider, and records what it answers; nothing is counted.
 
-    def __init__(self, provider: FakeProvider, exchanges: MemoryExchanges) -> None:
-        self.provider, self.exchanges = provider, exchanges
+    `load` is called with the stages whose calls are prepared.
+    """
+
+    def __init__(
+        self,
+        provider: FakeProvider,
+        exchanges: MemoryExchanges,
+        load: Callable[[Sequence[Stage]], None] = lambda _stages: None,
+    ) -> None:
+        self.provider, self.exchanges, self.load = provider, exchanges, load
+
+    def prepare(self, stages: Sequence[Stage]) -> None:
+        self.load(stages)
 
     def open(self, resolved: ResolvedStage, attempt: int, asked: set[str]) -> RecordedConversation:
         name = resolved.stage.name
@@ -319,6 +330,7 @@ class Project:
         self.programs: dict[str, Program] = {}
         self.facts = FACTS
         self.pace: Callable[[str], None] = lambda _stage: None
+        self.load: Callable[[Sequence[Stage]], None] = lambda _stages: None
         self.provider = FakeProvider()
         self.provider_problems: tuple[Diagnostic, ...] = ()
         self.validate: Any = lambda _path, _value: ()
@@ -374,7 +386,7 @@ class Project:
             executor=self.executor,
             models=Models(
                 requests=RequestBuilder(self.secrets, self, self.pipeline.vars),
-                conversations=MemoryConversations(self.provider, self.store.exchanges),
+                conversations=MemoryConversations(self.provider, self.store.exchanges, self.load),
                 validate=self.validate,
             ),
             safeguards=Safeguards(
