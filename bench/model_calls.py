@@ -3,8 +3,9 @@
 `python -m bench.model_calls [ROUNDS] [PROVIDER...]` starts a server on this machine that answers each request after
 one second, builds forty stages with a pool of eight against it, and prints medians. The ideal is five seconds: five
 times eight answers, one after the other. `whole` is the process from its start to its end, with Python, the pipeline
-and the vendor's library; `calls` is from the first request that arrived to the last answer that was sent. `Ctrl-C` is
-from a SIGINT while eight calls wait, for good, to the end of the process.
+and the vendor's library; `later` is the same if another stage takes two seconds before all calls, without these two;
+`calls` is from the first request that arrived to the last answer that was sent. `Ctrl-C` is from a SIGINT while eight
+calls wait, for good, to the end of the process.
 """
 
 import asyncio
@@ -28,6 +29,7 @@ from bench.results import Waiting
 
 STAGES, PLACES, ANSWER_S, ROUNDS = 40, 8, 1.0, 3
 IDEAL_S = -(-STAGES // PLACES) * ANSWER_S
+BEFORE_S = 2.0
 _HEAD_END = b"\r\n\r\n"
 _ROOT = Path(__file__).resolve().parents[1]
 _WAITING = ("sleep", "3607")
@@ -136,12 +138,19 @@ def steps(port: int) -> Mapping[str, str]:
     }
 
 
-def write_project(folder: Path, step: str) -> None:
-    """Write a pipeline of independent stages, each with an input, a prompt and an output of its own."""
+def write_project(folder: Path, step: str, before_s: float = 0.0) -> None:
+    """Write a pipeline of independent stages, each with an input, a prompt and an output of its own.
+
+    With `before_s`, all of them wait for a stage that takes so long.
+    """
     lines = ["version: 1", "name: waiting", f"pools: {{llm: {PLACES}}}", "defaults:"]
     lines += [f"  llm: {{{step}, returns: text}}", "stages:"]
+    if before_s:
+        lines += [f"  before: {{outputs: [before.md], shell: 'sleep {before_s:g}; echo done > before.md'}}"]
+    needs = "needs: [before], " if before_s else ""
     for n in range(STAGES):
-        lines += [f"  ask{n:02}: {{inputs: [in/{n:02}.md], outputs: [out/{n:02}.md], llm: {{prompt: ask.md.j2}}}}"]
+        files = f"inputs: [in/{n:02}.md], outputs: [out/{n:02}.md]"
+        lines += [f"  ask{n:02}: {{{needs}{files}, llm: {{prompt: ask.md.j2}}}}"]
     (folder / "in").mkdir()
     for n in range(STAGES):
         (folder / "in" / f"{n:02}.md").write_text(f"# Part {n}\n\nText of part {n}.\n")
@@ -149,30 +158,30 @@ def write_project(folder: Path, step: str) -> None:
     (folder / "pipeline.yaml").write_text("\n".join(lines) + "\n")
 
 
-def start(folder: Path, step: str, program: Sequence[str]) -> "subprocess.Popen[str]":
+def start(folder: Path, step: str, program: Sequence[str], before_s: float = 0.0) -> "subprocess.Popen[str]":
     """Start a build from nothing, in a process of its own."""
     project = folder / "project"
     project.mkdir()
-    write_project(project, step)
+    write_project(project, step, before_s)
     environ = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(_ROOT), "ANTHROPIC_API_KEY": "none"}
     environ["ORCH23_TRUST"] = "1"
     argv = [*program, "-C", str(project), "build", "-q"]
     return subprocess.Popen(argv, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def one_round(server: Slow, step: str, program: Sequence[str]) -> dict[str, float]:
-    """Build once and return what it took."""
+def one_round(server: Slow, step: str, program: Sequence[str], before_s: float = 0.0) -> dict[str, float]:
+    """Build once and return what it took, without the seconds of the stage before the calls."""
     with tempfile.TemporaryDirectory(prefix="orch23-bench-") as name:
         server.forget(ANSWER_S)
         began = time.perf_counter()
         before = os.times()
-        build = start(Path(name), step.replace("{program}", f"sleep {ANSWER_S:g}"), program)
+        build = start(Path(name), step.replace("{program}", f"sleep {ANSWER_S:g}"), program, before_s)
         printed, _ = build.communicate()
         wall, after = time.perf_counter() - began, os.times()
         if build.returncode != 0:
             sys.exit(f"the build ended with {build.returncode}:\n{printed}")
         cpu = after.children_user + after.children_system - before.children_user - before.children_system
-        found = {"whole": wall, "cpu": cpu}
+        found = {"whole": wall - before_s, "cpu": cpu}
         if server.count:
             found |= {"first": server.first - began, "calls": server.last - server.first, "most": float(server.most)}
         return found
@@ -215,13 +224,21 @@ def measure(rounds: int, program: Sequence[str], wanted: Sequence[str] = ()) -> 
     server.start()
     kinds = {name: step for name, step in steps(server.port).items() if not wanted or name in wanted}
     found: dict[str, list[dict[str, float]]] = {name: [] for name in kinds}
+    later: dict[str, list[dict[str, float]]] = {name: [] for name in kinds}
     ends: dict[str, list[float]] = {name: [] for name in kinds}
     for _ in range(rounds):
         for name in random.sample(sorted(kinds), len(kinds)):
             found[name].append(one_round(server, kinds[name], program))
+            later[name].append(one_round(server, kinds[name], program, BEFORE_S))
             ends[name].append(one_interrupt(server, kinds[name], program))
     return tuple(
-        Waiting(name, _all_of(each, "whole"), _all_of(each, "calls"), tuple(round(one, 4) for one in ends[name]))
+        Waiting(
+            provider=name,
+            whole_s=_all_of(each, "whole"),
+            calls_s=_all_of(each, "calls"),
+            interrupt_s=tuple(round(one, 4) for one in ends[name]),
+            later_s=_all_of(later[name], "whole"),
+        )
         for name, each in found.items()
     )
 
@@ -232,10 +249,11 @@ def _all_of(rounds: list[dict[str, float]], key: str) -> tuple[float, ...]:
 
 def _show(found: tuple[Waiting, ...]) -> None:
     print(f"{STAGES} stages, pool of {PLACES}, {ANSWER_S:g} s an answer: ideal {IDEAL_S:g} s; medians")
-    print(f"{'provider':10} {'whole s':>8} {'ratio':>6} {'calls s':>8} {'ratio':>6} {'Ctrl-C s':>9}")
+    heads = "".join(f" {name:>8} {'ratio':>6}" for name in ("whole s", "later s", "calls s"))
+    print(f"{'provider':10}{heads} {'Ctrl-C s':>9}")
     for one in found:
         line = f"{one.provider:10}"
-        for times in (one.whole_s, one.calls_s):
+        for times in (one.whole_s, one.later_s, one.calls_s):
             middle = statistics.median(times) if times else None
             line += f" {'':15}" if middle is None else f" {middle:8.2f} {middle / IDEAL_S:6.2f}"
         print(f"{line} {statistics.median(one.interrupt_s):9.2f}")

@@ -8,6 +8,7 @@ from bench import goals, growth
 from bench.environments import TREE
 from bench.figures import mebibytes, milliseconds, spread, times
 from bench.missed_edits import KINDS
+from bench.model_calls import BEFORE_S
 from bench.results import MISSED, Results, newest, read
 from bench.scenarios import (
     BUILT,
@@ -179,9 +180,10 @@ def _waiting(results: Results) -> Iterator[str]:
     yield "## Waiting for models\n\nForty stages that ask a model which answers after 1 s, a pool of 8; seconds.\n"
     rows = []
     for one in results.waiting:
-        parts = (one.whole_s, one.calls_s, one.interrupt_s)
+        parts = (one.whole_s, one.later_s, one.calls_s, one.interrupt_s)
         rows.append([one.provider, *(f"{spread(part).middle:.2f}" if part else "-" for part in parts)])
-    head = ("", "from start to end", "from the first question to the last answer", "Ctrl-C while eight wait")
+    later = f"the same after {BEFORE_S:g} s of another stage, without these"
+    head = ("", "from start to end", later, "from the first question to the last answer", "Ctrl-C while eight wait")
     yield markdown(head, rows)
     yield ""
 

@@ -70,12 +70,16 @@ class StageCost:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Forty calls through a pool of eight: from start to end, from the first question to the last answer, Ctrl-C."""
+    """Forty calls through a pool of eight: from start to end, from the first question to the last answer, Ctrl-C.
+
+    `later_s` is from start to end if another stage takes two seconds before all calls, without these two.
+    """
 
     provider: str
     whole_s: tuple[float, ...]
     calls_s: tuple[float, ...]
     interrupt_s: tuple[float, ...]
+    later_s: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
