@@ -21,8 +21,6 @@ from orch23.model.parsing import StrictJsonError, parse_json
 from orch23.model.pipeline import Stage
 from orch23.providers.adapter import CallContext, ProviderContext
 from orch23.providers.codes import NOT_RECORDED, OFFLINE
-from orch23.providers.connections import OpenCalls
-from orch23.providers.middleware import CallMeter, CheckedProvider, MeteredProvider, RedactingProvider, RetryingProvider
 from orch23.providers.recordings import RecordingProvider, ReplayOnlyProvider, UniqueCalls
 from orch23.providers.registry import (
     api_version_of,
@@ -42,6 +40,7 @@ from orch23.steps.registry import is_llm
 from orch23.store.exchanges import Exchanges
 
 if TYPE_CHECKING:
+    from orch23.providers.middleware import CallMeter
     from orch23.steps.llm.spec import LLMStep
 
 
@@ -114,7 +113,7 @@ class RecordedConversation(Struct, frozen=True, kw_only=True):
     """
 
     recorded: RecordingProvider
-    meter: CallMeter
+    meter: "CallMeter"
     call: CallContext
     params: Mapping[str, Json]
     used: set[str] = field(default_factory=set)
@@ -210,7 +209,7 @@ class Conversations(Struct, frozen=True, kw_only=True):
 
     setting: ProviderContext
     exchanges: Exchanges
-    meter: CallMeter
+    meter: "CallMeter"
     secrets: Secrets
     once: UniqueCalls = field(default_factory=UniqueCalls)
     replay: bool = False
@@ -280,12 +279,20 @@ class Conversations(Struct, frozen=True, kw_only=True):
             return self._refusing(call, NOT_RECORDED, hint)
         if self.offline and is_remote(call.step):
             return self._refusing(call, OFFLINE, _OFFLINE_HINT)
+        # Not at the top: most builds after an edit call no model, and `socket` takes long to load.
+        from orch23.providers import middleware  # noqa: PLC0415
+        from orch23.providers.connections import OpenCalls  # noqa: PLC0415
+
         # Each retry is a request of its own, so the meter is inside of the retries.
-        metered = MeteredProvider(inner=make_provider(self.setting, call), stage=call.stage, meter=self.meter)
+        metered = middleware.MeteredProvider(
+            inner=make_provider(self.setting, call), stage=call.stage, meter=self.meter
+        )
         sleep = self.setting.share(OpenCalls, OpenCalls).wait
-        transport = RetryingProvider(inner=metered, stage=call.stage, emit=self.setting.notice, sleep=sleep)
+        transport = middleware.RetryingProvider(inner=metered, stage=call.stage, emit=self.setting.notice, sleep=sleep)
         # Outermost, so that nothing is recorded or judged before secrets are removed from it.
-        return RedactingProvider(CheckedProvider(transport, self.setting, call), self.secrets.redact)
+        return middleware.RedactingProvider(
+            middleware.CheckedProvider(transport, self.setting, call), self.secrets.redact
+        )
 
     def _refusing(self, call: CallContext, code: str, hint: str) -> ReplayOnlyProvider:
         return ReplayOnlyProvider(
