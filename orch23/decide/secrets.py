@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from orch23.decide.secret_patterns import KEY_FORMATS, encodings_of
+from orch23.decide.secret_patterns import KEY_FORMATS, encodings_of, formats_in
 
 _MIN_REMAINS: Final = 8  # characters of a cut secret
 _CUT = re.compile(r"(?:\n|\\{1,2}n)?(?:\.{3}|\u2026)")
@@ -141,8 +141,8 @@ class Secrets(Struct, frozen=True):
         joined = _joined("\0".join(texts))[0]
         known = _known(tuple(sorted(self.values.items())))
         return (
-            any(spelling in joined for spelling, _ in known.spellings)
-            or any(form.may_match(joined) for form in KEY_FORMATS)
+            any([spelling in joined for spelling, _ in known.spellings])  # noqa: C419 - faster than a generator
+            or any(form.may_match(joined) for form in formats_in(joined))
             or any(True for _ in find_cut_secrets(joined, known.spellings))
         )
 
@@ -160,6 +160,9 @@ class Secrets(Struct, frozen=True):
 
     def _spans(self, text: str) -> list[tuple[int, int, str]]:
         """Return the places of all secrets outside of redaction marks, merged where they overlap."""
+        # Most commands print nothing.
+        if not text:
+            return []
         known = _known(tuple(sorted(self.values.items())))
         joined, breaks = _joined(text)
         found = list(_found(joined, known.spellings))
@@ -239,8 +242,9 @@ def _known(values: tuple[tuple[str, str], ...]) -> _Known:
 def _found(joined: str, spellings: Sequence[tuple[str, str]]) -> Iterator[tuple[int, int, str]]:
     """Yield the place of each secret in a joined text: whole, in the format of a vendor's key, or cut."""
     for spelling, name in spellings:
-        yield from ((start, start + len(spelling), name) for start in _occurrences(joined, spelling))
-    for form in KEY_FORMATS:
+        if spelling in joined:
+            yield from ((start, start + len(spelling), name) for start in _occurrences(joined, spelling))
+    for form in formats_in(joined):
         yield from ((start, end, form.name) for start, end in form.find(joined))
     yield from find_cut_secrets(joined, spellings)
 
