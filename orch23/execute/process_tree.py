@@ -31,7 +31,7 @@ _CORE_BYTES = 1
 _KILL_WITHIN_S = 5.0
 _PAUSE_S = 0.002
 _MAX_CHECKS = 20
-_READ_BYTES = 1 << 16
+_READ_BYTES, _SHORT_BYTES = 1 << 16, 1 << 10
 _FLAGS = 6  # the index in /proc/PID/stat after the name
 _NO_LIMIT = 1 << 63
 # A realtime signal that no known program uses.
@@ -61,7 +61,8 @@ class ProcessTree(Struct):
 
     `leader` is the process that was started, `limit` the step's own file size limit in bytes, `seen` the start times of
     processes that were seen below the leader, by pid. `namespace_init` is a pidfd of the first process of the step's
-    PID namespace, if it has one: all processes but the leader are in there.
+    PID namespace, if it has one: all processes but the leader are in there. `status` is the exit code of the leader
+    (negative: the signal) once `kill_tree` has reaped it.
     """
 
     leader: int
@@ -69,6 +70,7 @@ class ProcessTree(Struct):
     limit: int
     seen: dict[int, int] = field(default_factory=dict)
     namespace_init: int | None = None
+    status: int | None = None
 
 
 def become_subreaper() -> bool:
@@ -142,6 +144,8 @@ def note_namespace(tree: ProcessTree, init: int) -> None:
 def find_members(tree: ProcessTree) -> list[int]:
     """Return the pids of a running step, also of processes whose parents ended, and remember them."""
     members = _members(tree, _children)
+    found = {process.pid: process for process in (*members, *_below(tree.leader, _children))}
+    members = list(found.values())
     for process in members:
         tree.seen[process.pid] = process.started
     return [tree.leader, *(process.pid for process in members)]
@@ -153,7 +157,10 @@ def descendant_processes(pid: int) -> list[int]:
 
 
 def kill_tree(tree: ProcessTree) -> tuple[int, ...]:
-    """Kill the leader, which is not reaped yet, and all other processes of its step; return the pids that are left."""
+    """Kill the leader, which is not reaped yet, and all other processes of its step; return the pids that are left.
+
+    If no other step runs, the leader is reaped, and its exit code is in `tree.status`.
+    """
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(tree.leader, signal.SIGKILL)
     # Its children become ours only when it is dead. A search before that could miss those that are being moved.
@@ -161,7 +168,24 @@ def kill_tree(tree: ProcessTree) -> tuple[int, ...]:
     deadline = time.monotonic() + _KILL_WITHIN_S
     if tree.namespace_init is not None:
         _kill_namespace(tree.namespace_init)
-    return _kill_members(tree, deadline)
+    return () if _was_only_child(tree) else _kill_members(tree, deadline)
+
+
+def _was_only_child(tree: ProcessTree) -> bool:
+    """Reap the leader if no other step runs, and return whether orch23 has no child left: then the step has ended.
+
+    One system call instead of a search in /proc. Orphans of the step are children of orch23 by now.
+    """
+    # No other step can start meanwhile, so the pid of the leader is not that of another step.
+    with _STEPS_LOCK:
+        if _STEPS.keys() != {tree.leader}:
+            return False
+        tree.status = os.waitstatus_to_exitcode(os.waitpid(tree.leader, 0)[1])
+        try:
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return True
+    return False
 
 
 def kill_strays() -> tuple[int, ...]:
@@ -228,14 +252,14 @@ def _kill_namespace(init: int) -> None:
 
 
 def _members(tree: ProcessTree, children: Callable[[int], list[int]]) -> list[ProcessInfo]:
-    """Return the processes of a step without its leader: the living, and zombies, which are to be reaped."""
+    """Return the orphans of a step and what descends from them: the living, and zombies, which are to be reaped."""
     with _STEPS_LOCK:
         others = _STEPS.keys() - {tree.leader}
         roots = [process for pid in children(os.getpid()) if pid not in _STEPS and (process := process_info(pid))]
         mine = [process for process in roots if _belongs_to(process, tree, alone=not others)]
     found = {process.pid: process for process in mine}
-    for root in (tree.leader, *(process.pid for process in mine)):
-        found.update((process.pid, process) for process in _below(root, children))
+    for root in mine:
+        found.update((process.pid, process) for process in _below(root.pid, children))
     return list(found.values())
 
 
@@ -397,13 +421,19 @@ def _stat_fields(pid: int) -> list[bytes]:
 def read_proc(pid: int, name: str) -> bytes:
     """Return the contents of a file of /proc/PID. Without the file object of `open`: each step reads several.
 
+    The kernel returns full pages, so a short piece is the last one.
+
     Raises:
         OSError: it is missing or cannot be read.
 
     """
     descriptor = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return b"".join(iter(lambda: os.read(descriptor, _READ_BYTES), b""))
+        whole = piece = os.read(descriptor, _READ_BYTES)
+        while len(piece) >= _SHORT_BYTES:
+            piece = os.read(descriptor, _READ_BYTES)
+            whole += piece
+        return whole
     finally:
         os.close(descriptor)
 

@@ -8,10 +8,12 @@ from pathlib import Path
 
 from orch23.execute.process_tree import read_proc
 from orch23.model.action import StepLimits
+from orch23.store.safe_files import closing
 from orch23.store.tree_removal import open_below, open_subdirectory
 
 # The highest oom_score_adj: if memory runs out, the kernel kills the step before orch23.
 _KILLED_FIRST = b"1000"
+_WRITE = os.O_WRONLY | os.O_CLOEXEC
 _MAX_DEPTH = 500
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 # The sandbox directory is walked only when the file system has lost this much, or a 32nd of the limit, since the last
@@ -25,8 +27,8 @@ def apply_limits(pid: int, limits: StepLimits) -> None:
 
     Code between fork and exec could do so earlier, but is not safe in a process with threads.
     """
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/oom_score_adj", "wb", buffering=0) as file:
-        file.write(_KILLED_FIRST)
+    with contextlib.suppress(OSError), closing(os.open(f"/proc/{pid}/oom_score_adj", _WRITE)) as file:
+        os.write(file, _KILLED_FIRST)
     # Only on request: Node.js, Go and Java reserve much more address space than they use.
     if limits.address_space is not None:
         with contextlib.suppress(OSError, ValueError):
