@@ -168,8 +168,9 @@ class LocalExecutor:
             return outcome
         finally:
             is_clean = outcome is not None and self._is_recyclable(action, outcome)
-            dispose = self._sandbox_dirs.recycle if is_clean else self._sandbox_dirs.discard
-            self._cleaner.submit(partial(dispose, sandbox_dir))
+            # Here and not in the background: two threads that make system calls by turns wait for each other.
+            if not is_clean or not self._sandbox_dirs.recycle(sandbox_dir):
+                self._cleaner.submit(partial(self._sandbox_dirs.discard, sandbox_dir))
 
     def _is_recyclable(self, action: Action, outcome: ActionOutcome) -> bool:
         """Return whether no process can know the folders of the sandbox directory any more.

@@ -5,6 +5,7 @@ import os
 import secrets
 import stat
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 
@@ -42,6 +43,8 @@ settings and stop at these. Settings of the project, further up, cannot be read 
 _EMPTY_PARTS = ("home", "tmp")
 _WORK = "work"
 _OWNER_ONLY = 0o700
+# A folder with more files is not emptied while the next step waits.
+_MOST_FILES = 500
 
 # Mode, user and group.
 _Access: TypeAlias = tuple[int, int, int]
@@ -155,18 +158,19 @@ class SandboxDirs:
         names = (sandbox_dir.root.name, sandbox_dir.orch23_folder.name, sandbox_dir.log.name)
         remove_trees(self.folder, *names)
 
-    def recycle(self, sandbox_dir: SandboxDir) -> None:
-        """Remove the files of a sandbox directory and keep its folders for the next step, or discard it.
+    def recycle(self, sandbox_dir: SandboxDir) -> bool:
+        """Remove the files of a sandbox directory and keep its folders for the next step.
 
-        Only for a step that was trusted and ran alone: no other process knows these folders.
+        Return False if that cannot be: the caller must discard it. Only for a step that was trusted and ran alone: no
+        other process knows these folders.
         """
         # A folder that the step changed could affect the next one: then it is not reused.
         skeleton = self._skeletons.pop(sandbox_dir.marker, None)
         if skeleton is None or not empty_skeleton(skeleton):
-            self.discard(sandbox_dir)
-            return
+            return False
         remove_trees(self.folder, sandbox_dir.orch23_folder.name, sandbox_dir.log.name)
         self._reusable.append(skeleton)
+        return True
 
     def close(self) -> None:
         """Remove the folders that were kept."""
@@ -199,7 +203,7 @@ def _parent_folders(inputs: Iterable[str], more: Iterable[str]) -> list[str]:
 
 
 class _UnexpectedFolderError(Exception):
-    """A folder was not created by orch23, or its access was changed."""
+    """A folder was not created by orch23, its access was changed, or it has many files."""
 
 
 def make_skeleton(root: str, folders: Sequence[str]) -> FolderSkeleton:
@@ -231,9 +235,10 @@ def refit_skeleton(skeleton: FolderSkeleton, folders: Sequence[str]) -> FolderSk
 
 
 def empty_skeleton(skeleton: FolderSkeleton) -> bool:
-    """Remove the files of a step that has ended; return False if it changed more than files in `work`.
+    """Remove the files of a step that has ended; return False if it changed more than files in `work`, or left many.
 
-    Each folder must be there with its first access, and no others. No link is followed.
+    Each folder must be there with its first access, and no others. Names, access and bytes are compared, never times,
+    which a step can set. No link is followed. A directory with many files is better removed in the background.
     """
     try:
         with open_subdirectory(skeleton.root) as root:
@@ -285,7 +290,9 @@ def _is_as_written(root: int, name: str, text: bytes) -> bool:
 def _remove_files(skeleton: FolderSkeleton, folder: int, prefix: str) -> int:
     """Unlink the files in a folder and in those below it; return the number of folders below it."""
     with os.scandir(folder) as entries:
-        found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+        found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in islice(entries, _MOST_FILES + 1)]
+    if len(found) > _MOST_FILES:
+        raise _UnexpectedFolderError
     count = 0
     for name, is_directory in found:
         if not is_directory:

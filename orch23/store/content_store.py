@@ -69,7 +69,7 @@ class DiskContentStore:
                 write_all(target, data)
                 return digest.sha256, digest.size_bytes
 
-            self._put_written(write)
+            self._put_written(write, digest)
         return digest
 
     def put_chunks(self, chunks: Iterable[bytes]) -> Digest:
@@ -92,7 +92,9 @@ class DiskContentStore:
         """
         size_bytes = os.fstat(descriptor).st_size
         if size_bytes <= CHUNK_BYTES:
-            return self.put(read_and_close(os.dup(descriptor)))
+            data = os.pread(descriptor, size_bytes + 1, 0)
+            # One more byte was asked for: a read of exactly its size is the whole file.
+            return self.put(data if len(data) == size_bytes else read_and_close(os.dup(descriptor)))
         advance = self._meter("copying", name, size_bytes)
         return self._put_written(lambda target: copy_and_hash(descriptor, target, advance))
 
@@ -167,14 +169,19 @@ class DiskContentStore:
             raise MissingBytesError(digest.sha256)
         return source
 
-    def _put_written(self, write: Callable[[int], tuple[str, int]]) -> Digest:
-        """Store the bytes that `write` writes to an empty file; it returns their SHA-256 and size."""
+    def _put_written(self, write: Callable[[int], tuple[str, int]], known: Digest | None = None) -> Digest:
+        """Store the bytes that `write` writes to an empty file; it returns their SHA-256 and size.
+
+        `known` is their digest, if the caller knows that there is no blob of it.
+        """
         self._make_folders("")
         descriptor, temp = open_temp(self._base, 0o444)
         try:
-            with closing(descriptor):
+            try:
                 digest = Digest(*write(descriptor))
-            if self._holds(digest):
+            finally:
+                os.close(descriptor)
+            if known is None and self._holds(digest):
                 try_unlink(temp)
             else:
                 self._rename(temp, digest)

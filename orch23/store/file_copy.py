@@ -31,6 +31,7 @@ def no_progress(_verb: FileActivity, _name: str, _size_bytes: int) -> AdvancePro
 
 
 CHUNK_BYTES = 1 << 20
+_SMALL_BYTES = 1 << 14
 # linux/fs.h: share the blocks of another file, copy on write.
 _FICLONE = 0x40049409
 _NO_CLONE = frozenset({errno.EOPNOTSUPP, errno.ENOTTY, errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EPERM})
@@ -64,9 +65,10 @@ def hash_file(source: int, advance: AdvanceProgress) -> tuple[str, int]:
 
 def copy_and_hash(source: int, target: int, advance: AdvanceProgress) -> tuple[str, int]:
     """Copy an open file to an empty file, open for reading and writing; return the copy's SHA-256 and size."""
-    if share_blocks(source, target):
-        return hash_file(target, advance)
     size = os.fstat(source).st_size
+    # A file of a few blocks is copied as fast as its blocks are shared, and most file systems cannot share them.
+    if size > _SMALL_BYTES and share_blocks(source, target):
+        return hash_file(target, advance)
     if size <= CHUNK_BYTES:
         return _copy_small(source, target, size, advance)
     sha256, size = _hash_pieces(source, size, lambda at, view: _copy_piece(source, target, at, view), advance)
@@ -96,12 +98,11 @@ def _hash_pieces(
 
 
 def _copy_small(source: int, target: int, size: int, advance: AdvanceProgress) -> tuple[str, int]:
-    pieces = []
-    while piece := os.read(source, size + 1):
-        pieces.append(piece)
-        # It grows while it is read: continue in chunks.
-        size = CHUNK_BYTES
-    data = b"".join(pieces)
+    # One more byte is asked for: a read of exactly its size is the whole file.
+    data = os.read(source, size + 1)
+    if len(data) != size:
+        # It changes while it is read: continue in chunks, up to its end.
+        data += b"".join(iter(lambda: os.read(source, CHUNK_BYTES), b""))
     write_all(target, data)
     advance(len(data))
     return hashlib.sha256(data).hexdigest(), len(data)

@@ -34,12 +34,12 @@ class InputFiles:
     def copy_into(self, path: str, entry: FileEntry, target: Path) -> bool:
         """Create `target` with the expected bytes and mode; return False if neither source has the bytes."""
         # From the store first: a user may save the file between two attempts of a stage (ADR 4).
-        if self._contents.has(entry.digest):
-            with contextlib.suppress(MissingBytesError):
-                with NewFile(target, executable=entry.executable) as descriptor:
-                    self._contents.copy_to(entry.digest, descriptor, target.name)
-                return True
-        return self._copy_from_workspace(path, entry, target)
+        try:
+            with NewFile(target, executable=entry.executable) as descriptor:
+                self._contents.copy_to(entry.digest, descriptor, target.name)
+        except MissingBytesError:
+            return self._copy_from_workspace(path, entry, target)
+        return True
 
     def read(self, path: str, entry: FileEntry) -> bytes:
         """Return the expected bytes.

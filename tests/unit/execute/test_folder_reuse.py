@@ -1,5 +1,6 @@
 """The folders of a sandbox directory are reused for the next step if the step did not change them."""
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -45,7 +46,7 @@ def test_reused_folders_hold_what_new_ones_would(sandbox_dirs: SandboxDirs) -> N
     (first.work / "stray.txt").write_text("x")
     os.utime(first.work / "src", (1, 1))
     inode = first.root.stat().st_ino
-    sandbox_dirs.recycle(first)
+    assert sandbox_dirs.recycle(first)
     second = stage(sandbox_dirs, SECOND)
     assert second.root.stat().st_ino == inode
     assert second.marker != first.marker
@@ -63,6 +64,18 @@ def _link(sandbox_dir: SandboxDir) -> None:
     (sandbox_dir.work / "src").symlink_to("src2")
 
 
+def _link_home(sandbox_dir: SandboxDir) -> None:
+    sandbox_dir.home.rmdir()
+    (sandbox_dir.root.parent / "elsewhere").mkdir()
+    sandbox_dir.home.symlink_to("../elsewhere")
+
+
+def _link_settings(sandbox_dir: SandboxDir) -> None:
+    (sandbox_dir.root / "pytest.ini").unlink()
+    (sandbox_dir.root / "pytest.ini").symlink_to("/dev/null")
+
+
+@pytest.mark.parametrize("times_restored", [False, True])
 @pytest.mark.parametrize(
     "change",
     [
@@ -70,6 +83,7 @@ def _link(sandbox_dir: SandboxDir) -> None:
         lambda sandbox_dir: (sandbox_dir.tmp / "x").mkdir(),
         lambda sandbox_dir: (sandbox_dir.root / "pytest.ini").write_text("[pytest]\n"),
         lambda sandbox_dir: (sandbox_dir.root / "pytest.ini").unlink(),
+        lambda sandbox_dir: (sandbox_dir.root / "mypy.ini").write_text("[pypy]\n"),
         lambda sandbox_dir: (sandbox_dir.root / "conftest.py").write_text(""),
         lambda sandbox_dir: (sandbox_dir.work / "src").chmod(0o500),
         lambda sandbox_dir: sandbox_dir.work.chmod(0o755),
@@ -77,21 +91,29 @@ def _link(sandbox_dir: SandboxDir) -> None:
         lambda sandbox_dir: (sandbox_dir.work / "more").mkdir(),
         lambda sandbox_dir: (sandbox_dir.work / "out").rmdir(),
         _link,
+        _link_home,
+        _link_settings,
     ],
 )
 def test_folders_that_a_step_changed_are_not_reused(
-    sandbox_dirs: SandboxDirs, change: Callable[[SandboxDir], object]
+    sandbox_dirs: SandboxDirs, change: Callable[[SandboxDir], object], times_restored: bool
 ) -> None:
     first = stage(sandbox_dirs, FIRST)
+    before = {path: path.lstat() for path in (first.root, *first.root.rglob("*"))}
     change(first)
-    sandbox_dirs.recycle(first)
-    assert list(sandbox_dirs.folder.iterdir()) == []
+    if times_restored:
+        for path, found in before.items():
+            with contextlib.suppress(FileNotFoundError):
+                os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns), follow_symlinks=False)
+    assert not sandbox_dirs.recycle(first)
+    sandbox_dirs.discard(first)
+    assert [path.name for path in sandbox_dirs.folder.iterdir() if path.name != "elsewhere"] == []
     second = stage(sandbox_dirs, FIRST)
     assert tree(second) == tree(stage(SandboxDirs(sandbox_dirs.folder.parent / "others", Source()), FIRST))
 
 
 def test_two_sandbox_directories_at_once_never_share_a_folder(sandbox_dirs: SandboxDirs) -> None:
-    sandbox_dirs.recycle(stage(sandbox_dirs, FIRST))
+    assert sandbox_dirs.recycle(stage(sandbox_dirs, FIRST))
     one, other = stage(sandbox_dirs, FIRST), stage(sandbox_dirs, FIRST)
     assert one.root != other.root
     assert tree(one) == tree(other)
@@ -99,9 +121,16 @@ def test_two_sandbox_directories_at_once_never_share_a_folder(sandbox_dirs: Sand
 
 def test_a_skeleton_that_was_filled_meanwhile_is_not_used(sandbox_dirs: SandboxDirs) -> None:
     first = stage(sandbox_dirs, FIRST)
-    sandbox_dirs.recycle(first)
+    assert sandbox_dirs.recycle(first)
     (first.work / "src/deep/late.txt").write_text("x")
     second = stage(sandbox_dirs, SECOND)
     assert second.root != first.root
     assert not first.root.exists()
     assert "work/src/deep" not in tree(second)
+
+
+def test_folders_with_many_files_are_not_reused(sandbox_dirs: SandboxDirs) -> None:
+    first = stage(sandbox_dirs, FIRST)
+    for number in range(501):
+        (first.work / "out" / f"{number}.txt").touch()
+    assert not sandbox_dirs.recycle(first)

@@ -314,12 +314,56 @@ def test_folders_serve_again_only_after_a_trusted_step_that_was_alone(
     executor = LocalExecutor(sandbox_dirs=sandbox_dirs, contents=memory(), workers=workers)
     action = Action(argv=("true",), inputs={}, sandbox=sandbox)
     cleared: list[SandboxDir] = []
-    monkeypatch.setattr(sandbox_dirs, "recycle", cleared.append)
+    monkeypatch.setattr(sandbox_dirs, "recycle", lambda sandbox_dir: cleared.append(sandbox_dir) is None)
     assert isinstance(executor.run(action), Completed)
     executor.close()
     assert (cleared != []) is kept
     monkeypatch.undo()
     for sandbox_dir in cleared:
-        sandbox_dirs.recycle(sandbox_dir)
+        assert sandbox_dirs.recycle(sandbox_dir)
     sandbox_dirs.close()
     assert list((tmp_path / "rooms").iterdir()) == []
+
+
+# Each changes what the next step would find, and then sets the times back.
+_ATTACKS = {
+    "file in home": "echo 'echo attacked' > $HOME/.profile",
+    "file in tmp": "echo attacked > $TMPDIR/x",
+    "link for home": "rmdir $HOME; mkdir $OUT/h; echo attacked > $OUT/h/.profile; ln -s $OUT/h $HOME",
+    "link for tmp": "rmdir $TMPDIR; mkdir $OUT/t; echo attacked > $OUT/t/x; ln -s $OUT/t $TMPDIR",
+    "link for a folder of work": "mkdir $OUT/sub; echo attacked > $OUT/sub/x; rm -r sub; ln -s $OUT/sub sub",
+    "link for work": "mkdir $OUT/w; mv ../work $OUT/old; ln -s $OUT/w ../work",
+    "settings of the same length": "printf '[pypy]\n' > ../mypy.ini",
+    "link for settings": "printf '[pypy]\n' > $OUT/i; ln -sf $OUT/i ../mypy.ini",
+    "settings with a second name": "rm ../mypy.ini; printf '[mypy]\n' > $OUT/i; ln $OUT/i ../mypy.ini",
+    "file beside work": "echo attacked > ../conftest.py",
+    "process that writes later": "setsid sh -c 'while echo attacked > ../home/late; do :; done' >/dev/null 2>&1 &",
+}
+_RESTORED = "for one in .. ../home ../tmp ../mypy.ini sub; do touch -hr $OUT/times $one 2>/dev/null; done; :"
+_SEEN = (
+    "cd ..; for one in . home tmp work work/sub *.ini; do ls -lA --time-style=+ $one; cat $one 2>/dev/null; done; "
+    "sleep 0.01; ls -A home"
+)
+
+
+@pytest.mark.parametrize("attack", _ATTACKS)
+def test_the_next_step_finds_nothing_of_a_step_that_sets_times_back(tmp_path: Path, attack: str) -> None:
+    """Steps without a sandbox, one at a time: only then are folders used again."""
+    out = tmp_path / "out"
+    out.mkdir()
+    seen = []
+    for folder, script in (("clean", "true"), ("attacked", _ATTACKS[attack])):
+        source = Source({"a.txt": b"alpha\n", "sub/b.txt": b"beta\n"})
+        contents = memory()
+        executor = LocalExecutor(sandbox_dirs=SandboxDirs(tmp_path / folder, source), contents=contents, workers=1)
+        inputs = {path: FileEntry(digest_bytes(data)) for path, data in source.files.items()}
+        env = {"OUT": str(out)}
+        before = f"touch -r .. $OUT/times; {script}; {_RESTORED}"
+        executor.run(Action(argv=("bash", "-c", before), inputs=inputs, sandbox=False, env=env))
+        ended = executor.run(Action(argv=("bash", "-c", _SEEN), inputs=inputs, sandbox=False))
+        executor.close()
+        assert isinstance(ended, Completed)
+        seen.append((ended.result.exit_code, ended.result.output.text))
+        assert list((tmp_path / folder).iterdir()) == []
+    assert seen[0] == seen[1]
+    assert "attacked" not in seen[0][1]
