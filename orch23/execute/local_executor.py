@@ -12,8 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from msgspec.structs import replace
-
 from orch23.execute import process_tree, supervisor
 from orch23.execute.cleanup import BackgroundCleaner
 from orch23.execute.launch import (
@@ -32,6 +30,7 @@ from orch23.execute.process import DEFAULT_OUTPUT, NOT_EXECUTABLE, NOT_FOUND, Ou
 from orch23.execute.pytest_report import ReportChannel, report_variables
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.execute.sandbox_tree import (
+    REPLACED_TREE,
     ReadOnlyChanges,
     SandboxDir,
     TreeChanges,
@@ -287,12 +286,10 @@ class LocalExecutor:
         if end.reason == "cancelled":
             return Cancelled()
         output = self._output(sandbox_dir, end)
-        changes = TreeChanges({}, (), ())
+        changes, written = TreeChanges({}, (), ()), dict[str, FileEntry]()
         # A process that is left could change the tree during the scan.
         if not end.survivors and not end.lost:
-            changes = self._sandbox_dirs.scan(sandbox_dir, action.inputs, action.scratch)
-        changes = replace(changes, written={p: x for p, x in changes.written.items() if p not in read_only.unused})
-        written = self._store_files(sandbox_dir, changes)
+            changes, written = self._result(sandbox_dir, action, read_only)
         if end.reason == "timed_out":
             return TimedOut(output, action.timeout_s, written, () if changes.violations else changes.removed)
         return Completed(
@@ -308,16 +305,22 @@ class LocalExecutor:
             )
         )
 
-    def _store_files(self, sandbox_dir: SandboxDir, changes: TreeChanges) -> dict[str, FileEntry]:
-        """Store the written files; none if the tree has violations."""
-        if changes.violations or not changes.written:
-            return {}
+    def _result(
+        self, sandbox_dir: SandboxDir, action: Action, read_only: ReadOnlyChanges
+    ) -> tuple[TreeChanges, dict[str, FileEntry]]:
+        """Return the changes of the tree, and the written files, which are stored; none if it has violations."""
+        try:
+            opened = open_tree(sandbox_dir)
+        except OSError:
+            return REPLACED_TREE, {}
         stored = {}
-        with open_tree(sandbox_dir) as open_file:
-            for path, executable in changes.written.items():
-                with closing(open_file(path)) as descriptor:
-                    stored[path] = FileEntry(self._contents.adopt(descriptor, path.rpartition("/")[2]), executable)
-        return stored
+        with opened as tree:
+            changes = self._sandbox_dirs.scan_open(tree, action.inputs, action.scratch)
+            for path, executable in () if changes.violations else changes.written.items():
+                if path not in read_only.unused:
+                    with closing(tree.open_file(path)) as descriptor:
+                        stored[path] = FileEntry(self._contents.adopt(descriptor, path.rpartition("/")[2]), executable)
+        return changes, stored
 
     def _store_report(self, sandbox_dir: SandboxDir, report: bytes) -> Digest:
         """Store a report, without secrets and without the path of the sandbox directory."""

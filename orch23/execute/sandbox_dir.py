@@ -15,12 +15,14 @@ from msgspec.structs import replace
 from orch23.execute.cleanup import kill_leftovers
 from orch23.execute.sandbox_tree import (
     DEFAULT_TREE_LIMITS,
+    REPLACED_TREE,
     SANDBOX_EPOCH,
+    OpenTree,
     SandboxDir,
     TreeChanges,
     TreeLimits,
     link_text,
-    scan_tree,
+    open_tree,
 )
 from orch23.model.action import InputsChanged
 from orch23.model.digest import FileEntry
@@ -149,8 +151,17 @@ class SandboxDirs:
     def scan(
         self, sandbox_dir: SandboxDir, inputs: Mapping[str, FileEntry], scratch: tuple[str, ...] = ()
     ) -> TreeChanges:
-        """Compare the tree with its inputs, as `scan_tree` does."""
-        return scan_tree(sandbox_dir, inputs, scratch, self._limits, self._meter)
+        """Compare the tree with its inputs."""
+        try:
+            opened = open_tree(sandbox_dir)
+        except OSError:
+            return REPLACED_TREE
+        with opened as tree:
+            return self.scan_open(tree, inputs, scratch)
+
+    def scan_open(self, tree: OpenTree, inputs: Mapping[str, FileEntry], scratch: tuple[str, ...]) -> TreeChanges:
+        """Compare an open tree with its inputs."""
+        return tree.scan(inputs, scratch, self._limits, self._meter)
 
     def discard(self, sandbox_dir: SandboxDir) -> None:
         """Remove a sandbox directory, whatever its depth and modes. What cannot be removed is left to `sweep`."""

@@ -10,6 +10,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from fnmatch import translate
 from functools import lru_cache
 from itertools import islice
@@ -21,7 +22,7 @@ from msgspec import Struct, field
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.paths import compile_pattern
-from orch23.store.file_copy import FileProgress, hash_file
+from orch23.store.file_copy import FileProgress, hash_file, no_progress
 from orch23.store.safe_files import FileStamp, closing, stamp_of, walk_tree
 from orch23.store.tree_removal import DIRECTORY_FLAGS, make_accessible, open_below, open_subdirectory
 
@@ -31,6 +32,7 @@ SANDBOX_EPOCH = 315_619_200
 _MAX_NAME_BYTES = 200
 _MAX_REPORTED = 10
 _PYTEST_CACHE = ".pytest_cache"
+_WORK = "work"
 _SPECIAL_FILES = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket"}
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
@@ -44,7 +46,7 @@ class SandboxDir(Struct, frozen=True):
     @property
     def work(self) -> Path:
         """The copy of the project that the process works in."""
-        return self.root / "work"
+        return self.root / _WORK
 
     @property
     def home(self) -> Path:
@@ -115,48 +117,70 @@ class _Scan(Struct):
         self.violations.append(Diagnostic(code, message, hint=hint, subject=printable_path(path)))
 
 
-def scan_tree(
-    sandbox_dir: SandboxDir,
-    inputs: Mapping[str, FileEntry],
-    scratch: tuple[str, ...],
-    limits: TreeLimits,
-    meter: FileProgress,
-) -> TreeChanges:
-    """Compare a tree with the inputs that were staged. All processes of the step must have ended.
+class OpenTree(Struct, frozen=True):
+    """The tree of a sandbox directory, by its descriptor. All processes of the step must have ended."""
 
-    Bytes are compared, never times: a process can set times, and a write through a shared mapping on tmpfs does not
-    change them.
+    top: int
+
+    def scan(
+        self,
+        inputs: Mapping[str, FileEntry],
+        scratch: tuple[str, ...],
+        limits: TreeLimits = DEFAULT_TREE_LIMITS,
+        meter: FileProgress = no_progress,
+    ) -> TreeChanges:
+        """Compare the tree with the inputs that were staged.
+
+        Bytes are compared, never times: a process can set times, and a write through a shared mapping on tmpfs does
+        not change them.
+        """
+        scan = _Scan(limits, scratch_matcher(scratch), inputs, meter)
+        with contextlib.suppress(_LimitReachedError):
+            _scan_directory(scan, self.top, "", 1)
+        removed = tuple(p for p in sorted(inputs) if p not in scan.files and not scan.is_scratch(p))
+        return TreeChanges(dict(sorted(scan.written.items())), removed, _shortened(scan.violations))
+
+    def open_file(self, path: str) -> int:
+        """Open a file for reading, by its path, without following links.
+
+        Raises:
+            OSError: the file is not regular, has several names, or is behind a link.
+
+        """
+        *above, name = path.split("/")
+        with open_below(self.top, above) as folder:
+            return _open_regular(folder, name)
+
+
+def open_tree(sandbox_dir: SandboxDir) -> AbstractContextManager[OpenTree]:
+    """Open the tree, without following links, and close it at the end of the block.
+
+    Raises:
+        OSError: the tree was replaced or removed.
+
     """
-    scan = _Scan(limits, scratch_matcher(scratch), inputs, meter)
-    try:
-        top = _open_top(sandbox_dir)
-    except OSError:
-        message = "the working directory of the sandbox was replaced or removed"
-        scan.report("E618", ".", message, "leave it in place")
-        return TreeChanges({}, (), tuple(scan.violations))
-    with closing(top), contextlib.suppress(_LimitReachedError):
-        _scan_directory(scan, top, "", 1)
-    removed = tuple(p for p in sorted(inputs) if p not in scan.files and not scan.is_scratch(p))
-    return TreeChanges(dict(sorted(scan.written.items())), removed, _shortened(scan.violations))
+    return _closed_after(OpenTree(_open_top(sandbox_dir)))
 
 
 @contextlib.contextmanager
-def open_tree(sandbox_dir: SandboxDir) -> Iterator[Callable[[str], int]]:
-    """Yield a function that opens a file of the tree for reading, by its path, without following links.
+def _closed_after(tree: OpenTree) -> Iterator[OpenTree]:
+    with closing(tree.top):
+        yield tree
 
-    Raises:
-        OSError: the tree is missing. From the function: the file is not regular, has several names, or is behind a
-            link.
 
-    """
-    with closing(_open_top(sandbox_dir)) as top:
-
-        def open_file(path: str) -> int:
-            *above, name = path.split("/")
-            with open_below(top, above) as folder:
-                return _open_regular(folder, name)
-
-        yield open_file
+REPLACED_TREE = TreeChanges(
+    {},
+    (),
+    (
+        Diagnostic(
+            "E618",
+            "the working directory of the sandbox was replaced or removed",
+            hint="leave it in place",
+            subject=".",
+        ),
+    ),
+)
+"""The changes of a tree that cannot be opened."""
 
 
 def link_text(path: str, inputs: Mapping[str, FileEntry]) -> str | None:
@@ -212,10 +236,15 @@ def _shortened(violations: list[Diagnostic]) -> tuple[Diagnostic, ...]:
 def _open_top(sandbox_dir: SandboxDir) -> int:
     """Open the tree. The process may have removed its own access to the folders, so that is restored first."""
     with open_subdirectory(sandbox_dir.root.parent) as parent:
+        with contextlib.suppress(PermissionError), open_subdirectory(sandbox_dir.root.name, parent) as root:
+            top = os.open(_WORK, DIRECTORY_FLAGS, dir_fd=root)
+            if os.fstat(top).st_mode & stat.S_IRWXU == stat.S_IRWXU:
+                return top
+            os.close(top)
         make_accessible(sandbox_dir.root.name, parent)
         with open_subdirectory(sandbox_dir.root.name, parent) as root:
-            make_accessible(sandbox_dir.work.name, root)
-            return os.open(sandbox_dir.work.name, DIRECTORY_FLAGS, dir_fd=root)
+            make_accessible(_WORK, root)
+            return os.open(_WORK, DIRECTORY_FLAGS, dir_fd=root)
 
 
 def _scan_directory(scan: _Scan, folder: int, prefix: str, depth: int) -> None:

@@ -75,7 +75,7 @@ class World:
 class Unseen(SandboxDirs):
     """SandboxDirs whose trees must not be looked at."""
 
-    def scan(self, *_: object) -> TreeChanges:
+    def scan_open(self, *_: object) -> TreeChanges:
         raise AssertionError
 
 

@@ -140,13 +140,13 @@ def test_what_was_written_is_opened_through_no_link(sandbox_dirs: SandboxDirs, t
     sandbox_dir = stage(sandbox_dirs)
     (sandbox_dir.work / "sub/new").write_text("new")
     assert set(scan(sandbox_dirs, sandbox_dir).written) == {"sub/new"}
-    with open_tree(sandbox_dir) as open_one:
-        descriptor = open_one("sub/new")
+    with open_tree(sandbox_dir) as tree:
+        descriptor = tree.open_file("sub/new")
         assert os.read(descriptor, 10) == b"new"
         os.close(descriptor)
     swap_for_a_link(sandbox_dir.work / "sub", outside)
-    with pytest.raises(OSError, match=r"Not a directory|Too many levels"), open_tree(sandbox_dir) as open_one:
-        open_one("sub/new")
+    with pytest.raises(OSError, match=r"Not a directory|Too many levels"), open_tree(sandbox_dir) as tree:
+        tree.open_file("sub/new")
 
 
 @pytest.mark.parametrize("how", ["link", "hard link", "pipe", "work"])
@@ -165,8 +165,8 @@ def test_what_was_written_is_opened_only_as_what_it_was(sandbox_dirs: SandboxDir
         (sandbox_dir.work / "new").hardlink_to(outside / "new")
     if how == "pipe":
         os.mkfifo(sandbox_dir.work / "new")
-    with pytest.raises(OSError), open_tree(sandbox_dir) as open_one:
-        open_one("new")
+    with pytest.raises(OSError), open_tree(sandbox_dir) as tree:
+        tree.open_file("new")
 
 
 def make_link(work: Path) -> None:
@@ -331,8 +331,8 @@ def test_unreadable_files_and_folders_are_read_all_the_same(sandbox_dirs: Sandbo
     (sandbox_dir.work / "locked/x").chmod(0o111)
     (sandbox_dir.work / "locked").chmod(0)
     assert scan(sandbox_dirs, sandbox_dir).written == {"locked/x": True}
-    with open_tree(sandbox_dir) as open_one:
-        descriptor = open_one("locked/x")
+    with open_tree(sandbox_dir) as tree:
+        descriptor = tree.open_file("locked/x")
     assert os.fstat(descriptor).st_mode & 0o400
     os.close(descriptor)
 
