@@ -4,6 +4,7 @@ import math
 import queue
 import threading
 from collections.abc import Callable, Collection
+from contextlib import nullcontext
 from functools import cached_property, partial
 from typing import TypeAlias
 
@@ -52,6 +53,7 @@ from orch23.model.stage_status import StageStatus
 from orch23.plan.planner import ALL_STAGES, Selection
 from orch23.resolve.resolution import ResolvedStage
 from orch23.store.promotion import PromotionResult
+from orch23.store.turns import TURN
 
 # An input that changes while a stage is prepared makes the build decide the stage again, at most so often (ADR 4).
 _MAX_RESTARTS = 5
@@ -152,8 +154,10 @@ class Build(Struct, kw_only=True, dict=True):
         self._skip()
         while True:
             # Ready stages start before results are promoted, so they run while the disk writes (ADR 16).
-            self._start_ready()
-            if self._results.settle(idle=not self._running):
+            with TURN:
+                self._start_ready()
+                settled = self._results.settle(idle=not self._running)
+            if settled:
                 continue
             if not self._running:
                 break
@@ -173,7 +177,8 @@ class Build(Struct, kw_only=True, dict=True):
                 self._stop(ExitCode(_SIGNAL_EXIT_BASE + message.signum), "interrupted")
                 self._take_last()
                 break
-            self._finish(message)
+            with TURN:
+                self._finish(message)
         return self._result()
 
     def _prepare_calls(self) -> None:
@@ -334,7 +339,9 @@ class Build(Struct, kw_only=True, dict=True):
 
         def work() -> Callable[[], None]:
             try:
-                outcome: WorkOutcome = self.worker.work(resolved, verify)
+                # A model may take minutes. What else may take long gives the turn back meanwhile.
+                with TURN if resolved.stage.step.is_cheap else nullcontext():
+                    outcome: WorkOutcome = self.worker.work(resolved, verify)
             # A plugin may call sys.exit: in a worker thread that would end the thread without a message to the loop.
             except (Exception, SystemExit) as error:  # noqa: BLE001 - the loop thread raises what it does not know
                 outcome = error

@@ -18,6 +18,7 @@ from orch23.execute import process_tree
 from orch23.execute.process_tree import ProcessInfo
 from orch23.store.safe_files import closing
 from orch23.store.tree_removal import DIRECTORY_FLAGS, remove_tree
+from orch23.store.turns import TURN
 
 _MAX_QUEUED = 2
 
@@ -60,7 +61,8 @@ class BackgroundCleaner:
     def _run(self) -> None:
         while (work := self._work.get()) is not None:
             try:
-                work()
+                with TURN:
+                    work()
             except BaseException as problem:  # noqa: BLE001 - `close` raises it
                 self._problem = self._problem or problem
 

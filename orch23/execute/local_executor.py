@@ -65,6 +65,7 @@ from orch23.model.text import LineListener, LineSplitter
 from orch23.resolve.commands import SHELL_COMMAND
 from orch23.store.input_files import NewFile
 from orch23.store.safe_files import closing
+from orch23.store.turns import PAUSE, TURN
 
 SHOWN_SANDBOX_PATH = "/room"
 """Replaces the path of the sandbox directory in all that a process prints: the path itself differs each time."""
@@ -124,8 +125,13 @@ class LocalExecutor:
         """Run an action when a worker is free, and return its outcome. `hear` gets each line that it prints."""
         if self._stop.is_set():
             return Cancelled()
-        with self._slots:
-            return self._run(action, hear)
+        with PAUSE:
+            self._slots.acquire()
+        try:
+            with TURN:
+                return self._run(action, hear)
+        finally:
+            self._slots.release()
 
     def cancel(self) -> None:
         """Kill all running actions and start no more: their outcome is Cancelled."""

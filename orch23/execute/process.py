@@ -15,10 +15,12 @@ from msgspec import Struct
 from orch23.execute import process_tree
 from orch23.execute.supervisor import LeaderExit, ProcessSpec, acquire_supervisor, release_supervisor
 from orch23.store.safe_files import closing
+from orch23.store.turns import PAUSE
 
 _READ_BYTES = 1 << 16
 _CHECK_EVERY_S = 0.1
 _AFTER_LEADER_S = 2.0
+_SOON_MS = 1
 
 
 class OutputLimits(Struct, frozen=True):
@@ -256,7 +258,12 @@ def _follow(
             until = deadline if exited_at is None else exited_at + _AFTER_LEADER_S
             # At least this often the clock and the stop signal are checked.
             patience_s = max(0.0, min(_CHECK_EVERY_S, until - time.monotonic()))
-            ready = {descriptor for descriptor, _ in poll.poll(math.ceil(patience_s * 1000))}
+            # Once its output has ended, a process nearly always ends too.
+            found = [] if watched != {leader} else poll.poll(_SOON_MS)
+            if not found:
+                with PAUSE:
+                    found = poll.poll(math.ceil(patience_s * 1000))
+            ready = {descriptor for descriptor, _ in found}
             now = time.monotonic()
             ended = {reading for reading in ready & captures.keys() if _read(reading, captures[reading]) == 0}
             if leader in ready:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import SafetyError
 from orch23.store.codes import E_LINK
+from orch23.store.turns import PAUSE
 
 PRIVATE_FILE_MODE = 0o600
 PRIVATE_FOLDER_MODE = 0o700
@@ -38,7 +39,7 @@ def write_atomic(
     with _renamed_file(scratch or path.parent, path, mode) as descriptor:
         write_all(descriptor, data)
         if durable:
-            os.fsync(descriptor)
+            sync(descriptor)
     if durable:
         sync_folder(path.parent)
 
@@ -118,6 +119,12 @@ def make_folder(folder: Path, mode: int = 0o777) -> None:
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable: `fsync` of a file does not cover its name."""
     with closing(os.open(folder, FOLDER_FLAGS)) as descriptor:
+        sync(descriptor)
+
+
+def sync(descriptor: int) -> None:
+    """Make a file durable, or the names in a folder. Other threads work meanwhile."""
+    with PAUSE:
         os.fsync(descriptor)
 
 
@@ -129,9 +136,12 @@ def sync_filesystem(path: Path) -> None:
         syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
         if syncfs is None:  # pragma: no cover - a libc without it: not Linux
             os.sync()
-        elif syncfs(descriptor) != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), str(path))
+        else:
+            with PAUSE:
+                failed = syncfs(descriptor) != 0
+            if failed:
+                number = ctypes.get_errno()
+                raise OSError(number, os.strerror(number), str(path))
 
 
 _REFUSED_SEGMENTS = frozenset({"", ".", ".."})

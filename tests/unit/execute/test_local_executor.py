@@ -314,7 +314,12 @@ def test_folders_serve_again_only_after_a_trusted_step_that_was_alone(
     executor = LocalExecutor(sandbox_dirs=sandbox_dirs, contents=memory(), workers=workers)
     action = Action(argv=("true",), inputs={}, sandbox=sandbox)
     cleared: list[SandboxDir] = []
-    monkeypatch.setattr(sandbox_dirs, "recycle", lambda sandbox_dir: cleared.append(sandbox_dir) is None)
+
+    def recycle(sandbox_dir: SandboxDir) -> bool:
+        cleared.append(sandbox_dir)
+        return True
+
+    monkeypatch.setattr(sandbox_dirs, "recycle", recycle)
     assert isinstance(executor.run(action), Completed)
     executor.close()
     assert (cleared != []) is kept

@@ -1,0 +1,55 @@
+"""Let threads take turns with work that consists of many short system calls.
+
+CPython runs one thread at a time, and a thread gives way during each system call. Two such threads wake each other
+thousands of times a second, which costs more than their calls. A thread that has the turn is left alone by the others:
+they sleep until it gives the turn back, or waits for something.
+"""
+
+import threading
+
+# Nothing but speed depends on the turn, so a thread that has waited this long goes on without it. So long work, such as
+# the copy of a large file, holds nobody up, and a turn that is never given back blocks nobody.
+_PATIENCE_S = 0.02
+
+_LOCK = threading.Lock()
+
+
+class _Held(threading.local):
+    """How many blocks of this thread are within each other, and whether they have the turn."""
+
+    depth = 0
+    has_turn = False
+
+
+_HELD = _Held()
+
+
+class _Turn:
+    """A context manager whose block has the turn, if it comes in time. Blocks may be within each other."""
+
+    def __enter__(self) -> None:
+        if not _HELD.depth:
+            _HELD.has_turn = _LOCK.acquire(timeout=_PATIENCE_S)
+        _HELD.depth += 1
+
+    def __exit__(self, *error: object) -> None:
+        _HELD.depth -= 1
+        if not _HELD.depth and _HELD.has_turn:
+            _LOCK.release()
+
+
+class _Pause:
+    """A context manager whose block waits, for a process or the disk: others have the turn meanwhile."""
+
+    def __enter__(self) -> None:
+        if _HELD.depth and _HELD.has_turn:
+            _HELD.has_turn = False
+            _LOCK.release()
+
+    def __exit__(self, *error: object) -> None:
+        if _HELD.depth and not _HELD.has_turn:
+            _HELD.has_turn = _LOCK.acquire(timeout=_PATIENCE_S)
+
+
+TURN = _Turn()
+PAUSE = _Pause()

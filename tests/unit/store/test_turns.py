@@ -1,0 +1,77 @@
+"""One thread has the turn at a time, but nobody waits long for it."""
+
+import threading
+from collections.abc import Callable
+
+from orch23.store import turns
+from orch23.store.turns import PAUSE, TURN
+
+
+def in_a_thread(work: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_one_thread_at_a_time_has_the_turn() -> None:
+    count = most = 0
+
+    def work() -> None:
+        nonlocal count, most
+        for _ in range(200):
+            with TURN, TURN:
+                count += 1
+                most = max(most, count)
+                count -= 1
+
+    for thread in [in_a_thread(work) for _ in range(4)]:
+        thread.join()
+    assert (count, most) == (0, 1)
+
+
+def test_a_pause_gives_the_turn_to_another_thread() -> None:
+    reached, done = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with TURN:
+            reached.set()
+            done.wait(60)
+
+    with TURN:
+        with PAUSE:
+            thread = in_a_thread(work)
+            assert reached.wait(60)
+            done.set()
+        thread.join()
+
+
+def test_a_turn_that_is_not_given_back_blocks_nobody() -> None:
+    reached, done = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with TURN:
+            reached.set()
+            done.wait(60)
+
+    thread = in_a_thread(work)
+    assert reached.wait(60)
+    with TURN, PAUSE:
+        pass
+    done.set()
+    thread.join()
+    with TURN:
+        pass
+
+
+def test_a_pause_without_a_turn_does_nothing() -> None:
+    with PAUSE, TURN:
+        pass
+    assert not turns._LOCK.locked()
+
+
+def test_a_pause_within_a_pause_leaves_the_turn_free() -> None:
+    with TURN:
+        with PAUSE, PAUSE:
+            pass
+        assert turns._LOCK.locked()
+    assert not turns._LOCK.locked()
