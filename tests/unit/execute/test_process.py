@@ -403,6 +403,27 @@ if os.fork() == 0:
     assert alive(tag) == []
 
 
+LONE = """
+import threading
+from pathlib import Path
+from orch23.execute import process_tree
+from orch23.execute.process import run_process
+from orch23.execute.supervisor import ProcessSpec
+
+process_tree.become_subreaper()
+process_tree.process_ids = process_tree._children = None
+process = ProcessSpec(argv=("/bin/sh", "-c", "exit 3"), cwd=Path("/"), env={})
+end = run_process(process, timeout_s=60, cancel=threading.Event(), log=Path("log"))
+print(end.exit_code, end.survivors)
+"""
+
+
+def test_a_lone_step_that_left_nothing_is_not_searched_for(tmp_path: Path) -> None:
+    # In a process of its own, which has no other children.
+    ran = subprocess.run([PYTHON, "-c", LONE], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ran.stdout, ran.stderr) == ("3 ()\n", "")
+
+
 def test_the_exit_codes_of_other_children_are_never_taken(tmp_path: Path) -> None:
     """Reaping by `waitpid(-1)` would make every other child look like a success."""
     helper = subprocess.Popen(["/bin/sh", "-c", "exit 42"])
