@@ -8,7 +8,7 @@ they sleep until it gives the turn back, or waits for something.
 import threading
 
 # Nothing but speed depends on the turn, so a thread that has waited this long goes on without it. So long work, such as
-# the copy of a large file, holds nobody up, and a turn that is never given back blocks nobody.
+# the copy of a large file, holds no one up, and a turn that is never given back blocks no one.
 _PATIENCE_S = 0.02
 
 _LOCK = threading.Lock()
