@@ -11,7 +11,30 @@ import threading
 # the copy of a large file, holds no one up, and a turn that is never given back blocks no one.
 _PATIENCE_S = 0.02
 
-_LOCK = threading.Lock()
+
+class _Lock:
+    """The lock of the turn. `is_kept` is True once a thread has waited for it in vain."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.is_kept = False
+
+    def take(self) -> bool:
+        """Take the turn, and return whether it came in time.
+
+        While long work has it, only the first thread waits. Otherwise each system call that pauses would wait again.
+        """
+        taken = self.lock.acquire(timeout=0 if self.is_kept else _PATIENCE_S)
+        self.is_kept = not taken
+        return taken
+
+    def give_back(self) -> None:
+        """Give the turn back."""
+        self.is_kept = False
+        self.lock.release()
+
+
+_LOCK = _Lock()
 
 
 class _Held(threading.local):
@@ -29,13 +52,13 @@ class _Turn:
 
     def __enter__(self) -> None:
         if not _HELD.depth:
-            _HELD.has_turn = _LOCK.acquire(timeout=_PATIENCE_S)
+            _HELD.has_turn = _LOCK.take()
         _HELD.depth += 1
 
     def __exit__(self, *error: object) -> None:
         _HELD.depth -= 1
         if not _HELD.depth and _HELD.has_turn:
-            _LOCK.release()
+            _LOCK.give_back()
 
 
 class _Pause:
@@ -44,11 +67,11 @@ class _Pause:
     def __enter__(self) -> None:
         if _HELD.depth and _HELD.has_turn:
             _HELD.has_turn = False
-            _LOCK.release()
+            _LOCK.give_back()
 
     def __exit__(self, *error: object) -> None:
         if _HELD.depth and not _HELD.has_turn:
-            _HELD.has_turn = _LOCK.acquire(timeout=_PATIENCE_S)
+            _HELD.has_turn = _LOCK.take()
 
 
 TURN = _Turn()

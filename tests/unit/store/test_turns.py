@@ -1,10 +1,26 @@
-"""One thread has the turn at a time, but nobody waits long for it."""
+"""One thread has the turn at a time, but no thread waits long for it."""
 
 import threading
 from collections.abc import Callable
 
+import pytest
+
 from orch23.store import turns
 from orch23.store.turns import PAUSE, TURN
+
+
+class Recorded:
+    """A lock that notes how long each `acquire` waits at most."""
+
+    def __init__(self) -> None:
+        self.lock, self.timeouts = threading.Lock(), list[float]()
+
+    def acquire(self, *, timeout: float) -> bool:
+        self.timeouts.append(timeout)
+        return self.lock.acquire(timeout=timeout)
+
+    def release(self) -> None:
+        self.lock.release()
 
 
 def in_a_thread(work: Callable[[], None]) -> threading.Thread:
@@ -45,7 +61,7 @@ def test_a_pause_gives_the_turn_to_another_thread() -> None:
         thread.join()
 
 
-def test_a_turn_that_is_not_given_back_blocks_nobody() -> None:
+def test_a_turn_that_is_not_given_back_blocks_no_thread() -> None:
     reached, done = threading.Event(), threading.Event()
 
     def work() -> None:
@@ -66,12 +82,43 @@ def test_a_turn_that_is_not_given_back_blocks_nobody() -> None:
 def test_a_pause_without_a_turn_does_nothing() -> None:
     with PAUSE, TURN:
         pass
-    assert not turns._LOCK.locked()
+    assert not turns._LOCK.lock.locked()
 
 
 def test_a_pause_within_a_pause_leaves_the_turn_free() -> None:
     with TURN:
         with PAUSE, PAUSE:
             pass
-        assert turns._LOCK.locked()
-    assert not turns._LOCK.locked()
+        assert turns._LOCK.lock.locked()
+    assert not turns._LOCK.lock.locked()
+
+
+def test_only_one_thread_waits_for_long_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stage pauses often: if each pause waited for the copy of a large file, the stage would be slower than alone."""
+    recorded = Recorded()
+    monkeypatch.setattr(turns._LOCK, "lock", recorded)
+    reached, done = threading.Event(), threading.Event()
+
+    def copy() -> None:
+        with TURN:
+            reached.set()
+            done.wait(60)
+
+    thread = in_a_thread(copy)
+    assert reached.wait(60)
+    for _ in range(3):
+        with TURN, PAUSE:
+            pass
+    done.set()
+    thread.join()
+    with TURN, PAUSE:
+        pass
+    patience = turns._PATIENCE_S
+    assert recorded.timeouts == [patience, patience, 0, 0, 0, 0, 0, patience, patience]
+
+
+def test_an_exception_gives_the_turn_back() -> None:
+    for within in (TURN, PAUSE):
+        with pytest.raises(ZeroDivisionError), TURN, within:
+            raise ZeroDivisionError
+        assert not turns._LOCK.lock.locked()
