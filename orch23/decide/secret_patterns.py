@@ -92,13 +92,13 @@ KEY_FORMATS: tuple[KeyFormat, ...] = (
     _form("age key", "AGE-SECRET-KEY-1", r"[0-9A-Z]{58}"),
     KeyFormat("private key", "-----BEGIN ", _PEM),
 )
-_BY_HEAD = {form.head: form for form in KEY_FORMATS}
+# This search runs for every event, and looks up no attributes. Two formats may have the same head.
+_BY_HEAD = tuple((form.head, form) for form in KEY_FORMATS)
 
 
 def formats_in(text: str) -> list[KeyFormat]:
     """Return the formats whose heads are in a text. There are few, and most texts have none."""
-    # A list of plain strings: this search runs for every event.
-    return [_BY_HEAD[head] for head in _BY_HEAD if head in text]
+    return [form for head, form in _BY_HEAD if head in text]
 
 
 _BITS, _SIX = 8, 6

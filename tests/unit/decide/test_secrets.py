@@ -3,6 +3,7 @@
 import base64
 import html
 import json
+import re
 import string
 import time
 import urllib.parse
@@ -12,6 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orch23.decide import secret_patterns
+from orch23.decide.secret_patterns import KEY_FORMATS, formats_in
 from orch23.decide.secrets import SecretFinding, Secrets, is_secret_name, redaction_mark, secrets_from
 
 VALUE = 'c4nary/+Value?&"k\\9 \u00e4-3f8'
@@ -152,6 +155,41 @@ def test_the_format_of_a_vendors_key_is_found_in_any_text(name: str) -> None:
     for text in (f"export K={KEYS[name]}", f'"{KEYS[name]}",', f"({KEYS[name]})\n"):
         assert Secrets().find(f"one\n{text}") == (SecretFinding(name, 2),)
         assert Secrets().redact(text) == text.replace(KEYS[name], redaction_mark(name))
+
+
+def test_every_format_is_searched_where_its_head_is() -> None:
+    assert formats_in("\n".join(form.head for form in KEY_FORMATS)) == list(KEY_FORMATS)
+    for form in KEY_FORMATS:
+        assert form in formats_in(f"said {form.head}x")
+        assert form not in formats_in(f"said {form.head[:-1]}\n")
+
+
+def _found_by_patterns(text: str) -> list[tuple[int, int, str]]:
+    """Search for every format, also where its head is not in the text."""
+    return sorted(
+        (*match.span(), form.name)
+        for form in KEY_FORMATS
+        for match in re.finditer(form.pattern, text)
+        if secret_patterns._is_random(match[0][len(form.head) :])
+    )
+
+
+_HEADS = st.sampled_from([form.head for form in KEY_FORMATS])
+_BODIES = st.sampled_from([_RANDOM, _RANDOM[:36], _RANDOM.lower(), _RANDOM.upper(), "0f1e2d3c4b5a6978" * 4])
+_KEY_PIECES = st.one_of(
+    st.builds("".join, st.tuples(_HEADS, _BODIES)),
+    st.builds("".join, st.tuples(_HEADS.map(str.swapcase), _BODIES)),
+    st.sampled_from(sorted(KEYS.values())),
+    _HEADS,
+    _BODIES,
+    st.sampled_from(["\n", " ", "-", "_", "x", "\\n", '"', "PRIVATE KEY-----", "MIIEowIBAA" * 5]),
+)
+
+
+@given(st.lists(_KEY_PIECES, max_size=6).map("".join))
+def test_no_key_is_missed_since_its_head_is_searched_first(text: str) -> None:
+    found = sorted((*span, form.name) for form in formats_in(text) for span in form.find(text))
+    assert found == _found_by_patterns(text)
 
 
 def test_a_private_key_is_taken_out_whole_also_with_its_lines_escaped() -> None:
