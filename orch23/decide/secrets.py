@@ -138,11 +138,13 @@ class Secrets(Struct, frozen=True):
         All are searched as one text, with NUL between them: no secret contains it, and it ends a word as the end of a
         text does.
         """
-        joined = _joined("\0".join(texts))[0]
+        whole = "\0".join(texts)
+        joined, breaks = _joined(whole)
         known = _known(tuple(sorted(self.values.items())))
         return (
             any([spelling in joined for spelling, _ in known.spellings])  # noqa: C419 - faster than a generator
             or any(form.may_match(joined) for form in formats_in(joined))
+            or (bool(breaks) and any(form.may_match(whole) for form in formats_in(whole)))
             or any(True for _ in find_cut_secrets(joined, known.spellings))
         )
 
@@ -165,12 +167,12 @@ class Secrets(Struct, frozen=True):
             return []
         known = _known(tuple(sorted(self.values.items())))
         joined, breaks = _joined(text)
-        found = list(_found(joined, known.spellings))
-        if not found:
-            return []
-        marks = [match.span() for match in re.finditer(known.marks, joined)]
-        clear = sorted(span for span in found if not _touches(marks, span[0], span[1]))
-        return [(_before(breaks, start), _before(breaks, end - 1) + 1, name) for start, end, name in _merged(clear)]
+        found = _outside_marks(joined, _found(joined, known.spellings), known.marks)
+        spans = [(_before(breaks, start), _before(breaks, end - 1) + 1, name) for start, end, name in found]
+        if breaks:
+            # In the joined text a key that is alone on its line is part of a longer word.
+            spans += _outside_marks(text, _found_keys(text), known.marks)
+        return _merged(sorted(spans))
 
 
 def redaction_mark(name: str) -> str:
@@ -244,9 +246,23 @@ def _found(joined: str, spellings: Sequence[tuple[str, str]]) -> Iterator[tuple[
     for spelling, name in spellings:
         if spelling in joined:
             yield from ((start, start + len(spelling), name) for start in _occurrences(joined, spelling))
-    for form in formats_in(joined):
-        yield from ((start, end, form.name) for start, end in form.find(joined))
+    yield from _found_keys(joined)
     yield from find_cut_secrets(joined, spellings)
+
+
+def _found_keys(text: str) -> Iterator[tuple[int, int, str]]:
+    """Yield the place of each text in the format of a vendor's key."""
+    for form in formats_in(text):
+        yield from ((start, end, form.name) for start, end in form.find(text))
+
+
+def _outside_marks(text: str, found: Iterable[tuple[int, int, str]], marks: str) -> list[tuple[int, int, str]]:
+    """Return those places in a text that no redaction mark overlaps."""
+    places = list(found)
+    if not places:
+        return []
+    marked = [match.span() for match in re.finditer(marks, text)]
+    return [place for place in places if not _touches(marked, place[0], place[1])]
 
 
 def _parts(value: str) -> Iterable[str]:

@@ -164,6 +164,19 @@ def test_every_format_is_searched_where_its_head_is() -> None:
         assert form not in formats_in(f"said {form.head[:-1]}\n")
 
 
+@pytest.mark.parametrize("name", KEYS)
+def test_a_key_alone_on_its_line_is_found(name: str) -> None:
+    key, mark = KEYS[name], redaction_mark(name)
+    for text in (f"name\n{key}\nother\n", f"{key}\n{key}\n{key}", f"a\r\n  {key}\r\nb"):
+        assert Secrets().may_contain([text])
+        assert {finding.name for finding in Secrets().find(text)} == {name}
+        plain = Secrets().redact(text)
+        assert mark in plain
+        assert key[len(key) // 2 :] not in plain
+        assert Secrets().redact(plain) == plain
+    assert Secrets().find(f"name\n{key}\nother\n") == (SecretFinding(name, 2),)
+
+
 def _found_by_patterns(text: str) -> list[tuple[int, int, str]]:
     """Search for every format, also where its head is not in the text."""
     return sorted(
@@ -190,6 +203,10 @@ _KEY_PIECES = st.one_of(
 def test_no_key_is_missed_since_its_head_is_searched_first(text: str) -> None:
     found = sorted((*span, form.name) for form in formats_in(text) for span in form.find(text))
     assert found == _found_by_patterns(text)
+    assert Secrets().may_contain([text]) or not found
+    plain = Secrets().redact(text)
+    assert _found_by_patterns(plain) == []
+    assert Secrets().redact(plain) == plain
 
 
 def test_a_private_key_is_taken_out_whole_also_with_its_lines_escaped() -> None:
