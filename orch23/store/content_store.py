@@ -69,7 +69,7 @@ class DiskContentStore:
                 write_all(target, data)
                 return digest.sha256, digest.size_bytes
 
-            self._put_written(write, digest)
+            self._put_written(write, is_new=True)
         return digest
 
     def put_chunks(self, chunks: Iterable[bytes]) -> Digest:
@@ -169,10 +169,10 @@ class DiskContentStore:
             raise MissingBytesError(digest.sha256)
         return source
 
-    def _put_written(self, write: Callable[[int], tuple[str, int]], known: Digest | None = None) -> Digest:
+    def _put_written(self, write: Callable[[int], tuple[str, int]], *, is_new: bool = False) -> Digest:
         """Store the bytes that `write` writes to an empty file; it returns their SHA-256 and size.
 
-        `known` is their digest, if the caller knows that there is no blob of it.
+        `is_new` is True if the caller has found that there is no good blob of these bytes.
         """
         self._make_folders("")
         descriptor, temp = open_temp(self._base, 0o444)
@@ -181,7 +181,7 @@ class DiskContentStore:
                 digest = Digest(*write(descriptor))
             finally:
                 os.close(descriptor)
-            if known is None and self._holds(digest):
+            if not is_new and self._holds(digest):
                 try_unlink(temp)
             else:
                 self._rename(temp, digest)

@@ -154,3 +154,34 @@ def test_many_threads_may_put_and_read_the_same(contents: DiskContentStore) -> N
         digests = list(pool.map(contents.put, pieces))
         assert list(pool.map(contents.get, digests)) == pieces
     assert contents.damaged == []
+
+
+@pytest.mark.parametrize("size", [0, 10, CHUNK_BYTES, CHUNK_BYTES + 1])
+@pytest.mark.parametrize("change", [-7, 1, 5000, "rewritten"])
+def test_a_file_that_changes_while_it_is_stored_has_the_digest_of_its_blob(
+    contents: DiskContentStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, change: int | str
+) -> None:
+    """A process that was left may still write: the blob must be what its name says."""
+    file = tmp_path / "file"
+    file.write_bytes(os.urandom(size))
+
+    def changing(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            if change == "rewritten":
+                file.write_bytes(os.urandom(size))
+            else:
+                os.truncate(file, max(0, size + int(change)))
+            done = real(*arguments)
+            file.write_bytes(os.urandom(size))
+            return done
+
+        return call
+
+    for name in ("pread", "preadv", "copy_file_range"):
+        monkeypatch.setattr(os, name, changing(getattr(os, name)))
+    with file.open("rb") as stream:
+        digest = contents.adopt(stream.fileno())
+    monkeypatch.undo()
+    found = contents.path_of(digest).read_bytes()
+    assert digest_bytes(found) == digest
+    assert DiskContentStore(contents.folder).get(digest) == found
