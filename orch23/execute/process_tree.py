@@ -225,7 +225,9 @@ def forget_tree(tree: ProcessTree) -> None:
         os.close(tree.namespace_init)
         tree.namespace_init = None
     with _STEPS_LOCK:
-        _STEPS.pop(tree.leader, None)
+        # The leader was reaped, so another step may have a leader of the same pid by now.
+        if _STEPS.get(tree.leader) is tree:
+            del _STEPS[tree.leader]
 
 
 def _is_namespace_init(pid: int, parent: int) -> bool:

@@ -209,6 +209,25 @@ if os.fork() == 0:
         os.waitpid(pid, 0)
 time.sleep(0.2)
 """
+# The kernel hides a child without an exit signal from most ways to wait for it.
+CLONES = """
+import ctypes, os, sys
+number = {"x86_64": 56, "aarch64": 220}[os.uname().machine]
+if ctypes.CDLL(None).syscall(number, FLAGS, 0, 0, 0, 0) == 0:
+    os.setsid(); os.closerange(0, 256)
+    os.execve("/bin/sleep", ["sleep", sys.argv[1]], {})
+"""
+CLONE_PARENT = 0x8000
+TRACED = """
+import ctypes, os, sys
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        ctypes.CDLL(None).ptrace(0, 0, 0, 0)  # PTRACE_TRACEME: it stops at its exec
+        os.execve("/bin/sleep", ["sleep", sys.argv[1]], {})
+    os.wait(); os.closerange(0, 256)
+    os.execve("/bin/sleep", ["sleep", sys.argv[1]], {})
+"""
 DAEMONS = {
     "background": "sleep TAG &",
     "nohup": "nohup sleep TAG >/dev/null 2>&1 &",
@@ -223,9 +242,17 @@ DAEMONS = {
     "double fork": DOUBLE_FORK,
     "ignores signals": IGNORES,
     "respawns": RESPAWNS,
+    "no exit signal": CLONES.replace("FLAGS", "0"),
+    "child of orch23": CLONES.replace("FLAGS", str(CLONE_PARENT | signal.SIGCHLD)),
+    "child of orch23 without exit signal": CLONES.replace("FLAGS", str(CLONE_PARENT)),
+    "traced": TRACED,
     "holds the output": "setsid sleep TAG & echo said",
 }
-ALWAYS_TRIED = {"setsid with no environment", "double fork"}  # the hard ones; the others are slow proofs
+ALWAYS_TRIED = {
+    "setsid with no environment",
+    "double fork",
+    "no exit signal",
+}  # the hard ones; the others are slow proofs
 
 
 class WhenDaemonIsThere(threading.Event):
@@ -320,6 +347,19 @@ def test_a_child_that_was_born_before_its_step_had_a_limit_is_known(
     monkeypatch.setattr(resource, "prlimit", lambda *_: (-1, -1))
     shell(tmp_path, f"(env -i setsid sleep {tag} >/dev/null 2>&1 &); sleep 0.2")
     assert alive(tag) == []
+
+
+def test_a_step_whose_leader_has_the_pid_of_an_earlier_one_is_not_forgotten() -> None:
+    first, second = (process_tree.ProcessTree(leader=1 << 30, marker="", limit=1) for _ in range(2))
+    try:
+        process_tree._STEPS[first.leader] = first
+        process_tree._STEPS[first.leader] = second
+        process_tree.forget_tree(first)
+        assert process_tree._STEPS[first.leader] is second
+        process_tree.forget_tree(second)
+        assert first.leader not in process_tree._STEPS
+    finally:
+        process_tree._STEPS.pop(first.leader, None)
 
 
 def test_strays_are_ended_when_no_step_runs(tmp_path: Path, tag: str) -> None:
@@ -422,6 +462,16 @@ def test_a_lone_step_that_left_nothing_is_not_searched_for(tmp_path: Path) -> No
     # In a process of its own, which has no other children.
     ran = subprocess.run([PYTHON, "-c", LONE], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (ran.stdout, ran.stderr) == ("3 ()\n", "")
+
+
+@pytest.mark.parametrize("kind", ["double fork", "no exit signal", "child of orch23 without exit signal"])
+def test_a_lone_step_that_left_a_daemon_is_searched_for(tmp_path: Path, tag: str, kind: str) -> None:
+    code = LONE.replace("process_tree.process_ids = process_tree._children = None\n", "")
+    script = f"{DAEMONS[kind]}\nimport time; time.sleep(0.2); sys.exit(3)"
+    code = code.replace('("/bin/sh", "-c", "exit 3")', repr((PYTHON, "-c", script, tag)))
+    ran = subprocess.run([PYTHON, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ran.stdout, ran.stderr) == ("3 ()\n", "")
+    assert alive(tag) == []
 
 
 def test_the_exit_codes_of_other_children_are_never_taken(tmp_path: Path) -> None:
