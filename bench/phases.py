@@ -48,7 +48,7 @@ def parts() -> Mapping[str, list[tuple[type, str]]]:
             (DiskContentStore, "put"),
         ],
         "inputs staged": [(SandboxDirs, "stage")],
-        "sandbox directories scanned": [(SandboxDirs, "scan")],
+        "sandbox directories scanned": [(SandboxDirs, "scan_open")],
         "sandbox directories removed": [
             (SandboxDirs, "recycle"),
             (SandboxDirs, "discard"),
