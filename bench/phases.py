@@ -1,4 +1,4 @@
-"""Where the processor time of a first build goes, by its parts: `python -m bench.phases [STAGES]`.
+"""Where the processor time of a first build goes, by its parts: `python -m bench.phases [STAGES] [cat]`.
 
 Builds in this process, with the parts' methods wrapped: what each takes is the processor time of its thread, in the
 program and in the system, without what other parts take within it. The commands are what the children took.
@@ -63,13 +63,16 @@ def parts() -> Mapping[str, list[tuple[type, str]]]:
     }
 
 
-def spent(stages: int) -> Mapping[str, float]:
-    """Return the milliseconds of a stage by part, with the commands and with what is left."""
+def spent(stages: int, *, cat: bool = False) -> Mapping[str, float]:
+    """Return the milliseconds of a stage by part, with the commands and with what is left.
+
+    With `cat` the graph is the one whose commands are texts for a shell.
+    """
     from orch23.cli.main import main  # noqa: PLC0415 - heavy
 
     found: dict[str, float] = defaultdict(float)
     watch = _Watch(found)
-    graph = make_graph(stages)
+    graph = make_graph(stages, cat=cat)
     with tempfile.TemporaryDirectory(prefix="orch23-phases-") as name, contextlib.ExitStack() as undo:
         Project(Path(name), graph, trusted(graph)).place_()
         for part, methods in parts().items():
@@ -119,8 +122,9 @@ def _children_s() -> float:
 
 
 if __name__ == "__main__":
-    number = int(sys.argv[1]) if len(sys.argv) > 1 else STAGES
-    each = spent(number)
+    numbers = [int(word) for word in sys.argv[1:] if word != "cat"]
+    number = numbers[0] if numbers else STAGES
+    each = spent(number, cat="cat" in sys.argv[1:])
     print(f"a first build of {number:,} stages, -j1: {sum(each.values()):.2f} ms of processor time a stage")
     for part in sorted(each, key=lambda one: -each[one]):
         print(f"{each[part]:8.2f}  {part}")
