@@ -38,16 +38,17 @@ from orch23.model.plan import Decision
 from orch23.model.plugins import plugin_modules
 from orch23.report.diagnostics import render_diagnostics
 from orch23.report.marks import Style, marks_for
-from orch23.report.plan_text import plan_text
+from orch23.report.plan_text import plan_text, status_text
 from orch23.report.plan_view import models_of, plan_view
-from orch23.snapshot.fast_path import SNAPSHOT_FOLDER as SNAPSHOTS
 from orch23.snapshot.fast_path import (
+    SHOWN,
     command_identity,
     environment_digests,
     program_identity,
     remove_snapshots,
     write_snapshot,
 )
+from orch23.snapshot.fast_path import SNAPSHOT_FOLDER as SNAPSHOTS
 from orch23.snapshot.signatures import OWNER, signature
 from orch23.snapshot.stat_snapshot import StatSnapshot
 from orch23.store.project_store import STORE_NAME, STORE_VERSION, may_hold_secret
@@ -247,12 +248,17 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         return files
 
     def _plans(self, build: Build, decisions: Mapping[str, Decision]) -> dict[str, str]:
-        """Return the output of `plan` with nothing to do, without and with colors."""
+        """Return the output of the commands that show a plan with nothing to do, without and with colors."""
         plan = build.session.state.plan
         view = plan_view(plan, decisions, skipped=build.options.selection.skipped(plan))
         marks = marks_for(sys.stderr.encoding)
-        styles = {"plan": Style(marks=marks), "plan in colour": Style(marks=marks, color=True)}
-        return {name: self.console.redact(plan_text(view, style)) for name, style in styles.items()}
+        plain, colored = Style(marks=marks), Style(marks=marks, color=True)
+        texts = dict(zip(SHOWN, (plan_text, status_text), strict=True))
+        return {
+            name: self.console.redact(text_of(view, style))
+            for command, text_of in texts.items()
+            for name, style in ((command, plain), (f"{command} in colour", colored))
+        }
 
 
 def _journal_lines(began: RunStarted, ended: RunFinished) -> dict[str, str]:

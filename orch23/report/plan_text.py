@@ -144,8 +144,9 @@ def status_text(view: PlanView, style: Style) -> str:
     """Return the plan in short: counts, and the stages that are not fresh."""
     if view.is_up_to_date:
         return _joined([_up_to_date(view), *_skipped(view, style)])
-    head = f"{visible(view.name)}: {pluralize(len(view.lines), 'stage')}: {format_counts(view.counts())}"
-    width, action_width = _width(view.lines), _action_width(view.stale)
+    counts = view.counts()
+    head = f"{visible(view.name)}: {pluralize(sum(counts.values()), 'stage')}: {format_counts(counts)}"
+    width, action_width = _width(view.stale), _action_width(view.stale)
     lines = [
         text for line in view.stale for text in _line(line, width, style, verbose=False, action_width=action_width)
     ]

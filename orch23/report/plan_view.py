@@ -154,8 +154,10 @@ class PlanView(Struct, frozen=True, kw_only=True):
         return CallRange(sum(one.minimum for one in calls), min(sums + limits, default=None))
 
     def counts(self) -> dict[str, int]:
-        """Return the number of stages of each action, in the order of first appearance."""
-        return dict(Counter(line.decision.label for line in self.lines))
+        """Return the number of stages of each action, in the order of first appearance; of those with none last."""
+        found = Counter[str](line.decision.label for line in self.lines)
+        fresh, skipped = found.pop("fresh", 0) + self.fresh_besides, found.pop("skipped", 0) + self.skipped_besides
+        return {**found, **({"fresh": fresh} if fresh else {}), **({"skipped": skipped} if skipped else {})}
 
 
 def plan_view(

@@ -1,4 +1,4 @@
-"""Answer `build` and `plan` from a snapshot when nothing has changed."""
+"""Answer `build`, `plan` and `status` from a snapshot when nothing has changed."""
 
 import fcntl
 import os
@@ -31,6 +31,8 @@ KNOWN_FLAGS = frozenset({"--downstream", "--only", "--quiet", "--until", "--verb
 SHARED_FLAGS = frozenset({"--allow-unsandboxed", "--keep-going", "--offline", "--overwrite-edited", "--replay", "-k"})
 _CONTRADICTION = frozenset({"--offline", "--replay"})
 KNOWN_VALUE_OPTIONS = frozenset({"--budget", "--model", "--output", "--provider", "--set", "--vars"})
+# The commands that only show what a build would do.
+SHOWN = ("plan", "status")
 _COMPLETE = "_ORCH23_COMPLETE"
 _PRIVATE = 0o600
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -55,13 +57,14 @@ class StaleSnapshot:
 
 
 def answer_from_snapshot(argv: list[str]) -> "int | StaleSnapshot | None":
-    """Answer `build` or `plan` if nothing has changed, and return the exit code.
+    """Answer `build`, `plan` or `status` if nothing has changed, and return the exit code.
 
     Return the snapshot and the differences if something has changed, and None if the command needs a full decision.
     """
-    answer = {"build": _build, "plan": _plan}.get(argv[0] if argv else "")
+    command = argv[0] if argv else ""
     has_option = any(argument.startswith("-") for argument in argv)
-    if answer is None or (answer is _plan and has_option) or _COMPLETE in os.environ:
+    is_known = command == "build" or (command in SHOWN and not has_option)
+    if not is_known or _COMPLETE in os.environ:
         return None
     try:
         here = os.getcwd()
@@ -71,7 +74,7 @@ def answer_from_snapshot(argv: list[str]) -> "int | StaleSnapshot | None":
             return None
         os.chdir(root)
         try:
-            return answer(identity)
+            return _build(identity) if command == "build" else _show(identity, command)
         finally:
             os.chdir(here)
     except (OSError, ValueError, LookupError):  # the full program reports it
@@ -87,7 +90,7 @@ def pid_line(pid: int) -> bytes:
 
 
 def command_identity(here: str, argv: list[str]) -> str | None:
-    """Return the directory and the arguments as one text, which is the same for a `build` and its `plan`.
+    """Return the directory and the arguments as one text, the same for a `build`, its `plan` and its `status`.
 
     --jobs and `SHARED_FLAGS` are left out: they change how a build runs, not whether it has something to do. None if an
     option is not known here, or two contradict each other.
@@ -206,16 +209,18 @@ def _read(identity: str, stream: "TextIO") -> StatSnapshot | None:
     return None if has_color and color_by_environment(os.environ, terminal=sys.stderr.isatty()) else snapshot
 
 
-def _plan(identity: str) -> "int | StaleSnapshot | None":
+def _show(identity: str, command: str) -> "int | StaleSnapshot | None":
     snapshot = _read(identity, sys.stdout)
     difference = None if snapshot is None else snapshot.compare()
     if snapshot is None or difference is None:
         return None
     if difference.changed:
         return StaleSnapshot(snapshot, difference)
-    _write(2, snapshot.facts["warnings"])
     colored = color_by_environment(os.environ, terminal=sys.stdout.isatty())
-    _write(1, snapshot.facts["plan in colour" if colored else "plan"])
+    # Looked up before anything is written: an earlier version may not have stored it.
+    text = snapshot.facts[f"{command} in colour" if colored else command]
+    _write(2, snapshot.facts["warnings"])
+    _write(1, text)
     return 0
 
 

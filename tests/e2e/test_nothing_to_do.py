@@ -100,8 +100,17 @@ def test_plan_too(root: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, slow.stdout, "")
 
 
+def test_status_too(root: Path) -> None:
+    done = orch23(root, "status")
+    assert was_quick(root)
+    slow = orch23(root, "-C", ".", "status")
+    assert not was_quick(root)
+    assert (done.returncode, done.stdout, done.stderr) == (0, slow.stdout, "")
+    assert "up to date" in done.stdout
+
+
 def test_another_question_is_not_answered(root: Path) -> None:
-    for argv in (["build", "one"], ["build", "-v"], ["status"], ["plan", "two"]):
+    for argv in (["build", "one"], ["build", "-v"], ["status", "--json"], ["status", "two"], ["plan", "two"]):
         assert orch23(root, *argv).returncode == 0
         assert not was_quick(root)
     assert orch23(root, "build", "one").returncode == 0

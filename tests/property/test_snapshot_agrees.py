@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orch23.cli.main import main
+from orch23.engine.decisions import StageDecider
 from orch23.entry import main as program
 from orch23.snapshot.fast_path import answer_from_snapshot as reply_or_tell
 from orch23.store.workspace import Workspace
@@ -33,6 +34,7 @@ AHEAD_NS = 10_000_000_000
 RACY_NS = 100_000_000  # less than orch23 waits for, so that what was just made is young and what was there is not
 BUILD = ["build", "pipeline.yaml", "-j1"]
 PLAN = ["plan", "pipeline.yaml"]
+STATUS = ["status", "pipeline.yaml"]
 OPTION_NAMES = ("--overwrite-edited", "--offline", "--replay", "--keep-going")
 OPTIONS: tuple[tuple[str, ...], ...] = ((), (), *((name,) for name in OPTION_NAMES))
 """Options of builds that share a snapshot."""
@@ -254,6 +256,7 @@ class Play:
         quick = self.ask(reply, PLAN)
         self.answered += quick is not None
         assert (quick or self.ask(program, PLAN)) == self.ask(main, PLAN)
+        assert self.ask(program, STATUS) == self.ask(main, STATUS)
 
     def build(self, *options: str) -> None:
         """Build as the program does; deciding everything, in a copy of the project, comes to the same."""
@@ -383,3 +386,18 @@ def test_what_an_edit_reaches_is_built_alone_and_comes_to_the_same() -> None:
             play.build()
             play.compare()
         assert play.answered == 12  # of an edited file there is something to decide
+
+
+def test_status_decides_only_what_an_edit_reaches() -> None:
+    with playing() as play:
+        play.build()
+        play.build()
+        wait_for_the_clock_of_the_files()
+        put("src/sub/b.txt", "new\n")
+
+        def decided(act: Callable[[list[str]], int | None]) -> int:
+            with patch.object(StageDecider, "decide", autospec=True, side_effect=StageDecider.decide) as counted:
+                assert play.ask(act, STATUS) is not None
+            return counted.call_count
+
+        assert 0 < decided(program) < decided(main)

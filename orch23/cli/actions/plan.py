@@ -195,7 +195,7 @@ def whole_view(
     return plan_view_of(seen, estimates_of(project, seen) if estimated else None)
 
 
-def _partial_view(console: Console, args: PipelineArguments) -> PlanView | None:
+def _partial_view(console: Console, args: PipelineArguments, *, estimated: bool = True) -> PlanView | None:
     """Return the plan of the stages that an edit reaches; None if the whole pipeline has to be decided."""
     found = open_partial_project(console, args, console.stale_snapshot) if console.stale_snapshot is not None else None
     if found is None or (part := found[0].partial) is None:
@@ -205,7 +205,7 @@ def _partial_view(console: Console, args: PipelineArguments) -> PlanView | None:
         session = open_read_session(project)
         check_input_schemas(project.pipeline, project.store.workspace, project.tools.sources)
         seen = preview(session, selection)
-        view = plan_view_of(seen, estimates_of(project, seen))
+        view = plan_view_of(seen, estimates_of(project, seen) if estimated else None)
         # Checked last: a build that ran meanwhile has changed what this plan was decided on.
         part.last.check_current(project.store)
     except (OutdatedIndexError, Orch23Error):  # the whole plan reports all errors
@@ -234,6 +234,9 @@ def show_status(
     exit_code: bool,
 ) -> int:
     """List stale stages."""
-    view = whole_view(console, args, estimated=as_json)
+    # The skipped stages are listed, and a part of the plan has only their number.
+    view = _partial_view(console, args, estimated=as_json)
+    if view is None or view.skipped_besides:
+        view = whole_view(console, args, estimated=as_json, stale_snapshot=console.stale_snapshot)
     console.write_out(plan_json(view) if as_json else status_text(view, console.out_style))
     return plan_exit_code(view, exit_code=exit_code)

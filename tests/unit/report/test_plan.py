@@ -146,7 +146,7 @@ def test_dead_files_are_something_to_do() -> None:
 
 def test_status_leaves_out_what_is_fresh() -> None:
     reported = status_text(view({"a": Fresh(RECORD), "b": Run((Reason("first_run"),))}), PLAIN)
-    assert reported == "demo: 2 stages: 1 fresh, 1 run\n > b      run      first run\n"
+    assert reported == "demo: 2 stages: 1 run, 1 fresh\n > b      run      first run\n"
 
 
 def test_calls_of_all_stages_are_summed_within_the_limit() -> None:
