@@ -21,6 +21,7 @@ from orch23.model.parsing import StrictJsonError, parse_json
 from orch23.model.pipeline import Stage
 from orch23.providers.adapter import CallContext, ProviderContext
 from orch23.providers.codes import NOT_RECORDED, OFFLINE
+from orch23.providers.prices import Prices
 from orch23.providers.recordings import RecordingProvider, ReplayOnlyProvider, UniqueCalls
 from orch23.providers.registry import (
     api_version_of,
@@ -257,6 +258,7 @@ class Conversations(Struct, frozen=True, kw_only=True):
             is_recorded = mode == "cached" and stage.family in families[step.transcripts]
             if not is_recorded and self._can_call(step):
                 prepared.add(step.provider)
+                Prices(plugins=step.from_plugins).tariff_of(step.provider, step.model)  # loads the table of prices
                 load(self.setting, step)
 
     def _can_call(self, step: "LLMStep") -> bool:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.checks.registry import available_checks
-from orch23.engine.attempt import AttemptLoop, Models, Safeguards, Shown, StageResult
+from orch23.engine.attempt import AttemptLoop, Models, Safeguards, Shown, StageResult, step_runner
 from orch23.engine.egress import guard_edit
 from orch23.engine.outcomes import Failure, failure_of
 from orch23.engine.plan_walk import expand_each, list_producers
@@ -99,8 +99,11 @@ class Worker(Struct, frozen=True, kw_only=True):
         return attempts.run() if verify is None else self._verify_first(resolved, verify, attempts)
 
     def prepare(self, stages: Sequence[Stage]) -> None:
-        """Load what the model calls of stages need. An error is ignored: the call of the stage raises it again."""
+        """Load what stages that call models need. An error is ignored: the call of the stage raises it again."""
         with contextlib.suppress(Exception, SystemExit):
+            import orch23.resolve.templates  # noqa: F401, PLC0415 - it loads jinja2, which renders the prompts
+
+            step_runner(stages[0].step)
             self.models.conversations.prepare(stages)
 
     def _verify_first(self, resolved: ResolvedStage, verify: VerifyOnly, attempts: AttemptLoop) -> StageResult:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from decimal import Decimal
+from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct, field
@@ -152,6 +153,7 @@ def _stated(price: Price) -> Tariff:
     )
 
 
+@cache
 def _tabled(vendor: str, model: str) -> Tariff | None:
     """Return the tariff of the packaged table. It is read from files of the package, never updated over the network."""
     import genai_prices  # noqa: PLC0415 - heavy

@@ -114,12 +114,14 @@ def test_the_library_is_imported_while_the_first_stage_runs_and_the_call_reports
     gate, mark = project.root.parent / "gate", project.root.parent / "mark"
     os.mkfifo(gate)
     # The first import opens the gate, which ends the first stage.
-    lines = ["import os", f"if not os.path.exists({str(mark)!r}):", f"    open({str(mark)!r}, 'w')"]
-    lines += [f"    open({str(gate)!r}, 'w')", "raise RuntimeError('it is broken')"]
+    lines = ["import os, sys", f"if not os.path.exists({str(mark)!r}):"]
+    lines += [f"    open({str(mark)!r}, 'w').write(' '.join(sys.modules))", f"    open({str(gate)!r}, 'w')"]
+    lines += ["raise RuntimeError('it is broken')"]
     path = library(project, "\n".join(lines))
     write(project, "http://127.0.0.1:9", first=f"cat {gate}; {QUICK}")
     code, out = ended(start(project, _RUN, "build", path=path))
     assert project.read("first.txt") == "1\n"
+    assert {"jinja2", "genai_prices", "orch23.steps.llm.run"} <= set(mark.read_text().split())
     # Now `first` is fresh, so only the call imports.
     alone, printed = ended(start(project, _RUN, "build", path=path))
     assert "RuntimeError: it is broken" in out

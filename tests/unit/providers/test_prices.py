@@ -216,3 +216,10 @@ def test_a_step_without_a_price_is_named_with_a_hint() -> None:
     later = unpriced_error(step, priced, "mine", "dearer")
     assert later is not None
     assert "dearer" in later.message
+
+
+@pytest.mark.slow
+def test_the_table_is_searched_once_for_a_model() -> None:
+    known = Prices().tariff_of("anthropic", "claude-sonnet-4-5")
+    assert known is not None
+    assert Prices().tariff_of("anthropic", "claude-sonnet-4-5") is known
