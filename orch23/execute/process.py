@@ -218,7 +218,8 @@ class _Supervised:
     """A process that a supervisor started. The supervisor has no other children, so none of its processes can hide."""
 
     def __init__(self, process: ProcessSpec, streams: tuple[int, int], file_bytes: int) -> None:
-        self._supervisor = acquire_supervisor()
+        assert process.confinement is not None
+        self._supervisor = acquire_supervisor(process.confinement)
         limit = process_tree.unique_file_limit(file_bytes)
         try:
             leader = self._supervisor.start(process, streams, limit)

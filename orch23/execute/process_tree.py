@@ -26,8 +26,6 @@ _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 # Flags of linux/sched.h: a process that has not called exec since its fork, and a thread of the kernel.
 _PF_FORKNOEXEC, _PF_KTHREAD = 0x40, 0x00200000
-# One byte is too small for any core file. With 0 the kernel still pipes a core to the program that core_pattern names.
-_CORE_BYTES = 1
 _KILL_WITHIN_S = 5.0
 _PAUSE_S = 0.002
 _MAX_CHECKS = 20
@@ -37,6 +35,9 @@ _NO_LIMIT = 1 << 63
 # A realtime signal that no known program uses.
 _MARK = signal.SIGRTMAX - 7
 _NUMBERS = itertools.count(1)
+
+CORE_BYTES = 1
+"""The limit of core files: too small for any. With 0 the kernel still pipes one to the program of core_pattern."""
 
 MARKER_VARIABLE = "ORCH23_ROOM"
 """The environment variable that holds the marker of a step's sandbox directory."""
@@ -123,7 +124,7 @@ def unique_file_limit(file_bytes: int) -> int:
 def set_file_limit(tree: ProcessTree, pid: int) -> None:
     """Set the limits of a step for one of its processes."""
     with contextlib.suppress(OSError, ValueError):
-        resource.prlimit(pid, resource.RLIMIT_CORE, (_CORE_BYTES, _CORE_BYTES))
+        resource.prlimit(pid, resource.RLIMIT_CORE, (CORE_BYTES, CORE_BYTES))
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (tree.limit, tree.limit))
 
 

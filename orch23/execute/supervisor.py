@@ -10,29 +10,34 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
 
 from orch23.execute import process_tree
-from orch23.execute.supervisor_child import END_REQUEST, receive_message, send_message
+from orch23.execute.supervisor_child import END_REQUEST, IsolationError, Message, receive_message, send_message
 
-_MAIN = "import sys; sys.path.append(sys.argv[1]); from orch23.execute.supervisor_child import main; main()"
+_MAIN = "import sys; sys.path.append(sys.argv[1]); from {program} import main; main()"
 _PACKAGES = str(Path(__file__).parents[2])
 _REPLY_WITHIN_S = 15.0
 
 # Supervisors are reused, since Python takes 20 to 50 ms to start.
 _LOCK = threading.Lock()
-# One for each step that runs at the same time, and only for tier B: elsewhere a PID namespace ends with its first
-# process (ADR 22).
+# One for each step that runs at the same time, and for each program and setup.
 _IDLE: list["Supervisor"] = []
 
 
-class Confinement(Struct, frozen=True):
-    """The restrictions of a supervised step: the descriptor of a Landlock ruleset, and whether it has the network."""
+class Confinement(Struct, frozen=True, kw_only=True):
+    """How a supervised step is confined.
 
-    rules: int
-    network: bool
+    `program` is the module of the supervisor, `setup` its first message: all steps with the same two can share a
+    supervisor. `request` and `descriptors` are what it needs for this step, `limits` pairs of a resource and its limit.
+    """
+
+    program: str
+    setup: Message = ()
+    request: Message = ()
+    descriptors: tuple[int, ...] = ()
+    limits: tuple[tuple[int, int], ...] = ()
 
 
 class ProcessSpec(Struct, frozen=True, kw_only=True):
@@ -66,7 +71,7 @@ class LeaderExit(Struct, frozen=True):
 class Supervisor:
     """A supervisor process, which runs one step at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, program: str, setup: Message) -> None:
         """Start it, without environment, in a session of its own, so that a terminal sends it no signals.
 
         Raises:
@@ -77,7 +82,7 @@ class Supervisor:
         self._control.settimeout(_REPLY_WITHIN_S)
         with far:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-B", "-c", _MAIN, _PACKAGES],
+                [sys.executable, "-I", "-S", "-B", "-c", _MAIN.format(program=program), _PACKAGES],
                 stdin=far.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -85,6 +90,9 @@ class Supervisor:
                 cwd="/",
                 start_new_session=True,
             )
+        self.purpose = program, setup
+        with contextlib.suppress(OSError):  # it ended: `start` reports that
+            send_message(self._control, setup)
 
     @property
     def pid(self) -> int:
@@ -102,26 +110,30 @@ class Supervisor:
         `process` must have a confinement. `streams` are stdout and stderr, `file_bytes` is the file size limit.
 
         Raises:
+            IsolationError: its sandbox could not be made.
             OSError: it could not be started.
 
         """
-        assert process.confinement is not None
+        confinement = process.confinement
+        assert confinement is not None
         request = (
             tuple(map(os.fsencode, process.argv)),
             {os.fsencode(name): os.fsencode(value) for name, value in process.env.items()},
             os.fsencode(process.cwd),
-            ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, file_bytes)),
+            ((resource.RLIMIT_CORE, process_tree.CORE_BYTES), (resource.RLIMIT_FSIZE, file_bytes), *confinement.limits),
             tuple(process.pass_fds),
-            process.confinement.network,
+            confinement.request,
         )
         is_null = process.stdin == subprocess.DEVNULL
         stdin = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) if is_null else process.stdin
         try:
-            send_message(self._control, request, (stdin, *streams, process.confinement.rules, *process.pass_fds))
+            send_message(self._control, request, (stdin, *streams, *process.pass_fds, *confinement.descriptors))
         finally:
             if is_null:
                 os.close(stdin)
-        pid, error = self._receive()
+        pid, error, why = self._receive()
+        if why:
+            raise IsolationError(why)
         if error:
             raise OSError(error, os.strerror(error), process.argv[0])
         return int(pid)
@@ -150,27 +162,28 @@ class Supervisor:
             self._process.kill()
             self._process.wait()
 
-    def _receive(self) -> tuple[Any, ...]:
+    def _receive(self) -> Message:
         reply = receive_message(self._control)
         if reply is None:
             raise ConnectionResetError
         return reply[0]
 
 
-def acquire_supervisor() -> Supervisor:
-    """Return a supervisor that runs no step.
+def acquire_supervisor(confinement: Confinement) -> Supervisor:
+    """Return a supervisor for steps that are confined like this, which runs no step.
 
     Raises:
         OSError: a new one could not be started.
 
     """
+    purpose = confinement.program, confinement.setup
     with _LOCK:
-        while _IDLE:
-            one = _IDLE.pop()
+        for one in [one for one in reversed(_IDLE) if one.purpose == purpose]:
+            _IDLE.remove(one)
             if one.is_running:
                 return one
             one.close()
-    return Supervisor()
+    return Supervisor(*purpose)
 
 
 def release_supervisor(one: Supervisor) -> None:

@@ -1,13 +1,17 @@
-"""The supervisor process: start and confine one step after the other, and kill what is left.
+"""What supervisor processes have in common: start one step after the other, and kill what is left of it.
 
-It is a subreaper and starts nothing but steps. So all its children are processes of the step, whatever they changed of
-themselves, and when it has no child left, no process of the step is left. It has one thread, so that code between its
-fork and its exec is safe. When orch23 ends, in whatever way, the supervisor ends the step.
+A supervisor is a subreaper and starts nothing but steps. So all its children are processes of the step, whatever they
+changed of themselves, and when it has no child left, no process of the step is left. It has one thread, so that code
+between its fork and its exec is safe. When orch23 ends, in whatever way, the supervisor ends the step.
 
-It imports the standard library and the sandbox alone, since it must start fast.
+It imports few modules, and those without Python code where there are such, since each build waits for its start.
 """
 
-import contextlib
+from __future__ import annotations
+
+import _socket
+import _thread
+import array
 import ctypes
 import errno
 import fcntl
@@ -16,56 +20,13 @@ import marshal
 import os
 import resource
 import select
-import signal
-import socket
 import struct
-import threading
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
 
-from orch23.execute.sandbox import landlock, seccomp
-from orch23.execute.sandbox.system_calls import libc, machine, system_call
-
-_CLONE_NEWNET = 0x4000_0000
-_SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
-_CAPABILITY_VERSION = 0x2008_0522
-
-
-def confine(rules: int, *, network: bool) -> None:
-    """Restrict this thread, and all that it starts, by a Landlock ruleset and a seccomp filter.
-
-    Raises:
-        OSError: the kernel has no Landlock or no seccomp filters.
-
-    """
-    # Without a network namespace a step may have no sockets at all: Landlock cannot keep it from this machine's ports.
-    own = not network and _own_network()
-    sockets = seccomp.AllowedSockets.SHARED if own or network else seccomp.AllowedSockets.NONE
-    _drop_capabilities()
-    seccomp.give_up_privileges()
-    landlock.restrict(rules)
-    seccomp.install_filter(seccomp.build_filter(sockets, machine(), alone=False))
-
-
-def _own_network() -> bool:
-    """Move this thread to an empty network namespace with a loopback; return False if that is not allowed."""
-    try:
-        system_call("unshare", ctypes.c_int(_CLONE_NEWNET))
-    except OSError:
-        return False
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        name = struct.pack("16sH14x", b"lo", 0)
-        flags = struct.unpack("16sH14x", fcntl.ioctl(any_socket, _SIOCGIFFLAGS, name))[1]
-        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", flags | _IFF_UP))
-    return True
-
-
-def _drop_capabilities() -> None:
-    """Drop all capabilities of root. With no_new_privs no program can regain them."""
-    header = ctypes.create_string_buffer(struct.pack("=Ii", _CAPABILITY_VERSION, 0), 8)
-    system_call("capset", header, ctypes.create_string_buffer(24))
-
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any, TypeAlias
 
 LENGTH_PREFIX = struct.Struct("=I")
 """The length of a message, sent before it together with the descriptors."""
@@ -75,6 +36,7 @@ MAX_DESCRIPTORS = 64
 _INT_BYTES = 4
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_SIGKILL, _SIGPIPE, _SIGXFSZ = 9, 13, 25
 _END_WITHIN_S = 5.0
 _REAP_EACH_MS = 500
 _FAST_ROUNDS, _PAUSE_S = 100, 0.001
@@ -82,20 +44,57 @@ _READ_BYTES = 1 << 16
 _FAILED = 255
 _BEGUN = b"!"
 
+libc = ctypes.CDLL(None, use_errno=True)
 
-def main() -> None:
-    """Serve requests from the socket at stdin until it is closed."""
-    control = socket.socket(fileno=fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 3))
-    libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    # Before any fork, so that all children have the filters.
-    for sockets in (seccomp.AllowedSockets.SHARED, seccomp.AllowedSockets.NONE):
-        seccomp.build_filter(sockets, machine(), alone=False)
+
+Message: TypeAlias = "tuple[Any, ...]"
+
+
+class IsolationError(Exception):
+    """The sandbox of a step could not be made."""
+
+
+class Isolation:
+    """How the steps of a supervisor are isolated. Its work is split, so that most of it is done before the request."""
+
+    def fork(self) -> int:
+        """Return 0 in a new process, which becomes the step, and in the supervisor the pid of its first process.
+
+        Raises:
+            IsolationError: the sandbox could not be made.
+            OSError: there are too many processes, or no memory is left.
+
+        """
+        return os.fork()
+
+    def enter(self, request: Message, descriptors: Sequence[int]) -> None:
+        """Restrict the new process, as this request says.
+
+        Raises:
+            IsolationError: the sandbox could not be made.
+            OSError: the kernel does not support a restriction.
+
+        """
+        raise NotImplementedError
+
+
+def serve(isolation: Callable[[Message], Isolation]) -> None:
+    """Serve requests from the socket at stdin until it is closed. The first message goes to `isolation`."""
+    control = _socket.socket(fileno=fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 3))
+    # No process of a step may keep the socket open.
+    os.dup2(nothing := os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC), 0)
+    os.close(nothing)
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    received = receive_message(control)
+    if received is None:
+        return
+    isolate = isolation(received[0])
     gc.freeze()
     while True:
-        _serve(control)
+        _serve(control, isolate)
 
 
-def send_message(control: socket.socket, message: tuple[Any, ...], descriptors: Sequence[int] = ()) -> None:
+def send_message(control: _socket.socket, message: Message, descriptors: Sequence[int] = ()) -> None:
     """Send a message of plain values with descriptors.
 
     Raises:
@@ -103,11 +102,12 @@ def send_message(control: socket.socket, message: tuple[Any, ...], descriptors: 
 
     """
     data = marshal.dumps(message)
-    socket.send_fds(control, [LENGTH_PREFIX.pack(len(data))], descriptors)
+    rights = (_socket.SOL_SOCKET, _socket.SCM_RIGHTS, array.array("i", descriptors))
+    control.sendmsg([LENGTH_PREFIX.pack(len(data))], [rights] if descriptors else [])
     control.sendall(data)
 
 
-def receive_message(control: socket.socket) -> "tuple[tuple[Any, ...], list[int]] | None":
+def receive_message(control: _socket.socket) -> tuple[Message, list[int]] | None:
     """Return the next message with its descriptors; None if the other side has ended.
 
     Raises:
@@ -116,8 +116,8 @@ def receive_message(control: socket.socket) -> "tuple[tuple[Any, ...], list[int]
     """
     try:
         # Not socket.recv_fds, which ignores its flags: the step would inherit the descriptors.
-        space = socket.CMSG_SPACE(MAX_DESCRIPTORS * _INT_BYTES)
-        head, sent, _, _ = control.recvmsg(LENGTH_PREFIX.size, space, socket.MSG_CMSG_CLOEXEC)
+        space = _socket.CMSG_SPACE(MAX_DESCRIPTORS * _INT_BYTES)
+        head, sent, _, _ = control.recvmsg(LENGTH_PREFIX.size, space, _socket.MSG_CMSG_CLOEXEC)
         data = _receive_exactly(control, LENGTH_PREFIX.unpack(head)[0]) if len(head) == LENGTH_PREFIX.size else None
     except ConnectionError:
         return None
@@ -125,7 +125,7 @@ def receive_message(control: socket.socket) -> "tuple[tuple[Any, ...], list[int]
     return None if data is None else (marshal.loads(data), descriptors)  # noqa: S302 - both sides are orch23
 
 
-def _receive_exactly(control: socket.socket, size: int) -> "bytes | None":
+def _receive_exactly(control: _socket.socket, size: int) -> bytes | None:
     parts = []
     while size:
         part = control.recv(min(size, _READ_BYTES))
@@ -136,13 +136,12 @@ def _receive_exactly(control: socket.socket, size: int) -> "bytes | None":
     return b"".join(parts)
 
 
-def _serve(control: socket.socket) -> None:
+def _serve(control: _socket.socket, isolation: Isolation) -> None:
     """Start a step, report its pid, and at the next message kill all that is left of it."""
-    leader, error = _start(control)
+    leader, error, why = _start(control, isolation)
     if error:
         _end(leader, None)
-    with contextlib.suppress(OSError):
-        send_message(control, (leader, error))
+    _reply(control, (leader, error, why))
     if error:
         return
     waiting = select.poll()
@@ -151,26 +150,43 @@ def _serve(control: socket.socket) -> None:
         _reap(leader)
     end_request = receive_message(control)
     status, left = _end(leader, _END_WITHIN_S if end_request is not None else None)
-    with contextlib.suppress(OSError):
-        send_message(control, (status, left))
+    _reply(control, (status, left))
     # Processes that resist are killed for as long as it takes. No other step may start here meanwhile.
     if left:
         _end(leader, None)
         os._exit(0)
 
 
+def _reply(control: _socket.socket, message: Message) -> None:
+    try:
+        send_message(control, message)
+    except OSError:
+        return  # orch23 has ended: the next message says so too
+
+
 # ---- start ---------------------------------------------------------------------------------------
 
 
-def _start(control: socket.socket) -> tuple[int, int]:
-    """Return the pid of a step and 0, or the pid of the process that could not become it and the error number.
+def _start(control: _socket.socket, isolation: Isolation) -> tuple[int, int, str]:
+    """Return the pid of a step and 0, or that of the process that could not become it, the error number and the reason.
 
-    The fork comes before the request, which the child receives, so that a step does not wait for the fork.
+    The reason is empty if the program could not be run. The fork comes before the request, which the child receives, so
+    that a step does not wait for the fork.
     """
     reading, writing = os.pipe2(os.O_CLOEXEC)
-    pid = os.fork()
+    try:
+        pid = isolation.fork()
+    except (OSError, IsolationError) as problem:
+        os.close(reading)
+        os.close(writing)
+        received = receive_message(control)
+        if received is None:
+            os._exit(0)
+        for descriptor in received[1]:
+            os.close(descriptor)
+        return 0, *_described(problem)
     if not pid:
-        error = _FAILED
+        described = _FAILED, ""
         try:
             received = receive_message(control)
             if received is not None:
@@ -181,42 +197,47 @@ def _start(control: socket.socket) -> tuple[int, int]:
                 writing, *descriptors = (
                     fcntl.fcntl(one, fcntl.F_DUPFD_CLOEXEC, above) for one in (writing, *descriptors)
                 )
-                _become(request, descriptors)
-        except OSError as problem:
-            error = problem.errno or _FAILED
+                _become(request, descriptors, isolation)
+        except (OSError, IsolationError) as problem:
+            described = _described(problem)
         finally:
-            os.write(writing, b"%d" % error)
+            os.write(writing, marshal.dumps(described))
             os._exit(_FAILED)
     os.close(writing)
     # No request came, since orch23 has ended.
     if os.read(reading, len(_BEGUN)) != _BEGUN:
         os._exit(0)
     # A successful exec closes the pipe without writing an error.
-    error_number = os.read(reading, 16)
+    reported = os.read(reading, _READ_BYTES)
     os.close(reading)
-    return pid, int(error_number or 0)
+    return pid, *(marshal.loads(reported) if reported else (0, ""))  # noqa: S302 - the step has not started
 
 
-def _become(request: tuple[Any, ...], descriptors: Sequence[int]) -> None:
+def _described(problem: OSError | IsolationError) -> tuple[int, str]:
+    return (problem.errno or _FAILED, "") if isinstance(problem, OSError) else (_FAILED, str(problem))
+
+
+def _become(request: Message, descriptors: Sequence[int], isolation: Isolation) -> None:
     """Turn this process into the step.
 
     Raises:
-        OSError: it cannot be confined, or its program cannot be run.
+        IsolationError: it cannot be isolated.
+        OSError: it cannot be isolated, or its program cannot be run.
 
     """
-    argv, env, cwd, limits, numbers, network = request
-    stdin, output, errors, rules, *passed = descriptors
+    argv, env, cwd, limits, numbers, confinement = request
+    count = 3 + len(numbers)
     os.setsid()
-    libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    for number, one in zip((0, 1, 2, *numbers), (stdin, output, errors, *passed), strict=True):
+    libc.prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
+    isolation.enter(confinement, descriptors[count:])
+    for number, one in zip((0, 1, 2, *numbers), descriptors[:count], strict=True):
         os.dup2(one, number)
     os.chdir(cwd)
     # Python ignores them, and the program would inherit that.
-    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(ignored, signal.SIG_DFL)
+    for ignored in (_SIGPIPE, _SIGXFSZ):
+        libc.signal(ignored, None)
     for kind, limit in limits:
         resource.setrlimit(kind, (limit, limit))
-    confine(rules, network=network)
     _execute(argv, env)
 
 
@@ -242,7 +263,7 @@ def _execute(argv: Sequence[bytes], env: Mapping[bytes, bytes]) -> None:
 # ---- end -----------------------------------------------------------------------------------------
 
 
-def _end(leader: int, within_s: "float | None") -> tuple[int, list[int]]:
+def _end(leader: int, within_s: float | None) -> tuple[int, list[int]]:
     """Kill all processes of the step. Return the status of the first one, and the pids that are left after the time.
 
     Only this process reaps its children, so no pid that it kills can be reused.
@@ -252,8 +273,10 @@ def _end(leader: int, within_s: "float | None") -> tuple[int, list[int]]:
     while True:
         children = _children()
         for pid in children:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+            try:
+                os.kill(pid, _SIGKILL)
+            except ProcessLookupError:
+                continue
         try:
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 status = ended[1] if ended[0] == leader else status
@@ -269,13 +292,15 @@ def _reap(leader: int) -> None:
     """Reap children that have ended, except for the leader, which orch23 watches through its pid."""
     for pid in _children():
         if pid != leader:
-            with contextlib.suppress(ChildProcessError):
+            try:
                 os.waitpid(pid, os.WNOHANG)
+            except ChildProcessError:
+                continue
 
 
 def _children() -> list[int]:
     try:
-        with open(f"/proc/self/task/{threading.get_native_id()}/children", "rb") as listed:
+        with open(f"/proc/self/task/{_thread.get_native_id()}/children", "rb") as listed:
             return list(map(int, listed.read().split()))
     except FileNotFoundError:
         # The kernel was built without CONFIG_PROC_CHILDREN.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from orch23.execute.sandbox.bubblewrap import BubblewrapLauncher
+from orch23.execute.sandbox.bubblewrap import BubblewrapLauncher, NamespacesLauncher
 from orch23.execute.sandbox.restricted import LandlockLauncher
 from orch23.execute.sandbox.tier_selection import TierChoice
 from tests.project import Project, scripted
@@ -107,7 +107,7 @@ def choose(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         return
     need(name)
     chosen = launcher(name)
-    assert isinstance(chosen, BubblewrapLauncher | LandlockLauncher)
+    assert isinstance(chosen, BubblewrapLauncher | NamespacesLauncher | LandlockLauncher)
     choice = TierChoice(chosen)
     monkeypatch.setattr("orch23.cli.build_run.best_tier_once", lambda: choice)
 

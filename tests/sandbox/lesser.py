@@ -1,8 +1,8 @@
 """Run a program on a machine that has less: `python -m tests.sandbox.lesser WITHOUT USER PROGRAM ARGUMENT...`.
 
-WITHOUT is a list, with commas, of `bubblewrap`, `namespaces` (of users) and `landlock`, or `nothing`. What is missing
-is missing for whatever looks: nothing of orch23 is patched. USER is a number, as whom it goes on; only root can become
-another.
+WITHOUT is a list, with commas, of `bubblewrap`, `namespaces` (of users), `mount_setattr` (a system call that orch23's
+own namespaces need, and bubblewrap does not) and `landlock`, or `nothing`. What is missing is missing for whatever
+looks: nothing of orch23 is patched. USER is a number, as whom it goes on; only root can become another.
 """
 
 import ctypes
@@ -38,9 +38,9 @@ def hide_bubblewrap() -> None:
         _mount(os.devnull, program, _BIND)
 
 
-def hide_landlock() -> None:
-    """Let the kernel say that it has no Landlock."""
-    this = call_number("landlock_create_ruleset")
+def hide_call(name: str) -> None:
+    """Let the kernel say that it does not have a system call, as an old one does."""
+    this = call_number(name)
     assert this is not None
     code = (
         (_LOAD, 0, 0, 0),
@@ -95,7 +95,9 @@ def main() -> None:
     if "namespaces" in without:
         hide_namespaces()
     if "landlock" in without:
-        hide_landlock()
+        hide_call("landlock_create_ruleset")
+    if "mount_setattr" in without:
+        hide_call("mount_setattr")
     os.chdir("/")
     os.execv(argv[0], argv)
 

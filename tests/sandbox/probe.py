@@ -43,7 +43,9 @@ time.sleep(1000)
 """
 
 
-def launcher(tier: str, closed: tuple[Path, ...] = ()) -> BubblewrapLauncher | LandlockLauncher | PlainLauncher:
+def launcher(
+    tier: str, closed: tuple[Path, ...] = ()
+) -> BubblewrapLauncher | NamespacesLauncher | LandlockLauncher | PlainLauncher:
     """Return a tier by its name, without trying it."""
     if tier == "bubblewrap":
         return BubblewrapLauncher(next(Path(name) for name in BWRAP_PATHS if Path(name).exists()), closed)

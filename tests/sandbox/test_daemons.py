@@ -107,6 +107,7 @@ _FIRST_MOMENTS_S = 0.03
 _REPORTED_BUILDER = """
 import os, subprocess, sys
 from pathlib import Path
+from orch23.execute import supervisor, supervisor_child
 from orch23.model.action import Action
 from tests.sandbox.probe import Memory, executor
 class Told(subprocess.Popen):
@@ -115,6 +116,11 @@ class Told(subprocess.Popen):
         if sys.argv[1] in words[0]:
             os.write(1, b"started")
 subprocess.Popen = Told
+def send(control, message, descriptors=()):
+    supervisor_child.send_message(control, message, descriptors)
+    if descriptors:
+        os.write(1, b"started")
+supervisor.send_message = send
 with executor(sys.argv[3], Memory({}), Path(sys.argv[2]), ()) as running:
     running.run(Action(argv=("sleep", sys.argv[1]), inputs={}))
 """
@@ -126,7 +132,8 @@ with executor(sys.argv[3], Memory({}), Path(sys.argv[2]), ()) as running:
 def test_a_build_that_is_killed_in_the_first_moments_of_a_step_leaves_no_step(tier: str, tmp_path: Path) -> None:
     """bwrap ties itself to its parent only after it has started the step, which therefore waits for that.
 
-    A bwrap whose own first process was killed before may wait for ever, without a step: the next build ends it.
+    A bwrap whose own first process was killed before may wait for ever, without a step: the next build ends it. A
+    supervisor ends its step when its socket is closed.
     """
     need(tier)
     pause = threading.Event()

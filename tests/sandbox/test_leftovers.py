@@ -11,18 +11,18 @@ from orch23.model.action import Action, Completed
 from orch23.model.digest import FileEntry, digest_bytes
 from tests.sandbox.probe import Memory, executor
 from tests.sandbox.test_daemons import alive
-from tests.sandbox.users import need
+from tests.sandbox.users import TIERS, need
 
 SCRIPT = Path(__file__).with_name("leftovers.py").read_bytes()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sibling", "orphan", "hopping"])
-@pytest.mark.parametrize("tier", ["bubblewrap", "landlock"])
+@pytest.mark.parametrize("tier", TIERS)
 def test_a_process_that_hides_ends_with_its_step_while_another_step_runs(tier: str, kind: str, tmp_path: Path) -> None:
     need(tier)
     memory = Memory({"leftovers.py": SCRIPT})
-    tag, other = (f"{100_000 + os.getpid()}.6{tier == 'landlock':d}{len(kind):02d}{number}" for number in (1, 2))
+    tag, other = (f"{100_000 + os.getpid()}.6{TIERS.index(tier)}{len(kind):02d}{number}" for number in (1, 2))
     pause = threading.Event()
     with executor(tier, memory, tmp_path / "rooms", ()) as running, ThreadPoolExecutor(1) as threads:
         long = Action(argv=("sleep", other), inputs={})

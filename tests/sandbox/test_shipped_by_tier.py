@@ -27,8 +27,8 @@ TEMPLATES = sorted(
 )
 PIPELINES = [*TEMPLATES, "sdist"]
 WITHOUT = {
-    "bubblewrap": "nothing",
-    "namespaces": "bubblewrap",
+    "namespaces": "nothing",
+    "bubblewrap": "mount_setattr",
     "landlock": "bubblewrap,namespaces",
     "none": "bubblewrap,namespaces,landlock",
 }

@@ -22,7 +22,7 @@ from orch23.decide.secrets import secrets_from
 from orch23.execute.interpreters import find_interpreter, interpreter_facts
 from orch23.execute.sandbox.bubblewrap import BubblewrapLauncher, NamespacesLauncher
 from orch23.execute.sandbox.restricted import LandlockLauncher
-from orch23.execute.sandbox.tier_selection import INSTALL_HINT, NAMESPACES_HINT, TierChoice, best_tier_once
+from orch23.execute.sandbox.tier_selection import NAMESPACES_HINT, TierChoice, best_tier_once
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import InvalidInputError, NotFoundError, Orch23Error
@@ -42,6 +42,8 @@ from orch23.store.run_logs import journal_paths
 
 if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep
+
+_ISOLATED = "own namespaces, no network, only its sandbox directory"
 
 
 class DoctorFinding(Struct, frozen=True):
@@ -127,13 +129,9 @@ def _sandbox(choice: TierChoice) -> DoctorFinding:
     """Return the sandbox that works here and, if it is not the best one, how to get a better one."""
     match choice.launcher:
         case NamespacesLauncher():
-            return DoctorFinding(
-                "sandbox", "namespaces: isolates like bubblewrap, but each process starts slower", hint=INSTALL_HINT
-            )
+            return DoctorFinding("sandbox", f"namespaces: {_ISOLATED}")
         case BubblewrapLauncher(program=program):
-            return DoctorFinding(
-                "sandbox", f"bubblewrap ({program}): own namespaces, no network, only its sandbox directory"
-            )
+            return DoctorFinding("sandbox", f"bubblewrap ({program}): {_ISOLATED}")
         case LandlockLauncher():
             hint = f"{choice.why}; {NAMESPACES_HINT}"
             value = (

@@ -8,9 +8,8 @@ import resource
 import select
 import socket
 import stat
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from subprocess import DEVNULL
 from typing import Final, Self
@@ -25,6 +24,8 @@ from orch23.execute.resource_limits import apply_limits
 from orch23.execute.sandbox import seccomp, visible_paths
 from orch23.execute.sandbox.system_calls import machine
 from orch23.execute.sandbox_tree import SandboxDir, writable_parts
+from orch23.execute.supervisor import Confinement
+from orch23.execute.supervisor_child import IsolationError
 from orch23.model.action import StepLimits
 from orch23.model.diagnostic import Diagnostic
 
@@ -59,7 +60,6 @@ _START_WITHIN_S = 10.0
 _SPARE_PROCESSES = 64
 _POLL_S = 0.0002
 _SHELL = "/bin/sh"
-_OWN_PROGRAM: Final = Path(__file__).with_name("namespaces_child.py")
 _STATUS_BYTES = 1 << 12
 _OWN_FAILURE = 1
 _COPIED_BYTES = 1 << 18
@@ -81,11 +81,6 @@ class BubblewrapLauncher(Struct, frozen=True):
     nested: bool = True
     tier = "bubblewrap"
 
-    @property
-    def command(self) -> tuple[str, ...]:
-        """The command that takes bwrap's options."""
-        return (str(self.program),)
-
     def seen_from_inside(self, sandbox_dir: SandboxDir) -> SandboxDir:
         """Return the sandbox directory as its processes see it: at `/room`."""
         return SandboxDir(Path(INSIDE_PATH), sandbox_dir.marker)
@@ -100,9 +95,8 @@ class BubblewrapLauncher(Struct, frozen=True):
         """
         seen = self.seen_from_inside(launch.sandbox_dir)
         inside = seen.work / launch.cwd.relative_to(launch.sandbox_dir.work)
-        prefixes = visible_paths.add_paths(
-            visible_paths.interpreter_paths(launch.interpreter, self.closed), launch.reads
-        )
+        prefixes = _prefixes(launch, self.closed)
+        hidden = visible_paths.closed_in_system(self.closed)
         check_program(launch.argv[0], launch.env.get("PATH", ""), launch.cwd)
         sockets = seccomp.AllowedSockets.SHARED if launch.network else seccomp.AllowedSockets.OWN
         with _Descriptors(seccomp.build_filter(sockets, machine()), _settings(launch), launch.limits) as descriptors:
@@ -111,13 +105,14 @@ class BubblewrapLauncher(Struct, frozen=True):
                 *(() if launch.network else ("--unshare-net",)),
                 *(("--disable-userns",) if self.nested else ()),
                 *("--cap-drop", "ALL", "--new-session", "--die-with-parent", "--hostname", "orch23"),
-                *_mounts(launch, seen, prefixes, descriptors.settings, visible_paths.closed_in_system(self.closed)),
+                *_machine_mounts(_settings(launch), hidden, [(path, str(one)) for path, one in descriptors.settings]),
+                *_step_mounts(launch, seen, str(launch.sandbox_dir.root), [(path, path) for path in prefixes], hidden),
                 *("--chdir", str(inside)),
                 *("--seccomp", str(descriptors.filter), "--json-status-fd", str(descriptors.status_theirs)),
             )
             yield replace(
                 launch,
-                argv=(*self.command, *options, "--", *_waiting(launch)),
+                argv=(str(self.program), *options, "--", *_waiting(launch)),
                 pass_fds=(
                     *launch.pass_fds,
                     *(() if launch.stdin == DEVNULL else (launch.stdin,)),
@@ -130,17 +125,58 @@ class BubblewrapLauncher(Struct, frozen=True):
             )
 
 
-class NamespacesLauncher(BubblewrapLauncher, frozen=True):
-    """Start processes by orch23's own program instead of bwrap. It takes longer to start."""
+class NamespacesLauncher(Struct, frozen=True):
+    """Let a supervisor of orch23 start processes in namespaces that it has made before.
 
-    program: Path = Path(sys.executable)
-    nested: bool = False
+    `closed` are as those of BubblewrapLauncher.
+    """
+
+    closed: tuple[Path, ...] = ()
     tier = "namespaces"
 
-    @property
-    def command(self) -> tuple[str, ...]:
-        """The command that takes bwrap's options."""
-        return (str(self.program), "-I", "-S", "-B", str(_OWN_PROGRAM))
+    def seen_from_inside(self, sandbox_dir: SandboxDir) -> SandboxDir:
+        """Return the sandbox directory as its processes see it: at `/room`."""
+        return SandboxDir(Path(INSIDE_PATH), sandbox_dir.marker)
+
+    @contextlib.contextmanager
+    def prepare(self, launch: Launch) -> Iterator[Launch]:
+        """Yield the launch with the mounts of its sandbox.
+
+        Raises:
+            LaunchRefusedError: the sandbox could not be made.
+            OSError: the program cannot be run.
+
+        """
+        seen = self.seen_from_inside(launch.sandbox_dir)
+        prefixes = _prefixes(launch, self.closed)
+        hidden = visible_paths.closed_in_system(self.closed)
+        settings = _settings(launch)
+        sockets = seccomp.AllowedSockets.SHARED if launch.network else seccomp.AllowedSockets.OWN
+        confinement = Confinement(
+            program="orch23.execute.sandbox.namespaces_child",
+            setup=(
+                tuple(_machine_mounts(settings, hidden, [(path, path) for path in settings if _is_copied(path)])),
+                seccomp.build_filter(sockets, machine()),
+                int(not launch.network),
+            ),
+            # The child cannot resolve links of the machine's file system.
+            request=tuple(
+                _step_mounts(
+                    launch,
+                    seen,
+                    os.path.realpath(launch.sandbox_dir.root),
+                    [(os.path.realpath(path), path) for path in prefixes],
+                    hidden,
+                )
+            ),
+            limits=tuple(_kernel_limits(launch.limits)),
+        )
+        try:
+            yield replace(
+                launch, cwd=seen.work / launch.cwd.relative_to(launch.sandbox_dir.work), confinement=confinement
+            )
+        except IsolationError as problem:
+            raise _not_made(str(problem)) from problem
 
 
 def _waiting(launch: Launch) -> tuple[str, ...]:
@@ -156,21 +192,22 @@ def _waiting(launch: Launch) -> tuple[str, ...]:
     return (_SHELL, "-c", script, _SHELL, *launch.argv)
 
 
+def _prefixes(launch: Launch, closed: tuple[Path, ...]) -> list[str]:
+    """Return the paths of the interpreter and other paths that the launch reads."""
+    found = visible_paths.interpreter_paths(launch.interpreter, closed)
+    return list(map(str, visible_paths.add_paths(found, launch.reads)))
+
+
 def _settings(launch: Launch) -> tuple[str, ...]:
     return (*visible_paths.SETTINGS_FILES, *(visible_paths.NETWORK_SETTINGS if launch.network else ()))
 
 
-def _mounts(
-    launch: Launch,
-    seen: SandboxDir,
-    prefixes: Sequence[Path],
-    settings: Sequence[tuple[str, int]],
-    hidden: Sequence[str],
-) -> Iterator[str]:
-    """Yield the options that make the file system. Of the host's /proc only /proc/sys is there, read-only.
+def _machine_mounts(settings: Sequence[str], hidden: Sequence[str], copied: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Yield the options that make the file system without the sandbox directory and the interpreter.
 
-    `settings` are files to copy, which costs a fraction of a mount. `hidden` are folders in system folders that appear
-    empty but for the prefixes in them.
+    Of the host's /proc only /proc/sys is there, read-only. `settings` are files of the machine. `copied` are those to
+    copy, each with its source: a descriptor for bwrap, a path for orch23's own program. `hidden` are folders in system
+    folders that appear empty.
     """
     # There are few mounts, since bwrap reads the whole mount table for each (ADR 14).
     for path in visible_paths.SYSTEM_FOLDERS:
@@ -181,33 +218,39 @@ def _mounts(
     for path in hidden:
         yield from ("--perms", "0755", "--size", str(_HIDDEN_TMPFS_BYTES), "--tmpfs", path)
     yield from ("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev")
-    # Through /proc/1/exe a step could change the mode and times of bwrap's file, on a writable mount of the host.
+    # Through /proc/1/exe a step could change the mode and times of the program's file, on a writable mount of the host.
     yield from ("--perms", "0555", "--size", "4096", "--tmpfs", "/proc/1")
     for folder, size in _TMPFS_SIZES:
         yield from ("--perms", "1777", "--size", str(size), "--tmpfs", folder)
     yield from ("--symlink", "/run", "/var/run")
     # After the mounts above, which would hide files below them.
-    for path, descriptor in settings:
-        yield from ("--perms", "0444", "--file", str(descriptor), path)
-    copied = {path for path, _ in settings}
-    for path in (*_settings(launch), visible_paths.PROCESSORS_FOLDER, *map(str, prefixes)):
-        if path not in copied:
+    for path, source in copied:
+        yield from ("--perms", "0444", "--file", source, path)
+    done = {path for path, _ in copied}
+    for path in (*settings, visible_paths.PROCESSORS_FOLDER):
+        if path not in done:
             yield from ("--ro-bind-try", path, path)
-    yield from _sandbox_dir_mounts(launch, seen)
-    yield from ("--ro-bind-try", str(launch.sandbox_dir.tools), str(seen.tools))
+
+
+def _step_mounts(
+    launch: Launch, seen: SandboxDir, root: str, prefixes: Iterable[tuple[str, str]], hidden: Sequence[str]
+) -> Iterator[str]:
+    """Yield the options that mount the interpreter and the sandbox directory, and make all other folders read-only.
+
+    `root` is the path of the sandbox directory, `prefixes` are pairs of a path and where it is mounted.
+    """
+    for source, path in prefixes:
+        yield from ("--ro-bind-try", source, path)
+    # The whole directory, or all but its writable parts, read-only.
+    yield from ("--bind" if launch.writable is None else "--ro-bind", root, str(seen.root))
+    if launch.writable is not None:
+        for part in writable_parts(launch.sandbox_dir, launch.writable):
+            below = part.relative_to(launch.sandbox_dir.root)
+            yield from ("--bind", f"{root}/{below}", str(seen.root / below))
+    if os.path.isdir(launch.sandbox_dir.tools):
+        yield from ("--ro-bind", f"{SandboxDir(Path(root), launch.marker).tools}", str(seen.tools))
     for path in (*hidden, "/dev", "/"):
         yield from ("--remount-ro", path)
-
-
-def _sandbox_dir_mounts(launch: Launch, seen: SandboxDir) -> Iterator[str]:
-    """Yield the options that mount the sandbox directory: writable, or read-only except for its writable parts."""
-    root = launch.sandbox_dir.root
-    if launch.writable is None:
-        yield from ("--bind", str(root), str(seen.root))
-        return
-    yield from ("--ro-bind", str(root), str(seen.root))
-    for part in writable_parts(launch.sandbox_dir, launch.writable):
-        yield from ("--bind", str(part), str(seen.root / part.relative_to(root)))
 
 
 class _Descriptors:
@@ -277,7 +320,7 @@ class _Descriptors:
             missing = printed.rstrip().endswith(os.strerror(errno.ENOENT).encode())
             return replace(outcome, exit_code=NOT_FOUND if missing else NOT_EXECUTABLE)
         why = printed.decode("utf-8", "replace").strip() or "it printed nothing"
-        raise LaunchRefusedError(Diagnostic("E485", f"the sandbox could not be made: {why}", hint=_DOCTOR))
+        raise _not_made(why)
 
     def _read_status(self, timeout_s: float) -> bool:
         """Read what bwrap reports; return False if it reports nothing within the time, or no more."""
@@ -304,14 +347,25 @@ def _started_by(init: int) -> list[int]:
     return started or []
 
 
+def _not_made(why: str) -> LaunchRefusedError:
+    return LaunchRefusedError(Diagnostic("E485", f"the sandbox could not be made: {why}", hint=_DOCTOR))
+
+
+def _kernel_limits(limits: StepLimits) -> Iterator[tuple[int, int]]:
+    """Yield resources and limits that the kernel sets for each process of a step."""
+    # Above the limit of the step: orch23 counts the processes and reports the limit, where fork would only fail.
+    # The kernel counts those of the namespace, and never those of root.
+    yield resource.RLIMIT_NPROC, limits.processes + _SPARE_PROCESSES
+    if limits.address_space is not None:
+        yield resource.RLIMIT_AS, limits.address_space
+
+
 def _limit(tree: process_tree.ProcessTree, pid: int, limits: StepLimits) -> None:
     process_tree.set_file_limit(tree, pid)
     apply_limits(pid, limits)
-    # Above the limit of the step: orch23 counts the processes and reports the limit, where fork would only fail.
-    # The kernel counts those of the namespace, and never those of root.
-    maximum = limits.processes + _SPARE_PROCESSES
-    with contextlib.suppress(OSError, ValueError):
-        resource.prlimit(pid, resource.RLIMIT_NPROC, (maximum, maximum))
+    for kind, limit in _kernel_limits(limits):
+        with contextlib.suppress(OSError, ValueError):
+            resource.prlimit(pid, kind, (limit, limit))
 
 
 def _is_readable(descriptor: int, timeout_s: float) -> bool:
@@ -336,12 +390,23 @@ def _open_files(stack: contextlib.ExitStack, paths: Sequence[str]) -> Iterator[t
             if problem.errno in _UNREADABLE:
                 continue
             raise
-        status = os.fstat(descriptor)
-        if stat.S_ISREG(status.st_mode) and status.st_size <= _COPIED_BYTES:
+        if _is_small_file(os.fstat(descriptor)):
             stack.callback(os.close, descriptor)
             yield path, descriptor
         else:
             os.close(descriptor)
+
+
+def _is_copied(path: str) -> bool:
+    """Return whether a path is a regular file that can be read and is small enough to be copied."""
+    try:
+        return _is_small_file(os.stat(path)) and os.access(path, os.R_OK)
+    except OSError:
+        return False
+
+
+def _is_small_file(status: os.stat_result) -> bool:
+    return stat.S_ISREG(status.st_mode) and status.st_size <= _COPIED_BYTES
 
 
 def _pipe_with(stack: contextlib.ExitStack, data: bytes) -> int:

@@ -1,30 +1,33 @@
-"""Run a command in new namespaces: the part of bubblewrap that orch23 needs.
+"""The supervisor of steps in new namespaces: the part of bubblewrap that orch23 needs.
 
-It is a separate program, since only a process with one thread can enter a user namespace. It takes bwrap's options and
-reports as bwrap does on `--json-status-fd`. It imports nothing of orch23: `python -I -S` starts it before each step.
+It is a separate program, since only a process with one thread can enter a user namespace. Each step has its own
+namespaces and file system. They are created before the step is requested, so the step waits only for the mounts of its
+sandbox directory. The mounts are given as bwrap's options, except that the source of `--file` is a path.
 """
+
+from __future__ import annotations
 
 import _socket
 import ctypes
 import fcntl
 import os
 import struct
-import sys
-from collections.abc import Callable, Iterator, Sequence
 
-_IGNORED = 1  # SIG_IGN
-_LIBC = ctypes.CDLL(None, use_errno=True)
+from orch23.execute import supervisor_child
+from orch23.execute.supervisor_child import Isolation, IsolationError, libc
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import TypeAlias
+
+    from orch23.execute.supervisor_child import Message
+
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 _MOUNT_SETATTR = 442
-_NEW_MOUNTS, _NEW_CGROUPS = 0x0002_0000, 0x0200_0000
-_NAMESPACES = {
-    "--unshare-user": 0x1000_0000,
-    "--unshare-pid": 0x2000_0000,
-    "--unshare-net": 0x4000_0000,
-    "--unshare-ipc": 0x0800_0000,
-    "--unshare-uts": 0x0400_0000,
-    "--unshare-cgroup-try": _NEW_CGROUPS,
-}
+# CLONE_NEW{USER,PID,NS,IPC,UTS}
+_NAMESPACES = 0x1000_0000 | 0x2000_0000 | 0x0002_0000 | 0x0800_0000 | 0x0400_0000
+_NEW_NETWORK, _NEW_CGROUPS = 0x4000_0000, 0x0200_0000
 # The MS_* of mount and the MOUNT_ATTR_* of mount_setattr have the same values.
 _NO_SUID, _NO_DEVICES, _NO_EXECUTION = 2, 4, 8
 _READ_ONLY = 1
@@ -47,141 +50,171 @@ _DEVICE_LINKS = {
 _PROC_SETTINGS = ("sys", "sysrq-trigger", "irq", "bus")
 _FAILED = 1
 
-_SETTINGS = ("--hostname", "--chdir", "--seccomp", "--json-status-fd", "--perms", "--size", "--cap-drop")
 _ARGUMENT_COUNTS = {
-    **dict.fromkeys(_SETTINGS, 1),
-    **dict.fromkeys(("--proc", "--dev", "--tmpfs", "--remount-ro"), 1),
+    **dict.fromkeys(("--perms", "--size", "--proc", "--dev", "--tmpfs", "--remount-ro"), 1),
     **dict.fromkeys(("--bind", "--ro-bind", "--ro-bind-try", "--symlink", "--file"), 2),
 }
-_OPERATIONS = frozenset(option for option in _ARGUMENT_COUNTS if option not in _SETTINGS)
-_SIGINT, _SIGKILL, _SIGPIPE, _SIGXFSZ = 2, 9, 13, 25
+# Their first argument is a path of the machine.
+_WITH_SOURCE = frozenset(("--bind", "--ro-bind", "--ro-bind-try", "--file"))
+_SIGINT, _SIGKILL = 2, 9
+_REPORT_BYTES = 1 << 12
+_MAX_DESCRIPTORS = 1 << 20
+_HOSTNAME = b"orch23"
+# If memory runs out, the kernel kills the step before orch23.
+_KILLED_FIRST = "1000"
 
 # The option, its arguments, and the values of `--perms` and `--size` before it.
-Operation = tuple[str, list[str], int, str]
-
-
-class BwrapOptions:
-    """The values of bwrap's options."""
-
-    def __init__(self, arguments: Sequence[str]) -> None:
-        """Parse the options that orch23 uses."""
-        end = arguments.index("--")
-        self.command = list(arguments[end + 1 :])
-        options = list(_parse(arguments[:end]))
-        given = dict(options)
-        self.namespaces = sum(_NAMESPACES.get(option, 0) for option in given)
-        self.own_network = "--unshare-net" in given
-        (self.hostname,), (self.folder,) = given["--hostname"], given["--chdir"]
-        self.filter, self.status = int(given["--seccomp"][0]), int(given["--json-status-fd"][0])
-        self.operations: list[Operation] = []
-        before: dict[str, str] = {}
-        for option, words in options:
-            if option in ("--perms", "--size"):
-                before[option] = words[0]
-            elif option in _OPERATIONS:
-                self.operations.append((option, words, int(before.pop("--perms", "0755"), 8), before.pop("--size", "")))
-
-
-def _parse(arguments: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    left = iter(arguments)
-    for option in left:
-        yield option, [next(left) for _ in range(_ARGUMENT_COUNTS.get(option, 0))]
+Operation: TypeAlias = "tuple[str, tuple[str, ...], int, str]"
 
 
 def main() -> None:
-    """Create the namespaces, and wait for the first process in them."""
-    wanted = BwrapOptions(sys.argv[1:])
-    # Not os.environ, to which Python may have added variables.
-    with open("/proc/self/environ", "rb") as file:
-        environment = dict(entry.split(b"=", 1) for entry in file.read().split(b"\0") if b"=" in entry)
-    # Python handles or ignores these signals, and the command would inherit that. SIGINT stays ignored if the parent
-    # ignored it, such as a shell that started this in the background.
-    for number in (_SIGINT, _SIGPIPE, _SIGXFSZ):
-        before = _LIBC.signal(number, None)
-        if number == _SIGINT and before == _IGNORED:
-            _LIBC.signal(number, ctypes.c_void_p(_IGNORED))
-    # A byte in the first pipe reports a failure; if it is closed without one, the command was executed.
-    failure, report_failure = os.pipe()
-    parent_ready, report_ready = os.pipe()
-    try:
-        _end_with_parent()
-        _enter(wanted.namespaces)
+    """Serve requests."""
+    supervisor_child.serve(lambda setup: Namespaces(*setup))
+
+
+class Namespaces(Isolation):
+    """Give each step its own namespaces.
+
+    Its first process is the first of its PID namespace: with that the kernel ends all others.
+    """
+
+    def __init__(self, options: Sequence[str], filter_program: bytes, own_network: int) -> None:
+        """Keep the mounts that all steps have, and the seccomp filter."""
+        self._operations = tuple(_parse(options))
+        self._filter = filter_program
+        self._own_network = own_network
+
+    def fork(self) -> int:
+        """Return 0 in a new process, which is alone in new namespaces, and in the supervisor the pid of the first one.
+
+        A process in between creates the namespaces and exits at once, so the supervisor becomes the parent of the first
+        one.
+
+        Raises:
+            IsolationError: the namespaces or the file system could not be made.
+            OSError: there are too many processes, or no descriptor is left.
+
+        """
+        reports, reporting = os.pipe2(os.O_CLOEXEC)
+        waiting, ready = os.pipe2(os.O_CLOEXEC)
+        between = os.fork()
+        if not between:
+            os.close(ready)
+            return _or_report(reporting, lambda: self._fork_first(waiting, reporting))
+        os.close(reporting)
+        _, status = os.waitpid(between, 0)
+        report = os.read(reports, _REPORT_BYTES)
+        pid = 0
+        if status == 0:
+            # Now the first process is a child of this one, so it can bind its lifetime to it.
+            os.write(ready, b".")
+            pid, report = int(report), os.read(reports, _REPORT_BYTES)
+        for descriptor in (reports, waiting, ready):
+            os.close(descriptor)
+        if report:
+            raise IsolationError(report.decode(errors="replace"))
+        return pid
+
+    def enter(self, request: Message, descriptors: Sequence[int]) -> None:
+        """Mount what the words of `request` say, and give up the old file system and all privileges.
+
+        Raises:
+            IsolationError: that failed.
+
+        """
+        del descriptors
+        try:
+            for operation in _parse(request):
+                _apply(*operation)
+            _leave_old_tree()
+            _write("/proc/self/oom_score_adj", _KILLED_FIRST)
+            _drop_capabilities()
+            _install_filter(self._filter)
+        except OSError as problem:
+            raise IsolationError(_reason(problem)) from problem
+
+    def _fork_first(self, waiting: int, reporting: int) -> int:
+        """Create the namespaces, and the first process in them, whose pid is reported."""
+        _create_namespaces(_NEW_NETWORK if self._own_network else 0)
         first = os.fork()
-    except OSError as problem:
-        _print_error(problem)
+        if first:
+            os.write(reporting, b"%d" % first)
+            os._exit(0)
+        # Without this byte the supervisor has ended.
+        if not os.read(waiting, 1):
+            os._exit(_FAILED)
+        _checked("prctl", libc.prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0))
+        _checked("sethostname", libc.sethostname(_HOSTNAME, ctypes.c_size_t(len(_HOSTNAME))))
+        if self._own_network:
+            _raise_loopback()
+        mask = os.umask(0)
+        _make_tree(self._operations)
+        os.umask(mask)
+        _drop_bounding_set()
+        command = os.fork()
+        if command:
+            self._wait_for(command)
+        os.close(waiting)
+        os.close(reporting)
+        return 0
+
+    def _wait_for(self, command: int) -> None:
+        """Be the first process: reap all others, and exit as the command does, which ends them."""
+        # Python handles it. A first process that does not is sent no signals from inside.
+        libc.signal(_SIGINT, None)
+        _drop_capabilities()
+        _install_filter(self._filter)
+        # A pipe has no end while another process has it open. The first three are /dev/null.
+        os.closerange(3, _MAX_DESCRIPTORS)
+        while True:
+            pid, status = os.wait()
+            if pid == command:
+                os._exit(_exit_code(status))
+
+
+def _or_report(reporting: int, work: Callable[[], int]) -> int:
+    """Return what the work of a child returns. If it fails, report why and exit: it must not go on as its parent."""
+    try:
+        return work()
+    except BaseException as problem:  # noqa: BLE001 - as above
+        os.write(reporting, _reason(problem).encode(errors="replace"))
         os._exit(_FAILED)
-    if first == 0:
-        os.close(report_ready)
-        _run_child(lambda: _run_init(wanted, environment, parent_ready), report_failure)
-    os.close(report_failure)
-    os.write(wanted.status, b'{ "child-pid": %d }\n' % first)
-    _close_all_but(failure, report_ready, wanted.status)
-    os.write(report_ready, b".")
-    code = _exit_code(os.waitpid(first, 0)[1])
-    if not os.read(failure, 1):
-        os.write(wanted.status, b'{ "exit-code": %d }\n' % code)
-    os._exit(code)
 
 
-def _enter(namespaces: int) -> None:
+def _create_namespaces(more: int) -> None:
     """Move to new namespaces with the same user and group. The next child is the first process in them."""
     user, group = os.getuid(), os.getgid()
     try:
-        _checked("unshare", _LIBC.unshare(namespaces))
+        _checked("unshare", libc.unshare(_NAMESPACES | more | _NEW_CGROUPS))
     except OSError:
-        # `--unshare-cgroup-try` may fail: then without a cgroup namespace.
-        _checked("unshare", _LIBC.unshare(namespaces & ~_NEW_CGROUPS))
+        # Some kernels have no cgroup namespaces.
+        _checked("unshare", libc.unshare(_NAMESPACES | more))
     _write("/proc/self/setgroups", "deny")
     _write("/proc/self/uid_map", f"{user} {user} 1")
     _write("/proc/self/gid_map", f"{group} {group} 1")
 
 
-def _run_init(wanted: BwrapOptions, environment: dict[bytes, bytes], parent_ready: int) -> None:
-    """Be the first process: make the file system, run the command, and exit with it, which ends all others."""
-    _end_with_parent()
-    # Without this byte the parent had ended before the call above, which then has no effect.
-    if not os.read(parent_ready, 1):
-        os._exit(_FAILED)
-    _checked("unshare", _LIBC.unshare(_NEW_MOUNTS))
-    if wanted.hostname:
-        name = wanted.hostname.encode()
-        _checked("sethostname", _LIBC.sethostname(name, ctypes.c_size_t(len(name))))
-    if wanted.own_network:
-        _raise_loopback()
-    with os.fdopen(wanted.filter, "rb") as file:
-        filter_program = file.read()
-    mask = os.umask(0)
-    _make_tree(wanted.operations)
-    os.umask(mask)
-    _drop_capabilities()
-    _install_filter(filter_program)
-    command = os.fork()
-    if command == 0:
-        os.close(parent_ready)
-        os.close(wanted.status)
-        os.setsid()
-        os.chdir(wanted.folder)
-        try:
-            os.execve(wanted.command[0], wanted.command, environment)  # noqa: S606 - the purpose of this program
-        except OSError as problem:
-            raise OSError(problem.errno, f"execvp {wanted.command[0]}: {problem.strerror}") from None
-    _close_all_but()
-    while True:
-        pid, status = os.wait()
-        if pid == command:
-            os._exit(_exit_code(status))
+def _parse(words: Sequence[str]) -> Iterator[Operation]:
+    left = iter(words)
+    perms, size = "0755", ""
+    for option in left:
+        values = tuple(next(left) for _ in range(_ARGUMENT_COUNTS[option]))
+        if option == "--perms":
+            perms = values[0]
+        elif option == "--size":
+            size = values[0]
+        else:
+            yield option, values, int(perms, 8), size
+            perms, size = "0755", ""
 
 
 # ---- the file system ------------------------------------------------------------------------------------------------
 
 
 def _make_tree(operations: Sequence[Operation]) -> None:
-    """Make a file system of exactly these operations and move to it; that of the machine is unreachable then.
-
-    During that the machine's is at /old, and the new one at /new.
-    """
+    """Make a file system of these operations at /new. That of the machine is at /old until `_leave_old_tree`."""
     resolved = [
-        (option, [os.path.realpath(words[0]), words[1]] if "bind" in option else words, perms, size)
+        (option, (os.path.realpath(words[0]), words[1]) if option in _WITH_SOURCE else words, perms, size)
         for option, words, perms, size in operations
     ]
     _mount(None, "/", None, _SLAVE | _RECURSIVE)
@@ -195,14 +228,17 @@ def _make_tree(operations: Sequence[Operation]) -> None:
     os.chdir("/")
     for operation in resolved:
         _apply(*operation)
-    _checked("umount", _LIBC.umount2(b"/old", _DETACH))
+
+
+def _leave_old_tree() -> None:
+    """Move all processes of the mount namespace to the new file system, and make that of the machine unreachable."""
     os.chdir("/new")
     _pivot(".", ".")
-    _checked("umount", _LIBC.umount2(b".", _DETACH))
+    _checked("umount", libc.umount2(b".", _DETACH))
     os.chdir("/")
 
 
-def _apply(option: str, words: list[str], perms: int, size: str) -> None:
+def _apply(option: str, words: Sequence[str], perms: int, size: str) -> None:
     target = f"/new{words[-1]}"
     match option:
         case "--bind" | "--ro-bind" | "--ro-bind-try":
@@ -213,11 +249,7 @@ def _apply(option: str, words: list[str], perms: int, size: str) -> None:
             _make_parents(target)
             os.symlink(words[0], target)
         case "--file":
-            _make_parents(target)
-            with os.fdopen(int(words[0]), "rb") as source_file:
-                data = source_file.read()
-            with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, perms), "wb") as file:
-                file.write(data)
+            _copy_file(f"/old{words[0]}", target, perms)
         case "--tmpfs":
             _mount_tmpfs(target, f"mode={perms:04o},size={size}" if size else f"mode={perms:04o}")
         case "--remount-ro":
@@ -229,6 +261,18 @@ def _apply(option: str, words: list[str], perms: int, size: str) -> None:
         case _:
             message = f"{option} is not known"
             raise OSError(message)
+
+
+def _copy_file(source: str, target: str, perms: int) -> None:
+    """Copy a file; one that cannot be read any more is left out."""
+    try:
+        with open(source, "rb", buffering=0) as file:
+            data = file.read()
+    except OSError:
+        return
+    _make_parents(target)
+    with open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, perms), "wb", buffering=0) as file:
+        file.write(data)
 
 
 def _mount_tmpfs(target: str, options: str) -> None:
@@ -275,7 +319,7 @@ def _make_parents(path: str) -> None:
 
 def _mount(source: str | None, target: str, kind: str | None, flags: int, data: str = "") -> None:
     words = (word.encode() if word is not None else None for word in (source, target, kind))
-    _checked(f"mount {target}", _LIBC.mount(*words, ctypes.c_ulong(flags), data.encode() or None))
+    _checked(f"mount {target}", libc.mount(*words, ctypes.c_ulong(flags), data.encode() or None))
 
 
 def _set_attributes(target: str, attributes: int, flags: int) -> None:
@@ -283,36 +327,36 @@ def _set_attributes(target: str, attributes: int, flags: int) -> None:
     wanted = struct.pack("=4Q", attributes, 0, 0, 0)
     numbers = (ctypes.c_int(_AT_FDCWD), os.fsencode(target), ctypes.c_uint(flags))
     size = ctypes.c_size_t(len(wanted))
-    _checked(f"mount_setattr {target}", _LIBC.syscall(ctypes.c_long(_MOUNT_SETATTR), *numbers, wanted, size))
+    _checked(f"mount_setattr {target}", libc.syscall(ctypes.c_long(_MOUNT_SETATTR), *numbers, wanted, size))
 
 
 def _pivot(new: str, old: str) -> None:
     number = _PIVOT_ROOT[os.uname().machine]
-    _checked("pivot_root", _LIBC.syscall(ctypes.c_long(number), new.encode(), old.encode()))
+    _checked("pivot_root", libc.syscall(ctypes.c_long(number), new.encode(), old.encode()))
 
 
 # ---- privileges -----------------------------------------------------------------------------------------------------
 
 
-def _end_with_parent() -> None:
-    _checked("prctl", _LIBC.prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0))
+def _drop_bounding_set() -> None:
+    """Let no program gain a capability that this process does not have."""
+    for capability in range(_CAPABILITIES):
+        # It fails after the last capability that the kernel knows.
+        if libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
+            break
 
 
 def _drop_capabilities() -> None:
-    for capability in range(_CAPABILITIES):
-        # It fails after the last capability that the kernel knows.
-        if _LIBC.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
-            break
-    _LIBC.prctl(_PR_CAP_AMBIENT, 4, 0, 0, 0)
+    libc.prctl(_PR_CAP_AMBIENT, 4, 0, 0, 0)
     header = ctypes.create_string_buffer(struct.pack("=Ii", 0x2008_0522, 0), 8)
-    _checked("capset", _LIBC.capset(header, ctypes.create_string_buffer(24)))
+    _checked("capset", libc.capset(header, ctypes.create_string_buffer(24)))
 
 
 def _install_filter(filter_program: bytes) -> None:
-    _checked("no_new_privs", _LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    _checked("no_new_privs", libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     buffer = ctypes.create_string_buffer(filter_program, len(filter_program))
     header = struct.pack("@HP", len(filter_program) // 8, ctypes.addressof(buffer))
-    _checked("seccomp", _LIBC.prctl(_PR_SET_SECCOMP, ctypes.c_ulong(2), header, 0, 0))
+    _checked("seccomp", libc.prctl(_PR_SET_SECCOMP, ctypes.c_ulong(2), header, 0, 0))
 
 
 def _raise_loopback() -> None:
@@ -326,20 +370,10 @@ def _raise_loopback() -> None:
 # ---- helpers --------------------------------------------------------------------------------------------------------
 
 
-def _run_child(work: Callable[[], None], report_failure: int) -> None:
-    """Run the work of a child, which returns only if it fails; report that and print why."""
-    try:
-        work()
-    except BaseException as problem:  # noqa: BLE001 - it must not go on as its parent
-        _print_error(problem)
-    os.write(report_failure, b"x")
-    os._exit(_FAILED)
-
-
-def _print_error(problem: BaseException) -> None:
+def _reason(problem: BaseException) -> str:
     why = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
     where = f" ({problem.filename})" if isinstance(problem, OSError) and problem.filename else ""
-    os.write(2, f"namespaces: {why}{where}\n".encode(errors="replace"))
+    return f"namespaces: {why}{where}"
 
 
 def _checked(name: str, result: int) -> None:
@@ -353,17 +387,6 @@ def _exit_code(status: int) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _close_all_but(*kept: int) -> None:
-    """Close all descriptors but the first three and these: a pipe has no end while another process has it open."""
-    numbers = sorted(kept)
-    for low, high in zip((3, *(number + 1 for number in numbers)), (*numbers, 1 << 20), strict=True):
-        os.closerange(low, high)
-
-
 def _write(path: str, text: str) -> None:
     with open(path, "w") as file:
         file.write(text)
-
-
-if __name__ == "__main__":
-    main()

@@ -18,6 +18,11 @@ _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full")
 _RANDOM_DEVICES: Final = ("/dev/random", "/dev/urandom")
 
 
+def confinement(rules: int, *, network: bool) -> Confinement:
+    """Return the confinement by the ruleset of this descriptor."""
+    return Confinement(program="orch23.execute.sandbox.landlock_child", request=(network,), descriptors=(rules,))
+
+
 class LandlockLauncher(Struct, frozen=True):
     """Let a supervisor start processes, which restrict themselves before they become the step.
 
@@ -41,7 +46,7 @@ class LandlockLauncher(Struct, frozen=True):
         """
         # A ruleset for each launch: it contains the sandbox directory, and rules cannot be removed.
         with landlock.ruleset(self._rules(launch)) as rules:
-            yield replace(launch, confinement=Confinement(rules, launch.network))
+            yield replace(launch, confinement=confinement(rules, network=launch.network))
 
     def _rules(self, launch: Launch) -> Iterator[tuple[str, int]]:
         read, write = landlock.READ_RIGHTS, landlock.WRITE_RIGHTS

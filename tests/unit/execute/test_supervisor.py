@@ -15,7 +15,8 @@ import pytest
 from orch23.execute import process_tree, supervisor
 from orch23.execute.process import ProcessOutcome, run_process
 from orch23.execute.sandbox import landlock
-from orch23.execute.supervisor import Confinement, ProcessSpec
+from orch23.execute.sandbox.restricted import confinement
+from orch23.execute.supervisor import ProcessSpec
 from tests.sandbox.users import ROOT, need
 
 EVERYTHING = [("/", landlock.READ_RIGHTS | landlock.WRITE_RIGHTS)]
@@ -34,7 +35,7 @@ def run(
 ) -> ProcessOutcome:
     with landlock.ruleset(EVERYTHING) as rules:
         fields: dict[str, Any] = {"cwd": tmp_path, "env": {"PATH": "/usr/local/bin:/usr/bin:/bin"}}
-        process = ProcessSpec(argv=argv, confinement=Confinement(rules, network=True), **{**fields, **more})
+        process = ProcessSpec(argv=argv, confinement=confinement(rules, network=True), **{**fields, **more})
         return run_process(
             process, timeout_s=timeout_s, cancel=cancel or threading.Event(), log=tmp_path / "output.log"
         )
@@ -124,11 +125,12 @@ import sys, threading
 from pathlib import Path
 from orch23.execute.process import run_process
 from orch23.execute.sandbox import landlock
-from orch23.execute.supervisor import Confinement, ProcessSpec
+from orch23.execute.sandbox.restricted import confinement
+from orch23.execute.supervisor import ProcessSpec
 with landlock.ruleset([("/", landlock.READ_RIGHTS | landlock.WRITE_RIGHTS)]) as rules:
     script = "setsid sleep 600 >/dev/null 2>&1 & echo $PPID $$ $! > pids.new; mv pids.new pids; trap '' TERM; wait"
     step = ProcessSpec(argv=("bash", "-c", script), cwd=Path(sys.argv[1]), env={"PATH": "/usr/bin:/bin"},
-                       confinement=Confinement(rules, network=True))
+                       confinement=confinement(rules, network=True))
     run_process(step, timeout_s=600, cancel=threading.Event(), log=Path(sys.argv[1], "log"))
 """
 

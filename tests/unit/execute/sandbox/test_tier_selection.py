@@ -18,15 +18,17 @@ from orch23.execute.launch import Launch, LaunchRefusedError, PlainLauncher
 from orch23.execute.process import run_process
 from orch23.execute.sandbox import landlock, tier_selection
 from orch23.execute.sandbox.bubblewrap import BWRAP_PATHS, BubblewrapLauncher
-from orch23.execute.sandbox.restricted import LandlockLauncher
+from orch23.execute.sandbox.restricted import LandlockLauncher, confinement
 from orch23.execute.sandbox.tier_selection import SandboxLauncher, TierChoice, best_tier, tier_fault
 from orch23.execute.sandbox_tree import SandboxDir
-from orch23.execute.supervisor import Confinement, ProcessSpec
+from orch23.execute.supervisor import ProcessSpec
+from orch23.execute.supervisor_child import IsolationError
 from tests.sandbox.probe import launcher
 from tests.sandbox.users import ROOT, need
 
 pytestmark = pytest.mark.slow  # sandboxes are tried
 
+REASON = "namespaces: unshare: Operation not permitted"
 LYING = """#!/bin/sh
 while [ "$1" != -- ]; do shift; done
 shift
@@ -50,17 +52,21 @@ def fake(folder: Path, text: str) -> str:
     return str(path)
 
 
-def test_bubblewrap_comes_first() -> None:
-    need("bubblewrap")
-    found = best_tier()
-    assert found.tier == "bubblewrap"
-    assert found.why == ""
-
-
-def test_namespaces_come_second_and_the_choice_says_why() -> None:
+def test_namespaces_come_first() -> None:
     need("namespaces")
-    found = best_tier(())
-    assert (found.tier, found.why) == ("namespaces", "bubblewrap: it is not installed")
+    found = best_tier()
+    assert (found.tier, found.why) == ("namespaces", "")
+
+
+def test_bubblewrap_comes_second_and_the_choice_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    need("bubblewrap")
+
+    def fail(*_: object) -> int:
+        raise IsolationError(REASON)
+
+    monkeypatch.setattr("orch23.execute.supervisor.Supervisor.start", fail)
+    found = best_tier()
+    assert (found.tier, found.why) == ("bubblewrap", f"user namespaces: the sandbox could not be made: {REASON}")
 
 
 def test_landlock_comes_third() -> None:
@@ -84,8 +90,7 @@ def test_landlock_is_taken_where_user_namespaces_are_forbidden() -> None:
         cwd=ROOT,
     )
     assert done.stdout.startswith("landlock ")
-    assert "; user namespaces: " in done.stdout
-    assert "namespaces: unshare: Operation not permitted" in done.stdout
+    assert "user namespaces: the sandbox could not be made: namespaces: unshare: Operation not permitted" in done.stdout
 
 
 def test_a_bubblewrap_that_confines_nothing_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +104,8 @@ def test_a_bubblewrap_that_confines_nothing_is_found_out(tmp_path: Path, monkeyp
 
 def test_a_bubblewrap_that_fails_is_reported_with_its_message(tmp_path: Path) -> None:
     need("landlock")
-    found = best_tier([fake(tmp_path, "#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")])
+    script = "#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n"
+    found = best_tier([fake(tmp_path, script)], namespaces=False)
     assert "No permissions to create new namespace" in found.why
 
 
@@ -107,7 +113,7 @@ def test_an_old_bubblewrap_is_taken_without_what_it_does_not_know(tmp_path: Path
     need("bubblewrap")
     real = next(name for name in BWRAP_PATHS if Path(name).exists())
     text = f'#!/bin/sh\ncase " $* " in *\' --disable-userns \'*) echo unknown >&2; exit 1;; esac\nexec {real} "$@"\n'
-    found = best_tier([fake(tmp_path, text)])
+    found = best_tier([fake(tmp_path, text)], namespaces=False)
     assert isinstance(found.launcher, BubblewrapLauncher)
     assert not found.launcher.nested
 
@@ -127,7 +133,7 @@ def test_a_filter_that_is_left_out_is_found_out() -> None:
     """Landlock alone does not keep a step from the network: the self-test sees that, too."""
     need("landlock")
     supervisor.close_idle_supervisors()
-    weak = "from orch23.execute import supervisor_child as c; c.seccomp.install_filter = lambda _: None; "
+    weak = "from orch23.execute.sandbox import landlock_child as c; c.seccomp.install_filter = lambda _: None; "
     weak += "c._own_network = lambda: False; "
     with patch.object(supervisor, "_MAIN", supervisor._MAIN.replace("from", f"{weak}from", 1)):
         assert tier_fault(LandlockLauncher()) == "the network of this machine could be reached"
@@ -210,9 +216,11 @@ def test_one_process_tries_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_process_that_cannot_be_confined_is_reported_and_not_started(tmp_path: Path) -> None:
     with tempfile.TemporaryFile() as no_ruleset:
-        confinement = Confinement(no_ruleset.fileno(), network=False)
         process = ProcessSpec(
-            argv=("touch", "ran"), cwd=tmp_path, env={"PATH": "/usr/bin:/bin"}, confinement=confinement
+            argv=("touch", "ran"),
+            cwd=tmp_path,
+            env={"PATH": "/usr/bin:/bin"},
+            confinement=confinement(no_ruleset.fileno(), network=False),
         )
         with pytest.raises(OSError, match="descriptor in bad state"):
             run_process(process, timeout_s=5, cancel=threading.Event(), log=tmp_path / "log")
