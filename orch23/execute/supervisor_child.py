@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import _socket
 import _thread
-import array
 import ctypes
 import errno
 import fcntl
@@ -102,7 +101,7 @@ def send_message(control: _socket.socket, message: Message, descriptors: Sequenc
 
     """
     data = marshal.dumps(message)
-    rights = (_socket.SOL_SOCKET, _socket.SCM_RIGHTS, array.array("i", descriptors))
+    rights = (_socket.SOL_SOCKET, _socket.SCM_RIGHTS, struct.pack(f"{len(descriptors)}i", *descriptors))
     control.sendmsg([LENGTH_PREFIX.pack(len(data))], [rights] if descriptors else [])
     control.sendall(data)
 
@@ -154,6 +153,7 @@ def _serve(control: _socket.socket, isolation: Isolation) -> None:
     # Processes that resist are killed for as long as it takes. No other step may start here meanwhile.
     if left:
         _end(leader, None)
+    if left or end_request is None:
         os._exit(0)
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from orch23.execute.supervisor_child import Message
 
+_CLONE = {"x86_64": 56, "aarch64": 220}
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 _MOUNT_SETATTR = 442
 # CLONE_NEW{USER,PID,NS,IPC,UTS}
@@ -56,7 +57,7 @@ _ARGUMENT_COUNTS = {
 }
 # Their first argument is a path of the machine.
 _WITH_SOURCE = frozenset(("--bind", "--ro-bind", "--ro-bind-try", "--file"))
-_SIGINT, _SIGKILL = 2, 9
+_SIGINT, _SIGKILL, _SIGCHLD = 2, 9, 17
 _REPORT_BYTES = 1 << 12
 _MAX_DESCRIPTORS = 1 << 20
 _HOSTNAME = b"orch23"
@@ -80,40 +81,42 @@ class Namespaces(Isolation):
 
     def __init__(self, options: Sequence[str], filter_program: bytes, own_network: int) -> None:
         """Keep the mounts that all steps have, and the seccomp filter."""
-        self._operations = tuple(_parse(options))
+        # Links are resolved here, since the paths of the machine change when a step's tree is made.
+        self._operations = tuple(
+            (option, (os.path.realpath(words[0]), words[1]) if option in _WITH_SOURCE else words, perms, size)
+            for option, words, perms, size in _parse(options)
+        )
         self._filter = filter_program
-        self._own_network = own_network
+        self._namespaces = _NAMESPACES | (_NEW_NETWORK if own_network else 0)
 
     def fork(self) -> int:
         """Return 0 in a new process, which is alone in new namespaces, and in the supervisor the pid of the first one.
 
-        A process in between creates the namespaces and exits at once, so the supervisor becomes the parent of the first
-        one.
-
         Raises:
             IsolationError: the namespaces or the file system could not be made.
-            OSError: there are too many processes, or no descriptor is left.
+            OSError: no descriptor is left.
 
         """
         reports, reporting = os.pipe2(os.O_CLOEXEC)
         waiting, ready = os.pipe2(os.O_CLOEXEC)
-        between = os.fork()
-        if not between:
-            os.close(ready)
-            return _or_report(reporting, lambda: self._fork_first(waiting, reporting))
-        os.close(reporting)
-        _, status = os.waitpid(between, 0)
-        report = os.read(reports, _REPORT_BYTES)
-        pid = 0
-        if status == 0:
-            # Now the first process is a child of this one, so it can bind its lifetime to it.
+        user, group = os.getuid(), os.getgid()
+        first, report = 0, ""
+        try:
+            first = _clone(self._namespaces)
+        except OSError as problem:
+            report = _reason(problem)
+        else:
+            if not first:
+                os.close(ready)
+                return _or_report(reporting, lambda: self._be_first(user, group, waiting, reporting))
             os.write(ready, b".")
-            pid, report = int(report), os.read(reports, _REPORT_BYTES)
+        os.close(reporting)
+        report = report or os.read(reports, _REPORT_BYTES).decode(errors="replace")
         for descriptor in (reports, waiting, ready):
             os.close(descriptor)
         if report:
-            raise IsolationError(report.decode(errors="replace"))
-        return pid
+            raise IsolationError(report)
+        return first
 
     def enter(self, request: Message, descriptors: Sequence[int]) -> None:
         """Mount what the words of `request` say, and give up the old file system and all privileges.
@@ -133,19 +136,17 @@ class Namespaces(Isolation):
         except OSError as problem:
             raise IsolationError(_reason(problem)) from problem
 
-    def _fork_first(self, waiting: int, reporting: int) -> int:
-        """Create the namespaces, and the first process in them, whose pid is reported."""
-        _create_namespaces(_NEW_NETWORK if self._own_network else 0)
-        first = os.fork()
-        if first:
-            os.write(reporting, b"%d" % first)
-            os._exit(0)
-        # Without this byte the supervisor has ended.
+    def _be_first(self, user: int, group: int, waiting: int, reporting: int) -> int:
+        """Make the file system and the process that becomes the step; return only in that one."""
+        _checked("prctl", libc.prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0))
+        # Without this byte the supervisor had ended before the call above, which then has no effect.
         if not os.read(waiting, 1):
             os._exit(_FAILED)
-        _checked("prctl", libc.prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0))
+        _write("/proc/self/setgroups", "deny")
+        _write("/proc/self/uid_map", f"{user} {user} 1")
+        _write("/proc/self/gid_map", f"{group} {group} 1")
         _checked("sethostname", libc.sethostname(_HOSTNAME, ctypes.c_size_t(len(_HOSTNAME))))
-        if self._own_network:
+        if self._namespaces & _NEW_NETWORK:
             _raise_loopback()
         mask = os.umask(0)
         _make_tree(self._operations)
@@ -181,17 +182,24 @@ def _or_report(reporting: int, work: Callable[[], int]) -> int:
         os._exit(_FAILED)
 
 
-def _create_namespaces(more: int) -> None:
-    """Move to new namespaces with the same user and group. The next child is the first process in them."""
-    user, group = os.getuid(), os.getgid()
-    try:
-        _checked("unshare", libc.unshare(_NAMESPACES | more | _NEW_CGROUPS))
-    except OSError:
-        # Some kernels have no cgroup namespaces.
-        _checked("unshare", libc.unshare(_NAMESPACES | more))
-    _write("/proc/self/setgroups", "deny")
-    _write("/proc/self/uid_map", f"{user} {user} 1")
-    _write("/proc/self/gid_map", f"{group} {group} 1")
+def _clone(namespaces: int) -> int:
+    """Fork to new namespaces: return 0 in the new process, which is the first one in them.
+
+    The fork of libc has no flags. Code of libc and Python that runs at a fork is needed only by programs with threads.
+
+    Raises:
+        OSError: user namespaces are not allowed, or there are too many.
+
+    """
+    number = ctypes.c_long(_CLONE[os.uname().machine])
+    result = -1
+    # Some kernels have no cgroup namespaces.
+    for flags in (namespaces | _NEW_CGROUPS, namespaces):
+        result = libc.syscall(number, ctypes.c_ulong(flags | _SIGCHLD), None, None, None, None)
+        if result >= 0:
+            break
+    _checked("clone", result)
+    return int(result)
 
 
 def _parse(words: Sequence[str]) -> Iterator[Operation]:
@@ -213,10 +221,6 @@ def _parse(words: Sequence[str]) -> Iterator[Operation]:
 
 def _make_tree(operations: Sequence[Operation]) -> None:
     """Make a file system of these operations at /new. That of the machine is at /old until `_leave_old_tree`."""
-    resolved = [
-        (option, (os.path.realpath(words[0]), words[1]) if option in _WITH_SOURCE else words, perms, size)
-        for option, words, perms, size in operations
-    ]
     _mount(None, "/", None, _SLAVE | _RECURSIVE)
     base = next(folder for folder in _BASES if os.path.isdir(folder))
     _mount("tmpfs", base, "tmpfs", _NO_SUID | _NO_DEVICES, "mode=0755")
@@ -226,7 +230,7 @@ def _make_tree(operations: Sequence[Operation]) -> None:
     _mount("new", "new", None, _BIND)
     _pivot(".", "old")
     os.chdir("/")
-    for operation in resolved:
+    for operation in operations:
         _apply(*operation)
 
 
@@ -310,7 +314,12 @@ def _bind(source: str, target: str, attributes: int) -> None:
 
 
 def _make_folder(path: str) -> None:
-    os.makedirs(path, 0o755, exist_ok=True)
+    try:
+        os.mkdir(path, 0o755)
+    except FileExistsError:
+        return
+    except FileNotFoundError:
+        os.makedirs(path, 0o755, exist_ok=True)
 
 
 def _make_parents(path: str) -> None:

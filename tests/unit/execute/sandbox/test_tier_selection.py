@@ -28,7 +28,7 @@ from tests.sandbox.users import ROOT, need
 
 pytestmark = pytest.mark.slow  # sandboxes are tried
 
-REASON = "namespaces: unshare: Operation not permitted"
+REASON = "namespaces: clone: Operation not permitted"
 LYING = """#!/bin/sh
 while [ "$1" != -- ]; do shift; done
 shift
@@ -90,7 +90,7 @@ def test_landlock_is_taken_where_user_namespaces_are_forbidden() -> None:
         cwd=ROOT,
     )
     assert done.stdout.startswith("landlock ")
-    assert "user namespaces: the sandbox could not be made: namespaces: unshare: Operation not permitted" in done.stdout
+    assert "user namespaces: the sandbox could not be made: namespaces: clone: Operation not permitted" in done.stdout
 
 
 def test_a_bubblewrap_that_confines_nothing_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
