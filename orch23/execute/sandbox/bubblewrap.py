@@ -151,13 +151,16 @@ class NamespacesLauncher(Struct, frozen=True):
         prefixes = _prefixes(launch, self.closed)
         hidden = visible_paths.closed_in_system(self.closed)
         settings = _settings(launch)
+        copied = tuple(_stamps(settings))
         sockets = seccomp.AllowedSockets.SHARED if launch.network else seccomp.AllowedSockets.OWN
         confinement = Confinement(
             program="orch23.execute.sandbox.namespaces_child",
             setup=(
-                tuple(_machine_mounts(settings, hidden, [(path, path) for path in settings if _is_copied(path)])),
+                tuple(_machine_mounts(settings, hidden, [(path, path) for path, *_ in copied])),
                 seccomp.build_filter(sockets, machine()),
                 int(not launch.network),
+                # Another setup after a change: copies that were made before are not used.
+                copied,
             ),
             # The child cannot resolve links of the machine's file system.
             request=tuple(
@@ -397,12 +400,13 @@ def _open_files(stack: contextlib.ExitStack, paths: Sequence[str]) -> Iterator[t
             os.close(descriptor)
 
 
-def _is_copied(path: str) -> bool:
-    """Return whether a path is a regular file that can be read and is small enough to be copied."""
-    try:
-        return _is_small_file(os.stat(path)) and os.access(path, os.R_OK)
-    except OSError:
-        return False
+def _stamps(paths: Sequence[str]) -> Iterator[tuple[str, int, int, int]]:
+    """Yield the regular files that can be read and are small enough to be copied, with their stamps."""
+    for path in paths:
+        with contextlib.suppress(OSError):
+            status = os.stat(path)
+            if _is_small_file(status) and os.access(path, os.R_OK):
+                yield path, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _is_small_file(status: os.stat_result) -> bool:

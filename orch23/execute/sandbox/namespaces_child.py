@@ -79,8 +79,8 @@ class Namespaces(Isolation):
     Its first process is the first of its PID namespace: with that the kernel ends all others.
     """
 
-    def __init__(self, options: Sequence[str], filter_program: bytes, own_network: int) -> None:
-        """Keep the mounts that all steps have, and the seccomp filter."""
+    def __init__(self, options: Sequence[str], filter_program: bytes, own_network: int, _: object) -> None:
+        """Keep the mounts that all steps have, and the seccomp filter. The last value tells supervisors apart."""
         # Links are resolved here, since the paths of the machine change when a step's tree is made.
         self._operations = tuple(
             (option, (os.path.realpath(words[0]), words[1]) if option in _WITH_SOURCE else words, perms, size)
