@@ -165,10 +165,13 @@ def _own_first(results: Results) -> Judged:
     return _compared(after, first, 0.25, "its own first plan")
 
 
-def _tier(kind: str, most_ms: float) -> Callable[[Results], Judged]:
+def _tier(most_ms: float, *kinds: str) -> Callable[[Results], Judged]:
+    """Judge the first of these kinds that was measured: the one that orch23 chooses."""
+
     def judge(results: Results) -> Judged:
         times_of = {one.kind: one.wall_s for one in results.stage_costs if one.work == "true" and one.wall_s}
-        if kind not in times_of or "no sandbox" not in times_of:
+        kind = next((one for one in kinds if one in times_of), None)
+        if kind is None or "no sandbox" not in times_of:
             return _unknown("not measured")
         plain = spread(times_of["no sandbox"]).middle
         more = (spread(times_of[kind]).middle - plain) * 1000
@@ -273,8 +276,8 @@ GOALS: tuple[Goal, ...] = (
         _ratio(FIRST_CAT, 1_000, 2, "ninja", cpu=True),
     ),
     Goal("first build, 1,000 trusted stages", "≤ 1.0 of", "doit", _ratio(FIRST, 1_000, 1.0, "doit")),
-    Goal("a stage in tier B", "≤ +3 ms", "no sandbox", _tier("tier B, Landlock", 3)),
-    Goal("a stage in tier A", "≤ +6 ms", "no sandbox", _tier("tier A, bubblewrap", 6)),
+    Goal("a stage in tier B", "≤ +3 ms", "no sandbox", _tier(3, "tier B, Landlock")),
+    Goal("a stage in tier A", "≤ +6 ms", "no sandbox", _tier(6, "tier A, namespaces", "tier A, bubblewrap")),
     Goal("first `plan` from YAML, 10,000, CPU per stage", "≤ 0.2 ms", "-", _plan_per_stage),
     Goal("`plan` after one stage was edited, 10,000", "≤ 0.25 of", "its own first", _own_first),
     Goal(

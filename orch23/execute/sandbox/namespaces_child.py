@@ -1,8 +1,8 @@
 """The supervisor of steps in new namespaces: the part of bubblewrap that orch23 needs.
 
 It is a separate program, since only a process with one thread can enter a user namespace. Each step has its own
-namespaces and file system. They are created before the step is requested, so the step waits only for the mounts of its
-sandbox directory. The mounts are given as bwrap's options, except that the source of `--file` is a path.
+namespaces and file system. They are created before the step is requested (ADR 34), so the step waits only for the
+mounts of its sandbox directory. The mounts are given as bwrap's options, except that the source of `--file` is a path.
 """
 
 from __future__ import annotations
