@@ -1,7 +1,7 @@
 """The supervisor of steps in new namespaces: the part of bubblewrap that orch23 needs.
 
 It is a separate program, since only a process with one thread can enter a user namespace. Each step has its own
-namespaces and file system. They are created before the step is requested (ADR 34), so the step waits only for the
+namespaces and file system. They are created before the step is requested (ADR 35), so the step waits only for the
 mounts of its sandbox directory. The mounts are given as bwrap's options, except that the source of `--file` is a path.
 """
 
@@ -161,12 +161,13 @@ class Namespaces(Isolation):
 
     def _wait_for(self, command: int) -> None:
         """Be the first process: reap all others, and exit as the command does, which ends them."""
+        # Before the capabilities are dropped: the step could reach a process that has no more of them than the step has.
+        # A pipe also has no end while another process has it open. The first three are /dev/null.
+        os.closerange(3, _MAX_DESCRIPTORS)
         # Python handles it. A first process that does not is sent no signals from inside.
         libc.signal(_SIGINT, None)
         _drop_capabilities()
         _install_filter(self._filter)
-        # A pipe has no end while another process has it open. The first three are /dev/null.
-        os.closerange(3, _MAX_DESCRIPTORS)
         while True:
             pid, status = os.wait()
             if pid == command:
