@@ -5,15 +5,27 @@ Calls are counted, not time, so a slow machine changes nothing.
 
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
+from orch23.engine.decisions import StageDecider
 from tests.calls import counted_calls
 from tests.project import Project
 
 SIZES = (20, 60, 180)
 MOST = 1.03
 """A few calls more are normal: the numbers of stages get longer, and tables bigger."""
+
+
+GENERATED = """\
+  list: {shell: [cp, list.json, made.json], inputs: [list.json], outputs: [made.json]}
+  each:
+    foreach: {from: made.json, as: item}
+    shell: [cp, in/100.txt, "each/${{ item }}.txt"]
+    inputs: [in/100.txt]
+    outputs: ["each/${{ item }}.txt"]
+"""
 
 
 def stages(count: int) -> str:
@@ -54,3 +66,17 @@ def test_calls_per_stage_do_not_grow(tmp_path: Path, prepare: Callable[[Project]
     _, few, more, many = (calls_of(tmp_path / str(count), count, prepare, argv) for count in (1, *SIZES))
     before, after = (more - few) / (SIZES[1] - SIZES[0]), (many - more) / (SIZES[2] - SIZES[1])
     assert after < before * MOST, f"each added stage takes {after:.0f} calls instead of {before:.0f}"
+
+
+@pytest.mark.usefixtures("steps_reach_outside")
+def test_a_graph_of_known_stages_needs_no_decision(project: Project) -> None:
+    project.write({f"in/{i}.txt": "" for i in (100, 101)})
+    project.write({"pipeline.yaml": stages(2), "list.json": '["a"]'})
+    with patch.object(StageDecider, "decide", autospec=True, side_effect=StageDecider.decide) as decided:
+        assert "s101" in project.run("graph").out
+        assert decided.call_count == 0
+        project.edit("pipeline.yaml", stages(2) + GENERATED)
+        assert project.build("--only", "list").code == 0
+        decided.reset_mock()
+        assert "each@a" in project.run("graph").out
+        assert decided.call_count > 0

@@ -21,7 +21,7 @@ from orch23.cli.opening import (
     settings_of,
 )
 from orch23.cli.project_loading import Project, open_read_session
-from orch23.engine.dry_run import preview
+from orch23.engine.dry_run import check_ownership, preview
 from orch23.engine.session import check_items, check_plan
 from orch23.load.loaded import InvalidPipelineError
 from orch23.model.diagnostic import Diagnostic
@@ -190,7 +190,12 @@ def show_graph(
 ) -> None:
     """Show stages and their dependencies."""
     project, _ = open_for_command(console, args, most_stages=0)
-    plan = preview(open_read_session(project)).plan
+    session = open_read_session(project)
+    check_ownership(session)
+    plan = session.state.plan
+    # Only the items of lists that stages make depend on decisions.
+    if plan.unexpanded:
+        plan = preview(session).plan
     formats = {"text": graph_text, "mermaid": graph_mermaid, "dot": graph_dot, "json": graph_json}
     console.write_out(formats["json" if as_json else form](plan))
 
