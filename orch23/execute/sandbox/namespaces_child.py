@@ -161,8 +161,8 @@ class Namespaces(Isolation):
 
     def _wait_for(self, command: int) -> None:
         """Be the first process: reap all others, and exit as the command does, which ends them."""
-        # Before the capabilities are dropped: the step could reach a process that has no more of them than the step has.
-        # A pipe also has no end while another process has it open. The first three are /dev/null.
+        # While this process still has capabilities, which the step lacks and so cannot reach it. A pipe also has no end
+        # while another process has it open. The first three are /dev/null.
         os.closerange(3, _MAX_DESCRIPTORS)
         # Python handles it. A first process that does not is sent no signals from inside.
         libc.signal(_SIGINT, None)
