@@ -21,6 +21,8 @@ _SIZE = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?) ?(?:([KMGT])(i?))?B?")
 _POWERS = "KMGT"
 _DECIMAL = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,12})?")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
+# Most paths: nothing of them can be wrong, or has to be normalized.
+_PLAIN_PATH = re.compile(r"(?:[A-Za-z0-9_-][A-Za-z0-9_.-]*/)*[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 _MOST_DIGITS = 18
 
 
@@ -58,6 +60,8 @@ class Problems(Struct, eq=False):
 
         A `file` is one literal file; a `place` may also be a directory (ending in `/`); a `pattern` may have wildcards.
         """
+        if _PLAIN_PATH.fullmatch(value):
+            return value
         if value.startswith("!"):
             message = f"the path `{value}` starts with `!`, which excludes nothing here"
             hint = f'only a string in `inputs` or `verify.inputs` excludes; a file of this name is written "./{value}"'

@@ -178,7 +178,7 @@ class WriterIndex:
 
     def _patterns_above(self, path: str) -> Iterator[str]:
         """Yield the patterns whose fixed folder holds the path."""
-        for folder in ("", *_folders_above(path)):
+        for folder in ("", *_folders_above(path)) if self._by_prefix else ():
             yield from self._by_prefix.get(folder, ())
 
 
