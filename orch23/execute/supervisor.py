@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from orch23.execute import process_tree
 from orch23.execute.supervisor_child import END_REQUEST, IsolationError, Message, receive_message, send_message
+from orch23.store.turns import PAUSE
 
 _MAIN = "import sys; sys.path.append(sys.argv[1]); from {program} import main; main()"
 _PACKAGES = str(Path(__file__).parents[2])
@@ -163,7 +164,8 @@ class Supervisor:
             self._process.wait()
 
     def _receive(self) -> Message:
-        reply = receive_message(self._control)
+        with PAUSE:
+            reply = receive_message(self._control)
         if reply is None:
             raise ConnectionResetError
         return reply[0]

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -17,6 +18,9 @@ from orch23.execute.process import ProcessOutcome, run_process
 from orch23.execute.sandbox import landlock
 from orch23.execute.sandbox.restricted import confinement
 from orch23.execute.supervisor import ProcessSpec
+from orch23.execute.supervisor_child import receive_message
+from orch23.store import turns
+from orch23.store.turns import TURN
 from tests.sandbox.users import ROOT, need
 
 EVERYTHING = [("/", landlock.READ_RIGHTS | landlock.WRITE_RIGHTS)]
@@ -39,6 +43,21 @@ def run(
         return run_process(
             process, timeout_s=timeout_s, cancel=cancel or threading.Event(), log=tmp_path / "output.log"
         )
+
+
+def test_other_threads_have_the_turn_while_a_supervisor_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[bool] = []
+
+    def receive(control: socket.socket) -> Any:
+        held.append(turns._LOCK.lock.locked())
+        return receive_message(control)
+
+    monkeypatch.setattr(supervisor, "receive_message", receive)
+    with TURN:
+        assert run(tmp_path, "true").exit_code == 0
+        assert turns._LOCK.lock.locked()
+    # Its start, and its end.
+    assert held == [False, False]
 
 
 def states(pids: list[int]) -> list[str]:
