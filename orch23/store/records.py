@@ -4,7 +4,8 @@ import contextlib
 import hashlib
 import os
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from msgspec import Struct
@@ -194,16 +195,17 @@ class Records:
                 ]
             return tuple(sorted(surveyed, key=lambda one: (one.last_used, one.digest)))
 
-    def delete(self, digests: Collection[str]) -> None:
+    def delete(self, digests: AbstractSet[str]) -> None:
         """Delete some records, durably. A file with other records is replaced by a new one, which keeps its times."""
         with self._lock:
-            self._begin_change()
             files = self._load_all()
+            found = [(key, file, digests & file.entries.keys()) for key, file in files.items()]
+            changed = [(key, file, gone) for key, file, gone in found if gone or file.must_be_rewritten]
+            if not changed:  # the index stays valid
+                return
+            self._begin_change()
             folders = set()
-            for key, file in list(files.items()):
-                gone = [digest for digest in file.entries if digest in digests]
-                if not gone and not file.must_be_rewritten:
-                    continue
+            for key, file, gone in changed:
                 for digest in gone:
                     del file.entries[digest]
                 path = self._path(key)

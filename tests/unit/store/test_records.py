@@ -382,3 +382,21 @@ def test_a_damaged_file_is_repaired_if_an_index_leads_to_it(tmp_path: Path) -> N
     assert len(some.damaged) == 1
     some.put(record("v2"))
     assert not (tmp_path / "records" / key[:2] / key).exists()
+
+
+def test_an_index_stays_that_of_the_records_if_none_is_deleted(tmp_path: Path) -> None:
+    """As after `cache verify`, which looks for damage."""
+    index = StoreIndex(tmp_path / "index.sqlite")
+    whole = Records(tmp_path / "records", index)
+    whole.put(record("v1"))
+    whole.put(record("v2"))
+    fresh, _ = whole.pending_index_rows()
+    assert fresh is not None
+    index.write({RECORDS_TABLE: fresh}, {})
+    Records(tmp_path / "records", index).delete(frozenset())
+    assert Records(tmp_path / "records", index).is_indexed()
+    digest = next(iter(Records(tmp_path / "records")._load_all().values())).entries.keys()
+    Records(tmp_path / "records", index).delete(frozenset(digest))
+    again = Records(tmp_path / "records", index)
+    assert not again.is_indexed()
+    assert len(again.survey()) == 1
