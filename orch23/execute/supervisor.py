@@ -206,6 +206,7 @@ def _kill_orphans(tree: process_tree.ProcessTree) -> tuple[int, ...]:
     """Kill the processes that became ours when their supervisor was killed, as far as they can be recognized."""
     with contextlib.suppress(ChildProcessError, ProcessLookupError):
         survivors = process_tree.kill_tree(tree)
-        os.waitpid(tree.leader, 0)
+        if tree.status is None:
+            os.waitpid(tree.leader, 0)
         return survivors
     return ()

@@ -1,4 +1,6 @@
-"""Ten kinds of daemon, each of which tries to outlive the step that started it: `daemons.py KIND TAG`.
+"""Ten kinds of daemon, each of which tries to outlive the step that started it: `daemons.py KIND TAG [SECONDS]`.
+
+With SECONDS, the step ends once there is a file `seen`, and after that time at the latest.
 
 Every one ends as a process whose command line holds the tag, by which it is looked for from outside.
 """
@@ -121,3 +123,6 @@ KINDS = {
 if __name__ == "__main__":
     KINDS[sys.argv[1]](sys.argv[2])
     time.sleep(0.05)  # so that most of them are well on their way when their parent ends
+    until = time.monotonic() + float((*sys.argv[3:], "0")[0])
+    while not os.path.exists("seen") and time.monotonic() < until:
+        time.sleep(0.01)

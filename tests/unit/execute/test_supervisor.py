@@ -167,3 +167,14 @@ def test_when_orch23_is_killed_its_steps_end(tmp_path: Path) -> None:
     while states(pids):
         assert time.monotonic() < deadline, states(pids)
         pause.wait(0.005)
+
+
+def test_processes_that_a_killed_supervisor_left_are_reported_although_their_leader_is_reaped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def reaped(tree: process_tree.ProcessTree) -> tuple[int, ...]:
+        tree.status = -signal.SIGKILL
+        return (7,)
+
+    monkeypatch.setattr(process_tree, "kill_tree", reaped)
+    assert supervisor._kill_orphans(process_tree.ProcessTree(leader=os.getpid(), marker="", limit=1)) == (7,)
