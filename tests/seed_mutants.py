@@ -948,12 +948,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         NO_RETRY,
     ),
     "S4-66": (
-        M("orch23/model/digest.py", "    sort_keys=True, separators=", "    sort_keys=False, separators="),
-        M(
-            "orch23/model/digest.py",
-            'separators=(",", ":"), ensure_ascii=False',
-            'separators=(",", ": "), ensure_ascii=False',
-        ),
+        M("orch23/model/digest.py", "    sort_keys=True,", "    sort_keys=False,"),
+        M("orch23/model/digest.py", 'separators=(",", ":"),', 'separators=(",", ": "),'),
     ),
     "S4-67": (
         M(
