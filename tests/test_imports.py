@@ -133,10 +133,8 @@ def test_only_providers_can_reach_the_network() -> None:
         PAIR: {"socketpair", "SHUT_RD"},  # a pair for a child
         "orch23.execute.sandbox.bubblewrap": {"socketpair"},  # to tell the command to begin
         "orch23.execute.sandbox.tier_selection": {"create_server"},  # a listener that no step may reach
-        "orch23.execute.sandbox.namespaces_child": set(),  # to raise its own loopback
         "orch23.execute.supervisor": {"socketpair"},  # to tell the supervisor what to start
-        "orch23.execute.supervisor_child": set(),  # it takes orders from its parent by one
-        "orch23.execute.sandbox.landlock_child": {"socket", "AF_INET", "SOCK_DGRAM"},  # to raise its own loopback
+        "orch23.execute.supervisor_child": set(),  # it takes orders from its parent by one, and raises a loopback
         # to the servers that a pipeline names and the user allows
         "orch23.steps.fetch.connections": {"socket", "getaddrinfo", "create_connection", "SOCK_STREAM"},
         "orch23.steps.fetch.download": set(),  # it reads what the servers send over these connections

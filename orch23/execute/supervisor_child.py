@@ -35,6 +35,8 @@ MAX_DESCRIPTORS = 64
 _INT_BYTES = 4
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
+_CAPABILITY_VERSION = 0x2008_0522
 _SIGKILL, _SIGPIPE, _SIGXFSZ = 9, 13, 25
 _END_WITHIN_S = 5.0
 _REAP_EACH_MS = 500
@@ -122,6 +124,33 @@ def receive_message(control: _socket.socket) -> tuple[Message, list[int]] | None
         return None
     descriptors = [one for _, _, numbers in sent for one in memoryview(numbers).cast("i")]
     return None if data is None else (marshal.loads(data), descriptors)  # noqa: S302 - both sides are orch23
+
+
+def raise_loopback() -> None:
+    """Start the loopback of this process's own network namespace.
+
+    Raises:
+        OSError: the kernel refuses it.
+
+    """
+    any_socket = _socket.socket(_socket.AF_INET, _socket.SOCK_DGRAM)
+    name = struct.pack("16sH14x", b"lo", 0)
+    flags = struct.unpack("16sH14x", fcntl.ioctl(any_socket.fileno(), _SIOCGIFFLAGS, name))[1]
+    fcntl.ioctl(any_socket.fileno(), _SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", flags | _IFF_UP))
+    any_socket.close()
+
+
+def drop_capabilities() -> None:
+    """Drop all capabilities of this process. With no_new_privs no program can regain them.
+
+    Raises:
+        OSError: the kernel refuses it.
+
+    """
+    header = ctypes.create_string_buffer(struct.pack("=Ii", _CAPABILITY_VERSION, 0), 8)
+    if libc.capset(header, ctypes.create_string_buffer(24)) < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"capset: {os.strerror(code)}")
 
 
 def _receive_exactly(control: _socket.socket, size: int) -> bytes | None:

@@ -147,9 +147,8 @@ class StatSnapshot:
         try:
             helper = os.fork()
         except OSError:
-            helper = 0
             os.close(writing)
-            return helper, reading
+            return 0, reading
         if helper == 0:
             try:
                 os.close(reading)

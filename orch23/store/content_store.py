@@ -172,7 +172,7 @@ class DiskContentStore:
     def _put_written(self, write: Callable[[int], tuple[str, int]], *, is_new: bool = False) -> Digest:
         """Store the bytes that `write` writes to an empty file; it returns their SHA-256 and size.
 
-        `is_new` is True if the caller has found that there is no good blob of these bytes.
+        With `is_new`, the caller has searched for a good blob of these bytes in vain.
         """
         self._make_folders("")
         descriptor, temp = open_temp(self._base, 0o444)

@@ -1,19 +1,14 @@
 """The supervisor of steps that Landlock and seccomp restrict."""
 
 import ctypes
-import fcntl
-import socket
-import struct
 from collections.abc import Sequence
 
 from orch23.execute import supervisor_child
 from orch23.execute.sandbox import landlock, seccomp
 from orch23.execute.sandbox.system_calls import machine, system_call
-from orch23.execute.supervisor_child import Isolation, Message
+from orch23.execute.supervisor_child import Isolation, Message, drop_capabilities, raise_loopback
 
 _CLONE_NEWNET = 0x4000_0000
-_SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
-_CAPABILITY_VERSION = 0x2008_0522
 
 
 def main() -> None:
@@ -39,7 +34,7 @@ class LandlockIsolation(Isolation):
         # ports.
         own = not network and _own_network()
         sockets = seccomp.AllowedSockets.SHARED if own or network else seccomp.AllowedSockets.NONE
-        _drop_capabilities()
+        drop_capabilities()
         seccomp.give_up_privileges()
         landlock.restrict(rules)
         seccomp.install_filter(seccomp.build_filter(sockets, machine(), alone=False))
@@ -51,14 +46,5 @@ def _own_network() -> bool:
         system_call("unshare", ctypes.c_int(_CLONE_NEWNET))
     except OSError:
         return False
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        name = struct.pack("16sH14x", b"lo", 0)
-        flags = struct.unpack("16sH14x", fcntl.ioctl(any_socket, _SIOCGIFFLAGS, name))[1]
-        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", flags | _IFF_UP))
+    raise_loopback()
     return True
-
-
-def _drop_capabilities() -> None:
-    """Drop all capabilities of root. With no_new_privs no program can regain them."""
-    header = ctypes.create_string_buffer(struct.pack("=Ii", _CAPABILITY_VERSION, 0), 8)
-    system_call("capset", header, ctypes.create_string_buffer(24))

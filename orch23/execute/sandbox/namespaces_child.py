@@ -7,14 +7,12 @@ mounts of its sandbox directory. The mounts are given as bwrap's options, except
 
 from __future__ import annotations
 
-import _socket
 import ctypes
-import fcntl
 import os
 import struct
 
 from orch23.execute import supervisor_child
-from orch23.execute.supervisor_child import Isolation, IsolationError, libc
+from orch23.execute.supervisor_child import Isolation, IsolationError, drop_capabilities, libc, raise_loopback
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,7 +34,6 @@ _BIND, _RECURSIVE, _SLAVE, _DETACH = 1 << 12, 1 << 14, 1 << 19, 2
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 1, 22, 24, 38, 47
 _CAPABILITIES = 64
-_SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 _BASES = ("/tmp", "/run", "/mnt")  # noqa: S108 - covered by a mount that no other process sees
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _DEVICE_LINKS = {
@@ -131,7 +128,7 @@ class Namespaces(Isolation):
                 _apply(*operation)
             _leave_old_tree()
             _write("/proc/self/oom_score_adj", _KILLED_FIRST)
-            _drop_capabilities()
+            _give_up_capabilities()
             _install_filter(self._filter)
         except OSError as problem:
             raise IsolationError(_reason(problem)) from problem
@@ -147,7 +144,7 @@ class Namespaces(Isolation):
         _write("/proc/self/gid_map", f"{group} {group} 1")
         _checked("sethostname", libc.sethostname(_HOSTNAME, ctypes.c_size_t(len(_HOSTNAME))))
         if self._namespaces & _NEW_NETWORK:
-            _raise_loopback()
+            raise_loopback()
         mask = os.umask(0)
         _make_tree(self._operations)
         os.umask(mask)
@@ -166,7 +163,7 @@ class Namespaces(Isolation):
         os.closerange(3, _MAX_DESCRIPTORS)
         # Python handles it. A first process that does not is sent no signals from inside.
         libc.signal(_SIGINT, None)
-        _drop_capabilities()
+        _give_up_capabilities()
         _install_filter(self._filter)
         while True:
             pid, status = os.wait()
@@ -356,10 +353,9 @@ def _drop_bounding_set() -> None:
             break
 
 
-def _drop_capabilities() -> None:
+def _give_up_capabilities() -> None:
     libc.prctl(_PR_CAP_AMBIENT, 4, 0, 0, 0)
-    header = ctypes.create_string_buffer(struct.pack("=Ii", 0x2008_0522, 0), 8)
-    _checked("capset", libc.capset(header, ctypes.create_string_buffer(24)))
+    drop_capabilities()
 
 
 def _install_filter(filter_program: bytes) -> None:
@@ -367,14 +363,6 @@ def _install_filter(filter_program: bytes) -> None:
     buffer = ctypes.create_string_buffer(filter_program, len(filter_program))
     header = struct.pack("@HP", len(filter_program) // 8, ctypes.addressof(buffer))
     _checked("seccomp", libc.prctl(_PR_SET_SECCOMP, ctypes.c_ulong(2), header, 0, 0))
-
-
-def _raise_loopback() -> None:
-    any_socket = _socket.socket(_socket.AF_INET, _socket.SOCK_DGRAM)
-    name = struct.pack("16sH14x", b"lo", 0)
-    flags = struct.unpack("16sH14x", fcntl.ioctl(any_socket.fileno(), _SIOCGIFFLAGS, name))[1]
-    fcntl.ioctl(any_socket.fileno(), _SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", flags | _IFF_UP))
-    any_socket.close()
 
 
 # ---- helpers --------------------------------------------------------------------------------------------------------
