@@ -286,7 +286,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S1-18": (
         M(JOURNAL, "                raise CorruptStateError(_damaged(origin, *broken))", "                break"),
-        M(JOURNAL, "    if not _has_sum(line):", "    if False:"),
+        M(JOURNAL, "    if not has_checksum(line):", "    if False:"),
     ),
     "S1-19": (
         M("orch23/model/errors.py", "    LIMIT = 4\n", "    LIMIT = 7\n"),

@@ -19,7 +19,7 @@ from orch23.model.event import (
 )
 from orch23.report.diagnostics import visible
 from orch23.report.values import format_counts, format_money, parse_amount, pluralize, truncate
-from orch23.store.run_logs import RunSummary
+from orch23.store.run_list import RunSummary
 
 _TIME = slice(11, 23)
 _MAX_TEXT = 160

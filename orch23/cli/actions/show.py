@@ -29,7 +29,8 @@ from orch23.report.explain import text_diff
 from orch23.report.runs import costs_json, costs_text, stage_costs
 from orch23.report.values import json_document
 from orch23.steps.registry import is_llm
-from orch23.store.run_logs import AttemptFiles, read_journal, run_ids
+from orch23.store.run_list import run_ids
+from orch23.store.run_logs import AttemptFiles, read_journal
 from orch23.store.safe_files import read_regular
 
 if TYPE_CHECKING:

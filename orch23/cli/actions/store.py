@@ -24,7 +24,8 @@ from orch23.store.garbage_collection import (
     verify_store,
 )
 from orch23.store.project_store import ProjectStore, open_store
-from orch23.store.run_logs import list_runs, read_journal, run_ids
+from orch23.store.run_list import list_runs, run_ids
+from orch23.store.run_logs import read_journal
 from orch23.store.run_state import fold_events
 
 

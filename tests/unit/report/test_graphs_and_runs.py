@@ -8,7 +8,7 @@ from orch23.model.pipeline import Foreach, ForeachStage, Pipeline, Stage
 from orch23.model.plan import Edge, Plan
 from orch23.report.runs import log_line, runs_text
 from orch23.steps.shell.spec import ShellStep
-from orch23.store.run_logs import RunSummary
+from orch23.store.run_list import RunSummary
 
 NODES: dict[str, Stage | ForeachStage] = {
     "a": Stage(name="a", step=ShellStep("x")),

@@ -16,14 +16,13 @@ from msgspec import inspect
 from orch23.model.errors import CorruptStateError, NotFoundError
 from orch23.model.event import EVENT_KINDS, Event, parse_event
 from orch23.model.event_data import EventLevel
+from orch23.store.run_list import list_runs, run_ids
 from orch23.store.run_logs import (
     Journal,
     interrupted_journals,
-    list_runs,
     new_run_id,
     parse_journal,
     read_journal,
-    run_ids,
 )
 
 MOMENT = datetime(2026, 11, 21, 14, 30, 22, 123456, tzinfo=UTC)
@@ -306,7 +305,7 @@ def test_a_list_of_runs_is_as_if_all_lines_were_parsed_whatever_is_damaged(tmp_p
         path.write_bytes(case)
         found = list_runs(path.parent)
         assert run_ids(path.parent) == [run.run_id for run in found]
-        with patch("orch23.store.run_logs._sketch", return_value=None):
+        with patch("orch23.store.run_list._sketch", return_value=None):
             assert list_runs(path.parent) == found, case
 
 

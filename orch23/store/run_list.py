@@ -1,0 +1,129 @@
+"""List the runs of a project by their journals."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct, field
+
+from orch23.model.errors import CorruptStateError
+from orch23.model.event import EVENT_KINDS, EVENT_VERSION, RunFinished, StageFinished
+from orch23.model.stage_status import StageStatus
+from orch23.store.run_logs import (
+    INTERRUPTED,
+    JournalLine,
+    has_checksum,
+    journal_paths,
+    parse_journal,
+    read_journal,
+    run_pipeline,
+    whole_line,
+)
+
+
+class RunSummary(Struct, frozen=True, kw_only=True):
+    """The summary of a run. `status` is that of `run_finished`, else `interrupted`, or `damaged` if unreadable."""
+
+    run_id: str
+    pipeline: str = ""
+    started: str = ""
+    finished: str | None = None
+    status: str = INTERRUPTED
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+def list_runs(logs: Path) -> tuple[RunSummary, ...]:
+    """Return all runs with a journal, newest first; a run with an unreadable journal has the status `damaged`."""
+    found = []
+    for path in journal_paths(logs):
+        data = path.read_bytes()
+        try:
+            sketch = _sketch(data) or _sketch_of(parse_journal(data, str(path)))
+        except CorruptStateError:
+            found.append(RunSummary(run_id=path.stem, status="damaged"))
+        else:
+            if sketch is not None:
+                found.append(_summary(path.stem, sketch))
+    return tuple(found)
+
+
+def run_ids(logs: Path) -> list[str]:
+    """Return the ids of the runs of `list_runs`, newest first, by the first line of each journal."""
+    return [path.stem for path in journal_paths(logs) if _has_lines(path)]
+
+
+def _has_lines(path: Path) -> bool:
+    with path.open("rb") as stream:
+        if whole_line(stream.readline()) is not None:
+            return True
+    try:
+        return bool(read_journal(path))
+    except CorruptStateError:
+        return True
+
+
+class _FinishedData(Struct, frozen=True):
+    status: StageStatus
+
+
+class _FinishedStage(Struct, frozen=True):
+    """The part of a line about a finished stage that a list of runs shows."""
+
+    data: _FinishedData
+
+
+_FINISHED = StageFinished.kind.encode()
+_FINISHED_STAGE = msgspec.json.Decoder(_FinishedStage)
+# The beginning of a line of this version: its number, and the type of its event.
+_BEGINNING = re.compile(rb'\{"v":%d,"seq":(\d+),"ts":"[^"]*","level":"[a-z]*","type":"([a-z_]+)",' % EVENT_VERSION)
+
+
+class _Sketch(NamedTuple):
+    """What the summary of a run needs of its journal. `statuses` are those of the finished stages."""
+
+    first: JournalLine
+    last: JournalLine
+    statuses: Sequence[str]
+
+
+def _sketch_of(lines: Sequence[JournalLine]) -> _Sketch | None:
+    statuses = [one.event.data.status.value for one in lines if isinstance(one.event.data, StageFinished)]
+    return _Sketch(lines[0], lines[-1], statuses) if lines else None
+
+
+def _sketch(data: bytes) -> _Sketch | None:
+    """Return the sketch of a journal without damage; None if `parse_journal` has to decide.
+
+    The checksum of each line is compared, but of most lines only the beginning is parsed: a line with the right
+    checksum has the form that orch23 wrote.
+    """
+    lines = data.splitlines(keepends=True)
+    statuses = []
+    for number, line in enumerate(lines, 1):
+        found = _BEGINNING.match(line)
+        if found is None or int(found[1]) != number or found[2].decode() not in EVENT_KINDS or not has_checksum(line):
+            return None
+        if found[2] == _FINISHED:
+            try:
+                statuses.append(_FINISHED_STAGE.decode(line).data.status.value)
+            except ValueError:
+                return None
+    first, last = (whole_line(lines[0]), whole_line(lines[-1])) if lines else (None, None)
+    return _Sketch(first, last, statuses) if first is not None and last is not None else None
+
+
+def _summary(run_id: str, sketch: _Sketch) -> RunSummary:
+    last = sketch.last
+    ended = last.event.data if isinstance(last.event.data, RunFinished) else None
+    return RunSummary(
+        run_id=run_id,
+        pipeline=run_pipeline(sketch.first),
+        started=sketch.first.ts,
+        finished=last.ts if ended else None,
+        status=ended.status if ended else INTERRUPTED,
+        # A run with nothing to do has them in its last event only.
+        counts=Counter(sketch.statuses) or (ended.stages if ended else {}),
+    )
