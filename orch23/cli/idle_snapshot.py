@@ -174,8 +174,9 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         name, token, table = table_name(snapshot), os.urandom(_TOKEN_BYTES).hex(), Table()
         if not loaded.warnings:
             text = loaded.sources.get(self.project.pipeline.file, "")
-            part = self.project.part
-            table = table_of(idle, part, token=token, text=text, read=loaded.digests, is_cut=can_split)
+            part, last = self.project.part, self.project.last_build
+            before = None if last is None else last.rows
+            table = table_of(idle, part, before, token=token, text=text, read=loaded.digests, is_cut=can_split)
         suspects = secrets_from(self.project.settings.environ).may_contain
         # The index is a file in the project: secrets are neither stored nor logged.
         if may_hold_secret(table.parts(), suspects):

@@ -90,7 +90,7 @@ class SinceLastBuild(Struct, frozen=True):
 def partial_build(stale_snapshot: StaleSnapshot, store: ProjectStore, read_stages: StageReader) -> PartialBuild | None:
     """Return the part that an edit can reach; None if it is not known, or is nearly everything."""
     since = _since(stale_snapshot)
-    part = part_of(since, store, lambda before, after: _edited(before, after, read_stages))
+    part = part_of(since, store, lambda index, text: _edited(index, text, read_stages))
     return None if part is None else PartialBuild(last=LastBuild(stale_snapshot, part.reach.rows), part=part)
 
 
@@ -126,16 +126,23 @@ def can_split(text: str, names: frozenset[str]) -> bool:
     return pieces is not None and set(pieces.stages) == names
 
 
-def _edited(before: str, after: str, read_stages: StageReader) -> Mapping[str, Stage] | None:
-    """Return the stages that differ between two texts of the pipeline; None if anything else differs."""
+def _edited(index: DependencyIndex, text: str, read_stages: StageReader) -> Mapping[str, Stage] | None:
+    """Return the stages that a text of the pipeline declares otherwise than the index; None if anything else differs.
+
+    Raises:
+        OutdatedIndexError: one of them has no row, such as a foreach.
+
+    """
     from orch23.load.stage_texts import are_valid_alone, edit_between  # noqa: PLC0415 - loads the YAML reader
 
-    edit = edit_between(before, after)
+    edit = edit_between(index.text(), text)
     # Only edits inside of stages are read alone: a new, removed or moved stage changes the plan.
     if edit is None or list(edit.before.stages) != list(edit.after.stages):
         return None
     if not 0 < len(edit.names) <= _MAX_EDITED or not are_valid_alone(edit.after, edit.names):
         return None
+    for name in edit.names:  # before the text is read: all items of a long list would be rendered for nothing
+        index.row(name)
     found = read_stages(edit.after.alone(edit.names))
     return found if found is not None and set(found) == set(edit.names) else None
 

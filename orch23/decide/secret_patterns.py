@@ -92,13 +92,24 @@ KEY_FORMATS: tuple[KeyFormat, ...] = (
     _form("age key", "AGE-SECRET-KEY-1", r"[0-9A-Z]{58}"),
     KeyFormat("private key", "-----BEGIN ", _PEM),
 )
+# Heads with one of these parts are searched for only in texts with the part.
+_COMMON_PARTS = ("sk-", "gh", "gl", "xox", "shp", "k_live_", "k_test_")
+
+
+def _part_of(head: str) -> str:
+    return next((part for part in _COMMON_PARTS if part in head), head)
+
+
 # This search runs for every event, and looks up no attributes. Two formats may have the same head.
-_BY_HEAD = tuple((form.head, form) for form in KEY_FORMATS)
+_BY_PART = tuple(
+    (part, tuple((form.head, form) for form in KEY_FORMATS if _part_of(form.head) == part))
+    for part in dict.fromkeys(_part_of(form.head) for form in KEY_FORMATS)
+)
 
 
 def formats_in(text: str) -> list[KeyFormat]:
     """Return the formats whose heads are in a text. There are few, and most texts have none."""
-    return [form for head, form in _BY_HEAD if head in text]
+    return [form for part, forms in _BY_PART if part in text for head, form in forms if head in text]
 
 
 _BITS, _SIX = 8, 6

@@ -87,6 +87,7 @@ class DependencyIndex:
         self.head = self._value(_HEAD, IndexHead)
         # Walking through the graph reads the row of a stage once for each of its neighbours.
         self.row = cache(lambda name: self._value(_STAGE + _bytes(name), StageRow))
+        self._rows = cache(self._read_rows)
 
     def family(self, name: str) -> ForeachStage | None:
         """Return the foreach of this name, or None."""
@@ -116,18 +117,24 @@ class DependencyIndex:
     def nodes(self) -> Mapping[str, Stage | ForeachStage]:
         """Return all nodes of the pipeline by name, also those that were not selected."""
         rows = self._rows()
-        nodes = [_decoded(data, StageRow).node for key, data in rows if key.startswith(_STAGE)]
-        others = [_decoded(data, _Other).node for key, data in rows if key.startswith(_OTHER)]
+        nodes = [_decoded(data, StageRow).node for key, data in rows.items() if key.startswith(_STAGE)]
+        others = [_decoded(data, _Other).node for key, data in rows.items() if key.startswith(_OTHER)]
         return {node.name: node for node in (*nodes, *others)}
 
     def stages(self) -> Mapping[str, StageRow]:
         """Return the rows of all stages that were selected, by name."""
-        rows = [_decoded(data, StageRow) for key, data in self._rows() if key.startswith(_STAGE)]
+        rows = [_decoded(data, StageRow) for key, data in self._rows().items() if key.startswith(_STAGE)]
         return {row.node.name: row for row in rows if row.makes or row.looked}
 
-    def _rows(self) -> list[tuple[bytes, bytes]]:
+    def changes_to(self, rows: Mapping[bytes, bytes]) -> Mapping[bytes, bytes | None]:
+        """Return the rows that differ in these new rows of the table; None for those that are gone."""
+        before = self._rows()
+        changed: dict[bytes, bytes | None] = {key: data for key, data in rows.items() if before.get(key) != data}
+        return changed | dict.fromkeys(before.keys() - rows.keys())
+
+    def _read_rows(self) -> Mapping[bytes, bytes]:
         try:
-            return [*self._index.rows(self._table)]
+            return dict(self._index.rows(self._table))
         except IndexFaultError as fault:
             raise OutdatedIndexError from fault
 

@@ -177,11 +177,12 @@ def check_ownership(session: Session) -> None:
         InvalidInputError: with every such output.
 
     """
-    state = session.state
+    state, earlier = session.state, session.decider.earlier
+    own = frozenset[str]() if earlier is None else earlier.untouched(state.plan)
     problems = [
         replace(problem, location=state.plan.pipeline.locate("stages", stage.family, "outputs"), subject=None)
-        for stage in state.plan.nodes.values()
-        if isinstance(stage, Stage)
+        for name, stage in state.plan.nodes.items()
+        if isinstance(stage, Stage) and name not in own
         for problem in state.ownership_errors(stage.name, stage.literal_outputs)
     ]
     if problems:

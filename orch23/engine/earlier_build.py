@@ -42,6 +42,21 @@ class EarlierBuild(Struct, frozen=True, dict=True):
             found.setdefault(family_of(name), []).append(name)
         return found
 
+    def untouched(self, plan: Plan) -> frozenset[str]:
+        """Return the stages of a plan that are declared as before, and of whose files and directories none has changed.
+
+        Their inputs still exist and their outputs are still theirs, but stages upstream may have changed.
+        """
+        return frozenset(
+            name
+            for name, node in plan.nodes.items()
+            if (row := self.rows.get(name)) is not None
+            and row.is_recorded
+            and row.node == node
+            and self.changed.isdisjoint(row.looked)
+            and self.changed.isdisjoint(row.makes)
+        )
+
     def after(self, written: Iterable[str]) -> "EarlierBuild":
         """Return this build with the changes of the current build, which wrote these paths and is over."""
         return replace(self, changed=self.changed.union(self._with_folders(written)), is_over=True)

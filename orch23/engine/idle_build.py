@@ -8,7 +8,14 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from orch23.engine.build import Build
-from orch23.engine.dependency_index import IndexHead, OutdatedIndexError, all_rows, changed_rows, head_of
+from orch23.engine.dependency_index import (
+    DependencyIndex,
+    IndexHead,
+    OutdatedIndexError,
+    all_rows,
+    changed_rows,
+    head_of,
+)
 from orch23.engine.dry_run import replan
 from orch23.engine.partial_plan import Part
 from orch23.engine.project_state import ProjectState
@@ -128,6 +135,7 @@ class Table(Struct, frozen=True, kw_only=True):
 def table_of(
     found: IdleBuild,
     part: Part | None,
+    before: DependencyIndex | None,
     *,
     token: str,
     text: str,
@@ -136,21 +144,25 @@ def table_of(
 ) -> Table:
     """Return the index rows of a build with nothing to do; none if its stages cannot be decided separately.
 
-    `token` pairs them with a snapshot. `text` is the pipeline's, `read` names the files that it was read from. `is_cut`
+    `before` is the index of the last build: only rows that differ from it are written, unless most do. `token` pairs
+    the rows with a snapshot. `text` is the pipeline's, `read` names the files that it was read from. `is_cut`
     returns whether the text can be split into stages of these names, so that one edited stage can be read alone.
     """
     plan, reads = found.state.plan, found.state.reads
     records = {name: one.record for name, one in found.decisions.items() if isinstance(one, Fresh)}
     try:
         if part is not None:
-            rows = part.reach.rows
-            head = replace(rows.head, token=token, began=found.began)
-            return Table(changed=changed_rows(head, part.text or None, rows, part.names, plan, reads, records))
+            index = part.reach.rows
+            head = replace(index.head, token=token, began=found.began)
+            return Table(changed=changed_rows(head, part.text or None, index, part.names, plan, reads, records))
         declared = frozenset(one.name for one in (*plan.pipeline.stages, *plan.pipeline.skipped))
         if len(found.wanted) <= FEWEST or found.lock.retained or not is_cut(text, declared):
             return Table()
         # Each stage has a row of its own, so that an edit reads only the rows of the stages that it affects.
         head = IndexHead(token, head_of(plan.pipeline), found.began, dict(found.ended.stages), tuple(read))
-        return Table(fresh=all_rows(head, text, plan, found.wanted, reads, records, found.lock.records))
+        rows = all_rows(head, text, plan, found.wanted, reads, records, found.lock.records)
+        if before is not None and rows is not None and 2 * len(changed := before.changes_to(rows)) < len(rows):
+            return Table(changed=changed)
+        return Table(fresh=rows)
     except (OutdatedIndexError, UnicodeError, TypeError):  # a value that cannot be written
         return Table()

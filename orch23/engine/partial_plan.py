@@ -22,8 +22,11 @@ from orch23.steps.registry import is_llm
 from orch23.store.project_store import ProjectStore
 from orch23.store.safe_files import read_regular
 
-EditedStages: TypeAlias = Callable[[str, str], Mapping[str, Stage] | None]
-"""Return the stages that two texts of the pipeline declare differently; None if anything else differs too."""
+EditedStages: TypeAlias = Callable[[DependencyIndex, str], Mapping[str, Stage] | None]
+"""Return the stages that a text of the pipeline declares otherwise than the index; None if anything else differs too.
+
+Raises an OutdatedIndexError if the index has no row of such a stage.
+"""
 
 
 class Since(Struct, frozen=True, kw_only=True):
@@ -103,7 +106,7 @@ def part_of(since: Since, store: ProjectStore, edited_stages: EditedStages) -> P
         if since.file in changed:
             data = read_regular(root / since.file) or b""
             text, digests[since.file] = data.decode("utf-8"), digest_bytes(data)
-            edited = _edited(rows, edited_stages(rows.text(), text))
+            edited = _edited(rows, edited_stages(rows, text))
             changed.remove(since.file)
         found = reach(rows, changed, lambda path: os.path.lexists(root / path), edited)
         plan = found.plan(edited)

@@ -198,7 +198,7 @@ def open_session(  # noqa: PLR0913 - what a build knows, each with its own name
     # A part of a plan comes from the dependency index (ADR 31): its lists are expanded already.
     part = plan
     if plan is None:
-        plan = check_plan(pipeline, store, tools)
+        plan = check_plan(pipeline, store, tools, earlier)
     elif problems := [*_without_plan(pipeline, tools), *missing_input_errors(plan, store)]:
         raise InvalidInputError(*problems)
     lock, history = memory.read()
@@ -228,8 +228,12 @@ def open_session(  # noqa: PLR0913 - what a build knows, each with its own name
     return Session(pipeline=pipeline, store=store, prior=memory, lock=lock, history=history, decider=decider)
 
 
-def check_plan(pipeline: Pipeline, store: ProjectStore, tools: PlanningTools) -> Plan:
+def check_plan(
+    pipeline: Pipeline, store: ProjectStore, tools: PlanningTools, earlier: EarlierBuild | None = None
+) -> Plan:
     """Return the plan of a pipeline before any expansion, or raise all of its errors at once.
+
+    Inputs that the `earlier` build found, and that have not changed since, are not looked up.
 
     Raises:
         InvalidInputError: with all errors.
@@ -243,7 +247,7 @@ def check_plan(pipeline: Pipeline, store: ProjectStore, tools: PlanningTools) ->
             pipeline, lambda path: store.workspace.input_entry(path) is not None, store.workspace.is_folder
         )
     else:
-        problems += missing_input_errors(plan, store)
+        problems += missing_input_errors(plan, store, () if earlier is None else earlier.untouched(plan))
     if problems or plan is None:
         raise InvalidInputError(*problems)
     return plan
@@ -294,10 +298,10 @@ def _without_plan(pipeline: Pipeline, tools: PlanningTools) -> list[Diagnostic]:
     ]
 
 
-def missing_input_errors(plan: Plan, store: ProjectStore) -> tuple[Diagnostic, ...]:
-    """Return an error for each literal input that does not exist and that no stage makes."""
+def missing_input_errors(plan: Plan, store: ProjectStore, known: Collection[str] = ()) -> tuple[Diagnostic, ...]:
+    """Return an error for each literal input that does not exist and that no stage makes; `known` stages have all."""
     workspace = store.workspace
-    return missing_inputs_errors(plan, lambda path: workspace.input_entry(path) is not None, workspace.is_folder)
+    return missing_inputs_errors(plan, lambda path: workspace.input_entry(path) is not None, workspace.is_folder, known)
 
 
 def _expand_sources(decider: StageDecider, check: CheckProvider) -> None:

@@ -1,6 +1,6 @@
 """Diagnostics of plans: missing inputs, unknown stages in `needs`, reasons of edges."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cached_property
 from typing import TypeAlias
 
@@ -127,15 +127,19 @@ def _literal_reads(plan: Plan) -> tuple[str, ...]:
 
 
 def missing_inputs_errors(
-    plan: Plan, exists: Callable[[str], bool], is_folder: IsFolder = _no_folder
+    plan: Plan,
+    exists: Callable[[str], bool],
+    is_folder: IsFolder = _no_folder,
+    known: Collection[str] = (),
 ) -> tuple[Diagnostic, ...]:
     """Return an error for each literal input that neither exists nor is made by a stage, or that is a folder.
 
-    `exists` is asked only for inputs of which no stage upstream has the path as an output.
+    `exists` is asked only for inputs of which no stage upstream has the path as an output. The inputs of the `known`
+    stages exist.
     """
     # One search for the whole plan: comparing each input with the writes of each stage upstream takes quadratic time.
     search = _MissingInputs(plan, exists, is_folder)
-    stages = (node for node in plan.nodes.values() if isinstance(node, Stage))
+    stages = (node for name, node in plan.nodes.items() if isinstance(node, Stage) and name not in known)
     return tuple(problem for stage in stages for problem in search.errors_of(stage))
 
 

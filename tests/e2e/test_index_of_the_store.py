@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from orch23.cli.partial_build import TABLE
+from orch23.model.errors import ExitCode
+from orch23.store.index import StoreIndex
 from tests.e2e.pipelines import shell
 from tests.moments import Moments, age, noticed, run
 from tests.project import Outcome, Project
@@ -74,6 +78,45 @@ def test_a_damaged_one_is_no_error(many: Project, moments: Moments, data: bytes)
     assert (many.root / INDEX).read_bytes() == data, "a plan writes nothing"
     edited(moments, many, 3, "three\n", by_part=False)
     edited(moments, many, 4, "four\n")
+
+
+def rows_of_stages(project: Project) -> dict[bytes, bytes]:
+    """Return the rows of the dependency index but the head, which has the ids of a run."""
+    index = StoreIndex(project.root / INDEX)
+    (table,) = (name for name in index.tables() if name.startswith(TABLE))
+    rows = dict(index.rows(table))
+    index.close()
+    del rows[b"head"]
+    return rows
+
+
+def test_after_an_edit_of_the_graph_it_is_as_if_it_was_made_again(many: Project, moments: Moments) -> None:
+    text = many.read("pipeline.yaml")
+    more = "  new: {inputs: [out/9.txt], outputs: [out/new.txt], shell: [cp, out/9.txt, out/new.txt]}\n"
+    edit = text.replace("{inputs: [in/3.txt]", "{inputs: [in/3.txt, out/4.txt]").replace("  s5:", "  other:") + more
+    many.write({"pipeline.yaml": edit})
+    before = rows_of_stages(many)
+    outcome = ran(moments, many, "build")
+    assert "71 stages: 2 built, 69 fresh" in outcome.err
+    after = rows_of_stages(many)
+    assert {key for key in before if after.get(key) == before[key]} >= {f"stage s{n}".encode() for n in range(60, 70)}
+    (many.root / INDEX).unlink()
+    shutil.rmtree(many.root / ".orch23/snapshots")
+    assert ran(moments, many, "build").code == 0
+    assert rows_of_stages(many) == after
+
+
+def test_after_an_edit_of_the_graph_missing_inputs_of_other_stages_are_reported(
+    many: Project, moments: Moments
+) -> None:
+    text = many.read("pipeline.yaml")
+    many.write({"pipeline.yaml": text.replace("{inputs: [in/3.txt]", "{inputs: [in/3.txt, none.txt]")})
+    (many.root / "in/40.txt").unlink()
+    for command in ("plan", "build"):
+        outcome = ran(moments, many, command)
+        assert outcome.code == ExitCode.INVALID
+        missing = re.findall(r"input `(.+)` of stage `.+` does not exist", outcome.err)
+        assert missing == ["none.txt", "in/40.txt"]
 
 
 @pytest.mark.slow

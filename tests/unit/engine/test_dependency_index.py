@@ -129,6 +129,16 @@ def test_after_a_build_only_the_rows_of_what_was_reached_change(rows: Dependency
     assert again.readers("b.out") == ("b",)
 
 
+def test_the_changes_to_other_rows_turn_the_table_into_these(rows: DependencyIndex) -> None:
+    before = dict(rows._index.rows("t"))
+    after = {**before, b"stage a": b"other", b"stage new": b"new"}
+    del after[b"stage b"]
+    changes = rows.changes_to(after)
+    assert changes == {b"stage a": b"other", b"stage new": b"new", b"stage b": None}
+    rows._index.write({}, {"t": changes})
+    assert dict(rows._index.rows("t")) == after
+
+
 def test_what_makes_the_list_of_a_foreach_reaches_everything(tmp_path: Path) -> None:
     text = TEXT + "  each: {foreach: {from: a.out, as: n}, outputs: ['n/${{ n }}'], shell: [make, '${{ n }}']}\n"
     parsed = parse_pipeline(text, "p.yaml").pipeline

@@ -92,6 +92,15 @@ def test_what_a_new_or_a_former_stage_makes_changes_what_others_looked_at() -> N
     assert earlier().unaffected(state_of(gone)) == {"a", "c"}
 
 
+def test_untouched_stages_are_declared_as_before_and_no_path_of_theirs_has_changed() -> None:
+    plan = state_of(after(("inputs: [in/c.txt]", "inputs: [in/c.txt, out/a.txt]"))).plan
+    assert earlier().untouched(plan) == {"a", "b"}
+    assert earlier("in/a.txt").untouched(plan) == {"b"}
+    assert earlier("out/b.txt", looked={"a": (f"{ROOT}/in",)}).untouched(plan) == {"a"}
+    assert earlier(f"{ROOT}/in", looked={"a": (f"{ROOT}/in",)}).untouched(plan) == {"b"}
+    assert earlier(is_recorded=False).untouched(plan) == set()
+
+
 @pytest.mark.parametrize("more", [{"above": ("x",)}, {"beside": ("x",)}, {"group": "x"}, {"is_recorded": False}])
 def test_a_stage_that_is_not_decided_by_itself_is_always_decided(more: dict[str, Any]) -> None:
     assert earlier(**more).unaffected(state_of(BEFORE)) == set()

@@ -40,7 +40,7 @@ def store(tmp_path: Path) -> ProjectStore:
 
 
 def part(store: ProjectStore, since: Since, edited: Mapping[str, Stage] | None = None) -> Part | None:
-    return part_of(since, store, lambda _before, _after: edited)
+    return part_of(since, store, lambda _index, _text: edited)
 
 
 def test_what_a_change_reaches_is_a_part_of_the_plan(store: ProjectStore) -> None:

@@ -48,6 +48,13 @@ def test_only_literal_inputs_that_are_not_optional_are_required() -> None:
     assert "for the file of this name, write `d.md[#]H`" in (problem.hint or "")
 
 
+def test_inputs_of_known_stages_are_not_looked_up() -> None:
+    plan, _ = build_plan(Pipeline(name="p", file="p.yaml", stages=(stage("a", ("x",)), stage("b", ("y",)))))
+    assert plan is not None
+    (problem,) = missing_inputs_errors(plan, no_file, known={"a"})
+    assert "`y`" in problem.message
+
+
 def test_only_inputs_that_no_stage_upstream_makes_are_looked_up() -> None:
     looked: list[str] = []
     stages = (stage("a", ("src",), ("made",)), stage("b", ("made", "out/x"), ("c",)), stage("g", (), ("out/*",)))
