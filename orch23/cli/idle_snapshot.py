@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.cli.console import Console
+from orch23.cli.parameters import fact_of
 from orch23.cli.partial_build import PAIR, TABLE, can_split, table_name
 from orch23.cli.project_loading import Project
 from orch23.decide.secrets import secrets_from
@@ -114,7 +115,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         # Output with colors cannot be repeated on another terminal, or into a file.
         if "\x1b" in output:
             return
-        facts = _journal_lines(idle.began, idle.ended)
+        facts = _journal_lines(idle.began, idle.ended) | fact_of(self.console)
         if self.project.partial is None:
             facts |= {
                 "root": str(self.project.settings.root),

@@ -33,7 +33,8 @@ _CONTRADICTION = frozenset({"--offline", "--replay"})
 KNOWN_VALUE_OPTIONS = frozenset({"--budget", "--model", "--output", "--provider", "--set", "--vars"})
 # The commands that only show what a build would do.
 SHOWN = ("plan", "status")
-_COMPLETE = "_ORCH23_COMPLETE"
+# With this environment variable, a shell asks for completions.
+COMPLETE = "_ORCH23_COMPLETE"
 _PRIVATE = 0o600
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _SUM = b',"sum":"'
@@ -64,7 +65,7 @@ def answer_from_snapshot(argv: list[str]) -> "int | StaleSnapshot | None":
     command = argv[0] if argv else ""
     has_option = any(argument.startswith("-") for argument in argv)
     is_known = command == "build" or (command in SHOWN and not has_option)
-    if not is_known or _COMPLETE in os.environ:
+    if not is_known or COMPLETE in os.environ:
         return None
     try:
         here = os.getcwd()

@@ -15,6 +15,7 @@ from orch23.model.digest import Json, digest_bytes
 from orch23.model.errors import CorruptStateError
 from orch23.model.parsing import JsonObject, parse_stored, to_struct
 from orch23.model.paths import IGNORED_NAMES, LOCK_MARK, LOGS_FOLDER
+from orch23.model.patterns import lazy_pattern
 from orch23.model.record import LockFile, Record
 from orch23.store.codes import E_LOCK_CONFLICT, E_LOCK_DAMAGED, E_LOCK_RECORD, E_LOCK_VERSION
 from orch23.store.json_text import indented_json, with_sum, without_sum
@@ -25,8 +26,8 @@ _SUFFIXES = (".yaml", ".yml")
 _TEMPLATE = ".template"
 _HEAD_BYTES = 4096
 _PIPELINE_BYTES = 1 << 20
-_VERSION = re.compile(rb'^\s*\{?\s*"?version"?\s*:', re.MULTILINE)
-_STAGES = re.compile(rb'^\s*"?stages"?\s*:|[{,]\s*"?stages"?\s*:', re.MULTILINE)
+_VERSION = lazy_pattern(rb'^\s*\{?\s*"?version"?\s*:', re.MULTILINE)
+_STAGES = lazy_pattern(rb'^\s*"?stages"?\s*:|[{,]\s*"?stages"?\s*:', re.MULTILINE)
 
 
 def find_lock_files(root: Path) -> tuple[set[Path], set[str]]:
@@ -91,13 +92,13 @@ _END = "~"
 _NEXT = b'\n  "'
 _LAST = b'\n  "~": null\n'
 # The line break before a record, and its first line.
-_HEAD = re.compile(rb'\n  "(?:[^"\\\n]|\\.)*": \{(?=\n)')
+_HEAD = lazy_pattern(rb'\n  "(?:[^"\\\n]|\\.)*": \{(?=\n)')
 # Up to so many records are searched for one by one.
 _FEW = 16
 _EMPTY = b'{\n "orch23_lock": 1,\n "pipeline": "",\n "records": {%b\n  "~": null\n }\n}\n'
 # A value in a JSON text has no line break, so a block can be indented by replacing all line breaks.
 _BREAK, _BREAK_BELOW = "\n", "\n  "
-_CONFLICT = re.compile(r"^(<{7} |={7}$|>{7} |\|{7} )", re.MULTILINE)
+_CONFLICT = lazy_pattern(r"^(<{7} |={7}$|>{7} |\|{7} )", re.MULTILINE)
 _RESTORE = "restore the file from version control, or delete it and build: the store has the same records"
 
 
