@@ -21,7 +21,6 @@ from orch23.execute.launch import (
     run_launch,
 )
 from orch23.execute.process import EndReason, OutputLimits, ProcessOutcome
-from orch23.execute.sandbox.visible_paths import link_chain
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.execute.sandbox_tree import SandboxDir
 from orch23.model.action import DEFAULT_LIMITS, InputsChanged, StepLimits
@@ -168,6 +167,8 @@ class LocalProgramRunner(Struct, kw_only=True):
         )
 
     def _start(self, sandbox_dir: SandboxDir, call: ProgramCall, stdin: int) -> ProcessOutcome:
+        from orch23.execute.sandbox.visible_paths import link_chain  # noqa: PLC0415 - only for programs
+
         seen = self.launcher.seen_from_inside(sandbox_dir)
         program = call.program if call.program is not None else _NO_INTERPRETER
         wanted = Launch(

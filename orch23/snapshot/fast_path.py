@@ -7,7 +7,7 @@ import time
 import zlib
 
 from orch23.snapshot.signatures import sha256_hex, signature
-from orch23.snapshot.stat_snapshot import SnapshotDifference, StatSnapshot, parse_snapshot
+from orch23.snapshot.stat_snapshot import SnapshotDifference, StatSnapshot, parse_facts, parse_snapshot
 from orch23.snapshot.store_registry import STORE_FOLDER as STORE
 from orch23.snapshot.store_registry import is_trusted
 
@@ -281,8 +281,8 @@ def remove_snapshots(root: str, pipeline: str) -> None:
         return
     for name in names:
         with open(f"{folder}/{name}", "rb") as stream:
-            snapshot = parse_snapshot(stream.read())
-        if snapshot is None or snapshot.facts["pipeline"] == pipeline:
+            facts = parse_facts(stream.read())
+        if facts is None or facts["pipeline"] == pipeline:
             os.unlink(f"{folder}/{name}")
 
 

@@ -265,26 +265,40 @@ class StatSnapshot:
 
 def parse_snapshot(data: bytes) -> StatSnapshot | None:
     """Parse a snapshot file; return None if it is damaged, or has another format."""
+    try:
+        return _parsed(_parts(data))
+    except (ValueError, TypeError):  # the checksum matches, so another version of orch23 wrote it
+        return None
+
+
+def parse_facts(data: bytes) -> dict[str, str] | None:
+    """Return the facts of a snapshot file; None if it is damaged, or has another format."""
+    try:
+        _, facts, *_ = _parts(data)
+        return _pairs(facts)
+    except (ValueError, TypeError):
+        return None
+
+
+def _parts(data: bytes) -> list[memoryview]:
+    """Return the parts of a snapshot file; none if its checksum does not match."""
     start = len(SNAPSHOT_FORMAT) + 4
     body = memoryview(data)[start:]  # not copied: new memory costs more than the read of the file
     if (
         not data.startswith(SNAPSHOT_FORMAT)
         or zlib.crc32(body).to_bytes(4, "big") != data[len(SNAPSHOT_FORMAT) : start]
     ):
-        return None
-    try:
-        return _parsed(body)
-    except (ValueError, TypeError):  # the checksum matches, so another version of orch23 wrote it
-        return None
-
-
-def _parsed(body: memoryview) -> StatSnapshot:
+        return []
     parts = []
     start = 0
     while start < len(body):
         end = start + _LENGTH_BYTES + int.from_bytes(body[start : start + _LENGTH_BYTES], "big")
         parts.append(body[start + _LENGTH_BYTES : end])
         start = end
+    return parts
+
+
+def _parsed(parts: list[memoryview]) -> StatSnapshot:
     since, facts, environ, paths, ctimes, details, absent, folders, inodes, outside = parts
     snapshot = StatSnapshot(int(bytes(since)))
     snapshot.facts = _pairs(facts)

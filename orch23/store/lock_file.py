@@ -1,10 +1,12 @@
 """Find, read and write lock files: records of results as text that git can merge."""
 
 import contextlib
+import hashlib
 import json
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -93,6 +95,8 @@ _NEXT = b'\n  "'
 _LAST = b'\n  "~": null\n'
 # The line break before a record, and its first line.
 _HEAD = lazy_pattern(rb'\n  "(?:[^"\\\n]|\\.)*": \{(?=\n)')
+# From so many bytes on, a thread hashes while another one writes.
+_THREAD_BYTES = 1 << 20
 # Up to so many records are searched for one by one.
 _FEW = 16
 _EMPTY = b'{\n "orch23_lock": 1,\n "pipeline": "",\n "records": {%b\n  "~": null\n }\n}\n'
@@ -231,17 +235,44 @@ def write_lock_records(
     before = read if is_unchanged else read_file(root, path) or b""
     text = encode_lock(lock, pipeline_name).encode("utf-8")
     fresh = _spans(text, lock.records, path)
-    pieces, at = [], 0
+    # Not copied: a large file is read, hashed and written in about the time that two copies of it take.
+    old, new = memoryview(before), memoryview(text)
+    pieces, at, is_same = [], 0, True
     spans = _spans(before, lock.records, path, is_known=before == read)
     for name, (start, end) in sorted(spans.items(), key=lambda one: one[1]):
         first, last = fresh[name]
-        pieces += [before[at:start], text[first:last]]
+        is_same = is_same and before[start:end] == text[first:last]
+        pieces += [old[at:start], new[first:last]]
         at = end
-    data = b"".join((*pieces, before[at:]))
-    sha256 = digest_bytes(data).sha256 if before == read else ""
-    if data == before:
-        return LockWrite(sha256)
-    return LockWrite(sha256, replace_file(root, path, data, 0o644))
+    pieces.append(old[at:])
+    with _hashed_beside(pieces) as sha256:
+        file = None if is_same else replace_file(root, path, pieces, 0o644)
+    return LockWrite(sha256() if before == read else "", file)
+
+
+@contextlib.contextmanager
+def _hashed_beside(pieces: Sequence[memoryview]) -> Iterator[Callable[[], str]]:
+    """Hash pieces while the block runs, many bytes in a thread; after it, the function returns the SHA-256 in hex."""
+    hasher = hashlib.sha256()
+
+    def update() -> None:
+        for piece in pieces:
+            hasher.update(piece)
+
+    thread = threading.Thread(target=update, name="orch23-hash")
+    is_big = sum(map(len, pieces)) >= _THREAD_BYTES
+    try:
+        if is_big:
+            thread.start()
+    except RuntimeError:  # the system has no thread left
+        is_big = False
+    try:
+        yield hasher.hexdigest
+    finally:
+        if is_big:
+            thread.join()
+        else:
+            update()
 
 
 def _places(data: bytes) -> Mapping[bytes, tuple[int, bool]]:
