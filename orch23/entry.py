@@ -82,6 +82,7 @@ def main(argv: list[str]) -> int:
     import gc  # noqa: PLC0415 - the fast path does not need it
 
     gc.set_threshold(_GC_THRESHOLD)
+    _import_msgspec()
     from orch23.cli.main import main as run_command  # noqa: PLC0415 - heavy
 
     _running.append(True)
@@ -91,6 +92,20 @@ def main(argv: list[str]) -> int:
         return _INTERRUPTED
     finally:
         _running.clear()
+
+
+def _import_msgspec() -> None:
+    """Import msgspec without typing_extensions, which takes as long to load as msgspec itself.
+
+    It would be imported if it is installed. msgspec takes only names from it that `typing` has since Python 3.11.
+    """
+    if "typing_extensions" in sys.modules:
+        return
+    sys.modules["typing_extensions"] = None  # type: ignore[assignment]  # an import of it fails
+    try:
+        import msgspec  # noqa: F401, PLC0415 - heavy
+    finally:
+        del sys.modules["typing_extensions"]
 
 
 def _version() -> int:

@@ -25,9 +25,8 @@ from orch23.engine.dry_run import check_ownership, preview
 from orch23.engine.idle_build import spec_hash
 from orch23.engine.preflight import may_use_sandbox
 from orch23.engine.session import Session, lock_path
-from orch23.execute.launch import PlainLauncher
+from orch23.execute.launch import LANDLOCK_TIER, PlainLauncher
 from orch23.execute.local_executor import LocalExecutor
-from orch23.execute.sandbox.restricted import LandlockLauncher
 from orch23.execute.sandbox.tier_selection import SandboxLauncher, best_tier_once, not_allowed_error
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.model.event import (
@@ -204,7 +203,7 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         at_rest = build.unaffected.intersection(selected)
         build.observer.notice(run_started(_run_started(project, session, journal.run_id, jobs, tier, at_rest)))
         _report_plan(session.state.plan, selected - at_rest, build.observer)
-        if _warn_about_sandbox(build, tier) and tier == LandlockLauncher.tier:
+        if _warn_about_sandbox(build, tier) and tier == LANDLOCK_TIER:
             # The warning about Landlock is shown once. Without any sandbox, each build warns again.
             stack.callback(lambda: store.save_shown_tier(tier) if local.has_started else None)
         _report_recovery(build, left_edited)
@@ -255,8 +254,7 @@ def _warn_about_sandbox(build: Build, tier: str) -> bool:
 
 
 _SANDBOX_WARNINGS = {
-    LandlockLauncher.tier: "the sandbox is Landlock, which isolates less than bubblewrap: "
-    "`orch23 doctor` says how to get that",
+    LANDLOCK_TIER: "the sandbox is Landlock, which isolates less than bubblewrap: `orch23 doctor` says how to get that",
     PlainLauncher.tier: "steps run without a sandbox: they may do what this user may",
 }
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
 from msgspec import Struct
 
 from orch23.cli.console import Console, working_directory
@@ -81,6 +80,8 @@ def ask_consent(console: Console, grants: Sequence[Grant]) -> bool:
     if not console.is_interactive:
         return False
     console.write_err(f"This pipeline would, for the first time:\n{grants_text(grants)}")
+    import click  # noqa: PLC0415 - rarely needed
+
     return click.confirm("Allow this for this project?", default=False, err=True)
 
 

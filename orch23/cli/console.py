@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from time import monotonic, time_ns
-from typing import TYPE_CHECKING, Literal, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TextIO, TypeAlias
 
 from msgspec import Struct, field
 
@@ -32,7 +32,8 @@ class Console(Struct, frozen=True, kw_only=True, dict=True):
     `exit_codes` are those of the pipeline, once it is loaded. `argv` is the command line, `began_ns` when it started,
     in ns since 1970. `err_written` collects what was written to stderr: a snapshot repeats it in later builds with
     nothing to do. `stale_snapshot` is the snapshot of an earlier build in which files have changed since. `found` is
-    the project, once it was searched for, and `notes` what was written about its root.
+    the project, once it was searched for, and `notes` what was written about its root. `parameters` are those of the
+    command, if a snapshot may store them. `resources` are closed when the command ends.
     """
 
     here: Path = field(default_factory=lambda: working_directory() or Path("/"))
@@ -45,6 +46,8 @@ class Console(Struct, frozen=True, kw_only=True, dict=True):
     stale_snapshot: StaleSnapshot | None = None
     found: "list[FoundProject]" = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    parameters: dict[str, Any] = field(default_factory=dict)
+    resources: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     @cached_property
     def progress(self) -> "ProgressLine":

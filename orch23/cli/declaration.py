@@ -4,46 +4,18 @@ import os
 import shlex
 from collections.abc import Callable
 from functools import partial, update_wrapper
-from importlib import import_module
+from types import NoneType
 from typing import Any, TypeAlias, TypeVar
 
 import click
-from msgspec import Struct
+from click.core import ParameterSource
 
 from orch23.cli.console import Console
+from orch23.cli.parameters import load_action, plain_names, run_action
 from orch23.model.errors import ExitCode
 
 # A function that only carries options, arguments and the help text of a command.
 Declaration: TypeAlias = Callable[[], None]
-
-
-class PipelineArguments(Struct, frozen=True, kw_only=True):
-    """The pipeline and stages on a command line, how they select, and what overrides the pipeline's own values.
-
-    The fields are the names of the parameters of commands.
-    """
-
-    arguments: tuple[str, ...] = ()
-    only: bool = False
-    until: bool = False
-    downstream: bool = False
-    sets: tuple[str, ...] = ()
-    vars_file: str | None = None
-    provider: str | None = None
-    model: str | None = None
-
-
-def load_action(place: str) -> Callable[..., Any]:
-    """Return a function that runs an action, `MODULE.FUNCTION` of `cli/actions`.
-
-    The module is imported by the first call: `--help` needs none.
-    """
-    module, _, name = place.partition(".")
-
-    def act(*arguments: Any, **named: Any) -> Any:
-        return getattr(import_module(f"orch23.cli.actions.{module}"), name)(*arguments, **named)
-
-    return act
 
 
 def declare_command(name: str, place: str, group: click.Group | None = None) -> Callable[[Declaration], click.Command]:
@@ -54,15 +26,27 @@ def declare_command(name: str, place: str, group: click.Group | None = None) -> 
     """
     action = load_action(place)
 
-    def act(console: Console, /, **given: Any) -> Any:
-        named = {field: given.pop(field) for field in PipelineArguments.__struct_fields__ if field in given}
-        return action(console, **({"args": PipelineArguments(**named)} if named else {}), **given)
+    def act(context: click.Context, /, **given: Any) -> Any:
+        console: Console = context.obj
+        # A snapshot must not store a text from the environment, which may be a secret.
+        if all(isinstance(value, _STORABLE) or not is_from_environment(context, name) for name, value in given.items()):
+            console.parameters.update(given)
+        return run_action(action, console, given)
 
     def declare(declaration: Declaration) -> click.Command:
         command = click.command if group is None else group.command
-        return command(name)(update_wrapper(click.pass_obj(act), declaration))
+        return command(name)(update_wrapper(click.pass_context(act), declaration))
 
     return declare
+
+
+# The types of values that a snapshot may store, wherever they are from.
+_STORABLE = (bool, int, NoneType)
+
+
+def is_from_environment(context: click.Context, parameter: str) -> bool:
+    """Return whether an environment variable set a parameter."""
+    return context.get_parameter_source(parameter) is ParameterSource.ENVIRONMENT
 
 
 def declare_group(name: str) -> Callable[[Declaration], click.Group]:
@@ -171,11 +155,6 @@ unsandboxed_option = option(
 )
 json_option = option("--json", "as_json", is_flag=True, help="Write one JSON document.")
 exit_code_option = option("--exit-code", is_flag=True, help="Exit with 1 if a stage would run.")
-
-
-def plain_names(stages: tuple[str, ...]) -> tuple[str, ...]:
-    """Return stage names without `[*]`: on a command line both `name` and `name[*]` mean all items of a foreach."""
-    return tuple(name.removesuffix("[*]") for name in stages)
 
 
 def read_names(_context: click.Context, _parameter: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:

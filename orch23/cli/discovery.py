@@ -5,10 +5,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-import click
-
-from orch23.cli.declaration import plain_names
 from orch23.cli.found_project import MARKER, FoundProject, NotOwn
+from orch23.cli.parameters import plain_names
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import NotFoundError
 from orch23.model.pipeline import DEFAULT_PIPELINE
@@ -74,6 +72,8 @@ def required_pipeline(found: FoundProject) -> Path:
     if found.refused is not None:
         raise NotFoundError(Diagnostic("E661", found.refused.reason, hint=found.refused.way_out))
     message = f"there is no {DEFAULT_PIPELINE} here, or in a parent directory"
+    import click  # noqa: PLC0415 - only for errors
+
     context = click.get_current_context(silent=True)
     command = "orch23 build" if context is None else context.command_path
     hint = f"name a pipeline: `{command} {_a_pipeline(found.start)}`"

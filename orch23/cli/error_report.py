@@ -30,6 +30,8 @@ def report_error(error: Exception | SystemExit, console: Console) -> int | None:
     match error:
         case click.ClickException():
             return _usage(error)
+        case click.Abort():
+            return ExitCode.SIGINT
         case ForeignStoreError():
             return _move_aside(error, console)
         case Orch23Error():

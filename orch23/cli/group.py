@@ -2,14 +2,18 @@
 
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import click
+from click.shell_completion import shell_complete
+from msgspec import Struct
 
 from orch23 import __version__
 from orch23.cli.console import ColorChoice, Console, working_directory
 from orch23.cli.declaration import option
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode, NotFoundError
+from orch23.snapshot.fast_path import COMPLETE, StaleSnapshot
 
 PROGRAM_NAME = "orch23"
 _DECLARED_IN = {
@@ -30,6 +34,14 @@ class NoSuchCommandError(click.UsageError):
         """Keep the word, to suggest near ones."""
         super().__init__(f"no such command: `{name}`", ctx)
         self.name = name
+
+
+class CommandLine(Struct, frozen=True):
+    """The words of a command line, and the snapshot of an earlier build with them. Its console is added."""
+
+    argv: tuple[str, ...] = ()
+    stale_snapshot: StaleSnapshot | None = None
+    consoles: list[Console] = []
 
 
 class LazyGroup(click.Group):
@@ -97,10 +109,27 @@ def orch23(context: click.Context, directory: str, color: ColorChoice) -> int:
     if not here.is_dir():
         message = f"directory {directory} does not exist"
         raise click.BadParameter(message, ctx=context, param_hint="-C")
-    argv, stale_snapshot = context.obj or ((), None)
-    context.obj = Console(here=here, color=color, argv=argv, stale_snapshot=stale_snapshot)
+    line: CommandLine = context.obj or CommandLine()
+    console = Console(here=here, color=color, argv=line.argv, stale_snapshot=line.stale_snapshot)
+    line.consoles.append(console)
+    context.call_on_close(console.resources.close)
+    context.obj = console
     # A script that forgot the command must not look successful.
     if context.invoked_subcommand is None:
         context.obj.write_err(f"{context.get_help()}\n")
         return ExitCode.USAGE
     return ExitCode.OK
+
+
+def run_command(line: CommandLine) -> Any:
+    """Parse a command line, run its command, and return what its action returned."""
+    try:
+        with orch23.make_context(PROGRAM_NAME, list(line.argv), auto_envvar_prefix="ORCH23", obj=line) as context:
+            return orch23.invoke(context)
+    except click.exceptions.Exit as finished:
+        return finished.exit_code
+
+
+def complete(instruction: str) -> int:
+    """Write the completions that a shell asks for, and return the exit code."""
+    return shell_complete(orch23, {}, PROGRAM_NAME, COMPLETE, instruction)

@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.cli.console import Console
+from orch23.cli.parameters import fact_of
 from orch23.cli.partial_build import PAIR, TABLE, can_split, table_name
 from orch23.cli.project_loading import Project
 from orch23.decide.secrets import secrets_from
@@ -38,8 +39,6 @@ from orch23.model.plan import Decision
 from orch23.model.plugins import plugin_modules
 from orch23.report.diagnostics import render_diagnostics
 from orch23.report.marks import Style, marks_for
-from orch23.report.plan_text import plan_text, status_text
-from orch23.report.plan_view import models_of, plan_view
 from orch23.snapshot.fast_path import (
     SHOWN,
     command_identity,
@@ -114,7 +113,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         # Output with colors cannot be repeated on another terminal, or into a file.
         if "\x1b" in output:
             return
-        facts = _journal_lines(idle.began, idle.ended)
+        facts = _journal_lines(idle.began, idle.ended) | fact_of(self.console)
         if self.project.partial is None:
             facts |= {
                 "root": str(self.project.settings.root),
@@ -124,7 +123,6 @@ class IdleSnapshotWriter(Struct, kw_only=True):
                 "pipeline": self.project.pipeline.file,
                 "told": output,
                 "warnings": self._warnings(),
-                "models": "\n".join(models_of(self.project.pipeline.stages)),
                 **self._plans(build, idle.decisions),
             }
         snapshot = self._snapshot(build, facts, idle.unaffected)
@@ -249,17 +247,22 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         return files
 
     def _plans(self, build: Build, decisions: Mapping[str, Decision]) -> dict[str, str]:
-        """Return the output of the commands that show a plan with nothing to do, without and with colors."""
+        """Return what the commands that show a plan write with nothing to do, without and with colors; the models."""
+        # Not for a build of a part: its snapshot keeps these texts.
+        from orch23.report.plan_text import plan_text, status_text  # noqa: PLC0415
+        from orch23.report.plan_view import models_of, plan_view  # noqa: PLC0415
+
         plan = build.session.state.plan
         view = plan_view(plan, decisions, skipped=build.options.selection.skipped(plan))
         marks = marks_for(sys.stderr.encoding)
         plain, colored = Style(marks=marks), Style(marks=marks, color=True)
         texts = dict(zip(SHOWN, (plan_text, status_text), strict=True))
-        return {
+        shown = {
             name: self.console.redact(text_of(view, style))
             for command, text_of in texts.items()
             for name, style in ((command, plain), (f"{command} in colour", colored))
         }
+        return {"models": "\n".join(models_of(self.project.pipeline.stages)), **shown}
 
 
 def _journal_lines(began: RunStarted, ended: RunFinished) -> dict[str, str]:

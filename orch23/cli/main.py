@@ -5,16 +5,11 @@ import os
 import sys
 from collections.abc import Sequence
 
-import click
-from click.shell_completion import shell_complete
-
 from orch23.cli.codes import OS_ERROR_HINTS
 from orch23.cli.console import Console
-from orch23.cli.group import PROGRAM_NAME, orch23
+from orch23.cli.parameters import parsed_build, run_parsed
 from orch23.model.errors import ExitCode
-from orch23.snapshot.fast_path import StaleSnapshot
-
-_COMPLETE = "_ORCH23_COMPLETE"
+from orch23.snapshot.fast_path import COMPLETE, StaleSnapshot
 
 
 def main(argv: Sequence[str], stale_snapshot: StaleSnapshot | None = None) -> int:
@@ -42,27 +37,30 @@ def _unreported(error: Exception) -> ExitCode:
 
 
 def _run(argv: Sequence[str], stale_snapshot: StaleSnapshot | None) -> int:
-    instruction = os.environ.get(_COMPLETE)
+    instruction = os.environ.get(COMPLETE)
     if instruction:
-        return shell_complete(orch23, {}, PROGRAM_NAME, _COMPLETE, instruction)
-    # Made before it is invoked: an error report needs the console with `-C` and `--color`.
-    context: click.Context | None = None
+        from orch23.cli.group import complete  # noqa: PLC0415 - loads click
+
+        return complete(instruction)
+    # Filled before the command runs: an error report needs the console with `-C` and `--color`.
+    consoles: list[Console] = []
     try:
-        with orch23.make_context(
-            PROGRAM_NAME, list(argv), auto_envvar_prefix="ORCH23", obj=(tuple(argv), stale_snapshot)
-        ) as context:
-            code = orch23.invoke(context)
+        build = parsed_build(argv, stale_snapshot)
+        if build is not None:
+            consoles.append(Console(color=build.color, argv=build.argv, stale_snapshot=stale_snapshot))
+            code = run_parsed(build, consoles[0])
+        else:
+            from orch23.cli.group import CommandLine, run_command  # noqa: PLC0415 - loads click
+
+            code = run_command(CommandLine(tuple(argv), stale_snapshot, consoles))
         sys.stdout.flush()
-    except click.exceptions.Exit as finished:
-        return finished.exit_code
-    except (KeyboardInterrupt, click.Abort):
+    except KeyboardInterrupt:
         return ExitCode.SIGINT
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a bug is reported in one line, never as a traceback
         from orch23.cli.error_report import report_error  # noqa: PLC0415 - only for errors
 
         # The options before the command make the console. If they are what is wrong, there is only a default one.
-        console = context.obj if context is not None else None
-        reported = report_error(error, console if isinstance(console, Console) else Console())
+        reported = report_error(error, consoles[0] if consoles else Console())
         # A store of another user was moved aside: the command runs again without it.
         return main(argv) if reported is None else reported
     return code if isinstance(code, int) else ExitCode.OK  # an action returns None for success

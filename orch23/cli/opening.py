@@ -6,12 +6,10 @@ from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 
-import click
-
 from orch23.cli.console import Console
-from orch23.cli.declaration import PipelineArguments
 from orch23.cli.discovery import find_project, required_pipeline
 from orch23.cli.found_project import FoundProject
+from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, ProjectSettings, open_partial, open_project
 from orch23.load.loaded import InvalidPipelineError
 from orch23.model.diagnostic import Diagnostic
@@ -170,9 +168,8 @@ def open_with_exit_codes(
 def _register(console: Console, project: Project) -> None:
     """Set the exit codes of a pipeline on the console, and close the project when the command ends."""
     console.exit_codes.update(project.pipeline.exit_codes)
-    if (context := click.get_current_context(silent=True)) is not None:
-        context.call_on_close(project.git.close)
-        context.call_on_close(project.store.index.close)
+    console.resources.callback(project.git.close)
+    console.resources.callback(project.store.index.close)
 
 
 def named_plugins(console: Console, arguments: tuple[str, ...] = ()) -> tuple[str, ...]:

@@ -10,7 +10,6 @@ from orch23.model.errors import Orch23Error
 from orch23.model.event import Event, Warned
 from orch23.model.parsing import NaturalNumber, from_struct, to_struct
 from orch23.report.values import format_size
-from orch23.store.garbage_collection import GarbageCollector, GcLimits, stored_bytes
 from orch23.store.json_text import decode_with_checksum, encode_with_checksum
 from orch23.store.project_store import DEFAULT_CAP_BYTES, KEEP_VARIABLE, ProjectStore
 from orch23.store.safe_files import PRIVATE_FILE_MODE, write_atomic
@@ -44,6 +43,8 @@ def warn_about_size(store: ProjectStore, build: Build, environ: Mapping[str, str
     # Only the plan of this pipeline is known: a full plan of each pipeline, as in `gc`, would slow down every build.
     keys = frozenset(record.key for record in build.session.state.results.values())
     try:
+        from orch23.store.garbage_collection import GarbageCollector, GcLimits  # noqa: PLC0415 - for a full store
+
         chosen = GarbageCollector(store).select(lock_file_needs(store.root, keys), GcLimits(max_bytes=limit))
     except Orch23Error:  # another pipeline's lock file is damaged: `orch23 gc` reports it
         return
@@ -57,6 +58,8 @@ def warn_about_size(store: ProjectStore, build: Build, environ: Mapping[str, str
 
 def record_size(folder: Path, now_s: int) -> int:
     """Measure a store, and write its size for later builds."""
+    from orch23.store.garbage_collection import stored_bytes  # noqa: PLC0415 - once a day
+
     size_bytes = stored_bytes(folder)
     _write(folder, size_bytes, now_s)
     return size_bytes

@@ -2,27 +2,28 @@
 
 import re
 
+from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import BriefLimits
 
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"), ""),
-    (re.compile(r"pytest-of-[^/\s]{1,64}/pytest-\d+"), "pytest-of-user/pytest-N"),
+    (lazy_pattern(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"), ""),
+    (lazy_pattern(r"pytest-of-[^/\s]{1,64}/pytest-\d+"), "pytest-of-user/pytest-N"),
     (
-        re.compile(r"/(?:var/)?tmp/(?:tmp[A-Za-z0-9_]{6,}|[A-Za-z0-9_-]*\.[A-Za-z0-9]{6,10})(?=[/\s'\":,)]|$)"),
+        lazy_pattern(r"/(?:var/)?tmp/(?:tmp[A-Za-z0-9_]{6,}|[A-Za-z0-9_-]*\.[A-Za-z0-9]{6,10})(?=[/\s'\":,)]|$)"),
         "/tmp/TMP",  # noqa: S108 - a name to show, not a place to write
     ),
-    (re.compile(r"\b0x[0-9a-fA-F]{4,16}\b"), "0xADDRESS"),
-    (re.compile(r"\bin \d+(?:\.\d+)?s\b(?: \(\d+:\d\d:\d\d\))?"), "in N s"),
-    (re.compile(r"(?<![\w.])\d+\.\d+s(?= (?:call|setup|teardown)\b)"), "N s"),
-    (re.compile(r"(?m)^=+ (.*?) =+$"), r"== \1 =="),
-    (re.compile(r"\r\n?"), "\n"),
+    (lazy_pattern(r"\b0x[0-9a-fA-F]{4,16}\b"), "0xADDRESS"),
+    (lazy_pattern(r"\bin \d+(?:\.\d+)?s\b(?: \(\d+:\d\d:\d\d\))?"), "in N s"),
+    (lazy_pattern(r"(?<![\w.])\d+\.\d+s(?= (?:call|setup|teardown)\b)"), "N s"),
+    (lazy_pattern(r"(?m)^=+ (.*?) =+$"), r"== \1 =="),
+    (lazy_pattern(r"\r\n?"), "\n"),
 )
 
 
 # Such paths are found by their end: a search for the start of each would take quadratic time in a long line.
-_LIBRARY = re.compile(r"/lib(?:64)?/python3\.\d+t?(?=/)")  # the standard library, in tracebacks
-_SANDBOX_DIR = re.compile(r"/rooms/[0-9a-f]{16}(?=/|\b)")
-_PATH_START = re.compile(r"[^\s'\"=:(\[]*\Z")
+_LIBRARY = lazy_pattern(r"/lib(?:64)?/python3\.\d+t?(?=/)")  # the standard library, in tracebacks
+_SANDBOX_DIR = lazy_pattern(r"/rooms/[0-9a-f]{16}(?=/|\b)")
+_PATH_START = lazy_pattern(r"[^\s'\"=:(\[]*\Z")
 _MAX_PATH = 4096
 
 

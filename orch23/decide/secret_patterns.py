@@ -9,8 +9,10 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from orch23.model.patterns import lazy_pattern
+
 _WORDS = "A-Za-z0-9"
-_PLACEHOLDER = re.compile(r"example|placeholder|xxxx|your[-_]|\.\.\.|1234567890", re.IGNORECASE)
+_PLACEHOLDER = lazy_pattern(r"example|placeholder|xxxx|your[-_]|\.\.\.|1234567890", re.IGNORECASE)
 _MIN_DISTINCT = 8
 
 

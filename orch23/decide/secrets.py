@@ -9,10 +9,11 @@ from typing import Final
 from msgspec import Struct, field
 
 from orch23.decide.secret_patterns import KEY_FORMATS, encodings_of, formats_in
+from orch23.model.patterns import lazy_pattern
 
 _MIN_REMAINS: Final = 8  # characters of a cut secret
-_CUT = re.compile(r"(?:\n|\\{1,2}n)?(?:\.{3}|\u2026)")
-_RESUMED = re.compile(r"(?:\.{3}|\u2026)(?:\n|\\{1,2}n)?")
+_CUT = lazy_pattern(r"(?:\n|\\{1,2}n)?(?:\.{3}|\u2026)")
+_RESUMED = lazy_pattern(r"(?:\.{3}|\u2026)(?:\n|\\{1,2}n)?")
 
 
 def find_cut_secrets(text: str, spellings: Sequence[tuple[str, str]]) -> Iterator[tuple[int, int, str]]:
@@ -78,28 +79,30 @@ _MIN_DISTINCT: Final = 4
 _WORD_LENGTH: Final = 12
 _MIN_LINE: Final = 16
 
-_NAMES = re.compile(
+_NAMES = lazy_pattern(
     r"(?:^|.*[_.-])(?:[A-Z0-9]*(?:PASSWORD|PASSWD|PASSPHRASE|SECRETS?|TOKEN|APIKEY|CREDENTIALS?)|[A-Z]*ACCESSKEY|KEYS?)"
     r"(?:[_.-].*)?|.+[_.-]P(?:WD|ASS)",
     re.DOTALL,
 )
-_NO_VALUE = re.compile(r".*[_.-](?:FILE|PATH|DIR|DIRECTORY|FOLDER|SOCK|SOCKET|URL|URI|TYPE|NAME|ALGORITHM|LENGTH|SIZE)")
+_NO_VALUE = lazy_pattern(
+    r".*[_.-](?:FILE|PATH|DIR|DIRECTORY|FOLDER|SOCK|SOCKET|URL|URI|TYPE|NAME|ALGORITHM|LENGTH|SIZE)"
+)
 _COMMON = frozenset(
     {
         "12345678", "123456789", "1234567890", "changeme!", "password1", "password123", "localhost:8080", "not-needed",
         "not_needed", "no-key-required", "sk-no-key-required", "no-key-needed",
     }
 )  # fmt: skip
-_PLACE = re.compile(
+_PLACE = lazy_pattern(
     r"(?:~|\.{1,2})?/(?:(?:bin|dev|etc|home|lib|media|mnt|opt|private|proc|root|run|srv|sys|tmp|usr|var|Users|app"
     r"|workspace)(?:/[\w.@+-]+)*/?)?|(?:~|\.{1,2})(?:/[\w.@+-]+)+/?"
 )
-_WITH_PASSWORD = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/:@]*:([^\s/@]+)@", re.IGNORECASE)
+_WITH_PASSWORD = lazy_pattern(r"[a-z][a-z0-9+.-]*://[^\s/:@]*:([^\s/@]+)@", re.IGNORECASE)
 
-_ODD = re.compile(r"[^A-Za-z0-9_. -]")
+_ODD = lazy_pattern(r"[^A-Za-z0-9_. -]")
 
 # Encoded text is often wrapped: a break between two of its characters is ignored.
-_BREAK = re.compile(r"(?<=[A-Za-z0-9+/_=-])\r?\n[ \t]*+(?=[A-Za-z0-9+/_=-])")
+_BREAK = lazy_pattern(r"(?<=[A-Za-z0-9+/_=-])\r?\n[ \t]*+(?=[A-Za-z0-9+/_=-])")
 
 
 class SecretFinding(Struct, frozen=True, order=True):

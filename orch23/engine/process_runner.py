@@ -24,6 +24,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.errors import ConfigurationError, MissingBytesError
 from orch23.model.paths import static_prefix
+from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import Stage
 from orch23.model.plugins import load_object
 from orch23.model.ports import ContentStore, Executor
@@ -38,9 +39,9 @@ if TYPE_CHECKING:
     from orch23.steps.pytest.spec import PytestStep
 
 
-_REFUSAL = re.compile(r"^.*(?:Read-only file system|Permission denied).*$", re.MULTILINE)
-_QUOTED = re.compile(r"'([^']+)'")
-_ABSOLUTE = re.compile(r"(?:^|[^\w./~-])(/[\w./~-]+)")
+_REFUSAL = lazy_pattern(r"^.*(?:Read-only file system|Permission denied).*$", re.MULTILINE)
+_QUOTED = lazy_pattern(r"'([^']+)'")
+_ABSOLUTE = lazy_pattern(r"(?:^|[^\w./~-])(/[\w./~-]+)")
 _TREE = "/room/work/"
 _MOST, _LONGEST = 3, 300
 _HINT = "write below TMPDIR (in pytest: `tmp_path`), or list the path in `scratch`"

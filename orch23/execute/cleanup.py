@@ -4,9 +4,6 @@ import contextlib
 import fcntl
 import os
 import queue
-import re
-import secrets
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -16,6 +13,7 @@ from typing import Literal
 
 from orch23.execute import process_tree
 from orch23.execute.process_tree import ProcessInfo
+from orch23.model.patterns import lazy_pattern
 from orch23.store.safe_files import closing
 from orch23.store.tree_removal import DIRECTORY_FLAGS, remove_tree
 from orch23.store.turns import TURN
@@ -69,7 +67,7 @@ class BackgroundCleaner:
 
 # ---- temporary folders -------------------------------------------------------------------------------------------
 
-_TEMPORARY_NAME = re.compile(r"orch23-(?:sandbox|template)-[0-9a-f]{16}")
+_TEMPORARY_NAME = lazy_pattern(r"orch23-(?:sandbox|template)-[0-9a-f]{16}")
 
 
 @contextlib.contextmanager
@@ -82,6 +80,8 @@ def temporary_folder(purpose: Literal["sandbox", "template"]) -> Iterator[Path]:
         OSError: no folder can be created.
 
     """
+    import tempfile  # noqa: PLC0415 - loads `random` and `shutil`; only a self-test of the sandbox and templates need it
+
     top = Path(tempfile.gettempdir()).resolve()
     _remove_abandoned(top)
     path, lock = _create_locked(top, purpose)
@@ -94,7 +94,7 @@ def temporary_folder(purpose: Literal["sandbox", "template"]) -> Iterator[Path]:
 
 def _create_locked(top: Path, purpose: str) -> tuple[Path, int]:
     while True:
-        path = top / f"orch23-{purpose}-{secrets.token_hex(8)}"
+        path = top / f"orch23-{purpose}-{os.urandom(8).hex()}"
         path.mkdir(mode=0o700)
         # Before the lock is taken, another process may take the folder for an abandoned one: then try the next name.
         with contextlib.suppress(FileNotFoundError, BlockingIOError):

@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import os
 import re
-import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -14,11 +13,12 @@ from msgspec import Struct
 from orch23.model.action import Interpreter
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
+from orch23.model.patterns import lazy_pattern
 
 SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
-_VERSION_IN_NAME = re.compile(r"(?:python|pypy)(\d+\.\d+)t?$")
-_VERSION = re.compile(r"(\d+\.\d+)(?:\.|$)")
-_PYTEST = re.compile(r"pytest-(\d+)[.\d].*\.(?:dist-info|egg-info)$")
+_VERSION_IN_NAME = lazy_pattern(r"(?:python|pypy)(\d+\.\d+)t?$")
+_VERSION = lazy_pattern(r"(\d+\.\d+)(?:\.|$)")
+_PYTEST = lazy_pattern(r"pytest-(\d+)[.\d].*\.(?:dist-info|egg-info)$")
 
 
 class InterpreterFacts(Struct, frozen=True):
@@ -126,16 +126,22 @@ def interpreter_files(path: Path) -> Iterator[Path]:
 
 def tool_digest(name: str, path_dirs: Iterable[str | Path]) -> str | None:
     """Return the sha256, in hex, of the program with this name in these folders; None if there is none."""
-    found = shutil.which(name, path=os.pathsep.join(str(folder) for folder in path_dirs))
+    found = _find_program(name, os.pathsep.join(str(folder) for folder in path_dirs))
     if found is None:
         return None
     with Path(found).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def _find_program(name: str, path: str) -> str | None:
+    import shutil  # noqa: PLC0415 - loads compression libraries
+
+    return shutil.which(name, path=path)
+
+
 def _declared(declared: str, root: Path, environ: Mapping[str, str]) -> Path:
     if "/" not in declared and not (root / declared).is_dir():
-        on_path = shutil.which(declared, path=environ.get("PATH", os.defpath))
+        on_path = _find_program(declared, environ.get("PATH", os.defpath))
         if on_path is None:
             raise _missing(declared, "it is not on PATH", "install it, or give its path in `python:`")
         return Path(on_path).absolute()

@@ -19,6 +19,10 @@ from orch23.execute.sandbox_tree import SANDBOX_EPOCH, SandboxDir
 from orch23.execute.supervisor import ProcessSpec
 from orch23.model.action import DEFAULT_LIMITS, Action, StepLimits
 from orch23.model.diagnostic import Diagnostic
+from orch23.model.patterns import lazy_pattern
+
+LANDLOCK_TIER = "landlock"
+"""The name of the tier of `LandlockLauncher`."""
 
 # orch23 itself sets it in the action of a pytest step.
 _ALLOWED = {("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")}
@@ -32,7 +36,7 @@ _CACHES = {
     "RUFF_CACHE_DIR": ".ruff_cache",
 }
 # They change the dynamic loader, pytest, git or orch23 itself, give access to keys, or are not portable names.
-_REFUSED = re.compile(
+_REFUSED = lazy_pattern(
     r"LD_.*|PYTEST_.*|GIT_.*|ORCH23_.*|SSH_AUTH_SOCK|HOME|TMPDIR"
     r"|(?:.*[^A-Za-z0-9_].*)|[0-9].*|",
     re.DOTALL,

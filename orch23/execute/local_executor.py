@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from orch23.execute import process_tree, supervisor
 from orch23.execute.cleanup import BackgroundCleaner
@@ -27,7 +27,6 @@ from orch23.execute.launch import (
     run_launch,
 )
 from orch23.execute.process import DEFAULT_OUTPUT, NOT_EXECUTABLE, NOT_FOUND, OutputLimits, ProcessOutcome
-from orch23.execute.pytest_report import ReportChannel, report_variables
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.execute.sandbox_tree import (
     REPLACED_TREE,
@@ -66,6 +65,9 @@ from orch23.resolve.commands import SHELL_COMMAND
 from orch23.store.input_files import NewFile
 from orch23.store.safe_files import closing
 from orch23.store.turns import PAUSE, TURN
+
+if TYPE_CHECKING:
+    from orch23.execute.pytest_report import ReportChannel
 
 SHOWN_SANDBOX_PATH = "/room"
 """Replaces the path of the sandbox directory in all that a process prints: the path itself differs each time."""
@@ -201,7 +203,7 @@ class LocalExecutor:
             before = self._stamps(sandbox_dir, action)
         except OSError as problem:
             return _no_sandbox_dir(problem)
-        channel = ReportChannel() if action.reports else None
+        channel = _report_channel() if action.reports else None
         report = None
         try:
             try:
@@ -244,7 +246,7 @@ class LocalExecutor:
         sandbox_dir: SandboxDir,
         action: Action,
         interpreter: Path,
-        channel: ReportChannel | None,
+        channel: "ReportChannel | None",
         on_output: Callable[[bytes], None] | None,
     ) -> ProcessOutcome:
         launcher = self._launcher_of(action)
@@ -257,6 +259,8 @@ class LocalExecutor:
             tools, cwd = str(seen.tools), str(seen.work / action.working_directory)
             argv = tuple(one.replace(TOOLS_FOLDER, tools).replace(WORKING_DIRECTORY, cwd) for one in argv)
         if channel is not None:
+            from orch23.execute.pytest_report import report_variables  # noqa: PLC0415 - loaded with the channel
+
             env |= report_variables(channel) | {"PYTHONPATH": str(seen.tools)}
             channel.start()
         wanted = Launch(
@@ -349,6 +353,12 @@ class LocalExecutor:
             text += f"\nkilled: it printed more than {self._output_limits.log_bytes} bytes\n"
         log = self._contents.put(_with_shown_path(sandbox_dir, end.log.read_bytes()))
         return Output(text, end.size_bytes, log)
+
+
+def _report_channel() -> "ReportChannel":
+    from orch23.execute.pytest_report import ReportChannel  # noqa: PLC0415 - loads sockets; for pytest steps
+
+    return ReportChannel()
 
 
 def _with_shown_path(sandbox_dir: SandboxDir, data: bytes) -> bytes:

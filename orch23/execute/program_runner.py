@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import os
-import re
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
@@ -12,15 +11,22 @@ from typing import Literal, TypeAlias
 from msgspec import Struct, field
 
 from orch23.execute import process_tree
-from orch23.execute.launch import Launch, Launcher, LaunchRefusedError, PlainLauncher, process_environment, run_launch
+from orch23.execute.launch import (
+    LANDLOCK_TIER,
+    Launch,
+    Launcher,
+    LaunchRefusedError,
+    PlainLauncher,
+    process_environment,
+    run_launch,
+)
 from orch23.execute.process import EndReason, OutputLimits, ProcessOutcome
-from orch23.execute.sandbox.restricted import LandlockLauncher
-from orch23.execute.sandbox.visible_paths import link_chain
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.execute.sandbox_tree import SandboxDir
 from orch23.model.action import DEFAULT_LIMITS, InputsChanged, StepLimits
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, SafetyError
+from orch23.model.patterns import lazy_pattern
 from orch23.providers.adapter import ProgramCall, ProgramResult
 from orch23.store.safe_files import FileStamp, closing, is_temp, stamp_of, walk_tree, write_all
 
@@ -62,7 +68,7 @@ def changed_paths(before: ProjectStamps, after: ProjectStamps, *, modes_alone: b
 _STDERR_TAIL_BYTES = 64_000
 _CLOSE_WITHIN_S = 10.0
 _MAX_NAMED = 5
-_PYTHON = re.compile(r"python[0-9.]*")
+_PYTHON = lazy_pattern(r"python[0-9.]*")
 # In place of an interpreter, for a program that is not Python: it is in a system folder, so no other path is readable.
 _NO_INTERPRETER = Path("/usr/bin/env")
 
@@ -161,6 +167,8 @@ class LocalProgramRunner(Struct, kw_only=True):
         )
 
     def _start(self, sandbox_dir: SandboxDir, call: ProgramCall, stdin: int) -> ProcessOutcome:
+        from orch23.execute.sandbox.visible_paths import link_chain  # noqa: PLC0415 - only for programs
+
         seen = self.launcher.seen_from_inside(sandbox_dir)
         program = call.program if call.program is not None else _NO_INTERPRETER
         wanted = Launch(
@@ -194,7 +202,7 @@ class LocalProgramRunner(Struct, kw_only=True):
 
         """
         tier = self.launcher.tier
-        if tier not in (PlainLauncher.tier, LandlockLauncher.tier):
+        if tier not in (PlainLauncher.tier, LANDLOCK_TIER):
             yield
             return
         before = stamp_project(self.root, self.ignored)
@@ -202,7 +210,7 @@ class LocalProgramRunner(Struct, kw_only=True):
             yield
         finally:
             after, written = stamp_project(self.root, self.ignored), self.written()
-            found = changed_paths(before, after, modes_alone=tier == LandlockLauncher.tier)
+            found = changed_paths(before, after, modes_alone=tier == LANDLOCK_TIER)
             foreign = [path for path in found if path not in written]
             if foreign:
                 program = call.argv[0] if call.program is None else call.program.name

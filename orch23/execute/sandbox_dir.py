@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import secrets
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
@@ -101,7 +100,7 @@ class SandboxDirs:
             OSError: the disk is full or not writable.
 
         """
-        marker = secrets.token_hex(8)
+        marker = os.urandom(8).hex()
         folders = _parent_folders(inputs, (working_directory, *output_folders))
         skeleton = None
         # Another thread may take the last one in between.

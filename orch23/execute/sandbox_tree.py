@@ -22,6 +22,7 @@ from msgspec import Struct, field
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.paths import compile_pattern
+from orch23.model.patterns import lazy_pattern
 from orch23.store.file_copy import FileProgress, hash_file, no_progress
 from orch23.store.safe_files import FileStamp, closing, stamp_of, walk_tree
 from orch23.store.tree_removal import DIRECTORY_FLAGS, make_accessible, open_below, open_subdirectory
@@ -34,7 +35,7 @@ _MAX_REPORTED = 10
 _PYTEST_CACHE = ".pytest_cache"
 _WORK = "work"
 _SPECIAL_FILES = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket"}
-_CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_CONTROL_CHARACTER = lazy_pattern(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class SandboxDir(Struct, frozen=True):

@@ -4,7 +4,6 @@ import contextlib
 import os
 import resource
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -79,6 +78,8 @@ class Supervisor:
             OSError: it could not be started.
 
         """
+        import socket  # noqa: PLC0415 - steps without a sandbox have no supervisor
+
         self._control, far = socket.socketpair()
         self._control.settimeout(_REPLY_WITHIN_S)
         with far:

@@ -10,6 +10,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 from orch23.model.diagnostic import Severity
 from orch23.model.digest import Json
 from orch23.model.paths import is_glob
+from orch23.model.patterns import lazy_pattern
 
 _Value = TypeVar("_Value")
 _Default = TypeVar("_Default")
@@ -17,12 +18,12 @@ _Default = TypeVar("_Default")
 # A text: compiling it takes 1 ms, and few builds need it. `re` keeps what it has compiled.
 _DURATION = r"([0-9]+(?:\.[0-9]+)?)|(?=[0-9])(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+(?:\.[0-9]+)?)s)?"
 _TIMES = {"k": 1000, "M": 1_000_000}
-_SIZE = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?) ?(?:([KMGT])(i?))?B?")
+_SIZE = lazy_pattern(r"([0-9]{1,12}(?:\.[0-9]{1,6})?) ?(?:([KMGT])(i?))?B?")
 _POWERS = "KMGT"
-_DECIMAL = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,12})?")
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
+_DECIMAL = lazy_pattern(r"[0-9]{1,12}(?:\.[0-9]{1,12})?")
+_CONTROL = lazy_pattern("[\x00-\x1f\x7f-\x9f]")
 # Most paths: nothing of them can be wrong, or has to be normalized.
-_PLAIN_PATH = re.compile(r"(?:[A-Za-z0-9_-][A-Za-z0-9_.-]*/)*[A-Za-z0-9_-][A-Za-z0-9_.-]*")
+_PLAIN_PATH = lazy_pattern(r"(?:[A-Za-z0-9_-][A-Za-z0-9_.-]*/)*[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 _MOST_DIGITS = 18
 
 

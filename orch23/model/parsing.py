@@ -18,6 +18,7 @@ from uuid import UUID
 from msgspec import Meta, Struct, ValidationError, convert, to_builtins
 
 from orch23.model.digest import Json, json_builtin
+from orch23.model.patterns import lazy_pattern
 
 MAX_JSON_BYTES = 1_048_576
 MAX_JSON_DEPTH = 64
@@ -26,10 +27,10 @@ JsonErrorKind: TypeAlias = Literal[
     "size", "bom", "empty", "syntax", "depth", "duplicate", "number", "trailing", "surrogate"
 ]
 
-_SPACE = re.compile(r"[ \t\n\r]*")
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
-_WORD = re.compile(r"-?[A-Za-z]+")
-_HALF = re.compile(r"\\u[dD][89a-fA-F]")  # may be an escaped half of a surrogate pair
+_SPACE = lazy_pattern(r"[ \t\n\r]*")
+_NUMBER = lazy_pattern(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+_WORD = lazy_pattern(r"-?[A-Za-z]+")
+_HALF = lazy_pattern(r"\\u[dD][89a-fA-F]")  # may be an escaped half of a surrogate pair
 _DEEPEST = 200  # levels that the recursion of the reader can handle
 _SHOWN = 40
 _LONGEST_INT = 4300  # digits that int() of a text reads
@@ -256,7 +257,7 @@ def _short(text: str) -> str:
 
 
 MAX_TOML_KEY_PARTS = 64
-_TEXTS_AND_COMMENTS = re.compile(
+_TEXTS_AND_COMMENTS = lazy_pattern(
     r'"""(?:\\.|[^\\])*?(?:"""|\Z)|'
     r"'''.*?(?:'''|\Z)|"
     r'"(?:\\.|[^"\\\n])*"?|'

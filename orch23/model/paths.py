@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 from orch23.model.digest import digest_bytes
+from orch23.model.patterns import lazy_pattern
 
 OWN_FOLDERS = frozenset({".orch23", ".orch23-aside"})
 """Folders of orch23, at any depth."""
@@ -24,10 +25,10 @@ LOCK_MARK = b'"orch23_lock"'
 ORIGINALS_FOLDER = "originals"
 """The folder beside transcripts with the bytes that a stage started from."""
 
-_DIGEST = re.compile(r"[0-9a-f]{64}")
-_TRANSCRIPT = re.compile(r"[0-9a-f]{64}\.json")
+_DIGEST = lazy_pattern(r"[0-9a-f]{64}")
+_TRANSCRIPT = lazy_pattern(r"[0-9a-f]{64}\.json")
 _TRANSCRIPT_MARK = b'"orch23_exchange"'
-_OF_A_RUN = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{8}(?:-\d+)?(?:\.jsonl)?|crash-\d{8}T\d{12}Z\.txt")
+_OF_A_RUN = lazy_pattern(r"\d{8}T\d{6}Z-[0-9a-f]{8}(?:-\d+)?(?:\.jsonl)?|crash-\d{8}T\d{12}Z\.txt")
 
 
 def is_run_file(folder: str, name: str) -> bool:
@@ -68,12 +69,12 @@ IGNORED_NAMES = OWN_FOLDERS | frozenset(
 MAX_PATH_BYTES = 1024
 MAX_SEGMENT_BYTES = 200
 MAX_PATH_DEPTH = 32
-_WILD = re.compile(r"[*?\[]")
+_WILD = lazy_pattern(r"[*?\[]")
 # Characters that Windows does not allow in names, or reads as a separator or a stream (`:`).
 _FORBIDDEN = frozenset('\\:*?"<>|')
 _INVISIBLE = frozenset({"Cf", "Zl", "Zp"})  # zero-width, bidi and tag characters; line and paragraph separators
 # Letters and marks that are not visible either: fillers, joiners, variation selectors (Unicode's default ignorables).
-IGNORABLE_CHARACTERS = re.compile(
+IGNORABLE_CHARACTERS = lazy_pattern(
     r"[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
 # Windows opens a device instead of a file with one of these names, whatever its extension.

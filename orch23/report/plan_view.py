@@ -12,6 +12,7 @@ from msgspec import Struct, field
 from orch23.model.diagnostic import Location
 from orch23.model.digest import Json, json_builtin
 from orch23.model.paths import is_glob
+from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import DEFAULT_PIPELINE, ForeachStage, Stage
 from orch23.model.plan import (
     EMPTY_ESTIMATE,
@@ -36,7 +37,7 @@ from orch23.steps.registry import is_llm
 
 _MAX_VALUE = 40
 _MAX_NAMES = 8
-_DIGEST = re.compile(r"([0-9a-f]{12})[0-9a-f]{52}((?:\+x)?(?: -> .*)?)", re.DOTALL)
+_DIGEST = lazy_pattern(r"([0-9a-f]{12})[0-9a-f]{52}((?:\+x)?(?: -> .*)?)", re.DOTALL)
 
 # A clause for each code; `{}` is replaced by the subject. The subjects in `_SPECIAL_TEXTS` have clauses of their own.
 REASON_TEXTS: Mapping[ReasonCode, str] = {

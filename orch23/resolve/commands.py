@@ -1,6 +1,5 @@
 """Format commands for display, and check commands that a model wrote."""
 
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from orch23.model.digest import Json
 from orch23.model.fields import Problems, describe_value
 from orch23.model.parsing import parse_json
 from orch23.model.paths import is_glob
+from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import CommandsStep, SliceInput, Stage
 from orch23.model.shell_signs import shell_signs
 
@@ -49,14 +49,14 @@ MAX_COMMANDS = 32
 MAX_COMMAND_LENGTH = 4000
 E_REFUSED_COMMAND = "E835"
 
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*")
+_NAME = lazy_pattern(r"[A-Za-z0-9_][A-Za-z0-9._+-]*")
 # Programs that run another program: with one of them allowed, the list of allowed programs would mean nothing.
 _SHELLS_TEXT = "sh bash dash zsh ksh fish csh tcsh busybox env xargs sudo nohup timeout eval exec"
 _SHELLS = frozenset(_SHELLS_TEXT.split())
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROL = lazy_pattern("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _OPERATORS = "|&;<>()"
 # Not `-p`, `-c` or `-o`: they could load a model's code as a plugin, or another configuration.
-_PYTEST_FLAGS = re.compile(r"-[qvxsl]+|-r[A-Za-z]+|--(?:quiet|verbose|exitfirst|showlocals|no-header|no-summary)")
+_PYTEST_FLAGS = lazy_pattern(r"-[qvxsl]+|-r[A-Za-z]+|--(?:quiet|verbose|exitfirst|showlocals|no-header|no-summary)")
 _PYTEST_VALUES = frozenset({"-k", "-m", "--tb", "--maxfail"})
 
 

@@ -1,7 +1,6 @@
 """Take slices of files, and compose files that contain nothing but slices."""
 
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NoReturn, TypeAlias
 
@@ -10,15 +9,16 @@ from msgspec import Struct
 from orch23.model.diagnostic import did_you_mean
 from orch23.model.digest import Json, canonical_json
 from orch23.model.parsing import StrictJsonError, parse_json
+from orch23.model.patterns import lazy_pattern
 
 YamlReader = Callable[[str], Json]
 """Text of a YAML file to its value; raises ValueError with the reason."""
 
-_HEADING = re.compile(r"^(#{1,6})[ \t]+(.+?)[ \t]*#*[ \t]*$")
-_FENCE = re.compile(r"^ {0,3}(```+|~~~+)")
-_INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
+_HEADING = lazy_pattern(r"^(#{1,6})[ \t]+(.+?)[ \t]*#*[ \t]*$")
+_FENCE = lazy_pattern(r"^ {0,3}(```+|~~~+)")
+_INDEX = lazy_pattern(r"0|[1-9][0-9]{0,8}")
 # By a field, an item is still found after others were inserted before it.
-_BY_FIELD = re.compile(r"^\[([A-Za-z0-9_.-]+)=(.*)\]$")
+_BY_FIELD = lazy_pattern(r"^\[([A-Za-z0-9_.-]+)=(.*)\]$")
 
 PointerStep = str | int | tuple[str, str]
 """A step of a pointer: a key of a mapping, a position in a list, or the field and value that an item of a list has."""
@@ -211,9 +211,9 @@ def _list_item(value: Sequence[Json], step: str, seen: str) -> Json:
 _Part: TypeAlias = tuple[tuple[PointerStep, ...], Json]
 
 # YAML 1.1 reads `1e5` as a text and `1.0e5` as a number; JSON reads both as the same number.
-_FLOAT_WITHOUT_POINT = re.compile(r'"(?:[^"\\]|\\.)*"|(?<!\.)\b[0-9]+(?=e)')
+_FLOAT_WITHOUT_POINT = lazy_pattern(r'"(?:[^"\\]|\\.)*"|(?<!\.)\b[0-9]+(?=e)')
 # Characters that YAML does not allow unescaped, or reads as the end of a line.
-_UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+_UNPRINTABLE = lazy_pattern("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
 
 def compose_slices(slices: Iterable[Slice]) -> bytes:

@@ -7,7 +7,7 @@ import time
 import zlib
 
 from orch23.snapshot.signatures import sha256_hex, signature
-from orch23.snapshot.stat_snapshot import SnapshotDifference, StatSnapshot, parse_snapshot
+from orch23.snapshot.stat_snapshot import SnapshotDifference, StatSnapshot, parse_facts, parse_snapshot
 from orch23.snapshot.store_registry import STORE_FOLDER as STORE
 from orch23.snapshot.store_registry import is_trusted
 
@@ -33,7 +33,8 @@ _CONTRADICTION = frozenset({"--offline", "--replay"})
 KNOWN_VALUE_OPTIONS = frozenset({"--budget", "--model", "--output", "--provider", "--set", "--vars"})
 # The commands that only show what a build would do.
 SHOWN = ("plan", "status")
-_COMPLETE = "_ORCH23_COMPLETE"
+# With this environment variable, a shell asks for completions.
+COMPLETE = "_ORCH23_COMPLETE"
 _PRIVATE = 0o600
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _SUM = b',"sum":"'
@@ -64,7 +65,7 @@ def answer_from_snapshot(argv: list[str]) -> "int | StaleSnapshot | None":
     command = argv[0] if argv else ""
     has_option = any(argument.startswith("-") for argument in argv)
     is_known = command == "build" or (command in SHOWN and not has_option)
-    if not is_known or _COMPLETE in os.environ:
+    if not is_known or COMPLETE in os.environ:
         return None
     try:
         here = os.getcwd()
@@ -280,8 +281,8 @@ def remove_snapshots(root: str, pipeline: str) -> None:
         return
     for name in names:
         with open(f"{folder}/{name}", "rb") as stream:
-            snapshot = parse_snapshot(stream.read())
-        if snapshot is None or snapshot.facts["pipeline"] == pipeline:
+            facts = parse_facts(stream.read())
+        if facts is None or facts["pipeline"] == pipeline:
             os.unlink(f"{folder}/{name}")
 
 

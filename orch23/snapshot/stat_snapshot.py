@@ -16,6 +16,9 @@ SNAPSHOT_FORMAT = b"orch23 snapshot 1\n"
 _MAX_CHANGED = 1000
 # Files per process: a smaller share takes less time to check than a fork. Threads would wait for each other (ADR 15).
 _SHARE = 2000
+# Files that a process takes at once, and the maximum number of such blocks, whose numbers fit into one byte.
+_BLOCK_FILES = 500
+_MAX_BLOCKS = 256
 _COMPLETE = b"."  # after the last line of a result
 _LENGTH_BYTES = 8
 _BLOCK = 1 << 20
@@ -127,19 +130,41 @@ class StatSnapshot:
         Forked processes share a large number of files. This process is small, so it forks fast.
         """
         count = len(self.paths)
-        share = -(-count // max(1, min(_processors(), count // _SHARE))) or 1
-        helpers = [(start, *self._fork(start, start + share)) for start in range(share, count, share)]
+        helpers = min(_processors(), count // _SHARE) - 1
+        if helpers < 1:
+            return self._touched_among(0, count)
+        size = max(_BLOCK_FILES, -(-count // _MAX_BLOCKS))
+        blocks = -(-count // size)
+        # Each process takes one block after the other, so one that gets less time checks fewer files.
+        claims, writing = os.pipe()
+        os.write(writing, bytes(range(blocks)))
+        os.close(writing)
+        started = [self._fork(claims, size) for _ in range(helpers)]
         try:
-            numbers = self._touched_among(0, share)
+            done, numbers = self._touched_in(claims, size)
         finally:
-            results = [(start, _result(helper, pipe)) for start, helper, pipe in helpers]
-        for start, found in results:
-            # None also if the process could not start, or failed: this one repeats its work.
-            numbers += self._touched_among(start, start + share) if found is None else found
-        return numbers
+            os.close(claims)
+            results = [_result(helper, pipe) for helper, pipe in started]
+        for result in results:
+            # None if the process could not start, or failed: this one checks its blocks again.
+            if result is not None:
+                done |= result[0]
+                numbers += result[1]
+        for block in {*range(blocks)} - done:
+            numbers += self._touched_among(block * size, (block + 1) * size)
+        return sorted(numbers)
 
-    def _fork(self, start: int, end: int) -> tuple[int, int]:
-        """Start a process that writes the indices of a range's touched files to a pipe; return its id and the pipe.
+    def _touched_in(self, claims: int, size: int) -> tuple[set[int], list[int]]:
+        """Check blocks of files until none is left; return the blocks, and the indices of touched files."""
+        done: set[int] = set()
+        numbers: list[int] = []
+        while (block := _claim(claims)) is not None:
+            numbers += self._touched_among(block * size, (block + 1) * size)
+            done.add(block)
+        return done, numbers
+
+    def _fork(self, claims: int, size: int) -> tuple[int, int]:
+        """Start a process that checks blocks and writes what it found to a pipe; return its id and the pipe.
 
         The id is 0 if it could not start.
         """
@@ -152,8 +177,8 @@ class StatSnapshot:
         if helper == 0:
             try:
                 os.close(reading)
-                lines = b"".join(b"%d\n" % number for number in self._touched_among(start, end))
-                _write_all(writing, lines + _COMPLETE)
+                lines = (b" ".join(b"%d" % number for number in found) for found in self._touched_in(claims, size))
+                _write_all(writing, b"\n".join((*lines, _COMPLETE)))
             finally:
                 # Ends without cleanup: buffers and exit handlers belong to the parent.
                 os._exit(0)
@@ -265,26 +290,40 @@ class StatSnapshot:
 
 def parse_snapshot(data: bytes) -> StatSnapshot | None:
     """Parse a snapshot file; return None if it is damaged, or has another format."""
+    try:
+        return _parsed(_parts(data))
+    except (ValueError, TypeError):  # the checksum matches, so another version of orch23 wrote it
+        return None
+
+
+def parse_facts(data: bytes) -> dict[str, str] | None:
+    """Return the facts of a snapshot file; None if it is damaged, or has another format."""
+    try:
+        _, facts, *_ = _parts(data)
+        return _pairs(facts)
+    except (ValueError, TypeError):
+        return None
+
+
+def _parts(data: bytes) -> list[memoryview]:
+    """Return the parts of a snapshot file; none if its checksum does not match."""
     start = len(SNAPSHOT_FORMAT) + 4
     body = memoryview(data)[start:]  # not copied: new memory costs more than the read of the file
     if (
         not data.startswith(SNAPSHOT_FORMAT)
         or zlib.crc32(body).to_bytes(4, "big") != data[len(SNAPSHOT_FORMAT) : start]
     ):
-        return None
-    try:
-        return _parsed(body)
-    except (ValueError, TypeError):  # the checksum matches, so another version of orch23 wrote it
-        return None
-
-
-def _parsed(body: memoryview) -> StatSnapshot:
+        return []
     parts = []
     start = 0
     while start < len(body):
         end = start + _LENGTH_BYTES + int.from_bytes(body[start : start + _LENGTH_BYTES], "big")
         parts.append(body[start + _LENGTH_BYTES : end])
         start = end
+    return parts
+
+
+def _parsed(parts: list[memoryview]) -> StatSnapshot:
     since, facts, environ, paths, ctimes, details, absent, folders, inodes, outside = parts
     snapshot = StatSnapshot(int(bytes(since)))
     snapshot.facts = _pairs(facts)
@@ -315,8 +354,14 @@ def _processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _result(helper: int, pipe: int) -> list[int] | None:
-    """Wait for a process of `_fork`; return the indices that it wrote, or None if it did not write them all."""
+def _claim(claims: int) -> int | None:
+    """Return the number of the next block that no other process has taken; None if none is left."""
+    number = os.read(claims, 1)
+    return number[0] if number else None
+
+
+def _result(helper: int, pipe: int) -> tuple[set[int], list[int]] | None:
+    """Wait for a process of `_fork`; return the blocks and indices that it wrote, or None if it did not write all."""
     data = bytearray()
     try:
         while block := os.read(pipe, _BLOCK):
@@ -328,8 +373,11 @@ def _result(helper: int, pipe: int) -> list[int] | None:
                 os.waitpid(helper, 0)
             except ChildProcessError:  # the parent of this process ignores SIGCHLD, so the kernel has reaped it
                 pass
-    *lines, last = data.split(b"\n")
-    return list(map(int, lines)) if last == _COMPLETE else None
+    *found, last = data.split(b"\n")
+    if last != _COMPLETE:
+        return None
+    done, numbers = (map(int, line.split()) for line in found)
+    return {*done}, [*numbers]
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

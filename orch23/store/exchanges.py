@@ -17,6 +17,7 @@ from orch23.model.errors import CorruptStateError
 from orch23.model.llm import Exchange, Usage
 from orch23.model.parsing import JsonObject, from_struct, parse_stored, to_struct
 from orch23.model.paths import ORIGINALS_FOLDER
+from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import family_of
 from orch23.model.text import escape_hidden
 from orch23.store.codes import E_TRANSCRIPT
@@ -34,12 +35,12 @@ from orch23.store.safe_files import (
 
 # Version 2 added `api` to the fingerprint (ADR 7).
 EXCHANGE_VERSION = 2
-_CONFLICT = re.compile(rb"^(?:<<<<<<<|>>>>>>>)(?: |\r?$)", re.MULTILINE)
+_CONFLICT = lazy_pattern(rb"^(?:<<<<<<<|>>>>>>>)(?: |\r?$)", re.MULTILINE)
 _MERGED = "it has the conflict markers of a merge"
 _ONE_SIDE = "take one side of the file: `git checkout --ours {name}` or `--theirs`; two responses cannot be merged"
 _RESTORE = "restore the file from version control, or delete it"
-_SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", re.ASCII)
+_SHA256 = lazy_pattern(r"[0-9a-f]{64}", re.ASCII)
+_NAME = lazy_pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", re.ASCII)
 
 
 class ExchangeFile(Struct, frozen=True):

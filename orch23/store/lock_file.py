@@ -1,10 +1,12 @@
 """Find, read and write lock files: records of results as text that git can merge."""
 
 import contextlib
+import hashlib
 import json
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +17,7 @@ from orch23.model.digest import Json, digest_bytes
 from orch23.model.errors import CorruptStateError
 from orch23.model.parsing import JsonObject, parse_stored, to_struct
 from orch23.model.paths import IGNORED_NAMES, LOCK_MARK, LOGS_FOLDER
+from orch23.model.patterns import lazy_pattern
 from orch23.model.record import LockFile, Record
 from orch23.store.codes import E_LOCK_CONFLICT, E_LOCK_DAMAGED, E_LOCK_RECORD, E_LOCK_VERSION
 from orch23.store.json_text import indented_json, with_sum, without_sum
@@ -25,8 +28,8 @@ _SUFFIXES = (".yaml", ".yml")
 _TEMPLATE = ".template"
 _HEAD_BYTES = 4096
 _PIPELINE_BYTES = 1 << 20
-_VERSION = re.compile(rb'^\s*\{?\s*"?version"?\s*:', re.MULTILINE)
-_STAGES = re.compile(rb'^\s*"?stages"?\s*:|[{,]\s*"?stages"?\s*:', re.MULTILINE)
+_VERSION = lazy_pattern(rb'^\s*\{?\s*"?version"?\s*:', re.MULTILINE)
+_STAGES = lazy_pattern(rb'^\s*"?stages"?\s*:|[{,]\s*"?stages"?\s*:', re.MULTILINE)
 
 
 def find_lock_files(root: Path) -> tuple[set[Path], set[str]]:
@@ -91,13 +94,15 @@ _END = "~"
 _NEXT = b'\n  "'
 _LAST = b'\n  "~": null\n'
 # The line break before a record, and its first line.
-_HEAD = re.compile(rb'\n  "(?:[^"\\\n]|\\.)*": \{(?=\n)')
+_HEAD = lazy_pattern(rb'\n  "(?:[^"\\\n]|\\.)*": \{(?=\n)')
+# From so many bytes on, a thread hashes while another one writes.
+_THREAD_BYTES = 1 << 20
 # Up to so many records are searched for one by one.
 _FEW = 16
 _EMPTY = b'{\n "orch23_lock": 1,\n "pipeline": "",\n "records": {%b\n  "~": null\n }\n}\n'
 # A value in a JSON text has no line break, so a block can be indented by replacing all line breaks.
 _BREAK, _BREAK_BELOW = "\n", "\n  "
-_CONFLICT = re.compile(r"^(<{7} |={7}$|>{7} |\|{7} )", re.MULTILINE)
+_CONFLICT = lazy_pattern(r"^(<{7} |={7}$|>{7} |\|{7} )", re.MULTILINE)
 _RESTORE = "restore the file from version control, or delete it and build: the store has the same records"
 
 
@@ -230,17 +235,44 @@ def write_lock_records(
     before = read if is_unchanged else read_file(root, path) or b""
     text = encode_lock(lock, pipeline_name).encode("utf-8")
     fresh = _spans(text, lock.records, path)
-    pieces, at = [], 0
+    # Not copied: a large file is read, hashed and written in about the time that two copies of it take.
+    old, new = memoryview(before), memoryview(text)
+    pieces, at, is_same = [], 0, True
     spans = _spans(before, lock.records, path, is_known=before == read)
     for name, (start, end) in sorted(spans.items(), key=lambda one: one[1]):
         first, last = fresh[name]
-        pieces += [before[at:start], text[first:last]]
+        is_same = is_same and before[start:end] == text[first:last]
+        pieces += [old[at:start], new[first:last]]
         at = end
-    data = b"".join((*pieces, before[at:]))
-    sha256 = digest_bytes(data).sha256 if before == read else ""
-    if data == before:
-        return LockWrite(sha256)
-    return LockWrite(sha256, replace_file(root, path, data, 0o644))
+    pieces.append(old[at:])
+    with _hashed_beside(pieces) as sha256:
+        file = None if is_same else replace_file(root, path, pieces, 0o644)
+    return LockWrite(sha256() if before == read else "", file)
+
+
+@contextlib.contextmanager
+def _hashed_beside(pieces: Sequence[memoryview]) -> Iterator[Callable[[], str]]:
+    """Hash pieces while the block runs, many bytes in a thread; after it, the function returns the SHA-256 in hex."""
+    hasher = hashlib.sha256()
+
+    def update() -> None:
+        for piece in pieces:
+            hasher.update(piece)
+
+    thread = threading.Thread(target=update, name="orch23-hash")
+    is_big = sum(map(len, pieces)) >= _THREAD_BYTES
+    try:
+        if is_big:
+            thread.start()
+    except RuntimeError:  # the system has no thread left
+        is_big = False
+    try:
+        yield hasher.hexdigest
+    finally:
+        if is_big:
+            thread.join()
+        else:
+            update()
 
 
 def _places(data: bytes) -> Mapping[bytes, tuple[int, bool]]:

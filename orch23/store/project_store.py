@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import os
-import re
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from orch23.model.digest import Digest
 from orch23.model.errors import CorruptStateError, SafetyError
 from orch23.model.parsing import to_struct
 from orch23.model.paths import LOGS_FOLDER
+from orch23.model.patterns import lazy_pattern
 from orch23.model.ports import ContentStore, FileContentStore, ResultIndex, ResultStore
 from orch23.store.access import (
     LOCK_FILE,
@@ -55,7 +55,7 @@ from orch23.store.safe_files import (
 from orch23.store.workspace import Workspace
 
 STORE_VERSION = b"1\n"
-_VERSION = re.compile(rb"[1-9][0-9]{0,8}\n")
+_VERSION = lazy_pattern(rb"[1-9][0-9]{0,8}\n")
 STORE_NAME = ".orch23"
 
 KEEP_VARIABLE = "ORCH23_GC_KEEP"

@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import os
-import re
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -30,6 +29,7 @@ from orch23.model.event import (
 from orch23.model.event_data import EventData, EventLevel
 from orch23.model.parsing import JsonObject, NaturalNumber, parse_stored, to_struct
 from orch23.model.paths import LOGS_FOLDER, is_run_file
+from orch23.model.patterns import lazy_pattern
 from orch23.model.stage_status import StageStatus
 from orch23.model.text import escape_hidden
 from orch23.store.codes import E_JOURNAL, E_NO_RUN
@@ -346,7 +346,7 @@ def _line_sum(inner: bytes) -> bytes:
     return hashlib.sha256(inner).hexdigest()[:_SUM_DIGITS].encode("ascii")
 
 
-_UNFIT = re.compile(r"[^A-Za-z0-9._@-]")
+_UNFIT = lazy_pattern(r"[^A-Za-z0-9._@-]")
 
 
 class AttemptFiles(Struct, frozen=True):

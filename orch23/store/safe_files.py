@@ -244,8 +244,10 @@ def open_file(root: Path, path: str) -> int | None:
         return None
 
 
-def replace_file(root: Path, path: str, data: bytes, mode: int) -> os.stat_result:
+def replace_file(root: Path, path: str, data: bytes | Sequence[memoryview], mode: int) -> os.stat_result:
     """Replace a file's bytes below the root, atomically and durably; missing directories are created.
+
+    `data` may be the pieces of the bytes, in order.
 
     Return the status of the new file before it was renamed, which changes its `st_ctime`.
 
@@ -258,7 +260,8 @@ def replace_file(root: Path, path: str, data: bytes, mode: int) -> os.stat_resul
     make_directories(root, names)
     with open_directory(root, names) as parent:
         with _renamed_file("", name, mode, parent) as descriptor:
-            write_all(descriptor, data)
+            for piece in (data,) if isinstance(data, bytes) else data:
+                write_all(descriptor, piece)
             os.fsync(descriptor)
             written = os.fstat(descriptor)
         os.fsync(parent)

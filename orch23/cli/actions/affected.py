@@ -5,8 +5,8 @@ from contextlib import suppress
 from functools import partial
 
 from orch23.cli.console import Console
-from orch23.cli.declaration import PipelineArguments
 from orch23.cli.opening import open_for_command
+from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, model_override_of, open_read_session
 from orch23.engine.dry_run import preview
 from orch23.engine.revision_view import (

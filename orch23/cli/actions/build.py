@@ -11,7 +11,6 @@ from orch23.cli.build_parts import BuildRequest
 from orch23.cli.build_run import prepared_build, run_build
 from orch23.cli.consent import ask_consent
 from orch23.cli.console import Console, ignore_closed_pipe
-from orch23.cli.declaration import PipelineArguments
 from orch23.cli.idle_snapshot import IdleSnapshotWriter
 from orch23.cli.opening import (
     check_forced,
@@ -21,6 +20,7 @@ from orch23.cli.opening import (
     parse_budget,
     selection_of,
 )
+from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project
 from orch23.engine.dependency_index import OutdatedIndexError
 from orch23.model.diagnostic import Diagnostic

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from orch23 import __version__
 from orch23.cli.consent import Consent, trust_command_line
 from orch23.cli.console import Console
-from orch23.cli.declaration import PipelineArguments
 from orch23.cli.discovery import required_pipeline
 from orch23.cli.opening import found_project, open_for_command, project_root
+from orch23.cli.parameters import PipelineArguments
 from orch23.decide.secrets import secrets_from
 from orch23.execute.interpreters import find_interpreter, interpreter_facts
 from orch23.execute.sandbox.bubblewrap import BubblewrapLauncher, NamespacesLauncher

@@ -6,8 +6,8 @@ import click
 
 from orch23.cli.actions.plan import first_request, plan_view_of, replay_first_request
 from orch23.cli.console import Console
-from orch23.cli.declaration import PipelineArguments
 from orch23.cli.opening import open_one_stage
+from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, open_read_session
 from orch23.decide.request_difference import describe_difference
 from orch23.decide.secrets import secrets_from

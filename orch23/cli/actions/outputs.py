@@ -10,9 +10,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.cli.console import Console
-from orch23.cli.declaration import PipelineArguments
 from orch23.cli.discovery import required_pipeline
 from orch23.cli.opening import check_stage_count, found_project, open_for_command, project_root
+from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, open_read_session
 from orch23.engine.ownership import release_files
 from orch23.engine.protected_files import DeclaredByPlan

@@ -10,7 +10,6 @@ import click
 from orch23.cli.author_data import check_input_schemas
 from orch23.cli.consent import Consent, grants_text, needed_grants
 from orch23.cli.console import Console
-from orch23.cli.declaration import PipelineArguments
 from orch23.cli.opening import (
     check_stage_count,
     found_project,
@@ -20,6 +19,7 @@ from orch23.cli.opening import (
     project_root,
     settings_of,
 )
+from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, open_read_session
 from orch23.engine.dry_run import check_ownership, preview
 from orch23.engine.session import check_items, check_plan

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from orch23.cli.author_data import check_input_schemas, read_scripted_responses
 from orch23.cli.console import Console
-from orch23.cli.declaration import PipelineArguments
 from orch23.cli.opening import check_forced, open_for_command, open_partial_project, parse_budget, selection_of
+from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, open_read_session
 from orch23.decide.secrets import secrets_from
 from orch23.engine.conversation import RecordedResponses, RequestBuilder, find_recorded

@@ -17,10 +17,11 @@ from orch23.cli.declaration import (
     unsandboxed_option,
     variable_options,
 )
+from orch23.cli.parameters import BUILD_ACTION
 from orch23.report.registry import FORMATS
 
 
-@declare_command("build", "build.build_stages")
+@declare_command("build", BUILD_ACTION)
 @stages_argument
 @option("-n", "--dry-run", is_flag=True, help="Show what would be done, like `plan`.")
 @option("-j", "--jobs", type=click.IntRange(min=1), metavar="N", help="Run at most N stages in parallel.")

@@ -6,12 +6,12 @@ from orch23.cli.declaration import (
     declare_command,
     declare_group,
     json_option,
-    load_action,
     model_options,
     option,
     pipeline_argument,
     variable_options,
 )
+from orch23.cli.parameters import load_action
 
 
 @declare_command("trust", "pipeline.trust_pipeline")

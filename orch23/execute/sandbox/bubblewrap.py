@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import os
-import re
 import resource
 import select
 import socket
@@ -28,6 +27,7 @@ from orch23.execute.supervisor import Confinement
 from orch23.execute.supervisor_child import IsolationError
 from orch23.model.action import StepLimits
 from orch23.model.diagnostic import Diagnostic
+from orch23.model.patterns import lazy_pattern
 
 
 def check_program(name: str, path: str, cwd: Path) -> None:
@@ -64,8 +64,8 @@ _STATUS_BYTES = 1 << 12
 _OWN_FAILURE = 1
 _COPIED_BYTES = 1 << 18
 _UNREADABLE = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP)
-_NOT_RUN = re.compile(rb"\w+: execvp ")
-_CHILD = re.compile(rb'"child-pid": (\d+)[^\d]')
+_NOT_RUN = lazy_pattern(rb"\w+: execvp ")
+_CHILD = lazy_pattern(rb'"child-pid": (\d+)[^\d]')
 _DOCTOR = "`orch23 doctor` tries it; --allow-unsandboxed runs steps without a sandbox where the machine has none"
 
 

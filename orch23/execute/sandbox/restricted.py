@@ -8,7 +8,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.execute.launch import Launch
+from orch23.execute.launch import LANDLOCK_TIER, Launch
 from orch23.execute.sandbox import landlock, visible_paths
 from orch23.execute.sandbox_tree import SandboxDir, writable_parts
 from orch23.execute.supervisor import Confinement
@@ -30,7 +30,7 @@ class LandlockLauncher(Struct, frozen=True):
     """
 
     closed: tuple[Path, ...] = ()
-    tier = "landlock"
+    tier = LANDLOCK_TIER
 
     def seen_from_inside(self, sandbox_dir: SandboxDir) -> SandboxDir:
         """Return the sandbox directory itself: without namespaces all processes see the same paths."""

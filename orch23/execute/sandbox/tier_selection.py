@@ -8,13 +8,12 @@ import atexit
 import contextlib
 import errno
 import os
-import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,11 +21,12 @@ from msgspec.structs import replace
 from orch23.execute.cleanup import temporary_folder
 from orch23.execute.launch import Launch, Launcher, LaunchRefusedError, PlainLauncher, run_launch
 from orch23.execute.process import ProcessOutcome
-from orch23.execute.sandbox import landlock
-from orch23.execute.sandbox.bubblewrap import BWRAP_PATHS, BubblewrapLauncher, NamespacesLauncher
-from orch23.execute.sandbox.restricted import LandlockLauncher
 from orch23.execute.sandbox_tree import SandboxDir
 from orch23.model.diagnostic import Diagnostic
+
+if TYPE_CHECKING:
+    from orch23.execute.sandbox.bubblewrap import BubblewrapLauncher, NamespacesLauncher
+    from orch23.execute.sandbox.restricted import LandlockLauncher
 
 _TIMEOUT_S = 20.0
 # Errors that say nothing about a tier: the machine lacks what the test needs.
@@ -80,6 +80,8 @@ def tier_fault(launcher: Launcher) -> str | None:
 
 
 def _fault_in(launcher: Launcher, folder: Path) -> str | None:
+    import socket  # noqa: PLC0415 - only for this test
+
     canary = folder / "canary"
     canary.write_bytes(_CANARY)
     sandbox_dir = SandboxDir(folder / "room", "self-test")
@@ -144,7 +146,7 @@ NAMESPACES_HINT: Final = (
 class TierChoice(Struct, frozen=True):
     """The best tier that works here, or None, and the reason why each better one does not."""
 
-    launcher: BubblewrapLauncher | NamespacesLauncher | LandlockLauncher | None
+    launcher: "BubblewrapLauncher | NamespacesLauncher | LandlockLauncher | None"
     failed: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -158,18 +160,28 @@ class TierChoice(Struct, frozen=True):
         return "; ".join(f"{name}: {reason}" for name, reason in self.failed)
 
 
-def best_tier(programs: Sequence[str] = BWRAP_PATHS, *, namespaces: bool = True) -> TierChoice:
+def best_tier(programs: Sequence[str] | None = None, *, namespaces: bool = True) -> TierChoice:
     """Return the best tier that passes the self-test.
 
-    `programs` are the paths of bubblewrap. Without `namespaces` orch23's own program is not tried.
+    `programs` are the paths of bubblewrap, by default `BWRAP_PATHS`. Without `namespaces` orch23's own program is not
+    tried.
     """
+    # These load tables of system calls: a build whose stages say `sandbox: off` needs none.
+    from orch23.execute.sandbox import landlock  # noqa: PLC0415
+    from orch23.execute.sandbox.bubblewrap import (  # noqa: PLC0415
+        BWRAP_PATHS,
+        BubblewrapLauncher,
+        NamespacesLauncher,
+    )
+    from orch23.execute.sandbox.restricted import LandlockLauncher  # noqa: PLC0415
+
     failed: list[tuple[str, str]] = []
     candidates: list[tuple[str, BubblewrapLauncher | NamespacesLauncher | LandlockLauncher | None]] = []
     # orch23's own program first: its steps start in a third of the time. bubblewrap works where only programs with an
     # AppArmor profile or set-id bits may create namespaces.
     if namespaces:
         candidates.append(("user namespaces", NamespacesLauncher()))
-    present = [Path(name) for name in programs if os.access(name, os.X_OK)]
+    present = [Path(name) for name in (BWRAP_PATHS if programs is None else programs) if os.access(name, os.X_OK)]
     # An old bwrap does not have `--disable-userns`, so each is tried with and without it.
     for program in present:
         candidates += [(str(program), BubblewrapLauncher(program, nested=nested)) for nested in (True, False)]

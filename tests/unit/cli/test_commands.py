@@ -13,14 +13,15 @@ import pytest
 
 import orch23
 from orch23.cli.console import Console
-from orch23.cli.declaration import PipelineArguments, load_action
 from orch23.cli.group import COMMAND_NAMES, PROGRAM_NAME
 from orch23.cli.group import orch23 as program
+from orch23.cli.parameters import PipelineArguments, load_action
 
 CLI = Path(orch23.__file__).parent / "cli"
 LIGHT = {
     "click",
     "orch23.cli.declaration",
+    "orch23.cli.parameters",
     "orch23.report.registry",
 }
 """All that a declaration may import."""
@@ -45,7 +46,7 @@ def modules_in(folder: str) -> set[str]:
 def started_by(command: click.Command, names: set[str]) -> tuple[Callable[..., Any], set[str]]:
     """Return the action that a command starts, and the names of what it passes besides the console."""
     assert command.callback is not None
-    with patch("orch23.cli.declaration.import_module", Recorder), click.Context(command, obj=Console()):
+    with patch("orch23.cli.parameters.import_module", Recorder), click.Context(command, obj=Console()):
         function, given = command.callback(**dict.fromkeys(names))
     return function, given
 

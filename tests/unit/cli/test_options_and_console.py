@@ -11,9 +11,10 @@ import pytest
 from orch23.cli import main
 from orch23.cli.actions.completing import stage_names
 from orch23.cli.console import Console, ignore_closed_pipe, use_color
-from orch23.cli.declaration import PipelineArguments, complete_stage
+from orch23.cli.declaration import complete_stage
 from orch23.cli.discovery import find_project, is_project_root, required_pipeline
 from orch23.cli.opening import parse_sets, selection_of
+from orch23.cli.parameters import PipelineArguments
 from orch23.model.errors import ExitCode, NotFoundError, UsageError
 from orch23.plan.planner import ALL_STAGES, Selection
 from tests.project import Project

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from orch23.snapshot import signatures
+from orch23.snapshot import signatures, stat_snapshot
 from orch23.snapshot.signatures import EMPTY_DIRECTORY, ENTRIES, FINE_RACY_NS, NO_ENTRY, RACY_NS, is_racy, signature
 from orch23.snapshot.stat_snapshot import SNAPSHOT_FORMAT, FileState, SnapshotDifference, StatSnapshot, parse_snapshot
 
@@ -129,8 +129,8 @@ def test_every_change_is_reported(root: Path, change: Callable[[Path], object], 
     assert found == (None if path is None else [path.replace("ROOT", str(root))])
 
 
-def one_file_a_process(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Have every file but the first looked at by a process of its own, and return the list of their ids."""
+def one_file_a_block(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Have as many processes as files, which take one file at a time, and return the list of their ids."""
     started: list[int] = []
     fork = os.fork
 
@@ -139,6 +139,7 @@ def one_file_a_process(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return started[-1]
 
     monkeypatch.setattr("orch23.snapshot.stat_snapshot._SHARE", 1)
+    monkeypatch.setattr("orch23.snapshot.stat_snapshot._BLOCK_FILES", 1)
     monkeypatch.setattr("orch23.snapshot.stat_snapshot._processors", lambda: 99)
     monkeypatch.setattr("orch23.snapshot.stat_snapshot.os.fork", forked)
     return started
@@ -150,7 +151,7 @@ def test_forked_processes_report_the_same(
     root: Path, change: Callable[[Path], object], path: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     snapshot = snapshot_of(root)
-    started = one_file_a_process(monkeypatch)
+    started = one_file_a_block(monkeypatch)
     assert differences(snapshot) == ([], snapshot.ctimes)
     assert len(started) == len(snapshot.paths) - 1
     change(root)
@@ -162,17 +163,29 @@ def test_forked_processes_report_the_same(
             os.waitpid(child, os.WNOHANG)
 
 
-def ranges_of_the_parent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return the list of the ranges, by their starts, that this process looks at from now on."""
-    seen: list[int] = []
+def checked_blocks(monkeypatch: pytest.MonkeyPatch, record: Path) -> Callable[[], list[tuple[int, int]]]:
+    """Return a function that returns which process has checked which block, by its first file, from now on."""
     real = StatSnapshot._touched_among
 
-    def counted(snapshot: StatSnapshot, start: int, end: int) -> list[int]:
-        seen.append(start)
+    def noted(snapshot: StatSnapshot, start: int, end: int) -> list[int]:
+        with record.open("a") as stream:
+            stream.write(f"{start} {os.getpid()}\n")
         return real(snapshot, start, end)
 
-    monkeypatch.setattr(StatSnapshot, "_touched_among", counted)
-    return seen
+    def checked() -> list[tuple[int, int]]:
+        pairs = (map(int, line.split()) for line in record.read_text().splitlines())
+        return sorted((start, process) for start, process in pairs)
+
+    monkeypatch.setattr(StatSnapshot, "_touched_among", noted)
+    return checked
+
+
+def test_the_processes_check_each_file_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot = snapshot_of(root)
+    one_file_a_block(monkeypatch)
+    checked = checked_blocks(monkeypatch, root / "record")
+    assert differences(snapshot) == ([], snapshot.ctimes)
+    assert [start for start, _ in checked()] == [*range(len(snapshot.paths))]
 
 
 @pytest.mark.parametrize("is_ignored", [False, True])
@@ -182,20 +195,23 @@ def test_the_parent_takes_over_what_a_process_found(
     """Also if it ignores SIGCHLD, so that it gets no exit status."""
     snapshot = snapshot_of(root)
     (root / "src/deep/c.txt").write_text("other")
-    one_file_a_process(monkeypatch)
-    seen = ranges_of_the_parent(monkeypatch)
+    one_file_a_block(monkeypatch)
+    checked = checked_blocks(monkeypatch, root / "record")
+    parent, claim = os.getpid(), stat_snapshot._claim
+    monkeypatch.setattr(stat_snapshot, "_claim", lambda claims: None if os.getpid() == parent else claim(claims))
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN) if is_ignored else signal.getsignal(signal.SIGCHLD)
     try:
         assert differences(snapshot)[0] == ["src/deep/c.txt"]
     finally:
         signal.signal(signal.SIGCHLD, before)
-    assert seen == [0]
+    assert len(checked()) == len(snapshot.paths)
+    assert parent not in {process for _, process in checked()}
 
 
 def test_the_parent_checks_the_files_of_a_process_that_fails(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot = snapshot_of(root)
     (root / "src/deep/c.txt").write_text("other")
-    one_file_a_process(monkeypatch)
+    one_file_a_block(monkeypatch)
     parent, write = os.getpid(), os.write
 
     def cut_short(descriptor: int, data: bytes) -> int:

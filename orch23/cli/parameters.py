@@ -1,0 +1,102 @@
+"""The parameters of a command, once its command line is parsed, and the action that they are for."""
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+from msgspec import Struct
+
+from orch23.cli.console import ColorChoice, Console, working_directory
+from orch23.snapshot.fast_path import StaleSnapshot
+
+BUILD_ACTION = "build.build_stages"
+# The fact of a snapshot that has the parsed command line.
+PARSED_FACT = "parsed"
+
+
+class PipelineArguments(Struct, frozen=True, kw_only=True):
+    """The pipeline and stages on a command line, how they select, and what overrides the pipeline's own values.
+
+    The fields are the names of the parameters of commands.
+    """
+
+    arguments: tuple[str, ...] = ()
+    only: bool = False
+    until: bool = False
+    downstream: bool = False
+    sets: tuple[str, ...] = ()
+    vars_file: str | None = None
+    provider: str | None = None
+    model: str | None = None
+
+
+class ParsedBuild(Struct, frozen=True):
+    """A command line of `build` with its parameters, as click parsed it in an earlier build (ADR 36).
+
+    Its snapshot shows that the environment is the same.
+    """
+
+    argv: tuple[str, ...]
+    color: ColorChoice
+    parameters: Mapping[str, Any]
+
+    def to_json(self) -> str:
+        """Return it as text, which `parsed_build` reads."""
+        return json.dumps([self.argv, self.color, self.parameters])
+
+
+def parsed_build(argv: Sequence[str], stale_snapshot: StaleSnapshot | None) -> ParsedBuild | None:
+    """Return a command line as an earlier build parsed it; None if click has to parse it."""
+    if stale_snapshot is None:
+        return None
+    text = stale_snapshot.snapshot.facts.get(PARSED_FACT)
+    # The path of a changed file of the program is absolute: its options may have changed.
+    if text is None or any(map(os.path.isabs, stale_snapshot.difference.changed)):
+        return None
+    known, color, parameters = json.loads(text)
+    # The snapshot is also used for builds with other options that do not change what is to be done.
+    if known != list(argv):
+        return None
+    parameters = {name: tuple(value) if isinstance(value, list) else value for name, value in parameters.items()}
+    return ParsedBuild(tuple(argv), color, parameters)
+
+
+def run_parsed(build: ParsedBuild, console: Console) -> Any:
+    """Run a build with the parameters of an earlier one, in the working directory."""
+    with console.resources:
+        return run_action(load_action(BUILD_ACTION), console, build.parameters)
+
+
+def run_action(action: Callable[..., Any], console: Console, parameters: Mapping[str, Any]) -> Any:
+    """Run an action with all parameters by name. Those of `PipelineArguments` are passed together, as `args`."""
+    given = dict(parameters)
+    named = {field: given.pop(field) for field in PipelineArguments.__struct_fields__ if field in given}
+    return action(console, **({"args": PipelineArguments(**named)} if named else {}), **given)
+
+
+def load_action(place: str) -> Callable[..., Any]:
+    """Return a function that runs an action, `MODULE.FUNCTION` of `cli/actions`.
+
+    The module is imported by the first call: `--help` needs none.
+    """
+    module, _, name = place.partition(".")
+
+    def act(*arguments: Any, **named: Any) -> Any:
+        return getattr(import_module(f"orch23.cli.actions.{module}"), name)(*arguments, **named)
+
+    return act
+
+
+def fact_of(console: Console) -> dict[str, str]:
+    """Return the fact that a snapshot stores of the command line of a build; none if it cannot be stored."""
+    # `-C` can be set by a variable, which is not stored.
+    if not console.parameters or console.here != working_directory():
+        return {}
+    return {PARSED_FACT: ParsedBuild(console.argv, console.color, console.parameters).to_json()}
+
+
+def plain_names(stages: tuple[str, ...]) -> tuple[str, ...]:
+    """Return stage names without `[*]`: on a command line both `name` and `name[*]` mean all items of a foreach."""
+    return tuple(name.removesuffix("[*]") for name in stages)
