@@ -33,7 +33,8 @@ class Console(Struct, frozen=True, kw_only=True, dict=True):
     in ns since 1970. `err_written` collects what was written to stderr: a snapshot repeats it in later builds with
     nothing to do. `stale_snapshot` is the snapshot of an earlier build in which files have changed since. `found` is
     the project, once it was searched for, and `notes` what was written about its root. `parameters` are those of the
-    command, if a snapshot may store them. `resources` are closed when the command ends.
+    command, if a snapshot may store them; with `was_parsed` an earlier build has parsed them. `resources` are closed
+    when the command ends.
     """
 
     here: Path = field(default_factory=lambda: working_directory() or Path("/"))
@@ -47,6 +48,7 @@ class Console(Struct, frozen=True, kw_only=True, dict=True):
     found: "list[FoundProject]" = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     parameters: dict[str, Any] = field(default_factory=dict)
+    was_parsed: bool = False
     resources: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     @cached_property

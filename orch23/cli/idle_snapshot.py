@@ -57,6 +57,7 @@ from orch23.store.workspace import Workspace
 # Events of a build with nothing to do.
 _IDLE = (RunStarted, Planned, StageDecided, StagesAdded, Warned, RunFinished)
 _TOKEN_BYTES = 16
+_PACKAGE = Path(__file__).parents[1]
 
 
 class IdleSnapshotWriter(Struct, kw_only=True):
@@ -229,6 +230,11 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         if any(path.resolve() not in read for path in named):
             return False
         installed, edited = _program(self.project.pipeline.plugins)
+        if self.console.was_parsed and self.console.stale_snapshot is not None:
+            # The modules that parsed the command line in an earlier build are not loaded.
+            earlier = self.console.stale_snapshot.snapshot
+            installed += [path for path in map(Path, earlier.outside) if path.is_relative_to(_PACKAGE)]
+            edited += [path for path in earlier.paths if path.startswith(f"{_PACKAGE}/")]
         files += [Path(sys.executable), *installed, *self._project_markers(snapshot)]
         return all(map(snapshot.add_path, map(str, files))) and all(map(snapshot.add_unhashed_file, edited))
 

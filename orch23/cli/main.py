@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from orch23.cli.codes import OS_ERROR_HINTS
 from orch23.cli.console import Console
-from orch23.cli.parameters import parsed_build, run_parsed
+from orch23.cli.parameters import console_of, parsed_build, run_parsed
 from orch23.model.errors import ExitCode
 from orch23.snapshot.fast_path import COMPLETE, StaleSnapshot
 
@@ -47,8 +47,8 @@ def _run(argv: Sequence[str], stale_snapshot: StaleSnapshot | None) -> int:
     try:
         build = parsed_build(argv, stale_snapshot)
         if build is not None:
-            consoles.append(Console(color=build.color, argv=build.argv, stale_snapshot=stale_snapshot))
-            code = run_parsed(build, consoles[0])
+            consoles.append(console_of(build, stale_snapshot))
+            code = run_parsed(consoles[0])
         else:
             from orch23.cli.group import CommandLine, run_command  # noqa: PLC0415 - loads click
 

@@ -40,7 +40,7 @@ class ParsedBuild(Struct, frozen=True):
 
     argv: tuple[str, ...]
     color: ColorChoice
-    parameters: Mapping[str, Any]
+    parameters: dict[str, Any]
 
     def to_json(self) -> str:
         """Return it as text, which `parsed_build` reads."""
@@ -63,10 +63,21 @@ def parsed_build(argv: Sequence[str], stale_snapshot: StaleSnapshot | None) -> P
     return ParsedBuild(tuple(argv), color, parameters)
 
 
-def run_parsed(build: ParsedBuild, console: Console) -> Any:
-    """Run a build with the parameters of an earlier one, in the working directory."""
+def console_of(build: ParsedBuild, stale_snapshot: StaleSnapshot | None) -> Console:
+    """Return the console of a build in the working directory."""
+    return Console(
+        color=build.color,
+        argv=build.argv,
+        stale_snapshot=stale_snapshot,
+        parameters=build.parameters,
+        was_parsed=True,
+    )
+
+
+def run_parsed(console: Console) -> Any:
+    """Run a build with the parameters of an earlier one."""
     with console.resources:
-        return run_action(load_action(BUILD_ACTION), console, build.parameters)
+        return run_action(load_action(BUILD_ACTION), console, console.parameters)
 
 
 def run_action(action: Callable[..., Any], console: Console, parameters: Mapping[str, Any]) -> Any:

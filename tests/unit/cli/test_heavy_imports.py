@@ -40,6 +40,13 @@ OF_OTHERS = frozenset({"orch23.cli.catalogue"}) | frozenset(
         *(f"actions.{module}" for module in ("explain", "doctor", "template", "affected", "outputs", "pipeline")),
     )
 )
+OF_SANDBOXES = frozenset({"socket", "tempfile", "secrets", "shutil"}) | frozenset(
+    f"orch23.execute.{name}"
+    for name in (
+        *("sandbox.bubblewrap", "sandbox.landlock", "sandbox.restricted", "sandbox.seccomp", "sandbox.visible_paths"),
+        "pytest_report",
+    )
+)
 OF_BUILDING = frozenset({"yaml", "hashlib", "orch23.cli.build_run", "orch23.model.pipeline", "orch23.report.text"})
 CODE = """
 import sys
@@ -82,7 +89,7 @@ def test_a_build_of_shell_stages_loads_no_module_of_other_stages_or_commands(tmp
     assert "networkx" in loaded_by(tmp_path, "build"), "the first build compiles the plan"
     assert (tmp_path / "y").read_text() == "x"
     (tmp_path / "y").unlink()
-    needs_not = (LIBRARIES, OF_MODELS, OF_CHECKS, OF_OTHERS, OF_SHOWING, of_kinds_besides("shell"))
+    needs_not = (LIBRARIES, OF_MODELS, OF_CHECKS, OF_OTHERS, OF_SHOWING, OF_SANDBOXES, of_kinds_besides("shell"))
     assert needless(loaded_by(tmp_path, "build"), *needs_not) == []
     assert (tmp_path / "y").read_text() == "x"
     assert needless(loaded_by(tmp_path, "plan"), LIBRARIES - OF_ESTIMATES, OF_MODELS, OF_CHECKS, OF_OTHERS) == []
@@ -136,7 +143,7 @@ def test_the_help_of_all_commands_loads_no_action(tmp_path: Path) -> None:
 
 
 def test_the_modules_that_must_not_be_loaded_exist() -> None:
-    groups = (OF_MODELS, OF_CHECKS, OF_OTHERS, OF_BUILDING, OF_SHOWING)
+    groups = (OF_MODELS, OF_CHECKS, OF_OTHERS, OF_BUILDING, OF_SHOWING, OF_SANDBOXES)
     ours = [name for group in groups for name in group if "." in name]
     assert all(f"orch23.steps.{kind}.spec" in names for kind, names in OF_KINDS.items())
     assert [name for name in ours if not ROOT.joinpath(*name.split(".")).with_suffix(".py").is_file()] == []

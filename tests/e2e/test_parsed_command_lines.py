@@ -1,0 +1,125 @@
+"""A build after an edit uses the parameters that an earlier build parsed, and loads no click."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from orch23.cli.parameters import PARSED_FACT
+from orch23.model.errors import ExitCode
+from orch23.snapshot.stat_snapshot import StatSnapshot, parse_snapshot
+from tests.e2e.test_nothing_to_do import orch23
+from tests.project import Project
+
+pytestmark = pytest.mark.slow
+
+PIPELINE = """\
+version: 1
+name: story
+vars: {word: nothing}
+defaults: {sandbox: off}
+stages:
+  one: {shell: [cp, a.txt, one.txt], inputs: [a.txt], outputs: [one.txt]}
+  two: {shell: "cat one.txt > two.txt; echo ${{ vars.word }} >> two.txt", inputs: [one.txt], outputs: [two.txt]}
+"""
+PARSER = "orch23.cli.commands.building"
+SANDBOXES = {f"orch23.execute.sandbox.{name}" for name in ("bubblewrap", "landlock", "restricted", "seccomp")}
+NEEDLESS = SANDBOXES | {"socket", "shutil", "secrets", "tempfile", "typing_extensions", "inspect", "networkx", "yaml"}
+
+
+@pytest.fixture
+def root(project: Project, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ORCH23_ALLOW_UNSANDBOXED", "1")
+    project.write({"pipeline.yaml": PIPELINE, "a.txt": "a\n"})
+    return project.root
+
+
+def build(root: Path, *argv: str, **environ: str) -> tuple[int, str, set[str]]:
+    """Build after an edit, and return the exit code, what was written, and the modules that were loaded."""
+    (root / "a.txt").write_text(f"{(root / 'a.txt').read_text()}x")
+    done = orch23(root, "build", *argv, **environ)
+    assert done.returncode or (root / "one.txt").read_text() == (root / "a.txt").read_text()
+    return done.returncode, done.stdout + done.stderr, set((root / "modules").read_text().splitlines())
+
+
+def snapshot_of(root: Path) -> StatSnapshot:
+    (path,) = (root / ".orch23/snapshots").iterdir()
+    snapshot = parse_snapshot(path.read_bytes())
+    assert snapshot is not None
+    return snapshot
+
+
+def test_after_an_edit_neither_click_nor_any_sandbox_is_loaded(root: Path) -> None:
+    code, said, loaded = build(root)
+    assert code == 0
+    assert "click" in loaded
+    for _ in range(2):
+        code, again, loaded = build(root)
+        assert (code, again.splitlines()[-1][:20]) == (0, said.splitlines()[-1][:20])
+        assert "orch23.cli.main" in loaded
+        assert loaded & (NEEDLESS | {"click"}) == set()
+
+
+def test_with_another_option_the_command_line_is_parsed_again(root: Path) -> None:
+    build(root)
+    for argv in (("-j", "1"), ("-k",), ("-j1", "-k")):
+        assert "click" in build(root, *argv)[2]
+        assert "click" not in build(root, *argv)[2], "the snapshot has this command line now"
+    assert json.loads(snapshot_of(root).facts[PARSED_FACT])[0] == ["build", "-j1", "-k"]
+
+
+def test_the_parameters_are_those_of_the_command_line(root: Path) -> None:
+    argv = ("pipeline.yaml", "--set", "word=two words", "-q", "two")
+    code, said, loaded = build(root, *argv)
+    assert (code, said, "click" in loaded) == (0, "", True)
+    (root / "two.txt").unlink()
+    code, said, loaded = build(root, *argv)
+    assert (code, said, "click" in loaded) == (0, "", False)
+    assert (root / "two.txt").read_text().endswith("two words\n")
+
+
+def test_a_text_of_the_environment_is_not_stored(root: Path) -> None:
+    environ = {"ORCH23_BUILD_SET": "word=secret-word"}
+    for _ in range(2):
+        assert "click" in build(root, **environ)[2]
+    assert (root / "two.txt").read_text().endswith("secret-word\n")
+    assert PARSED_FACT not in snapshot_of(root).facts
+    assert not any(b"secret-word" in path.read_bytes() for path in (root / ".orch23/snapshots").iterdir())
+
+
+def test_a_switch_of_the_environment_is_stored(root: Path) -> None:
+    for is_first in (True, False):
+        assert ("click" in build(root, ORCH23_BUILD_KEEP_GOING="1")[2]) is is_first
+    assert json.loads(snapshot_of(root).facts[PARSED_FACT])[2]["keep_going"] is True
+
+
+def test_another_environment_is_parsed_again(root: Path) -> None:
+    build(root)
+    code, said, loaded = build(root, ORCH23_BUILD_JOBS="none")
+    assert (code, "click" in loaded) == (ExitCode.USAGE, True)
+    assert "'none' is not a valid integer range" in said
+
+
+def test_errors_are_the_same(root: Path) -> None:
+    build(root)
+    (root / "pipeline.yaml").write_text(PIPELINE.replace("cp, a.txt", "false, a.txt"))
+    failures = []
+    for argv in (("build",), ("build", "-j1")):
+        done = orch23(root, *argv)
+        loaded = set((root / "modules").read_text().splitlines())
+        failures.append((done.returncode, done.stdout, done.stderr.partition("logs/")[0], PARSER in loaded))
+    (first, second) = failures
+    assert first[0] != 0
+    assert first[:3] == second[:3]
+    assert (first[3], second[3]) == (False, True)
+
+
+def test_a_changed_program_is_parsed_again(root: Path) -> None:
+    build(root)
+    snapshot = snapshot_of(root)
+    absolute = [path for path in snapshot.paths if os.path.isabs(path)]
+    (path,) = (root / ".orch23/snapshots").iterdir()
+    snapshot.ctimes[snapshot.paths.index(absolute[0])] += 1
+    path.write_bytes(snapshot.to_bytes())
+    assert "click" in build(root)[2]
