@@ -276,7 +276,7 @@ def _run_started(
     pipeline, plan = project.pipeline, session.state.plan
     key = run_id.split("-")[1]
     if project.partial is not None:
-        part, (lock, _) = project.partial.part, project.partial.lock_file
+        part, (lock, _) = project.partial.part, project.partial.last.lock_file
         spec = spec_hash(project.store, part.began.spec_file)
         own = {"run_id": run_id, "key": key, "jobs": jobs, "lock": lock, "spec_hash": spec}
         return replace(part.began, **own, at_rest=part.idle_counts)  # the other fields are of the whole pipeline

@@ -32,6 +32,17 @@ class LastBuild(Struct, frozen=True):
     stale_snapshot: StaleSnapshot
     rows: DependencyIndex
 
+    @property
+    def lock_file(self) -> tuple[str, int]:
+        """The hex SHA-256 and the change time in ns of the lock file of the last build; `("", 0)` without one."""
+        snapshot, difference = self.stale_snapshot.snapshot, self.stale_snapshot.difference
+        path = lock_path(Path(), snapshot.facts["pipeline"]).as_posix()
+        if path not in snapshot.paths:
+            return "", 0
+        number = snapshot.paths.index(path)
+        ctime_ns = difference.touched.get(number, snapshot.ctimes[number])
+        return snapshot.file_state(number).sha256.hex(), ctime_ns
+
     def merged_snapshot(
         self, newer: StatSnapshot, written: Collection[str], is_decided: Callable[[str], bool], **facts: str
     ) -> StatSnapshot:
@@ -67,17 +78,6 @@ class PartialBuild(Struct, frozen=True, kw_only=True):
 
     last: LastBuild
     part: Part
-
-    @property
-    def lock_file(self) -> tuple[str, int]:
-        """The hex SHA-256 and the change time in ns of the lock file of the last build; `("", 0)` without one."""
-        snapshot, difference = self.last.stale_snapshot.snapshot, self.last.stale_snapshot.difference
-        path = lock_path(Path(), snapshot.facts["pipeline"]).as_posix()
-        if path not in snapshot.paths:
-            return "", 0
-        number = snapshot.paths.index(path)
-        ctime_ns = difference.touched.get(number, snapshot.ctimes[number])
-        return snapshot.file_state(number).sha256.hex(), ctime_ns
 
 
 class SinceLastBuild(Struct, frozen=True):

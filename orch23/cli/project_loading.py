@@ -124,8 +124,10 @@ class Project(Struct, frozen=True, kw_only=True):
         """The lock file and the history of earlier builds."""
         root, file = self.settings.root, self.pipeline.file
         if self.partial is not None:
-            return PartialPriorState(root, file, self.partial.part.recorded, *self.partial.lock_file)
-        return WholePriorState(root, self.store.logs, file)
+            return PartialPriorState(root, file, self.partial.part.recorded, *self.partial.last.lock_file)
+        return WholePriorState(
+            root, self.store.logs, file, "" if self.earlier is None else self.earlier.last.lock_file[0]
+        )
 
 
 def open_project(settings: ProjectSettings, stale_snapshot: StaleSnapshot | None = None) -> Project:

@@ -35,7 +35,16 @@ from orch23.resolve.slices import YamlReader
 from orch23.steps.registry import is_llm
 from orch23.store.codes import E_LOCK_DAMAGED
 from orch23.store.history import RunHistory, read_history
-from orch23.store.lock_file import LockWrite, lock_digest, read_lock, read_lock_records, write_lock, write_lock_records
+from orch23.store.lock_file import (
+    KnownLock,
+    LockWrite,
+    lock_digest,
+    read_known_lock,
+    read_lock,
+    read_lock_records,
+    write_lock,
+    write_lock_records,
+)
 from orch23.store.project_store import ProjectStore
 from orch23.store.safe_files import read_regular
 
@@ -49,12 +58,17 @@ def lock_path(root: Path, pipeline_file: str) -> Path:
     return (root / pipeline_file).with_suffix(".lock")
 
 
-class WholePriorState(Struct, frozen=True):
-    """The whole lock file and history."""
+class WholePriorState(Struct):
+    """The whole lock file and history.
+
+    `sha256` is that of the lock file that an earlier build wrote, in hex, if it is known. `_known` is that file.
+    """
 
     root: Path
     logs: Path
     pipeline_file: str
+    sha256: str = ""
+    _known: KnownLock | None = None
 
     def read(self) -> tuple[LockFile, RunHistory]:
         """Return the lock file and the history.
@@ -64,8 +78,10 @@ class WholePriorState(Struct, frozen=True):
 
         """
         place = lock_path(self.root, self.pipeline_file)
-        history = read_history(self.logs, self.pipeline_file, lock_digest(place))
-        return read_lock(place), history
+        self._known = read_known_lock(place, self.sha256) if self.sha256 else None
+        digest = lock_digest(place) if self._known is None else self.sha256
+        history = read_history(self.logs, self.pipeline_file, digest)
+        return read_lock(place) if self._known is None else self._known.lock, history
 
     def write(self, lock: LockFile, pipeline_name: str) -> LockWrite:
         """Write the lock file.
@@ -74,7 +90,8 @@ class WholePriorState(Struct, frozen=True):
             SafetyError: a directory of its path is a link.
 
         """
-        return write_lock(self.root, lock_path(Path(), self.pipeline_file).as_posix(), lock, pipeline_name)
+        path = lock_path(Path(), self.pipeline_file).as_posix()
+        return write_lock(self.root, path, lock, pipeline_name, self._known)
 
 
 class PartialPriorState(Struct):

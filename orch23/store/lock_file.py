@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 from msgspec import Struct
 
 from orch23.model.diagnostic import Diagnostic, Location
@@ -138,6 +139,24 @@ def read_lock(path: Path) -> LockFile:
     return LockFile()
 
 
+class KnownLock(Struct, frozen=True):
+    """The bytes of a lock file that orch23 wrote, and the records in them."""
+
+    data: bytes
+    lock: LockFile
+
+
+def read_known_lock(path: Path, sha256: str) -> KnownLock | None:
+    """Return a lock file that an earlier build wrote; None if it has another SHA-256 (in hex) now.
+
+    Its form and its checksums were right then, so they are not checked again.
+    """
+    data = read_regular(path)
+    if data is None or digest_bytes(data).sha256 != sha256:
+        return None
+    return KnownLock(data, decode_lock(data, str(path), is_known=True))
+
+
 class LockWrite(NamedTuple):
     """The result of a write: the SHA-256 of the file in hex, and its status if it was written.
 
@@ -152,14 +171,17 @@ class LockWrite(NamedTuple):
         return self.file is not None
 
 
-def write_lock(root: Path, path: str, lock: LockFile, pipeline_name: str) -> LockWrite:
+def write_lock(root: Path, path: str, lock: LockFile, pipeline_name: str, known: KnownLock | None = None) -> LockWrite:
     """Write a lock file below the root, unless it has the same text already.
+
+    The text of records that are those of a `known` file is taken from there.
 
     Raises:
         SafetyError: a directory of its path is a link.
 
     """
-    data = b"".join(piece.encode("utf-8") for piece in _pieces(lock, pipeline_name))
+    texts = {} if known is None else _texts_in(known, lock, path)
+    data = b"".join(piece.encode("utf-8") for piece in _pieces(lock, pipeline_name, texts))
     if read_file(root, path) == data:
         return LockWrite(digest_bytes(data).sha256)
     return LockWrite(digest_bytes(data).sha256, replace_file(root, path, data, 0o644))
@@ -183,19 +205,33 @@ def encode_lock(lock: LockFile, pipeline_name: str) -> str:
     return "".join(_pieces(lock, pipeline_name))
 
 
-def _pieces(lock: LockFile, pipeline_name: str) -> Iterator[str]:
+def _texts_in(known: KnownLock, lock: LockFile, origin: str) -> Mapping[str, str]:
+    """Return the text of each record that is in a known lock file, by stage, without the comma at its end."""
+    same = [name for name, record in lock.records.items() if known.lock.records.get(name) is record]
+    try:
+        spans = _spans(known.data, same, origin, is_known=True)
+    except CorruptStateError:  # somebody has formatted the file
+        return {}
+    return {name: known.data[start : end - 1].decode("utf-8") for name, (start, end) in spans.items()}
+
+
+def _pieces(lock: LockFile, pipeline_name: str, texts: Mapping[str, str] = {}) -> Iterator[str]:
     """Yield the text of a lock file record by record: all records as one value take six times its memory."""
     yield f'{{\n "orch23_lock": {LOCK_VERSION},\n "pipeline": {_quoted(pipeline_name)},\n "records": '
-    yield from _part({**lock.records, _END: None}, failed=False)
+    yield from _part({**lock.records, _END: None}, texts, failed=False)
     if lock.retained:
         yield ',\n "retained": '
-        yield from _part(lock.retained, failed=True)
+        yield from _part(lock.retained, {}, failed=True)
     yield "\n}\n"
 
 
-def _part(records: Mapping[str, Record | None], *, failed: bool) -> Iterator[str]:
+def _part(records: Mapping[str, Record | None], texts: Mapping[str, str], *, failed: bool) -> Iterator[str]:
     before = "{"
     for name, record in sorted(records.items()):
+        if name in texts:
+            yield f"{before}{texts[name]}"
+            before = ","
+            continue
         block = "null" if record is None else indented_json(_block(record, failed=failed), sort_keys=True)
         yield f"{before}\n  {_quoted(name)}: {block.replace(_BREAK, _BREAK_BELOW)}"
         before = ","
@@ -311,8 +347,10 @@ def _spans(
     return spans
 
 
-def decode_lock(data: bytes, origin: str) -> LockFile:
+def decode_lock(data: bytes, origin: str, *, is_known: bool = False) -> LockFile:
     """Return the records of a lock file's bytes; errors name the file `origin`.
+
+    With `is_known`, a digest has shown that these are the bytes that orch23 wrote.
 
     Raises:
         CorruptStateError: as for `read_lock`.
@@ -325,7 +363,7 @@ def decode_lock(data: bytes, origin: str) -> LockFile:
             location = Location(origin, document.count("\n", 0, conflict.start()) + 1, 1, 7)
             hint = "take either side of each block (git checkout --ours FILE, or --theirs), then build"
             raise _error(E_LOCK_CONFLICT, "the lock file has conflict markers of git", location, hint)
-        body = parse_stored(document)
+        body = _parsed(data) if is_known else parse_stored(document)
         version = to_struct(body, JsonObject).get("orch23_lock")
         if version != LOCK_VERSION:
             message = f"the lock file has version {version!r}, but this orch23 supports version {LOCK_VERSION}"
@@ -335,12 +373,29 @@ def decode_lock(data: bytes, origin: str) -> LockFile:
         if _END not in form.records:
             message = "the end mark is missing"
             raise ValueError(message)  # noqa: TRY301 - all kinds of damage are reported below
-        retained = _records(form.retained, origin, document)
-        return LockFile(_records(form.records, origin, document), retained)
+        content_of = _without_sum if is_known else without_sum
+        retained = _records(form.retained, origin, document, content_of)
+        return LockFile(_records(form.records, origin, document, content_of), retained)
     except ValueError as error:
         line, column = (error.lineno, error.colno) if isinstance(error, json.JSONDecodeError) else (1, 1)
         message = f"the lock file cannot be read: {error}"
         raise _error(E_LOCK_DAMAGED, message, Location(origin, line, column), _RESTORE) from error
+
+
+def _parsed(data: bytes) -> Json:
+    """Return the value of a JSON text that orch23 wrote."""
+    try:
+        value: Json = msgspec.json.decode(data)
+    except msgspec.DecodeError:  # half of a surrogate pair, which a lock file may contain
+        return parse_stored(data)
+    return value
+
+
+def _without_sum(block: Json) -> JsonObject:
+    """Return what `without_sum` does, of a block with the right checksum."""
+    body = to_struct(block, JsonObject)
+    del body["sum"]
+    return body
 
 
 def _block(record: Record, *, failed: bool = False) -> JsonObject:
@@ -350,14 +405,16 @@ def _block(record: Record, *, failed: bool = False) -> JsonObject:
     return with_sum(record_to_json(record))
 
 
-def _records(blocks: Mapping[str, Json], origin: str, document: str) -> dict[str, Record]:
+def _records(
+    blocks: Mapping[str, Json], origin: str, document: str, content_of: Callable[[Json], JsonObject]
+) -> dict[str, Record]:
     found: dict[str, Record] = {}
     errors: list[Diagnostic] = []
     for name, block in blocks.items():
         if name == _END:
             continue
         try:
-            found[name] = record_from_json(without_sum(block))
+            found[name] = record_from_json(content_of(block))
         except ValueError as error:
             errors.append(_bad_record(origin, document, name, error))
     if errors:

@@ -9,11 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from orch23.engine.session import PartialPriorState
+from orch23.engine.session import PartialPriorState, WholePriorState
 from orch23.model.digest import digest_bytes
 from orch23.model.errors import CorruptStateError
 from orch23.model.record import LockFile, Record
-from orch23.store.lock_file import encode_lock, read_lock, read_lock_records, write_lock, write_lock_records
+from orch23.store.lock_file import (
+    encode_lock,
+    lock_digest,
+    read_known_lock,
+    read_lock,
+    read_lock_records,
+    write_lock,
+    write_lock_records,
+)
 from orch23.store.record_format import record_to_json
 from tests.unit.store.test_lock_file import NAMES, RECORDS, record
 
@@ -41,6 +49,58 @@ def part_like_the_whole(root: Path, cases: dict[str, tuple[Record, Record, bool]
     write_lock_records(root, "x.lock", part, pipeline, data)
     assert (root / "x.lock").read_text() == encode_lock(LockFile({**before.records, **part.records}), pipeline)
     assert not write_lock_records(root, "x.lock", part, pipeline, data)
+
+
+@pytest.mark.slow
+@given(
+    st.dictionaries(NAMES, st.tuples(RECORDS, st.none() | RECORDS, st.booleans()), max_size=5),
+    st.dictionaries(NAMES, RECORDS, max_size=2),
+)
+def test_a_known_file_is_read_and_written_like_any_other(
+    tmp_path_factory: pytest.TempPathFactory,
+    cases: dict[str, tuple[Record, Record | None, bool]],
+    retained: dict[str, Record],
+) -> None:
+    root = tmp_path_factory.mktemp("lock")
+    failed = {name: replace(one, failed=True) for name, one in retained.items()}
+    sha256 = write_lock(
+        root, "x.lock", LockFile({name: old for name, (old, _, _) in cases.items()}, failed), "p"
+    ).sha256
+    known = read_known_lock(root / "x.lock", sha256)
+    assert known is not None
+    assert known.lock == read_lock(root / "x.lock")
+    kept = {name: new or known.lock.records[name] for name, (_, new, is_kept) in cases.items() if is_kept}
+    write_lock(root, "x.lock", LockFile(kept), "q", known)
+    assert (root / "x.lock").read_text() == encode_lock(LockFile(kept), "q")
+    assert read_known_lock(root / "x.lock", "0" * 64) is None
+    assert read_known_lock(root / "none.lock", sha256) is None
+
+
+def test_of_a_known_file_only_records_that_changed_are_encoded_and_no_checksum_is_computed(tmp_path: Path) -> None:
+    names = [f"s{number}" for number in range(30)]
+    sha256 = write_lock(tmp_path, "x.lock", LockFile({name: record(name) for name in names}), "p").sha256
+    memory = WholePriorState(tmp_path, tmp_path / "logs", "x.yaml", sha256)
+    with patch("orch23.store.lock_file.without_sum", side_effect=AssertionError):
+        lock, _ = memory.read()
+    with patch("orch23.store.lock_file.record_to_json", wraps=record_to_json) as encoded:
+        assert not memory.write(lock, "p")
+        assert encoded.call_count == 0
+        assert memory.write(LockFile({**lock.records, "s7": record("s7", "v2"), "new": record("new")}), "p")
+        assert encoded.call_count == 2
+    expected = {name: record(name, *(["v2"] if name == "s7" else [])) for name in (*names, "new")}
+    assert read_lock(tmp_path / "x.lock").records == expected
+
+
+def test_a_known_file_that_somebody_has_formatted_is_written_anew(tmp_path: Path) -> None:
+    lock = LockFile({name: record(name) for name in "abc"})
+    write_lock(tmp_path, "x.lock", lock, "p")
+    text = (tmp_path / "x.lock").read_text()
+    (tmp_path / "x.lock").write_text(text.replace('\n  "b": {\n', '\n  "b":\n {\n'))
+    known = read_known_lock(tmp_path / "x.lock", lock_digest(tmp_path / "x.lock"))
+    assert known is not None
+    assert known.lock == lock
+    assert write_lock(tmp_path, "x.lock", known.lock, "p", known)
+    assert (tmp_path / "x.lock").read_text() == text
 
 
 @pytest.mark.parametrize("few", [0, 16])
