@@ -13,7 +13,7 @@ from orch23.model.patterns import lazy_pattern
 
 
 def test_a_pattern_is_compiled_once_and_only_for_its_first_use() -> None:
-    with patch.object(patterns.re, "compile", wraps=re.compile) as compiled:
+    with patch("orch23.model.patterns.re.compile", wraps=re.compile) as compiled:
         pattern = lazy_pattern(r"(a)b", re.IGNORECASE)
         assert compiled.call_count == 0
         assert [pattern.fullmatch(text) is not None for text in ("ab", "AB", "b")] == [True, True, False]
