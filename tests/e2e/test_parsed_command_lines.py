@@ -63,6 +63,9 @@ def test_after_an_edit_neither_click_nor_any_sandbox_is_loaded(root: Path) -> No
         assert (code, again.splitlines()[-1][:20]) == (0, said.splitlines()[-1][:20])
         assert "orch23.cli.main" in loaded
         assert loaded & (NEEDLESS | {"click"}) == set()
+        # Without these files, an edit of the parser would go unnoticed.
+        snapshot, parser = snapshot_of(root), ROOT / f"{PARSER.replace('.', '/')}.py"
+        assert {str(parser), str(parser.parent)} & {*snapshot.paths, *snapshot.outside}
 
 
 def test_with_another_option_the_command_line_is_parsed_again(root: Path) -> None:
