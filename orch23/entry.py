@@ -104,6 +104,8 @@ def _import_msgspec() -> None:
     sys.modules["typing_extensions"] = None  # type: ignore[assignment]  # an import of it fails
     try:
         import msgspec  # noqa: F401, PLC0415 - heavy
+    except ImportError:  # of a version that requires typing_extensions: the command line imports both
+        pass
     finally:
         del sys.modules["typing_extensions"]
 

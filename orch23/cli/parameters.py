@@ -1,6 +1,5 @@
 """The parameters of a command, once its command line is parsed, and the action that they are for."""
 
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -44,6 +43,8 @@ class ParsedBuild(Struct, frozen=True):
 
     def to_json(self) -> str:
         """Return it as text, which `parsed_build` reads."""
+        import json  # noqa: PLC0415 - not for `--help`
+
         return json.dumps([self.argv, self.color, self.parameters])
 
 
@@ -55,6 +56,8 @@ def parsed_build(argv: Sequence[str], stale_snapshot: StaleSnapshot | None) -> P
     # The path of a changed file of the program is absolute: its options may have changed.
     if text is None or any(map(os.path.isabs, stale_snapshot.difference.changed)):
         return None
+    import json  # noqa: PLC0415 - not for `--help`
+
     known, color, parameters = json.loads(text)
     # The snapshot is also used for builds with other options that do not change what is to be done.
     if known != list(argv):

@@ -2,10 +2,13 @@
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import orch23 as package
 from orch23.cli.parameters import PARSED_FACT
 from orch23.model.errors import ExitCode
 from orch23.snapshot.stat_snapshot import StatSnapshot, parse_snapshot
@@ -23,6 +26,7 @@ stages:
   one: {shell: [cp, a.txt, one.txt], inputs: [a.txt], outputs: [one.txt]}
   two: {shell: "cat one.txt > two.txt; echo ${{ vars.word }} >> two.txt", inputs: [one.txt], outputs: [two.txt]}
 """
+ROOT = Path(package.__file__).parents[1]
 PARSER = "orch23.cli.commands.building"
 SANDBOXES = {f"orch23.execute.sandbox.{name}" for name in ("bubblewrap", "landlock", "restricted", "seccomp")}
 NEEDLESS = SANDBOXES | {"socket", "shutil", "secrets", "tempfile", "typing_extensions", "inspect", "networkx", "yaml"}
@@ -59,6 +63,9 @@ def test_after_an_edit_neither_click_nor_any_sandbox_is_loaded(root: Path) -> No
         assert (code, again.splitlines()[-1][:20]) == (0, said.splitlines()[-1][:20])
         assert "orch23.cli.main" in loaded
         assert loaded & (NEEDLESS | {"click"}) == set()
+        # Without these files, an edit of the parser would go unnoticed.
+        snapshot, parser = snapshot_of(root), ROOT / f"{PARSER.replace('.', '/')}.py"
+        assert {str(parser), str(parser.parent)} & {*snapshot.paths, *snapshot.outside}
 
 
 def test_with_another_option_the_command_line_is_parsed_again(root: Path) -> None:
@@ -123,3 +130,15 @@ def test_a_changed_program_is_parsed_again(root: Path) -> None:
     snapshot.ctimes[snapshot.paths.index(absolute[0])] += 1
     path.write_bytes(snapshot.to_bytes())
     assert "click" in build(root)[2]
+
+
+@pytest.mark.parametrize("requires", [False, True])
+def test_typing_extensions_can_be_imported_later(tmp_path: Path, requires: bool) -> None:
+    (tmp_path / "typing_extensions.py").write_text("")
+    if requires:
+        (tmp_path / "msgspec.py").write_text("import typing_extensions\n")
+    code = "import sys; from orch23 import entry; entry._import_msgspec(); print('typing_extensions' in sys.modules)"
+    code += "; import msgspec, typing_extensions"
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))}
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
