@@ -274,7 +274,7 @@ class StageDecider(Struct):
         unique: list[Record] = []
         for record in found:
             if not any(same_result(record, one) for one in unique):
-                unique.append(replace(record, stage=stage.name))
+                unique.append(record if record.stage == stage.name else replace(record, stage=stage.name))
         return tuple(unique)
 
     def _same_core(self, resolved: ResolvedStage, locked: Record | None) -> Candidate | None:

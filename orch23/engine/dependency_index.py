@@ -187,35 +187,37 @@ def all_rows(
     rows = {_HEAD: _encode(head), _TEXT: _encode(text)}
     families = [stage for stage in plan.pipeline.stages if isinstance(stage, ForeachStage)]
     sources = [family.foreach.source for family in families if family.foreach.source is not None]
-    stages: dict[str, StageRow] = {}
+    looked: dict[str, tuple[str, ...]] = {}
+    above: dict[str, tuple[str, ...]] = {}
     for number, name in enumerate(plan.order):
         node = plan.nodes[name]
         if isinstance(node, ForeachStage) or name not in seen:
             rows[_OTHER + _bytes(name)] = _encode(_Other(node))
             continue
         # Sorted, since the order of a set differs from process to process.
-        looked = tuple(sorted(reads.get(name, ())))
-        stages[name] = StageRow(
+        looked[name] = tuple(sorted(reads.get(name, ())))
+        above[name] = tuple(sorted(plan.upstream_of_chains.get(name, ())))
+        row = StageRow(
             node,
             number,
             plan.upstream[name],
             tuple(one for one in plan.downstream[name] if one in wanted),
-            looked,
+            looked[name],
             _makes(node, records[name]) if name in wanted else (),
             beside.get(name, ()),
-            tuple(sorted(plan.upstream_of_chains.get(name, ()))),
+            above[name],
             plan.group_of(name) or "",
             any(may_overlap(pattern, source) for pattern in writes_of(node) for source in sources),
             name in recorded,
         )
-    rows |= {_STAGE + _bytes(name): _encode(row) for name, row in stages.items()}
+        rows[_STAGE + _bytes(name)] = _encode(row)
     rows |= {_FAMILY + _bytes(family.name): _encode(family) for family in families}
     # A changed list changes the plan. The index maps it to its foreach, which has no row: so all stages are decided.
     lists = {family.name: reads.get(family.name, ()) for family in families}
-    readers = _inverted({name: row.looked for name, row in stages.items()} | lists)
-    above = _inverted({name: row.above for name, row in stages.items() if name in wanted})
+    readers = _inverted(looked | lists)
+    seers = _inverted({name: chains for name, chains in above.items() if name in wanted})
     groups = {name: [one for one in names if one in wanted] for name, names in plan.groups.items()}
-    for kind, places in ((_READERS, readers), (_CHAIN, chains), (_ABOVE, above), (_GROUP, groups)):
+    for kind, places in ((_READERS, readers), (_CHAIN, chains), (_ABOVE, seers), (_GROUP, groups)):
         rows.update((kind + _bytes(place), _encode(list(names))) for place, names in places.items())
     return rows
 

@@ -20,15 +20,11 @@ from orch23.plan.planner import ALL_STAGES, Selection
 
 
 class DryRun(Struct, dict=True):
-    """Predicts a build: a stage that would run keeps its last result, marked as unsettled.
-
-    `decided_stages` are the stages as they were resolved.
-    """
+    """Predicts a build: a stage that would run keeps its last result, marked as unsettled."""
 
     decider: StageDecider
     selection: Selection = ALL_STAGES
     decisions: dict[str, Decision] = field(default_factory=dict)
-    decided_stages: dict[str, DecidedStage] = field(default_factory=dict)
 
     @property
     def unaffected(self) -> frozenset[str]:
@@ -114,7 +110,6 @@ class DryRun(Struct, dict=True):
     def decided(self, name: str, decided: DecidedStage) -> None:
         """Update the state as the build of this stage would, as far as that is known."""
         state = self.decider.state
-        self.decided_stages[name] = decided
         match decided.decision:
             case Restore(record=record) | VerifyOnly(record=record, is_final=True):
                 state.settle(name, record)
@@ -149,6 +144,17 @@ class DryRun(Struct, dict=True):
             self._predict(name)
         waiting = tuple(up for up in upstream if up in state.unsettled)
         self._note(node.name, Blocked(stuck) if stuck else Expand(waiting, len(items)))
+
+
+class _PreviewRun(DryRun):
+    """A dry run that keeps the stages as they were resolved. They need more memory than all else of a dry run."""
+
+    decided_stages: dict[str, DecidedStage] = field(default_factory=dict)
+
+    def decided(self, name: str, decided: DecidedStage) -> None:
+        """Keep the resolved stage, too."""
+        self.decided_stages[name] = decided
+        super().decided(name, decided)
 
 
 class Preview(Struct, frozen=True, kw_only=True):
@@ -198,7 +204,7 @@ def preview(session: Session, selection: Selection = ALL_STAGES) -> Preview:
 
     """
     check_ownership(session)
-    dry_run = DryRun(session.decider, selection)
+    dry_run = _PreviewRun(session.decider, selection)
     decisions, plan = dry_run.run(), session.state.plan
     seen = Preview(
         plan=plan,

@@ -1,7 +1,7 @@
 """Collect the decisions, events and read paths of a build with nothing to do, for the next build."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 from msgspec import UNSET, Struct
@@ -18,9 +18,8 @@ from orch23.engine.dependency_index import (
 )
 from orch23.engine.dry_run import replan
 from orch23.engine.partial_plan import Part
-from orch23.engine.project_state import ProjectState
 from orch23.model.event import RunFinished, RunStarted
-from orch23.model.plan import Decision, Fresh
+from orch23.model.plan import Decision, Fresh, Plan
 from orch23.model.record import LockFile
 from orch23.snapshot.signatures import EMPTY_DIRECTORY, EXISTS, signature
 from orch23.snapshot.stat_snapshot import StatSnapshot
@@ -31,14 +30,15 @@ FEWEST = 64
 
 
 class IdleBuild(Struct, frozen=True, kw_only=True):
-    """A build with nothing to do: its decisions, the state they were made in, its first and its last event.
+    """A build with nothing to do: its decisions, its plan, what each stage read, its first and its last event.
 
     `wanted` are the selected stages, `lock` is the lock file that it finds. The `unaffected` stages were not decided
     since the build before.
     """
 
     decisions: Mapping[str, Decision]
-    state: ProjectState
+    plan: Plan
+    reads: Mapping[str, Collection[str]]
     began: RunStarted
     ended: RunFinished
     wanted: frozenset[str]
@@ -73,7 +73,8 @@ def idle_build_of(
     lock, spec = build.committer.written_lock_sha256, _spec_of(session.store, began.spec_file, part)
     return IdleBuild(
         decisions=decisions,
-        state=state,
+        plan=state.plan,
+        reads=state.reads,
         began=replace(began, lock=lock, spec_hash=spec, at_rest=UNSET),
         ended=RunFinished(status="ok", stages=dict(+counts), limits=ended.limits),
         wanted=wanted,
@@ -148,7 +149,7 @@ def table_of(
     the rows with a snapshot. `text` is the pipeline's, `read` names the files that it was read from. `is_cut`
     returns whether the text can be split into stages of these names, so that one edited stage can be read alone.
     """
-    plan, reads = found.state.plan, found.state.reads
+    plan, reads = found.plan, found.reads
     records = {name: one.record for name, one in found.decisions.items() if isinstance(one, Fresh)}
     try:
         if part is not None:

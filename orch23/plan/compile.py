@@ -82,6 +82,8 @@ def compile_plan(facts: PlanNodes) -> tuple[CompiledGraph | None, tuple[Diagnost
     if problems:
         return None, tuple(problems)
     edges = tuple(Edge(a, b, edge_reason(graph, a, b)) for a, b in sorted(graph.edges))
+    # Its cached views refer to it: without this, its nodes and edges would stay in memory for the whole build.
+    graph.clear()
     return CompiledGraph(order, edges, _upstream_of_chains(nodes, dropped)), ()
 
 

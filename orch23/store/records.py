@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
@@ -171,8 +171,10 @@ class Records:
             lookups = tuple(lookup_keys(entry.record))
             for kind, value in lookups:
                 self._find(kind, value)
-            self._enter(entry)
-            self._changed.update(lookups)
+            self._enter(entry, lookups)
+            # Without an index, all rows are written.
+            if self._found is not None:
+                self._changed.update(lookups)
 
     def use(self, record: Record) -> None:
         """Note that a record was used, in the time of its file. A failure is ignored: only `gc` reads the time."""
@@ -287,7 +289,7 @@ class Records:
                 self._read_file(key, data, self._read_files)
             everything = [entry for file in self._read_files.values() for entry in file.entries.values()]
             for entry in sorted(everything, key=lambda one: one.order):
-                self._enter(entry)
+                self._enter(entry, lookup_keys(entry.record))
         return self._read_files
 
     def _has_index(self) -> bool:
@@ -322,12 +324,12 @@ class Records:
             data = read_regular(self._path(key))
             if data is not None:
                 for entry in self._read_file(key, data, files).entries.values():
-                    self._enter(entry, in_order=True)
+                    self._enter(entry, lookup_keys(entry.record), in_order=True)
 
-    def _enter(self, entry: RecordEntry, *, in_order: bool = False) -> None:
-        """Add a record to all of its lookups: as the newest, or by its number."""
+    def _enter(self, entry: RecordEntry, lookups: Iterable[tuple[str, str]], *, in_order: bool = False) -> None:
+        """Add a record to its lookups: as the newest, or by its number."""
         self._number = max(self._number, entry.number)
-        for kind, value in lookup_keys(entry.record):
+        for kind, value in lookups:
             there = self._index.setdefault(kind, {})
             both = (*(one for one in there.get(value, ()) if one.digest != entry.digest), entry)
             there[value] = tuple(sorted(both, key=lambda one: one.order)) if in_order else both

@@ -284,6 +284,9 @@ class StateFile:
                 self._write()
                 after = self._clock()
                 self._due_again = after + max(_AT_LEAST_EVERY, _SHARE * (after - now))
+            # What follows, the snapshot, needs the memory that the texts of all stages take.
+            if isinstance(event.data, RunFinished):
+                self._text = StateEncoder()
 
     def _is_due(self, event: Event, now: datetime) -> bool:
         if isinstance(event.data, RunStarted | RunFinished):

@@ -6,13 +6,17 @@ import itertools
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import SafetyError
 from orch23.store.codes import E_LINK
 from orch23.store.turns import PAUSE
+
+if TYPE_CHECKING:
+    import ctypes
 
 PRIVATE_FILE_MODE = 0o600
 PRIVATE_FOLDER_MODE = 0o700
@@ -128,12 +132,20 @@ def sync(descriptor: int) -> None:
         os.fsync(descriptor)
 
 
+@cache
+def _libc() -> "ctypes.CDLL":
+    """Return the C library. Each `CDLL` has classes of its own, which only the garbage collector removes."""
+    import ctypes  # noqa: PLC0415 - as below
+
+    return ctypes.CDLL(None, use_errno=True)
+
+
 def sync_filesystem(path: Path) -> None:
     """Make everything written so far to the file system of `path` durable, in one call for any number of files."""
     import ctypes  # noqa: PLC0415 - takes 5 ms, and is needed only by a build that wrote something
 
     with closing(os.open(path, os.O_RDONLY | os.O_CLOEXEC)) as descriptor:
-        syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+        syncfs = getattr(_libc(), "syncfs", None)
         if syncfs is None:  # pragma: no cover - a libc without it: not Linux
             os.sync()
         else:

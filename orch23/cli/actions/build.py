@@ -28,7 +28,7 @@ from orch23.model.errors import ConsentError, ExitCode, Orch23Error, UsageError
 from orch23.model.event import Event, Observer, RunFinished
 from orch23.model.event_data import RunStatus
 from orch23.model.paths import LOGS_FOLDER
-from orch23.plan.planner import build_plan
+from orch23.plan.planner import Selection, build_plan
 from orch23.report.formats import Format, View
 from orch23.report.observers import Guarded
 from orch23.report.registry import FORMATS, format_of
@@ -97,16 +97,21 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
     form = builtin or format_of(output, project.pipeline.plugins)
     console.progress.is_quiet = form.is_alone
     selection = selection_of(args, stages)
-    plan, _ = build_plan(project.pipeline, cache=project.store.plans)
-    if plan is not None:
-        check_forced(plan, (*forced, *resample))
-        selection.nodes(plan)
+    _check_names(project, selection, (*forced, *resample))
     request = replace(request, selection=selection)
     run = partial(_run, console, request=request, form=form, verbose=verbose, of_plugin=builtin is None)
     try:
         return run(project)
     except OutdatedIndexError:
         return run(replace(project, earlier=None))
+
+
+def _check_names(project: Project, selection: Selection, forced: tuple[str, ...]) -> None:
+    """Check that all stages exist that the command line names. The plan for this is not kept while the build runs."""
+    plan, _ = build_plan(project.pipeline, cache=project.store.plans)
+    if plan is not None:
+        check_forced(plan, forced)
+        selection.nodes(plan)
 
 
 def _build_part(
