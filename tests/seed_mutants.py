@@ -473,8 +473,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S3-05": (
         M(
             "orch23/resolve/expand.py",
-            "    rendered = render_foreach(foreach, keyed, variables)\n",
-            "    keyed = sorted(keyed, key=lambda pair: pair[0])\n    rendered = render_foreach(foreach, keyed, variables)\n",
+            "    rendered = render_foreach(foreach, keyed,",
+            "    keyed = sorted(keyed, key=lambda pair: pair[0])\n    rendered = render_foreach(foreach, keyed,",
         ),
     ),
     "S3-06": (

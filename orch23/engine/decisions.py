@@ -17,7 +17,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.errors import MissingBytesError
 from orch23.model.paths import match_any
-from orch23.model.pipeline import Stage
+from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import Decision, Edited, Restore, Run, VerifyOnly
 from orch23.model.record import Facts, Manifest, Reason, Record, core_of, retained_key, same_result
 from orch23.plan.nodes import reads_with_exclusions, writes_of
@@ -51,6 +51,18 @@ class StageDecider(Struct):
     earlier: EarlierBuild | None = None
     stale_chains: dict[str, bool] = field(default_factory=dict)
     _edited_chains: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    _items: dict[str, Mapping[str, Stage]] = field(default_factory=dict)
+
+    def former_items(self, node: ForeachStage) -> Mapping[str, Stage]:
+        """Return items of a foreach that this build or the last one has built, by name. All threads may call it."""
+        if node.name in self._items:
+            return self._items[node.name]
+        return {} if self.earlier is None else self.earlier.items_of(node, self.state.plan.pipeline.vars)
+
+    def keep_items(self, node: ForeachStage, items: tuple[Stage, ...]) -> None:
+        """Keep items that a list would have, for its expansion."""
+        if items:
+            self._items[node.name] = {stage.name: stage for stage in items}
 
     def resolve(self, name: str) -> ResolvedStage:
         """Return a stage with its manifest, by the current state."""

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from orch23.engine.dependency_index import DependencyIndex, OutdatedIndexError, StageRow, head_of, is_open
 from orch23.engine.partial_plan import Since, index_of, readers_of
 from orch23.engine.project_state import ProjectState
+from orch23.model.digest import Json, is_identical
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
 from orch23.model.plan import Plan
 from orch23.model.record import Record
@@ -26,17 +27,20 @@ class EarlierBuild(Struct, frozen=True, dict=True):
     """The stages of a build with nothing to do, by name, and the paths that have changed since.
 
     `changed` are paths of files below `root`, and whole paths of listed directories. With `is_over`, the build that
-    made the last of these changes is over.
+    made the last of these changes is over. `families` are its foreach stages by name, `variables` the vars of its
+    pipeline.
     """
 
     index: DependencyIndex
     rows: Mapping[str, StageRow]
     changed: frozenset[str]
     root: str
+    families: Mapping[str, ForeachStage] = {}
+    variables: Mapping[str, Json] = {}
     is_over: bool = False
 
     @cached_property
-    def _families(self) -> Mapping[str, list[str]]:
+    def _names(self) -> Mapping[str, list[str]]:
         found: dict[str, list[str]] = {}
         for name in self.rows:
             found.setdefault(family_of(name), []).append(name)
@@ -57,6 +61,16 @@ class EarlierBuild(Struct, frozen=True, dict=True):
             and self.changed.isdisjoint(row.makes)
         )
 
+    def items_of(self, node: ForeachStage, variables: Mapping[str, Json]) -> Mapping[str, Stage]:
+        """Return the items of a foreach, by name; none if the vars or its declaration were different, except its list.
+
+        It reads no index, so all threads may call it.
+        """
+        before = self.families.get(node.name)
+        if before is None or not _is_same_foreach(before, node) or not is_identical(self.variables, variables):
+            return {}
+        return {name: self.rows[name].node for name in self._names.get(node.name, ())}
+
     def after(self, written: Iterable[str]) -> "EarlierBuild":
         """Return this build with the changes of the current build, which wrote these paths and is over."""
         return replace(self, changed=self.changed.union(self._with_folders(written)), is_over=True)
@@ -64,7 +78,7 @@ class EarlierBuild(Struct, frozen=True, dict=True):
     def unaffected(self, state: ProjectState) -> frozenset[str]:
         """Return the stages of a plan whose results are still those in the lock file, whatever other stages will do."""
         lists = {node.name: node for node in state.plan.unexpanded}
-        former = [name for family, names in self._families.items() if family not in lists for name in names]
+        former = [name for family, names in self._names.items() if family not in lists for name in names]
         # A list may have new items. Only their names show whether they make files that a stage looked at.
         writers_of = cache(WriterIndex(lists).writers_of)
         unclear = {name for name in self.rows if any(map(writers_of, self._files_of(name)))} if lists else set()
@@ -76,7 +90,7 @@ class EarlierBuild(Struct, frozen=True, dict=True):
         `others` are the other unaffected stages.
         """
         names = [item.name for item in items]
-        former = self._families.get(family_of(names[0]), ()) if names else ()
+        former = self._names.get(family_of(names[0]), ()) if names else ()
         return self._unaffected(state, names, former, others, frozenset()) - frozenset(others)
 
     def _unaffected(
@@ -146,6 +160,12 @@ class EarlierBuild(Struct, frozen=True, dict=True):
         return frozenset(found)
 
 
+def _is_same_foreach(before: ForeachStage, now: ForeachStage) -> bool:
+    """Return whether two foreach stages differ at most in the values of their lists. Equal values have equal types."""
+    one, other = (replace(node, foreach=replace(node.foreach, values=())) for node in (before, now))
+    return is_identical(one, other)
+
+
 def _has_same_place(plan: Plan, name: str, row: StageRow) -> bool:
     """Return whether a stage has the same neighbors as before, and is decided by itself."""
     return (
@@ -183,6 +203,8 @@ def earlier_build(since: Since, store: ProjectStore, pipeline: Pipeline) -> Earl
                 lambda name: rows[name].makes if name in rows else (),
                 lambda path: os.path.lexists(store.root / path),
             )
-        return EarlierBuild(index, rows, changed, str(store.root))
+        declared = (node.name for node in pipeline.stages if isinstance(node, ForeachStage))
+        families = {name: known for name in declared if (known := index.family(name)) is not None}
+        return EarlierBuild(index, rows, changed, str(store.root), families, index.head.pipeline.vars)
     except OutdatedIndexError:
         return None

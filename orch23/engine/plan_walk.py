@@ -2,6 +2,7 @@
 
 import heapq
 from collections.abc import Callable, Collection, Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from msgspec import Struct
@@ -23,6 +24,8 @@ from orch23.resolve.slices import YamlReader
 
 if TYPE_CHECKING:
     from orch23.resolve.expand import Expansion
+
+_NO_STAGES: Mapping[str, Stage] = MappingProxyType({})
 
 
 def unknown_check_error(pipeline: Pipeline, stage: str, place: tuple[str | int, ...], name: str) -> Diagnostic:
@@ -48,6 +51,15 @@ TextOf: TypeAlias = Callable[[Plan, ForeachStage], str | None]
 """Return the text of the file with the list of a foreach, or None if that is not known; a static list has no text."""
 
 
+FormerItems: TypeAlias = Callable[[ForeachStage], Mapping[str, Stage]]
+"""Return items that were built earlier for the same foreach and the same vars, by name."""
+
+
+def _no_items(node: ForeachStage) -> Mapping[str, Stage]:
+    del node
+    return _NO_STAGES
+
+
 class Expanded(Struct, frozen=True):
     """The expansion of one foreach: the plan with its items, or the plan without them and the errors."""
 
@@ -57,7 +69,9 @@ class Expanded(Struct, frozen=True):
     problems: tuple[Diagnostic, ...]
 
 
-def expand_each(plan: Plan, text_of: TextOf, read_yaml: YamlReader) -> Iterator[Expanded]:
+def expand_each(
+    plan: Plan, text_of: TextOf, read_yaml: YamlReader, former: FormerItems = _no_items
+) -> Iterator[Expanded]:
     """Expand the foreach stages of a plan one after the other, each in the plan of the one before it.
 
     One whose list is not known stays as it is and is not yielded.
@@ -66,18 +80,29 @@ def expand_each(plan: Plan, text_of: TextOf, read_yaml: YamlReader) -> Iterator[
         text = text_of(plan, node)
         if text is None:
             continue
-        found = items_of(plan, node, text, read_yaml)
+        found = items_of(plan, node, text, read_yaml, former(node))
         more, problems = plan_with_items(plan, {node.name: found})
         plan = plan if more is None else more
         yield Expanded(node, plan, found.stages if more is not None else (), problems)
 
 
-def items_of(plan: Plan, node: ForeachStage, text: str | None, read_yaml: YamlReader) -> "Expansion":
-    """Return the items of a foreach, or the errors of its list. A static list needs no text."""
+def items_of(
+    plan: Plan,
+    node: ForeachStage,
+    text: str | None,
+    read_yaml: YamlReader,
+    former: Mapping[str, Stage] = _NO_STAGES,
+) -> "Expansion":
+    """Return the items of a foreach, or the errors of its list. A static list needs no text.
+
+    `former` are items that were built earlier for the same foreach and the same vars, by name.
+    """
     from orch23.resolve.expand import Expansion, expand  # noqa: PLC0415 - it loads the language of pipelines
 
     pipeline = plan.pipeline
-    found = expand(node, text, variables=pipeline.vars, read_yaml=read_yaml, locate=pipeline.locate_written)
+    found = expand(
+        node, text, variables=pipeline.vars, read_yaml=read_yaml, locate=pipeline.locate_written, former=former
+    )
     wrong = (*_items_on_pipeline(plan, node, found.stages), *_unknown_checks(plan, node, found.stages))
     return Expansion((), (*found.problems, *wrong)) if wrong else found
 
@@ -363,9 +388,9 @@ def _fault(error: Exception | SystemExit) -> ConfigurationError | None:
 
 def expand_foreach(decider: StageDecider, node: ForeachStage) -> "Expansion | None":
     """Return the items of a foreach by its current list; None if the bytes of the list are lost."""
-    state, source = decider.state.tracked(node.name), node.foreach.source
+    state, source, former = decider.state.tracked(node.name), node.foreach.source, decider.former_items(node)
     if source is None:
-        return items_of(state.plan, node, None, decider.read_yaml)
+        return items_of(state.plan, node, None, decider.read_yaml, former)
     entry = StageView(state, node.name).version(source)
     if entry is None:
         return missing_list(state.plan, node, state.store.workspace.is_folder)
@@ -373,7 +398,7 @@ def expand_foreach(decider: StageDecider, node: ForeachStage) -> "Expansion | No
         text = state.read(source, entry).decode("utf-8", errors="replace")
     except MissingBytesError:
         return None
-    return items_of(state.plan, node, text, decider.read_yaml)
+    return items_of(state.plan, node, text, decider.read_yaml, former)
 
 
 def may_access(node: Stage | ForeachStage, paths: Collection[str]) -> bool:

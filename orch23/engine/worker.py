@@ -287,7 +287,7 @@ class Worker(Struct, frozen=True, kw_only=True):
 
     def _trial(self, stage: Stage, files: Files) -> tuple[Diagnostic, ...]:
         """Expand every foreach over one of these files, without changing the plan; return the errors of its items."""
-        state = self.session.state
+        state, decider = self.session.state, self.session.decider
 
         def text_of(plan: Plan, node: ForeachStage) -> str | None:
             # With a second producer the final list is not known yet.
@@ -297,7 +297,8 @@ class Worker(Struct, frozen=True, kw_only=True):
             return state.read(source, files[source]).decode("utf-8", "replace")
 
         problems: list[Diagnostic] = []
-        for one in expand_each(state.plan, text_of, self.session.decider.read_yaml):
+        for one in expand_each(state.plan, text_of, decider.read_yaml, decider.former_items):
+            decider.keep_items(one.node, one.items)
             problems += one.problems
             problems += self._item_inputs(one.plan, one.items, stage.name, files) if one.items else ()
         return tuple(problems)

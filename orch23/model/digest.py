@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import msgspec
 from msgspec import Struct
 
 if TYPE_CHECKING:
@@ -63,6 +64,14 @@ def canonical_json(value: Json) -> bytes:
 def digest_json(value: Json) -> str:
     """Return the sha256, in hex, of a value's canonical JSON."""
     return hashlib.sha256(canonical_json(value)).hexdigest()
+
+
+def is_identical(one: Json | Struct, other: Json | Struct) -> bool:
+    """Return whether two values are equal, have the same types (1 is not 1.0 or True), and the same order of keys."""
+    try:
+        return msgspec.msgpack.encode(one) == msgspec.msgpack.encode(other)
+    except (TypeError, UnicodeError, OverflowError):  # a lone surrogate, or a number of more than 64 bits
+        return False
 
 
 def git_blob_id(data: bytes, like: str = "") -> str:

@@ -13,7 +13,7 @@ from orch23.model.digest import Json
 from orch23.model.parsing import json_at
 from orch23.model.pipeline import Foreach, ForeachStage, SkippedStage, Stage
 from orch23.resolve.slices import SliceError, YamlReader, load_data, resolve_pointer
-from orch23.resolve.stages import render_foreach
+from orch23.resolve.stages import NO_STAGES, render_foreach
 
 # A key is part of the name of a stage, which is also the name of a folder in `logs/`.
 _KEY = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -38,8 +38,13 @@ def expand(
     variables: Mapping[str, Json],
     read_yaml: YamlReader,
     locate: _Locate,
+    former: Mapping[str, Stage] = NO_STAGES,
 ) -> Expansion:
-    """Return the stages of a foreach. `text` is the content of its `from` file; a static list needs none."""
+    """Return the stages of a foreach. `text` is the content of its `from` file; a static list needs none.
+
+    `former` are stages of an earlier expansion of the same foreach with the same variables, by name: equal items are
+    not rendered again.
+    """
     try:
         items = _items(foreach.foreach, text, read_yaml)
     except SliceError as error:
@@ -47,7 +52,9 @@ def expand(
     keyed, problems = _keys(foreach, items, locate)
     # Items that have a key are built even if others have none, so that all errors are reported.
     have_keys = not problems
-    rendered = render_foreach(foreach, keyed, variables)
+    # Other items decide the place of an item in a chain, and the stages that it needs.
+    depends_on_others = foreach.foreach.sequential or foreach.foreach.needs_field is not None
+    rendered = render_foreach(foreach, keyed, variables, former=NO_STAGES if depends_on_others else former)
     skipped = tuple(built.skipped for built in rendered if built.skipped is not None)
     keys = frozenset(key for key, _ in keyed)
     # A skipped item counts as not declared, but its name stays valid in `needs` (ADR 12).
@@ -61,8 +68,8 @@ def expand(
         if built.stage is not None and have_keys:
             wanted = _needs(foreach, item)
             problems += _unknown_needs(foreach, key, [name for name in wanted if name not in keys], locate)
-            needed = (f"{foreach.name}@{name}" for name in wanted if name in present)
-            stages.append(replace(built.stage, needs=(*built.stage.needs, *needed)))
+            needed = tuple(f"{foreach.name}@{name}" for name in wanted if name in present)
+            stages.append(replace(built.stage, needs=(*built.stage.needs, *needed)) if needed else built.stage)
     return Expansion(() if problems else tuple(stages), tuple(problems), skipped)
 
 

@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Collection, Container, Mapping, Sequence
+from types import MappingProxyType
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from orch23.model.diagnostic import Severity
-from orch23.model.digest import Json
+from orch23.model.digest import Json, is_identical
 from orch23.model.fields import Problem, Problems, given, normalize_path
 from orch23.model.file_policy import sealed_reason
 from orch23.model.paths import match, match_any
@@ -50,6 +51,10 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET = re.compile(r"(?:.*_)?(?:(?:API|PRIVATE)?KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)", re.IGNORECASE)
 # Variables that decide which code a process loads, or that orch23 sets itself.
 _STEERING = re.compile(r"LD_.*|PYTEST_.*|GIT_.*|PYTHONSTARTUP|PYTHONHOME|SSH_AUTH_SOCK|BASH_ENV|ENV|PATH|HOME|TMPDIR")
+
+
+# Of an earlier rendering, by name.
+NO_STAGES: Mapping[str, Stage] = MappingProxyType({})
 
 
 class _NoStep(Step, Struct, frozen=True):
@@ -153,17 +158,23 @@ def render_foreach(
     items: Sequence[tuple[str, Json]],
     variables: Mapping[str, Json],
     failed: Container[str] = (),
+    former: Mapping[str, Stage] = NO_STAGES,
 ) -> tuple[BuiltStage, ...]:
     """Return the stage of each (key, value), in order; each with the errors of its rendering and checking.
 
     Values of a list in a file are data that a model may have written, so `item_rules` limits what they may decide.
     Values in the pipeline itself (`in`) have no such limits. `failed` are nodes of the body without a
-    value: with any, no stage is returned, but all other errors are.
+    value: with any, no stage is returned, but all other errors are. `former` are stages that were returned earlier for
+    the same foreach and variables, by name: those of equal items are returned again.
     """
     built: list[BuiltStage] = []
     # The index counts built items only: a skipped item has no place in the chain, as if it were not in the list.
     index = 0
     for key, value in items:
+        known = former.get(f"{stage.name}@{key}")
+        if known is not None and known.item is not None and is_identical(known.item.value, value):
+            built.append(BuiltStage(known))
+            continue
         names: dict[str, Json] = {"vars": variables, stage.foreach.name: value}
         skipped = _skipped_item(stage, key, names, failed)
         if skipped is not None:

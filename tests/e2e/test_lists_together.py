@@ -5,6 +5,7 @@ from unittest.mock import patch
 import pytest
 
 from orch23.plan.planner import extend_plan
+from orch23.resolve.stages import _render_item
 from tests.e2e.pipelines import ends, green
 from tests.project import Project
 
@@ -54,3 +55,21 @@ def test_the_mistakes_of_all_lists_are_reported_at_once(listed: Project) -> None
     assert outcome.code == 65
     for name in ("gone.yaml", "below: item 1", "plain: items 0 and 1"):
         assert name in outcome.err, outcome.err
+
+
+def test_the_items_of_a_list_that_a_stage_makes_are_rendered_once(project: Project) -> None:
+    text = """\
+version: 1
+stages:
+  list: {shell: [cp, items.json, list.json], inputs: [items.json], outputs: [list.json]}
+  each:
+    foreach: {from: "list.json#", key: id}
+    outputs: ["out/${{ item.id }}.txt"]
+    shell: [sh, -c, 'echo $0 > $1', "n${{ item.v }}", "out/${{ item.id }}.txt"]
+"""
+    project.write({"pipeline.yaml": text, "items.json": '[{"id": "a", "v": 1}, {"id": "b", "v": 2}]'})
+    with patch("orch23.resolve.stages._render_item", side_effect=_render_item) as rendered:
+        green(project.build())
+    # They are rendered to check the list before it is promoted, and taken over once it is.
+    assert [call.args[1].key for call in rendered.call_args_list] == ["a", "b"]
+    assert (project.root / "out" / "b.txt").read_text() == "n2\n"

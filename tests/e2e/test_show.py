@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from orch23.engine.decisions import DecidedStage, StageDecider
 from tests.e2e.pipelines import green, pipeline, prompt, shell
 from tests.project import Project, scripted
 
@@ -261,3 +262,16 @@ def test_what_a_verification_printed_is_kept_without_secrets(project: Project) -
     assert project.write(scripted(stages, {"a": ["text"]})).build(env=env).code == 0
     run = project.journals()[-1].stem
     assert project.read(f"logs/{run}/a/attempt-1/verify-1.txt") == "[redacted DEMO_API_KEY] said"
+
+
+def test_the_key_of_a_result_needs_no_decision_on_other_stages(built: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    decided: list[str] = []
+    decide = StageDecider.decide
+
+    def noting(self: StageDecider, name: str, **more: Any) -> DecidedStage:
+        decided.append(name)
+        return decide(self, name, **more)
+
+    monkeypatch.setattr(StageDecider, "decide", noting)
+    assert "model  echo" in show(built, "each@x", "--key")
+    assert decided == ["each@x"]

@@ -23,7 +23,7 @@ from orch23.model.event_data import EventData
 from orch23.model.llm import Exchange
 from orch23.model.pipeline import ForeachStage
 from orch23.model.record import Record
-from orch23.plan.planner import Selection
+from orch23.plan.planner import ALL_STAGES, Selection
 from orch23.report.diagnostics import visible
 from orch23.report.explain import text_diff
 from orch23.report.runs import costs_json, costs_text, stage_costs
@@ -63,7 +63,9 @@ def _find_kept(project: Project, stage: str, view: str, attempt: int | None, run
     Selection(targets=(stage,)).nodes(session.state.plan)
     if view == "cost":
         return _cost(project, stage, run)
-    seen = preview(session)
+    # The key of a result does not depend on decisions on other stages, but a list may have to be expanded first.
+    is_kept = view == "key" and _known_record(session, stage) is not None
+    seen = preview(session, Selection(targets=(stage,)) if is_kept else ALL_STAGES)
     node = seen.plan.nodes.get(stage)
     if node is None or isinstance(node, ForeachStage):
         raise _no_item(seen, stage)

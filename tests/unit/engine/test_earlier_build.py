@@ -7,11 +7,12 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
+from orch23.engine import plan_walk
 from orch23.engine.dependency_index import StageRow
 from orch23.engine.earlier_build import EarlierBuild
 from orch23.engine.project_state import ProjectState
 from orch23.load.pipeline import parse_pipeline
-from orch23.model.pipeline import Stage
+from orch23.model.pipeline import ForeachStage, Pipeline, Stage
 from orch23.plan.planner import build_plan
 
 ROOT = "/project"
@@ -51,9 +52,9 @@ def earlier(*changed: str, looked: Mapping[str, tuple[str, ...]] | None = None, 
     return EarlierBuild(cast("Any", None), rows, frozenset(changed), ROOT)
 
 
-def after(edit: tuple[str, str]) -> str:
-    assert BEFORE.count(edit[0]) == 1
-    return BEFORE.replace(*edit)
+def after(edit: tuple[str, str], text: str = BEFORE) -> str:
+    assert text.count(edit[0]) == 1
+    return text.replace(*edit)
 
 
 def test_without_a_change_all_are_unaffected() -> None:
@@ -143,3 +144,45 @@ def test_a_list_whose_items_are_not_known_affects_what_looked_at_a_file_that_the
     assert earlier().unaffected(state_of(text)) == {"a", "b", "c"}
     # With it, what is downstream of it: a link that leads to such a file is an error (E691).
     assert earlier(looked={"a": ("made/x.txt",)}).unaffected(state_of(text)) == {"c"}
+
+
+LISTED = """\
+version: 1
+vars: {n: 1}
+stages:
+  each:
+    foreach: {in: [x, y]}
+    shell: [make, "${{ item }}", "1"]
+    outputs: ["out/${{ item }}"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("edit", "names"),
+    [
+        (("x, y", "y, z"), {"each@x", "each@y"}),
+        (("{n: 1}", "{n: true}"), set()),  # 1 and true are equal in Python
+        (("{n: 1}", "{m: 1}"), set()),
+        (('"1"]', "1]"), set()),
+        (("[make", "[touch"), set()),
+        (("  each:", "  other:"), set()),
+    ],
+)
+def test_earlier_items_count_only_with_the_same_body_and_vars(edit: tuple[str, str], names: set[str]) -> None:
+    before, now = parse_pipeline(LISTED, "p.yaml").pipeline, parse_pipeline(after(edit, LISTED), "p.yaml").pipeline
+    assert before is not None
+    assert now is not None
+    (node,), (known,) = now.stages, before.stages
+    assert isinstance(node, ForeachStage)
+    assert isinstance(known, ForeachStage)
+    rows = {one.name: StageRow(one, number, (), (), (), ()) for number, one in enumerate(items_of(before, known))}
+    build = EarlierBuild(cast("Any", None), rows, frozenset(), ROOT, {known.name: known}, before.vars)
+    found = build.items_of(node, now.vars)
+    assert set(found) == names
+    assert all(found[name] is rows[name].node for name in names)
+
+
+def items_of(pipeline: Pipeline, node: ForeachStage) -> tuple[Stage, ...]:
+    plan, _ = build_plan(pipeline)
+    assert plan is not None
+    return plan_walk.items_of(plan, node, None, lambda text: text).stages

@@ -92,6 +92,7 @@ class Visitor:
     # as an decider
     read_yaml: Any = staticmethod(lambda text: text)
     earlier = None
+    former_items: Any = staticmethod(lambda _node: {})
 
     def decide(self, name: str, *, need_intermediate: bool = False) -> DecidedStage:
         assert not need_intermediate
