@@ -309,9 +309,11 @@ class Worker(Struct, frozen=True, kw_only=True):
         A slice is searched in the files of the list's maker and in those that the maker sees; files that other stages
         make later are not known yet.
         """
+        earlier = self.session.decider.earlier
+        known = frozenset[str]() if earlier is None else earlier.untouched(plan)
         missing = [
             error
-            for error in missing_input_errors(plan, self.session.store)
+            for error in missing_input_errors(plan, self.session.store, known)
             if any(f"`{stage.name}`" in error.message for stage in items)
         ]
         ended = Selection(targets=(maker,)).nodes(plan)
