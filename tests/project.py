@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -60,6 +61,11 @@ class Project:
         if state is not None and not os.path.lexists(place):
             place.parent.mkdir(parents=True, exist_ok=True)
             place.symlink_to(state)
+
+    def copy(self, root: Path) -> "Project":
+        """Copy the project with everything that orch23 keeps in it, and return the copy."""
+        shutil.copytree(self.root, root, symlinks=True)
+        return Project(root)
 
     # ---- files ------------------------------------------------------------------------------------
 

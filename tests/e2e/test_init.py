@@ -26,6 +26,29 @@ def init(project: Project, *argv: str, env: dict[str, str] | None = None) -> Out
     return project.run("init", *argv, "--defaults", env={**NOBODY, **(env or {})})
 
 
+class Initialized:
+    """Projects that `init` made with default answers. Each template is rendered once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._made: dict[str, tuple[Project, Outcome]] = {}
+
+    def copy(self, name: str, root: Path) -> tuple[Project, Outcome]:
+        """Return a copy of the project of a template, and what `init` printed."""
+        if name not in self._made:
+            first = Project(self._folder / name)
+            outcome = init(first, name)
+            assert outcome.code == 0, outcome.err
+            self._made[name] = first, outcome
+        first, outcome = self._made[name]
+        return first.copy(root), outcome
+
+
+@pytest.fixture(scope="module")
+def initialized(tmp_path_factory: pytest.TempPathFactory) -> Initialized:
+    return Initialized(tmp_path_factory.mktemp("initialized"))
+
+
 def everything(project: Project) -> dict[str, bytes]:
     return {path.as_posix(): path.read_bytes() for path in sorted(project.root.rglob("*")) if path.is_file()}
 
@@ -34,9 +57,10 @@ def everything(project: Project) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_empty_folder_gets_the_runnable_pipeline_as_it_stands_at_the_top_level(project: Project, name: str) -> None:
-    made = init(project, name)
-    assert made.code == 0, made.err
+def test_an_empty_folder_gets_the_runnable_pipeline_as_it_stands_at_the_top_level(
+    initialized: Initialized, tmp_path: Path, name: str
+) -> None:
+    project, made = initialized.copy(name, tmp_path / "project")
     files = project.files()
     for path in builtin_templates()[name].files:
         first = SCHEMA_LINE.match(files[path])
@@ -46,8 +70,10 @@ def test_an_empty_folder_gets_the_runnable_pipeline_as_it_stands_at_the_top_leve
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_validates_plans_builds_and_is_then_up_to_date_without_a_call(project: Project, name: str) -> None:
-    init(project, name)
+def test_it_validates_plans_builds_and_is_then_up_to_date_without_a_call(
+    initialized: Initialized, tmp_path: Path, name: str
+) -> None:
+    project, _ = initialized.copy(name, tmp_path / "project")
     pipeline = f"pipelines/{name}.yaml"
     assert project.run("validate", pipeline, env=NOBODY).code == 0
     assert "run" in project.plan(pipeline, env=NOBODY).values()
@@ -58,8 +84,8 @@ def test_it_validates_plans_builds_and_is_then_up_to_date_without_a_call(project
     assert not project.events_of("llm_request")
 
 
-def test_the_first_line_of_the_pipeline_leads_an_editor_to_the_schema(project: Project) -> None:
-    init(project, "quickstart")
+def test_the_first_line_of_the_pipeline_leads_an_editor_to_the_schema(initialized: Initialized, tmp_path: Path) -> None:
+    project, _ = initialized.copy("quickstart", tmp_path / "project")
     pipeline = project.root / "pipelines/quickstart.yaml"
     found = SCHEMA_LINE.match(pipeline.read_bytes())
     assert found is not None
@@ -156,16 +182,16 @@ def test_the_two_ways_out_contradict_each_other(project: Project) -> None:
     assert init(project, "quickstart", "--keep", "--overwrite").code == 64
 
 
-def test_the_same_again_changes_nothing(project: Project) -> None:
-    init(project, "quickstart")
+def test_the_same_again_changes_nothing(initialized: Initialized, tmp_path: Path) -> None:
+    project, _ = initialized.copy("quickstart", tmp_path / "project")
     before = everything(project)
     again = init(project, "quickstart")
     assert (again.code, everything(project)) == (0, before)
     assert " create " not in again.out
 
 
-def test_a_project_that_has_the_template_is_led_to_the_update(project: Project) -> None:
-    init(project, "quickstart")
+def test_a_project_that_has_the_template_is_led_to_the_update(initialized: Initialized, tmp_path: Path) -> None:
+    project, _ = initialized.copy("quickstart", tmp_path / "project")
     project.edit("specs/quickstart.md", "mine\n")
     assert "orch23 template update quickstart" in init(project, "quickstart").err
 

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
@@ -46,6 +47,20 @@ print(json.dumps([status, task, "2030-01-02" in page([task])]))
 @pytest.fixture
 def app(project: Project) -> Project:
     return copied(project)
+
+
+@pytest.fixture(scope="module")
+def first_build(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """Build the shipped project once for all tests that start after its first build."""
+    project = copied(Project(tmp_path_factory.mktemp("first") / "project"))
+    green(project.build(PIPELINE, "-j4"))
+    return project
+
+
+@pytest.fixture
+def built(first_build: Project, tmp_path: Path) -> Project:
+    """Return a copy of the project after its first build."""
+    return first_build.copy(tmp_path / "project")
 
 
 def used(project: Project) -> list[object]:
@@ -92,12 +107,11 @@ def test_the_life_of_it(app: Project) -> None:
     assert app.files() == before, "without the feedback all is as it was, and nobody was asked"
 
 
-def test_what_a_due_date_for_tasks_costs_in_numbers(app: Project) -> None:
+def test_what_a_due_date_for_tasks_costs_in_numbers(built: Project) -> None:
     """Four of five layers are written again: those that know the fields of a task. The fifth is proved again."""
-    green(app.build(PIPELINE))
-    feedback(app)
-    green(app.build(PIPELINE))
-    calls = {e["role"]: e["data"]["calls"] for e in app.events_of("stage_finished") if e["role"] in MODELS}
+    feedback(built)
+    green(built.build(PIPELINE))
+    calls = {e["role"]: e["data"]["calls"] for e in built.events_of("stage_finished") if e["role"] in MODELS}
     avoided = [name for name in MODELS if not calls[name]]
     ran = [name for name in LAYERS if calls[f"layers@{name}"]]
     sys.stdout.write(
@@ -107,8 +121,8 @@ def test_what_a_due_date_for_tasks_costs_in_numbers(app: Project) -> None:
     assert ran == list(OF_ENTITIES)
     assert sum(calls.values()) == 6
     assert avoided == ["layers@backend_app"]
-    assert ends(app)["layers@backend_app"] == "verified"
-    assert ends(app)["scaffold"] == "fresh"
+    assert ends(built)["layers@backend_app"] == "verified"
+    assert ends(built)["scaffold"] == "fresh"
 
 
 # ---- what is affected, before it is built ----------------------------------------------------------
@@ -127,43 +141,41 @@ def affected(project: Project) -> dict[str, str]:
 
 @pytest.mark.parametrize("ignored", [".orch23\nlogs\n", ".orch23\nlogs\nworkspace\n"])
 def test_affected_names_the_layers_that_feedback_reaches_once_there_is_an_architecture(
-    app: Project, ignored: str
+    built: Project, ignored: str
 ) -> None:
     """Before that it says which stages may be; whether what was made is committed makes no difference."""
-    green(app.build(PIPELINE))
-    app.write({".gitignore": ignored})
-    git(app, "init", "-q")
-    git(app, "add", "-A")
-    git(app, "commit", "-q", "-m", "c")
-    assert affected(app) == {}
-    feedback(app)
+    built.write({".gitignore": ignored})
+    git(built, "init", "-q")
+    git(built, "add", "-A")
+    git(built, "commit", "-q", "-m", "c")
+    assert affected(built) == {}
+    feedback(built)
     layers = [f"layers@{name}" for name in LAYERS]
     after = ("architecture", *layers, "code_map", "changes", "acceptance")
-    assert affected(app) == {"intent": "changed", **dict.fromkeys(after, "downstream")}
+    assert affected(built) == {"intent": "changed", **dict.fromkeys(after, "downstream")}
 
-    green(app.build(PIPELINE, "architecture"))
-    assert asked(app) == ["intent", "architecture"]
-    found = affected(app)
+    green(built.build(PIPELINE, "architecture"))
+    assert asked(built) == ["intent", "architecture"]
+    found = affected(built)
     assert found == {
         **dict.fromkeys(("intent", "architecture", "changes", "code_map"), "changed"),
         **{f"layers@{name}": "changed" for name in OF_ENTITIES},
         "layers@backend_app": "downstream",  # proved again, on other code below it
         "acceptance": "downstream",
     }
-    planned = app.plan(PIPELINE)
+    planned = built.plan(PIPELINE)
     assert {name for name in layers if found[name] == "changed"} == {n for n in layers if planned[n] == "run"}
     assert planned["layers@backend_app"] == "maybe"
-    green(app.build(PIPELINE))
-    assert layers_asked(app) == set(OF_ENTITIES)
-    assert affected(app) == dict.fromkeys(found, "changed")
+    green(built.build(PIPELINE))
+    assert layers_asked(built) == set(OF_ENTITIES)
+    assert affected(built) == dict.fromkeys(found, "changed")
 
 
 # ---- what it leaves on disk ------------------------------------------------------------------------
 
 
-def test_each_app_has_a_folder_with_its_spec_its_code_and_a_page_about_them(app: Project) -> None:
-    green(app.build(PIPELINE))
-    assert set(app.files("workspace")) == {
+def test_each_app_has_a_folder_with_its_spec_its_code_and_a_page_about_them(built: Project) -> None:
+    assert set(built.files("workspace")) == {
         f"{APP}/{path}"
         for path in (
             "README.md",
@@ -178,7 +190,7 @@ def test_each_app_has_a_folder_with_its_spec_its_code_and_a_page_about_them(app:
             "src/frontend/app.py",
         )
     }
-    assert app.read(f"{APP}/README.md").startswith("# todo\n")
+    assert built.read(f"{APP}/README.md").startswith("# todo\n")
 
 
 def test_another_app_id_is_another_folder_from_another_request(app: Project) -> None:
@@ -196,38 +208,34 @@ def test_another_app_id_is_another_folder_from_another_request(app: Project) -> 
     assert code(app) == mine
 
 
-def test_the_page_about_the_app_is_there_before_any_model_is_asked(app: Project) -> None:
-    green(app.build(PIPELINE))
-    events = [(event["type"], event["role"]) for event in app.events()]
+def test_the_page_about_the_app_is_there_before_any_model_is_asked(built: Project) -> None:
+    events = [(event["type"], event["role"]) for event in built.events()]
     assert events.index(("promoted", "scaffold")) < events.index(("llm_request", "intent"))
 
 
-def test_the_code_map_says_which_files_each_layer_made(app: Project) -> None:
-    green(app.build(PIPELINE))
-    mapped = json.loads(app.read(f"{APP}/spec/code_map.json"))
-    promoted = {e["role"]: e["data"]["files"] for e in app.events_of("promoted") if e["role"].startswith("layers@")}
+def test_the_code_map_says_which_files_each_layer_made(built: Project) -> None:
+    mapped = json.loads(built.read(f"{APP}/spec/code_map.json"))
+    promoted = {e["role"]: e["data"]["files"] for e in built.events_of("promoted") if e["role"].startswith("layers@")}
     assert {f"layers@{name}": [f"{APP}/src/{file}" for file in files] for name, files in mapped.items()} == promoted
     assert list(mapped) == list(LAYERS)
 
 
-def test_the_log_of_changes_gains_a_line_with_each_feedback(app: Project) -> None:
-    green(app.build(PIPELINE))
-    first = app.read(f"{APP}/spec/changes.log")
+def test_the_log_of_changes_gains_a_line_with_each_feedback(built: Project) -> None:
+    first = built.read(f"{APP}/spec/changes.log")
     assert first.splitlines() == [f"{SPEC}/request.md: A to-do list for one person: show tasks, add one, tick one off."]
-    feedback(app)
-    green(app.build(PIPELINE))
-    assert app.read(f"{APP}/spec/changes.log") == first + f"{DUE_DATE}: Tasks may have a due date.\n"
+    feedback(built)
+    green(built.build(PIPELINE))
+    assert built.read(f"{APP}/spec/changes.log") == first + f"{DUE_DATE}: Tasks may have a due date.\n"
 
 
 # ---- order -----------------------------------------------------------------------------------------
 
 
-def test_layers_are_made_in_the_order_of_what_they_depend_on(app: Project) -> None:
-    green(app.build(PIPELINE, "-j4"))
-    edges = app.run("graph", PIPELINE, "--json").json()["edges"]
+def test_layers_are_made_in_the_order_of_what_they_depend_on(built: Project) -> None:
+    edges = built.run("graph", PIPELINE, "--json").json()["edges"]
     needed = {(edge["from"], edge["to"]) for edge in edges if edge["why"].startswith("needs layers@")}
     spans: dict[str, list[int]] = {}
-    for number, event in enumerate(app.events()):
+    for number, event in enumerate(built.events()):
         if event["role"].startswith("layers@") and event["type"] in ("attempt_started", "attempt_finished"):
             spans.setdefault(event["role"].removeprefix("layers@"), []).append(number)
     for layer in value("architecture")["execution_layers"]:
@@ -269,16 +277,15 @@ def blocks(text: str) -> list[tuple[str, str]]:
 RULE_OF_A_KIND = re.compile(r"^- (?:Models|Services|Routes|The app|Escape).*?(?=^$)", re.DOTALL | re.MULTILINE)
 
 
-def test_a_layer_is_asked_with_its_slices_of_the_intent_and_its_entry_and_nothing_else(app: Project) -> None:
+def test_a_layer_is_asked_with_its_slices_of_the_intent_and_its_entry_and_nothing_else(built: Project) -> None:
     """Its request holds these blocks; what is no data is the same for all layers, but for the rule of a kind."""
-    green(app.build(PIPELINE))
-    files = {event["role"]: event["data"]["files"] for event in app.events_of("llm_request")}
+    files = {event["role"]: event["data"]["files"] for event in built.events_of("llm_request")}
     bare = set()
     for entry in value("architecture")["execution_layers"]:
         name = entry["name"]
         slices = [(f"{APP}/spec/architecture.json", f"/execution_layers/[name={name}]")]
         slices += [(f"{APP}/spec/intent.json", f"/{pointer}") for pointer in entry["intent"]]
-        sent = prompt(app, f"layers@{name}")
+        sent = prompt(built, f"layers@{name}")
         assert [place for place, _ in blocks(sent)] == [f"{path}#{part}" for path, part in slices]
         assert json.loads(blocks(sent)[0][1]) == entry
         said = [(one["path"], one["slice"]) for one in files[f"layers@{name}"]]
@@ -290,25 +297,23 @@ def test_a_layer_is_asked_with_its_slices_of_the_intent_and_its_entry_and_nothin
     assert not re.search(r"milk|due|To-do|task|history|request\.md", bare.pop())
 
 
-def test_the_first_intent_is_made_of_the_request_alone(app: Project) -> None:
-    green(app.build(PIPELINE))
-    sent = prompt(app, "intent")
+def test_the_first_intent_is_made_of_the_request_alone(built: Project) -> None:
+    sent = prompt(built, "intent")
     assert "MODE: CREATE" in sent
     assert "MODIFY" not in sent
     assert [place for place, _ in blocks(sent)] == [f"{SPEC}/request.md", "schema"]
-    assert "architecture that was accepted last" not in prompt(app, "architecture")
+    assert "architecture that was accepted last" not in prompt(built, "architecture")
 
 
-def test_feedback_evolves_the_accepted_intent_and_architecture(app: Project) -> None:
-    green(app.build(PIPELINE))
-    accepted = app.read(f"{APP}/spec/intent.json"), app.read(f"{APP}/spec/architecture.json")
-    app.write({f"{SPEC}/feedback/0002-later.md": "Only due dates, no times.\n"})
-    feedback(app)
+def test_feedback_evolves_the_accepted_intent_and_architecture(built: Project) -> None:
+    accepted = built.read(f"{APP}/spec/intent.json"), built.read(f"{APP}/spec/architecture.json")
+    built.write({f"{SPEC}/feedback/0002-later.md": "Only due dates, no times.\n"})
+    feedback(built)
     intent = value("intent", after_feedback=True)
     later = {"source": f"{SPEC}/feedback/0002-later.md", "summary": "No times."}
-    answered(app, {"intent": [json.dumps({**intent, "history": [*intent["history"], later]})]})
-    green(app.build(PIPELINE))
-    sent = prompt(app, "intent")
+    answered(built, {"intent": [json.dumps({**intent, "history": [*intent["history"], later]})]})
+    green(built.build(PIPELINE))
+    sent = prompt(built, "intent")
     assert "MODE: MODIFY" in sent
     places = [place for place, _ in blocks(sent)]
     assert places == [
@@ -319,7 +324,7 @@ def test_feedback_evolves_the_accepted_intent_and_architecture(app: Project) -> 
         "schema",
     ]
     assert dict(blocks(sent))[f"{APP}/spec/intent.json"].strip() == accepted[0].strip()
-    sent = prompt(app, "architecture")
+    sent = prompt(built, "architecture")
     assert [place for place, _ in blocks(sent)] == [
         f"{APP}/spec/intent.json",
         f"{APP}/spec/architecture.json",

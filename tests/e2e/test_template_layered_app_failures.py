@@ -1,6 +1,7 @@
 """The template `layered_app` where something fails: how it ends, what is left, and what the next build has to ask."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +31,20 @@ ROUTES = "layers@backend_routes"
 @pytest.fixture
 def app(project: Project) -> Project:
     return copied(project)
+
+
+@pytest.fixture(scope="module")
+def first_build(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """Build the shipped project once for all tests that start after its first build."""
+    project = copied(Project(tmp_path_factory.mktemp("first") / "project"))
+    green(project.build(PIPELINE))
+    return project
+
+
+@pytest.fixture
+def built(first_build: Project, tmp_path: Path) -> Project:
+    """Return a copy of the project after its first build."""
+    return first_build.copy(tmp_path / "project")
 
 
 def attempts(project: Project, stage: str) -> list[str]:
@@ -113,18 +128,17 @@ def unstable(how: str) -> str:
 
 
 @pytest.mark.parametrize("how", ["E340", "E342", "E343", "E344", "E345", "E346"])
-def test_an_architecture_that_stays_unstable_changes_nothing_of_the_app(app: Project, how: str) -> None:
-    green(app.build(PIPELINE))
-    before = app.files("workspace")
-    feedback(app)
-    answered(app, {"architecture": [unstable(how), unstable(how) + " ", unstable(how) + "\n"]})
-    outcome = app.build(PIPELINE)
+def test_an_architecture_that_stays_unstable_changes_nothing_of_the_app(built: Project, how: str) -> None:
+    before = built.files("workspace")
+    feedback(built)
+    answered(built, {"architecture": [unstable(how), unstable(how) + " ", unstable(how) + "\n"]})
+    outcome = built.build(PIPELINE)
     assert outcome.code == 1
     assert f"[{how}]" in outcome.err
-    assert attempts(app, "architecture") == ["verify_failed"] * 3
-    assert asked(app) == ["intent", *["architecture"] * 3]
-    assert app.files("workspace") == before, "the new intent is withheld, since no architecture fits it"
-    assert ends(app)["intent"] == "held"
+    assert attempts(built, "architecture") == ["verify_failed"] * 3
+    assert asked(built) == ["intent", *["architecture"] * 3]
+    assert built.files("workspace") == before, "the new intent is withheld, since no architecture fits it"
+    assert ends(built)["intent"] == "held"
 
 
 def test_an_architecture_of_another_form_is_refused_before_it_is_compared(app: Project) -> None:
@@ -137,30 +151,28 @@ def test_an_architecture_of_another_form_is_refused_before_it_is_compared(app: P
     assert asked(app) == ["intent", *["architecture"] * 3]
 
 
-def test_what_its_owner_released_may_change_its_place_once(app: Project) -> None:
-    green(app.build(PIPELINE))
-    feedback(app)
-    answered(app, {"architecture": [unstable("E346")]})
+def test_what_its_owner_released_may_change_its_place_once(built: Project) -> None:
+    feedback(built)
+    answered(built, {"architecture": [unstable("E346")]})
     step = "      - check: architecture_stability\n"
-    app.replace(PIPELINE, step, f"{step}        with: {{released: [backend_app]}}\n")
-    green(app.build(PIPELINE))
-    assert "layers@backend_app" in asked(app), "its entry has changed, if only by a word"
-    app.replace(PIPELINE, f"{step}        with: {{released: [backend_app]}}\n", step)
-    assert app.plan(PIPELINE)["architecture"] == "verify"
-    green(app.build(PIPELINE))
-    assert asked(app) == []
+    built.replace(PIPELINE, step, f"{step}        with: {{released: [backend_app]}}\n")
+    green(built.build(PIPELINE))
+    assert "layers@backend_app" in asked(built), "its entry has changed, if only by a word"
+    built.replace(PIPELINE, f"{step}        with: {{released: [backend_app]}}\n", step)
+    assert built.plan(PIPELINE)["architecture"] == "verify"
+    green(built.build(PIPELINE))
+    assert asked(built) == []
 
 
-def test_a_fixed_architecture_goes_on_from_the_intent_that_is_there(app: Project) -> None:
-    green(app.build(PIPELINE))
-    feedback(app)
-    answered(app, {"architecture": [unstable("E345"), unstable("E343"), unstable("E346")]})
-    assert app.build(PIPELINE).code == 1
-    answered(app, {"architecture": [unstable("E345"), answer("architecture", after_feedback=True)]})
-    green(app.build(PIPELINE))
-    assert "intent" not in asked(app)
-    assert attempts(app, "architecture") == ["verify_failed", ""]
-    sent = app.run("show", PIPELINE, "architecture", "--prompt", "--attempt", "2").out
+def test_a_fixed_architecture_goes_on_from_the_intent_that_is_there(built: Project) -> None:
+    feedback(built)
+    answered(built, {"architecture": [unstable("E345"), unstable("E343"), unstable("E346")]})
+    assert built.build(PIPELINE).code == 1
+    answered(built, {"architecture": [unstable("E345"), answer("architecture", after_feedback=True)]})
+    green(built.build(PIPELINE))
+    assert "intent" not in asked(built)
+    assert attempts(built, "architecture") == ["verify_failed", ""]
+    sent = built.run("show", PIPELINE, "architecture", "--prompt", "--attempt", "2").out
     assert "[E345] frontend_ui: made `frontend/app.py`; no layer makes it now" in sent
 
 
@@ -226,20 +238,19 @@ def test_a_layer_that_leaves_a_file_out_is_refused(app: Project) -> None:
     assert "`workspace/layered_app/todo/src/backend/routes/more.py` was not written" in outcome.err
 
 
-def test_feedback_that_fails_in_one_layer_leaves_everything_as_it_was(app: Project) -> None:
-    green(app.build(PIPELINE))
-    whole, before = app.files("workspace"), code(app)
-    feedback(app)
-    answered(app, {ROUTES: [broken(ROUTES, f" {number}") for number in range(3)]})
-    assert app.build(PIPELINE).code == 1
-    assert asked(app).count(ROUTES) == 3
-    assert app.files("workspace") == whole, "intent, architecture, models and services are green, and are withheld"
-    again = app.build(PIPELINE)
-    assert (again.code, asked(app), code(app)) == (1, [], before)
-    answered(app, {ROUTES: [answer(ROUTES, after_feedback=True)]})
-    green(app.build(PIPELINE))
-    assert asked(app) == [ROUTES, "layers@frontend_ui"]
-    assert sum(code(app)[path] != before[path] for path in before) == len(LAYERS) - 1
+def test_feedback_that_fails_in_one_layer_leaves_everything_as_it_was(built: Project) -> None:
+    whole, before = built.files("workspace"), code(built)
+    feedback(built)
+    answered(built, {ROUTES: [broken(ROUTES, f" {number}") for number in range(3)]})
+    assert built.build(PIPELINE).code == 1
+    assert asked(built).count(ROUTES) == 3
+    assert built.files("workspace") == whole, "intent, architecture, models and services are green, and are withheld"
+    again = built.build(PIPELINE)
+    assert (again.code, asked(built), code(built)) == (1, [], before)
+    answered(built, {ROUTES: [answer(ROUTES, after_feedback=True)]})
+    green(built.build(PIPELINE))
+    assert asked(built) == [ROUTES, "layers@frontend_ui"]
+    assert sum(code(built)[path] != before[path] for path in before) == len(LAYERS) - 1
 
 
 # ---- the whole app ---------------------------------------------------------------------------------
@@ -254,21 +265,20 @@ def test_an_app_that_a_persons_tests_refuse_is_a_failed_build(app: Project) -> N
     assert set(app.files("workspace")) == {f"{APP}/README.md"}
 
 
-def test_feedback_that_the_users_tests_refuse_changes_no_file_and_is_not_paid_for_twice(app: Project) -> None:
-    green(app.build(PIPELINE))
-    before = app.files("workspace")
-    feedback(app)
+def test_feedback_that_the_users_tests_refuse_changes_no_file_and_is_not_paid_for_twice(built: Project) -> None:
+    before = built.files("workspace")
+    feedback(built)
     refusing = "def test_b():\n    from pathlib import Path\n    import backend.app as a\n"
     refusing += "    assert 'due' not in (Path(a.__file__).parent / 'models/task.py').read_text()\n"
     test = "specs/layered_app/todo/tests/test_more.py"
-    app.write({test: refusing})
-    assert app.build(PIPELINE).code == 1
-    finished = ends(app)
+    built.write({test: refusing})
+    assert built.build(PIPELINE).code == 1
+    finished = ends(built)
     assert finished["acceptance"] == "failed", "it was given the new code, not that of the workspace"
     assert {finished[name] for name in ("intent", "architecture", "changes", "code_map")} == {"held"}
-    assert app.files("workspace") == before
-    app.delete(test)
-    green(app.build(PIPELINE))
-    assert asked(app) == []
-    assert "due" in app.read(f"{APP}/src/backend/models/task.py")
-    assert set(app.plan(PIPELINE).values()) == {"fresh"}
+    assert built.files("workspace") == before
+    built.delete(test)
+    green(built.build(PIPELINE))
+    assert asked(built) == []
+    assert "due" in built.read(f"{APP}/src/backend/models/task.py")
+    assert set(built.plan(PIPELINE).values()) == {"fresh"}

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -91,12 +92,19 @@ def planned_then_built(app: Project) -> None:
     assert layers_asked(app) == will, "plan and build agree"
 
 
-@pytest.fixture
-def app(project: Project) -> Project:
-    """Give the app as it is without feedback; each layer's code is the same whatever the intent says."""
-    copied(project)
+@pytest.fixture(scope="module")
+def first_build(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """Build the app without feedback; each layer's code is the same whatever the intent says."""
+    project = copied(Project(tmp_path_factory.mktemp("first") / "project"))
     answered(project, {f"layers@{name}": [answer(f"layers@{name}")] for name in LAYERS})
     green(project.build(PIPELINE))
+    return project
+
+
+@pytest.fixture
+def app(first_build: Project, tmp_path: Path) -> Project:
+    """Return a copy of the app after its first build, with feedback."""
+    project = first_build.copy(tmp_path / "project")
     feedback(project, "Change something.\n")
     return project
 

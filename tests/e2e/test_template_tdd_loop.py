@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
@@ -24,6 +25,20 @@ ALL = ["tests@cli", "tests@stats", "tests@words", "code", "code"]
 @pytest.fixture
 def tdd(project: Project) -> Project:
     return copied(project, "tdd_loop")
+
+
+@pytest.fixture(scope="module")
+def first_build(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """Build the shipped project once for all tests that start after its first build."""
+    project = copied(Project(tmp_path_factory.mktemp("first") / "project"), "tdd_loop")
+    green(project.build(PIPELINE))
+    return project
+
+
+@pytest.fixture
+def built(first_build: Project, tmp_path: Path) -> Project:
+    """Return a copy of the project after its first build."""
+    return first_build.copy(tmp_path / "project")
 
 
 def actions(project: Project) -> dict[str, str]:
@@ -120,27 +135,24 @@ def test_the_spec_may_be_json(tdd: Project) -> None:
 # ---- what the models are asked -----------------------------------------------------------------------
 
 
-def test_whichever_user_writes_tests_sees_the_rules_of_the_module_and_no_other(tdd: Project) -> None:
-    green(tdd.build(PIPELINE))
-    text = shown_request(tdd, "tests@words", 1)
+def test_whichever_user_writes_tests_sees_the_rules_of_the_module_and_no_other(built: Project) -> None:
+    text = shown_request(built, "tests@words", 1)
     assert all(one in text for one in (ORDER, "textstats.words", "tests/test_words.py"))
     assert "most_common" not in text
     assert "src/" not in text
 
 
-def test_the_first_request_of_code_holds_spec_and_tests_and_no_failure(tdd: Project) -> None:
-    green(tdd.build(PIPELINE))
-    text = shown_request(tdd, "code", 1)
-    assert tdd.read(SPEC) in text
-    assert all(tdd.read(path) in text for path in tdd.files(f"{PLACE}/tests"))
+def test_the_first_request_of_code_holds_spec_and_tests_and_no_failure(built: Project) -> None:
+    text = shown_request(built, "code", 1)
+    assert built.read(SPEC) in text
+    assert all(built.read(path) in text for path in built.files(f"{PLACE}/tests"))
     assert not any(one in text for one in ("has failed", "AssertionError", "def most_common(words: list"))
 
 
-def test_a_patch_is_asked_for_with_spec_current_files_and_the_output_of_the_tests(tdd: Project) -> None:
-    green(tdd.build(PIPELINE))
-    text = shown_request(tdd, "code", 2)
-    assert tdd.read(SPEC) in text
-    assert all(tdd.read(path) in text for path in tdd.files(f"{PLACE}/tests"))
+def test_a_patch_is_asked_for_with_spec_current_files_and_the_output_of_the_tests(built: Project) -> None:
+    text = shown_request(built, "code", 2)
+    assert built.read(SPEC) in text
+    assert all(built.read(path) in text for path in built.files(f"{PLACE}/tests"))
     for path, content in RED.items():
         assert content in text, path
         assert f'path="{PLACE}/{path}"' in text
@@ -149,12 +161,11 @@ def test_a_patch_is_asked_for_with_spec_current_files_and_the_output_of_the_test
     assert "AssertionError: assert [('pear', 2)" in text, "what pytest has said: it says it on stdout, not on stderr"
 
 
-def test_no_diff_is_asked_for_and_none_is_taken(tdd: Project) -> None:
-    green(tdd.build(PIPELINE))
-    assert all("no diffs" in shown_request(tdd, "code", attempt) for attempt in (1, 2))
-    code_answers(tdd, "--- a/src/a.py\n+++ b/src/a.py\n@@ -1 +1 @@\n-a\n+b\n")
-    assert tdd.build(PIPELINE).code == 1
-    assert "E2" in tdd.events_of("attempt_finished")[-1]["data"]["excerpt"]
+def test_no_diff_is_asked_for_and_none_is_taken(built: Project) -> None:
+    assert all("no diffs" in shown_request(built, "code", attempt) for attempt in (1, 2))
+    code_answers(built, "--- a/src/a.py\n+++ b/src/a.py\n@@ -1 +1 @@\n-a\n+b\n")
+    assert built.build(PIPELINE).code == 1
+    assert "E2" in built.events_of("attempt_finished")[-1]["data"]["excerpt"]
 
 
 def test_tests_that_are_green_without_code_are_sent_back(tdd: Project) -> None:

@@ -28,7 +28,7 @@ from tests.e2e.work_order_template import (
     repository,
     verified_by,
 )
-from tests.project import Project, files_answer
+from tests.project import Outcome, Project, files_answer
 from tests.unit.checks.orders import exists, manifest, order
 
 pytestmark = pytest.mark.slow  # whole builds, some of which run a test suite of their own
@@ -39,6 +39,21 @@ BUILT = ["repository", "plan", "orders", "factory@WO-01", "factory@WO-02", "fact
 @pytest.fixture
 def shipped(project: Project) -> Project:
     return copied(project)
+
+
+@pytest.fixture(scope="module")
+def first_build(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Outcome]:
+    """Build the shipped project once for all tests that only read what a first build leaves."""
+    project = copied(Project(tmp_path_factory.mktemp("work_orders") / "project"))
+    outcome = project.build(PIPELINE, "-j", "4")
+    green(outcome)
+    return project, outcome
+
+
+@pytest.fixture
+def built(first_build: tuple[Project, Outcome], tmp_path: Path) -> Project:
+    """Return a copy of the project after its first build."""
+    return first_build[0].copy(tmp_path / "project")
 
 
 def orders(project: Project) -> list[dict[str, Any]]:
@@ -106,30 +121,27 @@ def test_the_planner_is_asked_with_the_whole_spec_the_repository_and_the_form_of
     assert "previous answer" not in asked
 
 
-def test_a_revision_carries_the_codes_and_the_previous_answer(shipped: Project) -> None:
-    green(shipped.build(PIPELINE))
-    asked = kept(shipped, "plan", 2, "prompt.txt")
+def test_a_revision_carries_the_codes_and_the_previous_answer(built: Project) -> None:
+    asked = kept(built, "plan", 2, "prompt.txt")
     assert [code for code in ("[E003] WO-01", "[E101] WO-03", "[E105] WO-03") if code not in asked] == []
-    assert kept(shipped, "plan", 1, "response.txt").strip() in asked
-    assert shipped.read(SPEC).strip() in asked
+    assert kept(built, "plan", 1, "response.txt").strip() in asked
+    assert built.read(SPEC).strip() in asked
 
 
-def test_every_attempt_at_a_plan_is_kept_with_question_answer_and_errors(shipped: Project) -> None:
-    green(shipped.build(PIPELINE))
-    assert json.loads(kept(shipped, "plan", 1, "response.txt"))["work_orders"]
-    assert "[E105]" in kept(shipped, "plan", 1, "failure.txt")
-    assert json.loads(kept(shipped, "plan", 2, "response.txt")) == json.loads(shipped.read(f"{PLACE}/plan.json"))
-    (state,) = [json.loads(p.read_text()) for p in shipped.root.glob("logs/*/state.json")]
+def test_every_attempt_at_a_plan_is_kept_with_question_answer_and_errors(built: Project) -> None:
+    assert json.loads(kept(built, "plan", 1, "response.txt"))["work_orders"]
+    assert "[E105]" in kept(built, "plan", 1, "failure.txt")
+    assert json.loads(kept(built, "plan", 2, "response.txt")) == json.loads(built.read(f"{PLACE}/plan.json"))
+    (state,) = [json.loads(p.read_text()) for p in built.root.glob("logs/*/state.json")]
     assert {name: one["attempts"] for name, one in state["stages"].items()}["plan"] == 2
 
 
-def test_verify_exempt_is_computed_whatever_the_plan_leaves_out(shipped: Project) -> None:
-    green(shipped.build(PIPELINE))
-    plan = json.loads(shipped.read(f"{PLACE}/plan.json"))
+def test_verify_exempt_is_computed_whatever_the_plan_leaves_out(built: Project) -> None:
+    plan = json.loads(built.read(f"{PLACE}/plan.json"))
     assert all("verify_exempt" not in one for one in plan["work_orders"])
-    assert [one.pop("verify_exempt") for one in orders(shipped)] == [True, True, False]
-    whole = json.loads(shipped.read(f"{PLACE}/orders/WORK_ORDERS_MANIFEST.json"))
-    assert whole == {**plan, "work_orders": orders(shipped)}
+    assert [one.pop("verify_exempt") for one in orders(built)] == [True, True, False]
+    whole = json.loads(built.read(f"{PLACE}/orders/WORK_ORDERS_MANIFEST.json"))
+    assert whole == {**plan, "work_orders": orders(built)}
 
 
 def test_what_the_repository_has_already_counts_for_the_contract(project: Project) -> None:
@@ -160,12 +172,11 @@ def test_orders_that_a_person_has_there_are_not_overwritten(shipped: Project) ->
 # ---- the factory ----------------------------------------------------------------------------------
 
 
-def test_the_engineer_is_given_the_order_and_its_files_with_their_digests_and_no_more(shipped: Project) -> None:
-    green(shipped.build(PIPELINE))
-    asked = kept(shipped, "factory@WO-02", 1, "prompt.txt")
-    assert orders(shipped)[1]["intent"] in asked
-    module = shipped.root / REPO / "units/convert.py"
-    before = next(w for w in _writes(shipped, "factory@WO-01", 1) if w["path"] == "units/convert.py")["content"]
+def test_the_engineer_is_given_the_order_and_its_files_with_their_digests_and_no_more(built: Project) -> None:
+    asked = kept(built, "factory@WO-02", 1, "prompt.txt")
+    assert orders(built)[1]["intent"] in asked
+    module = built.root / REPO / "units/convert.py"
+    before = next(w for w in _writes(built, "factory@WO-01", 1) if w["path"] == "units/convert.py")["content"]
     assert before in asked
     assert before != module.read_text(), "a later order has edited it since"
     assert hashlib.sha256(before.encode()).hexdigest() in asked
@@ -175,27 +186,24 @@ def test_the_engineer_is_given_the_order_and_its_files_with_their_digests_and_no
         assert withheld not in asked
 
 
-def test_the_second_attempt_starts_from_the_baseline_and_knows_what_failed(shipped: Project) -> None:
-    green(shipped.build(PIPELINE))
-    (failed,) = failures(shipped, "factory@WO-03")
+def test_the_second_attempt_starts_from_the_baseline_and_knows_what_failed(built: Project) -> None:
+    (failed,) = failures(built, "factory@WO-03")
     assert (failed["kind"], failed["exit_code"]) == ("verify_failed", 1)
-    first, second = (kept(shipped, "factory@WO-03", n, "prompt.txt") for n in (1, 2))
+    first, second = (kept(built, "factory@WO-03", n, "prompt.txt") for n in (1, 2))
     shown = second.partition("# What failed")[0]
     assert shown.rstrip() == first.rstrip()
     assert "test_a_quantity_is_converted[32-F-C-0]" in second.partition("# What failed")[2]
     assert "write only: units/convert.py, tests/test_units.py, scripts/verify.sh" in second
 
 
-def test_two_orders_edit_one_file_and_the_later_one_starts_from_what_the_earlier_one_made(shipped: Project) -> None:
-    green(shipped.build(PIPELINE))
-    made = {n: {w["path"]: w["content"] for w in _writes(shipped, f"factory@WO-0{n}", a)} for n, a in ((1, 1), (3, 2))}
-    assert made[1]["units/convert.py"] in kept(shipped, "factory@WO-03", 1, "prompt.txt")
-    assert repository(shipped)["units/convert.py"] == made[3]["units/convert.py"] != made[1]["units/convert.py"]
+def test_two_orders_edit_one_file_and_the_later_one_starts_from_what_the_earlier_one_made(built: Project) -> None:
+    made = {n: {w["path"]: w["content"] for w in _writes(built, f"factory@WO-0{n}", a)} for n, a in ((1, 1), (3, 2))}
+    assert made[1]["units/convert.py"] in kept(built, "factory@WO-03", 1, "prompt.txt")
+    assert repository(built)["units/convert.py"] == made[3]["units/convert.py"] != made[1]["units/convert.py"]
 
 
-def test_orders_are_carried_out_strictly_one_after_another(shipped: Project) -> None:
-    green(shipped.build(PIPELINE, "-j", "4"))
-    steps = [(e["type"], e["role"]) for e in shipped.events() if e["type"] in ("stage_started", "stage_finished")]
+def test_orders_are_carried_out_strictly_one_after_another(built: Project) -> None:
+    steps = [(e["type"], e["role"]) for e in built.events() if e["type"] in ("stage_started", "stage_finished")]
     run = [step for step in steps if step[1].startswith("factory@")]
     assert run == [(kind, f"factory@WO-0{n}") for n in (1, 2, 3) for kind in ("stage_started", "stage_finished")]
 
@@ -230,10 +238,10 @@ def test_the_same_spec_prompts_and_model_are_one_compile_hash_and_another_spec_i
     assert len({first, second, third, key()}) == 4
 
 
-def test_its_answers_say_that_no_one_recorded_them(shipped: Project) -> None:
-    assert "written by hand, not by a model" in shipped.read(ANSWERS)
-    built = shipped.build(PIPELINE)
-    assert "written by hand" in built.out + built.err
+def test_its_answers_say_that_no_one_recorded_them(first_build: tuple[Project, Outcome]) -> None:
+    project, outcome = first_build
+    assert "written by hand, not by a model" in project.read(ANSWERS)
+    assert "written by hand" in outcome.out + outcome.err
 
 
 # ---- what verifies an order -----------------------------------------------------------------------

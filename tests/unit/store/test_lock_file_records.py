@@ -5,7 +5,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -27,6 +27,7 @@ from tests.unit.store.test_lock_file import NAMES, RECORDS, record
 
 
 @pytest.mark.slow
+@settings(max_examples=5000 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 30)
 @given(
     st.dictionaries(NAMES.filter(lambda name: name < "~"), st.tuples(RECORDS, RECORDS, st.booleans()), max_size=5),
     st.text(max_size=5).filter(lambda name: name.isprintable()),
