@@ -188,7 +188,6 @@ def steps_for(what: str) -> tuple[list[object], dict[str, str]]:
     return [{"pytest": {"paths": ["tests"], "pythonpath": ["src"]}}], {"tests/test_it.py": WRITING[what]}
 
 
-@pytest.mark.stride(2)  # one way of a test and one of a shell step in each tier
 @pytest.mark.parametrize("what", WRITING)
 def test_a_step_that_writes_to_the_tree_fails_and_is_reported_of_scratch(
     project: Project, tier: str, what: str
@@ -201,7 +200,6 @@ def test_a_step_that_writes_to_the_tree_fails_and_is_reported_of_scratch(
     assert "list the path in `scratch`" in outcome.err
 
 
-@pytest.mark.stride(3)  # each way, and each tier
 @pytest.mark.parametrize("what", WRITING)
 def test_what_scratch_names_can_be_written(project: Project, tier: str, what: str) -> None:
     steps, files = steps_for(what)
