@@ -114,6 +114,15 @@ def test_another_environment_is_parsed_again(root: Path) -> None:
     assert "'none' is not a valid integer range" in said
 
 
+def test_a_directory_of_the_environment_is_used_each_time(root: Path) -> None:
+    below = root / "below"
+    below.mkdir()
+    for number in range(3):
+        (root / "a.txt").write_text(f"{number}\n")
+        done = orch23(below, "build", "pipeline.yaml", ORCH23_DIRECTORY=str(root))
+        assert (done.returncode, (root / "one.txt").read_text()) == (0, f"{number}\n"), done.stderr
+
+
 def test_errors_are_the_same(root: Path) -> None:
     build(root)
     (root / "pipeline.yaml").write_text(PIPELINE.replace("cp, a.txt", "false, a.txt"))
