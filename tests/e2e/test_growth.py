@@ -56,6 +56,7 @@ def leave(project: Project) -> None:
     """Change nothing."""
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("steps_reach_outside")
 @pytest.mark.parametrize(
     ("prepare", "argv"),
@@ -88,6 +89,7 @@ MOST_BYTES = 10_800
 """Allocated per added stage at the peak of a first build: 9,800 on 2026-11-25, and 11,700 before."""
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("steps_reach_outside")
 def test_a_first_build_needs_little_memory_for_each_stage(tmp_path: Path) -> None:
     peak_of_first_build(tmp_path / "imports", 20)

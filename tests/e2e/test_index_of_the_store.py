@@ -90,6 +90,7 @@ def rows_of_stages(project: Project) -> dict[bytes, bytes]:
     return rows
 
 
+@pytest.mark.slow
 def test_after_an_edit_of_the_graph_it_is_as_if_it_was_made_again(many: Project, moments: Moments) -> None:
     text = many.read("pipeline.yaml")
     more = "  new: {inputs: [out/9.txt], outputs: [out/new.txt], shell: [cp, out/9.txt, out/new.txt]}\n"
@@ -106,6 +107,7 @@ def test_after_an_edit_of_the_graph_it_is_as_if_it_was_made_again(many: Project,
     assert rows_of_stages(many) == after
 
 
+@pytest.mark.slow
 def test_after_an_edit_of_the_graph_missing_inputs_of_other_stages_are_reported(
     many: Project, moments: Moments
 ) -> None:
