@@ -228,14 +228,16 @@ def _pieces(lock: LockFile, pipeline_name: str, texts: Mapping[str, str] = {}) -
 def _part(records: Mapping[str, Record | None], texts: Mapping[str, str], *, failed: bool) -> Iterator[str]:
     before = "{"
     for name, record in sorted(records.items()):
-        if name in texts:
-            yield f"{before}{texts[name]}"
-            before = ","
-            continue
-        block = "null" if record is None else indented_json(_block(record, failed=failed), sort_keys=True)
-        yield f"{before}\n  {_quoted(name)}: {block.replace(_BREAK, _BREAK_BELOW)}"
+        yield before
+        yield texts[name] if name in texts else _text_of(name, record, failed=failed)
         before = ","
     yield "\n }"
+
+
+def _text_of(name: str, record: Record | None, *, failed: bool) -> str:
+    """Return the text of a record, from the line break before it."""
+    block = "null" if record is None else indented_json(_block(record, failed=failed), sort_keys=True)
+    return f"\n  {_quoted(name)}: {block.replace(_BREAK, _BREAK_BELOW)}"
 
 
 def _quoted(text: str) -> str:
