@@ -223,6 +223,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
             notice=self.observer.notice,
             clock=monotonic,
             before=self.session.history.spent,
+            uncollected=self.session.history.uncollected,
         )
         self.stack.callback(ledger.close)
         return ledger

@@ -14,7 +14,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, LimitError
 from orch23.model.event import CallReserved, CallSettled, Event, RunFinished, Warned
 from orch23.model.event_data import CostText, RequestTotals, RunLimits
-from orch23.model.llm import Request, Response
+from orch23.model.llm import Request, Response, Usage
 from orch23.model.pipeline import StopConditions
 from orch23.providers.prices import FREE_TARIFF, Prices, Tariff, decimal_text, unknown_price_error, worst_case
 from orch23.store.history import UsageTotals
@@ -46,16 +46,18 @@ class _Account(Struct):
         if limits.max_llm_calls is not None and taken.calls + worst.calls > limits.max_llm_calls:
             message = f"max_llm_calls is {limits.max_llm_calls}, and {self.spent.calls} were made"
             return self._refusal("E501", "max_llm_calls", message)
-        if limits.max_cost_usd is not None and taken.cost + worst.cost > limits.max_cost_usd:
+        if limits.max_cost_usd is not None and taken.most_cost + worst.cost > limits.max_cost_usd:
+            more = f", at most ${decimal_text(self.spent.possible_cost)} more" if self.spent.possible_cost else ""
             message = (
-                f"max_cost_usd is ${decimal_text(limits.max_cost_usd)}, ${decimal_text(self.spent.cost)} is spent, "
-                f"and the next request could cost ${decimal_text(worst.cost)}"
+                f"max_cost_usd is ${decimal_text(limits.max_cost_usd)}, ${decimal_text(self.spent.cost)} is spent{more}"
+                f", and the next request could cost ${decimal_text(worst.cost)}"
             )
             alone = worst.cost > limits.max_cost_usd
             return self._refusal("E502", "max_cost_usd", message, f"${decimal_text(worst.cost)}" if alone else "")
-        if limits.max_tokens is not None and taken.tokens + worst.tokens > limits.max_tokens:
+        if limits.max_tokens is not None and taken.most_tokens + worst.tokens > limits.max_tokens:
+            more = f", at most {self.spent.possible_tokens:,} more" if self.spent.possible_tokens else ""
             message = (
-                f"max_tokens is {limits.max_tokens:,}, {self.spent.tokens:,} are spent, "
+                f"max_tokens is {limits.max_tokens:,}, {self.spent.tokens:,} are spent{more}, "
                 f"and the next request could take {worst.tokens:,}"
             )
             alone = worst.tokens > limits.max_tokens
@@ -78,15 +80,16 @@ class _Reservation(Struct, frozen=True):
     tariff: Tariff | None
 
     def cost(self, tally: UsageTotals) -> CostText:
-        return None if self.tariff is None else decimal_text(tally.cost)
+        return None if self.tariff is None else decimal_text(tally.most_cost)
 
 
 class Ledger(Struct, kw_only=True):
     """The counter of a run, used by all threads.
 
-    `limits` are those of the run, `limits_of` gives those of a stage; `before` is what the
-    interrupted runs that this one continues have spent. `clock` is monotonic, in seconds. Events are emitted under the
-    lock, in the order of what they report: a journal that ends at any event, as after a crash, never exceeds a limit.
+    `limits` are those of the run, `limits_of` gives those of a stage; `before` is what the interrupted runs that this
+    one continues have spent, and `uncollected` the part of it that belongs to each response that is still to be
+    collected, by fingerprint. `clock` is monotonic, in seconds. Events are emitted under the lock, in the order of what
+    they report: a journal that ends at any event, as after a crash, never exceeds a limit.
     """
 
     limits: StopConditions
@@ -95,6 +98,8 @@ class Ledger(Struct, kw_only=True):
     notice: Callable[[Event], None]
     clock: Callable[[], float]
     before: Mapping[str, UsageTotals] = field(default_factory=dict)
+    uncollected: Mapping[str, UsageTotals] = field(default_factory=dict)
+    _collected: set[str] = field(default_factory=set)
     _run: _Account = field(default_factory=lambda: _Account("", StopConditions(), _NOTHING))
     _stages: dict[str, _Account] = field(default_factory=dict)
     _under_way: dict[str, _Reservation] = field(default_factory=dict)
@@ -127,12 +132,17 @@ class Ledger(Struct, kw_only=True):
         most = UsageTotals(1, worst.tokens, worst.cost or Decimal(0))
         with self._changed:
             own = self._stages.setdefault(stage, _Account(stage, limits, self.before.get(stage, _NOTHING)))
-            # Calls in progress usually take less than reserved: a request that does not fit now may fit when one ends.
-            while self._has_to_wait(own, most):
-                self._changed.wait(self._left_s(stage))
             reservation = _Reservation(request.fingerprint(), most, tariff)
+            collects = self._take_over(own, reservation)
+            # Calls in progress usually take less than reserved: a request that does not fit now may fit when one ends.
+            while not collects and self._has_to_wait(own, most):
+                self._changed.wait(self._left_s(stage))
             reserved = CallReserved(
-                fingerprint=reservation.fingerprint, calls=most.calls, tokens=most.tokens, cost=reservation.cost(most)
+                fingerprint=reservation.fingerprint,
+                calls=most.calls,
+                tokens=most.tokens,
+                cost=reservation.cost(most),
+                collects=collects,
             )
             # The reservation is in the journal before the request is sent: after a crash it counts in full.
             self.notice(Event(reserved, f"up to {most.tokens:,} tokens", stage, "debug"))
@@ -167,17 +177,24 @@ class Ledger(Struct, kw_only=True):
             )
             self.notice(Event(Warned(fingerprint=held.fingerprint), text, stage, "warning"))
 
+    def settle_unusable(self, stage: str, usage: Usage) -> None:
+        """Replace a reservation by the usage that the server reported for a request without a usable response."""
+        with self._changed:
+            held = self._under_way[stage]
+            cost = Decimal(0) if held.tariff is None else held.tariff.cost(usage)
+            self._close(stage, UsageTotals(1, usage.total, cost), unpriced=held.tariff is None, unusable=True)
+
     def release(self, stage: str) -> None:
         """Return a reservation: nothing was charged, and the call does not count."""
         with self._changed:
             self._close(stage, _NOTHING, released=True)
 
     def forfeit(self, stage: str) -> None:
-        """Count a reservation in full; do nothing if the stage has none."""
+        """Count a reservation as possible: it may have been charged in full. Do nothing if the stage has none."""
         with self._changed:
             if stage in self._under_way:
                 held = self._under_way[stage]
-                self._close(stage, held.worst, unpriced=held.tariff is None, forfeited=True)
+                self._close(stage, held.worst.as_possible(), unpriced=held.tariff is None, forfeited=True)
 
     def close(self) -> None:
         """Refuse all further reservations, and wake the threads that wait for one."""
@@ -195,8 +212,16 @@ class Ledger(Struct, kw_only=True):
                 calls=own.calls,
                 tokens=own.tokens,
                 cost=decimal_text(own.cost),
+                possible_tokens=own.possible_tokens,
+                possible_cost=decimal_text(own.possible_cost),
                 unpriced=self._run.unpriced,
-                before=RequestTotals(before.calls, before.tokens, decimal_text(before.cost)),
+                before=RequestTotals(
+                    before.calls,
+                    before.tokens,
+                    decimal_text(before.cost),
+                    before.possible_tokens,
+                    decimal_text(before.possible_cost),
+                ),
                 limits=RunLimits(
                     max_llm_calls=limits.max_llm_calls,
                     max_tokens=limits.max_tokens,
@@ -211,7 +236,27 @@ class Ledger(Struct, kw_only=True):
             account = self._stages.get(stage)
             if account is None:
                 return NO_COST
-            return StageCost(account.own.calls, None if account.unpriced else account.own.cost)
+            own = account.own
+            return StageCost(own.calls, None if account.unpriced else own.cost, own.possible_cost)
+
+    def _take_over(self, own: _Account, reservation: _Reservation) -> bool:
+        """Replace the reservation of an interrupted run by this one, if the request collects the response of that run.
+
+        Its amount is in the accounts already, so it always fits.
+        """
+        former, worst = self.uncollected.get(reservation.fingerprint), reservation.worst
+        if former is None or reservation.fingerprint in self._collected:
+            return False
+        # With other prices than those of that run, this reservation could be larger.
+        if worst.calls > former.calls or worst.tokens > former.possible_tokens or worst.cost > former.possible_cost:
+            return False
+        if self._closed:
+            raise CancelledBuildError
+        self._left_s(own.owner)
+        self._collected.add(reservation.fingerprint)
+        for account in (own, self._run):
+            account.spent = account.spent.minus(former)
+        return True
 
     def _has_to_wait(self, own: _Account, most: UsageTotals) -> bool:
         """Return whether a request must wait for others, which may take less than reserved. Raise if it cannot fit."""
@@ -228,7 +273,14 @@ class Ledger(Struct, kw_only=True):
         return refusal is not None
 
     def _close(
-        self, stage: str, truth: UsageTotals, *, unpriced: bool = False, forfeited: bool = False, released: bool = False
+        self,
+        stage: str,
+        truth: UsageTotals,
+        *,
+        unpriced: bool = False,
+        forfeited: bool = False,
+        released: bool = False,
+        unusable: bool = False,
     ) -> None:
         """Replace a reservation by what the request took, and wake the threads that wait for the difference."""
         held, own = self._under_way.pop(stage), self._stages[stage]
@@ -239,12 +291,13 @@ class Ledger(Struct, kw_only=True):
         settled = CallSettled(
             fingerprint=held.fingerprint,
             calls=truth.calls,
-            tokens=truth.tokens,
+            tokens=truth.most_tokens,
             cost=held.cost(truth),
             forfeited=forfeited,
             released=released,
+            unusable=unusable,
         )
-        self.notice(Event(settled, f"{truth.tokens:,} tokens", stage, "debug"))
+        self.notice(Event(settled, f"{truth.most_tokens:,} tokens", stage, "debug"))
 
     # ---- time -----------------------------------------------------------------------------
 

@@ -242,10 +242,14 @@ _MOST_SERIOUS_FIRST = (
 
 
 class StageCost(Struct, frozen=True):
-    """What a stage took in this run: calls, also unsuccessful ones, and US dollars (None if not known)."""
+    """What a stage took in this run: calls, also unsuccessful ones, and US dollars (None if not known).
+
+    `possible` may have been charged besides, for calls without a known outcome.
+    """
 
     calls: int = 0
     cost: Decimal | None = Decimal(0)
+    possible: Decimal = Decimal(0)
 
 
 NO_COST = StageCost()

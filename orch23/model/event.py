@@ -76,7 +76,8 @@ class RunFinished(EventData, frozen=True, kw_only=True):
     """The build has ended; the last event.
 
     `stages` counts the stages by status, `before` has the totals of interrupted runs that this one continued,
-    `unpriced` counts the calls of unknown price, `saved` is the recorded cost of the replayed responses.
+    `unpriced` counts the calls of unknown price, `saved` is the recorded cost of the replayed responses. `cost` is
+    known; `possible_cost` is the maximum that may have been charged besides, for calls without a known outcome.
     """
 
     kind: ClassVar[str] = "run_finished"
@@ -87,6 +88,8 @@ class RunFinished(EventData, frozen=True, kw_only=True):
     calls: int = 0
     tokens: int = 0
     cost: CostText = "0"
+    possible_tokens: int = 0
+    possible_cost: str = "0"
     unpriced: int = 0
     before: RequestTotals = RequestTotals()
     limits: RunLimits = RunLimits()
@@ -177,7 +180,8 @@ class StageFinished(EventData, frozen=True, kw_only=True):
     """A stage has ended.
 
     `calls` counts responses that were paid for, `recorded` those that were replayed, `by_hand` those that a user wrote.
-    With `unchanged` its outputs have the same bytes as before. `failure` is the excerpt of a failure, `kind` its kind.
+    With `unchanged` its outputs have the same bytes as before. `possible_cost` may have been charged besides `cost`.
+    `failure` is the excerpt of a failure, `kind` its kind.
     """
 
     kind: ClassVar[str] = "stage_finished"
@@ -190,6 +194,7 @@ class StageFinished(EventData, frozen=True, kw_only=True):
     input_tokens: NaturalNumber = 0
     output_tokens: NaturalNumber = 0
     cost: CostText = "0"
+    possible_cost: str = "0"
     saved: str = "0"
     by_hand: int = 0
     outputs: tuple[str, ...] = ()
@@ -284,13 +289,17 @@ class LlmRequest(EventData, frozen=True, kw_only=True):
 
 
 class CallReserved(EventData, frozen=True, kw_only=True):
-    """The maximum calls, tokens and cost of a request are reserved before it is sent."""
+    """The maximum calls, tokens and cost of a request are reserved before it is sent.
+
+    With `collects` the response was submitted by an interrupted run: this reservation replaces that of the earlier run.
+    """
 
     kind: ClassVar[str] = "call_reserved"
     fingerprint: str = ""
     calls: int = 0
     tokens: int = 0
     cost: CostText = None
+    collects: bool = False
 
 
 class CallSubmitted(EventData, frozen=True, kw_only=True, omit_defaults=True):
@@ -305,7 +314,8 @@ class CallSubmitted(EventData, frozen=True, kw_only=True, omit_defaults=True):
 class CallSettled(EventData, frozen=True, kw_only=True):
     """The totals of a request, which replace its reservation.
 
-    With `forfeited` they are not known, so the whole reservation counts; with `released` nothing was charged.
+    With `forfeited` they are not known: the whole reservation may have been charged. With `released` nothing was
+    charged. With `unusable` the request failed, and the server reported its usage.
     """
 
     kind: ClassVar[str] = "call_settled"
@@ -315,6 +325,7 @@ class CallSettled(EventData, frozen=True, kw_only=True):
     cost: CostText = None
     forfeited: bool = False
     released: bool = False
+    unusable: bool = False
 
 
 class HttpRetry(EventData, frozen=True, kw_only=True):
@@ -342,6 +353,7 @@ class LlmResponse(EventData, frozen=True, kw_only=True):
     input_tokens: NaturalNumber = 0
     output_tokens: NaturalNumber = 0
     cache_read_tokens: NaturalNumber = 0
+    cache_write_tokens: NaturalNumber = 0
     cost: CostText = None
     prices: str = ""
     requests: int = 0

@@ -49,11 +49,13 @@ class SentFile(Struct, frozen=True):
 
 
 class RequestTotals(Struct, frozen=True):
-    """Totals of requests: their number, tokens of input and output together, cost."""
+    """Totals of requests: their number, tokens of input and output together, known cost and possible further cost."""
 
     calls: int = 0
     tokens: int = 0
     cost: CostText = "0"
+    possible_tokens: int = 0
+    possible_cost: str = "0"
 
 
 class RunLimits(Struct, frozen=True):

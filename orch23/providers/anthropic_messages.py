@@ -301,9 +301,9 @@ def _response(message: "ParsedMessage[None]", url: str, request: Request, durati
     if reason is None:
         raise incomplete_error(url, "it ended without a stop reason")
     if reason == _CONTEXT_FULL:
-        raise context_full_error(request)
+        raise context_full_error(request, _usage(message.usage))
     if str(reason) not in _STOPS:
-        raise unknown_stop_error(str(reason))
+        raise unknown_stop_error(str(reason), _usage(message.usage))
     model = recordable_model(text_at(message.model))
     text = join_text(block.text for block in message.content if block.type == "text")
     details = message.stop_details

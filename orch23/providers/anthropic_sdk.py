@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.llm import Request
+from orch23.model.llm import Request, Usage
 from orch23.providers import codes
 from orch23.providers.faults import TransportError, invalid_reply_diagnostic, printable_line, status_error
 from orch23.providers.server_replies import EVENT_STREAM, require_event_names
@@ -70,11 +70,11 @@ def api_error(url: str, error: "APIStatusError", *, charged: bool) -> TransportE
     return status_error(url, status, said, dict(error.response.headers), charged=charged)
 
 
-def context_full_error(request: Request) -> TransportError:
+def context_full_error(request: Request, usage: Usage) -> TransportError:
     """Return the error of a full context. A higher `max_tokens` does not help, and a retry prompt would be longer."""
     message = f"the context of {request.model} is full: prompt and response do not fit into it together"
     hint = "give the stage fewer or shorter inputs, or another model"
-    return TransportError(Diagnostic(codes.BAD_REQUEST, message, hint=hint), charged=True)
+    return TransportError(Diagnostic(codes.BAD_REQUEST, message, hint=hint), charged=True, usage=usage)
 
 
 class WarmUp(Struct):

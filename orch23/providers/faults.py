@@ -7,6 +7,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 
 from orch23.model.diagnostic import Diagnostic
+from orch23.model.llm import Usage
 from orch23.providers import codes
 
 _BUSY = frozenset({408, 409})
@@ -39,7 +40,8 @@ class TransportError(Exception):
     """One request without a usable response.
 
     `transient`: the same request may succeed later. `retry_after_s`: the wait that the server requires. `charged`: the
-    server may have worked on the request and may bill it, as for a stream that was cut, not for a 429.
+    server may have worked on the request and may bill it, as for a stream that was cut, not for a 429. `usage` is the
+    final token count, if the server reported one.
     """
 
     def __init__(
@@ -50,15 +52,29 @@ class TransportError(Exception):
         charged: bool = False,
         status: int | None = None,
         retry_after_s: float | None = None,
+        usage: Usage | None = None,
     ) -> None:
         """Make the error of one request."""
         super().__init__(diagnostic.message)
         self.diagnostic = diagnostic
         self.transient = transient
-        # A charged call counts in full against the budget, since its cost is unknown (ADR 8).
+        # A charged call without a usage counts in full against the limits, since its cost is unknown (ADR 8).
         self.charged = charged
+        self.usage = usage
         self.status = status
         self.retry_after_s = retry_after_s
+
+
+class NotCollectedError(Exception):
+    """A response that an interrupted run submitted cannot be collected: the request has to be sent again.
+
+    `usage` is its token count, if the server reported one; otherwise it may have been charged in full.
+    """
+
+    def __init__(self, usage: Usage | None) -> None:
+        """Make the error of one submitted response."""
+        super().__init__()
+        self.usage = usage
 
 
 def status_error(
@@ -134,11 +150,11 @@ def timeout_error() -> TransportError:
     return TransportError(Diagnostic(codes.TIMED_OUT, message, hint="raise `llm.timeout`"), charged=True)
 
 
-def unknown_stop_error(reason: str) -> TransportError:
-    """Return the error of a response with an unknown stop reason."""
+def unknown_stop_error(reason: str, usage: Usage | None = None) -> TransportError:
+    """Return the error of a response with an unknown stop reason, and with its usage if the server reported it."""
     message = f"the response has an unknown stop reason: {printable_line(reason)}"
     hint = "use another model, or shorten the prompt if the context is full; a newer orch23 may know the reason"
-    return TransportError(Diagnostic(codes.UNKNOWN_STOP, message, hint=hint), charged=True)
+    return TransportError(Diagnostic(codes.UNKNOWN_STOP, message, hint=hint), charged=True, usage=usage)
 
 
 def invalid_reply_diagnostic(message: str) -> Diagnostic:

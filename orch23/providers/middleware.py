@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, ConsentError, LimitError, ProviderError
 from orch23.model.event import Event, HttpRetry
-from orch23.model.llm import Provider, Request, Response
+from orch23.model.llm import Provider, Request, Response, Usage
 from orch23.providers import codes
 from orch23.providers.adapter import CallContext, ProviderContext
-from orch23.providers.faults import TransportError, redacted_messages
+from orch23.providers.faults import NotCollectedError, TransportError, redacted_messages
 from orch23.providers.registry import grant_for, not_granted_error, readiness_errors
 
 
@@ -193,8 +193,11 @@ class CallMeter(Protocol):
     def release(self, stage: str, /) -> None:
         """Drop a reservation: nothing was charged."""
 
+    def settle_unusable(self, stage: str, usage: Usage, /) -> None:
+        """Count the usage that a server reported for a request without a usable response."""
+
     def forfeit(self, stage: str, /) -> None:
-        """Count a reservation in full: the charge is not known. Does nothing without a reservation."""
+        """Count a reservation as possibly charged in full. Does nothing without a reservation."""
 
 
 class MeteredProvider(Struct, frozen=True, kw_only=True):
@@ -211,6 +214,17 @@ class MeteredProvider(Struct, frozen=True, kw_only=True):
             LimitError: it does not fit, and nothing was sent; or the stage's wall time ended during the call.
 
         """
+        try:
+            return self._call(request, deadline_s, on_text)
+        except NotCollectedError as lost:
+            # The reservation was that of the interrupted run, which submitted the response (ADR 8).
+            if lost.usage is None:
+                self.meter.forfeit(self.stage)
+            else:
+                self.meter.settle_unusable(self.stage, lost.usage)
+        return self._call(request, deadline_s, on_text)
+
+    def _call(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
         # Before the request is sent: parallel stages could otherwise exceed the limit together (ADR 8).
         self.meter.reserve(self.stage, request)
         try:
@@ -221,9 +235,11 @@ class MeteredProvider(Struct, frozen=True, kw_only=True):
         try:
             return self.meter.with_cost(request, self.inner.complete(request, left_s, on_text))
         except (TransportError, ProviderError) as fault:
-            # A call of unknown cost counts in full (ADR 8).
+            # A call of unknown cost counts in full against the limits (ADR 8).
             if isinstance(fault, TransportError) and not fault.charged:
                 self.meter.release(self.stage)
+            elif isinstance(fault, TransportError) and fault.usage is not None:
+                self.meter.settle_unusable(self.stage, fault.usage)
             else:
                 self.meter.forfeit(self.stage)
             # Raises LimitError if the time is up: then that is the cause.
@@ -231,6 +247,8 @@ class MeteredProvider(Struct, frozen=True, kw_only=True):
             raise
         except ConfigurationError:
             self.meter.release(self.stage)  # no key, no library: nothing was sent
+            raise
+        except NotCollectedError:
             raise
         except BaseException:
             self.meter.forfeit(self.stage)

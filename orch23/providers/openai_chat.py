@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from orch23.model.digest import Json
-from orch23.model.llm import Request, Response, StopReason
+from orch23.model.llm import Request, Response, StopReason, Usage
 from orch23.model.parsing import json_at
 from orch23.model.server_url import recordable_model
 from orch23.providers import codes
@@ -100,8 +100,14 @@ class ChatCompletions(Struct, frozen=True, kw_only=True):
         if refusal:
             return refusal, "refusal"
         if partial.finish not in _STOPS:
-            raise unknown_stop_error(partial.finish)
+            raise unknown_stop_error(partial.finish, _reported(partial))
         return text, _STOPS[partial.finish]
+
+
+def _reported(partial: "_PartialResponse") -> Usage | None:
+    """Return the usage of a response; None if the server sent none."""
+    usage = token_usage(partial.usage, "prompt", "completion")
+    return usage if usage.total else None
 
 
 class _PartialResponse(Struct):

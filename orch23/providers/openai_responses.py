@@ -18,7 +18,7 @@ from orch23.model.parsing import json_at
 from orch23.model.server_url import recordable_model
 from orch23.providers import codes
 from orch23.providers.connections import OpenCalls
-from orch23.providers.faults import TransportError, timeout_error, unknown_stop_error
+from orch23.providers.faults import NotCollectedError, TransportError, timeout_error, unknown_stop_error
 from orch23.providers.openai_client import (
     ServerConnection,
     invalid_reply_error,
@@ -45,10 +45,12 @@ _STOPS: Mapping[str, StopReason] = {"max_output_tokens": "max_tokens", "content_
 class SubmittedResponses(Struct):
     """The submitted responses of a run. `close` cancels those that are not complete.
 
-    A run that crashes cancels nothing: the server continues, and the next run collects the responses.
+    A run that crashes cancels nothing: the server continues, and the next run collects the responses. `lost` are the
+    ids of responses of an earlier run that could not be collected.
     """
 
     cancel_timeout_s: float = 0.5
+    lost: set[str] = field(default_factory=set)
     _cancels: dict[str, Callable[[], None]] = field(default_factory=dict)
     _closed: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -94,6 +96,7 @@ class ResponsesApi(Struct, frozen=True, kw_only=True):
 
         Raises:
             TransportError: it could not be submitted, or it failed at the server. A retry may submit it again.
+            NotCollectedError: the server does not have the response of the earlier run. A second call submits it again.
             ProviderError: it was submitted and could not be collected. A later build tries again.
 
         """
@@ -104,9 +107,13 @@ class ResponsesApi(Struct, frozen=True, kw_only=True):
             reply = self._submit(request, until)
         if text_at(reply, "status") in _WAITING:
             reply = self._await(reply, request, until)
-        text, stop = self._judged(reply)
-        on_text(text)
         usage = token_usage(json_at(reply, "usage"), "input", "output")
+        try:
+            text, stop = self._judged(reply)
+        except TransportError as fault:
+            fault.usage = _reported(reply)
+            raise
+        on_text(text)
         model = recordable_model(text_at(reply, "model"))
         return Response(
             text=text,
@@ -146,8 +153,14 @@ class ResponsesApi(Struct, frozen=True, kw_only=True):
     # ---- collecting -----------------------------------------------------------------------
 
     def _resume(self, response_id: str | None, until: float) -> Json:
-        """Return the ended response that an earlier run submitted; None if there is none, or it failed."""
-        if response_id is None:
+        """Return the ended response that an earlier run submitted; None if there is none.
+
+        Raises:
+            NotCollectedError: it failed, or is gone.
+            ProviderError: it could not be collected now.
+
+        """
+        if response_id is None or response_id in self.submitted.lost:
             return None
         try:
             reply = self._collect(response_id, until, 0.0)
@@ -162,7 +175,8 @@ class ResponsesApi(Struct, frozen=True, kw_only=True):
             text = f"the response {response_id}, submitted by an earlier run, is {became}; sending the request again"
             data = Warned(code=codes.NOT_COLLECTED, response_id=response_id)
             self.emit(Event(data, text, self.stage, "warning"))
-        return None
+        self.submitted.lost.add(response_id)
+        raise NotCollectedError(_reported(reply))
 
     def _collect(self, response_id: str, until: float, wait_s: float) -> Json:
         """Poll until a response has ended. It is cancelled at the deadline and when the build ends, not by a crash."""
@@ -256,6 +270,12 @@ def responses_request_body(request: Request) -> dict[str, Json]:
     if request.schema is not None:
         body["text"] = {"format": {"type": "json_schema", **response_format(request.schema)}}
     return body
+
+
+def _reported(reply: Json) -> Usage | None:
+    """Return the usage of a response; None if the server counted nothing."""
+    usage = token_usage(json_at(reply, "usage"), "input", "output")
+    return usage if usage.total else None
 
 
 def _is_full(usage: Usage, request: Request) -> bool:

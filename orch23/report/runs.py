@@ -18,7 +18,15 @@ from orch23.model.event import (
     StageRestored,
 )
 from orch23.report.diagnostics import visible
-from orch23.report.values import format_counts, format_money, parse_amount, pluralize, truncate
+from orch23.report.values import (
+    format_counts,
+    format_duration,
+    format_money,
+    money_text,
+    parse_amount,
+    pluralize,
+    truncate,
+)
 from orch23.store.run_list import RunSummary
 
 _TIME = slice(11, 23)
@@ -26,13 +34,29 @@ _MAX_TEXT = 160
 
 
 def runs_text(runs: Iterable[RunSummary]) -> str:
-    """Return a line for each run: its id, status, pipeline and the counts of its stages."""
-    rows = [(*map(visible, (one.run_id, one.status, one.pipeline)), format_counts(one.counts)) for one in runs]
+    """Return a line for each run: its id, status, pipeline, duration, and what its stages and model calls were."""
+    rows = [
+        (*map(visible, (one.run_id, one.status, one.pipeline)), _duration(one), ", ".join(_run_facts(one)))
+        for one in runs
+    ]
     if not rows:
         return "there are no runs\n"
-    widths = [*(max(len(row[column]) for row in rows) for column in range(3)), 0]
+    widths = [*(max(len(row[column]) for row in rows) for column in range(4)), 0]
     cells = ([f"{text:<{width}}" for text, width in zip(row, widths, strict=True)] for row in rows)
     return "".join("  ".join(row).rstrip() + "\n" for row in cells)
+
+
+def _duration(run: RunSummary) -> str:
+    return "" if run.duration_s is None else format_duration(run.duration_s)
+
+
+def _run_facts(run: RunSummary) -> list[str]:
+    facts = [format_counts(run.counts)] if run.counts else []
+    facts += [pluralize(run.calls, "call")] if run.calls else []
+    cost, possible = parse_amount(run.cost) or Decimal(0), parse_amount(run.possible_cost) or Decimal(0)
+    facts += [money_text(cost, possible)] if cost or possible else []
+    facts += [f"price of {pluralize(run.unpriced, 'call')} unknown"] if run.unpriced else []
+    return facts
 
 
 def log_line(timestamp: str, event: Event) -> str:
@@ -70,9 +94,12 @@ class RunCost(Struct, kw_only=True):
     calls: int = 0
     recorded: int = 0
     unanswered: int = 0
+    unusable: int = 0
     input_tokens: int = 0
+    cached_tokens: int = 0
     output_tokens: int = 0
     paid: Decimal | None = Decimal(0)
+    possible: Decimal | None = Decimal(0)
     saved: Decimal | None = Decimal(0)
     prices: dict[str, None] = field(default_factory=dict)
 
@@ -87,12 +114,17 @@ class RunCost(Struct, kw_only=True):
                     self.calls += 1
                     self.paid = _plus(self.paid, response.cost)
                 self.input_tokens += response.input_tokens
+                self.cached_tokens += response.cache_read_tokens
                 self.output_tokens += response.output_tokens
                 self.prices |= {response.prices: None} if response.prices else {}
-            # Calls with a response are counted above. This one had none, and may have been charged in full (ADR 8).
+            # Calls with a response are counted above. One of unknown usage may have been charged (ADR 8).
             case CallSettled(forfeited=True, cost=cost):
                 self.calls += 1
                 self.unanswered += 1
+                self.possible = _plus(self.possible, cost)
+            case CallSettled(unusable=True, cost=cost):
+                self.calls += 1
+                self.unusable += 1
                 self.paid = _plus(self.paid, cost)
             case _:
                 pass
@@ -100,10 +132,13 @@ class RunCost(Struct, kw_only=True):
     def text(self) -> str:
         """Return the sums in one line."""
         facts = [pluralize(self.calls, "call")]
-        facts += [f"{self.unanswered} of them without a response, counted in full"] if self.unanswered else []
+        facts += [f"{self.unanswered} of them without a response"] if self.unanswered else []
+        facts += [f"{self.unusable} of them without a usable response"] if self.unusable else []
         facts += [pluralize(self.recorded, "recorded response")]
-        facts += [f"{self.input_tokens:,}+{self.output_tokens:,} tokens"]
+        cached = f" ({self.cached_tokens:,} of the input cached)" if self.cached_tokens else ""
+        facts += [f"{self.input_tokens:,}+{self.output_tokens:,} tokens{cached}"]
         facts += ["paid: price unknown" if self.paid is None else f"paid {format_money(self.paid)}"]
+        facts += [f"at most {format_money(self.possible)} more"] if self.possible else []
         if self.recorded:
             facts += ["saved: price unknown" if self.saved is None else f"saved {format_money(self.saved)}"]
         return ", ".join(facts)
@@ -114,10 +149,13 @@ class RunCost(Struct, kw_only=True):
             "run": self.run,
             "calls": self.calls,
             "unanswered": self.unanswered,
+            "unusable": self.unusable,
             "recorded_answers": self.recorded,
             "input_tokens": self.input_tokens,
+            "cached_tokens": self.cached_tokens,
             "output_tokens": self.output_tokens,
             "paid": None if self.paid is None else str(self.paid),
+            "possible": None if self.possible is None else str(self.possible),
             "saved": None if self.saved is None else str(self.saved),
             "prices": list(self.prices),
         }

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 
 from msgspec import Struct
 
@@ -11,7 +12,7 @@ from orch23.model.stage_status import StageStatus
 from orch23.report.diagnostics import visible
 from orch23.report.marks import Marks, Style, Tone
 from orch23.report.plan_view import first_names, pipeline_arguments
-from orch23.report.values import format_duration, format_money, parse_amount, pluralize, truncate
+from orch23.report.values import format_duration, money_text, parse_amount, pluralize, truncate
 from orch23.resolve.commands import shorten_command
 
 _KIND_WIDTH = 8
@@ -104,12 +105,13 @@ def _facts(ended: FinishedStage, retries: Sequence[str], restored: tuple[str, ..
 
 def _spent(data: StageFinished) -> list[str]:
     cost, has_tokens = parse_amount(data.cost), data.input_tokens or data.output_tokens
+    possible = parse_amount(data.possible_cost) or Decimal(0)
     facts = {
         pluralize(data.calls, "call"): data.calls,
         pluralize(data.recorded, "recorded response"): data.recorded,
         "written by hand": data.by_hand,
         f"{data.input_tokens:,}+{data.output_tokens:,} tok": has_tokens,
-        format_money(cost) if cost else "": cost,
+        money_text(cost or Decimal(0), possible): cost or possible,
         "price unknown": has_unknown_price(data),
     }
     return [fact for fact, is_shown in facts.items() if is_shown]

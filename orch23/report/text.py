@@ -38,7 +38,7 @@ from orch23.report.formats import Format, View
 from orch23.report.marks import MAX_IDLE_LINES, Style
 from orch23.report.plan_view import reason_text
 from orch23.report.stage_text import FinishedStage, failure_text, has_unknown_price, stage_line
-from orch23.report.values import format_counts, format_duration, format_money, parse_amount, pluralize
+from orch23.report.values import format_counts, format_duration, format_money, money_text, parse_amount, pluralize
 
 _ORDER = (
     StageStatus.BUILT,
@@ -69,6 +69,7 @@ class _Sums(Struct):
     recorded: int = 0
     unpriced: int = 0
     cost: Decimal = Decimal(0)
+    possible: Decimal = Decimal(0)
     saved: Decimal = Decimal(0)
 
     def add(self, ended: StageFinished) -> None:
@@ -79,6 +80,7 @@ class _Sums(Struct):
         self.recorded += ended.recorded
         self.unpriced += has_unknown_price(ended)
         self.cost += parse_amount(ended.cost) or Decimal(0)
+        self.possible += parse_amount(ended.possible_cost) or Decimal(0)
         self.saved += parse_amount(ended.saved) or Decimal(0)
 
 
@@ -257,12 +259,19 @@ class TextScreen(Struct, kw_only=True):
         return "   ".join(facts)
 
     def _money(self, run: RunFinished) -> list[str]:
-        """Return the cost, and its limit. Calls of unknown price are counted beside the sum, never left out."""
+        """Return the cost, what may have been charged besides, and the limit.
+
+        Calls of unknown price are counted beside the sum, never left out.
+        """
         before, limit = parse_amount(run.before.cost), parse_amount(run.limits.max_cost_usd)
-        unpriced, cost = self._sums.unpriced, self._sums.cost
+        possible_before = parse_amount(run.before.possible_cost)
+        unpriced, cost, possible = self._sums.unpriced, self._sums.cost, self._sums.possible
         of_limit = f" of {format_money(limit)}" if limit is not None else ""
-        paid = [f"{format_money(cost)}{of_limit}"] if cost else []
-        paid += [f"{format_money(before)} before it was interrupted"] if before else []
+        paid = [f"{format_money(cost)}{of_limit}"] if cost or possible else []
+        paid += [f"at most {format_money(possible)} more"] if possible else []
+        if before or possible_before:
+            amount = money_text(before or Decimal(0), possible_before or Decimal(0))
+            paid += [f"{amount} before it was interrupted"]
         if not unpriced:
             return paid
         return [*paid, f"and {pluralize(unpriced, 'stage')} of unknown price"] if paid else ["price unknown"]

@@ -58,6 +58,11 @@ def format_money(amount: Decimal) -> str:
     return f"${whole}.{digits.rstrip('0'):0<2}"
 
 
+def money_text(known: Decimal, possible: Decimal) -> str:
+    """Return a cost, and what may have been charged besides: `$0.005, at most $0.16 more`."""
+    return f"{format_money(known)}, at most {format_money(possible)} more" if possible else format_money(known)
+
+
 def parse_amount(amount: str | None) -> Decimal | None:
     """Return an amount of US dollars as a number; None if it is unknown, not a number, or not finite."""
     try:

@@ -22,19 +22,55 @@ from orch23.store.run_logs import JournalLine, interrupted_journals, newest_jour
 
 
 class UsageTotals(Struct, frozen=True):
-    """The number of calls, their input and output tokens together, and their cost in US dollars."""
+    """The number of calls, their input and output tokens together, and their cost in US dollars.
+
+    `tokens` and `cost` are known. `possible_tokens` and `possible_cost` are the maximum of what may have been charged
+    besides, for calls without a known outcome. Limits count both.
+    """
 
     calls: int = 0
     tokens: int = 0
     cost: Decimal = Decimal(0)
+    possible_tokens: int = 0
+    possible_cost: Decimal = Decimal(0)
+
+    @property
+    def most_tokens(self) -> int:
+        """The maximum of tokens."""
+        return self.tokens + self.possible_tokens
+
+    @property
+    def most_cost(self) -> Decimal:
+        """The maximum of the cost."""
+        return self.cost + self.possible_cost
 
     def plus(self, other: "UsageTotals") -> "UsageTotals":
         """Return the sum of both."""
-        return UsageTotals(self.calls + other.calls, self.tokens + other.tokens, self.cost + other.cost)
+        return UsageTotals(
+            self.calls + other.calls,
+            self.tokens + other.tokens,
+            self.cost + other.cost,
+            self.possible_tokens + other.possible_tokens,
+            self.possible_cost + other.possible_cost,
+        )
 
     def minus(self, other: "UsageTotals") -> "UsageTotals":
         """Return the difference of both."""
-        return UsageTotals(self.calls - other.calls, self.tokens - other.tokens, self.cost - other.cost)
+        return UsageTotals(
+            self.calls - other.calls,
+            self.tokens - other.tokens,
+            self.cost - other.cost,
+            self.possible_tokens - other.possible_tokens,
+            self.possible_cost - other.possible_cost,
+        )
+
+    def as_possible(self) -> "UsageTotals":
+        """Return the same amounts as possible ones: they may have been charged."""
+        return UsageTotals(self.calls, 0, Decimal(0), self.most_tokens, self.most_cost)
+
+
+_NOTHING = UsageTotals()
+_TAKEN_OVER = UsageTotals(0, 0, Decimal(0), 0, Decimal(0))
 
 
 class RunHistory(Struct, frozen=True, kw_only=True):
@@ -44,9 +80,10 @@ class RunHistory(Struct, frozen=True, kw_only=True):
     - `unlocked`: for each stage that the run finished, its key: the lock file does not have it yet. It is empty if the
       lock file is not the one that the run began with, as after a switch of branches.
     - `reusable`: the fingerprints of responses that the run requested in place of recorded ones.
-    - `spent`: what each stage used, never too little: a request without a known outcome counts in full.
+    - `spent`: what each stage used, never too little: a request without a known outcome has possible amounts.
     - `submitted`: for each fingerprint, the id of a response that a provider accepted and that was not received; also
       of a newest run that was not interrupted, but could not collect them.
+    - `uncollected`: the part of `spent` that belongs to each submitted response: whoever collects it settles this part.
     """
 
     failed: Mapping[str, str] = field(default_factory=dict)
@@ -54,6 +91,7 @@ class RunHistory(Struct, frozen=True, kw_only=True):
     reusable: frozenset[str] = frozenset()
     spent: Mapping[str, UsageTotals] = field(default_factory=dict)
     submitted: Mapping[str, str] = field(default_factory=dict)
+    uncollected: Mapping[str, UsageTotals] = field(default_factory=dict)
 
 
 def read_history(logs: Path, pipeline_file: str, lock: str = "") -> RunHistory:
@@ -74,13 +112,24 @@ def read_history(logs: Path, pipeline_file: str, lock: str = "") -> RunHistory:
             if ended.status is StageStatus.FAILED:
                 failed[line.event.role] = ended.key
     lines = tuple(line for _, run in reversed(cut_off) for line in run)
+    spent, unsettled = _spent(run for _, run in reversed(cut_off))
+    submitted = _submitted(lines or newest)
     return RunHistory(
         failed=failed,
         unlocked=_finished(tuple(line for _, run in reversed(cut_off) if _lock(run) == lock for line in run)),
         reusable=frozenset(_fingerprints(lines)),
-        spent=_spent(run for _, run in cut_off),
-        submitted=_submitted(lines or newest),
+        spent=spent,
+        submitted=submitted,
+        uncollected={name: amount for name, amount in unsettled.items() if name in submitted},
     )
+
+
+def run_totals(run: tuple[JournalLine, ...]) -> UsageTotals:
+    """Return what the model calls of one run used."""
+    totals = _NOTHING
+    for stage_totals in _spent([run])[0].values():
+        totals = totals.plus(stage_totals)
+    return totals
 
 
 def _fingerprints(lines: tuple[JournalLine, ...]) -> Iterator[str]:
@@ -116,44 +165,65 @@ def _finished(lines: tuple[JournalLine, ...]) -> dict[str, str]:
     return {role: end.key for role, end in ends if isinstance(end, StageFinished) and end.status.has_result}
 
 
-def _spent(runs: Iterable[tuple[JournalLine, ...]]) -> dict[str, UsageTotals]:
-    """Return what each stage used in some runs."""
+def _spent(
+    runs: Iterable[tuple[JournalLine, ...]],
+) -> tuple[dict[str, UsageTotals], dict[str, UsageTotals]]:
+    """Return what each stage used in some runs, oldest first, and the possible part of it by fingerprint.
+
+    A later run that collects a submitted response settles the reservation of the run that submitted it.
+    """
     spent: dict[str, UsageTotals] = {}
+    unsettled: dict[str, UsageTotals] = {}
     for run in runs:
         reserves = any(isinstance(line.event.data, CallReserved) for line in run)
-        for stage, tally in _reserved(run) if reserves else _answered(run):
-            spent[stage] = spent.get(stage, UsageTotals()).plus(tally)
-    return spent
+        for stage, fingerprint, tally in _reserved(run) if reserves else _answered(run):
+            # The amount of a reservation that was taken over is part of the run that took it over.
+            former = unsettled.pop(fingerprint, None) if tally is _TAKEN_OVER else None
+            spent[stage] = spent.get(stage, _NOTHING).plus(tally)
+            if former is not None:
+                spent[stage] = spent[stage].minus(former)
+            if tally.most_tokens > tally.tokens:
+                unsettled[fingerprint] = tally
+    return spent, unsettled
 
 
-def _reserved(run: tuple[JournalLine, ...]) -> Iterator[tuple[str, UsageTotals]]:
-    """Yield settled amounts, and in full the reserved amounts that were never settled: they may have been charged.
+def _reserved(run: tuple[JournalLine, ...]) -> Iterator[tuple[str, str, UsageTotals]]:
+    """Yield stage, fingerprint and amount: as settled, or as possible what was reserved and never settled.
 
-    A stage has at most one request in progress.
+    A stage has at most one request in progress. `_TAKEN_OVER` is yielded for a reservation of an earlier run that this
+    run settles.
     """
     # The journal is the only account: the reservation was on disk before the request was sent (ADR 8).
-    unsettled: dict[str, UsageTotals] = {}
+    unsettled: dict[str, CallReserved] = {}
     for line in run:
         stage = line.event.role
         match line.event.data:
             case CallReserved() as reserved:
                 if stage in unsettled:
-                    yield stage, unsettled[stage]
-                unsettled[stage] = _totals(reserved)
+                    yield stage, unsettled[stage].fingerprint, _totals(unsettled[stage]).as_possible()
+                unsettled[stage] = reserved
+                if reserved.collects:
+                    yield stage, reserved.fingerprint, _TAKEN_OVER
             case CallSettled() as settled:
                 unsettled.pop(stage, None)
-                yield stage, _totals(settled)
+                totals = _totals(settled)
+                yield stage, settled.fingerprint, totals.as_possible() if settled.forfeited else totals
             case _:
                 pass
-    yield from unsettled.items()
+    for stage, reserved in unsettled.items():
+        yield stage, reserved.fingerprint, _totals(reserved).as_possible()
 
 
-def _answered(run: tuple[JournalLine, ...]) -> Iterator[tuple[str, UsageTotals]]:
+def _answered(run: tuple[JournalLine, ...]) -> Iterator[tuple[str, str, UsageTotals]]:
     """Yield the amounts of responses in a run of a version that did not reserve."""
     for line in run:
         data = line.event.data
         if isinstance(data, LlmResponse) and data.replayed is False:
-            yield line.event.role, UsageTotals(1, data.input_tokens + data.output_tokens, _amount(data.cost))
+            yield (
+                line.event.role,
+                data.fingerprint,
+                UsageTotals(1, data.input_tokens + data.output_tokens, _amount(data.cost)),
+            )
 
 
 def _totals(call: CallReserved | CallSettled) -> UsageTotals:

@@ -3,15 +3,18 @@
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from orch23.model.errors import CorruptStateError
 from orch23.model.event import EVENT_KINDS, EVENT_VERSION, RunFinished, StageFinished
 from orch23.model.stage_status import StageStatus
+from orch23.store.history import run_totals
 from orch23.store.run_logs import (
     INTERRUPTED,
     JournalLine,
@@ -25,7 +28,11 @@ from orch23.store.run_logs import (
 
 
 class RunSummary(Struct, frozen=True, kw_only=True):
-    """The summary of a run. `status` is that of `run_finished`, else `interrupted`, or `damaged` if unreadable."""
+    """The summary of a run. `status` is that of `run_finished`, else `interrupted`, or `damaged` if unreadable.
+
+    `duration_s` is the time from the first event to the last. `cost` in US dollars is known, `possible_cost` may have
+    been charged besides, `unpriced` counts the calls without a known price.
+    """
 
     run_id: str
     pipeline: str = ""
@@ -33,6 +40,11 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     finished: str | None = None
     status: str = INTERRUPTED
     counts: Mapping[str, int] = field(default_factory=dict)
+    duration_s: float | None = None
+    calls: int = 0
+    cost: str = "0"
+    possible_cost: str = "0"
+    unpriced: int = 0
 
 
 def list_runs(logs: Path) -> tuple[RunSummary, ...]:
@@ -46,7 +58,7 @@ def list_runs(logs: Path) -> tuple[RunSummary, ...]:
             found.append(RunSummary(run_id=path.stem, status="damaged"))
         else:
             if sketch is not None:
-                found.append(_summary(path.stem, sketch))
+                found.append(_summary(path.stem, sketch, data))
     return tuple(found)
 
 
@@ -115,10 +127,10 @@ def _sketch(data: bytes) -> _Sketch | None:
     return _Sketch(first, last, statuses) if first is not None and last is not None else None
 
 
-def _summary(run_id: str, sketch: _Sketch) -> RunSummary:
+def _summary(run_id: str, sketch: _Sketch, data: bytes) -> RunSummary:
     last = sketch.last
     ended = last.event.data if isinstance(last.event.data, RunFinished) else None
-    return RunSummary(
+    found = RunSummary(
         run_id=run_id,
         pipeline=run_pipeline(sketch.first),
         started=sketch.first.ts,
@@ -126,4 +138,18 @@ def _summary(run_id: str, sketch: _Sketch) -> RunSummary:
         status=ended.status if ended else INTERRUPTED,
         # A run with nothing to do has them in its last event only.
         counts=Counter(sketch.statuses) or (ended.stages if ended else {}),
+        duration_s=_seconds_between(sketch.first.ts, last.ts),
     )
+    if ended is not None:
+        calls, cost, possible_cost = ended.calls, ended.cost or "0", ended.possible_cost
+        return replace(found, calls=calls, cost=cost, possible_cost=possible_cost, unpriced=ended.unpriced)
+    # A killed run has no totals: its reservations and settlements are the account.
+    spent = run_totals(parse_journal(data, run_id))
+    return replace(found, calls=spent.calls, cost=str(spent.cost), possible_cost=str(spent.possible_cost))
+
+
+def _seconds_between(first: str, last: str) -> float | None:
+    try:
+        return round((datetime.fromisoformat(last) - datetime.fromisoformat(first)).total_seconds(), 3)
+    except ValueError:
+        return None

@@ -334,7 +334,8 @@ def test_a_killed_run_and_the_one_that_goes_on_keep_one_budget(project: Project,
         assert len(charged(bill)) >= 3 - 1, "and little of it is lost"
         interrupted += 0 < before < 3
         took = last(project, "run_finished")
-        assert took["tokens"] + took["before"]["tokens"] >= sum(charged(bill)), "never too little is counted"
+        counted = sum(one["tokens"] + one["possible_tokens"] for one in (took, took["before"]))
+        assert counted >= sum(charged(bill)), "never too little is counted"
         assert set(charged(bill)) == {each}
     assert interrupted > 3, "some were killed in the middle of it"
 
@@ -365,7 +366,7 @@ def test_an_interrupt_ends_who_waits_and_counts_what_was_under_way(project: Proj
     with asking(Model(bill, took=little)):
         stopped = project.build("-j1")
     assert stopped.code == 4, "what was under way may have been charged in full"
-    assert last(project, "run_finished")["before"]["tokens"] == each
+    assert last(project, "run_finished")["before"]["possible_tokens"] == each
     let_go.set()
     for thread in threading.enumerate():
         if thread.name in names:
@@ -422,15 +423,34 @@ def test_a_full_server_costs_nothing_and_a_cut_stream_all_that_it_could(
     answer = message_reply("Hello.", model="claude-sonnet-5-5", usage={"input_tokens": 20}, output_tokens=30)
     with loopback(full, cut, answer) as server:
         claude(project, server.url, "max_cost_usd: 2")
-        green(project.build(env=KEY))
+        built = project.build(env=KEY)
+        green(built)
         assert len(server.asked) == 3
     assert settled(project) == [(0, False, True), (1, True, False), (1, False, False)]
-    reserved = [Decimal(event["data"]["cost"]) for event in project.events_of("call_reserved")]
+    reserved = [event["data"]["cost"] for event in project.events_of("call_reserved")]
     finished = last(project, "run_finished")
     true_cost = (20 * Decimal(2) + 30 * Decimal(10)) / MILLION  # what the table says of this model
     assert finished["calls"] == 2
-    assert Decimal(finished["cost"]) == reserved[1] + true_cost
+    assert Decimal(finished["cost"]) == true_cost
+    assert finished["possible_cost"] == reserved[1]
+    known, possible = f"${true_cost:.4f}", f"at most ${Decimal(reserved[1]):.4f} more"
+    assert f"2 calls, 20+30 tokens, {known} of $2.00, {possible}\n" in built.err
+    assert f"{known}, {possible}" in project.run("runs").out
+    assert f"paid {known}, {possible}" in project.run("show", "a", "--cost").out
     assert Decimal(last(project, "llm_response")["cost"]) == true_cost
+
+
+@pytest.mark.parametrize("stop", ["tool_use", "pause_turn", "model_context_window_exceeded"])
+def test_a_response_that_cannot_be_used_costs_what_the_server_counted(project: Project, stop: str) -> None:
+    answer = message_reply("Hel", stop=stop, model="claude-sonnet-5-5", usage={"input_tokens": 20}, output_tokens=30)
+    with loopback(answer) as server:
+        claude(project, server.url, "max_cost_usd: 2")
+        assert project.build(env=KEY).code == 5
+        assert len(server.asked) == 1
+    finished = last(project, "run_finished")
+    assert Decimal(finished["cost"]) == (20 * Decimal(2) + 30 * Decimal(10)) / MILLION
+    assert (finished["calls"], finished["tokens"], finished["possible_cost"]) == (1, 50, "0")
+    assert "1 call, 1 of them without a usable response" in project.run("show", "a", "--cost").out
 
 
 @pytest.mark.slow

@@ -160,6 +160,8 @@ def test_what_a_killed_build_submitted_is_collected_and_paid_once(project: Proje
     restarted: list[bool] = []
     with OpenAIServer(rule=answers_after_restart(restarted)) as server:
         story(project, server.url, "responses")
+        priced = "prices: {m: {input: 1, output: 1}}\nstop_conditions: {max_cost_usd: 0.05, max_llm_calls: 1}\n"
+        project.edit("pipeline.yaml", project.read("pipeline.yaml") + priced)
         process = start(project)
         try:
             server.await_line(POLL)
@@ -172,6 +174,10 @@ def test_what_a_killed_build_submitted_is_collected_and_paid_once(project: Proje
         assert project.read("said.txt") == "the paid answer\n"
         assert server.lines().count(SUBMIT) == 1
         assert CANCEL not in server.lines()
+    assert project.events_of("call_reserved")[-1]["data"]["collects"] is True
+    end = project.events_of("run_finished")[-1]["data"]
+    assert (end["calls"], end["possible_cost"], end["before"]["calls"]) == (1, "0", 0), "it counts once"
+    assert end["cost"] == project.events_of("llm_response")[-1]["data"]["cost"] != "0"
 
 
 @pytest.mark.slow

@@ -170,6 +170,11 @@ def list_project_runs(console: Console, *, as_json: bool) -> None:
                 "started": one.started,
                 "finished": one.finished,
                 "stages": dict(one.counts),
+                "duration_s": one.duration_s,
+                "calls": one.calls,
+                "cost": one.cost,
+                "possible_cost": one.possible_cost,
+                "unpriced": one.unpriced,
             }
             for one in found
         ]

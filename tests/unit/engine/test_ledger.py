@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from orch23.engine.ledger import Ledger, StageLimitError
+from orch23.engine.outcomes import StageCost
 from orch23.engine.process_runner import CancelledBuildError
 from orch23.model.errors import ConfigurationError, ExitCode, LimitError
 from orch23.model.event import Event, RunFinished
@@ -44,6 +45,7 @@ class Rig:
         stages: Mapping[str, StopConditions] | None = None,
         *,
         before: Mapping[str, UsageTotals] | None = None,
+        uncollected: Mapping[str, UsageTotals] | None = None,
         notice: Callable[[Event], None] | None = None,
         priced: bool = True,
     ) -> None:
@@ -57,6 +59,7 @@ class Rig:
             notice=notice or self.events.append,
             clock=self.clock,
             before=before or {},
+            uncollected=uncollected or {},
         )
 
     def answer(self, stage: str, tokens_in: int, tokens_out: int = 1, **more: Any) -> Response:
@@ -74,6 +77,10 @@ class Rig:
     def spent(self) -> tuple[Any, Any, Any]:
         totals = self.ledger.with_totals(RunFinished(status="ok"))
         return totals.calls, totals.tokens, totals.cost
+
+    def possible(self) -> tuple[int, str]:
+        totals = self.ledger.with_totals(RunFinished(status="ok"))
+        return totals.possible_tokens, totals.possible_cost
 
 
 def request(max_tokens: int = 100, text: str = "hello") -> Request:
@@ -134,7 +141,55 @@ def test_what_may_have_been_charged_counts_in_full() -> None:
     rig.ledger.forfeit("a")
     assert rig.reported("call_settled") == [("a", 1, MOST, str(MOST))]
     assert rig.events[-1].facts()["forfeited"] is True
-    assert rig.spent() == (1, MOST, str(MOST))
+    assert rig.spent() == (1, 0, "0"), "it is not known to be spent"
+    assert rig.possible() == (MOST, str(MOST))
+    assert rig.ledger.cost_of("a") == StageCost(1, Decimal(0), Decimal(MOST))
+    with pytest.raises(LimitError):
+        rig.ledger.reserve("a", request())
+
+
+def test_the_usage_of_an_unusable_response_is_what_it_cost() -> None:
+    rig = Rig(limited(cost=MOST + 12))
+    rig.ledger.reserve("a", request())
+    rig.ledger.settle_unusable("a", Usage(7, 3))
+    assert rig.reported("call_settled") == [("a", 1, 10, "10")]
+    assert rig.events[-1].facts()["unusable"] is True
+    assert rig.spent() == (1, 10, "10")
+    assert rig.possible() == (0, "0")
+    rig.ledger.reserve("a", request())
+
+
+WAITING = UsageTotals(1, 0, Decimal(0), MOST, Decimal(MOST))
+
+
+def test_the_response_of_an_interrupted_run_settles_the_reservation_of_that_run() -> None:
+    rig = Rig(limited(calls=1, cost=MOST), before={"a": WAITING}, uncollected={request().fingerprint(): WAITING})
+    rig.ledger.reserve("a", request())
+    assert rig.events[-1].facts()["collects"] is True
+    rig.answer("a", 7, 3)
+    totals = rig.ledger.with_totals(RunFinished(status="ok"))
+    assert (totals.calls, totals.cost, totals.possible_cost) == (1, "10", "0")
+    assert totals.before == RequestTotals()
+    with pytest.raises(LimitError):  # a second call is a call of its own
+        rig.ledger.reserve("a", request())
+
+
+def test_a_lost_response_of_an_interrupted_run_may_have_been_charged() -> None:
+    rig = Rig(limited(cost=2 * MOST), before={"a": WAITING}, uncollected={request().fingerprint(): WAITING})
+    rig.ledger.reserve("a", request())
+    rig.ledger.forfeit("a")
+    rig.ledger.reserve("a", request())
+    assert rig.events[-1].facts()["collects"] is False
+    rig.answer("a", 7, 3)
+    assert rig.spent() == (2, 10, "10")
+    assert rig.possible() == (MOST, str(MOST))
+    with pytest.raises(LimitError):
+        rig.ledger.reserve("b", request())
+
+
+def test_a_reservation_that_has_become_larger_has_to_fit() -> None:
+    less = UsageTotals(1, 0, Decimal(0), MOST, Decimal(MOST - 1))
+    rig = Rig(limited(cost=MOST), before={"a": less}, uncollected={request().fingerprint(): less})
     with pytest.raises(LimitError):
         rig.ledger.reserve("a", request())
 
@@ -502,6 +557,9 @@ def test_many_threads_never_pass_a_limit_and_all_come_to_an_end(
         outcomes = [end.result(timeout=SOON_S) for end in ends]
     assert books.broken == []
     assert books.reserved == {}, "every reservation has ended"
-    assert rig.spent() == (books.settled[0], books.settled[1], format(books.settled[2], "f"))
+    calls, known_tokens, known_cost = rig.spent()
+    possible_tokens, possible_cost = rig.possible()
+    assert (calls, known_tokens + possible_tokens) == books.settled[:2]
+    assert Decimal(known_cost) + Decimal(possible_cost) == books.settled[2]
     if limits == limited():
         assert set(outcomes) == {"done"}

@@ -638,6 +638,9 @@ class CountingMeter:
     def release(self, _stage: str) -> None:
         self.entries.append("release")
 
+    def settle_unusable(self, _stage: str, usage: Usage) -> None:
+        self.entries.append(f"unusable {usage.total}")
+
     def forfeit(self, _stage: str) -> None:
         self.entries.append("forfeit")
 

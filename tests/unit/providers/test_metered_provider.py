@@ -6,8 +6,8 @@ import pytest
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, LimitError, ProviderError
-from orch23.model.llm import Message, Request, Response
-from orch23.providers.faults import TransportError
+from orch23.model.llm import Message, Request, Response, Usage
+from orch23.providers.faults import NotCollectedError, TransportError
 from orch23.providers.middleware import MeteredProvider
 
 REQUEST = Request(provider="p", model="m", endpoint="e", system="", messages=(Message("user", "x"),), identity=())
@@ -42,6 +42,9 @@ class Meter:
 
     def release(self, _stage: str) -> None:
         self.heard.append("release")
+
+    def settle_unusable(self, _stage: str, usage: Usage) -> None:
+        self.heard.append(f"unusable {usage.total}")
 
     def forfeit(self, _stage: str) -> None:
         self.heard.append("forfeit")
@@ -82,6 +85,7 @@ def test_what_does_not_fit_is_not_sent() -> None:
     [
         (TransportError(FAULT, transient=True, status=429), "release"),
         (TransportError(FAULT, charged=True), "forfeit"),
+        (TransportError(FAULT, charged=True, usage=Usage(3, 4)), "unusable 7"),
         (ProviderError(FAULT), "forfeit"),
         (ConfigurationError(FAULT), "release"),
         (KeyboardInterrupt(), "forfeit"),
@@ -93,6 +97,20 @@ def test_only_what_is_known_to_be_free_is_given_back(fault: BaseException, said:
     with pytest.raises(type(fault)):
         complete(Provider(fault), meter)
     assert meter.heard == ["reserve a", said]
+
+
+@pytest.mark.parametrize(("usage", "said"), [(None, "forfeit"), (Usage(3, 4), "unusable 7")])
+def test_what_cannot_be_collected_is_accounted_for_before_it_is_sent_again(usage: Usage | None, said: str) -> None:
+    class Lost(Provider):
+        def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
+            if not self.deadlines:
+                self.deadlines.append(deadline_s)
+                raise NotCollectedError(usage)
+            return super().complete(request, deadline_s, on_text)
+
+    meter = Meter()
+    assert complete(Lost(Response(text="yes")), meter).text == "yes"
+    assert meter.heard == ["reserve a", said, "reserve a", "priced"]
 
 
 def test_a_request_has_no_more_time_than_its_stage() -> None:

@@ -12,7 +12,7 @@ from orch23.model.event import Event
 from orch23.model.llm import Message, Request, Usage
 from orch23.providers import codes
 from orch23.providers.connections import OpenCalls, clients_of_run
-from orch23.providers.faults import TransportError
+from orch23.providers.faults import NotCollectedError, TransportError
 from orch23.providers.openai_client import ServerAccess, ServerConnection
 from orch23.providers.openai_responses import ResponsesApi, SubmittedResponses, responses_request_body
 from orch23.providers.wire import FILES_SCHEMA
@@ -152,17 +152,22 @@ def test_another_request_does_not_get_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reply", "warned"),
+    ("reply", "warned", "usage"),
     [
-        (error(404, "no such response"), "gone"),
-        (response(status="failed", error={"code": "server_error", "message": "oh"}), "failed"),
-        (response(status="cancelled"), None),
+        (error(404, "no such response"), "gone", None),
+        (response(status="failed", error={"code": "server_error", "message": "oh"}), "failed", None),
+        (response(status="cancelled", usage={"input_tokens": 7, "output_tokens": 5}), None, Usage(7, 5)),
     ],
     ids=["gone", "failed", "cancelled by ourselves"],
 )
-def test_a_submitted_response_that_failed_is_requested_again(reply: Reply, warned: str | None) -> None:
+def test_a_submitted_response_that_failed_is_requested_again(
+    reply: Reply, warned: str | None, usage: Usage | None
+) -> None:
     with OpenAIServer(reply, response("another answer", response_id="resp_2")) as server:
         way = Way(server, {REQUEST.fingerprint(): "resp_1"})
+        with pytest.raises(NotCollectedError) as lost:  # the caller first settles what it may have cost
+            way.ask()
+        assert lost.value.usage == usage
         assert way.ask().text == "another answer"
         assert server.lines() == [POLL, SUBMIT]
     assert [(e.type, e.level, e.facts()["code"]) for e in way.events] == (

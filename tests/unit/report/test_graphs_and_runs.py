@@ -49,11 +49,18 @@ def test_runs_are_one_line_each() -> None:
     assert runs_text([]) == "there are no runs\n"
     reported = runs_text(
         [
-            RunSummary(run_id="r2", status="ok", pipeline="p.yaml", counts={"fresh": 2}),
+            RunSummary(run_id="r4", status="ok", pipeline="p.yaml", counts={"fresh": 2}, duration_s=0.25),
+            RunSummary(run_id="r3", status="failed", duration_s=65, calls=3, cost="0.005", possible_cost="0.16"),
+            RunSummary(run_id="r2", status="ok", counts={"built": 1}, duration_s=2, calls=1, unpriced=1),
             RunSummary(run_id="r1", status="damaged"),
         ]
     )
-    assert reported == "r2  ok       p.yaml  2 fresh\nr1  damaged\n"
+    assert reported == (
+        "r4  ok       p.yaml  0.2s    2 fresh\n"
+        "r3  failed           1m 05s  3 calls, $0.005, at most $0.16 more\n"
+        "r2  ok               2.0s    1 built, 1 call, price of 1 call unknown\n"
+        "r1  damaged\n"
+    )
 
 
 def test_a_line_of_the_log_has_time_stage_and_message() -> None:

@@ -118,8 +118,8 @@ def test_what_was_settled_counts_as_settled_and_the_rest_in_full(tmp_path: Path)
     )
     assert spent(tmp_path) == {
         "a": UsageTotals(1, 10, Decimal("0.05")),
-        "b": UsageTotals(1, 200, Decimal("0.7")),
-        "c": UsageTotals(1, 300, Decimal("0.9")),
+        "b": UsageTotals(1, 0, Decimal(0), 200, Decimal("0.7")),
+        "c": UsageTotals(1, 0, Decimal(0), 300, Decimal("0.9")),
     }
 
 
@@ -130,7 +130,31 @@ def test_a_reported_response_is_not_counted_beside_its_reservation(tmp_path: Pat
 
 def test_a_reservation_that_another_one_follows_unsettled_is_not_forgotten(tmp_path: Path) -> None:
     run(tmp_path, 1, reserved("a", 100, "0.5"), reserved("a", 100, "0.5"), settled("a", 1, 10, "0.1"))
-    assert spent(tmp_path) == {"a": UsageTotals(2, 110, Decimal("0.6"))}
+    assert spent(tmp_path) == {"a": UsageTotals(2, 10, Decimal("0.1"), 100, Decimal("0.5"))}
+
+
+def collecting(stage: str, fingerprint: str) -> Event:
+    data: dict[str, Json] = {"fingerprint": fingerprint, "calls": 1, "tokens": 100, "cost": "0.5", "collects": True}
+    return parse_event("call_reserved", "", role=stage, data=data)
+
+
+def test_a_submitted_response_has_its_part_of_what_was_spent(tmp_path: Path) -> None:
+    run(tmp_path, 1, reserved("a", 100, "0.5", "f1"), submitted("f1", "r"), reserved("b", 100, "0.5", "f2"))
+    left = read_history(tmp_path, "p.yaml", "l1")
+    possible = UsageTotals(1, 0, Decimal(0), 100, Decimal("0.5"))
+    assert left.spent == {"a": possible, "b": possible}
+    assert left.uncollected == {"f1": possible}, "the other one was not submitted"
+
+
+def test_a_reservation_that_a_later_run_took_over_counts_once(tmp_path: Path) -> None:
+    possible = UsageTotals(1, 0, Decimal(0), 100, Decimal("0.5"))
+    run(tmp_path, 1, reserved("a", 100, "0.5", "f1"), submitted("f1", "r"))
+    run(tmp_path, 2, collecting("a", "f1"))
+    left = read_history(tmp_path, "p.yaml", "l1")
+    assert (left.spent, left.uncollected) == ({"a": possible}, {"f1": possible})
+    run(tmp_path, 3, collecting("a", "f1"), settled("a", 1, 10, "0.05", "f1"))
+    left = read_history(tmp_path, "p.yaml", "l1")
+    assert (left.spent, left.uncollected) == ({"a": UsageTotals(1, 10, Decimal("0.05"))}, {})
 
 
 def test_each_run_of_a_chain_is_read_by_its_own_version(tmp_path: Path) -> None:
