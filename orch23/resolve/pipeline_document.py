@@ -67,6 +67,9 @@ _NAMED_LITERALLY: dict[str, Any] = {
 }
 
 
+_FREE = "write `0` for a model that costs nothing, otherwise `{input: ..., output: ...}`"
+
+
 class SettingsDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of a whole run. They may have expressions of vars."""
 
@@ -75,10 +78,14 @@ class SettingsDocument(Document, frozen=True, kw_only=True, forbid_unknown_field
         Meta(description="Limits of a run. The next build continues where this one stopped."),
     ] = UNSET
     prices: Annotated[
-        Mapping[Annotated[str, Meta(min_length=1, description="a model's name, or PROVIDER/MODEL")], PriceDocument]
+        Mapping[
+            Annotated[str, Meta(min_length=1, description="a model's name, or PROVIDER/MODEL")],
+            Annotated[int, Meta(ge=0, le=0, description=_FREE)] | PriceDocument,
+        ]
         | UnsetType,
         Meta(
-            description="Prices that are missing or wrong in the packaged price table, by `MODEL` or `PROVIDER/MODEL`."
+            description="Prices that are missing or wrong in the packaged price table, by `MODEL` or `PROVIDER/MODEL`; "
+            "`0` for a model that costs nothing."
         ),
     ] = UNSET
     jobs: Annotated[

@@ -201,7 +201,10 @@ def _limits(stop: StopConditionsDocument, at: Problems, failed: int | None) -> S
     )
 
 
-def _price(price: PriceDocument, at: Problems) -> Price:
+def _price(price: PriceDocument | int, at: Problems) -> Price:
+    if not isinstance(price, PriceDocument):
+        return Price(input=Decimal(0), output=Decimal(0))
+
     def rate(key: str, value: str | float | UnsetType) -> Decimal | None:
         return None if value is UNSET else at.dollars(key, value)
 

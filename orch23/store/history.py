@@ -83,7 +83,7 @@ class RunHistory(Struct, frozen=True, kw_only=True):
     - `spent`: what each stage used, never too little: a request without a known outcome has possible amounts.
     - `submitted`: for each fingerprint, the id of a response that a provider accepted and that was not received; also
       of a newest run that was not interrupted, but could not collect them.
-    - `uncollected`: the part of `spent` that belongs to each submitted response: whoever collects it settles this part.
+    - `uncollected`: the part of `spent` that belongs to each submitted response; collecting it settles this part.
     """
 
     failed: Mapping[str, str] = field(default_factory=dict)

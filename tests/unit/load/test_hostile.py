@@ -98,7 +98,7 @@ CASES = {
     "price under nothing": (V + "prices: {p/m: {input: -1, output: 1}}\nstages: {s: {shell: a}}\n", "E812", 2, 23),
     "price in words": (V + "prices: {p/m: {input: 1, output: cheap}}\nstages: {s: {shell: a}}\n", "E815", 2, 34),
     "misspelt rate": (V + "prices: {m: {inptu: 1, output: 1, input: 1}}\nstages: {s: {shell: a}}\n", "E802", 2, 14),
-    "price of a number": (V + "prices: {m: 3}\nstages: {s: {shell: a}}\n", "E811", 2, 13),
+    "price of a number": (V + "prices: {m: 3}\nstages: {s: {shell: a}}\n", "E812", 2, 13),
     "price that a var makes a word": (
         V + "vars: {b: much}\nprices: {p/m: {input: '${{ vars.b }}', output: 1}}\nstages: {s: {shell: a}}\n",
         "E815",

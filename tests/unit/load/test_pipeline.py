@@ -175,6 +175,7 @@ stop_conditions: {max_cost_usd: 0.1, max_tokens: 600k, max_llm_calls: 2k, max_wa
 prices:
   m: {input: 1.1, output: '2.20', cache_read: 0}
   p/m-2: {input: "${{ vars.b }}", output: "${{ vars.n }}", cache_write: '0.000000000001'}
+  mine: 0
 defaults: {stop_conditions: {max_tokens: 2M, max_wall: 60}}
 stages:
   s: {shell: [x], stop_conditions: {max_cost_usd: "${{ vars.b }}", max_wall: 1h}}
@@ -188,6 +189,7 @@ stages:
     assert pipeline.prices == {
         "m": Price(input=Decimal("1.1"), output=Decimal("2.20"), cache_read=Decimal(0)),
         "p/m-2": Price(input=Decimal("0.30"), output=Decimal("0.1"), cache_write=Decimal("1e-12")),
+        "mine": Price(input=Decimal(0), output=Decimal(0)),
     }
     plain, each, other = pipeline.stages
     assert plain.stop == StopConditions(max_cost_usd=Decimal("0.30"), max_tokens=2_000_000, max_wall_s=3600.0)
