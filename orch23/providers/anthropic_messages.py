@@ -18,10 +18,10 @@ from orch23.providers.adapter import Adapter, CallContext, ProviderContext, near
 from orch23.providers.anthropic_sdk import (
     WarmUp,
     api_error,
-    check_event_stream,
     context_full_error,
     invalid_event,
     warm_up_anthropic,
+    whole_message,
 )
 from orch23.providers.connections import (
     CONNECT_S,
@@ -59,6 +59,7 @@ from orch23.steps.llm.spec import LLMStep
 if TYPE_CHECKING:
     from anthropic import Anthropic, Timeout
     from anthropic.lib.streaming import MessageStream
+    from anthropic.types import Message as SdkMessage
     from anthropic.types import ParsedMessage
     from anthropic.types import Usage as SdkUsage
 
@@ -133,8 +134,8 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
 
     def _converse(
         self, request: Request, until: float, sockets: CallSockets, on_text: Callable[[str], None]
-    ) -> "ParsedMessage[None]":
-        """Return the final message of one stream.
+    ) -> "SdkMessage | ParsedMessage[None]":
+        """Return the final message of one stream, or of one JSON body.
 
         Raises:
             TransportError: the SDK or the HTTP library failed, or the stream does not match the API.
@@ -152,8 +153,11 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
                 ) as stream,
             ):
                 begun = True
-                check_event_stream(self.url, stream.response)
-                return self._listen(stream, until, on_text)
+                message = whole_message(self.url, stream.response)
+                if message is None:
+                    return self._listen(stream, until, on_text)
+                on_text(_text_of(message))
+                return message
         except anthropic.APIStatusError as error:
             raise api_error(self.url, error, charged=begun) from None
         except anthropic.APIConnectionError as error:
@@ -288,7 +292,7 @@ def make_anthropic_client(url: str, key: str, connection: ClientConnection, trus
     return client
 
 
-def _response(message: "ParsedMessage[None]", url: str, request: Request, duration_s: float) -> Response:
+def _response(message: "SdkMessage | ParsedMessage[None]", url: str, request: Request, duration_s: float) -> Response:
     """Return the response of the final message.
 
     Raises:
@@ -305,7 +309,7 @@ def _response(message: "ParsedMessage[None]", url: str, request: Request, durati
     if str(reason) not in _STOPS:
         raise unknown_stop_error(str(reason), _usage(message.usage))
     model = recordable_model(text_at(message.model))
-    text = join_text(block.text for block in message.content if block.type == "text")
+    text = join_text([_text_of(message)])
     details = message.stop_details
     # The API explains some refusals beside the content.
     if reason == "refusal" and not text.strip() and details is not None:
@@ -319,6 +323,10 @@ def _response(message: "ParsedMessage[None]", url: str, request: Request, durati
         model=model,
         client=f"anthropic {anthropic.__version__}",
     )
+
+
+def _text_of(message: "SdkMessage | ParsedMessage[None]") -> str:
+    return "".join(block.text for block in message.content if block.type == "text")
 
 
 def _usage(usage: "SdkUsage") -> Usage:

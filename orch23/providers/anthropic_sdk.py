@@ -21,6 +21,7 @@ from orch23.providers.server_replies import EVENT_STREAM, require_event_names
 
 if TYPE_CHECKING:
     from anthropic import APIStatusError
+    from anthropic.types import Message
 
 
 # An error in the middle of a stream has a type and no status.
@@ -38,19 +39,28 @@ _STATUS_OF_ERROR: Mapping[str, int] = {
 }
 
 
-def check_event_stream(url: str, response: Any) -> None:
-    """Refuse a reply that is not an event stream, and check each event of one: the SDK skips events without a name.
+def whole_message(url: str, response: Any) -> "Message | None":
+    """Return the message of a reply that is one JSON body instead of a stream; None for an event stream.
+
+    Each event of a stream is checked as it is read: the SDK skips events without a name.
 
     Raises:
-        TransportError: it is not an event stream; a retry would return the same page.
+        TransportError: it is neither; a retry would return the same page.
 
     """
     kind = response.headers.get("content-type", "no content type")
     if kind.startswith(EVENT_STREAM):
         pieces = response.iter_bytes
         response.iter_bytes = lambda *args, **more: require_event_names(pieces(*args, **more))
-        return
-    said = printable_line(response.read().decode("utf-8", "replace"))
+        return None
+    body = response.read()
+    if "json" in kind:
+        from anthropic.types import Message  # noqa: PLC0415 - heavy
+
+        # Some gateways do not stream. Their response is complete, and it is paid for.
+        with contextlib.suppress(ValueError):
+            return Message.model_validate_json(body)
+    said = printable_line(body.decode("utf-8", "replace"))
     message = f"{url} replied 200 with {printable_line(kind)}, not an event stream: {said}"
     charged = "json" in kind  # a model may have responded without streaming
     raise TransportError(invalid_reply_diagnostic(message), charged=charged, status=200)

@@ -16,6 +16,7 @@ from orch23.providers.openai_client import (
     ServerConnection,
     invalid_reply_error,
     openai_version,
+    parse_reply,
     response_format,
     token_usage,
 )
@@ -68,6 +69,10 @@ class ChatCompletions(Struct, frozen=True, kw_only=True):
             create: Any = client.chat.completions.create
             stream = create(**chat_request_body(request, self.limit_field))
             kind = stream.response.headers.get("content-type", "")
+            if "json" in kind:
+                # Some servers do not stream. Their response is complete, and it is paid for.
+                on_text(partial.take(self._whole(stream.response.read())))
+                return
             if not kind.startswith(EVENT_STREAM):
                 raise invalid_reply_error(
                     self.connection.server.url, f"it sent {kind or 'a reply without a type'}, not a stream"
@@ -78,6 +83,15 @@ class ChatCompletions(Struct, frozen=True, kw_only=True):
                     what = f"more than {MAX_RESPONSE_CHARACTERS:,} characters"
                     raise too_long_error(self.connection.server.url, what)
                 on_text(said)
+
+    def _whole(self, body: bytes) -> Json:
+        """Return a reply that is one JSON body in the form of a chunk of a stream."""
+        url = self.connection.server.url
+        reply = parse_reply(body.decode("utf-8", "replace"), url)
+        choice = json_at(reply, "choices", 0)
+        if not isinstance(choice, Mapping) or not text_at(choice, "finish_reason"):
+            raise invalid_reply_error(url, "it sent application/json that is not a completion, not a stream")
+        return {**reply, "choices": [{**choice, "delta": choice.get("message")}]}
 
     def _chunks(self, stream: Iterable[Any]) -> Iterator[Json]:
         for chunk in stream:

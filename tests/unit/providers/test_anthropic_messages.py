@@ -181,6 +181,30 @@ def test_the_servers_words_and_its_wait_are_handed_on() -> None:
     assert fault.retry_after_s == 7.0
 
 
+WHOLE = {
+    "id": "msg_1",
+    "type": "message",
+    "role": "assistant",
+    "model": "claude-test-1",
+    "content": [{"type": "thinking", "thinking": "hm", "signature": "s"}, {"type": "text", "text": "Hello."}],
+    "stop_reason": "end_turn",
+    "stop_sequence": None,
+    "usage": {"input_tokens": 11, "output_tokens": 7, "cache_read_input_tokens": 5},
+}
+
+
+def test_a_whole_message_instead_of_a_stream_is_a_response() -> None:
+    heard: list[str] = []
+    found = answered(json_reply(WHOLE), heard=heard)
+    assert (found.text, found.stop, found.usage) == ("Hello.", "end", Usage(16, 7, 5, 0))
+    assert heard == ["Hello."]
+
+
+def test_a_whole_message_that_cannot_be_used_has_its_usage() -> None:
+    fault = failed(json_reply({**WHOLE, "stop_reason": "tool_use"}))
+    assert (fault.diagnostic.code, fault.usage) == (codes.UNKNOWN_STOP, Usage(16, 7, 5, 0))
+
+
 @pytest.mark.parametrize(
     ("reply", "charged"),
     [

@@ -75,6 +75,31 @@ def test_a_response_has_its_usage_and_provenance() -> None:
     assert server.asked[0].body == chat_request_body(REQUEST, "max_tokens")
 
 
+def completion(**choice: object) -> Reply:
+    counted = {"prompt_tokens": 7, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 2}}
+    said = {"role": "assistant", "content": "Hello."}
+    first = {"index": 0, "message": said, "finish_reason": "stop", **choice}
+    return reported({"object": "chat.completion", "model": "gpt-test-2026", "choices": [first], "usage": counted})
+
+
+def test_a_whole_completion_instead_of_a_stream_is_a_response() -> None:
+    with OpenAIServer(completion()) as server:
+        found = ask(server)
+    assert (found.text, found.stop, found.model) == ("Hello.", "end", "gpt-test-2026")
+    assert found.usage == Usage(7, 5, 2, 0)
+
+
+def test_a_response_that_cannot_be_used_has_its_usage() -> None:
+    with OpenAIServer(completion(finish_reason="tool_calls")) as server:
+        found = fault(server)
+    assert (found.diagnostic.code, found.usage) == (codes.UNKNOWN_STOP, Usage(7, 5, 2, 0))
+
+
+def test_json_that_is_no_completion_is_refused() -> None:
+    with OpenAIServer(reported({"hello": 1})) as server:
+        assert fault(server).diagnostic.code == codes.INVALID_REPLY
+
+
 def test_the_body_holds_what_is_set_and_nothing_else() -> None:
     plain = chat_request_body(REQUEST, "max_completion_tokens")
     assert plain == {
