@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
-from typing import TypeAlias, assert_never
+from typing import Any, TypeAlias, assert_never
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -28,7 +28,7 @@ from orch23.model.plan import (
     VerifyOnly,
 )
 from orch23.providers.prices import Tariff, worst_case
-from orch23.providers.registry import adapter_named, truncation_policy
+from orch23.providers.registry import adapter_named, storing_server, truncation_policy
 from orch23.resolve.prompts import MAX_PREVIOUS_LENGTH
 from orch23.steps.registry import is_llm
 from orch23.store.run_statistics import StageStatistics
@@ -68,7 +68,13 @@ def estimate(basis: EstimateBasis, tariff_of: TariffOf) -> Estimate:
     if calls.maximum == 0:
         return found
     tariff = tariff_of(*_model_of(basis.node, 1))
-    found = replace(found, calls=calls, price=_price(tariff), most_cost=_most(basis, tariff_of))
+    found = replace(
+        found,
+        calls=calls,
+        price=_price(tariff),
+        most_cost=_most(basis, tariff_of),
+        stored_at=_stored_at(basis.node),
+    )
     # A model is called only if the verification fails, so nothing is expected but the upper bound.
     if isinstance(decision, VerifyOnly):
         return found
@@ -165,6 +171,20 @@ def _model_of(node: Stage | ForeachStage, attempt: int) -> tuple[str, str]:
         return (step.provider, node.retry.model_of(attempt, step.model)) if is_llm(step) else ("", "")
     llm = _llm(node)
     return str(llm.get("provider", "")), str(llm.get("model", ""))
+
+
+def _stored_at(node: Stage | ForeachStage) -> str:
+    """Return the server that stores the responses of a stage; of a foreach, if it does not depend on the item."""
+    if isinstance(node, Stage):
+        return storing_server(node.step) if is_llm(node.step) else ""
+    llm = _llm(node)
+    adapter = adapter_named(str(llm.get("provider")), node.plugins)
+    if adapter is None:
+        return ""
+    from orch23.steps.llm.spec import LLMStep  # noqa: PLC0415 - only the plan of a list of model stages needs it
+
+    known: dict[str, Any] = {name: llm[name] for name in ("base_url", "api", "background") if name in llm}
+    return adapter.stored_at(LLMStep(provider=str(llm.get("provider")), model="", prompt="", **known))
 
 
 def _most(basis: EstimateBasis, tariff_of: TariffOf) -> Decimal | None:

@@ -219,6 +219,7 @@ class Estimate(Struct, frozen=True, kw_only=True):
     `responses` counts the earlier responses that the tokens are estimated from, `runs` the earlier runs with
     `duration_s` as their median. `least_cost` is the cost of a run with one attempt, 0 if there may be no call at all;
     `most_cost` is an upper bound. `saved_calls` are requests with a recorded response, `saved_cost` is what these cost.
+    `stored_at` is the server that stores the response of a call, empty if none does.
     """
 
     calls: CallRange = CallRange()
@@ -233,6 +234,7 @@ class Estimate(Struct, frozen=True, kw_only=True):
     saved_cost: Decimal | None = Decimal(0)
     duration_s: float | None = None
     runs: int = 0
+    stored_at: str = ""
 
     @property
     def may_call(self) -> bool:

@@ -162,7 +162,7 @@ class Adapter(Struct, frozen=True, kw_only=True):
     schema (None if it has none) to the one that is sent. `check` returns the errors of a step on any machine, `ready`
     those on this machine now. `remote`: a call leaves the machine, or may. `consent` is the grant that the user must
     give before a call; None if none is needed. `prepare` loads what a call needs, while earlier stages run; None if
-    that takes no time.
+    that takes no time. `stored_at` returns the server that keeps a response after it was sent, empty if none does.
     """
 
     make: Callable[[ProviderContext, CallContext], Provider]
@@ -182,6 +182,7 @@ class Adapter(Struct, frozen=True, kw_only=True):
     # Called in a thread, at most once a build for a provider; its errors are ignored, since the call raises them too.
     prepare: "Callable[[ProviderContext, LLMStep], None] | None" = None
     on_truncated: OnTruncated = field(default_factory=OnTruncated)
+    stored_at: "Callable[[LLMStep], str]" = field(default=lambda _: "")
 
 
 def nearest_hint(name: str, known: Sequence[str]) -> str:

@@ -69,7 +69,7 @@ ANTHROPIC_URL = "https://api.anthropic.com"
 # Part of every fingerprint: with another version, no recorded response is found.
 API_VERSION = "2026-10-21"
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
-THINKING_MODES = ("adaptive", "disabled")
+THINKING_MODES = ("adaptive", "between_tools", "disabled")
 MIN_THINKING_TOKENS = 1024
 # The API caches no prefix under 1024 tokens, and ignores marks on shorter ones.
 MIN_CACHED_CHARACTERS = 2_000
@@ -380,7 +380,7 @@ def _check(step: LLMStep, _environ: Mapping[str, str], _root: Path | None) -> tu
         message = f"the provider `anthropic` has no effort `{step.effort}`"
         found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, message, hint=nearest_hint(step.effort, EFFORTS)))
     if step.thinking is not None and (wrong := _thinking_fault(step.thinking, step.max_tokens)):
-        hint = 'write `adaptive`, `disabled`, or the maximum of thinking tokens, in quotes: "4096"'
+        hint = 'write `adaptive`, `between_tools`, `disabled`, or the maximum of thinking tokens, in quotes: "4096"'
         found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, f"`thinking: {step.thinking}` {wrong}", hint=hint))
     if step.base_url is not None and (wrong := url_fault(step.base_url)):
         hint = f"write it as {ANTHROPIC_URL}, and set the key only in {ANTHROPIC_KEY}"

@@ -54,6 +54,10 @@ def _make(setting: ProviderContext, asking: CallContext) -> Provider:
         return ChatCompletions(
             connection=connection, limit_field="max_completion_tokens" if url == OPENAI_URL else "max_tokens"
         )
+    if step.background is False:
+        from orch23.providers.openai_streamed import StreamedResponses  # noqa: PLC0415 - only some stages need it
+
+        return StreamedResponses(connection=connection)
     return ResponsesApi(
         connection=connection,
         stage=asking.stage,
@@ -90,7 +94,14 @@ def _check(step: LLMStep, _environ: Mapping[str, str], _root: Path | None) -> tu
     if step.seed is not None and interface_of(step) == "responses":
         hint = "remove it, or use the other interface: `api: chat`"
         found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, "OpenAI's Responses API does not have `seed`", hint=hint))
+    if step.background is not None and interface_of(step) == "chat":
+        hint = "remove it, or use the other interface: `api: responses`"
+        found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, "OpenAI's Chat API does not have `background`", hint=hint))
     return tuple(found)
+
+
+def _stored_at(step: LLMStep) -> str:
+    return "" if interface_of(step) == "chat" or step.background is False else server_url(step)
 
 
 def _ready(step: LLMStep, environ: Mapping[str, str], _root: Path | None) -> tuple[Diagnostic, ...]:
@@ -110,7 +121,7 @@ def _key(environ: Mapping[str, str]) -> str:
 
 ADAPTER = Adapter(
     make=_make,
-    takes=frozenset({"effort", "base_url", "endpoint_alias", "seed", "temperature", "api"}),
+    takes=frozenset({"effort", "base_url", "endpoint_alias", "seed", "temperature", "api", "background"}),
     parameters=_parameters,
     endpoint=server_url,
     api=interface_of,
@@ -122,4 +133,5 @@ ADAPTER = Adapter(
     consent=lambda step, *_: server_grant(server_url(step), OPENAI_URL, OPENAI_KEY),
     prepare=_prepare,
     on_truncated=OnTruncated(1, 2),
+    stored_at=_stored_at,
 )

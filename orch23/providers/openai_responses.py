@@ -107,23 +107,9 @@ class ResponsesApi(Struct, frozen=True, kw_only=True):
             reply = self._submit(request, until)
         if text_at(reply, "status") in _WAITING:
             reply = self._await(reply, request, until)
-        usage = token_usage(json_at(reply, "usage"), "input", "output")
-        try:
-            text, stop = self._judged(reply)
-        except TransportError as fault:
-            fault.usage = _reported(reply)
-            raise
-        on_text(text)
-        model = recordable_model(text_at(reply, "model"))
-        return Response(
-            text=text,
-            stop="max_tokens" if stop == "end" and _is_full(usage, request) else stop,
-            usage=usage,
-            duration_s=self.connection.clock() - began,
-            provenance=f"openai {model or request.model}",
-            model=model,
-            client=openai_version(),
-        )
+        response = read_response(reply, request, self.connection.server.url, self.connection.clock() - began)
+        on_text(response.text)
+        return response
 
     # ---- submitting -----------------------------------------------------------------------
 
@@ -223,34 +209,56 @@ class ResponsesApi(Struct, frozen=True, kw_only=True):
         with suppress(TransportError), line.open(line.clock() + _CANCEL_S) as client:
             client.responses.with_raw_response.cancel(response_id)
 
-    # ---- reading --------------------------------------------------------------------------
 
-    def _judged(self, reply: Json) -> tuple[str, StopReason]:
-        """Return the text and the stop reason of an ended response."""
-        status = text_at(reply, "status")
-        if status == "failed":
-            error = json_at(reply, "error")
-            raise server_error(server_message(error), text_at(error, "code"))
-        if status == "cancelled":
-            what = "the response was cancelled"
-            raise server_error(what)
-        if status not in _ENDED:
-            raise invalid_reply_error(
-                self.connection.server.url, f"a response of status {status!r}" if status else "it has no status"
-            )
-        text, refusal = _texts(reply)
-        if refusal:
-            return refusal, "refusal"
-        if status == "completed":
-            return text, "end"
-        reason = text_at(reply, "incomplete_details", "reason")
-        if reason not in _STOPS:
-            raise unknown_stop_error(reason or "incomplete, without a reason")
-        return text, _STOPS[reason]
+def read_response(reply: Json, request: Request, url: str, duration_s: float) -> Response:
+    """Return the response in a reply that has ended.
+
+    Raises:
+        TransportError: it failed, or has another form. The error has the usage, if the server reported one.
+
+    """
+    usage = token_usage(json_at(reply, "usage"), "input", "output")
+    try:
+        text, stop = _judged(reply, url)
+    except TransportError as fault:
+        fault.usage = _reported(reply)
+        raise
+    model = recordable_model(text_at(reply, "model"))
+    return Response(
+        text=text,
+        stop="max_tokens" if stop == "end" and _is_full(usage, request) else stop,
+        usage=usage,
+        duration_s=duration_s,
+        provenance=f"openai {model or request.model}",
+        model=model,
+        client=openai_version(),
+    )
 
 
-def responses_request_body(request: Request) -> dict[str, Json]:
-    """Return the body of `/responses`."""
+def _judged(reply: Json, url: str) -> tuple[str, StopReason]:
+    """Return the text and the stop reason of an ended response."""
+    status = text_at(reply, "status")
+    if status == "failed":
+        error = json_at(reply, "error")
+        raise server_error(server_message(error), text_at(error, "code"))
+    if status == "cancelled":
+        what = "the response was cancelled"
+        raise server_error(what)
+    if status not in _ENDED:
+        raise invalid_reply_error(url, f"a response of status {status!r}" if status else "it has no status")
+    text, refusal = _texts(reply)
+    if refusal:
+        return refusal, "refusal"
+    if status == "completed":
+        return text, "end"
+    reason = text_at(reply, "incomplete_details", "reason")
+    if reason not in _STOPS:
+        raise unknown_stop_error(reason or "incomplete, without a reason")
+    return text, _STOPS[reason]
+
+
+def responses_request_body(request: Request, *, background: bool = True) -> dict[str, Json]:
+    """Return the body of `/responses`: stored and processed in the background, or streamed and not stored."""
     params = request.params
     sent: list[Json] = [{"role": m.role, "content": m.content} for m in request.messages]
     body: dict[str, Json] = {
@@ -258,8 +266,7 @@ def responses_request_body(request: Request) -> dict[str, Json]:
         "input": sent,
         "max_output_tokens": params.get("max_tokens"),
         # In the background and stored: a later run can collect the response if this one is killed.
-        "background": True,
-        "store": True,
+        **({"background": True, "store": True} if background else {"stream": True, "store": False}),
     }
     if request.system:
         body["instructions"] = request.system

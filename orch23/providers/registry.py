@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep
 
 
-_SPECIFIC_TEXT = "effort thinking base_url endpoint_alias command read pass_env network answers seed temperature api"
+_SPECIFIC_TEXT = (
+    "effort thinking base_url endpoint_alias command read pass_env network answers seed temperature api background"
+)
 _SPECIFIC = tuple(_SPECIFIC_TEXT.split())
 
 # Names only: the module of a provider is imported when a step uses it (ADR 18).
@@ -175,6 +177,11 @@ def wire_schema_of(step: "LLMStep", schema: Json) -> Json:
 def truncation_policy(step: "LLMStep") -> OnTruncated:
     """Return what to do after a truncated response: by the step, or else by the provider."""
     return step.on_truncated or _adapter(step).on_truncated
+
+
+def storing_server(step: "LLMStep") -> str:
+    """Return the server that keeps the response of a step after it was sent; empty if none does."""
+    return _adapter(step).stored_at(step)
 
 
 def _unknown(name: str, plugins: tuple[str, ...]) -> Diagnostic:

@@ -208,7 +208,15 @@ def _footer(view: PlanView) -> list[str]:
     sure, maybe = _outputs(view, (Run, Restore)), _outputs(view, (Maybe, Expand))
     writes = " ".join(filter(None, (sure, f"({maybe})" if maybe else "")))
     out = [f" would write {writes}"] if writes else []
-    return [*_estimate_lines(view), *out, *_groups(view), *_exposed(view), *_dead(view), *_released(view)]
+    return [
+        *_estimate_lines(view),
+        *out,
+        *_groups(view),
+        *_exposed(view),
+        *_stored(view),
+        *_dead(view),
+        *_released(view),
+    ]
 
 
 def _outputs(view: PlanView, decisions: tuple[type[Decision], ...]) -> str:
@@ -232,6 +240,11 @@ def _exposed(view: PlanView) -> list[str]:
         "without a sandbox": [line.stage for line in starting if not line.sandbox],
     }
     return [f" would run {how}: {first_names(stages)}" for how, stages in exposed.items() if stages]
+
+
+def _stored(view: PlanView) -> list[str]:
+    servers = sorted({line.estimate.stored_at for line in view.lines if line.estimate.may_call} - {""})
+    return [f" responses are stored at {visible(server)}; `llm.background: false` prevents it" for server in servers]
 
 
 def _dead(view: PlanView) -> list[str]:

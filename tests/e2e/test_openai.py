@@ -201,6 +201,31 @@ def test_what_an_interrupted_build_submitted_is_cancelled_and_asked_for_again(pr
     assert not project.events_of("warning")
 
 
+def test_a_response_is_stored_at_the_server_unless_background_is_false(project: Project) -> None:
+    with OpenAIServer(response("stored")) as server:
+        story(project, server.url, "responses")
+        assert f"responses are stored at {server.url}" in project.run("plan").out
+        green(project.build())
+        assert server.asked[-1].body["store"] is True
+        story(project, server.url, "responses", ", background: false")
+        assert "up to date" in project.run("plan").out, "it is not part of the key"
+        project.edit("ask.md.j2", "Say something else.")
+        assert "stored at" not in project.run("plan").out
+    with OpenAIServer(response("streamed")) as server:
+        story(project, server.url, "responses", ", background: false")
+        project.edit("ask.md.j2", "Say something else.")
+        green(project.build())
+        assert [one.body["store"] for one in server.asked] == [False]
+
+
+def test_background_is_for_the_responses_interface(project: Project) -> None:
+    story(project, "http://127.0.0.1:9/v1", "chat", ", background: true")
+    refused = project.run("validate")
+    assert refused.code != 0
+    assert "E409" in refused.err
+    assert "`api: responses`" in refused.err
+
+
 def test_what_cannot_be_collected_now_is_collected_by_the_next_build(project: Project) -> None:
     lost = error(401, "no such key")
     with OpenAIServer(response(status="queued"), lost, response("the paid answer")) as server:

@@ -143,6 +143,13 @@ class LLMDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             "`responses`."
         ),
     ] = UNSET
+    background: Annotated[
+        bool | UnsetType,
+        Meta(
+            description="For `api: responses`. true (default): the server stores the response, so that a later build "
+            "can collect it after a crash. false: it is streamed and not stored. Never part of the key."
+        ),
+    ] = UNSET
     command: Annotated[
         ProgramArguments | UnsetType, Meta(description="The program to call, for `provider: command`.")
     ] = UNSET
@@ -206,6 +213,7 @@ def read_llm(llm: LLMDocument, owner: Problems) -> LLMStep:
         seed=given(llm.seed, None),
         temperature=None if llm.temperature is UNSET else float(llm.temperature),
         api=given(llm.api, None),
+        background=given(llm.background, None),
         on_truncated=None
         if llm.on_truncated is UNSET
         else OnTruncated(llm.on_truncated.retries, llm.on_truncated.factor),

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=True):
     """Call a model. `returns` is the format of its response; paths in it are relative to the stage's cwd.
 
-    `api` selects one of the interfaces of a provider. `on_truncated` is None for the provider's own default. `secrets`
-    is what happens to a prompt with a secret. Without `structured_output`, no schema is sent. `read` are files and
-    folders that the program `command` may read: relative to the root, or absolute. `pass_env` are names of environment
-    variables that it gets. `from_plugins` are the plugins of the pipeline, which can bring the provider.
+    `api` selects one of the interfaces of a provider. `background` and `on_truncated` are None for the provider's own
+    default. `secrets` is what happens to a prompt with a secret. Without `structured_output`, no schema is sent.
+    `read` are files and folders that the program `command` may read: relative to the root, or absolute. `pass_env` are
+    names of environment variables that it gets. `from_plugins` are the plugins of the pipeline, which can bring the
+    provider.
     """
 
     kind: ClassVar[str] = "llm"
@@ -58,6 +59,7 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
     seed: int | None = None
     temperature: float | None = None
     api: Literal["responses", "chat"] | None = None
+    background: bool | None = None
     on_truncated: OnTruncated | None = None
     secrets: Literal["refuse", "redact"] = "refuse"
     structured_output: bool = True

@@ -495,7 +495,7 @@ def test_the_efforts_are_those_of_the_sdk() -> None:
     assert set(get_args(literal)) == set(EFFORTS)
 
 
-@pytest.mark.parametrize("thinking", ["adaptive", "disabled", "1024", "31999", None])
+@pytest.mark.parametrize("thinking", ["adaptive", "between_tools", "disabled", "1024", "31999", None])
 def test_the_ways_of_thinking(thinking) -> None:
     assert problems(thinking=thinking) == []
 

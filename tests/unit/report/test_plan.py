@@ -245,6 +245,7 @@ def test_the_json_has_every_number_of_an_estimate_and_null_for_what_is_unknown()
         "price": "known",
         "cost_usd": {"min": "0.0123", "likely": "0.0123", "max": None},
         "saved": {"calls": 0, "cost_usd": "0"},
+        "stored_at": None,
         "duration_s": 20.4,
         "earlier_runs": 3,
     }

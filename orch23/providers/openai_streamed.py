@@ -1,0 +1,89 @@
+"""Call OpenAI's Responses API, streamed, so that the vendor does not store the response."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from msgspec import Struct
+
+from orch23.model.digest import Json
+from orch23.model.llm import Request, Response
+from orch23.model.parsing import json_at
+from orch23.providers import codes
+from orch23.providers.faults import TransportError, incomplete_error, too_long_error
+from orch23.providers.openai_client import ServerConnection, invalid_reply_error, parse_reply, server_error
+from orch23.providers.openai_responses import read_response, responses_request_body
+from orch23.providers.server_replies import EVENT_STREAM, MAX_RESPONSE_CHARACTERS, text_at
+
+_LAST = frozenset({"response.completed", "response.incomplete", "response.failed"})
+_PIECES = frozenset({"response.output_text.delta", "response.refusal.delta"})
+# After valid parts of a stream these errors mean only that this response was damaged in transit.
+_BROKEN = frozenset({codes.UNREACHABLE, codes.INVALID_REPLY})
+
+
+class StreamedResponses(Struct, frozen=True, kw_only=True):
+    """The provider. A response that is not received completely is lost: no later build can collect it."""
+
+    connection: ServerConnection
+
+    def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
+        """Call the model.
+
+        Raises:
+            TransportError: there was no complete response.
+            ProviderError: the build has ended.
+
+        """
+        began = self.connection.clock()
+        heard: list[str] = []
+
+        def listen(text: str) -> None:
+            heard.append(text)
+            on_text(text)
+
+        try:
+            reply = self._listen(request, began + deadline_s, listen)
+        except TransportError as fault:
+            if heard and fault.diagnostic.code in _BROKEN:
+                raise self._incomplete() from None
+            raise
+        if reply is None:
+            raise self._incomplete()
+        return read_response(reply, request, self.connection.server.url, self.connection.clock() - began)
+
+    def _incomplete(self) -> TransportError:
+        return incomplete_error(self.connection.server.url, "the stream ended before the response")
+
+    def _listen(self, request: Request, until: float, on_text: Callable[[str], None]) -> Json:
+        """Return the response in the last event of the stream; None if there is no such event."""
+        with self.connection.open(until) as client:
+            create: Any = client.responses.create
+            stream = create(**responses_request_body(request, background=False))
+            kind = stream.response.headers.get("content-type", "")
+            if kind.startswith(EVENT_STREAM):
+                return self._last(stream, on_text)
+            if "json" not in kind:
+                raise invalid_reply_error(
+                    self.connection.server.url, f"it sent {kind or 'a reply without a type'}, not a stream"
+                )
+            # Some servers do not stream. Their response is complete, and it is paid for.
+            return parse_reply(stream.response.read().decode("utf-8", "replace"), self.connection.server.url)
+
+    def _last(self, stream: Iterable[Any], on_text: Callable[[str], None]) -> Json:
+        received, found = 0, None
+        for one in stream:
+            if not hasattr(one, "to_dict"):
+                raise invalid_reply_error(self.connection.server.url, "a part of the stream is not a JSON object")
+            event: Json = one.to_dict(mode="json", warnings=False)
+            kind = text_at(event, "type")
+            if kind == "error":
+                raise server_error(text_at(event, "message"), text_at(event, "code"))
+            if kind in _PIECES:
+                piece = text_at(event, "delta")
+                received += len(piece)
+                if received > MAX_RESPONSE_CHARACTERS:
+                    what = f"more than {MAX_RESPONSE_CHARACTERS:,} characters"
+                    raise too_long_error(self.connection.server.url, what)
+                on_text(piece)
+            elif kind in _LAST:
+                found = json_at(event, "response")
+        return found
