@@ -54,7 +54,8 @@ class AttemptResult(Struct, frozen=True):
     """The result of one attempt: the stage's own files, the exchanges behind them, and the failure if there is one.
 
     `written` are the paths that the responses wrote, also where the bytes equal those of the base. `leftover` is what a
-    program had written when it failed: no attempt starts from it, but `on_failure: keep` promotes it.
+    program had written when it failed: no attempt starts from it, but `on_failure: keep` promotes it. `settle` gets the
+    failure of the verification, or None; it is not called if the attempt itself failed.
     """
 
     tree: Files
@@ -65,6 +66,7 @@ class AttemptResult(Struct, frozen=True):
     took_s: float = 0.0
     written: frozenset[str] = frozenset()
     leftover: Files | None = None
+    settle: Callable[[Failure | None], None] | None = None
 
 
 ValidateBySchema: TypeAlias = Callable[[str, Json], tuple[Diagnostic, ...]]
@@ -194,7 +196,7 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
             last = step_runner(stage.step).attempt(self, stage.step, turn)
             # What an earlier attempt wrote stays the stage's own output, even if this attempt did not write it again.
             last = replace(last, written=(earlier.written | last.written) & last.tree.keys())
-            failure = last.failure or self.verifier.verify(self._owned(last), last.tree, attempt)
+            failure = last.failure or self._verify(last, attempt)
             failure = fit_feedback(failure, stage) if failure else None
             self._end(attempt, failure)
             if failure is None:
@@ -226,6 +228,12 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
             return failure_of("preflight", self.resolved.broken, retryable=False)
         unchanged = {path: entry for path, entry in self.resolved.base.items() if path not in deleted}
         return self.verifier.verify(outputs, {**unchanged, **outputs})
+
+    def _verify(self, last: AttemptResult, attempt: int) -> Failure | None:
+        failure = self.verifier.verify(self._owned(last), last.tree, attempt)
+        if last.settle is not None:
+            last.settle(failure)
+        return failure
 
     def _stop(self, failure: Failure, same: list[dict[str, Json]], repeated: bool) -> str:  # noqa: FBT001 - a fact
         """Return why there is no further attempt, or an empty string."""

@@ -15,8 +15,9 @@ RecordingMode: TypeAlias = Literal["cached", "record", "replay"]
 StopReason: TypeAlias = Literal["end", "max_tokens", "stop_sequence", "refusal", "unknown"]
 
 ExchangeOutcome: TypeAlias = Literal[
-    "pending", "accepted", "invalid", "refused", "truncated", "empty", "accepted_by_hand"
+    "pending", "accepted", "failed", "invalid", "refused", "truncated", "empty", "accepted_by_hand"
 ]
+"""What became of a response. `failed`: its files were valid, and their verification failed."""
 
 
 class Message(Struct, frozen=True):

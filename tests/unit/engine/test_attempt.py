@@ -1,6 +1,6 @@
 """The attempts of one stage: what each one starts from, when there is a further one, and what is the result."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any, ClassVar, cast
@@ -91,6 +91,7 @@ class Bench:
         self.provider = FakeProvider()
         self.texts = {"p.j2": "write out{% if brief %} since {{ brief.excerpt }}{% endif %}"}
         self.calls = Calls()
+        self.settled: Callable[[], object] = list
 
     def attempts(self) -> AttemptLoop:
         safeguards = Safeguards(
@@ -119,6 +120,7 @@ class Bench:
 
     # as a verifier
     def verify(self, result: Files, tree: Files, attempt: int = 0) -> Failure | None:
+        self.settled()
         self.verified.append((result, tree, attempt))
         return next(self.verdicts, None)
 
@@ -382,6 +384,22 @@ def test_an_invalid_response_is_no_exchange_of_the_result() -> None:
     assert (done.failure, done.exchanges) == (None, (bench.provider.requests[1].fingerprint(),))
     outcomes = [bench.exchanges.all[request.fingerprint()].outcome for request in bench.provider.requests]
     assert outcomes == ["invalid", "accepted"]
+
+
+def test_a_response_whose_verification_failed_is_recorded_as_failed() -> None:
+    bench = model_bench([answer(out="one"), answer(out="two")], retry=Retry(max=1))
+    late = Diagnostic("E301", "failed with ValueError: of what", subject="tests/test_a.py::test_one")
+    bench.verdicts = iter([failure_of("verify_failed", [late])])
+    recorded = bench.exchanges.all
+    seen: list[list[str]] = []
+    bench.settled = lambda: seen.append([one.outcome for one in recorded.values()])
+    bench.run()
+    kept = [recorded[request.fingerprint()] for request in bench.provider.requests]
+    assert [(one.outcome, one.diagnostics) for one in kept] == [
+        ("failed", ("[E301] tests/test_a.py::test_one",)),
+        ("accepted", ()),
+    ]
+    assert seen == [["pending"], ["failed", "pending"]], "before each verification"
 
 
 def test_a_later_attempt_asks_the_model_that_is_named_for_it() -> None:
