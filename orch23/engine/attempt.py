@@ -180,6 +180,7 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
         last = AttemptResult(start[0] if start else base, written=frozenset(written))
         seen: set[str] = set()
         same: list[dict[str, Json]] = []
+        counts: list[str] = []
         for attempt in range(1, retry.max + 2):
             # Before the attempt is reported: a stage whose wall time is over must not begin another one.
             self.safeguards.begin_attempt(stage.name)
@@ -197,10 +198,11 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
             # What an earlier attempt wrote stays the stage's own output, even if this attempt did not write it again.
             last = replace(last, written=(earlier.written | last.written) & last.tree.keys())
             failure = last.failure or self._verify(last, attempt)
-            failure = fit_feedback(failure, stage) if failure else None
+            failure = fit_feedback(failure, stage, counts) if failure else None
             self._end(attempt, failure)
             if failure is None:
                 return self._done(last, attempt, None)
+            counts.append(f"attempt {attempt}: {failure.headline or failure.kind}")
             # Two failures are equal if they name the same tests and errors: their output may differ.
             same = [*same, failure_identity(failure)]
             if stop := self._stop(failure, same, last.proposal in seen):

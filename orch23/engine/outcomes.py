@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.decide.excerpt import normalise, shorten
+from orch23.decide.excerpt import fit_parts, normalise, shorten
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
 from orch23.model.errors import ExitCode, MissingBytesError
@@ -44,7 +44,8 @@ class Failure(Struct, frozen=True, kw_only=True):
     """Why an attempt failed. `safety`: it tried to leave its limits; `retryable`: another attempt may help.
 
     `printed` is the whole output of a process; None if none ran. `leftover` are the files that it leaves. `reason` is a
-    short reason, for failures where the first diagnostic is not one.
+    short reason, for failures where the first diagnostic is not one. `parts` are those of the excerpt, if several
+    get a fair share of its limit, under a `headline` with the counts of tests.
     """
 
     feedback: RetryFeedback
@@ -54,6 +55,8 @@ class Failure(Struct, frozen=True, kw_only=True):
     printed: str | None = None
     leftover: LeftoverFiles | None = None
     reason: str = ""
+    headline: str = ""
+    parts: tuple[str, ...] = ()
 
     @property
     def kind(self) -> FailureKind:
@@ -112,30 +115,51 @@ def command_failed(
 
 def acceptance_failed(failed: Sequence[Failure], passed: Iterable[tuple[str, str]]) -> Failure:
     """Return the failure of commands that a model wrote, with the output of each: failed commands first."""
-    texts = [f"$ {one.feedback.command}\nexit {one.feedback.exit_code}\n{one.feedback.excerpt}" for one in failed]
-    texts += [f"$ {command}\npassed\n{printed}" for command, printed in passed]
-    text = "\n".join(text.rstrip() for text in texts)
-    failure = joined_failure("acceptance_failed", failed, text, exit_code=failed[0].feedback.exit_code)
+    texts = [(f"$ {one.feedback.command}\nexit {one.feedback.exit_code}\n", one) for one in failed]
+    others_texts = [f"$ {command}\npassed\n{printed}".rstrip() for command, printed in passed]
+    failure = joined_failure("acceptance_failed", texts, others_texts, exit_code=failed[0].feedback.exit_code)
     others = f" (and {len(failed) - 1} more failed)" if len(failed) > 1 else ""
     return replace(failure, reason=f"{failed[0].summary}{others}")
 
 
-def joined_failure(kind: str, failed: Sequence[Failure], output: str, *, exit_code: int | None) -> Failure:
-    """Return several failures as one, with the commands, the failing tests and the diagnostics of all."""
-    return command_failed(
+def joined_failure(
+    kind: str, titled: Sequence[tuple[str, Failure]], others: Sequence[str] = (), *, exit_code: int | None
+) -> Failure:
+    """Return several failures as one, with the commands, the failing tests and the diagnostics of all.
+
+    Each has a title for its text; `others` are texts that follow.
+    """
+    failed = [one for _, one in titled]
+    joint = command_failed(
         kind,
         "; ".join(one.feedback.command for one in failed if one.feedback.command),
         exit_code=exit_code,
-        output=output,
+        output="\n".join((*(f"{title}{one.feedback.excerpt}".rstrip() for title, one in titled), *others)),
         failing=[name for one in failed for name in one.feedback.failing],
         diagnostics=[d for one in failed for d in one.diagnostics],
     )
+    if not any(one.parts for one in failed):
+        return joint
+    headlines = [one.headline for one in failed if one.headline]
+    headline = headlines[0] if len(headlines) == 1 else ""
+    parts = []
+    for title, one in titled:
+        own = one.headline if one.headline != headline else ""
+        parts += [f"{title}{own if one.parts else one.feedback.excerpt}".rstrip(), *one.parts]
+    return replace(joint, headline=headline, parts=(*parts, *others))
 
 
-def fit_feedback(failure: Failure, stage: Stage) -> Failure:
-    """Shorten the excerpt to the stage's limits and add the write scope."""
+def fit_feedback(failure: Failure, stage: Stage, earlier: Sequence[str] = ()) -> Failure:
+    """Shorten the excerpt to the stage's limits and add the write scope.
+
+    `earlier` describes the failures of earlier attempts, for the headline.
+    """
     limits = stage.step.brief if is_llm(stage.step) else BriefLimits()
     excerpt = shorten(failure.feedback.excerpt, limits)
+    if failure.parts:
+        history = f" ({'; '.join(earlier)})" if earlier else ""
+        headline = f"{failure.headline}{history}" if failure.headline else ""
+        excerpt = fit_parts([part for part in (headline, *failure.parts) if part], limits)
     feedback = replace(failure.feedback, excerpt=excerpt, constraints=_constraints(stage))
     return replace(failure, feedback=feedback)
 

@@ -230,11 +230,11 @@ def _joined(failures: list[Failure]) -> Failure:
     """Return several failures as one, of the most serious kind: safety, then not retryable, then the first."""
     if len(failures) == 1:
         return failures[0]
-    text = "\n".join(f"{f.feedback.command or f.kind}:\n{f.feedback.excerpt}" for f in failures)
+    titled = [(f"{f.feedback.command or f.kind}:\n", f) for f in failures]
     # A violation of limits must end the stage even if an earlier failure could be retried.
     worst = min(failures, key=lambda one: (not one.safety, one.retryable))
     codes = (f.feedback.exit_code for f in failures)
-    joint = joined_failure(worst.kind, failures, text, exit_code=next((c for c in codes if c is not None), None))
+    joint = joined_failure(worst.kind, titled, exit_code=next((c for c in codes if c is not None), None))
     reason = f"{worst.summary} (and {len(failures) - 1} more failed)"
     return replace(joint, safety=worst.safety, retryable=all(f.retryable for f in failures), reason=reason)
 

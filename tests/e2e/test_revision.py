@@ -195,7 +195,7 @@ def test_a_red_run_of_pytest_is_reported_by_its_report(project: Project, model) 
     assert "FAILING test_app.py::test_double AssertionError, test_app.py::test_zero AssertionError" in reported
     assert "EXIT 1" in reported
     assert "[E301] test_app.py::test_double: failed with AssertionError." in reported
-    assert excerpt(reported).lstrip().startswith("test_app.py::test_double (call): AssertionError\n")
+    assert excerpt(reported).lstrip().startswith("2 failed\n\ntest_app.py::test_double (call): AssertionError\n")
     assert "assert 3 == 4" in excerpt(reported)
     assert "short test summary" not in excerpt(reported), (
         "what pytest prints for people says less, and differs each time"

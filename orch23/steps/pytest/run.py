@@ -89,7 +89,8 @@ class _PytestRunner(ProcessStepRunner):
             failing=verdict.failing,
             diagnostics=verdict.diagnostics,
         )
-        return replace(failed, leftover=LeftoverFiles(result.written, result.removed, verdict))
+        left = LeftoverFiles(result.written, result.removed, verdict)
+        return replace(failed, leftover=left, headline=verdict.headline, parts=verdict.parts)
 
     def reported(self, step: ProcessStep, verdict: "Verdict", contents: ContentStore) -> Files:
         """Return the JSON report, if the stage has it as an output."""

@@ -432,3 +432,29 @@ def test_the_brief_is_cut_to_the_limits_of_the_step() -> None:
     bench.verdicts = iter([wrong("#" * 5000)])
     bench.run()
     assert bench.provider.requests[1].messages[0].content.count("#") == 80
+
+
+# ---- the counts of tests ------------------------------------------------------------------------------------
+
+
+def red(*names: str, headline: str) -> Failure:
+    failure = command_failed("verify_failed", "pytest", exit_code=1, output="the tests", failing=names)
+    return replace(failure, headline=headline, parts=("a cause", "another cause"))
+
+
+def test_the_feedback_has_the_counts_of_earlier_attempts() -> None:
+    bench = Bench(
+        left("1"),
+        left("2"),
+        left("3"),
+        verdicts=[red("a", "b", headline="2 failed"), wrong("no", kind="timeout"), red("a", headline="1 failed")],
+        retry=Retry(max=2),
+    )
+    done = bench.run()
+    assert done.failure is not None
+    assert done.failure.feedback.excerpt == (
+        "1 failed (attempt 1: 2 failed; attempt 2: timeout)\n\na cause\n\nanother cause"
+    )
+    first = bench.turns[1].failure
+    assert first is not None
+    assert first.feedback.excerpt == "2 failed\n\na cause\n\nanother cause"
