@@ -1,5 +1,6 @@
 """Prepare output for messages: normalize what differs between runs, shorten, escape."""
 
+import posixpath
 import re
 from collections.abc import Sequence
 
@@ -24,6 +25,8 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
 # Such paths are found by their end: a search for the start of each would take quadratic time in a long line.
 _LIBRARY = lazy_pattern(r"/lib(?:64)?/python3\.\d+t?(?=/)")  # the standard library, in tracebacks
 _SANDBOX_DIR = lazy_pattern(r"/rooms/[0-9a-f]{16}(?=/|\b)")
+_INTERPRETER = lazy_pattern(r"/bin/python[0-9.]{0,6}t?(?=[\s:'\",)]|\Z)")
+_TREE_PATH = lazy_pattern(r"(?<![\w./-])/room/work(/[^\s'\"`:,;)\]}>]*|(?![\w./-]))")
 _PATH_START = lazy_pattern(r"[^\s'\"=:(\[]*\Z")
 _MAX_PATH = 4096
 _LEAST_SHARE = 400
@@ -88,9 +91,16 @@ def normalise(text: str, sandbox_dirs: tuple[str, ...] = ()) -> str:
     colours, *rules = _RULES
     text = _with_short_paths(_SANDBOX_DIR, "/room", colours[0].sub(colours[1], text))
     text = _with_short_paths(_LIBRARY, "/python", text)
+    text = _with_short_paths(_INTERPRETER, "python", text)
     for pattern, form in rules:
         text = pattern.sub(form, text)
     return text
+
+
+def shorten_tree_paths(text: str, cwd: str) -> str:
+    """Return a normalised text with paths of files of the project as a response has them: relative to `cwd`."""
+    folder = "/" if cwd in ("", ".") else f"/{cwd}"
+    return _TREE_PATH.sub(lambda found: posixpath.relpath(found[1] or "/", folder), text)
 
 
 def _with_short_paths(end: re.Pattern[str], form: str, text: str) -> str:

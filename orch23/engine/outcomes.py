@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.decide.excerpt import fit_parts, normalise, shorten
+from orch23.decide.excerpt import fit_parts, normalise, shorten, shorten_tree_paths
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
 from orch23.model.errors import ExitCode, MissingBytesError
@@ -154,6 +154,7 @@ def fit_feedback(failure: Failure, stage: Stage, earlier: Sequence[str] = ()) ->
 
     `earlier` describes the failures of earlier attempts, for the headline.
     """
+    failure = _with_response_paths(failure, stage.cwd)
     limits = stage.step.brief if is_llm(stage.step) else BriefLimits()
     excerpt = shorten(failure.feedback.excerpt, limits)
     if failure.parts:
@@ -162,6 +163,34 @@ def fit_feedback(failure: Failure, stage: Stage, earlier: Sequence[str] = ()) ->
         excerpt = fit_parts([part for part in (headline, *failure.parts) if part], limits)
     feedback = replace(failure.feedback, excerpt=excerpt, constraints=_constraints(stage))
     return replace(failure, feedback=feedback)
+
+
+def _with_response_paths(failure: Failure, cwd: str) -> Failure:
+    """Return a failure with the paths of project files as a response has to write them, and no path of this machine."""
+
+    def shown(text: str) -> str:
+        return shorten_tree_paths(normalise(text), cwd)
+
+    feedback, excerpt = failure.feedback, failure.feedback.excerpt
+    # orch23's own errors have paths relative to the root; those of a command are relative to the directory it ran in.
+    is_own = not feedback.command and cwd not in ("", ".")
+    lines = tuple(_below_cwd(line, cwd) for line in feedback.diagnostics) if is_own else feedback.diagnostics
+    for line, short in zip(feedback.diagnostics, lines, strict=True):
+        excerpt = excerpt.replace(line, short)
+    codes = feedback.diagnostic_codes()
+    named = [line.partition(": ") for line in lines]
+    feedback = replace(
+        feedback,
+        excerpt=shorten_tree_paths(excerpt, cwd),
+        diagnostics=tuple(f"{code}{colon}{shown(rest)}" for code, colon, rest in named),
+        codes=codes,
+    )
+    return replace(failure, feedback=feedback, parts=tuple(shorten_tree_paths(part, cwd) for part in failure.parts))
+
+
+def _below_cwd(line: str, cwd: str) -> str:
+    code, space, rest = line.partition("] ")
+    return f"{code}{space}{rest.removeprefix(f'{cwd}/')}".replace(f"`{cwd}/", "`")
 
 
 def failure_identity(failure: Failure) -> dict[str, Json]:

@@ -185,7 +185,10 @@ Judgement: TypeAlias = Proposal | RefusedResponse
 
 
 class RetryFeedback(Struct, frozen=True, kw_only=True):
-    """The part of the next prompt that describes a failure. Only `identity` is part of the fingerprint."""
+    """The part of the next prompt that describes a failure. Only `identity` is part of the fingerprint.
+
+    `codes` are those of the diagnostics, with paths relative to the root, if the diagnostics have other paths.
+    """
 
     kind: str
     command: str = ""
@@ -194,6 +197,7 @@ class RetryFeedback(Struct, frozen=True, kw_only=True):
     failing: tuple[str, ...] = ()
     diagnostics: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
+    codes: tuple[str, ...] = ()
 
     def identity(self) -> dict[str, Json]:
         """Return kind, command, failing ids and codes: two failures with the same identity are the same failure."""
@@ -206,4 +210,4 @@ class RetryFeedback(Struct, frozen=True, kw_only=True):
 
     def diagnostic_codes(self) -> tuple[str, ...]:
         """Return code and subject of each diagnostic: the wording may differ between versions of Python."""
-        return tuple(line.partition(": ")[0] for line in self.diagnostics)
+        return self.codes or tuple(line.partition(": ")[0] for line in self.diagnostics)

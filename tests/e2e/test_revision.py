@@ -97,9 +97,9 @@ def test_all_that_is_wrong_with_a_proposal_is_reported_at_once_coded_and_with_a_
     assert "KIND write_scope_violation" in two
     for line in (
         "[E205] ../x: the path climbs out with `..`. Fix: name the file by a plain relative path with `/`, such as",
-        "[E204] ws/tests/t.py: is outside the write scope. Fix: allowed are, relative to `ws`: src/.",
-        "[E208] ws/src/conftest.py: is a protected file. Fix: leave it out: only a literal entry of",
-        "[E215] ws/src/a.py: line 1: invalid syntax. Fix: write a file that parses",
+        "[E204] tests/t.py: is outside the write scope. Fix: allowed are, relative to `ws`: src/.",
+        "[E208] src/conftest.py: is a protected file. Fix: leave it out: only a literal entry of",
+        "[E215] src/a.py: line 1: invalid syntax. Fix: write a file that parses",
     ):
         assert line in two
     assert [line for line in two.splitlines() if line.startswith("BOUND")] == [

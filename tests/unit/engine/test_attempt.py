@@ -22,7 +22,7 @@ from orch23.engine.attempt import (
 )
 from orch23.engine.conversation import RequestBuilder
 from orch23.engine.egress import NetworkAccess
-from orch23.engine.outcomes import Failure, command_failed, failure_of
+from orch23.engine.outcomes import Failure, command_failed, failure_of, fit_feedback
 from orch23.engine.process_runner import Files
 from orch23.engine.run_events import Reporter
 from orch23.engine.verification import Verifier
@@ -458,3 +458,13 @@ def test_the_feedback_has_the_counts_of_earlier_attempts() -> None:
     first = bench.turns[1].failure
     assert first is not None
     assert first.feedback.excerpt == "2 failed\n\na cause\n\nanother cause"
+
+
+def test_feedback_has_the_paths_of_a_response_and_the_identity_those_of_the_project() -> None:
+    failure = failure_of("write_scope_violation", [Diagnostic("E204", "is not `ws/a.py`", subject="ws/t.py")])
+    feedback = fit_feedback(failure, Stage(name="s", step=Scripted([], []), cwd="ws")).feedback
+    assert feedback.diagnostics == ("[E204] t.py: is not `a.py`.",)
+    assert feedback.excerpt == "[E204] t.py: is not `a.py`."
+    assert feedback.identity()["diagnostics"] == ["[E204] ws/t.py"], "recorded responses are found as before"
+    again = fit_feedback(replace(failure, feedback=feedback), Stage(name="s", step=Scripted([], []), cwd="ws"))
+    assert again.feedback == feedback
