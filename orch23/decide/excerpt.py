@@ -69,7 +69,7 @@ def _fit(part: str, size: int, limits: BriefLimits) -> str:
         head, *lines = (_cut_line(line, _LONG_LINE) for line in part.split("\n"))
         part = "\n".join((head, *lines))
         core = [line for line in lines if _CORE.match(line)]
-        if len(part) > size and core:
+        if len(part) > size and any(line.startswith("E  ") for line in core):
             part = "\n".join((head, *core))
     left = max(0, size - len("\n...\n"))
     tail = left * limits.tail // max(1, limits.head + limits.tail)

@@ -38,6 +38,7 @@ from orch23.resolve.resolution import ResolvedStage, VisibleFiles
 
 if TYPE_CHECKING:
     from orch23.decide.verdict import Verdict
+    from orch23.engine.best_attempt import BestAttempt
 
 
 class AttemptInput(Struct, frozen=True, kw_only=True):
@@ -178,6 +179,9 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
         base = self.resolved.base
         failure = fit_feedback(start[1], stage) if start else None
         last = AttemptResult(start[0] if start else base, written=frozenset(written))
+        best = _best_attempt(stage)
+        if best is not None and start is not None:
+            best.add(0, last, start[1])
         seen: set[str] = set()
         same: list[dict[str, Json]] = []
         counts: list[str] = []
@@ -186,7 +190,9 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
             self.safeguards.begin_attempt(stage.name)
             started = AttemptStarted(attempt=attempt, max_attempts=retry.max + 1, key=self.resolved.key)
             self.report.emit(started, f"attempt {attempt} of {retry.max + 1}")
-            earlier = last if retry.start_from == "current" else AttemptResult(base)
+            if best is not None:
+                last, failure = best.next_start(attempt, last, failure, counts)
+            earlier = AttemptResult(base) if retry.start_from == "baseline" else last
             turn = AttemptInput(
                 attempt=attempt,
                 start=earlier.tree,
@@ -198,6 +204,8 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
             # What an earlier attempt wrote stays the stage's own output, even if this attempt did not write it again.
             last = replace(last, written=(earlier.written | last.written) & last.tree.keys())
             failure = last.failure or self._verify(last, attempt)
+            if best is not None and failure is not None:
+                best.add(attempt, last, failure)
             failure = fit_feedback(failure, stage, counts) if failure else None
             self._end(attempt, failure)
             if failure is None:
@@ -305,6 +313,14 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
             excerpt=feedback.excerpt,
         )
         self.report.emit(data, f"attempt {attempt} failed: {failure.summary}")
+
+
+def _best_attempt(stage: Stage) -> "BestAttempt | None":
+    if stage.retry.start_from != "best":
+        return None
+    from orch23.engine.best_attempt import BestAttempt  # noqa: PLC0415 - few stages need it, and every edit loads this
+
+    return BestAttempt(stage)
 
 
 class StepRequirements(Struct, frozen=True):

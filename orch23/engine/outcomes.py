@@ -45,7 +45,7 @@ class Failure(Struct, frozen=True, kw_only=True):
 
     `printed` is the whole output of a process; None if none ran. `leftover` are the files that it leaves. `reason` is a
     short reason, for failures where the first diagnostic is not one. `parts` are those of the excerpt, if several
-    get a fair share of its limit, under a `headline` with the counts of tests.
+    get a fair share of its limit, under a `headline` with the counts of tests. `failed_tests` is None if none ran.
     """
 
     feedback: RetryFeedback
@@ -56,6 +56,7 @@ class Failure(Struct, frozen=True, kw_only=True):
     leftover: LeftoverFiles | None = None
     reason: str = ""
     headline: str = ""
+    failed_tests: int | None = None
     parts: tuple[str, ...] = ()
 
     @property
@@ -138,6 +139,8 @@ def joined_failure(
         failing=[name for one in failed for name in one.feedback.failing],
         diagnostics=[d for one in failed for d in one.diagnostics],
     )
+    known = [one.failed_tests for one in failed if one.failed_tests is not None]
+    joint = replace(joint, failed_tests=sum(known) if known else None)
     if not any(one.parts for one in failed):
         return joint
     headlines = [one.headline for one in failed if one.headline]
@@ -149,18 +152,19 @@ def joined_failure(
     return replace(joint, headline=headline, parts=(*parts, *others))
 
 
-def fit_feedback(failure: Failure, stage: Stage, earlier: Sequence[str] = ()) -> Failure:
+def fit_feedback(failure: Failure, stage: Stage, earlier: Sequence[str] = (), note: str = "") -> Failure:
     """Shorten the excerpt to the stage's limits and add the write scope.
 
-    `earlier` describes the failures of earlier attempts, for the headline.
+    `earlier` describes the failures of earlier attempts, for the headline. `note` comes first.
     """
     failure = _with_response_paths(failure, stage.cwd)
     limits = stage.step.brief if is_llm(stage.step) else BriefLimits()
     excerpt = shorten(failure.feedback.excerpt, limits)
-    if failure.parts:
+    if failure.parts or note:
         history = f" ({'; '.join(earlier)})" if earlier else ""
         headline = f"{failure.headline}{history}" if failure.headline else ""
-        excerpt = fit_parts([part for part in (headline, *failure.parts) if part], limits)
+        parts = failure.parts or (failure.feedback.excerpt,)
+        excerpt = fit_parts([part for part in (note, headline, *parts) if part], limits)
     feedback = replace(failure.feedback, excerpt=excerpt, constraints=_constraints(stage))
     return replace(failure, feedback=feedback)
 

@@ -72,6 +72,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
         steps: list[VerifyStep] = sorted(stage.verify.steps, key=lambda step: not isinstance(step, CheckStep))
         steps += [EnsuresStep(stage.ensures)] if stage.ensures else []
         failures: list[Failure] = []
+        tests_passed = False
         for number, step in enumerate(steps, 1):
             failure, printed = self._step(step, result, files)
             name = f"verify-{number}.txt" if printed is not None else ""
@@ -82,7 +83,10 @@ class Verifier(Struct, frozen=True, kw_only=True):
                 failures.append(replace(failure, reason=f"verify: {failure.summary}"))
                 if not stage.verify.run_all:
                     break
-        return failures
+            elif isinstance(step, ProcessStep) and step.kind == "pytest":
+                tests_passed = True
+        # A later step failed: no test did.
+        return [replace(one, failed_tests=one.failed_tests or 0) for one in failures] if tests_passed else failures
 
     def _step(self, step: VerifyStep, result: Files, files: Files) -> tuple[Failure | None, str | None]:
         """Return the failure, if any, and the output of the step's processes, if it has any."""

@@ -116,3 +116,34 @@ def test_errors_of_a_response_have_paths_as_it_writes_them(project: Project, mod
     reported = prompts(provider)[1]
     assert "[E215] app.py: line 1" in reported
     assert "ws/app.py" not in excerpt(reported)
+
+
+VALUES = "from app import A, B\n\n\ndef test_a():\n    assert A == 1\n\n\ndef test_b():\n    assert B == 1\n"
+
+
+def code(text: str) -> str:
+    return f"```python\n{text}\n```"
+
+
+def test_from_best_the_next_attempt_starts_from_the_fewest_failing_tests(project: Project, model) -> None:
+    provider = model([code("A, B = 1, 2"), code("A, B = 3, 3"), code("A = B = 1")])
+    verify = {"inputs": ["test_app.py"], "steps": [{"pytest": {"paths": ["test_app.py"]}}]}
+    retry = {"max": 2, "from": "best"}
+    stage(project, {"test_app.py": VALUES}, outputs=["app.py"], llm={"returns": "code"}, verify=verify, retry=retry)
+    assert project.build().code == 0
+    third = prompts(provider)[2]
+    assert "FILE app.py\nA, B = 1, 2" in third
+    assert excerpt(third).startswith(
+        "attempt 3 starts again from attempt 1 (1 failed, 1 passed); attempt 2: 2 failed\n\n1 failed, 1 passed\n\n"
+    )
+    assert "FAILING test_app.py::test_b AssertionError\n" in third
+
+
+def test_tests_that_passed_before_a_later_step_failed_count_as_passed(project: Project, model) -> None:
+    provider = model([code("A = B = 1  # no"), code("A, B = 3, 1"), code("A = B = 1")])
+    steps = [{"pytest": {"paths": ["test_app.py"]}}, {"shell": "if grep no app.py; then exit 1; fi"}]
+    verify = {"inputs": ["test_app.py"], "steps": steps}
+    retry = {"max": 2, "from": "best"}
+    stage(project, {"test_app.py": VALUES}, outputs=["app.py"], llm={"returns": "code"}, verify=verify, retry=retry)
+    assert project.build().code == 0
+    assert "FILE app.py\nA = B = 1  # no" in prompts(provider)[2]

@@ -468,3 +468,71 @@ def test_feedback_has_the_paths_of_a_response_and_the_identity_those_of_the_proj
     assert feedback.identity()["diagnostics"] == ["[E204] ws/t.py"], "recorded responses are found as before"
     again = fit_feedback(replace(failure, feedback=feedback), Stage(name="s", step=Scripted([], []), cwd="ws"))
     assert again.feedback == feedback
+
+
+# ---- from the best attempt ------------------------------------------------------------------------------------
+
+
+def best(*passes: AttemptResult, verdicts: Iterable[Failure], retries: int = 3) -> Bench:
+    bench = Bench(*passes, verdicts=verdicts, retry=Retry(max=retries, start_from="best"), base={"out": entry("0")})
+    bench.run()
+    return bench
+
+
+def ran(count: int) -> Failure:
+    names = [f"t{n}" for n in range(count)]
+    return replace(red(*names, headline=f"{count} failed"), failed_tests=count)
+
+
+def starts(bench: Bench) -> list[str]:
+    return [next(text for text in "0123" if turn.start == {"out": entry(text)}) for turn in bench.turns]
+
+
+def reported(turn: AttemptInput) -> str:
+    assert turn.failure is not None
+    return turn.failure.feedback.excerpt
+
+
+def test_from_best_the_attempt_with_the_fewest_failing_tests_is_the_start() -> None:
+    bench = best(
+        left("1", response="r1"), left("2", response="r2"), left("3", response="r3"), verdicts=map(ran, (3, 57, 2, 1))
+    )
+    assert starts(bench) == ["0", "1", "1", "3"]
+    assert [turn.previous_response for turn in bench.turns] == [None, "r1", "r1", "r3"]
+    assert reported(bench.turns[1]) == "3 failed\n\na cause\n\nanother cause"
+    assert reported(bench.turns[2]) == (
+        "attempt 3 starts again from attempt 1 (3 failed); attempt 2: 57 failed\n\n3 failed\n\na cause\n\nanother cause"
+    )
+    assert reported(bench.turns[3]).startswith("2 failed (attempt 1: 3 failed; attempt 2: 57 failed)")
+
+
+def test_of_equally_good_attempts_the_latest_is_the_start() -> None:
+    bench = best(left("1"), left("2"), left("3"), verdicts=map(ran, (3, 3, 3, 3)))
+    assert starts(bench) == ["0", "1", "2", "3"]
+
+
+def test_a_refused_response_is_never_the_best_and_its_errors_are_reported() -> None:
+    refused = AttemptResult({"out": entry("2")}, failure=wrong("E208", kind="llm_output_invalid"), response="r2")
+    bench = best(left("1", response="r1"), left("2"), refused, left("3"), verdicts=map(ran, (3, 57, 1)))
+    assert starts(bench)[:3] == ["0", "1", "1"]
+    assert reported(bench.turns[3]) == (
+        "attempt 4 starts from attempt 1 (3 failed), since the last response was refused\n\nE208"
+    )
+    assert bench.turns[3].previous_response == "r2"
+
+
+def test_a_failure_without_tests_is_not_better_than_one_with_failing_tests() -> None:
+    bench = best(left("1"), left("2"), left("3"), verdicts=[ran(9), wrong("a check"), ran(1)], retries=2)
+    assert starts(bench) == ["0", "1", "1"]
+    assert reported(bench.turns[2]).startswith(
+        "attempt 3 starts again from attempt 1 (9 failed); attempt 2: verify_failed"
+    )
+
+
+def test_a_recorded_result_can_be_the_best() -> None:
+    bench = Bench(left("2"), left("3"), verdicts=[ran(5), ran(4)], retry=Retry(max=1, start_from="best"))
+    bench.run(start=({"out": entry("1")}, ran(2)))
+    assert starts(bench) == ["1", "1"]
+    assert reported(bench.turns[1]).startswith(
+        "attempt 2 starts again from the recorded result (2 failed); attempt 1: 5"
+    )
