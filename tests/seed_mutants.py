@@ -777,7 +777,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-38": (
         M(
             ATTEMPT,
-            'earlier = last if retry.start_from == "current" else AttemptResult(base)',
+            'earlier = AttemptResult(base) if retry.start_from == "baseline" else last',
             "earlier = last",
         ),
         M(
@@ -981,7 +981,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C5": (
         M(
             ATTEMPT,
-            'earlier = last if retry.start_from == "current" else AttemptResult(base)',
+            'earlier = AttemptResult(base) if retry.start_from == "baseline" else last',
             "earlier = AttemptResult(base)",
         ),
     ),

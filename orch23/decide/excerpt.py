@@ -1,6 +1,8 @@
 """Prepare output for messages: normalize what differs between runs, shorten, escape."""
 
+import posixpath
 import re
+from collections.abc import Sequence
 
 from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import BriefLimits
@@ -23,8 +25,13 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
 # Such paths are found by their end: a search for the start of each would take quadratic time in a long line.
 _LIBRARY = lazy_pattern(r"/lib(?:64)?/python3\.\d+t?(?=/)")  # the standard library, in tracebacks
 _SANDBOX_DIR = lazy_pattern(r"/rooms/[0-9a-f]{16}(?=/|\b)")
+_INTERPRETER = lazy_pattern(r"/bin/python[0-9.]{0,6}t?(?=[\s:'\",)]|\Z)")
+_TREE_PATH = lazy_pattern(r"(?<![\w./-])/room/work(/[^\s'\"`:,;)\]}>]*|(?![\w./-]))")
 _PATH_START = lazy_pattern(r"[^\s'\"=:(\[]*\Z")
 _MAX_PATH = 4096
+_LEAST_SHARE = 400
+_LONG_LINE = 300
+_CORE = lazy_pattern(r"[>E]  |\S+:\d+: |likewise ")  # of a failure of pytest: the error, its line, its place
 
 
 def shorten(text: str, limits: BriefLimits | None = None) -> str:
@@ -33,6 +40,44 @@ def shorten(text: str, limits: BriefLimits | None = None) -> str:
     if len(text) <= limits.limit:
         return text
     return f"{text[: limits.head]}\n...\n{text[len(text) - limits.tail :]}"
+
+
+def fit_parts(parts: Sequence[str], limits: BriefLimits) -> str:
+    """Return parts as one text within the limit, where each part has a fair share: what one leaves, others get.
+
+    The first parts are shown, if their shares would be too small to say anything; of the others the first lines.
+    """
+    whole = "\n\n".join(parts)
+    if len(whole) <= limits.limit:
+        return whole
+    shown = [*parts[: max(1, limits.limit // _LEAST_SHARE)]]
+    if others := parts[len(shown) :]:
+        lines = [part.partition("\n")[0] for part in others]
+        shown.append(_cut_line(f"{len(others)} more: {'; '.join(lines)}", _LEAST_SHARE))
+    left, sizes = limits.limit - len("\n\n") * (len(shown) - 1), [0] * len(shown)
+    # The shortest first: what they leave is shared by the longer ones.
+    for done, at in enumerate(sorted(range(len(shown)), key=lambda one: len(shown[one]))):
+        sizes[at] = min(len(shown[at]), left // (len(shown) - done))
+        left -= sizes[at]
+    text = "\n\n".join(_fit(part, size, limits) for part, size in zip(shown, sizes, strict=True))
+    return text if len(text) <= limits.limit else shorten(whole, limits)
+
+
+def _fit(part: str, size: int, limits: BriefLimits) -> str:
+    """Shorten a part: first long lines, then to the lines of its error, then in the middle."""
+    if len(part) > size:
+        head, *lines = (_cut_line(line, _LONG_LINE) for line in part.split("\n"))
+        part = "\n".join((head, *lines))
+        core = [line for line in lines if _CORE.match(line)]
+        if len(part) > size and any(line.startswith("E  ") for line in core):
+            part = "\n".join((head, *core))
+    left = max(0, size - len("\n...\n"))
+    tail = left * limits.tail // max(1, limits.head + limits.tail)
+    return shorten(part, BriefLimits(size, left - tail, tail))
+
+
+def _cut_line(line: str, size: int) -> str:
+    return line if len(line) <= size else f"{line[: size * 2 // 3]} ... {line[len(line) - size // 3 + len(' ... ') :]}"
 
 
 def normalise(text: str, sandbox_dirs: tuple[str, ...] = ()) -> str:
@@ -46,9 +91,16 @@ def normalise(text: str, sandbox_dirs: tuple[str, ...] = ()) -> str:
     colours, *rules = _RULES
     text = _with_short_paths(_SANDBOX_DIR, "/room", colours[0].sub(colours[1], text))
     text = _with_short_paths(_LIBRARY, "/python", text)
+    text = _with_short_paths(_INTERPRETER, "python", text)
     for pattern, form in rules:
         text = pattern.sub(form, text)
     return text
+
+
+def shorten_tree_paths(text: str, cwd: str) -> str:
+    """Return a normalised text with paths of files of the project as a response has them: relative to `cwd`."""
+    folder = "/" if cwd in ("", ".") else f"/{cwd}"
+    return _TREE_PATH.sub(lambda found: posixpath.relpath(found[1] or "/", folder), text)
 
 
 def _with_short_paths(end: re.Pattern[str], form: str, text: str) -> str:

@@ -8,6 +8,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.decide.excerpt import normalise
+from orch23.decide.failure_groups import group_failures
 from orch23.decide.pytest_discovery import id_without_parameters, is_test_file
 from orch23.decide.pytest_report import NOT_RUN, PytestReport, ReportedSkip, read_report
 from orch23.model.diagnostic import Diagnostic, Location, Severity
@@ -28,15 +29,22 @@ _STAGE_HINT = "stage the test files as inputs of the step"
 class Verdict(Struct, frozen=True, kw_only=True):
     """The verdict on a run of pytest: `tests` has the outcome of each test, `counts` the number of each outcome.
 
-    `failing` are sorted texts `id ErrorName`: two failures with the same text count as the same failure.
+    `failing` are sorted texts `id ErrorName`: two failures with the same text count as the same failure. `headline` has
+    the counts as a text, `parts` what you or a model should read: each cause once, the most frequent first.
     """
 
     passed: bool
     diagnostics: tuple[Diagnostic, ...] = ()
     failing: tuple[str, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
-    excerpt: str = ""
+    headline: str = ""
+    parts: tuple[str, ...] = ()
     tests: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def excerpt(self) -> str:
+        """The headline and all parts as one text."""
+        return "\n\n".join(part for part in (self.headline, *self.parts) if part) + "\n" if self.parts else ""
 
 
 def judge_pytest(
@@ -65,7 +73,8 @@ def judge_pytest(
     if not found and exit_code != 0:
         found = (_other_exit(exit_code),)
     failing = sorted({f"{failure.test} {failure.error}" for failure in result.failures})
-    return _verdict(result, found, failing, output if set(found) - set(explained) else "")
+    verdict = _verdict(result, found, failing, output if set(found) - set(explained) else "")
+    return replace(verdict, headline=_headline(result, verdict.counts)) if result.failures else verdict
 
 
 def judge_failing(exit_code: int, report: bytes | None, expected: Collection[str], output: str) -> Verdict:
@@ -94,7 +103,20 @@ def judge_failing(exit_code: int, report: bytes | None, expected: Collection[str
     )
     if not found and exit_code != _TESTS_FAILED:
         found = (_other_exit(exit_code),)
-    return _verdict(result, found, [f"{name} {what}" for name, what in passed], output if untrusted else "")
+    verdict = _verdict(result, found, [f"{name} {what}" for name, what in passed], output if untrusted else "")
+    return replace(verdict, headline=f"{len(passed)} did not fail, {len(failed)} failed") if passed else verdict
+
+
+def _headline(report: PytestReport, counts: Mapping[str, int]) -> str:
+    """Return the number of tests with each outcome: `57 failed, 5 passed`."""
+    broken = len({failure.test for failure in report.failures if failure.when == "collect"})
+    numbers = [
+        (counts.get("failed", 0), "failed"),
+        (counts.get("error", 0), "failed in setup or teardown"),
+        (broken, "not collected"),
+        *((counts.get(outcome, 0), outcome) for outcome in ("passed", "skipped", "xfailed", "xpassed", NOT_RUN)),
+    ]
+    return ", ".join(f"{number} {what}" for number, what in numbers if number)
 
 
 def _verdict(report: PytestReport, found: tuple[Diagnostic, ...], failing: list[str], output: str) -> Verdict:
@@ -103,7 +125,7 @@ def _verdict(report: PytestReport, found: tuple[Diagnostic, ...], failing: list[
         diagnostics=found,
         failing=tuple(failing),
         counts=dict(sorted(Counter(report.outcomes.values()).items())),
-        excerpt=_excerpt(report, found, output) if found else "",
+        parts=_parts(report, found, output) if found else (),
         tests=dict(sorted(report.outcomes.items())),
     )
 
@@ -298,11 +320,10 @@ def _covers(expected: str, collected: str) -> bool:
     return collected == expected or collected.startswith((f"{expected}::", f"{expected}/"))
 
 
-def _excerpt(report: PytestReport, found: tuple[Diagnostic, ...], output: str) -> str:
-    """Return what you or a model should read: the text of each failure, else the errors and the output."""
-    failures = sorted(report.failures, key=lambda failure: (failure.test, failure.when))
-    parts = [f"{f.test} ({f.when}): {f.error}\n{f.text}".rstrip() for f in failures]
+def _parts(report: PytestReport, found: tuple[Diagnostic, ...], output: str) -> tuple[str, ...]:
+    """Return what you or a model should read: the text of each cause, else the errors and the output."""
+    parts = [group.text() for group in group_failures(report.failures)]
     others = [str(replace(d, severity=Severity.ERROR)) for d in found if d.code != "E301"]
     if not parts:
         others.append(normalise(output).strip())
-    return "\n\n".join(part for part in (*parts, *others) if part) + "\n"
+    return tuple(part for part in (*parts, *others) if part)

@@ -38,6 +38,7 @@ from orch23.resolve.resolution import ResolvedStage, VisibleFiles
 
 if TYPE_CHECKING:
     from orch23.decide.verdict import Verdict
+    from orch23.engine.best_attempt import BestAttempt
 
 
 class AttemptInput(Struct, frozen=True, kw_only=True):
@@ -54,7 +55,8 @@ class AttemptResult(Struct, frozen=True):
     """The result of one attempt: the stage's own files, the exchanges behind them, and the failure if there is one.
 
     `written` are the paths that the responses wrote, also where the bytes equal those of the base. `leftover` is what a
-    program had written when it failed: no attempt starts from it, but `on_failure: keep` promotes it.
+    program had written when it failed: no attempt starts from it, but `on_failure: keep` promotes it. `settle` gets the
+    failure of the verification, or None; it is not called if the attempt itself failed.
     """
 
     tree: Files
@@ -65,6 +67,7 @@ class AttemptResult(Struct, frozen=True):
     took_s: float = 0.0
     written: frozenset[str] = frozenset()
     leftover: Files | None = None
+    settle: Callable[[Failure | None], None] | None = None
 
 
 ValidateBySchema: TypeAlias = Callable[[str, Json], tuple[Diagnostic, ...]]
@@ -176,14 +179,20 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
         base = self.resolved.base
         failure = fit_feedback(start[1], stage) if start else None
         last = AttemptResult(start[0] if start else base, written=frozenset(written))
+        best = _best_attempt(stage)
+        if best is not None and start is not None:
+            best.add(0, last, start[1])
         seen: set[str] = set()
         same: list[dict[str, Json]] = []
+        counts: list[str] = []
         for attempt in range(1, retry.max + 2):
             # Before the attempt is reported: a stage whose wall time is over must not begin another one.
             self.safeguards.begin_attempt(stage.name)
             started = AttemptStarted(attempt=attempt, max_attempts=retry.max + 1, key=self.resolved.key)
             self.report.emit(started, f"attempt {attempt} of {retry.max + 1}")
-            earlier = last if retry.start_from == "current" else AttemptResult(base)
+            if best is not None:
+                last, failure = best.next_start(attempt, last, failure, counts)
+            earlier = AttemptResult(base) if retry.start_from == "baseline" else last
             turn = AttemptInput(
                 attempt=attempt,
                 start=earlier.tree,
@@ -194,11 +203,14 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
             last = step_runner(stage.step).attempt(self, stage.step, turn)
             # What an earlier attempt wrote stays the stage's own output, even if this attempt did not write it again.
             last = replace(last, written=(earlier.written | last.written) & last.tree.keys())
-            failure = last.failure or self.verifier.verify(self._owned(last), last.tree, attempt)
-            failure = fit_feedback(failure, stage) if failure else None
+            failure = last.failure or self._verify(last, attempt)
+            if best is not None and failure is not None:
+                best.add(attempt, last, failure)
+            failure = fit_feedback(failure, stage, counts) if failure else None
             self._end(attempt, failure)
             if failure is None:
                 return self._done(last, attempt, None)
+            counts.append(f"attempt {attempt}: {failure.headline or failure.kind}")
             # Two failures are equal if they name the same tests and errors: their output may differ.
             same = [*same, failure_identity(failure)]
             if stop := self._stop(failure, same, last.proposal in seen):
@@ -226,6 +238,12 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
             return failure_of("preflight", self.resolved.broken, retryable=False)
         unchanged = {path: entry for path, entry in self.resolved.base.items() if path not in deleted}
         return self.verifier.verify(outputs, {**unchanged, **outputs})
+
+    def _verify(self, last: AttemptResult, attempt: int) -> Failure | None:
+        failure = self.verifier.verify(self._owned(last), last.tree, attempt)
+        if last.settle is not None:
+            last.settle(failure)
+        return failure
 
     def _stop(self, failure: Failure, same: list[dict[str, Json]], repeated: bool) -> str:  # noqa: FBT001 - a fact
         """Return why there is no further attempt, or an empty string."""
@@ -295,6 +313,14 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
             excerpt=feedback.excerpt,
         )
         self.report.emit(data, f"attempt {attempt} failed: {failure.summary}")
+
+
+def _best_attempt(stage: Stage) -> "BestAttempt | None":
+    if stage.retry.start_from != "best":
+        return None
+    from orch23.engine.best_attempt import BestAttempt  # noqa: PLC0415 - few stages need it, and every edit loads this
+
+    return BestAttempt(stage)
 
 
 class StepRequirements(Struct, frozen=True):

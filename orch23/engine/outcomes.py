@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.decide.excerpt import normalise, shorten
+from orch23.decide.excerpt import fit_parts, normalise, shorten, shorten_tree_paths
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
 from orch23.model.errors import ExitCode, MissingBytesError
@@ -44,7 +44,8 @@ class Failure(Struct, frozen=True, kw_only=True):
     """Why an attempt failed. `safety`: it tried to leave its limits; `retryable`: another attempt may help.
 
     `printed` is the whole output of a process; None if none ran. `leftover` are the files that it leaves. `reason` is a
-    short reason, for failures where the first diagnostic is not one.
+    short reason, for failures where the first diagnostic is not one. `parts` are those of the excerpt, if several
+    get a fair share of its limit, under a `headline` with the counts of tests. `failed_tests` is None if none ran.
     """
 
     feedback: RetryFeedback
@@ -54,6 +55,9 @@ class Failure(Struct, frozen=True, kw_only=True):
     printed: str | None = None
     leftover: LeftoverFiles | None = None
     reason: str = ""
+    headline: str = ""
+    failed_tests: int | None = None
+    parts: tuple[str, ...] = ()
 
     @property
     def kind(self) -> FailureKind:
@@ -112,32 +116,85 @@ def command_failed(
 
 def acceptance_failed(failed: Sequence[Failure], passed: Iterable[tuple[str, str]]) -> Failure:
     """Return the failure of commands that a model wrote, with the output of each: failed commands first."""
-    texts = [f"$ {one.feedback.command}\nexit {one.feedback.exit_code}\n{one.feedback.excerpt}" for one in failed]
-    texts += [f"$ {command}\npassed\n{printed}" for command, printed in passed]
-    text = "\n".join(text.rstrip() for text in texts)
-    failure = joined_failure("acceptance_failed", failed, text, exit_code=failed[0].feedback.exit_code)
+    texts = [(f"$ {one.feedback.command}\nexit {one.feedback.exit_code}\n", one) for one in failed]
+    others_texts = [f"$ {command}\npassed\n{printed}".rstrip() for command, printed in passed]
+    failure = joined_failure("acceptance_failed", texts, others_texts, exit_code=failed[0].feedback.exit_code)
     others = f" (and {len(failed) - 1} more failed)" if len(failed) > 1 else ""
     return replace(failure, reason=f"{failed[0].summary}{others}")
 
 
-def joined_failure(kind: str, failed: Sequence[Failure], output: str, *, exit_code: int | None) -> Failure:
-    """Return several failures as one, with the commands, the failing tests and the diagnostics of all."""
-    return command_failed(
+def joined_failure(
+    kind: str, titled: Sequence[tuple[str, Failure]], others: Sequence[str] = (), *, exit_code: int | None
+) -> Failure:
+    """Return several failures as one, with the commands, the failing tests and the diagnostics of all.
+
+    Each has a title for its text; `others` are texts that follow.
+    """
+    failed = [one for _, one in titled]
+    joint = command_failed(
         kind,
         "; ".join(one.feedback.command for one in failed if one.feedback.command),
         exit_code=exit_code,
-        output=output,
+        output="\n".join((*(f"{title}{one.feedback.excerpt}".rstrip() for title, one in titled), *others)),
         failing=[name for one in failed for name in one.feedback.failing],
         diagnostics=[d for one in failed for d in one.diagnostics],
     )
+    known = [one.failed_tests for one in failed if one.failed_tests is not None]
+    joint = replace(joint, failed_tests=sum(known) if known else None)
+    if not any(one.parts for one in failed):
+        return joint
+    headlines = [one.headline for one in failed if one.headline]
+    headline = headlines[0] if len(headlines) == 1 else ""
+    parts = []
+    for title, one in titled:
+        own = one.headline if one.headline != headline else ""
+        parts += [f"{title}{own if one.parts else one.feedback.excerpt}".rstrip(), *one.parts]
+    return replace(joint, headline=headline, parts=(*parts, *others))
 
 
-def fit_feedback(failure: Failure, stage: Stage) -> Failure:
-    """Shorten the excerpt to the stage's limits and add the write scope."""
+def fit_feedback(failure: Failure, stage: Stage, earlier: Sequence[str] = (), note: str = "") -> Failure:
+    """Shorten the excerpt to the stage's limits and add the write scope.
+
+    `earlier` describes the failures of earlier attempts, for the headline. `note` comes first.
+    """
+    failure = _with_response_paths(failure, stage.cwd)
     limits = stage.step.brief if is_llm(stage.step) else BriefLimits()
     excerpt = shorten(failure.feedback.excerpt, limits)
+    if failure.parts or note:
+        history = f" ({'; '.join(earlier)})" if earlier else ""
+        headline = f"{failure.headline}{history}" if failure.headline else ""
+        parts = failure.parts or (failure.feedback.excerpt,)
+        excerpt = fit_parts([part for part in (note, headline, *parts) if part], limits)
     feedback = replace(failure.feedback, excerpt=excerpt, constraints=_constraints(stage))
     return replace(failure, feedback=feedback)
+
+
+def _with_response_paths(failure: Failure, cwd: str) -> Failure:
+    """Return a failure with the paths of project files as a response has to write them, and no path of this machine."""
+
+    def shown(text: str) -> str:
+        return shorten_tree_paths(normalise(text), cwd)
+
+    feedback, excerpt = failure.feedback, failure.feedback.excerpt
+    # orch23's own errors have paths relative to the root; those of a command are relative to the directory it ran in.
+    is_own = not feedback.command and cwd not in ("", ".")
+    lines = tuple(_below_cwd(line, cwd) for line in feedback.diagnostics) if is_own else feedback.diagnostics
+    for line, short in zip(feedback.diagnostics, lines, strict=True):
+        excerpt = excerpt.replace(line, short)
+    codes = feedback.diagnostic_codes()
+    named = [line.partition(": ") for line in lines]
+    feedback = replace(
+        feedback,
+        excerpt=shorten_tree_paths(excerpt, cwd),
+        diagnostics=tuple(f"{code}{colon}{shown(rest)}" for code, colon, rest in named),
+        codes=codes,
+    )
+    return replace(failure, feedback=feedback, parts=tuple(shorten_tree_paths(part, cwd) for part in failure.parts))
+
+
+def _below_cwd(line: str, cwd: str) -> str:
+    code, space, rest = line.partition("] ")
+    return f"{code}{space}{rest.removeprefix(f'{cwd}/')}".replace(f"`{cwd}/", "`")
 
 
 def failure_identity(failure: Failure) -> dict[str, Json]:

@@ -72,7 +72,8 @@ def with_refused_writes(failure: Failure, printed: str) -> Failure:
     lines = tuple(map(diagnostic_line, found))
     excerpt = "\n".join((failure.feedback.excerpt.rstrip(), "", *lines))
     feedback = replace(failure.feedback, excerpt=excerpt, diagnostics=(*failure.feedback.diagnostics, *lines))
-    return replace(failure, feedback=feedback, diagnostics=(*failure.diagnostics, *found))
+    parts = (*failure.parts, "\n".join(lines)) if failure.parts else ()
+    return replace(failure, feedback=feedback, diagnostics=(*failure.diagnostics, *found), parts=parts)
 
 
 def _is_of_tree(line: str) -> bool:

@@ -72,6 +72,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
         steps: list[VerifyStep] = sorted(stage.verify.steps, key=lambda step: not isinstance(step, CheckStep))
         steps += [EnsuresStep(stage.ensures)] if stage.ensures else []
         failures: list[Failure] = []
+        tests_passed = False
         for number, step in enumerate(steps, 1):
             failure, printed = self._step(step, result, files)
             name = f"verify-{number}.txt" if printed is not None else ""
@@ -82,7 +83,10 @@ class Verifier(Struct, frozen=True, kw_only=True):
                 failures.append(replace(failure, reason=f"verify: {failure.summary}"))
                 if not stage.verify.run_all:
                     break
-        return failures
+            elif isinstance(step, ProcessStep) and step.kind == "pytest":
+                tests_passed = True
+        # A later step failed: no test did.
+        return [replace(one, failed_tests=one.failed_tests or 0) for one in failures] if tests_passed else failures
 
     def _step(self, step: VerifyStep, result: Files, files: Files) -> tuple[Failure | None, str | None]:
         """Return the failure, if any, and the output of the step's processes, if it has any."""
@@ -230,11 +234,11 @@ def _joined(failures: list[Failure]) -> Failure:
     """Return several failures as one, of the most serious kind: safety, then not retryable, then the first."""
     if len(failures) == 1:
         return failures[0]
-    text = "\n".join(f"{f.feedback.command or f.kind}:\n{f.feedback.excerpt}" for f in failures)
+    titled = [(f"{f.feedback.command or f.kind}:\n", f) for f in failures]
     # A violation of limits must end the stage even if an earlier failure could be retried.
     worst = min(failures, key=lambda one: (not one.safety, one.retryable))
     codes = (f.feedback.exit_code for f in failures)
-    joint = joined_failure(worst.kind, failures, text, exit_code=next((c for c in codes if c is not None), None))
+    joint = joined_failure(worst.kind, titled, exit_code=next((c for c in codes if c is not None), None))
     reason = f"{worst.summary} (and {len(failures) - 1} more failed)"
     return replace(joint, safety=worst.safety, retryable=all(f.retryable for f in failures), reason=reason)
 

@@ -15,8 +15,9 @@ RecordingMode: TypeAlias = Literal["cached", "record", "replay"]
 StopReason: TypeAlias = Literal["end", "max_tokens", "stop_sequence", "refusal", "unknown"]
 
 ExchangeOutcome: TypeAlias = Literal[
-    "pending", "accepted", "invalid", "refused", "truncated", "empty", "accepted_by_hand"
+    "pending", "accepted", "failed", "invalid", "refused", "truncated", "empty", "accepted_by_hand"
 ]
+"""What became of a response. `failed`: its files were valid, and their verification failed."""
 
 
 class Message(Struct, frozen=True):
@@ -184,7 +185,10 @@ Judgement: TypeAlias = Proposal | RefusedResponse
 
 
 class RetryFeedback(Struct, frozen=True, kw_only=True):
-    """The part of the next prompt that describes a failure. Only `identity` is part of the fingerprint."""
+    """The part of the next prompt that describes a failure. Only `identity` is part of the fingerprint.
+
+    `codes` are those of the diagnostics, with paths relative to the root, if the diagnostics have other paths.
+    """
 
     kind: str
     command: str = ""
@@ -193,6 +197,7 @@ class RetryFeedback(Struct, frozen=True, kw_only=True):
     failing: tuple[str, ...] = ()
     diagnostics: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
+    codes: tuple[str, ...] = ()
 
     def identity(self) -> dict[str, Json]:
         """Return kind, command, failing ids and codes: two failures with the same identity are the same failure."""
@@ -205,4 +210,4 @@ class RetryFeedback(Struct, frozen=True, kw_only=True):
 
     def diagnostic_codes(self) -> tuple[str, ...]:
         """Return code and subject of each diagnostic: the wording may differ between versions of Python."""
-        return tuple(line.partition(": ")[0] for line in self.diagnostics)
+        return self.codes or tuple(line.partition(": ")[0] for line in self.diagnostics)

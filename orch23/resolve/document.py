@@ -198,8 +198,11 @@ class RetryDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=T
         Meta(description="The prompt file (Jinja2) of later attempts. Default: the prompt of the first."),
     ] = UNSET
     start_from: Annotated[
-        Literal["current", "baseline"],
-        Meta(description="current: start from the files of the last attempt. baseline: start over."),
+        Literal["current", "best", "baseline"],
+        Meta(
+            description="current: start from the files of the last attempt. best: start from those of the attempt with "
+            "the fewest failing tests. baseline: start over."
+        ),
     ] = "current"
     no_progress: Annotated[
         Annotated[int, Meta(ge=1)] | UnsetType,

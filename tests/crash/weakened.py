@@ -81,7 +81,7 @@ def exit_code() -> None:
 
     def judge(exit_code: int, report: bytes | None, expected: object, output: str, *_rules: object) -> Verdict:
         del report, expected
-        return Verdict(passed=exit_code == 0, excerpt=output)
+        return Verdict(passed=exit_code == 0, parts=(output,))
 
     setattr(verdict, "judge_pytest", judge)
 

@@ -479,13 +479,18 @@ def test_a_transcript_with_the_marks_of_a_merge_stops_the_build_by_name(built: P
 
 
 def test_transcripts_are_sorted_whole_and_one_a_request(built: Project) -> None:
+    outcomes = []
     for path in (built.root / "heard").iterdir():
         body = json.loads(path.read_text())
         assert list(body) == sorted(body)
         assert path.stem == body["fingerprint"]
-        assert body["outcome"] == "accepted"
+        outcomes.append((body["stage"], body["outcome"]))
         assert body["request"]["sent"][0]["content"]
-    assert len(list((built.root / "heard").iterdir())) == len(ASKED)
+    assert sorted(outcomes) == [
+        *((f"code@{item}", outcome) for item in ("one", "two") for outcome in ("accepted", "failed")),
+        ("plan", "accepted"),
+    ]
+    assert len(outcomes) == len(ASKED)
 
 
 def test_the_committed_answer_is_taken_before_the_local_one(built: Project) -> None:

@@ -97,9 +97,9 @@ def test_all_that_is_wrong_with_a_proposal_is_reported_at_once_coded_and_with_a_
     assert "KIND write_scope_violation" in two
     for line in (
         "[E205] ../x: the path climbs out with `..`. Fix: name the file by a plain relative path with `/`, such as",
-        "[E204] ws/tests/t.py: is outside the write scope. Fix: allowed are, relative to `ws`: src/.",
-        "[E208] ws/src/conftest.py: is a protected file. Fix: leave it out: only a literal entry of",
-        "[E215] ws/src/a.py: line 1: invalid syntax. Fix: write a file that parses",
+        "[E204] tests/t.py: is outside the write scope. Fix: allowed are, relative to `ws`: src/.",
+        "[E208] src/conftest.py: is a protected file. Fix: leave it out: only a literal entry of",
+        "[E215] src/a.py: line 1: invalid syntax. Fix: write a file that parses",
     ):
         assert line in two
     assert [line for line in two.splitlines() if line.startswith("BOUND")] == [
@@ -195,7 +195,7 @@ def test_a_red_run_of_pytest_is_reported_by_its_report(project: Project, model) 
     assert "FAILING test_app.py::test_double AssertionError, test_app.py::test_zero AssertionError" in reported
     assert "EXIT 1" in reported
     assert "[E301] test_app.py::test_double: failed with AssertionError." in reported
-    assert excerpt(reported).lstrip().startswith("test_app.py::test_double (call): AssertionError\n")
+    assert excerpt(reported).lstrip().startswith("2 failed\n\ntest_app.py::test_double (call): AssertionError\n")
     assert "assert 3 == 4" in excerpt(reported)
     assert "short test summary" not in excerpt(reported), (
         "what pytest prints for people says less, and differs each time"

@@ -67,6 +67,6 @@ class Judge:
         step = step or PytestStep(args=("-q",))
         result = self.run(files, step)
         if result.touched:
-            return Verdict(passed=False, diagnostics=tuple(map(changed_tree_error, result.touched)), excerpt="changed")
+            return Verdict(passed=False, diagnostics=tuple(map(changed_tree_error, result.touched)), parts=("changed",))
         expected = step.expect or expected_tests(files, step.paths)
         return judge_pytest(result.exit_code, self.report(result), expected, result.output.text)

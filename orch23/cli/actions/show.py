@@ -142,9 +142,13 @@ class _Search(Struct, frozen=True):
         parts = [(name, self._readable(text)) for name, text in texts if text is not None]
         if not parts and number not in silent:
             return None
-        provenance = self._provenance(run, number)
+        response = next((one for one in reversed(self._responses(run)) if one.attempt == number), None)
+        provenance = response.provenance if response is not None else ""
         origin = f" ({visible(provenance)})" if provenance else ""
         facts: dict[str, Json] = {"stage": self.stage, "run": run, "attempt": number, "provenance": provenance}
+        exchange = self._exchange(response.fingerprint) if response is not None else None
+        if exchange is not None:
+            facts |= {"exchange": exchange.fingerprint, "outcome": exchange.outcome}
         return ShowResult(_joined(parts, f"attempt {number} of {run}{origin}"), facts)
 
     def _silent_attempts(self, run: str) -> frozenset[int]:
@@ -175,10 +179,13 @@ class _Search(Struct, frozen=True):
                 yield _Source(exchange, {}, f"exchange {exchange.fingerprint[:12]}, which the next build uses")
 
     def _stored(self, fingerprint: str, facts: Mapping[str, Json], title: str) -> Iterator[_Source]:
-        found = self.session.store.exchanges.get(fingerprint, self.step.transcripts if self.step else None)
+        found = self._exchange(fingerprint)
         # An accepted edit is an exchange without a request: there is no prompt to show.
         if found is not None and found.request:
             yield _Source(found, facts, title)
+
+    def _exchange(self, fingerprint: str) -> Exchange | None:
+        return self.session.store.exchanges.get(fingerprint, self.step.transcripts if self.step else None)
 
     def _responses(self, run: str) -> list[LlmResponse]:
         return [data for data in self._events(run) if isinstance(data, LlmResponse)]
@@ -187,10 +194,6 @@ class _Search(Struct, frozen=True):
         path = self.project.store.logs / f"{run}.jsonl"
         events = [line.event for line in read_journal(path)] if path.is_file() else []
         return [event.data for event in events if event.role == self.stage]
-
-    def _provenance(self, run: str, attempt: int) -> str:
-        """Return which provider and model responded in an attempt; empty if none did."""
-        return next((one.provenance for one in reversed(self._responses(run)) if one.attempt == attempt), "")
 
     def _readable(self, text: str) -> str:
         return visible(secrets_from(self.project.settings.environ).redact(text))

@@ -33,6 +33,10 @@ _FD = "ORCH23_REPORT_FD"
 _IDS_PER_LINE = 200
 _TEXT_LIMIT = 20000
 _KEY_BYTES = 32
+# pytest's full diff of two lists takes the cube of their lines: half a second for 80 alike lines, minutes for 400.
+_DIFF_LINES = 80
+_DIFF_CHARS = 10000
+_FULL_DIFF = 2
 
 
 def _open_channel() -> _Send | None:
@@ -204,6 +208,41 @@ class _Witness:
         }
 
 
+class _FullDiffs:
+    """Makes pytest show the whole difference of two values, as with `-vv`, if they are small.
+
+    Only the text of assertions changes: neither what pytest prints for each test nor its options.
+    """
+
+    def __init__(self, config: Any) -> None:
+        self.wanted = True
+        chosen = config.get_verbosity
+
+        def verbosity(kind: Any = None) -> int:
+            level: int = chosen(kind)
+            return max(level, _FULL_DIFF) if kind == "assertions" and self.wanted else level
+
+        config.get_verbosity = verbosity
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_assertrepr_compare(self, left: Any, right: Any) -> None:
+        self.wanted = _is_small(left) and _is_small(right)
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(self) -> Generator[None, Any, None]:
+        self.wanted = True
+        yield
+
+
+def _is_small(value: Any) -> bool:
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - a value of the tested code
+        return False
+    # An item of a list or dict is a line of the difference, also where `repr` has no line break.
+    return len(text) <= _DIFF_CHARS and text.count(",") + text.count("\n") + text.count("\\n") <= _DIFF_LINES
+
+
 def _stands(base: str, name: str, top: set[str]) -> bool:
     parts = name.split(".")
     if parts[0] not in top and parts[0] + ".py" not in top:
@@ -271,5 +310,7 @@ def pytest_configure(config: Any) -> None:
     """Register the hooks: the witness always, the reporter where orch23 listens."""
     reporter = _Reporter(_SEND or (lambda _event: None), config)
     config.pluginmanager.register(_Witness(reporter.place), "orch23-witness")
+    if hasattr(config, "get_verbosity"):  # pytest 8 and newer
+        config.pluginmanager.register(_FullDiffs(config), "orch23-full-diffs")
     if _SEND is not None:
         config.pluginmanager.register(reporter, "orch23-reporter")

@@ -62,13 +62,22 @@ class _LLMRunner(StepRunner):
         if isinstance(judged, _Rejected):
             conversation.recorded.settle(fingerprint, judged.outcome, judged.failure.feedback.diagnostics)
             return AttemptResult(start, exchanges, judged.failure, text, judged.identity)
-        conversation.recorded.settle(fingerprint, "accepted", ())
         tree = {path: entry for path, entry in start.items() if path not in judged.deletes}
         tree |= {one.path: FileEntry(attempts.contents.put(one.content.encode("utf-8"))) for one in judged.writes}
         written = frozenset(one.path for one in judged.writes)
         files = tuple(sorted(written))
         attempts.report.emit(FilesProposed(files=files), f"{len(files)} files proposed")
-        return AttemptResult(tree, (*exchanges, fingerprint), None, text, judged.digest(), written=written)
+        settle = partial(_settle, conversation, fingerprint)
+        return AttemptResult(
+            tree, (*exchanges, fingerprint), None, text, judged.digest(), written=written, settle=settle
+        )
+
+
+def _settle(conversation: RecordedConversation, fingerprint: str, failure: Failure | None) -> None:
+    """Record whether the files of a response passed their verification."""
+    # Codes and tests alone: messages may have texts of inputs, and exchanges are committed.
+    codes = failure.feedback.diagnostic_codes() if failure is not None else ()
+    conversation.recorded.settle(fingerprint, "accepted" if failure is None else "failed", codes)
 
 
 def _judge(attempts: AttemptLoop, step: LLMStep, start: Files, response: Response) -> Proposal | _Rejected:

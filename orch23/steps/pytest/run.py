@@ -89,7 +89,9 @@ class _PytestRunner(ProcessStepRunner):
             failing=verdict.failing,
             diagnostics=verdict.diagnostics,
         )
-        return replace(failed, leftover=LeftoverFiles(result.written, result.removed, verdict))
+        tests = len(verdict.failing) if verdict.headline else None
+        left = LeftoverFiles(result.written, result.removed, verdict)
+        return replace(failed, leftover=left, headline=verdict.headline, parts=verdict.parts, failed_tests=tests)
 
     def reported(self, step: ProcessStep, verdict: "Verdict", contents: ContentStore) -> Files:
         """Return the JSON report, if the stage has it as an output."""

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.decide.excerpt import escape_text, normalise, shorten
+from orch23.decide.excerpt import escape_text, normalise, shorten, shorten_tree_paths
 from orch23.model.pipeline import BriefLimits
 
 
@@ -29,6 +29,8 @@ def test_shorten_is_exact() -> None:
         ),
         ("/opt/venv/lib/python3.13t/site-packages/x.py:1: in f", "/python/site-packages/x.py:1: in f"),
         ("/w/lib/python3/x.py", "/w/lib/python3/x.py"),
+        ("/home/me/proj/.venv/bin/python3.11: No module named app", "python: No module named app"),
+        ("/w/bin/pythonic", "/w/bin/pythonic"),
         ("/room/tmp/pytest-of-root/pytest-12/test_x0", "/room/tmp/pytest-of-user/pytest-N/test_x0"),
         ("/tmp/tmpab12cd_x/file", "/tmp/TMP/file"),
         ("a\r\nb", "a\nb"),
@@ -51,7 +53,18 @@ def test_normalising_twice_changes_nothing_more(text: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "unit", ["h", "/rooms/", "= ", "pytest-of-", "/tmp/a", "\x1b]", "x/rooms/0123456789abcdef/", "/lib/python3.11/"]
+    "unit",
+    [
+        "h",
+        "/rooms/",
+        "= ",
+        "pytest-of-",
+        "/tmp/a",
+        "\x1b]",
+        "x/rooms/0123456789abcdef/",
+        "/lib/python3.11/",
+        "/bin/python ",
+    ],
 )
 def test_a_line_without_an_end_costs_no_more_than_its_length(unit: str) -> None:
     """With the square of it, this would be minutes."""
@@ -63,6 +76,22 @@ def test_the_path_of_a_sandbox_directory_is_replaced_from_its_start() -> None:
     text = f"in '{room}/a.py' and ({room}/b) and path={room}"
     assert normalise(text) == "in '/room/a.py' and (/room/b) and path=/room"
     assert normalise(f"{room}0/a.py") == f"{room}0/a.py", "no room has such a name"
+
+
+@pytest.mark.parametrize(
+    ("text", "cwd", "form"),
+    [
+        ("/room/work/src/a.py:3: x", ".", "src/a.py:3: x"),
+        ("in '/room/work/ws/src/a.py'", "ws", "in 'src/a.py'"),
+        ('File "/room/work/b.py", line 3', "ws/deep", 'File "../../b.py", line 3'),
+        ("cd /room/work", "ws", "cd .."),
+        ("at /room/work/ws, that", "ws", "at ., that"),
+        ("/room/tmp/x /room/workers/a.py a/room/work/b", ".", "/room/tmp/x /room/workers/a.py a/room/work/b"),
+    ],
+)
+def test_files_of_the_project_have_the_path_that_a_response_uses(text: str, cwd: str, form: str) -> None:
+    assert shorten_tree_paths(text, cwd) == form
+    assert shorten_tree_paths(form, cwd) == form
 
 
 def test_a_text_from_outside_is_shown_escaped_and_bounded() -> None:

@@ -1,6 +1,6 @@
 """The attempts of one stage: what each one starts from, when there is a further one, and what is the result."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any, ClassVar, cast
@@ -22,7 +22,7 @@ from orch23.engine.attempt import (
 )
 from orch23.engine.conversation import RequestBuilder
 from orch23.engine.egress import NetworkAccess
-from orch23.engine.outcomes import Failure, command_failed, failure_of
+from orch23.engine.outcomes import Failure, command_failed, failure_of, fit_feedback
 from orch23.engine.process_runner import Files
 from orch23.engine.run_events import Reporter
 from orch23.engine.verification import Verifier
@@ -91,6 +91,7 @@ class Bench:
         self.provider = FakeProvider()
         self.texts = {"p.j2": "write out{% if brief %} since {{ brief.excerpt }}{% endif %}"}
         self.calls = Calls()
+        self.settled: Callable[[], object] = list
 
     def attempts(self) -> AttemptLoop:
         safeguards = Safeguards(
@@ -119,6 +120,7 @@ class Bench:
 
     # as a verifier
     def verify(self, result: Files, tree: Files, attempt: int = 0) -> Failure | None:
+        self.settled()
         self.verified.append((result, tree, attempt))
         return next(self.verdicts, None)
 
@@ -384,6 +386,22 @@ def test_an_invalid_response_is_no_exchange_of_the_result() -> None:
     assert outcomes == ["invalid", "accepted"]
 
 
+def test_a_response_whose_verification_failed_is_recorded_as_failed() -> None:
+    bench = model_bench([answer(out="one"), answer(out="two")], retry=Retry(max=1))
+    late = Diagnostic("E301", "failed with ValueError: of what", subject="tests/test_a.py::test_one")
+    bench.verdicts = iter([failure_of("verify_failed", [late])])
+    recorded = bench.exchanges.all
+    seen: list[list[str]] = []
+    bench.settled = lambda: seen.append([one.outcome for one in recorded.values()])
+    bench.run()
+    kept = [recorded[request.fingerprint()] for request in bench.provider.requests]
+    assert [(one.outcome, one.diagnostics) for one in kept] == [
+        ("failed", ("[E301] tests/test_a.py::test_one",)),
+        ("accepted", ()),
+    ]
+    assert seen == [["pending"], ["failed", "pending"]], "before each verification"
+
+
 def test_a_later_attempt_asks_the_model_that_is_named_for_it() -> None:
     bench = model_bench(
         [answer(out="one"), answer(out="two"), answer(out="x")], retry=Retry(max=2, escalate=("s", "l"))
@@ -414,3 +432,107 @@ def test_the_brief_is_cut_to_the_limits_of_the_step() -> None:
     bench.verdicts = iter([wrong("#" * 5000)])
     bench.run()
     assert bench.provider.requests[1].messages[0].content.count("#") == 80
+
+
+# ---- the counts of tests ------------------------------------------------------------------------------------
+
+
+def red(*names: str, headline: str) -> Failure:
+    failure = command_failed("verify_failed", "pytest", exit_code=1, output="the tests", failing=names)
+    return replace(failure, headline=headline, parts=("a cause", "another cause"))
+
+
+def test_the_feedback_has_the_counts_of_earlier_attempts() -> None:
+    bench = Bench(
+        left("1"),
+        left("2"),
+        left("3"),
+        verdicts=[red("a", "b", headline="2 failed"), wrong("no", kind="timeout"), red("a", headline="1 failed")],
+        retry=Retry(max=2),
+    )
+    done = bench.run()
+    assert done.failure is not None
+    assert done.failure.feedback.excerpt == (
+        "1 failed (attempt 1: 2 failed; attempt 2: timeout)\n\na cause\n\nanother cause"
+    )
+    first = bench.turns[1].failure
+    assert first is not None
+    assert first.feedback.excerpt == "2 failed\n\na cause\n\nanother cause"
+
+
+def test_feedback_has_the_paths_of_a_response_and_the_identity_those_of_the_project() -> None:
+    failure = failure_of("write_scope_violation", [Diagnostic("E204", "is not `ws/a.py`", subject="ws/t.py")])
+    feedback = fit_feedback(failure, Stage(name="s", step=Scripted([], []), cwd="ws")).feedback
+    assert feedback.diagnostics == ("[E204] t.py: is not `a.py`.",)
+    assert feedback.excerpt == "[E204] t.py: is not `a.py`."
+    assert feedback.identity()["diagnostics"] == ["[E204] ws/t.py"], "recorded responses are found as before"
+    again = fit_feedback(replace(failure, feedback=feedback), Stage(name="s", step=Scripted([], []), cwd="ws"))
+    assert again.feedback == feedback
+
+
+# ---- from the best attempt ------------------------------------------------------------------------------------
+
+
+def best(*passes: AttemptResult, verdicts: Iterable[Failure], retries: int = 3) -> Bench:
+    bench = Bench(*passes, verdicts=verdicts, retry=Retry(max=retries, start_from="best"), base={"out": entry("0")})
+    bench.run()
+    return bench
+
+
+def ran(count: int) -> Failure:
+    names = [f"t{n}" for n in range(count)]
+    return replace(red(*names, headline=f"{count} failed"), failed_tests=count)
+
+
+def starts(bench: Bench) -> list[str]:
+    return [next(text for text in "0123" if turn.start == {"out": entry(text)}) for turn in bench.turns]
+
+
+def reported(turn: AttemptInput) -> str:
+    assert turn.failure is not None
+    return turn.failure.feedback.excerpt
+
+
+def test_from_best_the_attempt_with_the_fewest_failing_tests_is_the_start() -> None:
+    bench = best(
+        left("1", response="r1"), left("2", response="r2"), left("3", response="r3"), verdicts=map(ran, (3, 57, 2, 1))
+    )
+    assert starts(bench) == ["0", "1", "1", "3"]
+    assert [turn.previous_response for turn in bench.turns] == [None, "r1", "r1", "r3"]
+    assert reported(bench.turns[1]) == "3 failed\n\na cause\n\nanother cause"
+    assert reported(bench.turns[2]) == (
+        "attempt 3 starts again from attempt 1 (3 failed); attempt 2: 57 failed\n\n3 failed\n\na cause\n\nanother cause"
+    )
+    assert reported(bench.turns[3]).startswith("2 failed (attempt 1: 3 failed; attempt 2: 57 failed)")
+
+
+def test_of_equally_good_attempts_the_latest_is_the_start() -> None:
+    bench = best(left("1"), left("2"), left("3"), verdicts=map(ran, (3, 3, 3, 3)))
+    assert starts(bench) == ["0", "1", "2", "3"]
+
+
+def test_a_refused_response_is_never_the_best_and_its_errors_are_reported() -> None:
+    refused = AttemptResult({"out": entry("2")}, failure=wrong("E208", kind="llm_output_invalid"), response="r2")
+    bench = best(left("1", response="r1"), left("2"), refused, left("3"), verdicts=map(ran, (3, 57, 1)))
+    assert starts(bench)[:3] == ["0", "1", "1"]
+    assert reported(bench.turns[3]) == (
+        "attempt 4 starts from attempt 1 (3 failed), since the last response was refused\n\nE208"
+    )
+    assert bench.turns[3].previous_response == "r2"
+
+
+def test_a_failure_without_tests_is_not_better_than_one_with_failing_tests() -> None:
+    bench = best(left("1"), left("2"), left("3"), verdicts=[ran(9), wrong("a check"), ran(1)], retries=2)
+    assert starts(bench) == ["0", "1", "1"]
+    assert reported(bench.turns[2]).startswith(
+        "attempt 3 starts again from attempt 1 (9 failed); attempt 2: verify_failed"
+    )
+
+
+def test_a_recorded_result_can_be_the_best() -> None:
+    bench = Bench(left("2"), left("3"), verdicts=[ran(5), ran(4)], retry=Retry(max=1, start_from="best"))
+    bench.run(start=({"out": entry("1")}, ran(2)))
+    assert starts(bench) == ["1", "1"]
+    assert reported(bench.turns[1]).startswith(
+        "attempt 2 starts again from the recorded result (2 failed); attempt 1: 5"
+    )

@@ -51,6 +51,37 @@ def test_a_failure_has_place_error_and_text(judge: Judge) -> None:
     assert "return {}['k']" in verdict.excerpt
 
 
+LISTS = """\
+def test_it():
+    assert {k: {"name": "n" * 60, "at": k} for k in range(10)} == {k: {"name": "n" * 60, "at": -k} for k in range(10)}
+"""
+
+
+@pytest.mark.parametrize("args", [(), ("-q",), ("-vv",), ("-n1",)])
+def test_a_failure_shows_the_whole_difference(judge: Judge, args: tuple[str, ...]) -> None:
+    verdict = judge.verdict({"test_a.py": LISTS}, PytestStep(args=args, plugins=("xdist",) if "-n1" in args else ()))
+    for k in range(1, 10):
+        assert f"E         -         'at': -{k}," in verdict.excerpt
+        assert f"E         +         'at': {k}," in verdict.excerpt
+    assert "Use -v" not in verdict.excerpt
+
+
+def test_the_difference_of_large_values_is_not_computed_as_a_whole(judge: Judge) -> None:
+    """It takes minutes for 300 lines that are alike, and a RecursionError ends it for 600."""
+    many = (
+        "import random\ndef test_it():\n"
+        "    a = [[random.Random(n).randint(0, 9) for _ in range(600)] for n in (1, 2)]\n"
+    )
+    verdict = judge.verdict({"test_a.py": f"{many}    assert a[0] == a[1]\n"})
+    assert verdict.failing == ("test_a.py::test_it AssertionError",)
+    assert "At index 0 diff: 2 != 0" in verdict.excerpt
+
+
+def test_a_value_that_cannot_be_shown_fails_as_before(judge: Judge) -> None:
+    odd = "class Odd:\n    def __repr__(self): raise ValueError\ndef test_it(): assert Odd() == 1\n"
+    assert judge.verdict({"test_a.py": odd}).failing == ("test_a.py::test_it AssertionError",)
+
+
 def test_a_broken_import_is_named_by_its_error(judge: Judge) -> None:
     verdict = judge.verdict({"test_a.py": "import does_not_exist\ndef test_it(): pass\n"})
     assert verdict.failing == ("test_a.py ModuleNotFoundError",)

@@ -1,0 +1,61 @@
+"""Group failed tests by their cause, and describe each group once."""
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from orch23.decide.pytest_discovery import id_without_parameters, is_test_file
+from orch23.decide.pytest_report import ReportedFailure
+
+_NAMED = 3
+_ERROR_LINE = "E  "
+
+
+class FailureGroup(Struct, frozen=True):
+    """Failures with one cause: the ids of their tests, sorted, and the failure that describes them."""
+
+    tests: tuple[str, ...]
+    first: ReportedFailure
+
+    def text(self) -> str:
+        """Return the group as text: its tests, and the text of its first failure."""
+        failure = self.first
+        head = f"{failure.test} ({failure.when}): {failure.error}"
+        if others := self.tests[1:]:
+            named = ", ".join(others[:_NAMED])
+            more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+            head = f"{len(self.tests)} tests with this cause: {head}\nlikewise {named}{more}"
+        return f"{head}\n{failure.text}".rstrip()
+
+
+def group_failures(failures: Iterable[ReportedFailure]) -> tuple[FailureGroup, ...]:
+    """Return the groups, the largest first, then by the name of their first test.
+
+    Two failures have one cause if they raised the same error with the same message, or at the same line: a line of the
+    tested code, or of one test with other parameters. A line of a helper in the tests is no cause.
+    """
+    ordered = sorted(failures, key=lambda one: (one.test, one.when))
+    groups: list[list[ReportedFailure]] = []
+    known: dict[tuple[str, ...], list[ReportedFailure]] = {}
+    for failure in ordered:
+        causes = _causes(failure)
+        mine = next((known[cause] for cause in causes if cause in known), None)
+        if mine is None:
+            mine = []
+            groups.append(mine)
+        mine.append(failure)
+        for cause in causes:
+            known.setdefault(cause, mine)
+    found = [FailureGroup(tuple(dict.fromkeys(one.test for one in group)), group[0]) for group in groups]
+    return tuple(sorted(found, key=lambda group: (-len(group.tests), group.tests[0], group.first.when)))
+
+
+def _causes(failure: ReportedFailure) -> Sequence[tuple[str, ...]]:
+    """Return what two failures with one cause share: the message of an error, its line; else the whole text."""
+    path = failure.place.rpartition(":")[0]
+    message = "\n".join(line for line in failure.text.splitlines() if line.startswith(_ERROR_LINE))
+    causes = [("message", failure.error, message)] if message else []
+    if path:
+        test = (id_without_parameters(failure.test),) if is_test_file(path) else ()
+        causes.append(("place", failure.error, failure.place, *test))
+    return causes or [("text", failure.error, failure.text)]
