@@ -29,6 +29,7 @@ from orch23.providers.registry import (
     grant_for,
     is_remote,
     make_provider,
+    max_output_tokens,
     preparation_of,
     readiness_errors,
     request_parameters,
@@ -141,7 +142,7 @@ class RecordedConversation(Struct, frozen=True, kw_only=True):
         more = truncation_policy(self.call.step)
         response = self._once(request, deadline_s, listener)
         for _ in range(more.retries):
-            wider = with_more_tokens(request, response.stop, more)
+            wider = with_more_tokens(request, response.stop, more, self._most_tokens(request))
             if wider is None:
                 break
             # A truncated response stays recorded: a replay must find the same sequence of responses.
@@ -153,6 +154,9 @@ class RecordedConversation(Struct, frozen=True, kw_only=True):
     def is_recorded(self, request: Request) -> bool:
         """Return whether the response comes from the transcripts: then nothing leaves the machine."""
         return self.recorded.find(request) is not None
+
+    def _most_tokens(self, request: Request) -> int | None:
+        return max_output_tokens(replace(self.call.step, model=request.model))
 
     def _once(self, request: Request, deadline_s: float, listener: CallListener) -> Response:
         listener.requested(request)
@@ -169,12 +173,16 @@ class RecordedConversation(Struct, frozen=True, kw_only=True):
         return response
 
 
-def with_more_tokens(request: Request, stop: str, more: OnTruncated) -> Request | None:
-    """Return a truncated request with a higher token limit; None if its response is complete."""
+def with_more_tokens(request: Request, stop: str, more: OnTruncated, most: int | None = None) -> Request | None:
+    """Return a truncated request with a higher token limit, at most that of the model.
+
+    None if its response is complete, or the limit cannot be raised.
+    """
     limit = request.params.get("max_tokens")
     if stop != "max_tokens" or not isinstance(limit, int):
         return None
-    return replace(request, params={**request.params, "max_tokens": limit * more.factor})
+    higher = limit * more.factor if most is None else min(limit * more.factor, most)
+    return replace(request, params={**request.params, "max_tokens": higher}) if higher > limit else None
 
 
 class RecordedResponses(Struct, frozen=True, kw_only=True):
@@ -195,7 +203,8 @@ def find_recorded(recorded: RecordingProvider, step: "LLMStep", request: Request
         if known is None:
             return RecordedResponses(found=tuple(found), missing=request)
         found.append(known)
-        wider = with_more_tokens(request, known.stop, more)
+        most = max_output_tokens(replace(step, model=request.model))
+        wider = with_more_tokens(request, known.stop, more, most)
         if wider is None:
             break
         request = wider
@@ -234,7 +243,8 @@ class Conversations(Struct, frozen=True, kw_only=True):
             transcripts=step.transcripts,
             unique_calls=self.once,
         )
-        params = request_parameters(self.setting, call)
+        model = stage.retry.model_of(attempt, step.model)
+        params = request_parameters(self.setting, CallContext(replace(step, model=model), stage.name, attempt))
         return RecordedConversation(recorded=recorded, meter=self.meter, call=call, params=params, used=used)
 
     def prepare(self, stages: Sequence[Stage]) -> None:

@@ -216,6 +216,11 @@ class Retry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     no_progress: int | None = None
     escalate: tuple[str, ...] = ()
 
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models of `escalate` that an attempt can use."""
+        return self.escalate[: self.max + 1]
+
     def model_of(self, attempt: int, default: str) -> str:
         """Return the model of an attempt (from 1): the n-th of `escalate`, whose last one repeats, or the default."""
         models = self.escalate or (default,)

@@ -14,6 +14,7 @@ from orch23.model.llm import OnTruncated, Provider, Request
 from orch23.model.step import Grant
 
 if TYPE_CHECKING:
+    from orch23.providers.model_facts import ModelFacts
     from orch23.steps.llm.spec import LLMStep
 
 
@@ -162,7 +163,7 @@ class Adapter(Struct, frozen=True, kw_only=True):
     schema (None if it has none) to the one that is sent. `check` returns the errors of a step on any machine, `ready`
     those on this machine now. `remote`: a call leaves the machine, or may. `consent` is the grant that the user must
     give before a call; None if none is needed. `prepare` loads what a call needs, while earlier stages run; None if
-    that takes no time.
+    that takes no time. `facts` are those of the step's model at the step's server; None if nothing is known.
     """
 
     make: Callable[[ProviderContext, CallContext], Provider]
@@ -182,6 +183,8 @@ class Adapter(Struct, frozen=True, kw_only=True):
     # Called in a thread, at most once a build for a provider; its errors are ignored, since the call raises them too.
     prepare: "Callable[[ProviderContext, LLMStep], None] | None" = None
     on_truncated: OnTruncated = field(default_factory=OnTruncated)
+    # Only at the vendor's own server: another one may give the name of a model to any model of its own.
+    facts: "Callable[[LLMStep], ModelFacts | None]" = field(default=lambda _step: None)
 
 
 def nearest_hint(name: str, known: Sequence[str]) -> str:

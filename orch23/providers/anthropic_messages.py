@@ -44,6 +44,7 @@ from orch23.providers.faults import (
     unknown_stop_error,
     unreachable_error,
 )
+from orch23.providers.model_facts import facts_of
 from orch23.providers.registry import server_grant
 from orch23.providers.server_replies import (
     IDENTITY_ENCODING,
@@ -418,4 +419,5 @@ ADAPTER = Adapter(
     ready=lambda _step, environ, _root: _missing(_key(environ)),
     consent=lambda step, *_: server_grant(_url(step), ANTHROPIC_URL, ANTHROPIC_KEY),
     prepare=_prepare,
+    facts=lambda step: facts_of("anthropic", step.model) if _url(step) == ANTHROPIC_URL else None,
 )

@@ -11,6 +11,7 @@ from orch23.model.server_url import is_loopback, normalize_url, url_fault
 from orch23.providers import codes
 from orch23.providers.adapter import Adapter, CallContext, ProviderContext
 from orch23.providers.connections import ClientConnection, ClientPool, OpenCalls, TlsContexts, clients_of_run
+from orch23.providers.model_facts import facts_of
 from orch23.providers.openai_chat import ChatCompletions
 from orch23.providers.openai_client import (
     OPENAI_KEY,
@@ -122,4 +123,5 @@ ADAPTER = Adapter(
     consent=lambda step, *_: server_grant(server_url(step), OPENAI_URL, OPENAI_KEY),
     prepare=_prepare,
     on_truncated=OnTruncated(1, 2),
+    facts=lambda step: facts_of("openai", step.model) if server_url(step) == OPENAI_URL else None,
 )

@@ -10,7 +10,7 @@ from orch23.model.fields import Problems, given
 from orch23.model.language import Count, Document, Duration, Language, ProgramArguments, Text
 from orch23.model.llm import OnTruncated
 from orch23.model.pipeline import BriefLimits
-from orch23.steps.llm.spec import LLMStep
+from orch23.steps.llm.spec import DEFAULT_MAX_TOKENS, LLMStep
 
 MAX_TRUNCATED_RETRIES: Final = 3
 MAX_TRUNCATED_FACTOR: Final = 8
@@ -83,7 +83,13 @@ class LLMDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         ),
     ] = "files"
     schema: Annotated[Text | UnsetType, Meta(description="A JSON schema (draft 7) for `returns: json`.")] = UNSET
-    max_tokens: Annotated[Count, Meta(description="The maximum tokens of one response.")] = 32_000
+    max_tokens: Annotated[
+        Count | UnsetType,
+        Meta(
+            description="The maximum tokens of one response. Default: 32,000, or less if the model is known to allow "
+            "less."
+        ),
+    ] = UNSET
     on_truncated: Annotated[
         OnTruncatedDocument | UnsetType,
         Meta(
@@ -186,7 +192,8 @@ def read_llm(llm: LLMDocument, owner: Problems) -> LLMStep:
         system=at.file("system", llm.system),
         returns=llm.returns,
         schema=at.file("schema", llm.schema),
-        max_tokens=at.count("max_tokens", llm.max_tokens),
+        max_tokens=at.count("max_tokens", DEFAULT_MAX_TOKENS if llm.max_tokens is UNSET else llm.max_tokens),
+        states_max_tokens=llm.max_tokens is not UNSET,
         effort=given(llm.effort, None),
         thinking=given(llm.thinking, None),
         timeout_s=at.duration("timeout", llm.timeout),

@@ -4,6 +4,7 @@ import contextlib
 from functools import partial
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.decide.proposal import judge_response
 from orch23.decide.proposal_codes import FORBIDDEN_DELETE
@@ -58,7 +59,7 @@ class _LLMRunner(StepRunner):
                 raise
             return AttemptResult(start, exchanges, failure_of("timeout", error.diagnostics), turn.previous_response)
         fingerprint, text = call.request.fingerprint(), call.response.text
-        judged = _judge(attempts, step, start, call.response)
+        judged = _judge(attempts, _as_sent(step, call.request), start, call.response)
         if isinstance(judged, _Rejected):
             conversation.recorded.settle(fingerprint, judged.outcome, judged.failure.feedback.diagnostics)
             return AttemptResult(start, exchanges, judged.failure, text, judged.identity)
@@ -69,6 +70,12 @@ class _LLMRunner(StepRunner):
         files = tuple(sorted(written))
         attempts.report.emit(FilesProposed(files=files), f"{len(files)} files proposed")
         return AttemptResult(tree, (*exchanges, fingerprint), None, text, judged.digest(), written=written)
+
+
+def _as_sent(step: LLMStep, request: Request) -> LLMStep:
+    """Return the step with the `max_tokens` of a request: its model's default, or more after a truncated response."""
+    limit = request.params.get("max_tokens")
+    return replace(step, max_tokens=limit) if isinstance(limit, int) else step
 
 
 def _judge(attempts: AttemptLoop, step: LLMStep, start: Files, response: Response) -> Proposal | _Rejected:

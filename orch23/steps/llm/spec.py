@@ -1,7 +1,7 @@
 """Fields and key of an llm step."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,13 +16,17 @@ if TYPE_CHECKING:
     from orch23.model.fields import Problems
 
 
+DEFAULT_MAX_TOKENS: Final = 32_000
+
+
 class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=True):
     """Call a model. `returns` is the format of its response; paths in it are relative to the stage's cwd.
 
     `api` selects one of the interfaces of a provider. `on_truncated` is None for the provider's own default. `secrets`
     is what happens to a prompt with a secret. Without `structured_output`, no schema is sent. `read` are files and
     folders that the program `command` may read: relative to the root, or absolute. `pass_env` are names of environment
-    variables that it gets. `from_plugins` are the plugins of the pipeline, which can bring the provider.
+    variables that it gets. `from_plugins` are the plugins of the pipeline, which can bring the provider. Without
+    `states_max_tokens`, `max_tokens` is the default, which a model may lower.
     """
 
     kind: ClassVar[str] = "llm"
@@ -38,7 +42,8 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
     system: str | None = None
     returns: Literal["files", "json", "text", "code"] = "files"
     schema: str | None = None
-    max_tokens: int = 32000
+    max_tokens: int = DEFAULT_MAX_TOKENS
+    states_max_tokens: bool = False
     effort: str | None = None
     thinking: str | None = None
     timeout_s: float = 600.0

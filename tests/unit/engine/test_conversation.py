@@ -7,7 +7,13 @@ import pytest
 from msgspec.structs import replace
 
 from orch23.decide.secrets import Secrets
-from orch23.engine.conversation import CallResult, Conversations, RecordedConversation, find_recorded
+from orch23.engine.conversation import (
+    CallResult,
+    Conversations,
+    RecordedConversation,
+    find_recorded,
+    with_more_tokens,
+)
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ProviderError
 from orch23.model.llm import Exchange, Message, OnTruncated, RecordingMode, Request, Response, Usage
@@ -371,3 +377,11 @@ def test_the_command_line_is_stronger_than_the_stage_and_replay_than_all(
     assert conversation.recorded.mode == mode
     assert isinstance(inner, ReplayOnlyProvider) is (hint is not None)
     assert hint is None or hint in getattr(inner, "hint", "")
+
+
+@pytest.mark.parametrize(("limit", "most", "higher"), [(10, None, 20), (10, 15, 15), (10, 30, 20), (15, 15, None)])
+def test_a_truncated_request_gets_more_tokens_up_to_the_maximum_of_its_model(
+    limit: int, most: int | None, higher: int | None
+) -> None:
+    found = with_more_tokens(question(max_tokens=limit), "max_tokens", OnTruncated(1, 2), most)
+    assert (found and found.params["max_tokens"]) == higher
