@@ -17,8 +17,8 @@ from orch23.engine.egress import guard_request
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.llm import Exchange, OnTruncated, Provider, RecordingMode, Request, Response
-from orch23.model.parsing import StrictJsonError, parse_json
-from orch23.model.pipeline import Stage
+from orch23.model.parsing import StrictJsonError, json_at, parse_json
+from orch23.model.pipeline import ForeachStage, Pipeline, Stage
 from orch23.providers.adapter import CallContext, ProviderContext
 from orch23.providers.codes import NOT_RECORDED, OFFLINE
 from orch23.providers.prices import Prices
@@ -47,11 +47,15 @@ if TYPE_CHECKING:
 
 
 class RequestBuilder(Struct, frozen=True):
-    """Builds the requests of stages: renders the prompt and checks it for secrets."""
+    """Builds the requests of stages: renders the prompt and checks it for secrets.
+
+    `systems` are the files of system texts that several stages of the pipeline use.
+    """
 
     secrets: Secrets
     sources: AuthorTexts
     variables: Mapping[str, Json]
+    systems: frozenset[str] = frozenset()
 
     def build(
         self, resolved: ResolvedStage, step: "LLMStep", this: AttemptContext, params: Mapping[str, Json]
@@ -69,8 +73,21 @@ class RequestBuilder(Struct, frozen=True):
         )
         if request is None:
             return None, problems
-        request = replace(request, api=api_version_of(step))
+        users = "stages" if request.system and step.system in self.systems else request.system_users
+        request = replace(request, api=api_version_of(step), system_users=users)
         return guard_request(self.secrets, request, resolved.stage, this, self.sources)
+
+
+def shared_systems(pipeline: Pipeline) -> frozenset[str]:
+    """Return the files of system texts that several stages of a pipeline use."""
+    users: dict[str, int] = {}
+    for node in pipeline.stages:
+        step = node.step if isinstance(node, Stage) else None
+        path = json_at(node.body, "llm", "system") if isinstance(node, ForeachStage) else None
+        path = step.system if is_llm(step) else path
+        if isinstance(path, str):
+            users[path] = users.get(path, 0) + 1
+    return frozenset(path for path, count in users.items() if count > 1)
 
 
 def _schema(step: "LLMStep", sources: AuthorTexts) -> Json:

@@ -271,6 +271,7 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     """A declared unit of work, fully rendered. An item of a foreach is a stage named `stage@key`.
 
     `promote` is the promotion group of the stage; None if it is promoted by itself, or its foreach has the group.
+    `own_inputs` are the positions of the inputs that some other item of its foreach does not have.
     """
 
     name: str
@@ -303,6 +304,7 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     stop: StopConditions = StopConditions()
     pools: tuple[str, ...] = ()
     promote: str | None = None
+    own_inputs: tuple[int, ...] = ()
 
     @property
     def kind(self) -> str:

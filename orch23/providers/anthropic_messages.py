@@ -2,7 +2,7 @@
 
 import importlib.util
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import ConfigurationError
-from orch23.model.llm import Message, Provider, Request, Response, StopReason, Usage
+from orch23.model.llm import CachePolicy, Provider, Request, Response, StopReason, Usage
 from orch23.model.server_url import is_loopback, normalize_url, recordable_model, url_fault
 from orch23.providers import codes
 from orch23.providers.adapter import Adapter, CallContext, ProviderContext, nearest_hint
@@ -23,6 +23,7 @@ from orch23.providers.anthropic_sdk import (
     invalid_event,
     warm_up_anthropic,
 )
+from orch23.providers.cache_marks import cache_marks
 from orch23.providers.connections import (
     CONNECT_S,
     LEAST_S,
@@ -71,10 +72,7 @@ API_VERSION = "2026-10-21"
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
 THINKING_MODES = ("adaptive", "disabled")
 MIN_THINKING_TOKENS = 1024
-# The API caches no prefix under 1024 tokens, and ignores marks on shorter ones.
-MIN_CACHED_CHARACTERS = 2_000
 STALL_S = 120.0
-_CACHE_MARK: Mapping[str, Json] = {"cache_control": {"type": "ephemeral"}}
 _CONTEXT_FULL = "model_context_window_exceeded"
 _STOPS: Mapping[str, StopReason] = {
     "end_turn": "end",
@@ -85,11 +83,11 @@ _STOPS: Mapping[str, StopReason] = {
 
 
 class AnthropicMessages(Struct, frozen=True, kw_only=True):
-    """The provider. `shares_system`: other stages send the same system text, and so can use its cache."""
+    """The provider. Without `cache`, nothing is marked for the vendor's prompt cache."""
 
     url: str
     key: str
-    shares_system: bool = False
+    cache: CachePolicy | None = CachePolicy()
     calls: OpenCalls = field(default_factory=OpenCalls)
     trust: TlsContexts = field(default_factory=TlsContexts)
     clients: ClientPool = field(default_factory=ClientPool)
@@ -149,7 +147,7 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
             with (
                 self.clients.client_for(("anthropic", self.url, self.key), sockets, self._client) as client,
                 client.messages.stream(
-                    **stream_arguments(request, shares_system=self.shares_system), timeout=self._timeouts(until)
+                    **stream_arguments(request, self.cache), timeout=self._timeouts(until)
                 ) as stream,
             ):
                 begun = True
@@ -212,25 +210,23 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
         return anthropic.Timeout(min(left, self.stall_s), connect=min(left, CONNECT_S))
 
 
-def stream_arguments(request: Request, *, shares_system: bool = False) -> dict[str, Any]:
-    """Return the arguments of `messages.stream`: the request, with one mark for prompt caching where it helps."""
+def stream_arguments(request: Request, cache: CachePolicy | None = None) -> dict[str, Any]:
+    """Return the arguments of `messages.stream`: the request, with marks for the prompt cache where they pay."""
     params = request.params
-    # One mark only: for the text that all attempts share, else for the system text that items of a foreach share.
-    marked = _is_marked(request)
+    marks = cache_marks(request, cache, facts_of("anthropic", request.model))
+    mark: Mapping[str, Any] = {"cache_control": {"type": "ephemeral"}}
+    if cache is not None and cache.ttl == "1h":
+        mark = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
     sent: dict[str, Any] = {
         "model": request.model,
         "max_tokens": params["max_tokens"],
         "messages": [
-            {
-                "role": message.role,
-                "content": _blocks(message, request.stable) if marked and not at else message.content,
-            }
+            {"role": message.role, "content": _content(message.content, marks.ends_in(request, at), mark)}
             for at, message in enumerate(request.messages)
         ],
     }
     if request.system:
-        shared = shares_system and not marked and len(request.system) >= MIN_CACHED_CHARACTERS
-        sent["system"] = [{"type": "text", "text": request.system, **_CACHE_MARK}] if shared else request.system
+        sent["system"] = _content(request.system, (len(request.system),) if marks.system else (), mark)
     config: dict[str, Json] = {"effort": params["effort"]} if "effort" in params else {}
     if request.schema is not None:
         config["format"] = {"type": "json_schema", "schema": request.schema}
@@ -241,18 +237,13 @@ def stream_arguments(request: Request, *, shares_system: bool = False) -> dict[s
     return sent
 
 
-def _is_marked(request: Request) -> bool:
-    """Return whether the first message is sent in two blocks. The API refuses a blank block."""
-    text, stable = request.messages[0].content, request.stable
-    head, tail = text[:stable], text[stable:]
-    long_enough = len(request.system) + stable >= MIN_CACHED_CHARACTERS
-    return long_enough and bool(head.strip()) and (not tail or bool(tail.strip()))
-
-
-def _blocks(message: Message, stable: int) -> list[dict[str, Any]]:
-    head: dict[str, Any] = {"type": "text", "text": message.content[:stable], **_CACHE_MARK}
-    tail = message.content[stable:]
-    return [head, {"type": "text", "text": tail}] if tail else [head]
+def _content(text: str, ends: Sequence[int], mark: Mapping[str, Any]) -> str | list[dict[str, Any]]:
+    """Return a text as it is, or in blocks with a mark at each of these ends."""
+    if not ends:
+        return text
+    starts = (0, *ends)
+    blocks = [{"type": "text", "text": text[start:end], **mark} for start, end in zip(starts, ends, strict=False)]
+    return [*blocks, {"type": "text", "text": text[ends[-1] :]}] if ends[-1] < len(text) else blocks
 
 
 def make_anthropic_client(url: str, key: str, connection: ClientConnection, trust: TlsContexts) -> "Anthropic":
@@ -339,7 +330,7 @@ def _make(setting: ProviderContext, asking: CallContext) -> Provider:
     return AnthropicMessages(
         url=_url(asking.step),
         key=_key(setting.environ),
-        shares_system="@" in asking.stage,
+        cache=asking.step.cache,
         calls=setting.share(OpenCalls, OpenCalls),
         trust=setting.share(TlsContexts, TlsContexts),
         clients=setting.share(ClientPool, clients_of_run),

@@ -50,10 +50,13 @@ def _make(setting: ProviderContext, asking: CallContext) -> Provider:
         trust=setting.share(TlsContexts, TlsContexts),
         clients=setting.share(ClientPool, clients_of_run),
     )
+    cache = step.cache if url == OPENAI_URL else None
     if interface_of(step) == "chat":
         # The vendor has renamed the field; other servers know the old name.
         return ChatCompletions(
-            connection=connection, limit_field="max_completion_tokens" if url == OPENAI_URL else "max_tokens"
+            connection=connection,
+            limit_field="max_completion_tokens" if url == OPENAI_URL else "max_tokens",
+            cache=cache,
         )
     return ResponsesApi(
         connection=connection,
@@ -61,6 +64,7 @@ def _make(setting: ProviderContext, asking: CallContext) -> Provider:
         emit=setting.notice,
         submitted_earlier=setting.submitted,
         submitted=setting.share(SubmittedResponses, SubmittedResponses),
+        cache=cache,
     )
 
 

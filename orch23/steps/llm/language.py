@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from orch23.model.fields import Problems, given
 from orch23.model.language import Count, Document, Duration, Language, ProgramArguments, Text
-from orch23.model.llm import OnTruncated
+from orch23.model.llm import CachePolicy, OnTruncated
 from orch23.model.pipeline import BriefLimits
 from orch23.steps.llm.spec import DEFAULT_MAX_TOKENS, LLMStep
 
@@ -55,6 +55,25 @@ class OnTruncatedDocument(Document, frozen=True, kw_only=True, forbid_unknown_fi
             description=f"The factor of `max_tokens` for each further request, 2 to {MAX_TRUNCATED_FACTOR}.",
         ),
     ] = 2
+
+
+class CacheDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the prompt cache of the vendor is used."""
+
+    ttl: Annotated[
+        Literal["5m", "1h"],
+        Meta(
+            description="How long the vendor keeps a part of a prompt after its last use. With Anthropic, writing it "
+            "for an hour costs twice the price of input, for five minutes 1.25 times."
+        ),
+    ] = "5m"
+    share: Annotated[
+        bool,
+        Meta(
+            description="Whether stages share cached parts. Then the first item of a foreach writes the part that all "
+            "share, and the others wait until it is there."
+        ),
+    ] = True
 
 
 class LLMDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -127,6 +146,10 @@ class LLMDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             "validated in both cases."
         ),
     ] = True
+    cache: Annotated[
+        CacheDocument | Literal["off"],
+        Meta(description="How the prompt cache of the vendor is used; `off` does not use it. Never part of the key."),
+    ] = CacheDocument()
     secrets: Annotated[
         Literal["refuse", "redact"],
         Meta(
@@ -218,6 +241,7 @@ def read_llm(llm: LLMDocument, owner: Problems) -> LLMStep:
         else OnTruncated(llm.on_truncated.retries, llm.on_truncated.factor),
         structured_output=llm.structured_output,
         secrets=llm.secrets,
+        cache=None if isinstance(llm.cache, str) else CachePolicy(llm.cache.ttl, llm.cache.share),
     )
     if step.schema is not None and step.returns != "json":
         message = f"a `schema` needs `returns: json`, but it returns {step.returns}"

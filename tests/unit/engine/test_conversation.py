@@ -12,12 +12,13 @@ from orch23.engine.conversation import (
     Conversations,
     RecordedConversation,
     find_recorded,
+    shared_systems,
     with_more_tokens,
 )
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ProviderError
 from orch23.model.llm import Exchange, Message, OnTruncated, RecordingMode, Request, Response, Usage
-from orch23.model.pipeline import Stage
+from orch23.model.pipeline import Foreach, ForeachStage, Pipeline, Stage
 from orch23.model.record import Facts
 from orch23.providers.adapter import CallContext, ProviderContext, ScriptedCase
 from orch23.providers.recordings import RecordingProvider, ReplayOnlyProvider, UniqueCalls
@@ -385,3 +386,13 @@ def test_a_truncated_request_gets_more_tokens_up_to_the_maximum_of_its_model(
 ) -> None:
     found = with_more_tokens(question(max_tokens=limit), "max_tokens", OnTruncated(1, 2), most)
     assert (found and found.params["max_tokens"]) == higher
+
+
+def test_a_system_text_that_several_stages_use_is_shared() -> None:
+    def asks(name: str, system: str | None) -> Stage:
+        return Stage(name=name, step=replace(STEP, system=system))
+
+    each = ForeachStage(name="each", foreach=Foreach(name="n"), body={"llm": {"system": "both.j2"}}, kind="llm")
+    alone = ForeachStage(name="alone", foreach=Foreach(name="n"), body={"shell": "x"}, kind="shell")
+    stages = (asks("a", "both.j2"), asks("b", "own.j2"), asks("c", None), each, alone)
+    assert shared_systems(Pipeline(name="p", file="p.yaml", stages=stages)) == {"both.j2"}
