@@ -74,7 +74,7 @@ class RequestBuilder(Struct, frozen=True):
         if request is None:
             return None, problems
         users = "stages" if request.system and step.system in self.systems else request.system_users
-        request = replace(request, api=api_version_of(step), system_users=users)
+        request = replace(request, api=api_version_of(step), system_users=users, cache=step.cache)
         return guard_request(self.secrets, request, resolved.stage, this, self.sources)
 
 

@@ -44,8 +44,8 @@ class Request(Struct, frozen=True, kw_only=True):
     is the interface of the endpoint with its version; `schema` is the reduced schema that is sent, or None. `stable` is
     the number of leading characters of the first message that all attempts of the stage share, `family` the number of
     those that all items of its foreach share. `system_users` are those who send the same system text: no one else, the
-    further attempts of the stage, or other stages too. With these an adapter marks text for the prompt cache; they are
-    not part of the fingerprint.
+    further attempts of the stage, or other stages too. With these and `cache` an adapter marks text for the prompt
+    cache. They are not part of the fingerprint.
     """
 
     provider: str
@@ -63,6 +63,12 @@ class Request(Struct, frozen=True, kw_only=True):
     stable: int = 0
     family: int = 0
     system_users: SystemUsers = ""
+    cache: CachePolicy | None = None
+
+    @property
+    def writes_for_an_hour(self) -> bool:
+        """Return whether the request may write to the prompt cache for an hour, which costs most."""
+        return self.cache is not None and self.cache.ttl == "1h"
 
     def parts(self) -> dict[str, Json]:
         """Return the parts of the fingerprint by name."""
@@ -92,12 +98,16 @@ class OnTruncated(Struct, frozen=True, omit_defaults=True):
 
 
 class Usage(Struct, frozen=True):
-    """Tokens that a provider counted. `input_tokens` includes those of the prompt cache."""
+    """Tokens that a provider counted. `input_tokens` includes those of the prompt cache.
+
+    `cache_write_1h_tokens` are those of `cache_write_tokens` that are kept for an hour.
+    """
 
     input_tokens: NaturalNumber = 0
     output_tokens: NaturalNumber = 0
     cache_read_tokens: NaturalNumber = 0
     cache_write_tokens: NaturalNumber = 0
+    cache_write_1h_tokens: NaturalNumber = 0
 
     @property
     def total(self) -> int:

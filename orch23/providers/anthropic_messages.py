@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import ConfigurationError
-from orch23.model.llm import CachePolicy, Provider, Request, Response, StopReason, Usage
+from orch23.model.llm import Provider, Request, Response, StopReason, Usage
 from orch23.model.server_url import is_loopback, normalize_url, recordable_model, url_fault
 from orch23.providers import codes
 from orch23.providers.adapter import Adapter, CallContext, ProviderContext, nearest_hint
@@ -83,11 +83,10 @@ _STOPS: Mapping[str, StopReason] = {
 
 
 class AnthropicMessages(Struct, frozen=True, kw_only=True):
-    """The provider. Without `cache`, nothing is marked for the vendor's prompt cache."""
+    """The provider."""
 
     url: str
     key: str
-    cache: CachePolicy | None = CachePolicy()
     calls: OpenCalls = field(default_factory=OpenCalls)
     trust: TlsContexts = field(default_factory=TlsContexts)
     clients: ClientPool = field(default_factory=ClientPool)
@@ -146,9 +145,7 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
         try:
             with (
                 self.clients.client_for(("anthropic", self.url, self.key), sockets, self._client) as client,
-                client.messages.stream(
-                    **stream_arguments(request, self.cache), timeout=self._timeouts(until)
-                ) as stream,
+                client.messages.stream(**stream_arguments(request), timeout=self._timeouts(until)) as stream,
             ):
                 begun = True
                 check_event_stream(self.url, stream.response)
@@ -210,13 +207,12 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
         return anthropic.Timeout(min(left, self.stall_s), connect=min(left, CONNECT_S))
 
 
-def stream_arguments(request: Request, cache: CachePolicy | None = None) -> dict[str, Any]:
+def stream_arguments(request: Request) -> dict[str, Any]:
     """Return the arguments of `messages.stream`: the request, with marks for the prompt cache where they pay."""
     params = request.params
-    marks = cache_marks(request, cache, facts_of("anthropic", request.model))
-    mark: Mapping[str, Any] = {"cache_control": {"type": "ephemeral"}}
-    if cache is not None and cache.ttl == "1h":
-        mark = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
+    marks = cache_marks(request, facts_of("anthropic", request.model))
+    lifetime = {"ttl": "1h"} if request.writes_for_an_hour else {}
+    mark = {"cache_control": {"type": "ephemeral", **lifetime}}
     sent: dict[str, Any] = {
         "model": request.model,
         "max_tokens": params["max_tokens"],
@@ -316,7 +312,14 @@ def _response(message: "ParsedMessage[None]", url: str, request: Request, durati
 def _usage(usage: "SdkUsage") -> Usage:
     """Return the usage. The API counts cached input separately; here it is part of the input."""
     read, written = token_count(usage.cache_read_input_tokens), token_count(usage.cache_creation_input_tokens)
-    return Usage(token_count(usage.input_tokens) + read + written, token_count(usage.output_tokens), read, written)
+    lasting = token_count(getattr(usage.cache_creation, "ephemeral_1h_input_tokens", None))
+    return Usage(
+        input_tokens=token_count(usage.input_tokens) + read + written,
+        output_tokens=token_count(usage.output_tokens),
+        cache_read_tokens=read,
+        cache_write_tokens=written,
+        cache_write_1h_tokens=min(lasting, written),
+    )
 
 
 # ---- what is known without a call -------------------------------------------------------------------
@@ -330,7 +333,6 @@ def _make(setting: ProviderContext, asking: CallContext) -> Provider:
     return AnthropicMessages(
         url=_url(asking.step),
         key=_key(setting.environ),
-        cache=asking.step.cache,
         calls=setting.share(OpenCalls, OpenCalls),
         trust=setting.share(TlsContexts, TlsContexts),
         clients=setting.share(ClientPool, clients_of_run),

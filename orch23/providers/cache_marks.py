@@ -27,12 +27,13 @@ class CacheMarks(Struct, frozen=True):
 NO_MARKS = CacheMarks()
 
 
-def cache_marks(request: Request, cache: CachePolicy | None, facts: ModelFacts) -> CacheMarks:
+def cache_marks(request: Request, facts: ModelFacts) -> CacheMarks:
     """Return the marks that pay: each ends a prefix that is long enough, and that another request will send again.
 
     The API puts the system text first. It adds more text, such as that of a schema, so a prefix is at least as long as
     it is counted here.
     """
+    cache = request.cache
     if cache is None or not facts.has_breakpoints or not request.messages:
         return NO_MARKS
     before = len(request.system)
@@ -61,8 +62,9 @@ def _block_ends(text: str, wanted: list[int]) -> tuple[int, ...]:
     return tuple(ends)
 
 
-def shared_prefix(request: Request, cache: CachePolicy | None, facts: ModelFacts) -> str | None:
+def shared_prefix(request: Request, facts: ModelFacts) -> str | None:
     """Return the identity of the prefix that all items of the request's foreach share; None if it is not cached."""
+    cache = request.cache
     if cache is None or not cache.share or not request.family or not request.messages:
         return None
     if not facts.caches(len(request.system) + request.family):
@@ -70,27 +72,28 @@ def shared_prefix(request: Request, cache: CachePolicy | None, facts: ModelFacts
     return _identity(request, request.messages[0].content[: request.family], cache)
 
 
-def cache_key(request: Request, cache: CachePolicy | None) -> str | None:
+def cache_key(request: Request) -> str | None:
     """Return the key by which the vendor sends requests with the same beginning to the same cache; None for none.
 
     It is the same for all items of a foreach and all attempts of a stage. Without `share` it is of the stage alone.
     """
+    cache = request.cache
     if cache is None or not request.messages or not (request.family or request.stable or request.system_users):
         return None
     length = request.family if cache.share else request.stable
     return _identity(request, request.messages[0].content[:length], cache)[:_KEY_LENGTH]
 
 
-def cache_fields(request: Request, cache: CachePolicy | None) -> dict[str, Json]:
+def cache_fields(request: Request) -> dict[str, Json]:
     """Return the fields of a request to OpenAI's own server that keep its beginning in the cache of one machine.
 
     The vendor finds cached prefixes without marks.
     """
     facts = facts_of("openai", request.model)
-    key = cache_key(request, cache) if facts.has_cache_key else None
+    key = cache_key(request) if facts.has_cache_key else None
     if key is None:
         return {}
-    is_long = cache is not None and cache.ttl == "1h" and facts.has_retention
+    is_long = request.writes_for_an_hour and facts.has_retention
     return {"prompt_cache_key": key, **({"prompt_cache_retention": "24h"} if is_long else {})}
 
 

@@ -50,13 +50,13 @@ def _make(setting: ProviderContext, asking: CallContext) -> Provider:
         trust=setting.share(TlsContexts, TlsContexts),
         clients=setting.share(ClientPool, clients_of_run),
     )
-    cache = step.cache if url == OPENAI_URL else None
+    is_vendor = url == OPENAI_URL
     if interface_of(step) == "chat":
         # The vendor has renamed the field; other servers know the old name.
         return ChatCompletions(
             connection=connection,
-            limit_field="max_completion_tokens" if url == OPENAI_URL else "max_tokens",
-            cache=cache,
+            limit_field="max_completion_tokens" if is_vendor else "max_tokens",
+            is_vendor=is_vendor,
         )
     return ResponsesApi(
         connection=connection,
@@ -64,7 +64,7 @@ def _make(setting: ProviderContext, asking: CallContext) -> Provider:
         emit=setting.notice,
         submitted_earlier=setting.submitted,
         submitted=setting.share(SubmittedResponses, SubmittedResponses),
-        cache=cache,
+        is_vendor=is_vendor,
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from orch23.model.digest import Json
-from orch23.model.llm import CachePolicy, Request, Response, StopReason
+from orch23.model.llm import Request, Response, StopReason
 from orch23.model.parsing import json_at
 from orch23.model.server_url import recordable_model
 from orch23.providers import codes
@@ -32,12 +32,12 @@ _STOPS: Mapping[str, StopReason] = {"stop": "end", "length": "max_tokens", "cont
 class ChatCompletions(Struct, frozen=True, kw_only=True):
     """The provider. `limit_field` is the name of the token limit, which the vendor has renamed.
 
-    `cache` is None for a server other than the vendor's, which may refuse fields that it does not know.
+    `is_vendor`: the server is the vendor's own. Another one may refuse fields that it does not know.
     """
 
     connection: ServerConnection
     limit_field: str = "max_tokens"
-    cache: CachePolicy | None = None
+    is_vendor: bool = False
 
     def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
         """Call the model.
@@ -71,7 +71,7 @@ class ChatCompletions(Struct, frozen=True, kw_only=True):
     ) -> None:
         with self.connection.open(until) as client:
             create: Any = client.chat.completions.create
-            stream = create(**chat_request_body(request, self.limit_field, self.cache))
+            stream = create(**chat_request_body(request, self.limit_field, is_vendor=self.is_vendor))
             kind = stream.response.headers.get("content-type", "")
             if not kind.startswith(EVENT_STREAM):
                 raise invalid_reply_error(
@@ -145,7 +145,7 @@ class _PartialResponse(Struct):
         return said + refusal
 
 
-def chat_request_body(request: Request, limit_field: str, cache: CachePolicy | None = None) -> dict[str, Json]:
+def chat_request_body(request: Request, limit_field: str, *, is_vendor: bool = False) -> dict[str, Json]:
     """Return the body of `/chat/completions`."""
     params = request.params
     sent: list[Json] = [{"role": "system", "content": request.system}] if request.system else []
@@ -160,7 +160,7 @@ def chat_request_body(request: Request, limit_field: str, cache: CachePolicy | N
     }
     names = {"effort": "reasoning_effort", "temperature": "temperature"}
     body |= {sent_as: params[name] for name, sent_as in names.items() if name in params}
-    body |= {**seed_of(request), **cache_fields(request, cache)}
+    body |= {**seed_of(request), **(cache_fields(request) if is_vendor else {})}
     if request.schema is not None:
         body["response_format"] = {"type": "json_schema", "json_schema": response_format(request.schema)}
     return body

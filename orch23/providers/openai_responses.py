@@ -13,7 +13,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import ProviderError
 from orch23.model.event import CallSubmitted, Event, Warned
-from orch23.model.llm import CachePolicy, Request, Response, StopReason, Usage
+from orch23.model.llm import Request, Response, StopReason, Usage
 from orch23.model.parsing import json_at
 from orch23.model.server_url import recordable_model
 from orch23.providers import codes
@@ -83,7 +83,7 @@ class SubmittedResponses(Struct):
 class ResponsesApi(Struct, frozen=True, kw_only=True):
     """The provider. `submitted_earlier` maps fingerprints to response ids that an earlier run did not collect.
 
-    `cache` is None for a server other than the vendor's, which may refuse fields that it does not know.
+    `is_vendor`: the server is the vendor's own. Another one may refuse fields that it does not know.
     """
 
     connection: ServerConnection
@@ -92,7 +92,7 @@ class ResponsesApi(Struct, frozen=True, kw_only=True):
     submitted_earlier: Mapping[str, str] = field(default_factory=dict)
     submitted: SubmittedResponses = field(default_factory=SubmittedResponses)
     first_poll_s: float = 0.25
-    cache: CachePolicy | None = None
+    is_vendor: bool = False
 
     def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
         """Return the response, that of an earlier run if the server still has it.
@@ -128,7 +128,7 @@ class ResponsesApi(Struct, frozen=True, kw_only=True):
     def _submit(self, request: Request, until: float) -> Json:
         with self.connection.open(until) as client:
             create: Any = client.responses.with_raw_response.create
-            reply = create(**responses_request_body(request, self.cache))
+            reply = create(**responses_request_body(request, is_vendor=self.is_vendor))
         return parse_reply(reply.text, self.connection.server.url)
 
     def _await(self, reply: Json, request: Request, until: float) -> Json:
@@ -240,7 +240,7 @@ class ResponsesApi(Struct, frozen=True, kw_only=True):
         return text, _STOPS[reason]
 
 
-def responses_request_body(request: Request, cache: CachePolicy | None = None) -> dict[str, Json]:
+def responses_request_body(request: Request, *, is_vendor: bool = False) -> dict[str, Json]:
     """Return the body of `/responses`."""
     params = request.params
     sent: list[Json] = [{"role": m.role, "content": m.content} for m in request.messages]
@@ -251,7 +251,7 @@ def responses_request_body(request: Request, cache: CachePolicy | None = None) -
         # In the background and stored: a later run can collect the response if this one is killed.
         "background": True,
         "store": True,
-        **cache_fields(request, cache),
+        **(cache_fields(request) if is_vendor else {}),
     }
     if request.system:
         body["instructions"] = request.system

@@ -258,6 +258,23 @@ def test_halves_of_a_character_in_two_events_are_one() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Pydantic")
+@pytest.mark.parametrize(
+    ("creation", "lasting"),
+    [
+        ({"ephemeral_5m_input_tokens": 5, "ephemeral_1h_input_tokens": 15}, 15),
+        ({"ephemeral_5m_input_tokens": 20, "ephemeral_1h_input_tokens": 0}, 0),
+        ({"ephemeral_1h_input_tokens": 50}, 20),
+        (None, 0),
+        ("odd", 0),
+    ],
+)
+def test_what_is_kept_for_an_hour_is_counted_apart(creation: object, lasting: int) -> None:
+    usage: dict[str, Any] = {"cache_creation_input_tokens": 20, "cache_creation": creation}
+    found = answered(events_reply(message_events("x", usage=usage))).usage
+    assert (found.cache_write_tokens, found.cache_write_1h_tokens, found.input_tokens) == (20, lasting, 31)
+
+
+@pytest.mark.filterwarnings("ignore:Pydantic")
 @pytest.mark.parametrize("odd", [-70_000, 10**40, 2.5, "many", [1], {"a": 1}, None, float("inf")])
 @pytest.mark.parametrize("name", ["input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"])
 def test_a_number_of_tokens_that_is_none_gives_no_money_back(odd: object, name: str) -> None:
@@ -411,7 +428,7 @@ HALF = "context\n" * 256
 
 
 def marked(this: Request, cache: CachePolicy | None = CACHE) -> dict[str, Any]:
-    return stream_arguments(replace(this, model=LISTED), cache)
+    return stream_arguments(replace(this, model=LISTED, cache=cache))
 
 
 def content(this: Request, cache: CachePolicy | None = CACHE) -> Any:
@@ -423,7 +440,7 @@ def block(text: str, mark: Mapping[str, Any] = MARK) -> dict[str, Any]:
 
 
 def test_the_stable_part_is_a_block_of_its_own_with_a_mark() -> None:
-    this = request(STABLE + "It failed.", stable=len(STABLE), system="s", model=LISTED)
+    this = request(STABLE + "It failed.", stable=len(STABLE), system="s", model=LISTED, cache=CACHE)
     found = sent(this).json()
     assert found["messages"][0]["content"] == [block(STABLE), {"type": "text", "text": "It failed."}]
     assert found["system"] == "s"
@@ -514,7 +531,7 @@ def test_a_mark_does_not_change_the_text() -> None:
 
 
 def test_a_mark_is_no_part_of_the_fingerprint() -> None:
-    this = request(STABLE, stable=len(STABLE), family=8, system_users="stages")
+    this = request(STABLE, stable=len(STABLE), family=8, system_users="stages", cache=CACHE)
     assert this.fingerprint() == request(STABLE).fingerprint()
 
 
@@ -635,11 +652,8 @@ def test_the_key_is_taken_from_the_setting_and_shown_nowhere() -> None:
         setting({ANTHROPIC_KEY: " sk-1\n"}), CallContext(step(base_url="http://LOCALHOST:1/"), "code@a")
     )
     assert isinstance(provider, AnthropicMessages)
-    assert (provider.key, provider.url, provider.cache) == ("sk-1", "http://localhost:1", CachePolicy())
+    assert (provider.key, provider.url) == ("sk-1", "http://localhost:1")
     assert "sk-1" not in repr(provider)
-    off = registry.make_provider(setting({ANTHROPIC_KEY: "k"}), CallContext(step(cache=None), "code"))
-    assert isinstance(off, AnthropicMessages)
-    assert off.cache is None
 
 
 def test_closing_the_setting_closes_the_calls_of_all_its_providers() -> None:

@@ -22,28 +22,32 @@ def request(rest: str = "one\n", **more) -> Request:
     return Request(provider="openai", endpoint="e", messages=said, identity=said, **{**usual, **more})
 
 
+def key_of(this: Request, cache: CachePolicy | None = CACHE) -> str | None:
+    return cache_key(replace(this, cache=cache))
+
+
 def test_items_and_attempts_have_the_same_key() -> None:
-    key = cache_key(request(), CACHE)
+    key = key_of(request())
     assert key is not None
     assert len(key) <= 64
-    assert cache_key(request("two\n"), CACHE) == key
-    assert cache_key(replace(request(), messages=(Message("user", HEAD + "one\nIt failed."),)), CACHE) == key
+    assert key_of(request("two\n")) == key
+    assert key_of(replace(request(), messages=(Message("user", HEAD + "one\nIt failed."),))) == key
 
 
 @pytest.mark.parametrize("other", [{"model": "gpt-5.4"}, {"endpoint": "f"}, {"system": "t"}, {"family": 5}])
 def test_another_model_server_system_text_or_beginning_has_another_key(other) -> None:
-    assert cache_key(replace(request(), **other), CACHE) != cache_key(request(), CACHE)
+    assert key_of(replace(request(), **other)) != key_of(request())
 
 
 def test_without_sharing_each_stage_has_a_key_of_its_own() -> None:
     alone = CachePolicy(share=False)
-    assert cache_key(request(), alone) != cache_key(request("two\n"), alone)
-    assert cache_key(request(), alone) == cache_key(request(), alone)
+    assert key_of(request(), alone) != key_of(request("two\n"), alone)
+    assert key_of(request(), alone) == key_of(request(), alone)
 
 
 def test_a_request_that_no_other_repeats_has_no_key() -> None:
-    assert cache_key(request(family=0, stable=0), CACHE) is None
-    assert cache_key(request(), None) is None
+    assert key_of(request(family=0, stable=0)) is None
+    assert key_of(request(), None) is None
 
 
 @pytest.mark.parametrize(
@@ -59,8 +63,8 @@ def test_a_request_that_no_other_repeats_has_no_key() -> None:
 def test_both_interfaces_send_the_fields_that_the_model_takes(
     model: str, cache: CachePolicy | None, fields: set[str]
 ) -> None:
-    this = request(model=model)
-    for body in (chat_request_body(this, "n", cache), responses_request_body(this, cache)):
+    this = request(model=model, cache=cache)
+    for body in (chat_request_body(this, "n", is_vendor=True), responses_request_body(this, is_vendor=True)):
         assert {name for name in body if name.startswith("prompt_cache")} == fields
         assert body.get("prompt_cache_retention", "24h") == "24h"
 
@@ -72,4 +76,5 @@ def test_another_server_gets_no_field_that_it_may_not_know(tmp_path, api, url: s
     setting = ProviderContext(environ={}, root=tmp_path, read_answers=lambda _: {}, notice=lambda _: None, **CONSENT)
     made = registry.make_provider(setting, CallContext(step, "code"))
     assert isinstance(made, ChatCompletions | ResponsesApi)
-    assert (made.cache is not None) == sent
+    assert made.is_vendor == sent
+    assert "prompt_cache_key" not in chat_request_body(request(cache=CACHE), "n")
